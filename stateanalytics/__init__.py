@@ -1,0 +1,141 @@
+"""Analytics for fleets of coding agents, from the stores that orchestrators leave behind.
+
+::
+
+    import stateanalytics as sa
+
+    snap = sa.read("~/.lionagi/state.db")
+    snap.sql("SELECT severity, count(*) AS n FROM states GROUP BY ALL ORDER BY severity")
+    sa.report(snap).write_html("week.html")
+
+Names are loaded when they are first used, so that this import costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stateanalytics.answers import attention, phantoms
+    from stateanalytics.errors import (
+        ArgumentError,
+        ColumnTypeError,
+        DamagedStoreError,
+        MissingColumnsError,
+        MissingComponentError,
+        NoRoomError,
+        NotAStoreError,
+        QueryError,
+        QueryRefusedError,
+        QueryTimeoutError,
+        SourceError,
+        SourceNotFoundError,
+        StateAnalyticsError,
+        StoreBusyError,
+        TruncatedWarning,
+    )
+    from stateanalytics.report import Report, report
+    from stateanalytics.rules.comparison import compare_policies
+    from stateanalytics.rules.policy import Policy
+    from stateanalytics.rules.reason_codes import reason_codes
+    from stateanalytics.rules.session_health import classify_session_health
+    from stateanalytics.rules.severity import derive_severity
+    from stateanalytics.rules.states import reasons, states
+    from stateanalytics.snapshot import Snapshot, demo, read
+
+_ERRORS = (
+    "StateAnalyticsError",
+    "SourceError",
+    "SourceNotFoundError",
+    "NotAStoreError",
+    "DamagedStoreError",
+    "StoreBusyError",
+    "NoRoomError",
+    "MissingColumnsError",
+    "ColumnTypeError",
+    "ArgumentError",
+    "QueryError",
+    "QueryRefusedError",
+    "QueryTimeoutError",
+    "MissingComponentError",
+    "TruncatedWarning",
+)
+_WHERE = {
+    "read": "snapshot",
+    "demo": "snapshot",
+    "Snapshot": "snapshot",
+    "states": "rules.states",
+    "reasons": "rules.states",
+    "derive_severity": "rules.severity",
+    "classify_session_health": "rules.session_health",
+    "attention": "answers",
+    "phantoms": "answers",
+    "Policy": "rules.policy",
+    "compare_policies": "rules.comparison",
+    "reason_codes": "rules.reason_codes",
+    "report": "report",
+    "Report": "report",
+    **dict.fromkeys(_ERRORS, "errors"),
+}
+
+__all__ = [
+    "ArgumentError",
+    "ColumnTypeError",
+    "DamagedStoreError",
+    "MissingColumnsError",
+    "MissingComponentError",
+    "NoRoomError",
+    "NotAStoreError",
+    "Policy",
+    "QueryError",
+    "QueryRefusedError",
+    "QueryTimeoutError",
+    "Report",
+    "Snapshot",
+    "SourceError",
+    "SourceNotFoundError",
+    "StateAnalyticsError",
+    "StoreBusyError",
+    "TruncatedWarning",
+    "attention",
+    "classify_session_health",
+    "compare_policies",
+    "demo",
+    "derive_severity",
+    "phantoms",
+    "read",
+    "reason_codes",
+    "reasons",
+    "report",
+    "states",
+]
+
+
+class _Package(ModuleType):
+    """The package, where importing the module ``report`` does not hide `report`.
+
+    Importing a submodule binds its name in the package, whoever imports it and whenever;
+    here the function of that name stays.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _WHERE and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,124 @@
+"""Everything that can be wrong with an input, as one tree.
+
+::
+
+    StateAnalyticsError
+    ├── SourceError                  an input cannot be read
+    │   ├── SourceNotFoundError      (FileNotFoundError)  nothing is there
+    │   ├── NotAStoreError           (ValueError)  something is there, but no store
+    │   ├── DamagedStoreError        (ValueError)  a store, truncated or corrupted
+    │   ├── StoreBusyError           (TimeoutError)  a store that cannot be opened now
+    │   └── NoRoomError              (OSError)  its private copy does not fit anywhere
+    ├── MissingColumnsError          (ValueError)  a frame lacks columns
+    ├── ColumnTypeError              (TypeError)  a column has another type
+    ├── ArgumentError                (ValueError)  an argument makes no sense
+    ├── QueryError                   (ValueError)  the SQL is wrong
+    │   ├── QueryRefusedError        (PermissionError)  the SQL is not allowed
+    │   └── QueryTimeoutError        (TimeoutError)  the SQL took too long
+    └── MissingComponentError        (ImportError)  an optional part is not installed
+
+`TruncatedWarning` (a UserWarning) stands beside the tree.
+
+Every message says what was needed, what was found, and ends with a line
+``Hint: …`` that says what to type. The command line prints it and exits with 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+
+class StateAnalyticsError(Exception):
+    """Base of every error that this package raises on purpose.
+
+    Parameters
+    ----------
+    problem : str
+        What was needed and what was found, in one or two sentences.
+    hint : str
+        What to type or change.
+    """
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        self.problem = problem
+        self.hint = hint
+        super().__init__(f"{problem}\nHint: {hint}" if hint else problem)
+
+    # OSError and KeyError print their own way; ours all read the same.
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class SourceError(StateAnalyticsError):
+    """An input cannot be read."""
+
+
+class SourceNotFoundError(SourceError, FileNotFoundError):
+    """Nothing is at the path."""
+
+
+class NotAStoreError(SourceError, ValueError):
+    """Something is at the path, but no store that is understood."""
+
+
+class DamagedStoreError(SourceError, ValueError):
+    """A store whose pages cannot all be read."""
+
+
+class StoreBusyError(SourceError, TimeoutError):
+    """A store that exists but cannot be opened now: locked, or no permission."""
+
+
+class NoRoomError(SourceError, OSError):
+    """The private copy of a store does not fit into the folder for temporary files."""
+
+
+class MissingColumnsError(StateAnalyticsError, ValueError):
+    """A frame lacks columns that a function needs."""
+
+    @classmethod
+    def of(cls, missing: Sequence[str], found: Iterable[str], function: str) -> MissingColumnsError:
+        """Name the function, what it lacks and what is there."""
+        there = sorted(found)
+        shown = ", ".join(there[:12]) + (f" and {len(there) - 12} more" if len(there) > 12 else "")
+        return cls(
+            f"{function} needs columns {sorted(missing)}, which this frame does not have; "
+            f"it has {shown or 'no columns'}.",
+            f"rename with .rename({{'old': {sorted(missing)[0]!r}}})"
+            + did_you_mean(sorted(missing)[0], there),
+        )
+
+
+class ColumnTypeError(StateAnalyticsError, TypeError):
+    """A column has a type that the function cannot use."""
+
+
+class ArgumentError(StateAnalyticsError, ValueError):
+    """An argument makes no sense: an unknown name, an empty or reversed window."""
+
+
+class QueryError(StateAnalyticsError, ValueError):
+    """The SQL cannot be run as it is written."""
+
+
+class QueryRefusedError(QueryError, PermissionError):
+    """The SQL asks for something outside the snapshot."""
+
+
+class QueryTimeoutError(QueryError, TimeoutError):
+    """The SQL took longer than its time limit."""
+
+
+class MissingComponentError(StateAnalyticsError, ImportError):
+    """An optional part is not installed."""
+
+
+class TruncatedWarning(UserWarning):
+    """A result was cut at its row cap: no error, but never left unsaid."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Near matches as a clause to append to a hint; empty where none is near."""
+    near = get_close_matches(word, list(known), n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else ""

@@ -1,0 +1,59 @@
+"""Progress of long work: a bar for people, nothing for pipes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+def is_watched() -> bool:
+    """Is a person looking: a terminal on stderr, or a notebook."""
+    if "ipykernel" in sys.modules:
+        return True
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+@contextmanager
+def progress(
+    title: str, total: int, *, shown: bool | None = None
+) -> Iterator[Callable[[str], None]]:
+    """Show how far a piece of work is, while its block runs.
+
+    Parameters
+    ----------
+    title : str
+        What is being done.
+    total : int
+        How many steps there are.
+    shown : bool, optional
+        Whether to draw at all; by default only where a person looks.
+
+    Yields
+    ------
+    callable
+        Call it with the name of each step as it begins.
+    """
+    if not (is_watched() if shown is None else shown):
+        yield lambda step: None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task(escape(title), total=total)
+        begun = 0
+
+        def begin(step: str) -> None:
+            nonlocal begun
+            bar.update(task, completed=begun, description=escape(f"{title}: {step}"))
+            begun += 1
+
+        yield begin

@@ -1,0 +1,346 @@
+"""The facts of one instant with the stores they came from: what a user holds."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import date, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from stateanalytics.demo_data import AS_OF, demo_path
+from stateanalytics.errors import ArgumentError
+from stateanalytics.facts import Facts
+from stateanalytics.text import visible
+from stateanalytics.windows import in_utc, read_moment
+
+if TYPE_CHECKING:
+    from stateanalytics.rules.policy import Policy
+    from stateanalytics.sources.sqlite import Store
+    from stateanalytics.sql import Table
+
+_MOST_SOURCES_SHOWN = 5
+_AS_OF_FROM = {"given": "as asked", "data": "the newest moment in the data", "clock": "the clock"}
+_NEXT = 'sa.states(snap), snap.sql("FROM attention"), sa.report(snap).write_html("week.html")'
+
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Snapshot(Facts):
+    """The canonical frames of one or more stores at one instant, and SQL over them.
+
+    Attributes
+    ----------
+    entities, transitions, events, findings, sources : polars.DataFrame
+        As documented in `stateanalytics.schema` and by `schema`.
+    details : mapping of str to polars.DataFrame
+        Frames of one system only, such as ``lionagi_schedules``.
+    as_of : datetime
+        The instant that ages are measured at, in UTC.
+    as_of_from : str
+        Where it is known from: ``given``, ``data`` or ``clock``.
+    stores : tuple of Store
+        Private copies of the inputs, for raw tables; `close` deletes them.
+    has_bodies : bool
+        Whether texts of messages were read.
+    """
+
+    stores: tuple[Store, ...] = ()
+    has_bodies: bool = False
+    _tables: dict[Policy | None, Mapping[str, Table]] = field(default_factory=dict, init=False)
+
+    __hash__ = object.__hash__
+
+    def sql(
+        self,
+        query: str,
+        params: Mapping[str, Any] | list[Any] | tuple[Any, ...] | None = None,
+        *,
+        max_rows: int = 10_000,
+        timeout_s: float = 30.0,
+        policy: Policy | None = None,
+    ) -> pl.DataFrame:
+        """The answer of one SELECT over this snapshot.
+
+        Parameters
+        ----------
+        query : str
+            One statement in DuckDB's SQL that selects: SELECT, WITH, FROM first, VALUES,
+            TABLE, DESCRIBE, SUMMARIZE or SHOW TABLES. It may name every frame, every
+            ready view, and each table of the stores as ``raw_…``. ``as_of()`` is the
+            snapshot's instant; the clock cannot be read.
+        params : mapping or sequence, optional
+            Values for ``$name``, or in order for ``?``. They are never read as SQL.
+        max_rows : int
+            A longer result is cut, and a `TruncatedWarning` says so.
+        timeout_s : float
+            Seconds that the query may take; computing states or reading raw tables, the
+            first time they are named, does not count.
+        policy : Policy, optional
+            For ``states``, ``reasons`` and ``attention``; v1 by default.
+
+        Returns
+        -------
+        polars.DataFrame
+            Moments in UTC, intervals as float seconds, whole numbers as Int64, decimals
+            as Float64; words such as severity sort by rank.
+
+        Raises
+        ------
+        QueryError
+            If it is no SQL, names what is not there, or fails; says what is there.
+        QueryRefusedError
+            If it asks for anything but this snapshot: files, settings, other statements.
+        QueryTimeoutError
+            If it takes longer than ``timeout_s``.
+
+        Notes
+        -----
+        Each query runs in a new DuckDB in memory that sees nothing but this snapshot and
+        leaves nothing behind. What that protects from, and what not, says
+        `stateanalytics.sql`. Text in the answer is as it is in the store: escape it
+        where it is shown.
+
+        Examples
+        --------
+        >>> snap = demo()
+        >>> snap.sql("SELECT count(*) > 0 AS any FROM entities")["any"].to_list()
+        [True]
+        >>> q = "SELECT entity_id FROM entities WHERE entity_type = $type"
+        >>> snap.sql(q, {"type": "session"}).columns
+        ['entity_id']
+        """
+        from stateanalytics.sql import run
+
+        return run(
+            query,
+            params,
+            self._tables_for(policy),
+            as_of=self.as_of,
+            max_rows=max_rows,
+            timeout_s=timeout_s,
+        )
+
+    def schema(self, frame: str | None = None) -> pl.DataFrame:
+        """Every table that SQL can name, raw ones included: column, dtype, unit, meaning.
+
+        Parameters
+        ----------
+        frame : str, optional
+            Only this one.
+
+        Returns
+        -------
+        polars.DataFrame, shape (n_columns, 5)
+            ``frame``, ``column``, ``dtype``, ``unit``, ``meaning``.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no frame of that name.
+        """
+        columns = self.table("columns")
+        return columns if frame is None else only_frame(columns, frame)
+
+    def table(self, name: str, *, policy: Policy | None = None) -> pl.DataFrame:
+        """A whole table by its name, without a row cap: a frame, a view or a raw table.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no table of that name.
+        """
+        from stateanalytics.errors import did_you_mean
+
+        tables = self._tables_for(policy)
+        if name not in tables:
+            raise ArgumentError(
+                f"There is no table {name!r:.80}; there are {len(tables)}.",
+                "snap.schema() lists them" + did_you_mean(str(name), tables),
+            )
+        load = tables[name].load
+        if load is not None:
+            return load()
+        return self.sql(f'FROM "{name}"', max_rows=2**62, timeout_s=3600, policy=policy)
+
+    def error_counts(self) -> pl.DataFrame:
+        """Tool errors of each session (ADR-0017: on demand, since it reads all messages).
+
+        Returns
+        -------
+        polars.DataFrame
+            ``source``, ``system``, ``session_id``, ``n_tool_answers``, ``n_tool_errors``,
+            ``n_pruned``; the SQL table ``error_counts``.
+        """
+        return self.table("error_counts")
+
+    def close(self) -> None:
+        """Delete the private copies; frames stay, raw tables cannot be read any more."""
+        for store in self.stores:
+            store.close()
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _tables_for(self, policy: Policy | None) -> Mapping[str, Table]:
+        from stateanalytics.sql.tables import tables_of
+
+        if policy not in self._tables:
+            # Not self: its frames would then live until the next garbage collection.
+            facts = Facts(**{one.name: getattr(self, one.name) for one in fields(Facts)})
+            self._tables[policy] = tables_of(
+                facts, self.stores, policy=policy, bodies=self.has_bodies
+            )
+        return self._tables[policy]
+
+    def __repr__(self) -> str:
+        head = (
+            f"Snapshot as of {in_utc(self.as_of)} ({_AS_OF_FROM.get(self.as_of_from, '?')}): "
+            + ", ".join(f"{count:,} {name}" for name, count in self._counts())
+        )
+        return "\n".join([head, *(f"  {line}" for line in self._inputs()), f"Next: {_NEXT}"])
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><th scope='row'>{name}</th><td>{count:,}</td></tr>"
+            for name, count in self._counts()
+        )
+        inputs = "".join(f"<li>{html.escape(line)}</li>" for line in self._inputs())
+        return (
+            f"<p><strong>Snapshot as of {in_utc(self.as_of)}</strong> "
+            f"({_AS_OF_FROM.get(self.as_of_from, '?')})</p>"
+            f"<ul>{inputs}</ul><table>{cells}</table>"
+            f"<p>Next: <code>{html.escape(_NEXT)}</code></p>"
+        )
+
+    def _counts(self) -> list[tuple[str, int]]:
+        frames = ("entities", "transitions", "events", "findings")
+        return [(name, getattr(self, name).height) for name in frames]
+
+    def _inputs(self) -> Iterator[str]:
+        """One line for every input, at most a few."""
+        for row in self.sources.head(_MOST_SOURCES_SHOWN).iter_rows(named=True):
+            size = (row["size_bytes"] or 0) / 1e6
+            live = ", live" if row["is_live"] else ""
+            written_by = row["format"] or row["system"]
+            yield visible(f"{row['source']}: {written_by}, {size:,.1f} MB{live}")
+        if self.sources.height > _MOST_SOURCES_SHOWN:
+            yield f"and {self.sources.height - _MOST_SOURCES_SHOWN} more, see .sources"
+
+
+def read(
+    *paths: str | Path,
+    as_of: datetime | date | str | float | None = None,
+    bodies: bool = False,
+    on_error: Literal["skip", "raise"] = "skip",
+    progress: bool | None = None,
+) -> Snapshot:
+    """The facts of one or more stores, at one instant.
+
+    Parameters
+    ----------
+    *paths : str or pathlib.Path
+        Stores, directories that hold one, or patterns such as ``"~/fleet/*/state.db"``;
+        the system is detected for each. None: the usual places are looked up, and
+        ``snap.sources`` says what was found.
+    as_of : datetime, date, str or number, optional
+        The instant that ages are measured at: a datetime (one without a zone is in UTC),
+        ISO text, or epoch seconds. By default the newest moment that the data prove, for
+        copies; the clock, for a store that somebody has open.
+    bodies : bool
+        Whether to read what people and models said, too.
+    on_error : {"skip", "raise"}
+        What a file of a directory that cannot be read does: it is left out and named in
+        ``findings``, or it ends the load. A store that is named itself always ends it.
+    progress : bool, optional
+        Whether to show progress; by default where a person looks.
+
+    Returns
+    -------
+    Snapshot
+        Of one instant: nothing that happens to the stores later changes it.
+
+    Raises
+    ------
+    SourceNotFoundError, NotAStoreError, DamagedStoreError, StoreBusyError
+        If an input cannot be read.
+    ArgumentError
+        If as-of is no moment.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> snap = sa.read("~/.lionagi/state.db")                        # doctest: +SKIP
+    >>> snap = sa.read("fleet/*/state.db", as_of="2026-05-27")       # doctest: +SKIP
+    """
+    from stateanalytics.sources import read_facts
+
+    named = [one for path in paths for one in (path if isinstance(path, list | tuple) else [path])]
+    facts, stores = read_facts(
+        named, as_of=_instant(as_of), bodies=bodies, on_error=on_error, shown=progress
+    )
+    return Snapshot(
+        entities=facts.entities,
+        transitions=facts.transitions,
+        events=facts.events,
+        findings=facts.findings,
+        sources=facts.sources,
+        as_of=facts.as_of,
+        as_of_from=facts.as_of_from,
+        details=facts.details,
+        stores=stores,
+        has_bodies=bodies,
+    )
+
+
+def demo() -> Snapshot:
+    """The shipped sample: a believable week of a small fleet, with every kind of trouble.
+
+    Its state is that of Monday, 25 May 2026, 06:00 UTC; `demo_data` says where it is.
+
+    Raises
+    ------
+    MissingComponentError
+        If the sample was not installed.
+
+    Examples
+    --------
+    >>> demo().sources["system"].to_list()
+    ['lionagi']
+    """
+    return read(demo_path() / "state.db", as_of=AS_OF, progress=False)
+
+
+def only_frame(columns: pl.DataFrame, name: str) -> pl.DataFrame:
+    """The rows of a data dictionary for one frame."""
+    from stateanalytics.errors import did_you_mean
+
+    found = columns.filter(pl.col("frame") == name)
+    if found.is_empty():
+        known = columns["frame"].unique(maintain_order=True).to_list()
+        shown = [frame for frame in known if not frame.startswith("raw_")]
+        raise ArgumentError(
+            f"There is no frame {name!r:.80}; there are {', '.join(shown)}.",
+            "leave the name out to see all" + did_you_mean(str(name), known),
+        )
+    return found
+
+
+def _instant(as_of: object) -> datetime | None:
+    if isinstance(as_of, str) and _NUMBER.fullmatch(as_of.strip()):
+        as_of = float(as_of)
+    return None if as_of is None else read_moment(as_of, "as_of")

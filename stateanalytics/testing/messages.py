@@ -1,0 +1,148 @@
+"""Failure messages with known templates: what a miner of templates is judged by."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.testing import chance
+from stateanalytics.testing.templates import BY_ID, HOLE, TEMPLATES, Template
+
+MODELS = ("sonnet", "opus", "gpt-5.1-codex", "gpt-5.1-mini", "gemini-3-pro")
+_HOSTS = ("api.anthropic.com:443", "api.openai.com:443", "generativelanguage.googleapis.com:443")
+_FOLDERS = ("src", "tests", "lib", "app/models", "services/billing", "packages/ui", "docs/guide")
+_FILES = ("parser.py", "test_checkout.py", "invoice.ts", "README.md", "schema.sql", "main.rs")
+
+
+def holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
+    """What fills the holes of templates, for each row number.
+
+    Parameters
+    ----------
+    row : polars.Expr
+        Row numbers.
+    seed : int
+        What the values depend on beside the row.
+
+    Returns
+    -------
+    dict of str to polars.Expr
+        Name of a hole to text. Secrets are made up and mean nothing anywhere.
+    """
+    number = _text_numbers(row, seed)
+    relative = pl.concat_str(
+        [
+            chance.one_of(row, seed, "hole/folder", _FOLDERS),
+            pl.lit("/"),
+            chance.one_of(row, seed, "hole/file", _FILES),
+        ]
+    )
+    directory = pl.concat_str(
+        [pl.lit("/home/op/worktrees/"), chance.hex_id(row, seed, "hole/tree", 8)]
+    )
+    return {
+        **number,
+        "model": chance.one_of(row, seed, "hole/model", MODELS),
+        "host": chance.one_of(row, seed, "hole/host", _HOSTS),
+        "request": pl.concat_str([pl.lit("req_"), chance.hex_id(row, seed, "hole/request", 24)]),
+        "secret": pl.concat_str([pl.lit("sk-test-"), chance.hex_id(row, seed, "hole/secret", 32)]),
+        "sha": chance.hex_id(row, seed, "hole/sha", 8),
+        "uuid": chance.uuid(row, seed, "hole/uuid"),
+        "relative": relative,
+        "artifact": chance.one_of(
+            row, seed, "hole/artifact", ("critic__review", "report", "plan", "patch")
+        ),
+        "directory": directory,
+        "path": pl.concat_str([directory, pl.lit("/"), relative]),
+    }
+
+
+def add_messages(rows: pl.DataFrame, *, seed: int) -> pl.DataFrame:
+    """Add ``message``: the text of each row's ``template_id``, holes filled; null without one.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        With ``row`` (row numbers, in order) and ``template_id``.
+    seed : int
+        What the holes are filled by, beside the row.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``rows`` with ``message``, in the same order.
+    """
+    filled = holes(pl.col("row"), seed)
+    parts = [
+        part.with_columns(message=_text(BY_ID.get(template_id), filled))
+        for (template_id,), part in rows.partition_by(
+            "template_id", as_dict=True, maintain_order=True
+        ).items()
+    ]
+    if not parts:
+        return rows.with_columns(message=pl.lit(None, dtype=pl.String))
+    return pl.concat(parts).sort("row")
+
+
+def failure_messages(n_messages: int, *, seed: int = 0) -> pl.DataFrame:
+    """Failure messages, each with the template it was made from.
+
+    Parameters
+    ----------
+    n_messages : int
+        How many.
+    seed : int
+        The same seed gives the same messages.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_messages, 5)
+        ``message`` as it would be stored; ``template_id``, ``pattern`` (holes as ``<*>``),
+        ``reason_code`` and ``cause``, which are the truth about it.
+
+    Notes
+    -----
+    Templates are drawn unevenly: the k-th about in proportion to 1/k, as failures are.
+
+    Examples
+    --------
+    >>> failure_messages(100, seed=1).columns
+    ['message', 'template_id', 'pattern', 'reason_code', 'cause']
+    """
+    row = pl.col("row")
+    shares = {template.template_id: 1.0 / rank for rank, template in enumerate(TEMPLATES, 1)}
+    truth = pl.DataFrame(
+        {
+            "template_id": [template.template_id for template in TEMPLATES],
+            "pattern": [template.pattern for template in TEMPLATES],
+            "reason_code": [template.reason_code for template in TEMPLATES],
+            "cause": [template.cause for template in TEMPLATES],
+        }
+    )
+    return (
+        pl.select(row=pl.int_range(n_messages, dtype=pl.UInt64))
+        .with_columns(template_id=chance.weighted(row, seed, "template", shares))
+        .pipe(add_messages, seed=seed)
+        .join(truth, on="template_id", how="left", maintain_order="left")
+        .select("message", "template_id", "pattern", "reason_code", "cause")
+    )
+
+
+def _text(template: Template | None, filled: dict[str, pl.Expr]) -> pl.Expr:
+    if template is None:
+        return pl.lit(None, dtype=pl.String)
+    if not template.holes:
+        return pl.lit(template.text)
+    return pl.format(HOLE.sub("{}", template.text), *(filled[name] for name in template.holes))
+
+
+def _text_numbers(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
+    ranges = {
+        "seconds": (2, 900),
+        "count": (2, 400),
+        "size": (1_000, 900_000),
+        "tokens": (200_001, 260_000),
+    }
+    return {
+        name: chance.integer(row, seed, f"hole/{name}", low, high).cast(pl.String)
+        for name, (low, high) in ranges.items()
+    }

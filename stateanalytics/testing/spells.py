@@ -1,0 +1,176 @@
+"""How long work takes and how long it is silent, with known truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from stateanalytics.errors import ArgumentError
+from stateanalytics.testing import chance
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of work: how common it is, how long it takes, where it is cut off.
+
+    Attributes
+    ----------
+    name : str or None
+        Kind as the store writes it; None: rows without a kind.
+    share : float
+        How common it is, relative to the other kinds.
+    median_s, sigma : float
+        Of the log-normal time it would take if nothing cut it off.
+    timeout_s : float
+        The configured limit.
+    """
+
+    name: str | None
+    share: float
+    median_s: float
+    sigma: float
+    timeout_s: float
+
+
+KINDS = (
+    Kind("agent", 0.55, 600.0, 0.9, 1_800.0),
+    Kind("play", 0.15, 2_700.0, 0.6, 7_200.0),
+    Kind("flow", 0.12, 3_900.0, 0.45, 7_200.0),
+    Kind("fanout", 0.08, 1_200.0, 0.7, 3_600.0),
+    Kind("show-play", 0.06, 4_500.0, 0.45, 10_800.0),
+    Kind("engine", 0.02, 2_400.0, 0.6, 7_200.0),
+    Kind(None, 0.02, 600.0, 0.9, 1_800.0),
+)
+FATES = {"completed": 0.82, "failed": 0.12, "aborted": 0.03, "cancelled": 0.03}
+# How long until each end, as a multiple of the time until a good end.
+PACE = {"completed": 1.0, "failed": 0.5, "aborted": 0.7, "cancelled": 0.6}
+
+
+def durations(n_spells: int, *, seed: int = 0, kinds: Sequence[Kind] = KINDS) -> pl.DataFrame:
+    """Spells of work, with what would have happened without the timeout.
+
+    Parameters
+    ----------
+    n_spells : int
+        How many.
+    seed : int
+        The same seed gives the same spells.
+    kinds : sequence of Kind
+        Medians, spreads, limits and shares of the kinds of work.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_spells, 6)
+        ``kind``; ``timeout_s``, the limit; ``latent_s``, the time it would have taken;
+        ``fate``, how it would have ended; ``duration_s``, the smaller of the two times;
+        ``end``, the fate or ``timed_out``.
+
+    Notes
+    -----
+    The truth for a kind, with ``F`` the log-normal distribution function of its median
+    and sigma: the share that has ended with fate k by t, below the limit, is
+    ``FATES[k] * F(t / PACE[k])``; the share that times out is the rest at the limit.
+
+    Examples
+    --------
+    >>> spells = durations(1000, seed=1)
+    >>> spells.filter(pl.col("duration_s") > pl.col("timeout_s")).height
+    0
+    """
+    row = pl.col("row")
+    return (
+        pl.select(row=pl.int_range(n_spells, dtype=pl.UInt64))
+        .with_columns(kind=kind_of(row, seed, kinds))
+        .pipe(add_spells, seed=seed, kinds=kinds)
+        .select("kind", "timeout_s", "latent_s", "fate", "duration_s", "end")
+    )
+
+
+def message_gaps(
+    n_sessions: int,
+    *,
+    seed: int = 0,
+    n_gaps: int = 40,
+    median_s: float = 30.0,
+    sigma: float = 1.2,
+    long_share: float = 0.004,
+    long_median_s: float = 5_400.0,
+) -> pl.DataFrame:
+    """Silences between the messages of sessions that are alive, now and then a long one.
+
+    Parameters
+    ----------
+    n_sessions, n_gaps : int
+        How many sessions, and how many silences each.
+    seed : int
+        The same seed gives the same silences.
+    median_s, sigma : float
+        Of the log-normal length of an ordinary silence.
+    long_share, long_median_s : float
+        How many silences are long (a build, a download, a person who thinks), and their
+        median; their sigma is 0.5. They are the false alarms of a detector of silence.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_sessions * n_gaps, 4)
+        ``session`` and ``seq`` from 0, ``gap_s``, and ``is_long``, which is the truth.
+
+    Examples
+    --------
+    >>> message_gaps(2, n_gaps=3).select("session", "seq").rows()
+    [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    """
+    if n_gaps < 1:
+        raise ArgumentError(
+            f"message_gaps needs at least one gap a session, found n_gaps={n_gaps!r}.",
+            "message_gaps(100, n_gaps=40)",
+        )
+    row = pl.col("row")
+    ordinary = chance.log_normal(row, seed, "gap", median=median_s, sigma=sigma)
+    long = chance.log_normal(row, seed, "long gap", median=long_median_s, sigma=0.5)
+    return (
+        pl.select(row=pl.int_range(n_sessions * n_gaps, dtype=pl.UInt64))
+        .with_columns(is_long=chance.uniform(row, seed, "is long") < long_share)
+        .select(
+            session=(row // n_gaps).cast(pl.Int64),
+            seq=(row % n_gaps).cast(pl.Int64),
+            gap_s=pl.when("is_long").then(long).otherwise(ordinary),
+            is_long="is_long",
+        )
+    )
+
+
+def kind_of(row: pl.Expr, seed: int, kinds: Sequence[Kind] = KINDS) -> pl.Expr:
+    """A kind of work for each row number, as common as its share."""
+    return chance.weighted(row, seed, "kind", {kind.name: kind.share for kind in kinds})
+
+
+def add_spells(rows: pl.DataFrame, *, seed: int, kinds: Sequence[Kind] = KINDS) -> pl.DataFrame:
+    """Add the columns of `durations` to rows that have ``row`` and ``kind``, in their order."""
+    row = pl.col("row")
+    traits = pl.DataFrame(
+        {
+            "kind": [kind.name for kind in kinds],
+            "median_s": [kind.median_s for kind in kinds],
+            "sigma": [kind.sigma for kind in kinds],
+            "timeout_s": [kind.timeout_s for kind in kinds],
+        },
+        schema_overrides={"kind": pl.String},
+    )
+    pace = pl.col("fate").replace_strict(PACE, return_dtype=pl.Float64)
+    latent = chance.log_normal(
+        row, seed, "latent", median=pl.col("median_s") * pace, sigma=pl.col("sigma")
+    )
+    is_cut = pl.col("latent_s") > pl.col("timeout_s")
+    return (
+        rows.join(traits, on="kind", how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(fate=chance.weighted(row, seed, "fate", FATES))
+        .with_columns(latent_s=latent)
+        .with_columns(
+            duration_s=pl.min_horizontal("latent_s", "timeout_s"),
+            end=pl.when(is_cut).then(pl.lit("timed_out")).otherwise("fate"),
+        )
+        .drop("median_s", "sigma")
+    )

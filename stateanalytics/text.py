@@ -1,0 +1,85 @@
+"""Text from a store, made fit to be looked at.
+
+What agents and tools write may hold terminal colours, control characters and marks
+that turn the reading direction round. Shown raw they could hide or forge what a person
+reads, in a terminal as in a page.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Colours and cursor moves (CSI) and titles and links (OSC): decoration, dropped whole.
+_ANSI = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
+)
+_CONTROL = r"\x00-\x1f\x7f-\x9f"
+_DIRECTION = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_INVISIBLE = r"\u00ad\u180e\u200b\u2028\u2029\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb"
+_BEYOND = r"\ud800-\udfff\U000e0000-\U000e007f"
+_STRANGE = re.compile(f"[{_CONTROL}{_DIRECTION}{_INVISIBLE}{_BEYOND}]")
+
+# A spreadsheet takes a cell that begins so for a formula, and runs it; some of them skip
+# what is blank or not seen before it, and read the full-width signs as the plain ones.
+_SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
+_FORMULA = re.compile(f"[\\s{_CONTROL}{_DIRECTION}{_INVISIBLE}]*[{_SIGNS}]|[\\t\\r\\n]")
+
+
+def visible(text: str, *, keep: str = "") -> str:
+    r"""Text in which nothing is hidden and nothing acts.
+
+    Parameters
+    ----------
+    text : str
+        From a store: anything.
+    keep : str
+        Characters to leave as they are, such as ``"\n"``.
+
+    Returns
+    -------
+    str
+        ANSI sequences are dropped; control characters, direction marks, invisible
+        characters and half surrogates stand as escapes such as ``\x07`` or ``\u202e``.
+
+    Notes
+    -----
+    Joiners (U+200C, U+200D) and variation selectors stay: scripts and emoji need them.
+    The result is plain text, so HTML still has to be escaped where it is shown.
+
+    Examples
+    --------
+    >>> print(visible("\x1b[31mfailed\x1b[0m: \u202egnp.exe\x07"))
+    failed: \u202egnp.exe\x07
+    >>> print(visible("two\nlines"))
+    two\nlines
+    """
+    return _STRANGE.sub(
+        lambda found: found[0] if found[0] in keep else _escaped(found[0]), _ANSI.sub("", text)
+    )
+
+
+def shortened(text: str, width: int) -> str:
+    """Text cut to a number of characters, the last of them ``…`` where something is gone.
+
+    Examples
+    --------
+    >>> shortened("a long message", 7)
+    'a long…'
+    """
+    return text if len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…"
+
+
+def without_formula(text: str) -> str:
+    """Text that a spreadsheet shows instead of running it as a formula.
+
+    Examples
+    --------
+    >>> without_formula("=HYPERLINK(1)"), without_formula("plain")
+    ("'=HYPERLINK(1)", 'plain')
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
