@@ -1,0 +1,375 @@
+"""Copies one SQLite store, consistently, in a process of its own.
+
+`sqlite.open_store` runs this file as a script, ``python -I -S copier.py SOURCE TARGET``,
+and reads two lines of JSON: what was copied, and later what the check of the copy found.
+
+Why a process: POSIX drops every lock that a process holds on a file as soon as it
+closes any descriptor of that file. A notebook may well hold a connection to the very
+store that is read, through whichever copy of SQLite; here nothing is held, so nothing
+can be dropped, and a store that makes SQLite crash ends only this process.
+
+Why not always SQLite's own backup: opening a store in WAL mode creates ``-wal`` and
+``-shm`` beside it, even with ``mode=ro``, and a read-only connection leaves them there.
+So a store that nobody has open is copied as plain bytes (.4 s for a GB, a third of what
+the backup takes) and one that somebody has open through `sqlite3.Connection.backup`,
+where the files are there already. Checking every page of the copy (1 s for a GB) goes on
+while the parent reads; it finds what a scan passes over, such as the end of a long text.
+
+Only the standard library may be imported here.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sqlite3
+import stat
+import struct
+import sys
+import time
+from contextlib import closing
+from typing import Any
+from urllib.parse import quote
+
+MAGIC = b"SQLite format 3\0"
+# SQLite locks bytes past the first GB: 510 for readers of the store, and one byte of
+# the WAL's index that every connection in WAL mode holds (os_unix.c: SHARED_FIRST, DMS).
+READERS, WAL_INDEX_USERS = (0x40000002, 510), (128, 1)
+# The last bytes of a journal that belongs to a transaction over several stores: SQLite
+# would look up the file named before them, and delete it.
+SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+N_TRIES = 5
+CHECK_S, CHECK_S_PER_GB = 60.0, 20.0  # how long the check may take; 1 s for a GB is usual
+HARMLESS = (  # what a check may say about rows or unused pages, which reading does not need
+    "never used",
+    "NULL value in",
+    "constraint failed",
+    "value in ",
+    "non-unique entry",
+    "missing from index",
+    "wrong # of entries",
+)
+
+
+class Problem(Exception):  # noqa: N818 - it is handed over as data, not raised at anybody
+    """Why there is no copy: a word the parent knows, and what was found."""
+
+    def __init__(self, word: str, found: str = "") -> None:
+        super().__init__(word, found)
+        self.word, self.found = word, found
+
+
+def main(source: str, target: str, busy_s: float) -> None:
+    """Copy, say what was copied, check the copy, say what was found."""
+    try:
+        say(copied(source, target, busy_s))
+        say(checked(target))
+    except Problem as problem:
+        say({"problem": problem.word, "found": problem.found})
+    except sqlite3.DatabaseError as error:
+        if "full" in str(error):
+            say({"problem": "no_room", "found": str(error)})
+        elif missing := missing_bytes(source):
+            say({"problem": "truncated", "found": missing})
+        else:
+            say({"problem": "damaged", "found": str(error)})
+    except OSError as error:
+        words = {
+            errno.ENOENT: "missing",
+            errno.EACCES: "no_permission",
+            errno.EPERM: "no_permission",
+        }
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        word = "no_room" if full else words.get(error.errno or 0, "unreadable")
+        say({"problem": word, "found": error.strerror or str(error)})
+
+
+def say(answer: dict[str, Any]) -> None:
+    """One line of JSON to the parent."""
+    print(json.dumps(answer), flush=True)
+
+
+def copied(source: str, target: str, busy_s: float) -> dict[str, Any]:
+    """Copy the store by the route that disturbs nobody; what the copy holds."""
+    header = read_header(source)
+    is_live = is_open_elsewhere(source)
+    is_wal = header[18] == 2 and header[19] == 2
+    if not is_wal and os.path.exists(source + "-wal"):  # noqa: PTH110
+        # A log that its own header does not expect: SQLite would use it, and make an index.
+        by_stable_bytes(source, target)
+    elif not is_wal:
+        by_bytes_under_a_lock(source, target, busy_s)
+    elif is_live:
+        by_backup(source, target, busy_s)
+    else:
+        by_stable_bytes(source, target)
+    return {"is_live": is_live, **contents(target)}
+
+
+def read_header(source: str) -> bytes:
+    """The first 100 bytes, of which the magic must be right."""
+    # A pipe that nobody writes to would block; O_NONBLOCK does not exist on Windows.
+    descriptor = os.open(source, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Problem("not_a_file")
+        header = os.read(descriptor, 100)
+    finally:
+        os.close(descriptor)
+    if not header:
+        raise Problem("empty")
+    if header[:16] != MAGIC:
+        raise Problem("not_sqlite", header[:32].hex())
+    if len(header) < 100:
+        raise Problem("damaged", f"its header has {len(header)} bytes and should have 100")
+    return header
+
+
+def is_open_elsewhere(source: str) -> bool:
+    """Does any other process have the store open in WAL mode, or read it just now."""
+    return is_locked(source, READERS) or is_locked(source + "-shm", WAL_INDEX_USERS)
+
+
+def is_locked(path: str, region: tuple[int, int]) -> bool:
+    """Does another process hold a lock there; asks without taking one."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        import fcntl
+
+        # struct flock; BSD and macOS order its members differently.
+        layout = "@hhqqi4x" if sys.platform.startswith("linux") else "@qqihh"
+        write, start, length = fcntl.F_WRLCK, *region
+        lock = (write, 0, start, length, 0) if layout[1] == "h" else (start, length, 0, write, 0)
+        answer = struct.unpack(
+            layout, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(layout, *lock))
+        )
+        return bool(answer[0 if layout[1] == "h" else 3] != fcntl.F_UNLCK)
+    except (ImportError, OSError):  # no such locks here: an index of the WAL must do
+        return path.endswith("-shm")
+    finally:
+        os.close(descriptor)
+
+
+def connect(path: str, mode: str, busy_s: float = 0) -> sqlite3.Connection:
+    """A connection that trusts nothing the store defines."""
+    uri = f"file:{quote(os.fsencode(path))}?{mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=busy_s, isolation_level=None)
+    connection.execute("PRAGMA trusted_schema=OFF")
+    return connection
+
+
+def begin_reading(connection: sqlite3.Connection) -> None:
+    """Take the read lock now, so that a store that stays locked is an error, not a wait."""
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+
+def by_bytes_under_a_lock(source: str, target: str, busy_s: float) -> None:
+    """Copy bytes while a shared lock keeps every writer of a rollback-mode store out."""
+    with closing(connect(source, "mode=ro", busy_s)) as connection:
+        try:
+            begin_reading(connection)
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise Problem("busy", str(error)) from error
+            if not os.path.exists(source + "-journal"):  # noqa: PTH110
+                raise
+            # A writer died halfway: its journal must be rolled back, on the copy.
+            by_stable_bytes(source, target)
+            return
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+            raise Problem("busy", "its journal mode is being changed")
+        shutil.copyfile(source, target)
+
+
+def by_backup(source: str, target: str, busy_s: float) -> None:
+    """Copy pages of one read transaction, beside writers in WAL mode."""
+    try:
+        with closing(connect(source, "mode=ro", busy_s)) as connection:
+            begin_reading(connection)
+            with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+                copy.execute("PRAGMA journal_mode=OFF")
+                copy.execute("PRAGMA synchronous=OFF")
+                connection.backup(copy)
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise Problem("busy", str(error)) from error
+        if "unable to open" not in str(error) and "readonly" not in str(error):
+            raise
+        # The index of the WAL cannot be used (a read-only mount): bytes, if they hold still.
+        by_stable_bytes(source, target)
+
+
+def by_stable_bytes(source: str, target: str) -> None:
+    """Copy the store and its log as bytes, again until nothing changed meanwhile."""
+    for attempt in range(N_TRIES):
+        before = signature(source)
+        for ending in ("", "-wal", "-journal"):
+            if os.path.exists(source + ending):  # noqa: PTH110
+                shutil.copyfile(source + ending, target + ending)
+            elif os.path.exists(target + ending):  # noqa: PTH110
+                os.unlink(target + ending)  # noqa: PTH108
+        if signature(source) == before:
+            break
+        time.sleep(0.1 * 2**attempt)
+    else:
+        raise Problem("busy", "it kept changing while it was copied")
+    if names_another_file(target + "-journal"):
+        raise Problem("damaged", "its rollback journal names another file, which is not followed")
+    # The log becomes part of the copy; a journal is rolled back.
+    with closing(connect(target, "mode=rw")) as copy:
+        copy.execute("PRAGMA journal_mode=DELETE").fetchone()
+        copy.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+
+def names_another_file(journal: str) -> bool:
+    """Does a journal end in the name of a super-journal: SQLite reads its last 16 bytes."""
+    try:
+        with open(journal, "rb") as file:  # noqa: PTH123
+            file.seek(max(0, os.fstat(file.fileno()).st_size - len(SUPER_JOURNAL)))
+            return file.read() == SUPER_JOURNAL
+    except FileNotFoundError:
+        return False
+
+
+def signature(source: str) -> list[tuple[int, int, int, int] | None]:
+    """What changes when anybody writes to the store or its logs."""
+    found: list[tuple[int, int, int, int] | None] = []
+    for ending in ("", "-wal", "-journal"):
+        try:
+            status = os.stat(source + ending)  # noqa: PTH116
+        except FileNotFoundError:
+            found.append(None)
+        else:
+            found.append((status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return found
+
+
+def contents(target: str) -> dict[str, Any]:
+    """Tables that hold rows, with their columns and the name their row number goes by."""
+    if missing := missing_bytes(target):
+        raise Problem("truncated", missing)
+    with closing(connect(target, "immutable=1")) as copy:
+        copy.text_factory = bytes
+        tables: dict[str, Any] = {}
+        others: dict[str, str] = {}
+        illegible: list[str] = []
+        query = "SELECT name, type, rootpage FROM sqlite_master WHERE type IN ('table', 'view')"
+        for raw, kind, root in copy.execute(query).fetchall():
+            try:
+                name = raw.decode()
+            except UnicodeDecodeError:
+                illegible.append(raw.decode(errors="backslashreplace"))
+                continue
+            if kind == b"view" or not root:
+                others[name] = "a view" if kind == b"view" else "a virtual table"
+                continue
+            # Virtual generated columns (2) run the store's own expressions: not read.
+            declared: dict[str, str] = {}
+            for row in copy.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall():
+                try:
+                    column = row[1].decode()
+                except UnicodeDecodeError:
+                    illegible.append(f"{name}.{row[1].decode(errors='backslashreplace')}")
+                    continue
+                if row[6] in (0, 3):
+                    declared[column] = row[2].decode(errors="replace")
+            tables[name] = {
+                "columns": list(declared),
+                "texts": [column for column, kind in declared.items() if keeps_text(kind)],
+                "rowid": rowid_name(copy, name, list(declared)),
+            }
+        encoding = copy.execute("PRAGMA encoding").fetchone()[0].decode()
+    return {"tables": tables, "others": others, "illegible": illegible, "encoding": encoding}
+
+
+def missing_bytes(path: str) -> str:
+    """How many of how many bytes are there, where some are missing."""
+    with open(path, "rb") as file:  # noqa: PTH123
+        header, size = file.read(100), os.fstat(file.fileno()).st_size
+    page_size = int.from_bytes(header[16:18], "big")
+    n_bytes = int.from_bytes(header[28:32], "big") * (65536 if page_size == 1 else page_size)
+    # The number of pages is only kept by versions that also keep the second of these.
+    is_kept = header[24:28] == header[92:96]
+    return f"{size} of {n_bytes} bytes are there" if is_kept and n_bytes > size else ""
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def keeps_text(declared: str) -> bool:
+    """Does a column so declared turn numbers into text (SQLite's rules of affinity)."""
+    kind = declared.upper()
+    return "INT" not in kind and any(word in kind for word in ("CHAR", "CLOB", "TEXT"))
+
+
+def rowid_name(copy: sqlite3.Connection, table: str, columns: list[str]) -> str | None:
+    """The name under which a table's row number can be read; None where it has none."""
+    taken = {column.lower() for column in columns}
+    free = [name for name in ("rowid", "_rowid_", "oid") if name not in taken]
+    try:
+        copy.execute(f"SELECT {free[0]} FROM {quoted(table)} LIMIT 0")
+    except (IndexError, sqlite3.OperationalError):
+        return None
+    return free[0]
+
+
+def checked(target: str) -> dict[str, Any]:
+    """What SQLite's quick check finds wrong with the pages of the copy, and what it left out."""
+    limit = time.monotonic() + CHECK_S + CHECK_S_PER_GB * os.path.getsize(target) / 1e9  # noqa: PTH202
+    found: list[str] = []
+    with closing(connect(target, "immutable=1")) as copy:
+        copy.text_factory = lambda octets: octets.decode(errors="replace")
+        copy.execute("PRAGMA cell_size_check=ON")
+        copy.execute("PRAGMA ignore_check_constraints=ON")
+        copy.execute("PRAGMA mmap_size=2147418112")
+        copy.set_progress_handler(lambda: time.monotonic() > limit, 10_000)
+        try:
+            # The check runs the expressions of virtual generated columns, which may do anything.
+            query = (
+                "SELECT name, name IN (SELECT m.name FROM sqlite_master m, "
+                "pragma_table_xinfo(m.name) c WHERE c.hidden = 2) "
+                "FROM sqlite_master WHERE type = 'table'"
+            )
+            computes = dict(copy.execute(query).fetchall())
+            unchecked = [name for name, does in computes.items() if does]
+            if unchecked:
+                for name in computes.keys() - set(unchecked):
+                    found += damage(copy, f"PRAGMA quick_check({quoted(name)})")
+            else:
+                found += damage(copy, "PRAGMA quick_check(20)")
+        except sqlite3.OperationalError as error:
+            if "interrupted" not in str(error):
+                raise
+            unchecked = ["*"]
+    return {"damage": found, "unchecked": unchecked}
+
+
+def damage(copy: sqlite3.Connection, check: str) -> list[str]:
+    """What a check finds wrong that matters to a reader."""
+    try:
+        lines = [row[0] for row in copy.execute(check)]
+    except sqlite3.DatabaseError as error:
+        if "interrupted" in str(error):
+            raise
+        # An index by a collation or function of the writer's own cannot be checked.
+        return [] if str(error).startswith("no such") else [str(error)]
+    return [
+        line
+        for text in lines
+        for line in str(text).splitlines()
+        if line not in ("ok", "")
+        and not line.startswith("***")
+        and not any(h in line for h in HARMLESS)
+    ]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))

@@ -1,0 +1,191 @@
+"""Small files beside a store: read with every doubt, never stopping a load."""
+
+from __future__ import annotations
+
+import json
+import math
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+MAX_JSON_BYTES = 8_000_000
+MAX_TEXT_BYTES = 1_000_000
+LOG_ENDINGS = ("-wal", "-shm", "-journal")
+"""What SQLite keeps beside a store. Closing any of these, or the store, in this process
+would drop the locks that another connection of it holds."""
+_OLDEST_S, _NEWEST_S = 946_684_800.0, 4_102_444_800.0  # 2000-01-01, 2100-01-01
+
+
+@dataclass(frozen=True)
+class JsonObject:
+    """A JSON object from a file, or what is wrong with the file; neither: no file."""
+
+    value: dict[str, Any] | None
+    problem: str | None = None
+
+
+def read_json_object(path: Path, *, max_bytes: int = MAX_JSON_BYTES) -> JsonObject:
+    """The JSON object in a file.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        May be absent, a directory, a pipe, unreadable, half-written, huge.
+    max_bytes : int
+        Larger files are not read.
+
+    Returns
+    -------
+    JsonObject
+        ``value`` None and ``problem`` None where there is no file.
+    """
+    text, problem = read_text(path, max_bytes=max_bytes)
+    if text is None:
+        return JsonObject(None, problem)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return JsonObject(None, f"not JSON ({as_text(str(error))})")
+    if not isinstance(value, dict):
+        return JsonObject(None, f"a JSON {type(value).__name__}, no object")
+    return JsonObject(value)
+
+
+def read_text(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> tuple[str | None, str | None]:
+    """The text of a small regular file and None, or None and what is wrong with it."""
+    try:
+        status = path.stat()
+        # A pipe would block for ever, a device may never end.
+        if not stat.S_ISREG(status.st_mode):
+            return None, "not a regular file"
+        if status.st_size > max_bytes:
+            return None, f"{status.st_size:,} bytes, more than the {max_bytes:,} that are read"
+        return path.read_bytes().decode("utf-8-sig"), None
+    except FileNotFoundError:
+        return None, None
+    except UnicodeDecodeError:
+        return None, "not UTF-8"
+    except (OSError, ValueError) as error:
+        return None, f"cannot be read ({type(error).__name__})"
+
+
+def is_beside_a_log(path: Path) -> bool:
+    """Is a file a SQLite store by what lies beside it, or such a log itself: never opened here."""
+    store = path.name.rpartition("-")[0]
+    if path.name.endswith(LOG_ENDINGS) and store and path.with_name(store).exists():
+        return True
+    return any(path.with_name(path.name + ending).exists() for ending in LOG_ENDINGS)
+
+
+def stores_among(names: Iterable[str]) -> frozenset[str]:
+    """Of the names in one directory those of SQLite stores with a log, and the logs.
+
+    Examples
+    --------
+    >>> sorted(stores_among(["app-1", "kept", "kept-journal"]))
+    ['kept', 'kept-journal']
+    """
+    there = frozenset(names)
+    pairs = ((name, name.rpartition("-")[0]) for name in there if name.endswith(LOG_ENDINGS))
+    return frozenset(one for pair in pairs if pair[1] in there for one in pair)
+
+
+def directories_in(path: Path) -> tuple[list[Path], str | None]:
+    """The directories directly inside one, by name, and None or what is wrong with it.
+
+    Loops of symbolic links count as no directory; an absent path has none.
+    """
+    try:
+        return sorted(entry for entry in path.iterdir() if _is_directory(entry)), None
+    except (FileNotFoundError, NotADirectoryError):
+        return [], None
+    except (OSError, ValueError) as error:
+        return [], f"cannot be read ({type(error).__name__})"
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def legible(name: str) -> str:
+    r"""A name as text that can be written: what is not UTF-8 in it as escapes.
+
+    Examples
+    --------
+    >>> print(legible("a\udcff.db"))
+    a\xff.db
+    """
+    try:
+        return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:
+        return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def as_text(value: Any) -> str | None:
+    r"""A text as it is, without the half surrogates that JSON allows; anything else: None.
+
+    Examples
+    --------
+    >>> as_text("a\ud800"), as_text(3)
+    ('a?', None)
+    """
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else None
+
+
+def as_number(value: Any) -> float | None:
+    """A finite number; Booleans, texts, NaN and infinities: None.
+
+    Examples
+    --------
+    >>> as_number(900), as_number("900"), as_number(True), as_number(float("nan"))
+    (900.0, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def as_count(value: Any) -> int | None:
+    """A whole number that fits 64 bits; anything else: None."""
+    number = as_number(value)
+    if number is None or number != int(number) or abs(number) >= 2**53:
+        return None
+    return int(number)
+
+
+def as_moment(value: Any) -> datetime | None:
+    """A moment written as epoch seconds or ISO 8601; absurd ones and other types: None.
+
+    Text without an offset is read as UTC.
+
+    Examples
+    --------
+    >>> as_moment(1779840000), as_moment("2026-05-27T02:00:00+02:00"), as_moment("soon")
+    (datetime.datetime(2026, 5, 27, 0, 0, tzinfo=datetime.timezone.utc), \
+datetime.datetime(2026, 5, 27, 0, 0, tzinfo=datetime.timezone.utc), None)
+    """
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+            aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            seconds = aware.timestamp()
+        except (ValueError, OverflowError):
+            return None
+    else:
+        number = as_number(value)
+        if number is None:
+            return None
+        seconds = number
+    if not _OLDEST_S <= seconds < _NEWEST_S:
+        return None
+    return datetime.fromtimestamp(round(seconds * 1e6) / 1e6, UTC)

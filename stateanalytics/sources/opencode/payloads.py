@@ -1,0 +1,181 @@
+"""Payloads of events: JSON text in, typed columns out, a wrong cell null and nothing lost.
+
+DuckDB's parser reads them in the time that `orjson` needs, is not stopped by a value of
+an unexpected type, and says which texts are no JSON at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+import polars as pl
+
+BATCH = 100_000
+"""Most rows that are parsed at once; never so few that a thread is not worth it."""
+_FEWEST = 10_000
+_MOST_THREADS = 4
+
+_USAGE = {
+    "cost_usd": ("cost", "DOUBLE"),
+    "n_input_tokens": ("tokens.input", "BIGINT"),
+    "n_output_tokens": ("tokens.output", "BIGINT"),
+    "n_reasoning_tokens": ("tokens.reasoning", "BIGINT"),
+    "n_cache_read_tokens": ("tokens.cache.read", "BIGINT"),
+    "n_cache_write_tokens": ("tokens.cache.write", "BIGINT"),
+}
+# Where a field may be: the first place that holds something counts, and the type to read.
+FIELDS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "data_session_id": (("sessionID",), "VARCHAR"),
+    "timestamp_ms": (("timestamp",), "BIGINT"),
+    "message_id": (("assistantMessageID",), "VARCHAR"),
+    "call_id": (("callID", "id"), "VARCHAR"),
+    "tool": (("name", "tool"), "VARCHAR"),
+    "agent": (("agent", "info.agent"), "VARCHAR"),
+    "model": (("model.id", "info.model.id"), "VARCHAR"),
+    "provider": (("model.providerID", "info.model.providerID"), "VARCHAR"),
+    "dispatched_ms": (("started",), "BIGINT"),
+    "finish": (("finish",), "VARCHAR"),
+    "raw_finish": (("rawFinish",), "VARCHAR"),
+    "attempt": (("attempt",), "BIGINT"),
+    "retry_at_ms": (("at",), "BIGINT"),
+    "reason": (("reason",), "VARCHAR"),
+    "error_type": (("error.type", "error.name"), "VARCHAR"),
+    "error_message": (("error.message", "error.data.message"), "VARCHAR"),
+    "error_status": (("error.status",), "BIGINT"),
+    "error_permission": (("error.permission",), "VARCHAR"),
+    "error_resource": (("error.resource",), "VARCHAR"),
+    "exit_code": (("structured.exit", "metadata.exit"), "BIGINT"),
+    "input_id": (("inputID", "inboxID", "messageID"), "VARCHAR"),
+    "input_kind": (("input.type", "item.type"), "VARCHAR"),
+    "delivery": (("input.delivery", "item.delivery", "delivery"), "VARCHAR"),
+    "title": (("title", "info.title"), "VARCHAR"),
+    "directory": (("location.directory", "info.directory"), "VARCHAR"),
+    "project_id": (("projectID", "info.projectID"), "VARCHAR"),
+    "parent_id": (("parentID", "info.parentID"), "VARCHAR"),
+    "program_version": (("version", "info.version"), "VARCHAR"),
+    "request_id": (("requestID", "id"), "VARCHAR"),
+    "reply": (("reply",), "VARCHAR"),
+    **{name: ((path,), kind) for name, (path, kind) in _USAGE.items()},
+}
+ENVELOPE: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "event_id": (("id",), "VARCHAR"),
+    "raw_type": (("type",), "VARCHAR"),
+    "created_ms": (("created",), "BIGINT"),
+    "wire_timestamp_ms": (("timestamp",), "BIGINT"),
+    "wire_session_id": (("sessionID",), "VARCHAR"),
+    "session_id": (("durable.aggregateID", "aggregateID"), "VARCHAR"),
+    "seq": (("durable.seq", "seq"), "BIGINT"),
+}
+
+
+class Parser:
+    """DuckDB in memory, for the time that one input is read."""
+
+    def __init__(self) -> None:
+        import duckdb
+
+        self._connection = duckdb.connect(
+            config={
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                "python_enable_replacements": "false",
+            }
+        )
+
+    def __enter__(self) -> Parser:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+
+    def read(
+        self,
+        texts: pl.DataFrame,
+        fields: Mapping[str, tuple[tuple[str, ...], str]],
+        *,
+        lengths: Mapping[str, str] | None = None,
+        is_hashed: bool = False,
+        sql: Mapping[str, str] | None = None,
+    ) -> pl.DataFrame:
+        """The fields of each text, and whether it is a JSON object.
+
+        Parameters
+        ----------
+        texts : polars.DataFrame, shape (n_rows, 2)
+            ``row`` (UInt32) and ``text``.
+        fields : mapping of str to (paths, type)
+            Columns to make, with DuckDB's name of their type.
+        lengths : mapping of str to str, optional
+            Columns with the characters of the text at a path, which is not kept.
+        is_hashed : bool
+            Whether to add ``digest``, a number that stands for the text.
+        sql : mapping of str to str, optional
+            Columns by an expression over ``text``, null where that is no JSON.
+
+        Returns
+        -------
+        polars.DataFrame
+            ``row``, ``is_object`` and one column a field, in the order of the input.
+        """
+        measured = lengths or {}
+        paths = {path: kind for places, kind in fields.values() for path in places}
+        structure = json.dumps(_nested({**paths, **dict.fromkeys(measured.values(), "VARCHAR")}))
+        columns = [
+            f"coalesce({', '.join(f'v.{_quoted(path)}' for path in places)}) AS {name}"
+            if len(places) > 1
+            else f"v.{_quoted(places[0])} AS {name}"
+            for name, (places, _) in fields.items()
+        ]
+        columns += [f"length(v.{_quoted(path)}) AS {name}" for name, path in measured.items()]
+        columns += ["hash(text) AS digest"] if is_hashed else []
+        columns += [f"TRY({expression}) AS {name}" for name, expression in (sql or {}).items()]
+        query = (
+            f"SELECT row, v IS NOT NULL AND starts_with(ltrim(text), '{{') AS is_object, "
+            f"{', '.join(columns)} FROM (SELECT row, text, "
+            f"TRY(json_transform(text, '{structure}')) AS v FROM texts)"
+        )
+        pair = texts.select("row", "text")
+        n_threads = min(os.cpu_count() or 1, _MOST_THREADS)
+        n_rows = max(_FEWEST, min(BATCH, -(-texts.height // n_threads)))
+        parts = list(pair.iter_slices(n_rows)) if texts.height else [pair]
+        if len(parts) == 1:
+            return self._run(query, pair)
+        with ThreadPoolExecutor(n_threads) as threads:
+            return pl.concat(threads.map(lambda part: self._run(query, part), parts))
+
+    def _run(self, query: str, part: pl.DataFrame) -> pl.DataFrame:
+        with self._connection.cursor() as cursor:
+            cursor.register("texts", part.to_arrow())
+            return pl.DataFrame(cursor.sql(query).to_arrow_table())
+
+
+def _nested(paths: Mapping[str, str]) -> dict[str, Any]:
+    """What DuckDB wants to hear: ``{"a": {"b": "VARCHAR"}}`` for ``a.b``.
+
+    Examples
+    --------
+    >>> _nested({"id": "VARCHAR", "tokens.input": "BIGINT", "tokens.output": "BIGINT"})
+    {'id': 'VARCHAR', 'tokens': {'input': 'BIGINT', 'output': 'BIGINT'}}
+    """
+    tree: dict[str, Any] = {}
+    for path, kind in paths.items():
+        *branches, leaf = path.split(".")
+        place = tree
+        for branch in branches:
+            place = place.setdefault(branch, {})
+        place[leaf] = kind
+    return tree
+
+
+def _quoted(path: str) -> str:
+    return ".".join(f'"{part}"' for part in path.split("."))

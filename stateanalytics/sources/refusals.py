@@ -1,0 +1,155 @@
+"""Why a path cannot be read as a store: what was needed, what was found, what to type."""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from stateanalytics.errors import (
+    ArgumentError,
+    DamagedStoreError,
+    NoRoomError,
+    NotAStoreError,
+    SourceError,
+    SourceNotFoundError,
+    StoreBusyError,
+)
+
+_KINDS = {
+    stat.S_ISDIR: "a directory",
+    stat.S_ISFIFO: "a named pipe",
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+}
+# What a file that is no SQLite store begins with, and what to do about it.
+_OTHER_FILES = (
+    (b"7\x7f\x06", "is the write-ahead log of a store", "name the store itself, without -wal"),
+    (b"\x1f\x8b", "is compressed with gzip", "unpack it first with `gunzip`"),
+    (b"PK\x03\x04", "is a zip archive", "unpack it first with `unzip`"),
+    (b"(\xb5/\xfd", "is compressed with zstd", "unpack it first with `unzstd`"),
+    (b"\x00\x00\x00\x00\x00\x00\x00\x00", "begins with zeros only", "restore it from a backup"),
+)
+
+
+def located(path: str | Path) -> tuple[str, int]:
+    """The file that a path leads to, and its size with its log; looks, never opens."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - a Path cannot hold every str
+    except PermissionError as error:
+        raise explained(path, "no_permission", error.strerror or "") from error
+    except (OSError, ValueError) as error:
+        raise nothing_there(path, error) from error
+    for is_kind, name in _KINDS.items():
+        if is_kind(status.st_mode):
+            hint = "name a file in it" if is_kind is stat.S_ISDIR else "copy it to a file first"
+            raise NotAStoreError(f"A SQLite store was needed, and {_shown(path)} is {name}.", hint)
+    # SQLite keeps its log beside the file itself, not beside a link to it.
+    source = os.path.realpath(path)
+    try:
+        log_size = Path(source + "-wal").stat().st_size
+    except OSError:  # none, or its writer has just ended
+        log_size = 0
+    return source, status.st_size + log_size
+
+
+def nothing_there(path: str | Path, error: OSError | ValueError) -> SourceNotFoundError:
+    """The error for a path that leads nowhere."""
+    text = str(path)
+    hint = "check the spelling; `ls -l` on its folder shows what is there"
+    if text.startswith("file:"):
+        hint = "give the plain path, without `file:` and without options"
+    elif text == ":memory:":
+        hint = "a store in memory belongs to one process; write it to a file first"
+    elif os.path.islink(path):  # noqa: PTH114
+        hint = f"it is a link to {os.readlink(path)!r}; mend the link"  # noqa: PTH115
+    why = (error.strerror if isinstance(error, OSError) else str(error)) or "not found"
+    return SourceNotFoundError(
+        f"A SQLite store was needed, and nothing is at {_shown(path)} ({why.lower()}).", hint
+    )
+
+
+def explained(
+    path: str | Path, problem: str, found: str, size_bytes: int = 0, busy_s: float = 0.0
+) -> SourceError:
+    """The error for a word of the copier."""
+    it, needed = _shown(path), "A SQLite store was needed, and"
+    wanted = f"The store {it} was to be read, but"
+    owner = "read it as the user who owns it, or copy it to where you may read"
+    begin = bytes.fromhex(found) if problem == "not_sqlite" else b""
+    errors: dict[str, Callable[[], SourceError]] = {
+        "missing": lambda: nothing_there(path, FileNotFoundError(2, "it has just gone away")),
+        "not_a_file": lambda: NotAStoreError(f"{needed} {it} is no file.", "name a file"),
+        "empty": lambda: NotAStoreError(
+            f"{needed} {it} is empty (0 bytes).",
+            "name another file; a store is filled by the first run that is recorded",
+        ),
+        "not_sqlite": lambda: NotAStoreError(*what_it_is(path, begin)),
+        "no_room": lambda: no_room(path, found, size_bytes),
+        "no_permission": lambda: StoreBusyError(f"{wanted} the system says: {found}.", owner),
+        "unreadable": lambda: StoreBusyError(f"{wanted} the system says: {found}.", owner),
+        "busy": lambda: StoreBusyError(
+            f"{wanted} for {busy_s:g} s: {found}.",
+            "wait for the program that uses it, or stop it, and try again",
+        ),
+    }
+    otherwise = functools.partial(damaged, path, [f"{problem}: {found}"])
+    return errors.get(problem, otherwise)()
+
+
+def what_it_is(path: str | Path, begin: bytes) -> tuple[str, str]:
+    """What a file that begins so is instead of a store, and what to do about it."""
+    for magic, what, hint in _OTHER_FILES:
+        if begin.startswith(magic):
+            return f"A SQLite store was needed, and {_shown(path)} {what}.", hint
+    if begin[8:12] == b"DUCK":
+        what, hint = "is a DuckDB database", "name the state.db of the orchestrator"
+    elif all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in begin):
+        what, hint = f"is text: it begins with {begin.decode()!r}", "name the .db file"
+    else:
+        what = "has no SQLite header, so it is another kind of file or encrypted"
+        hint = "if it is encrypted (SQLCipher), export it decrypted and name that file"
+    return f"A SQLite store was needed, and {_shown(path)} {what}.", hint
+
+
+def damaged(path: str | Path, found: list[str]) -> DamagedStoreError:
+    """The error for a store of which not everything can be read."""
+    shown = "; ".join(line[:120] for line in found[:3])
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return DamagedStoreError(
+        f"The store {_shown(path)} was to be read whole, but it is damaged: {shown}{more}.",
+        "read a backup; or recover what is left with `sqlite3 STORE .recover | sqlite3 NEW`",
+    )
+
+
+def closed(label: str) -> ArgumentError:
+    """The error for a store whose copy is gone."""
+    return ArgumentError(
+        f"An open store was needed, and {label!r} was closed.",
+        "read inside the `with open_store(…)` block, or open it again",
+    )
+
+
+def no_room(path: str | Path, found: str, size_bytes: int) -> NoRoomError:
+    """The error for a copy that fits nowhere."""
+    try:
+        folder = repr(tempfile.gettempdir())
+    except OSError:
+        folder = "a folder for temporary files"
+    return NoRoomError(
+        f"A private copy of {_shown(path)} needs {megabytes(size_bytes)} in {folder}, but {found}.",
+        "set TMPDIR to a folder with room, for example `TMPDIR=/var/tmp`",
+    )
+
+
+def _shown(path: str | Path) -> str:
+    return repr(str(path))
+
+
+def megabytes(n_bytes: int) -> str:
+    """A size as people read it."""
+    return f"{n_bytes / 1e6:,.1f} MB"

@@ -1,0 +1,68 @@
+"""Small trees of Agent Orchestrator, written by hand as its writers write them."""
+
+import json
+from pathlib import Path
+
+CREATED = "2026-05-04T09:00:00.000Z"
+
+
+def lifecycle(
+    state: str = "working",
+    reason: str = "task_in_progress",
+    *,
+    pr: tuple[str, str] = ("none", "not_created"),
+    runtime: tuple[str, str] = ("alive", "process_running"),
+    kind: str = "worker",
+    **session: object,
+) -> dict:
+    """A whole payload of version 2."""
+    moments = {"startedAt": CREATED, "completedAt": None, "terminatedAt": None}
+    return {
+        "version": 2,
+        "session": {
+            "kind": kind,
+            "state": state,
+            "reason": reason,
+            **moments,
+            "lastTransitionAt": "2026-05-04T09:30:00.000Z",
+            **session,
+        },
+        "pr": {
+            "state": pr[0], "reason": pr[1], "number": None, "url": None, "lastObservedAt": None,
+        },
+        "runtime": {
+            "state": runtime[0], "reason": runtime[1], "lastObservedAt": None,
+            "handle": None, "tmuxName": None,
+        },
+    }  # fmt: skip
+
+
+def record(life: dict | None = None, **keys: object) -> dict:
+    """A JSON record, with a lifecycle unless there is none."""
+    base = {"project": "web", "agent": "codex", "createdAt": CREATED}
+    return base | ({} if life is None else {"lifecycle": life}) | keys
+
+
+def write_json(root: Path, session_id: str, content: object, *, project: str = "web") -> Path:
+    """One record of the JSON generation."""
+    text = content if isinstance(content, str | bytes) else json.dumps(content, indent=2) + "\n"
+    return put(root / "projects" / project / "sessions" / f"{session_id}.json", text)
+
+
+def write_flat(root: Path, session_id: str, *, directory: str, **keys: object) -> Path:
+    """One record of lines key=value."""
+    text = "".join(f"{key}={value}\n" for key, value in keys.items())
+    return put(root / directory / "sessions" / session_id, text)
+
+
+def write_lines(path: Path, *lines: object) -> Path:
+    """A log: one JSON object a line."""
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    return put(path, "".join(f"{text}\n" for text in texts))
+
+
+def put(path: Path, text: str | bytes) -> Path:
+    """Write a file, and the directories above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path

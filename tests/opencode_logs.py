@@ -1,0 +1,64 @@
+"""Small opencode logs for tests: events as a stream would have them, written by hand."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.facts import Facts
+from stateanalytics.sources import read_facts
+
+T0 = 1_795_300_000_000
+
+
+def event(seq: int | None, kind: str, session: str = "ses_a", **data: Any) -> dict[str, Any]:
+    """One event of 2.0 on the wire, a second after the one before."""
+    at = data.pop("at_ms", T0 + 1000 * (seq or 0))
+    envelope: dict[str, Any] = {
+        "id": data.pop("event_id", f"evt_{session}_{seq}_{kind}"),
+        "created": at,
+        "type": f"session.{kind}" if not kind.startswith("permission") else kind,
+        "data": {"sessionID": session, **data},
+    }
+    if seq is not None:
+        envelope["durable"] = {"aggregateID": session, "seq": seq, "version": 1}
+    return envelope
+
+
+def step(seq: int, kind: str, message: str = "msg_1", **data: Any) -> dict[str, Any]:
+    """One event of a step or of what it says."""
+    return event(seq, kind, assistantMessageID=message, **data)
+
+
+def write(path: Path, events: Iterable[dict[str, Any] | str]) -> Path:
+    """A log with one event a line; a text is written as it is."""
+    lines = [one if isinstance(one, str) else json.dumps(one) for one in events]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def facts_of(path: Path, *events: dict[str, Any] | str, as_of_ms: int | None = None) -> Facts:
+    """The facts of a log."""
+    as_of = None if as_of_ms is None else datetime.fromtimestamp(as_of_ms / 1000, UTC)
+    return read_facts(write(path / "log.jsonl", events), as_of=as_of)[0]
+
+
+def ms(frame: pl.DataFrame) -> pl.DataFrame:
+    """Moments as epoch milliseconds."""
+    return frame.with_columns(
+        pl.col(name).dt.epoch("ms")
+        for name, dtype in frame.schema.items()
+        if isinstance(dtype, pl.Datetime)
+    )
+
+
+@functools.cache
+def read_once(path: Path) -> Facts:
+    """The facts of a sample, which many tests ask for and none changes."""
+    return read_facts(path)[0]

@@ -1,0 +1,345 @@
+"""Agent Orchestrator's files of every generation become canonical frames."""
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from stateanalytics import schema
+from stateanalytics.facts import Facts
+from stateanalytics.sources import read_facts
+from stateanalytics.sources.agent_orchestrator import find
+from tests.ao_expected import described, expected
+from tests.ao_trees import CREATED, lifecycle, put, record, write_flat, write_json
+
+HASH, OTHER = "0123456789ab", "ba9876543210"
+
+
+@pytest.fixture(scope="module")
+def samples(shared: Path) -> Path:
+    return shared / "samples" / "agent-orchestrator"
+
+
+@pytest.fixture(scope="module")
+def real(samples: Path) -> Facts:
+    return facts_of(samples)
+
+
+def facts_of(*paths: Path, **arguments: object) -> Facts:
+    facts, stores = read_facts(list(paths), shown=False, **arguments)
+    for store in stores:
+        store.close()
+    return facts
+
+
+def records_of(facts: Facts, tree: str = "") -> pl.DataFrame:
+    return facts.detail("ao_sessions").filter(pl.col("source").str.ends_with(tree))
+
+
+def codes(facts: Facts) -> dict[str, int]:
+    counted = facts.findings.group_by("code").agg(pl.col("n_rows").sum()).sort("code")
+    return dict(counted.rows())
+
+
+# --- the samples, written by the real writers -------------------------------------------
+
+SCENARIO = (
+    # tree, record, HEAD's word, Trinity's word, terminal, what the watcher says at 10:00
+    ("v0_kv_pre_lifecycle", "bil-4", "pr_open", "pr_open", False, "no_acknowledge"),
+    ("v0_kv_pre_lifecycle", "bil-10", "killed", "cleanup", True, None),
+    ("v0_kv_pre_lifecycle", "bil-18", "merged", "idle", True, None),
+    ("v0_kv_pre_lifecycle", "bil-20", "working", "working", False, "no_acknowledge"),
+    ("v0_kv_pre_lifecycle", "bil-orchestrator", "working", "working", False, None),
+    ("v1_kv_statepayload", "app-1", "merged", "merged", True, None),
+    ("v1_kv_statepayload", "app-4", "stuck", "stuck", True, "stale_report"),
+    ("v1_kv_statepayload", "app-9", "working", "working", False, "agent_needs_input"),
+    ("v1_kv_statepayload", "lib-2", "killed", "terminated", True, None),
+    ("v2_json", "app-1", "cleanup", None, True, None),
+    ("v2_json", "app-7", "working", None, False, "no_acknowledge"),
+    ("v2_json", "app-12", "stuck", None, False, "stale_report"),
+    ("v2_json", "app-40", "working", None, False, None),
+    ("v2_json", "app-43", "pr_open", None, False, "no_acknowledge"),
+    ("v2_json", "app-44", "killed", None, True, None),
+    ("v2_json", "app-orchestrator", "stuck", None, False, None),
+    ("v3_json_final_ts", "app-5", "killed", None, True, None),
+    ("v3_json_final_ts", "app-15", "review_pending", None, False, "stale_report"),
+)
+
+
+def test_every_record_of_the_scenario_reads_as_agent_orchestrator_reads_it(samples: Path) -> None:
+    rows = {(row["path"].split("/")[0], row["session_id"]): row for row in described(samples)}
+    names = ("derived_status", "derived_status_trinity", "is_terminal", "watcher_trigger")
+    found = [(tree, name, *(rows[tree, name][one] for one in names)) for tree, name, *_ in SCENARIO]
+    assert found == [tuple(one) for one in SCENARIO]
+
+
+def test_every_expected_row_of_the_samples_holds(samples: Path) -> None:
+    rows = {row["path"]: row for row in described(samples)}
+    wanted = expected(samples)
+    if not wanted:
+        pytest.skip("the expected rows are kept back")
+    here = [row for row in wanted if (samples / row["path"]).exists()]
+    assert here, "no expected row is about a file that is here"
+    for row in here:
+        found = rows[row["path"]]
+        assert {key: found.get(key) for key in row} == row
+
+
+def test_every_generation_is_recognised_by_its_records(real: Facts) -> None:
+    seen = real.sources.select(pl.col("source").str.extract(r"([^/]+)$"), "format").rows()
+    assert dict(seen) == {
+        "v0_kv_pre_lifecycle": "G0",
+        "v1_kv_statepayload": "G1",
+        "v2_json": "G2",
+        "v2_json_migrated_from_v0_v1": "G0, G1, G2",
+        "v3_json_final_ts": "G2, activity events",
+    }
+    assert set(real.entities["system"]) == {"agent_orchestrator"}
+
+
+def test_every_frame_has_the_shape_of_the_schema(real: Facts) -> None:
+    for shape in (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS, schema.FINDINGS):
+        assert getattr(real, shape.name).schema == shape.dtypes
+    assert records_of(real).schema == schema.AO_SESSIONS.dtypes
+    assert real.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0
+    assert records_of(real).select(schema.AO_SESSIONS.key).is_duplicated().sum() == 0
+
+
+def test_a_session_is_one_entity_however_many_records_it_has(real: Facts) -> None:
+    migrated = records_of(real, "migrated_from_v0_v1")
+    of_one = migrated.filter(session_id="bil-30").sort("path")
+    assert of_one["entity_id"].to_list() == ["bil-30"] * 3
+    assert of_one.filter("is_current")["path"].to_list() == [
+        "projects/billing/sessions/bil-30.json"
+    ]
+    assert migrated.filter("is_current").height == migrated["entity_id"].n_unique()
+
+
+def test_the_newest_archive_tells_a_session_that_has_nothing_else(real: Facts) -> None:
+    told = records_of(real, "v0_kv_pre_lifecycle").filter(session_id="bil-30")
+    assert told.filter("is_current")["stored_status"].to_list() == ["done"]
+
+
+def test_a_rejected_record_is_read_and_says_why(real: Facts) -> None:
+    row = records_of(real, "v2_json").filter(session_id="app-44").row(0, named=True)
+    assert row["ao_would_reject"]
+    assert row["reject_reason"] == "session.reason has the unknown word 'migrated_from_archive'"
+    assert row["session_reason"] == "migrated_from_archive"
+    assert (row["legacy_status"], row["ao_status"]) == ("terminated", "killed")
+
+
+def test_a_reserved_name_is_no_session_and_is_said(real: Facts) -> None:
+    row = records_of(real, "v2_json").filter(session_id="app-41").row(0, named=True)
+    assert (row["is_readable"], row["entity_id"]) == (False, None)
+    assert codes(real)["record.reserved"] == 1
+
+
+def test_what_the_mapping_loses_stays_a_column(real: Facts) -> None:
+    row = records_of(real, "v2_json").filter(session_id="app-15").row(0, named=True)
+    assert (row["pr_number"], row["pr_ci_status"], row["event_priority"]) == (
+        515,
+        "passing",
+        "info",
+    )
+    assert row["pr_enriched_at"] is not None
+    merged = records_of(real, "v3_json_final_ts").filter(session_id="app-1").row(0, named=True)
+    assert (merged["pr_title"], merged["n_pr_additions"]) == ("PR 501", 120)
+    assert merged["other_keys"] == "ciPassingStableCount"
+
+
+def test_a_flat_pull_request_counts_before_the_axis_knows_it(real: Facts) -> None:
+    row = records_of(real, "v2_json").filter(session_id="app-40").row(0, named=True)
+    assert (row["pr_state"], row["pr_number"]) == ("none", 540)
+
+
+def test_workers_belong_to_the_only_orchestrator_of_their_project(real: Facts) -> None:
+    here = real.entities.filter(pl.col("source").str.ends_with("v2_json"))
+    told = dict(here.select("entity_id", "parent_id").rows())
+    assert (told["app-1"], told["lib-1"]) == ("app-orchestrator", None)
+    boss = here.filter(entity_id="app-orchestrator").row(0, named=True)
+    assert (boss["kind"], boss["parent_id"]) == ("orchestrator", None)
+    assert boss["n_children"] == 19
+
+
+def test_the_traps_of_the_samples_are_findings(real: Facts) -> None:
+    found = codes(real)
+    assert found["status.ended_after_restore"] == 2  # app-11, before and after the migration
+    assert found["runtime.gone"] == 4  # app-4, in every generation with axes
+    assert found["record.would_reject"] == 1
+    assert found["record.corrupt_copy"] == 2
+    stale = real.findings.filter(code="status.stale_cache")
+    assert set(stale["entity_id"]) == {"app-1", "app-11", "app-44"}
+
+
+def test_nothing_is_written_into_a_tree(samples: Path) -> None:
+    before = sorted((path, path.stat().st_mtime_ns) for path in samples.rglob("*"))
+    facts_of(samples / "v3_json_final_ts")
+    assert sorted((path, path.stat().st_mtime_ns) for path in samples.rglob("*")) == before
+
+
+# --- by hand ------------------------------------------------------------------------------
+
+
+def test_a_tree_a_project_its_sessions_and_one_record_can_be_named(tmp_path: Path) -> None:
+    path = write_json(tmp_path, "web-1", record(lifecycle()))
+    write_json(tmp_path, "web-2", record(lifecycle()))
+    sizes = [
+        facts_of(one).entities.height
+        for one in (tmp_path, path.parents[1], path.parent, path, tmp_path.parent / tmp_path.name)
+    ]
+    assert sizes == [2, 2, 2, 1, 2]
+
+
+def test_trees_below_a_directory_are_inputs_of_their_own(tmp_path: Path) -> None:
+    for host in ("a", "b"):
+        write_json(tmp_path / host / ".agent-orchestrator", "web-1", record(lifecycle()))
+    facts = facts_of(tmp_path / "a", tmp_path / "b")
+    assert facts.entities["entity_id"].to_list() == ["web-1", "web-1"]
+    assert facts.entities["source"].n_unique() == 2
+    assert [len(find(tmp_path / host)) for host in ("a", "b")] == [1, 1]
+
+
+def test_a_directory_of_something_else_is_none(tmp_path: Path) -> None:
+    put(tmp_path / "sessions" / "readme.json", "{}")
+    put(tmp_path / "projects" / "notes.txt", "-")
+    assert find(tmp_path) == []
+    assert find(tmp_path / "nothing") == []
+
+
+def test_what_lies_beside_records_is_left_alone(tmp_path: Path) -> None:
+    path = write_json(tmp_path, "web-1", record(lifecycle()))
+    for name in ("web-2.json.tmp.12.1777885200000", ".DS_Store", "notes.txt", "web 3.json"):
+        put(path.parent / name, "{}")
+    facts = facts_of(tmp_path)
+    assert facts.entities["entity_id"].to_list() == ["web-1"]
+    put(path.with_name("web-1.json.lock"), "")
+    assert facts_of(tmp_path, clock=lambda: datetime(2026, 6, 1, tzinfo=UTC)).as_of_from == "clock"
+
+
+def test_records_are_known_by_what_they_hold_not_by_their_name(tmp_path: Path) -> None:
+    write_json(tmp_path, "web-1", "status=stuck\nproject=web\n")
+    put(tmp_path / f"{HASH}-web" / "sessions" / "web-2", json.dumps(record(lifecycle("idle"))))
+    told = records_of(facts_of(tmp_path)).sort("session_id")
+    assert told["legacy_status"].to_list() == ["stuck", "idle"]
+
+
+def test_key_value_records_keep_the_last_of_a_key_and_everything_after_the_first_sign(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "# by hand\r\nstatus=working\nstatus = stuck \n\nno sign\npr=https://x.y/pull/7?a=b\n=z\n"
+    )
+    put(tmp_path / f"{HASH}-web" / "sessions" / "web-1", text)
+    row = records_of(facts_of(tmp_path)).row(0, named=True)
+    assert (row["stored_status"], row["pr_url"]) == ("stuck", "https://x.y/pull/7?a=b")
+
+
+@pytest.mark.parametrize("state_version", ["2", "1"])
+def test_a_payload_counts_only_with_its_version(tmp_path: Path, state_version: str) -> None:
+    write_flat(
+        tmp_path, "web-1", directory=f"{HASH}-web", status="working",
+        stateVersion=state_version, statePayload=json.dumps(lifecycle("stuck", "probe_failure")),
+    )  # fmt: skip
+    row = records_of(facts_of(tmp_path)).row(0, named=True)
+    assert row["generation"] == "G1"
+    assert row["ao_status"] == ("stuck" if state_version == "2" else "working")
+
+
+def test_two_directories_with_one_session_id_are_two_sessions(tmp_path: Path) -> None:
+    for directory, created in ((f"{HASH}-web", CREATED), (f"{OTHER}-shop", "2026-05-05T09:00:00Z")):
+        write_flat(tmp_path, "s-1", directory=directory, status="idle", createdAt=created)
+    facts = facts_of(tmp_path)
+    assert sorted(facts.entities["entity_id"]) == ["s-1", f"s-1__from-{HASH}"]
+    shared_id = facts.findings.filter(code="id.shared").row(0, named=True)
+    assert shared_id["entity_id"] == f"s-1__from-{HASH}"
+
+
+def test_an_archive_is_an_earlier_record_of_the_session_that_was_restored(tmp_path: Path) -> None:
+    directory = f"{HASH}-web"
+    write_flat(tmp_path, "s-1", directory=directory, status="working", createdAt=CREATED)
+    put(
+        tmp_path / directory / "sessions" / "archive" / "s-1_2026-05-04T09-10-00-050Z",
+        "status=killed\n",
+    )
+    facts = facts_of(tmp_path)
+    assert facts.entities["raw_status"].to_list() == ["working"]
+    archived = records_of(facts).filter(~pl.col("is_current")).row(0, named=True)
+    assert archived["archived_at"] == datetime(2026, 5, 4, 9, 10, 0, 50_000, tzinfo=UTC)
+    assert codes(facts)["record.superseded"] == 1
+
+
+def test_made_up_times_are_left_out(tmp_path: Path) -> None:
+    write_json(tmp_path, "web-1", record(status="killed"))
+    facts = facts_of(tmp_path)
+    row = facts.entities.row(0, named=True)
+    assert (row["ended_at"], row["updated_at"]) == (None, None)
+    assert row["created_at"] == datetime(2026, 5, 4, 9, tzinfo=UTC)
+    assert codes(facts)["record.synthesized"] == 1
+
+
+def test_the_order_of_files_changes_nothing(tmp_path: Path) -> None:
+    names = ["web-3", "web-1", "web-2"]
+    for root, order in (("a", names), ("b", names[::-1])):
+        for name in order:
+            write_json(tmp_path / root, name, record(lifecycle()))
+    one, two = (
+        facts_of(tmp_path / root).entities.drop("source").sort("entity_id") for root in ("a", "b")
+    )
+    assert one.equals(two)
+
+
+def test_an_empty_tree_gives_empty_frames(tmp_path: Path) -> None:
+    (tmp_path / "projects" / "web" / "sessions").mkdir(parents=True)
+    facts = facts_of(tmp_path)
+    assert facts.entities.height == facts.events.height == facts.findings.height == 0
+    assert facts.sources["format"].to_list() == ["logs"]
+
+
+def test_bodies_are_read_only_when_asked_for(samples: Path) -> None:
+    tree = samples / "v2_json"
+    assert facts_of(tree).events["body"].null_count() == facts_of(tree).events.height
+    bodies = facts_of(tree, bodies=True).events["body"]
+    assert bodies.null_count() < bodies.len()
+
+
+def test_the_shipped_tree_holds_every_generation_of_files() -> None:
+    tree = Path(__file__).parents[1] / "data" / "samples" / "agent_orchestrator"
+    facts = facts_of(tree)
+    assert facts.sources["format"].item() == "G0, G1, G2, activity events"
+    assert facts.entities.filter(entity_id="app-11")["raw_status"].item() == "killed"
+    assert facts.findings.filter(severity="error").is_empty()
+
+
+def test_without_a_name_the_home_directory_is_looked_through(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("LIONAGI_HOME", raising=False)
+    write_json(tmp_path / ".agent-orchestrator", "web-1", record(lifecycle()))
+    assert facts_of().entities["entity_id"].to_list() == ["web-1"]
+
+
+def test_a_store_among_records_is_never_opened_by_this_process(tmp_path):
+    """Closing a store, or its index, would drop the locks that the same process holds on it."""
+    sessions = tmp_path / "projects" / "web" / "sessions"
+    sessions.mkdir(parents=True)
+    record = "worktree=/w\nbranch=b\nstatus=working\n"
+    (sessions / "web-1").write_text(record)
+    for name in ("kept", "kept-wal", "kept-shm"):
+        (sessions / name).write_text(record)
+    code = (
+        "import sys\n"
+        "opened = []\n"
+        "sys.addaudithook(lambda event, args: opened.append(str(args[0])) "
+        "if event == 'open' else None)\n"
+        "from stateanalytics.sources import read_facts\n"
+        "facts, _ = read_facts([sys.argv[1]])\n"
+        "assert facts.details['ao_sessions']['session_id'].to_list() == ['web-1']\n"
+        "assert not [name for name in opened if 'kept' in name], opened\n"
+    )
+    for path in (tmp_path, sessions, sessions / "web-1"):
+        subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    assert find(sessions / "kept") == []
+    assert find(sessions / "kept-shm") == []

@@ -1,0 +1,244 @@
+"""Damaged trees of Agent Orchestrator: the rest is read, what was not is counted and named."""
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stateanalytics.errors import ArgumentError, DamagedStoreError
+from stateanalytics.facts import Facts
+from stateanalytics.sources import read_facts
+from stateanalytics.sources.agent_orchestrator import finding, reading
+from stateanalytics.sources.agent_orchestrator.records import (
+    NoRecordError,
+    json_record,
+    key_value_record,
+)
+from tests.ao_trees import lifecycle, put, record, write_json, write_lines
+
+
+def facts_of(*paths: Path, **arguments: object) -> Facts:
+    facts, stores = read_facts(list(paths), shown=False, **arguments)
+    for store in stores:
+        store.close()
+    return facts
+
+
+def found(facts: Facts, code: str) -> dict:
+    return facts.findings.filter(code=code).row(0, named=True)
+
+
+def audit_line(**keys: object) -> dict:
+    state = {"legacyStatus": "working", "sessionState": "working", "sessionReason": "-"}
+    base = {"timestamp": "2026-05-04T09:10:00.000Z", "actor": "dev", "source": "report"}
+    base |= {"reportState": "working", "accepted": True, "before": state, "after": state}
+    return base | keys
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    write_json(tmp_path, "good-1", record(lifecycle()))
+    return tmp_path
+
+
+BROKEN = [
+    pytest.param('{"lifecycle": {"version": 2, "sess', id="cut off"),
+    pytest.param("[1, 2]", id="a list"),
+    pytest.param('"text"', id="a text"),
+    pytest.param('{"createdAt": NaN}', id="NaN"),
+    pytest.param("[" * 100_000, id="nested too deeply"),
+    pytest.param(b"\x00\x01\x02" * 50, id="bytes"),
+    pytest.param("nothing here", id="no record at all"),
+]
+
+
+@pytest.mark.parametrize("content", BROKEN)
+def test_a_corrupt_record_is_named_and_the_rest_is_read(tree: Path, content: str | bytes) -> None:
+    write_json(tree, "bad-1", content)
+    facts = facts_of(tree)
+    assert facts.entities["entity_id"].to_list() == ["good-1"]
+    told = found(facts, "record.unreadable")
+    assert (told["entity_id"], told["table"]) == ("bad-1", "projects/web/sessions/bad-1.json")
+    bad = facts.detail("ao_sessions").filter(session_id="bad-1").row(0, named=True)
+    assert (bad["is_readable"], bad["is_current"], bad["session_state"]) == (False, False, None)
+    assert bad["problem"] == told["message"]
+
+
+def test_a_caller_may_ask_to_stop_at_the_first(tree: Path) -> None:
+    write_json(tree, "bad-1", "{")
+    with pytest.raises(DamagedStoreError, match=r"bad-1\.json.*no JSON(?s:.*)Hint: leave on_error"):
+        facts_of(tree, on_error="raise")
+    with pytest.raises(ArgumentError, match="on_error must be 'skip' or 'raise'"):
+        facts_of(tree, on_error="ignore")
+
+
+def test_a_healthy_tree_does_not_stop_a_strict_caller(tree: Path) -> None:
+    write_json(tree, "reserved-1", "")
+    assert facts_of(tree, on_error="raise").entities.height == 1
+
+
+def test_a_half_written_last_line_is_no_fault_of_the_log(tree: Path) -> None:
+    log = tree / "projects" / "web" / "sessions" / ".agent-report-audit" / "good-1.ndjson"
+    whole = json.dumps(audit_line())
+    put(log, f"{whole}\n{whole[:40]}")
+    facts = facts_of(tree, on_error="raise")
+    assert facts.events.height == 1
+    assert found(facts, "line.unfinished")["severity"] == "info"
+
+
+def test_bad_lines_are_counted_and_one_is_shown(tree: Path) -> None:
+    log = tree / "projects" / "web" / "sessions" / ".agent-report-audit" / "good-1.ndjson"
+    write_lines(log, "oops", audit_line(), "[]", "", "3", audit_line())
+    facts = facts_of(tree)
+    assert facts.events.height == 2
+    told = found(facts, "line.unreadable")
+    assert (told["n_rows"], told["example"]) == (3, "oops")
+
+
+def test_a_line_of_a_megabyte_is_a_line(tree: Path) -> None:
+    log = tree / "projects" / "web" / "sessions" / ".agent-report-audit" / "good-1.ndjson"
+    write_lines(log, audit_line(note="x" * 1_000_000), audit_line())
+    facts = facts_of(tree)
+    assert facts.events["size_bytes"].to_list()[0] > 1_000_000
+    assert facts.events["detail"].str.len_chars().max() == 500
+
+
+def test_a_file_that_vanishes_during_the_scan_is_named(tree: Path, monkeypatch) -> None:
+    path = write_json(tree, "gone-1", record(lifecycle()))
+    files = list(finding.files_of(tree))
+    monkeypatch.setattr(reading, "files_of", lambda _: files)
+    path.unlink()
+    facts = facts_of(tree)
+    assert facts.entities["entity_id"].to_list() == ["good-1"]
+    assert found(facts, "file.vanished")["entity_id"] == "gone-1"
+
+
+def test_a_pipe_never_blocks_a_load(tree: Path) -> None:
+    os.mkfifo(tree / "projects" / "web" / "sessions" / "pipe-1.json")
+    assert facts_of(tree).entities.height == 1
+
+
+def test_loops_of_links_are_no_directories(tree: Path) -> None:
+    (tree / "projects" / "loop").symlink_to(tree / "projects" / "loop")
+    (tree / "projects" / "web" / "sessions" / "loop-1.json").symlink_to("loop-1.json")
+    assert facts_of(tree).entities.height == 1
+
+
+@pytest.mark.parametrize(
+    ("octets", "name"),
+    [
+        pytest.param("\ufeff".encode(), "Issue é", id="byte order mark"),
+        pytest.param(b"", "Issue é", id="plain"),
+    ],
+)
+def test_a_byte_order_mark_is_no_part_of_a_record(tree: Path, octets: bytes, name: str) -> None:
+    text = json.dumps(record(lifecycle(), displayName=name), ensure_ascii=False)
+    write_json(tree, "bom-1", octets + text.encode())
+    facts = facts_of(tree)
+    assert facts.entities.filter(entity_id="bom-1")["name"].item() == name
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_another_encoding_is_converted_and_said(tree: Path, encoding: str) -> None:
+    text = json.dumps(record(lifecycle("idle"), displayName="Ä"), ensure_ascii=False)
+    write_json(tree, "odd-1", text.encode(encoding))
+    facts = facts_of(tree)
+    assert facts.entities.filter(entity_id="odd-1")["raw_status"].item() == "idle"
+    assert found(facts, "file.not_utf8")["entity_id"] == "odd-1"
+
+
+def test_half_a_surrogate_does_not_stop_a_load(tree: Path) -> None:
+    write_json(tree, "odd-1", json.dumps(record(lifecycle(), displayName="a\ud83d")))
+    assert facts_of(tree).entities.filter(entity_id="odd-1")["name"].item() == "a?"
+
+
+ODD_VALUES = (None, 3, 2.5, True, [], {}, ["x"], {"a": 1}, "", "bogus", "working", 10**30)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    keys=st.dictionaries(
+        st.sampled_from(
+            ("status", "createdAt", "pr", "prs", "lifecycle", "runtimeHandle", "project", "role",
+             "agentReportedState", "agentReportedAt", "prEnrichment", "detectingAttempts",
+             "lifecycleEvidence", "displayName", "restoredAt", "statePayload", "stateVersion")
+        ),
+        st.sampled_from(ODD_VALUES),
+    ),
+    path=st.sampled_from((("session", "state"), ("session", "reason"), ("pr", "number"),
+                          ("runtime", "handle"), ("session", "lastTransitionAt"), ("pr",))),
+    value=st.sampled_from(ODD_VALUES),
+)  # fmt: skip
+def test_wrong_types_anywhere_are_read_around(
+    tmp_path_factory, keys: dict, path: tuple[str, ...], value: object
+) -> None:
+    root = tmp_path_factory.mktemp("odd")
+    life = lifecycle()
+    inner = life
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    write_json(root, "odd-1", record(life) | keys)
+    write_json(root, "good-1", record(lifecycle()))
+    facts = facts_of(root)
+    assert sorted(facts.entities["entity_id"]) == ["good-1", "odd-1"]
+    assert facts.entities.filter(entity_id="good-1")["raw_status"].item() == "working"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(max_size=200))
+def test_any_text_is_a_record_or_none(text: str) -> None:
+    for parse in (json_record, key_value_record):
+        try:
+            parsed = parse(text)
+        except NoRecordError:
+            continue
+        assert all(isinstance(one, str) for pair in parsed.items() for one in pair)
+
+
+def test_an_unknown_word_is_kept_and_mapped_with_little_confidence(tree: Path) -> None:
+    write_json(tree, "new-1", record(lifecycle("terminated", "eaten_by_bear")))
+    facts = facts_of(tree)
+    row = facts.detail("ao_sessions").filter(session_id="new-1").row(0, named=True)
+    assert (row["session_reason"], row["lifecycle"], row["confidence"]) == (
+        "eaten_by_bear",
+        "aborted",
+        0.4,
+    )
+    assert "eaten_by_bear" in found(facts, "record.would_reject")["message"]
+
+
+def test_clocks_that_disagree_are_said(tree: Path) -> None:
+    early = lifecycle("terminated", "manually_killed", terminatedAt="2026-05-04T08:00:00.000Z")
+    write_json(tree, "skew-1", record(early))
+    write_json(tree, "skew-2", record(lifecycle(), agentReportedState="started",
+                                      agentReportedAt="2026-05-09T09:00:00Z"))  # fmt: skip
+    facts = facts_of(tree, as_of=datetime(2026, 5, 4, 10, tzinfo=UTC))
+    told = found(facts, "time.before_creation")
+    assert (told["entity_id"], told["column"]) == ("skew-1", "terminated_at")
+    assert facts.detail("ao_sessions").filter(session_id="skew-2")["report_at"].item() is not None
+
+
+def test_a_damaged_database_costs_its_events_only(tree: Path) -> None:
+    put(tree / "activity-events.db", b"SQLite format 3\x00" + b"\xff" * 2000)
+    facts = facts_of(tree)
+    assert facts.entities.height == 1
+    assert found(facts, "file.unreadable")["table"] == "activity-events.db"
+    with pytest.raises(DamagedStoreError):
+        facts_of(tree, on_error="raise")
+
+
+def test_many_faults_of_one_kind_are_counted(tree: Path) -> None:
+    for number in range(1005):
+        write_json(tree, f"bad-{number}", "{")
+    told = facts_of(tree).findings.filter(code="record.unreadable")
+    assert told.height == 1001
+    assert told["n_rows"].sum() == 1005
+    assert told.filter(pl.col("entity_id").is_null())["n_rows"].item() == 5

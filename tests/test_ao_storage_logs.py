@@ -1,0 +1,291 @@
+"""Agent Orchestrator's logs and databases become transitions and events."""
+
+import json
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from stateanalytics.facts import Facts
+from stateanalytics.sources import read_facts
+from tests.ao_trees import CREATED, lifecycle, put, record, write_json, write_lines
+
+
+def facts_of(*paths: Path, **arguments: object) -> Facts:
+    facts, stores = read_facts(list(paths), shown=False, **arguments)
+    for store in stores:
+        store.close()
+    return facts
+
+
+def at(minute: int, second: int = 0) -> str:
+    return f"2026-05-04T09:{minute:02}:{second:02}.000Z"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    write_json(tmp_path, "web-1", record(lifecycle()))
+    return tmp_path
+
+
+def observed(when: str, before: str, after: str, **keys: object) -> dict:
+    data = {"oldStatus": before, "newStatus": after, "evidence": "ci_failing"}
+    base = {"source": "ao-observability", "timestamp": when, "component": "lifecycle-manager"}
+    base |= {"operation": "lifecycle.transition", "outcome": "success", "projectId": "web"}
+    return (
+        base | {"sessionId": "web-1", "reason": "ci_failing", "data": data, "level": "warn"} | keys
+    )
+
+
+def notified(when: str, before: str, after: str) -> dict:
+    return {
+        "id": "e1", "type": "ci.failing", "priority": "warning", "sessionId": "web-1",
+        "projectId": "web", "timestamp": when, "message": f"web-1: {before} to {after}",
+        "data": {"oldStatus": before, "newStatus": after},
+    }  # fmt: skip
+
+
+def reported(when: str, before: str, after: str, **keys: object) -> dict:
+    states = {
+        name: {"legacyStatus": word, "sessionState": "working", "sessionReason": "pr_created"}
+        for name, word in (("before", before), ("after", after))
+    }
+    base = {"timestamp": when, "actor": "dev", "source": "report", "reportState": "pr_created"}
+    return base | {"accepted": True} | states | keys
+
+
+def observability(tree: Path, *lines: object) -> Path:
+    return write_lines(tree / "0123456789ab-observability/processes/lifecycle-1.ndjson", *lines)
+
+
+def audit(tree: Path, *lines: object) -> Path:
+    return write_lines(tree / "projects/web/sessions/.agent-report-audit/web-1.ndjson", *lines)
+
+
+def test_the_scenario_tells_the_life_of_a_session(shared: Path) -> None:
+    facts = facts_of(shared / "samples" / "agent-orchestrator" / "v3_json_final_ts")
+    life = facts.transitions.filter(entity_id="app-1")
+    assert life["status"].to_list() == [
+        "working", "pr_open", "ci_failed", "review_pending", "changes_requested", "approved",
+        "mergeable", "merged",
+    ]  # fmt: skip
+    assert life["previous_status"].to_list()[1:] == life["status"].to_list()[:-1]
+    assert (life["at"] - datetime(2026, 5, 4, 9, tzinfo=UTC)).dt.total_minutes().to_list() == [
+        0, 4, 6, 9, 12, 15, 17, 20,
+    ]  # fmt: skip
+    assert life["writer"].to_list()[1] == "agent_report"
+
+
+def test_a_change_that_three_logs_tell_is_one_transition(tree: Path) -> None:
+    observability(tree, observed(at(6), "pr_open", "ci_failed"))
+    write_lines(tree / "dashboard-notifications.jsonl", notified(at(6, 1), "pr_open", "ci_failed"))
+    facts = facts_of(tree)
+    row = facts.transitions.row(0, named=True)
+    assert facts.transitions.height == 1
+    assert (row["reason_code"], row["message"]) == ("ci_failing", "web-1: pr_open to ci_failed")
+    assert json.loads(row["evidence"]) == [{"kind": "tool_result", "detail": "ci_failing"}]
+    assert facts.events.height == 2
+
+
+def test_the_poll_that_sees_a_report_tells_the_same_change(tree: Path) -> None:
+    audit(tree, reported(at(4), "working", "pr_open"))
+    observability(tree, observed(at(4, 30), "working", "pr_open"))
+    facts = facts_of(tree)
+    assert facts.transitions.select("writer", "actor").rows() == [("agent_report", "dev")]
+
+
+def test_a_session_that_comes_back_changes_twice(tree: Path) -> None:
+    observability(
+        tree,
+        observed(at(6), "working", "stuck"),
+        observed(at(6, 30), "stuck", "working"),
+        observed(at(7), "working", "stuck"),
+    )
+    assert facts_of(tree).transitions["status"].to_list() == ["stuck", "working", "stuck"]
+
+
+def test_a_rejected_report_changes_nothing_and_is_no_sign_of_life(tree: Path) -> None:
+    audit(tree, reported(at(4), "working", "pr_open", accepted=False, rejectionReason="over"))
+    facts = facts_of(tree)
+    assert facts.transitions.is_empty()
+    row = facts.events.row(0, named=True)
+    assert (row["kind"], row["is_activity"], row["detail"]) == ("report.rejected", False, "over")
+
+
+def test_only_activity_that_shows_life_counts_as_such(tree: Path) -> None:
+    states = ("active", "ready", "idle", "waiting_input", "blocked", "exited")
+    lines = [{"ts": at(n), "state": state, "source": "hook"} for n, state in enumerate(states)]
+    write_lines(tree / "projects/web/worktrees/web-1/.ao/activity.jsonl", *lines)
+    events = facts_of(tree).events
+    assert events.filter("is_activity")["kind"].to_list() == ["activity.active", "activity.ready"]
+    assert set(events["entity_id"]) == {"web-1"}
+
+
+def test_recovery_and_feedback_are_events(tree: Path) -> None:
+    write_lines(
+        tree / "recovery.log",
+        {"timestamp": at(50), "sessionId": "web-1", "action": "escalated", "reason": "partial"},
+    )
+    put(
+        tree / "projects/web/feedback-reports/report_x_1.kv",
+        f"version=1\ntool=bug_report\ncreatedAt={CREATED}\ntitle=CI loops\nsession=web-1\n",
+    )
+    events = facts_of(tree).events.sort("kind")
+    assert events.select("kind", "detail", "entity_id").rows() == [
+        ("feedback.bug_report", "CI loops", "web-1"),
+        ("recovery.escalated", "partial", "web-1"),
+    ]
+
+
+def test_traces_that_the_log_holds_too_are_told_once(tree: Path) -> None:
+    line = observed(at(6), "working", "stuck", correlationId="c1")
+    log = observability(tree, line)
+    other = line | {"correlationId": "c2", "operation": "lifecycle.sync", "timestamp": at(7)}
+    put(log.with_name("lifecycle-1.json"), json.dumps({"version": 1, "traces": [other, line, 3]}))
+    events = facts_of(tree).events
+    assert sorted(events["kind"]) == [
+        "observability.lifecycle.sync",
+        "observability.lifecycle.transition",
+    ]
+
+
+def test_lines_about_unknown_sessions_are_kept_and_counted(tree: Path) -> None:
+    observability(tree, observed(at(6), "working", "stuck", sessionId="old-7"))
+    facts = facts_of(tree)
+    assert facts.transitions["entity_id"].to_list() == ["old-7"]
+    told = facts.findings.filter(code="event.no_record").row(0, named=True)
+    assert (told["n_rows"], told["example"]) == (1, "old-7")
+
+
+def test_a_line_without_a_time_is_kept_without_one(tree: Path) -> None:
+    observability(tree, observed("yesterday", "working", "stuck"))
+    facts = facts_of(tree)
+    assert facts.events["at"].to_list() == [None]
+    assert facts.transitions.is_empty()
+    assert "event.no_time" in facts.findings["code"]
+
+
+def test_sessions_of_one_name_keep_their_own_logs(tmp_path: Path) -> None:
+    for project in ("web", "shop"):
+        write_json(tmp_path, "s-1", record(lifecycle(), project=project), project=project)
+        write_lines(
+            tmp_path / "projects" / project / "sessions/.agent-report-audit/s-1.ndjson",
+            reported(at(4), "working", "pr_open", note=project),
+        )
+    facts = facts_of(tmp_path)
+    names = dict(facts.entities.select("entity_id", "project").rows())
+    told = facts.events.select("entity_id", "detail").rows()
+    assert sorted(told) == sorted(names.items())
+
+
+@pytest.mark.parametrize("name", ["recovery.log", "activity.jsonl"])
+def test_one_log_can_be_named_by_itself(tmp_path: Path, name: str) -> None:
+    line = {"timestamp": at(5), "ts": at(5), "sessionId": "web-1", "action": "skipped"}
+    path = write_lines(tmp_path / "worktrees" / "web-1" / ".ao" / name, line | {"state": "idle"})
+    facts = facts_of(path)
+    assert facts.entities.is_empty()
+    assert facts.events["entity_id"].to_list() == ["web-1"]
+
+
+# --- databases ------------------------------------------------------------------------------
+
+
+def events_database(path: Path) -> Path:
+    store = sqlite3.connect(path)
+    store.execute(
+        "CREATE TABLE activity_events (id INTEGER PRIMARY KEY, ts_epoch INTEGER, ts TEXT,"
+        " project_id TEXT, session_id TEXT, source TEXT, type TEXT, log_level TEXT,"
+        " summary TEXT, data TEXT)"
+    )
+    rows = [
+        (1_777_885_200_000, "lifecycle.transition", '{"from":"spawning","to":"working"}'),
+        (1_777_885_260_000, "activity.transition", '{"from":"idle","to":"active"}'),
+        (1_777_885_320_000, "detecting.escalated", '{"attempts":4,"cause":"max_attempts"}'),
+        (1_777_885_380_000, "session.killed", "not json"),
+    ]
+    store.executemany(
+        "INSERT INTO activity_events (ts_epoch, type, data, session_id, project_id, source)"
+        " VALUES (?, ?, ?, 'web-1', 'web', 'lifecycle')",
+        rows,
+    )
+    store.commit()
+    store.close()
+    return path
+
+
+def test_activity_events_are_events_and_transitions(tree: Path) -> None:
+    events_database(tree / "activity-events.db")
+    facts = facts_of(tree)
+    assert facts.transitions.select("previous_status", "status").rows() == [("spawning", "working")]
+    assert facts.events["kind"].to_list()[1:3] == ["activity.transition", "detecting.escalated"]
+    assert facts.events["is_activity"].to_list() == [False, True, False, False]
+    assert "cell.not_json" in facts.findings["code"]
+    assert facts.sources["format"].item() == "G2, activity events"
+
+
+def test_an_events_database_can_be_named_under_any_name(tmp_path: Path) -> None:
+    facts = facts_of(events_database(tmp_path / "copy.sqlite"))
+    assert facts.sources["system"].to_list() == ["agent_orchestrator"]
+    assert facts.events.height == 4
+
+
+def go_database(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store = sqlite3.connect(path)
+    store.executescript(
+        """
+        CREATE TABLE sessions (id TEXT, project_id TEXT, kind TEXT, harness TEXT,
+          activity_state TEXT, activity_last_at TEXT, is_terminated INTEGER,
+          first_signal_at TEXT, created_at TEXT, updated_at TEXT);
+        CREATE TABLE pr (url TEXT, session_id TEXT, number INTEGER, pr_state TEXT,
+          review_decision TEXT, ci_state TEXT, mergeability TEXT);
+        CREATE TABLE change_log (seq INTEGER, project_id TEXT, session_id TEXT,
+          event_type TEXT, payload TEXT, created_at TEXT);
+        INSERT INTO sessions VALUES
+          ('web-1','web','worker','codex','active','2026-07-01 10:00:00.123456789 +0000 UTC',0,
+           '2026-07-01T10:00:00Z','2026-07-01 09:00:00+00:00','2026-07-01 10:00:00+00:00'),
+          ('web-2','web','worker','codex','idle','2026-07-01T09:00:00Z',0,NULL,
+           '2026-07-01T09:00:00Z','2026-07-01T09:00:00Z'),
+          ('web-3','web','worker','aider','idle','2026-07-01T09:00:00Z',0,NULL,
+           '2026-07-01T09:00:00Z','2026-07-01T09:00:00Z'),
+          ('web-4','web','worker','codex','exited','2026-07-01T09:00:00Z',1,NULL,
+           '2026-07-01T09:00:00Z','2026-07-01T09:30:00Z'),
+          ('web-5','web','worker','codex','idle','2026-07-01T09:00:00Z',1,NULL,
+           '2026-07-01T09:00:00Z','2026-07-01T09:30:00Z');
+        INSERT INTO pr VALUES
+          ('https://github.com/a/b/pull/3','web-3',3,'open','none','failing','unknown'),
+          ('https://github.com/a/b/pull/4','web-3',4,'open','approved','passing','mergeable'),
+          ('https://github.com/a/b/pull/5','web-5',5,'merged','approved','passing','unknown');
+        INSERT INTO change_log VALUES
+          (1,'web','web-1','session_created','{}','2026-07-01T09:00:00Z');
+        """
+    )
+    store.commit()
+    store.close()
+    return path
+
+
+@pytest.mark.parametrize("name", [".ao", ".ao/data", ".ao/data/ao.db"])
+def test_the_go_rewrite_is_read_with_the_status_it_derives(tmp_path: Path, name: str) -> None:
+    go_database(tmp_path / ".ao" / "data" / "ao.db")
+    facts = facts_of(tmp_path / name)
+    sessions = facts.detail("ao_sessions").sort("session_id")
+    assert sessions["legacy_status"].to_list() == [
+        "working", "no_signal", "ci_failed", "terminated", "merged",
+    ]  # fmt: skip
+    assert sessions["health"].to_list()[1] == "disconnected"
+    assert sessions.filter(session_id="web-3").select("n_prs", "pr_number", "delivery").row(0) == (
+        2,
+        3,
+        "invalid",
+    )
+    assert sessions["outcome"].to_list() == [None, None, None, "aborted", "merged"]
+    assert facts.entities["last_activity_at"].max() == datetime(
+        2026, 7, 1, 10, 0, 0, 123_000, tzinfo=UTC
+    )
+    assert facts.events["kind"].to_list() == ["change.session_created"]
+    assert set(sessions["generation"]) == {"G3"}
+    assert facts.sources["format"].item() == "G3"
+    assert facts.findings.filter(pl.col("severity") == "error").is_empty()

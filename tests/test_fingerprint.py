@@ -1,0 +1,68 @@
+"""The digest of frames: what it sees and what it does not."""
+
+from datetime import UTC, datetime
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing.parametric import dataframes
+
+from stateanalytics import schema
+from stateanalytics.sources.fingerprint import fingerprint
+
+ROWS = pl.DataFrame(
+    {
+        "id": ["a", "bc", None],
+        "n": [1, None, 3],
+        "x": [1.5, 2.5, None],
+        "is_on": [True, None, False],
+        "at": [datetime(2026, 5, 26, tzinfo=UTC), None, None],
+        "tone": pl.Series(["info", None, "danger"], dtype=pl.Enum(schema.TONES)),
+        "nothing": [None, None, None],
+    }
+)
+
+
+def test_the_digest_stays_the_same_from_release_to_release():
+    known = "d627996d58802020ae8fb0b0e9290eb47759a18d67fe70e26336169b9299c9c7"
+    assert fingerprint([ROWS]) == known
+    assert fingerprint([]) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(ROWS.reverse(), id="order of rows"),
+        pytest.param(ROWS.select(ROWS.columns[::-1]), id="order of columns"),
+        pytest.param(ROWS.rename({"id": "ID"}), id="name"),
+        pytest.param(ROWS.with_columns(pl.col("n").fill_null(0)), id="null and zero"),
+        pytest.param(ROWS.with_columns(pl.col("id").fill_null("")), id="null and empty"),
+        pytest.param(ROWS.with_columns(pl.col("n").cast(pl.Float64)), id="type"),
+        pytest.param(ROWS.with_columns(id=pl.Series(["ab", "c", None])), id="where text is cut"),
+        pytest.param(ROWS.head(2), id="rows left out"),
+        pytest.param(pl.concat([ROWS, ROWS]), id="rows twice"),
+        pytest.param(ROWS.clear(), id="no rows"),
+    ],
+)
+def test_every_change_of_rows_is_seen(changed):
+    assert fingerprint([changed]) != fingerprint([ROWS])
+
+
+def test_which_frame_a_column_is_in_is_seen():
+    apart = [ROWS.select("id"), ROWS.select("n")]
+    assert fingerprint(apart) != fingerprint([ROWS.select("id", "n")])
+    assert fingerprint(apart) != fingerprint(apart[::-1])
+    assert fingerprint([ROWS, ROWS.clear()]) != fingerprint([ROWS])
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    frame=dataframes(max_size=8, allowed_dtypes=[pl.String, pl.Int64, pl.Float64, pl.Boolean]),
+    cut=st.integers(0, 8),
+)
+def test_how_rows_lie_in_memory_is_not_seen(frame, cut):
+    whole = fingerprint([frame])
+    assert fingerprint([pl.concat([frame[:cut], frame[cut:]], rechunk=False)]) == whole
+    around = pl.concat([frame, frame, frame])
+    assert fingerprint([around[frame.height : 2 * frame.height]]) == whole

@@ -1,0 +1,298 @@
+"""Run and show directories beside a store: read with every doubt."""
+
+import json
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from stateanalytics.sources import lionagi
+from stateanalytics.sources.lionagi.run_directories import derive_status
+from stateanalytics.sources.sqlite import open_store
+from tests.lionagi_stores import NOW_S, session, write_store
+
+
+def _read(path: Path):
+    with open_store(path) as store:
+        return lionagi.read(store)
+
+
+def _write(path: Path, value: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+
+
+def _codes(part) -> dict[str, int]:
+    counted = part.findings.group_by("code").agg(pl.col("n_rows").sum())
+    return dict(counted.rows())
+
+
+def _home(tmp_path: Path, *sessions, **tables) -> Path:
+    home = tmp_path / "home"
+    home.mkdir()
+    return write_store(home / "state.db", sessions=sessions, **tables)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected"),
+    [
+        pytest.param({"status": "failed", "exit_code": 0}, "failed", id="status comes first"),
+        pytest.param({"status": "Canceled"}, "cancelled", id="spelling and case"),
+        pytest.param({"status": "success"}, "completed", id="old word"),
+        pytest.param({"status": "who knows"}, "completed", id="unknown word"),
+        pytest.param({"exit_code": 0}, "completed", id="exit code 0"),
+        pytest.param({"exit_code": 124}, "timed_out", id="exit code of a timeout"),
+        pytest.param({"exit_code": 143}, "cancelled", id="exit code of a kill"),
+        pytest.param({"exit_code": 9}, "failed", id="another exit code"),
+        pytest.param({"exit_code": "no"}, "failed", id="exit code of a wrong type"),
+        pytest.param({}, "completed", id="neither"),
+    ],
+)
+def test_an_import_derives_its_status_in_three_steps(manifest, expected):
+    assert derive_status(manifest) == expected
+
+
+def test_import_rule_agrees_with_lionagi_itself():
+    from lionagi.cli import state
+
+    for status in (*state._STATUS_MAP, "odd", None):
+        for code in (None, 0, 1, 2, 124, 130, 143):
+            manifest = {"status": status, "exit_code": code}
+            expected = state._derive_import_status(manifest)
+            ours = derive_status(manifest)
+            # Exit code 1 stands for two statuses; lionagi takes whichever was listed last.
+            assert ours == expected or (status is None and code == 1), manifest
+
+
+def test_a_timeout_survives_only_in_the_checkpoint_of_its_run(tmp_path):
+    path = _home(
+        tmp_path,
+        session("by-run", run_id="20260527T000000-aaaaaa"),
+        session("by-checkpoint", run_id=None),
+        session("by-metadata", node_metadata='{"timeout_seconds": 900}'),
+        session("none"),
+    )
+    runs = path.parent / "runs"
+    _write(runs / "20260527T000000-aaaaaa" / "run.json", {"status": "completed"})
+    _write(runs / "20260527T000000-aaaaaa" / "checkpoint.json", {"config": {"timeout": 1800}})
+    _write(
+        runs / "20260527T000001-bbbbbb" / "checkpoint.json",
+        {"session_id": "by-checkpoint", "config": {"timeout": 60.5}, "plan": [{}, {}]},
+    )
+    part = _read(path)
+    limits = part.entities.select("entity_id", "timeout_s", "timeout_from").rows()
+    assert limits == [
+        ("by-run", 1800.0, "checkpoint"),
+        ("by-checkpoint", 60.5, "checkpoint"),
+        ("by-metadata", 900.0, "metadata"),
+        ("none", None, None),
+    ]
+    assert part.details["lionagi_runs"]["n_planned_ops"].to_list() == [None, 2]
+
+
+@pytest.mark.parametrize(
+    "odd", ['"900"', "-5", "0", "true", "[900]", "NaN", "Infinity", "1e999"], ids=str
+)
+def test_a_timeout_that_is_no_positive_number_is_a_finding(tmp_path, odd):
+    path = _home(tmp_path, session("a", run_id="r"), session("b", run_id="s"))
+    _write(path.parent / "runs" / "r" / "checkpoint.json", '{"config": {"timeout": ' + odd + "}}")
+    _write(path.parent / "runs" / "s" / "checkpoint.json", {"config": {"timeout": None}})
+    part = _read(path)
+    assert part.entities["timeout_s"].to_list() == [None, None]
+    found = part.findings.filter(pl.col("code") == "timeout.unreadable")
+    assert found["entity_id"].to_list() == ["r"]
+
+
+@pytest.mark.parametrize("odd", ['"900"', "-5", "0", "true", "[900]"], ids=str)
+def test_an_odd_timeout_in_the_metadata_is_a_finding(tmp_path, odd):
+    part = _read(_home(tmp_path, session("a", node_metadata='{"timeout_seconds": ' + odd + "}")))
+    assert part.entities["timeout_s"].to_list() == [None]
+    found = part.findings.filter(pl.col("code") == "timeout.unreadable")
+    assert found.select("entity_id", "column").rows() == [("a", "node_metadata.timeout_seconds")]
+
+
+def test_metadata_that_was_encoded_twice_still_tells_its_timeout(tmp_path):
+    metadata = json.dumps(json.dumps({"timeout_seconds": 30}))
+    part = _read(_home(tmp_path, session("a", node_metadata=metadata)))
+    assert part.entities["timeout_s"].to_list() == [30.0]
+
+
+def test_broken_files_are_findings_and_the_rest_is_read(tmp_path):
+    path = _home(tmp_path, session("good", run_id="good"))
+    runs = path.parent / "runs"
+    _write(runs / "good" / "run.json", {"status": "completed", "started_at": NOW_S})
+    _write(runs / "half" / "run.json", '{"status": "comp')
+    _write(runs / "list" / "run.json", [1, 2])
+    _write(runs / "huge" / "run.json", '{"x": "' + "y" * 10_000_000 + '"}')
+    _write(runs / "deep" / "run.json", "[" * 100_000)
+    _write(runs / "types" / "run.json", {"status": 3, "started_at": [], "branch_id": {"a": 1}})
+    _write(runs / "surrogate" / "run.json", '{"status": "\\ud800", "model": "\\udfff"}')
+    (runs / "bytes").mkdir()
+    (runs / "bytes" / "run.json").write_bytes(b'{"status": "\xff"}')
+    (runs / "folder" / "run.json").mkdir(parents=True)
+    (runs / "pipe").mkdir()
+    os.mkfifo(runs / "pipe" / "run.json")
+    (runs / "empty").mkdir()
+    (runs / "stray.txt").write_text("not a directory")
+    (runs / "loop").symlink_to(runs / "loop")
+    part = _read(path)
+    unreadable = part.findings.filter(pl.col("code") == "run.unreadable")
+    assert unreadable["entity_id"].to_list() == [
+        "bytes",
+        "deep",
+        "folder",
+        "half",
+        "huge",
+        "list",
+        "pipe",
+    ]
+    said = dict(unreadable.select("entity_id", "message").rows())
+    assert "10,000,009 bytes" in said["huge"]
+    assert "not a regular file" in said["pipe"]
+    assert part.details["lionagi_runs"]["run_id"].to_list() == ["good", "surrogate", "types"]
+
+
+def test_a_directory_that_may_not_be_read_is_a_finding(tmp_path, monkeypatch):
+    path = _home(tmp_path, session("a"))
+    (path.parent / "runs").mkdir()
+    listed = Path.iterdir
+
+    def refuse(folder: Path):
+        if folder.name == "runs":
+            raise PermissionError(13, "Permission denied")
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    part = _read(path)
+    found = part.findings.filter(pl.col("code") == "run.unreadable")
+    assert "cannot be read (PermissionError)" in found["message"][0]
+    assert part.entities.height == 1
+
+
+def test_a_run_that_contradicts_the_store_is_a_finding(tmp_path):
+    path = _home(
+        tmp_path,
+        session("lags", run_id="lags", status="cancelled"),
+        session("differs", run_id="differs", status="failed"),
+        session("agrees", run_id="agrees"),
+    )
+    runs = path.parent / "runs"
+    _write(runs / "lags" / "run.json", {"status": "running"})
+    _write(runs / "differs" / "run.json", {"status": "completed"})
+    _write(runs / "agrees" / "run.json", {"status": "completed"})
+    _write(runs / "stranger" / "run.json", {"status": "completed"})
+    part = _read(path)
+    found = part.findings.filter(pl.col("code") == "run.contradicts_store")
+    assert found.select("entity_id", "severity").sort("entity_id").rows() == [
+        ("differs", "warning"),
+        ("lags", "info"),
+    ]
+    assert _codes(part)["run.not_in_store"] == 1
+
+
+def test_a_branch_leads_from_its_run_to_its_session(tmp_path):
+    path = _home(tmp_path, session("a"), branches=[{"id": "b", "session_id": "a"}])
+    _write(path.parent / "runs" / "r" / "run.json", {"branch_id": "b"})
+    assert _read(path).details["lionagi_runs"]["session_id"].to_list() == ["a"]
+
+
+def test_a_start_that_was_not_written_is_taken_from_the_file_and_marked(tmp_path):
+    path = _home(tmp_path, session("a", run_id="r"))
+    _write(path.parent / "runs" / "r" / "run.json", {})
+    row = _read(path).details["lionagi_runs"].row(0, named=True)
+    assert row["is_time_from_files"] is True
+    assert row["started_at"] is not None
+    assert row["derived_status"] == "completed"
+
+
+def test_a_store_behind_a_link_finds_the_runs_where_it_lies(tmp_path):
+    path = _home(tmp_path, session("a", run_id="r"))
+    _write(path.parent / "runs" / "r" / "run.json", {"status": "completed"})
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    assert _read(link).details["lionagi_runs"]["run_id"].to_list() == ["r"]
+
+
+def _show(status: str = "active", **columns) -> dict:
+    return {"id": "show", "topic": "topic", "status": status, "show_dir": "/nowhere"} | columns
+
+
+def _play(name: str, status: str) -> dict:
+    return {"id": f"play-{name}", "show_id": "show", "name": name, "status": status}
+
+
+def test_active_in_the_store_and_merged_on_disk_is_a_finding(tmp_path):
+    """#1161: the store is filled once and never again."""
+    path = _home(tmp_path, shows=[_show()], plays=[_play("a", "running"), _play("b", "merged")])
+    for name in ("a", "b"):
+        _write(path.parent / "shows" / "topic" / name / "_meta.json", {"status": "merged"})
+    part = _read(path)
+    found = part.findings.filter(pl.col("code").str.ends_with("disk_differs"))
+    assert found.select("code", "entity_id", "message").rows() == [
+        ("show.disk_differs", "show", "the store says active, the files say completed"),
+        ("play.disk_differs", "play-a", "the store says running, the files say merged"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        pytest.param({"a/_meta.json": {"status": "merged"}}, "completed", id="all merged"),
+        pytest.param({"a/_meta.json": {"status": "running"}}, "active", id="one runs"),
+        pytest.param(
+            {"a/_meta.json": {"status": "merged"}, "_ABORT": ""}, "aborted", id="abort wins"
+        ),
+        pytest.param(
+            {"_final_verdict.json": {"show_passed": True}, "a/_meta.json": {"status": "running"}},
+            "completed",
+            id="final verdict",
+        ),
+        pytest.param(
+            {"_final_verdict.json": {"show_passed": False}, "a/_meta.json": {"status": "merged"}},
+            "completed",
+            id="all merged in spite of the verdict",
+        ),
+        pytest.param({"_show.md": "**a**", "a/_intent.md": ""}, "active", id="not begun"),
+        pytest.param({"_show.md": "# empty"}, "active", id="no plays"),
+        pytest.param({"a/_meta.json": "{"}, "active", id="broken file"),
+    ],
+)
+def test_the_status_on_disk_follows_the_importer(tmp_path, files, expected):
+    path = _home(tmp_path, shows=[_show()])
+    for name, content in files.items():
+        _write(path.parent / "shows" / "topic" / name, content)
+    if "_show.md" not in files and "_ABORT" not in files and "_final_verdict.json" not in files:
+        _write(path.parent / "shows" / "topic" / "_show.md", "# Show")
+    disk = _read(path).details["lionagi_shows_on_disk"]
+    assert disk.filter(pl.col("play").is_null())["disk_status"].to_list() == [expected]
+
+
+def test_a_directory_is_found_where_the_store_or_the_variable_says(tmp_path, monkeypatch):
+    said, elsewhere = tmp_path / "said" / "topic", tmp_path / "elsewhere"
+    _write(said / "_show.md", "# Show")
+    _write(elsewhere / "other" / "_show.md", "# Show")
+    monkeypatch.setenv("LIONAGI_SHOWS_ROOT", str(elsewhere))
+    path = _home(tmp_path, shows=[_show(show_dir=str(said))])
+    part = _read(path)
+    assert part.details["lionagi_shows_on_disk"]["topic"].to_list() == ["other", "topic"]
+    assert _codes(part)["show.not_in_store"] == 1
+
+
+@pytest.mark.parametrize("place", ["/", "/etc", "topic", "\x00", "../topic", "/proc/self/topic"])
+def test_a_hostile_show_directory_is_not_followed(tmp_path, place):
+    path = _home(tmp_path, shows=[_show(show_dir=place)])
+    assert _read(path).details["lionagi_shows_on_disk"].is_empty()
+
+
+def test_broken_show_files_are_findings(tmp_path):
+    path = _home(tmp_path, shows=[_show()], plays=[_play("a", "running")])
+    folder = path.parent / "shows" / "topic"
+    _write(folder / "_final_verdict.json", "[]")
+    _write(folder / "a" / "_meta.json", "{")
+    _write(folder / "a" / "_verdict.json", {"gate_passed": "yes", "feedback": 3})
+    part = _read(path)
+    found = part.findings.filter(pl.col("code") == "show.unreadable")
+    assert found["entity_id"].to_list() == ["play-a", "show"]
+    play = part.details["lionagi_shows_on_disk"].row(1, named=True)
+    assert (play["disk_status"], play["is_gate_passed"], play["feedback"]) == (None, None, None)

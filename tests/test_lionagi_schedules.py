@@ -1,0 +1,186 @@
+"""How often a cron schedule fires, and what its runs prove."""
+
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stateanalytics.sources import lionagi
+from stateanalytics.sources.lionagi.cron import cadence_s, occurrences, parse
+from stateanalytics.sources.sqlite import open_store
+from tests.lionagi_stores import NOW_S, write_store
+
+WEDNESDAY = datetime(2026, 5, 27, 10, 7, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        pytest.param("0 * * * *", 3600.0, id="hourly"),
+        pytest.param("*/15 * * * *", 900.0, id="step"),
+        pytest.param("0 3 * * *", 86400.0, id="daily"),
+        pytest.param("@daily", 86400.0, id="shorthand"),
+        pytest.param("0 9 * * mon-fri", 86400.0, id="names"),
+        pytest.param("0 9 * * MON,WED", 172800.0, id="list of names, from monday to wednesday"),
+        pytest.param("0 0 * * 7", 604800.0, id="seven is sunday"),
+        pytest.param("0 0 1 1 *", 31536000.0, id="yearly"),
+        pytest.param("0 0 29 2 *", 126230400.0, id="leap days"),
+        pytest.param("0 22-2 * * *", 3600.0, id="a range past midnight"),
+        pytest.param("0 0 * * fri-mon", 86400.0, id="a range past the week"),
+        pytest.param("5/20 * * * *", 1200.0, id="start and step"),
+        pytest.param(
+            "0 0 3,15 * mon", 172800.0, id="day of month or weekday: monday, then the 3rd"
+        ),
+        pytest.param("0 0 31 2 *", None, id="never"),
+        pytest.param("60 * * * *", None, id="out of range"),
+        pytest.param("*/0 * * * *", None, id="no step"),
+        pytest.param("at dawn", None, id="no cron"),
+        pytest.param("* * * * * *", None, id="six fields"),
+        pytest.param("", None, id="empty"),
+        pytest.param("٣ * * * *", None, id="digits of another script"),
+        pytest.param("9" * 5000 + " * * * *", None, id="absurdly long"),
+    ],
+)
+def test_cadence_is_the_distance_of_the_next_two_fires(expression, expected):
+    assert cadence_s(expression, WEDNESDAY) == expected
+
+
+def test_a_gap_over_a_change_of_clocks_has_its_true_length():
+    before = datetime(2026, 3, 7, 7, tzinfo=UTC)
+    assert cadence_s("0 3 * * *", before, "America/New_York") == 23 * 3600
+    assert cadence_s("0 3 * * *", before, "UTC") == 24 * 3600
+    assert cadence_s("0 3 * * *", before, "Mars/Olympus") == 24 * 3600
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["*/7 * * * *", "13 */5 * * *", "0 0 */3 * *", "30 4 1-7 * 2", "0 0 * 2,6 *"]),
+    st.datetimes(datetime(2024, 1, 1), datetime(2030, 1, 1)),
+)
+def test_occurrences_equal_a_walk_minute_by_minute(expression, after):
+    cron = parse(expression)
+    first = next(occurrences(cron, after))
+    minute = after.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    for _ in range(400 * 1440):
+        allowed = (
+            minute.minute in cron.minutes
+            and minute.hour in cron.hours
+            and minute.month in cron.months
+            and cron.falls_on(minute)
+        )
+        if allowed:
+            break
+        # A day that cannot be one is skipped whole, or the walk takes minutes.
+        day = minute.month in cron.months and cron.falls_on(minute)
+        minute = (
+            minute + timedelta(minutes=1)
+            if day
+            else minute.replace(hour=0, minute=0) + timedelta(days=1)
+        )
+    assert first == minute
+
+
+def _details(tmp_path, schedules, runs=()):
+    path = write_store(tmp_path / "state.db", schedules=schedules, schedule_runs=runs)
+    with open_store(path) as store:
+        part = lionagi.read(store)
+    return part, part.details["lionagi_schedules"]
+
+
+def _schedule(identity, **columns):
+    return {
+        "id": identity,
+        "name": identity,
+        "enabled": 1,
+        "trigger_type": "interval",
+        "interval_sec": 60,
+        "created_at": NOW_S - 86400,
+        "updated_at": NOW_S - 86400,
+    } | columns
+
+
+def _run(identity, status, fired_s, **columns):
+    return {
+        "id": identity,
+        "schedule_id": "s",
+        "status": status,
+        "chain_depth": 0,
+        "fired_at": NOW_S - fired_s,
+        "created_at": NOW_S - fired_s,
+        "updated_at": NOW_S - fired_s,
+    } | columns
+
+
+def test_skips_and_chained_runs_are_no_executions(tmp_path):
+    runs = [
+        _run("a", "completed", 500),
+        _run("b", "failed", 400),
+        _run("c", "timed_out", 300),
+        _run("d", "skipped", 200, status_reason_code="schedule.skipped.missed_fire"),
+        _run("e", "completed", 100, chain_depth=1),
+        _run("f", "queued", 50),
+    ]
+    _, details = _details(tmp_path, [_schedule("s")], runs)
+    row = details.row(0, named=True)
+    assert row["last_executed_status"] == "timed_out"
+    assert row["last_executed_at"].timestamp() == NOW_S - 300
+    assert (row["n_runs"], row["n_missed"], row["n_failed_in_row"]) == (5, 1, 2)
+
+
+def test_a_tie_of_two_runs_is_decided_as_lionagi_does(tmp_path):
+    runs = [_run("b", "failed", 100), _run("a", "completed", 100)]
+    _, details = _details(tmp_path, [_schedule("s")], runs)
+    assert details["last_executed_status"].to_list() == ["failed"]
+
+
+def test_each_trigger_has_its_own_cadence(tmp_path):
+    schedules = [
+        _schedule("s", interval_sec=60),
+        _schedule("poll", trigger_type="github_poll", interval_sec=None, poll_interval_sec=120),
+        _schedule("default", trigger_type="github_poll", interval_sec=0, poll_interval_sec=None),
+        _schedule("once", trigger_type="at", interval_sec=None),
+        _schedule("odd", trigger_type="cron", cron_expr="whenever", interval_sec=60),
+        _schedule("none", trigger_type="cron", cron_expr=None, interval_sec=60),
+        _schedule(
+            "zone",
+            trigger_type="cron",
+            cron_expr="0 3 * * *",
+            resolved_timezone="America/New_York",
+            last_fired_at=datetime(2026, 3, 7, 7, tzinfo=UTC).timestamp(),
+        ),
+    ]
+    part, details = _details(tmp_path, schedules)
+    assert dict(details.select("schedule_id", "cadence_s").rows()) == {
+        "s": 60.0,
+        "poll": 120.0,
+        "default": 300.0,
+        "once": None,
+        "odd": None,
+        "none": None,
+        "zone": 82800.0,
+    }
+    odd = part.findings.filter(pl.col("code") == "schedule.odd_cron")
+    assert odd.select("entity_id", "example").rows() == [("none", None), ("odd", "whenever")]
+
+
+def test_the_reason_of_a_schedule_is_in_its_history(tmp_path):
+    path = write_store(
+        tmp_path / "state.db",
+        schedules=[_schedule("s", enabled=0)],
+        status_transitions=[
+            {
+                "entity_type": "schedule",
+                "entity_id": "s",
+                "previous_status": "enabled",
+                "status": "disabled",
+                "reason_code": "schedule_definition.disabled.budget_exhausted",
+                "created_at": NOW_S,
+            }
+        ],
+    )
+    with open_store(path) as store:
+        row = lionagi.read(store).entities.row(0, named=True)
+    assert row["raw_status"] == "disabled"
+    assert row["reason_code"] == "schedule_definition.disabled.budget_exhausted"

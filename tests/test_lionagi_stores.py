@@ -1,0 +1,590 @@
+"""What becomes of rows that no real store should hold, and of stores with few rows."""
+
+import json
+import random
+import sqlite3
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stateanalytics import schema
+from stateanalytics.sources import lionagi, read_facts
+from stateanalytics.sources.lionagi import formats
+from stateanalytics.sources.sqlite import open_store
+from tests.lionagi_stores import NOW_S, change, listing, session, write_store
+
+
+def _read(path: Path, *, bodies: bool = False):
+    with open_store(path) as store:
+        return lionagi.read(store, bodies=bodies)
+
+
+def _store(tmp_path: Path, **tables) -> Path:
+    return write_store(tmp_path / "state.db", **tables)
+
+
+def _one(part, identity: str) -> dict:
+    return part.entities.filter(pl.col("entity_id") == identity).row(0, named=True)
+
+
+def _codes(part) -> dict[str, int]:
+    return dict(part.findings.group_by("code").agg(pl.col("n_rows").sum()).rows())
+
+
+def test_a_store_without_rows_gives_empty_frames(tmp_path):
+    part = _read(_store(tmp_path))
+    assert part.entities.is_empty()
+    assert part.events.is_empty()
+    assert part.transitions.is_empty()
+    assert part.findings.is_empty()
+    assert part.entities.schema == schema.ENTITIES.dtypes
+
+
+def test_a_fresh_store_of_lionagi_itself_is_read(tmp_path):
+    import asyncio
+
+    from lionagi.state import db
+
+    async def create() -> None:
+        async with db.StateDB(tmp_path / "fresh.db"):
+            pass
+
+    asyncio.run(create())
+    part = _read(tmp_path / "fresh.db")
+    assert part.format == "lionagi 0.36.0"
+    assert part.entities.is_empty()
+    assert part.findings.is_empty()
+
+
+def test_one_session_with_one_message_is_one_row_of_each(tmp_path):
+    part = _read(
+        _store(
+            tmp_path,
+            sessions=[session("a")],
+            branches=[{"id": "b", "session_id": "a", "progression_id": "p"}],
+            progressions=[listing("p", ["m"]), listing("list-a", ["m"])],
+            messages=[{"id": "m", "created_at": NOW_S - 700, "content": "{}", "role": "user"}],
+        )
+    )
+    assert part.entities.select("entity_type", "entity_id", "n_messages").rows() == [
+        ("session", "a", 1),
+        ("branch", "b", 1),
+    ]
+    assert part.events.select("entity_id", "kind", "role", "size_bytes").rows() == [
+        ("a", "message", "user", 2)
+    ]
+    assert part.findings.is_empty()
+
+
+def test_a_row_of_nulls_is_read(tmp_path):
+    columns = dict.fromkeys(session("a"))
+    part = _read(_store(tmp_path, sessions=[columns | {"id": "a"}]))
+    row = _one(part, "a")
+    assert (row["raw_status"], row["started_at"], row["last_activity_at"]) == (None, None, None)
+    assert (row["n_messages"], row["recorded_by"]) == (0, "live")
+    assert _codes(part) == {"status.legacy": 1}
+
+
+def test_cells_of_wrong_kinds_become_null_and_findings(tmp_path):
+    dirty = {
+        "started_at": "yesterday",
+        "ended_at": 1.78e12,
+        "last_message_at": b"\x00\x01",
+        "name": b"\xff\xfe",
+        "input_tokens": 2**70 * 1.0,
+        "total_cost_usd": "free",
+        "status_evidence_refs": "oops",
+        "artifact_contract_json": "{broken",
+        "status": 7,
+    }
+    part = _read(_store(tmp_path, sessions=[session("clean"), session("dirty", **dirty)]))
+    row = _one(part, "dirty")
+    for column in ("started_at", "ended_at", "last_message_at", "n_input_tokens", "cost_usd"):
+        assert row[column] is None, column
+    assert row["evidence"] is None
+    assert row["is_contract_valid"] is False
+    assert _one(part, "clean")["started_at"] is not None
+    found = part.findings.filter(pl.col("code").str.starts_with("cell."))
+    assert {
+        "started_at",
+        "ended_at",
+        "last_message_at",
+        "name",
+        "input_tokens",
+        "total_cost_usd",
+        "status_evidence_refs",
+    } <= set(found["column"])
+    assert set(found["table"]) == {"sessions"}
+    assert found["example"].null_count() == 0
+
+
+def test_rows_without_a_usable_id_are_left_out_and_counted(tmp_path):
+    rows = [session("a"), session("a"), session("b") | {"id": None}, session("c")]
+    part = _read(_store(tmp_path, sessions=rows))
+    assert part.entities["entity_id"].to_list() == ["a", "c"]
+    assert _codes(part)["id.unusable"] == 2
+
+
+def test_a_placeholder_is_no_model(tmp_path):
+    rows = [session("a", model="<synthetic>"), session("b", model="claude_code/sonnet")]
+    part = _read(_store(tmp_path, sessions=rows))
+    assert part.entities["model"].to_list() == [None, "claude_code/sonnet"]
+
+
+def test_costs_that_lionagi_hides_are_counted(tmp_path):
+    rows = [
+        session("a", provider="codex", total_cost_usd=1.5),
+        session("b", provider="codex", total_cost_usd=None),
+        session("c", provider="claude_code", total_cost_usd=1.5),
+    ]
+    part = _read(_store(tmp_path, sessions=rows))
+    assert _codes(part) == {"cost.unreliable": 1}
+    assert part.entities["cost_usd"].to_list() == [1.5, None, 1.5]
+
+
+def test_a_request_names_its_tool(tmp_path):
+    call = json.dumps({"function": "Bash", "arguments": {}})
+    rows = [
+        {"id": "q", "created_at": NOW_S, "role": "action", "lion_class": 4, "content": call},
+        {"id": "a", "created_at": NOW_S, "role": "action", "lion_class": 5, "content": call},
+        {"id": "x", "created_at": NOW_S, "role": "action", "lion_class": 4, "content": "{"},
+    ]
+    assert _read(_store(tmp_path, messages=rows)).events["name"].to_list() == ["Bash", None, None]
+
+
+def test_a_cost_that_was_not_reported_is_not_free(tmp_path):
+    rows = [session("a", total_cost_usd=None), session("b", total_cost_usd=0.0)]
+    part = _read(_store(tmp_path, sessions=rows))
+    assert part.entities["cost_usd"].to_list() == [None, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        pytest.param({"source_kind": "live"}, "live", id="live"),
+        pytest.param({"source_kind": None}, "live", id="the column's default"),
+        pytest.param({"source_kind": "imported_fs"}, "imported", id="imported from files"),
+        pytest.param({"source_kind": "imported_codex"}, "mirrored", id="codex rollout"),
+        pytest.param(
+            {"agent_name": "claude-code", "provider": "anthropic"}, "mirrored", id="by provider"
+        ),
+        pytest.param(
+            {"agent_name": "claude-code", "cc_session_id": "x"}, "mirrored", id="by transcript"
+        ),
+        pytest.param(
+            {
+                "agent_name": "claude-code",
+                "node_metadata": '{"process_identity_mode": "external"}',
+            },
+            "mirrored",
+            id="by identity",
+        ),
+        pytest.param({"agent_name": "claude-code"}, "live", id="an agent of that name"),
+        pytest.param({"provider": "anthropic"}, "live", id="a provider of that name"),
+    ],
+)
+def test_who_recorded_a_session_is_told_by_several_marks(tmp_path, columns, expected):
+    assert (
+        _one(_read(_store(tmp_path, sessions=[session("a", **columns)])), "a")["recorded_by"]
+        == expected
+    )
+
+
+def test_stored_health_and_delivery_are_kept_where_a_store_has_them(tmp_path):
+    """ADR-0033 appendix A: columns that lionagi never added, but another may."""
+    stored = {"health": "stalled", "delivery": "missing", "reason_codes": '["run.health.stalled"]'}
+    part = _read(
+        _store(
+            tmp_path,
+            sessions=[session("a", **stored)],
+            plays=[{"id": "p", "status": "running", **stored}],
+        )
+    )
+    for identity in ("a", "p"):
+        row = _one(part, identity)
+        assert row["stored_health"] == "stalled"
+        assert row["stored_delivery"] == "missing"
+        assert row["stored_reason_codes"] == '["run.health.stalled"]'
+
+
+@pytest.mark.parametrize(
+    ("row", "changes", "expected"),
+    [
+        pytest.param({}, [], "executor", id="nothing speaks against it"),
+        pytest.param({"ended_at": None}, [], None, id="no end"),
+        pytest.param(
+            {"status_reason_code": "run.cancelled.force_kill"}, [], "observer", id="code of a kill"
+        ),
+        pytest.param(
+            {"status_reason_code": "session.phantom.process_dead"}, [], "observer", id="verdict"
+        ),
+        pytest.param(
+            {"status_reason_code": "session.reopened.by_resume"}, [], "executor", id="reopened"
+        ),
+        pytest.param({"status_reason_summary": "phantom_reaped"}, [], "observer", id="summary"),
+        pytest.param(
+            {"status_evidence_refs": '[{"kind": "stale_kill", "pid": 3}]'},
+            [],
+            "observer",
+            id="evidence",
+        ),
+        pytest.param({"ended_at_is_approximate": 1}, [], "observer", id="repaired later"),
+        pytest.param(
+            {},
+            [change("a", "completed", NOW_S, actor="studio_lifecycle_reaper")],
+            "observer",
+            id="actor",
+        ),
+        pytest.param(
+            {},
+            [
+                change("a", "failed", NOW_S - 50, actor="doctor"),
+                change("a", "running", NOW_S - 40, actor="cli.resume"),
+                change("a", "completed", NOW_S),
+            ],
+            "executor",
+            id="killed, resumed and then ended by itself",
+        ),
+        pytest.param(
+            {},
+            [change("a", "completed", NOW_S, actor="shows_import")],
+            "import",
+            id="import",
+        ),
+        pytest.param({"source_kind": "imported_fs"}, [], "import", id="imported session"),
+    ],
+)
+def test_the_writer_of_an_end_is_told_by_code_actor_and_evidence(tmp_path, row, changes, expected):
+    part = _read(_store(tmp_path, sessions=[session("a", **row)], status_transitions=changes))
+    assert _one(part, "a")["end_written_by"] == expected
+
+
+def test_transitions_are_ordered_by_time_and_then_by_row(tmp_path):
+    changes = [
+        change("a", "completed", NOW_S),
+        change("a", "running", NOW_S - 10),
+        change("b", "failed", NOW_S),
+        change("b", "running", "soon"),
+        change("a", "odd", NOW_S, entity_type="sessions"),
+    ]
+    part = _read(_store(tmp_path, status_transitions=changes))
+    assert part.transitions.select("entity_id", "status", "seq").rows() == [
+        ("a", "running", 2),
+        ("a", "completed", 1),
+        ("b", "failed", 3),
+        ("a", "odd", 5),
+        ("b", "running", 4),
+    ]
+    assert part.transitions["entity_type"].unique().to_list() == ["session"]
+    assert _codes(part)["transition.orphaned"] == 5
+
+
+def _told(tmp_path, messages, **lists):
+    rows = [
+        {"id": identity, "created_at": NOW_S - 900 + number, "content": "{}", "role": "user"}
+        for number, identity in enumerate(messages)
+    ]
+    part = _read(
+        _store(
+            tmp_path,
+            sessions=[session("a"), session("b")],
+            branches=[
+                {"id": f"{name}-branch", "session_id": name[0], "progression_id": name}
+                for name in lists
+                if not name.startswith("list")
+            ],
+            progressions=[
+                {"id": name.replace("_", "-"), "collection": collection}
+                for name, collection in lists.items()
+            ],
+            messages=rows,
+        )
+    )
+    return part, part.events.select("entity_id", "seq").rows()
+
+
+def test_messages_belong_to_the_sessions_whose_branches_list_them(tmp_path):
+    part, told = _told(
+        tmp_path,
+        ["m1", "m2", "m3", "m4"],
+        a1='["m1", "m2"]',
+        a2='["m2"]',
+        b1='["m3","m2"]',
+        list_a='["m1","m4"]',
+    )
+    # m2 was forked into both; m4 is listed by the session alone.
+    assert sorted(told) == [("a", 1), ("a", 2), ("a", 4), ("b", 2), ("b", 3)]
+    assert _one(part, "a")["n_messages"] == 3
+    assert "message.orphaned" not in _codes(part)
+
+
+def test_messages_that_no_list_names_are_kept_and_counted(tmp_path):
+    part, told = _told(tmp_path, ["m1", "m2"], a1='["m1"]')
+    assert sorted(told, key=lambda row: row[1]) == [("a", 1), (None, 2)]
+    assert _codes(part)["message.orphaned"] == 1
+
+
+@pytest.mark.parametrize(
+    ("collection", "count"),
+    [
+        pytest.param('["m1", 3, null, "m2"]', 4, id="other values in the list"),
+        pytest.param('{"m1": 1}', 0, id="an object"),
+        pytest.param('"m1"', 0, id="a text"),
+        pytest.param("[broken", 0, id="no JSON"),
+        pytest.param(None, 0, id="nothing"),
+        pytest.param("null", 0, id="the four letters"),
+        pytest.param(b"\x00\xff", 0, id="bytes"),
+    ],
+)
+def test_an_odd_list_of_messages_never_stops_a_load(tmp_path, collection, count):
+    part, told = _told(tmp_path, ["m1", "m2"], a1=collection, b1='["m2"]')
+    assert _one(part, "a")["n_messages"] == count
+    assert ("b", 2) in told
+
+
+def test_traces_of_pruning_are_counted(tmp_path):
+    part = _read(
+        _store(
+            tmp_path,
+            sessions=[session("a")],
+            branches=[{"id": "x", "session_id": "gone", "progression_id": "lost"}],
+            progressions=[listing("orphan", ["m"]), listing("list-a", [])],
+            plays=[{"id": "p", "status": "merged", "session_id": "gone", "show_id": "gone"}],
+        )
+    )
+    codes = _codes(part)
+    assert codes["progression.orphaned"] == 1
+    assert codes["progression.missing"] == 1
+    assert codes["link.missing"] == 3
+
+
+def test_signals_of_the_run_are_activity_and_hooks_are_noise(tmp_path):
+    kinds = {
+        "RunStart": {},
+        "HookSignal": {"point": "api.stream_chunk", "kwargs": {"prompt": "secret"}},
+        "NodeStarted": {"op_id": "o", "name": "analyst", "elapsed": 0.0},
+        "NodeCompleted": {"op_id": "o", "name": "analyst", "elapsed": 1.2},
+        "RunEnd": {"duration_ms": 1500.0, "data": "the answer"},
+        "RunFailed": {"error": "ValueError: boom"},
+        "SomethingNew": {},
+    }
+    signals = [
+        {
+            "id": kind,
+            "session_id": "a",
+            "seq": number,
+            "kind": kind,
+            "op_id": "",
+            "ts": NOW_S + number,
+            "payload": json.dumps(payload),
+        }
+        for number, (kind, payload) in enumerate(kinds.items(), 1)
+    ]
+    path = _store(tmp_path, sessions=[session("a")], session_signals=signals)
+    rows = {row["kind"][7:]: row for row in _read(path).events.iter_rows(named=True)}
+    assert {kind: row["is_activity"] for kind, row in rows.items()} == {
+        "RunStart": True,
+        "HookSignal": False,
+        "NodeStarted": True,
+        "NodeCompleted": True,
+        "RunEnd": True,
+        "RunFailed": True,
+        "SomethingNew": None,
+    }
+    assert rows["NodeStarted"]["duration_s"] is None
+    assert (rows["NodeCompleted"]["name"], rows["NodeCompleted"]["duration_s"]) == ("analyst", 1.2)
+    assert rows["RunEnd"]["duration_s"] == 1.5
+    assert rows["HookSignal"]["name"] == "api.stream_chunk"
+    assert rows["RunFailed"]["detail"] == "ValueError: boom"
+    assert all(row["body"] is None for row in rows.values())
+    said = _read(path, bodies=True).events["body"].to_list()
+    assert "the answer" in said[4]
+
+
+def test_bodies_are_loaded_only_on_request(tmp_path):
+    message = {"id": "m", "created_at": NOW_S, "content": '{"instruction": "x"}', "role": "user"}
+    path = _store(tmp_path, messages=[message])
+    assert _read(path).events["body"].to_list() == [None]
+    assert _read(path, bodies=True).events["body"].to_list() == ['{"instruction": "x"}']
+
+
+def test_refused_transitions_name_the_entity_they_were_about(tmp_path):
+    event = {
+        "id": "x",
+        "created_at": NOW_S,
+        "action": "status_transition_rejected",
+        "target_id": "a",
+        "details": '{"entity_type": "session", "attempted_status": "completed"}',
+        "actor": "executor",
+    }
+    part = _read(_store(tmp_path, sessions=[session("a")], admin_events=[event]))
+    row = part.events.row(0, named=True)
+    assert (row["kind"], row["entity_type"], row["entity_id"]) == (
+        "admin.status_transition_rejected",
+        "session",
+        "a",
+    )
+    assert row["is_activity"] is False
+
+
+def _answer(identity: str, content: object) -> dict:
+    return {
+        "id": identity,
+        "created_at": NOW_S,
+        "role": "action",
+        "content": content if isinstance(content, str | bytes) else json.dumps(content),
+    }
+
+
+def test_tool_errors_are_counted_by_lionagis_own_rule(tmp_path):
+    answers = [
+        _answer("fine", {"function": "Bash", "output": "README.md\n"}),
+        _answer("error", {"function": "Bash", "output": "", "error": "denied"}),
+        _answer("code", {"output": "$ make\nExit code: 2\nboom"}),
+        _answer("zero", {"output": "Process exited with code 0."}),
+        _answer("lost", {"output": "cat: error: No such file or directory"}),
+        _answer("word", {"output": "error: handled, no problem"}),
+        _answer("late", {"output": "\n" * 9 + "exit code: 3"}),
+        _answer("object", {"output": {"a": 1}}),
+        _answer("request", {"function": "Bash", "arguments": {}}),
+        _answer("pruned", {"lion_content_pruned": {"original_bytes": 900}}),
+        _answer("broken", "{"),
+        _answer("bytes", b"\x00"),
+        {"id": "user", "created_at": NOW_S, "role": "user", "content": '{"error": "no tool"}'},
+    ]
+    path = _store(
+        tmp_path,
+        sessions=[session("a"), session("b")],
+        branches=[{"id": "x", "session_id": "a", "progression_id": "p"}],
+        progressions=[listing("p", [row["id"] for row in answers])],
+        messages=answers,
+    )
+    with open_store(path) as store:
+        counted = lionagi.count_errors(store)
+    assert counted.rows() == [("a", 9, 3, 1), ("b", 0, 0, 0)]
+
+
+# What lionagi's own `_detect_status` says of each output.
+@pytest.mark.parametrize(
+    ("output", "is_error"),
+    [
+        ("", False),
+        ("ok", False),
+        ("exit code: 1", True),
+        ("Exit Code: 0\nexit code: 1", False),
+        ("process exited with code 137.", True),
+        ("x\n" * 7 + "exit code: 2", True),
+        ("x\n" * 8 + "exit code: 2", False),
+        ("failed: no such file or directory", True),
+        ("No such file or directory", False),
+        ("not found\nNo Such File or Directory", True),
+        ("x" * 301 + "error: no such file or directory", False),
+        ("exit code: many", False),
+        ("exit code: -9", True),
+    ],
+)
+def test_an_output_is_an_error_as_lionagi_says(tmp_path, output, is_error):
+    path = _store(
+        tmp_path,
+        sessions=[session("a")],
+        branches=[{"id": "x", "session_id": "a", "progression_id": "p"}],
+        progressions=[listing("p", ["m"])],
+        messages=[_answer("m", {"output": output})],
+    )
+    with open_store(path) as store:
+        assert lionagi.count_errors(store)["n_tool_errors"].to_list() == [int(is_error)]
+
+
+def test_many_entities_with_one_problem_do_not_drown_the_findings(tmp_path):
+    rows = [session(f"s{number:05}", ended_at=None) for number in range(1500)]
+    found = _read(_store(tmp_path, sessions=rows)).findings
+    missing = found.filter(pl.col("code") == "end.missing")
+    assert missing.height == 1001
+    assert missing["n_rows"].sum() == 1500
+    rest = missing.filter(pl.col("entity_id").is_null())
+    assert "500 more entities" in rest["message"][0]
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_order_of_rows_in_the_file_does_not_matter(lionagi_samples, tmp_path_factory, seed):
+    folder = tmp_path_factory.mktemp("shuffled")
+    with open_store(lionagi_samples / "0.36.0" / "state.db", label="x") as store:
+        first = lionagi.read(store)
+        second_path = _shuffled(store.copy, folder / "state.db", seed)
+    with open_store(second_path, label="x") as store:
+        second = lionagi.read(store)
+    key = list(schema.ENTITY_KEY)
+    assert first.entities.sort(key).equals(second.entities.sort(key))
+    by = ["code", "entity_type", "entity_id", "table", "column"]
+    # Which of several bad cells is shown as the example may differ.
+    kept = [name for name in schema.FINDINGS.dtypes if name != "example"]
+    assert first.findings.select(kept).sort(by).equals(second.findings.select(kept).sort(by))
+    for name in ("lionagi_schedules", "lionagi_dispositions"):
+        columns = first.details[name].columns[:2]
+        assert first.details[name].sort(columns).equals(second.details[name].sort(columns))
+
+
+def _shuffled(source: Path, target: Path, seed: int) -> Path:
+    old, new = sqlite3.connect(source), sqlite3.connect(target)
+    old.text_factory = bytes
+    chance = random.Random(seed)
+    names = old.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    for (raw_name,) in names:
+        name = raw_name.decode()
+        if name.startswith("sqlite_"):
+            continue
+        columns = [row[1].decode() for row in old.execute(f'PRAGMA table_info("{name}")')]
+        types = [row[2].decode() for row in old.execute(f'PRAGMA table_info("{name}")')]
+        shape = ", ".join(f'"{c}" {t}' for c, t in zip(columns, types, strict=True))
+        new.execute(f'CREATE TABLE "{name}" ({shape})')
+        kinds = ", ".join(f'typeof("{c}"), "{c}"' for c in columns)
+        rows = old.execute(f'SELECT {kinds} FROM "{name}"').fetchall()
+        chance.shuffle(rows)
+        marks = ", ".join(
+            f"CASE ?{2 * i + 1} WHEN 'text' THEN CAST(?{2 * i + 2} AS TEXT) ELSE ?{2 * i + 2} END"
+            for i in range(len(columns))
+        )
+        plain = [
+            [
+                value.decode() if isinstance(value, bytes) and i % 2 == 0 else value
+                for i, value in enumerate(row)
+            ]
+            for row in rows
+        ]
+        new.executemany(f'INSERT INTO "{name}" VALUES ({marks})', plain)
+    new.commit()
+    new.close()
+    old.close()
+    return target
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        pytest.param({"sessions": ("id",)}, False, id="only sessions"),
+        pytest.param(
+            {"sessions": ("id",), "branches": (), "progressions": ()}, False, id="other sessions"
+        ),
+        pytest.param(
+            {"sessions": ("id", "progression_id"), "branches": (), "progressions": ()},
+            True,
+            id="the three that matter",
+        ),
+    ],
+)
+def test_a_lionagi_store_is_told_by_its_tables(tables, expected):
+    assert formats.is_lionagi(tables) is expected
+
+
+def test_metadata_that_only_sqlite_can_read_cost_the_limit_and_nothing_else(tmp_path):
+    endless = '{"timeout_seconds": 1, "a": ' + "9" * 5000 + "}"
+    path = write_store(tmp_path / "state.db", sessions=[session("a", node_metadata=endless)])
+    facts, stores = read_facts([path])
+    for store in stores:
+        store.close()
+    assert facts.entities["timeout_s"].to_list() == [None]
+    assert "timeout.unreadable" in facts.findings["code"].to_list()

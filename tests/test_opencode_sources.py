@@ -1,0 +1,355 @@
+"""What opencode left behind is read: every era and form, bad input, and never a secret."""
+
+import gzip
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics import schema
+from stateanalytics.errors import DamagedStoreError, NotAStoreError
+from stateanalytics.facts import Facts
+from stateanalytics.sources import read_facts
+from stateanalytics.sources.opencode import find
+from stateanalytics.sources.opencode.tables import ALLOWED
+from tests.opencode_logs import event, facts_of, step, write
+from tests.test_opencode_fold import CRASH
+
+SECRET_TABLES = ("account", "account_state", "control_account", "credential", "session_share")
+SHAPES = (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS, schema.FINDINGS)
+
+
+@pytest.fixture(scope="module")
+def samples(shared: Path) -> Path:
+    return shared / "samples" / "opencode"
+
+
+def outcomes(facts: Facts, *eras: str) -> dict[str, int]:
+    found = facts.details["opencode_executions"].filter(pl.col("era").is_in(eras))
+    return dict(found["outcome"].value_counts().rows())
+
+
+def codes(facts: Facts) -> dict[str, int]:
+    return dict(facts.findings.select("code", "n_rows").rows())
+
+
+def test_several_eras_in_one_database_are_told_apart(samples: Path) -> None:
+    facts = read_facts(samples / "v1_1.18.34" / "opencode.db")[0]
+    assert outcomes(facts, "A") == {"succeeded": 9, "failed": 4, "open": 1}
+    assert outcomes(facts, "V1") == {
+        "succeeded": 15,
+        "failed": 9,
+        "interrupted": 6,
+        "unknown": 10,
+        "open": 2,
+    }
+    assert facts.sources["format"].to_list() == ["opencode database, era A and V1"]
+
+
+def test_a_database_and_the_log_of_its_events_agree(samples: Path) -> None:
+    for folder, database in (("v2_20260717", "opencode-local.db"), ("v1_1.18.34", "opencode.db")):
+        stored = read_facts(samples / folder / database)[0]
+        logged = read_facts(samples / folder / "event_table.jsonl")[0]
+        for name in ("opencode_executions", "opencode_steps"):
+            kept = (
+                ["session_id", "outcome", "exec_no"] if "exec" in name else ["message_id", "state"]
+            )
+            frames = [one.details[name].select(kept).sort(kept) for one in (stored, logged)]
+            assert frames[0].equals(frames[1]), (folder, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_executions"),
+    [
+        ("v2_20260717/sse_api_event.jsonl", 39),
+        ("v1_1.18.34/sse_event.jsonl", 39),
+        ("v1_1.18.34/sse_global_event_head400.jsonl", 8),
+        ("v1_1.18.34/export_v1_mock-tool.json", 1),
+        ("v1_1.18.34/run_json_mock-tool.jsonl", 1),
+        ("v2_20260717/run_v2_mock-401.jsonl", 1),
+        ("v2_20260717/session_log/ses_e048f75e8ffevxVQrxgXYmPZuK.sse", 2),
+        ("v2_2.0.16_wire/failure.jsonl", 1),
+    ],
+)
+def test_every_form_is_read(samples: Path, name: str, n_executions: int) -> None:
+    facts = read_facts(samples / name)[0]
+    assert facts.details["opencode_executions"].height == n_executions
+    assert facts.entities.filter(pl.col("entity_type") == "session").height > 0
+    for shape in SHAPES:
+        assert getattr(facts, shape.name).schema == shape.dtypes
+    assert facts.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0
+
+
+def test_a_run_that_failed_keeps_the_error(samples: Path) -> None:
+    facts = read_facts(samples / "v1_1.18.34" / "run_json_mock-401.jsonl")[0]
+    row = facts.details["opencode_executions"].row(0, named=True)
+    assert (row["outcome"], row["cause"], row["error_status"]) == ("failed", "provider_auth", 401)
+
+
+def test_a_directory_gives_its_databases_and_nothing_beside_them(samples: Path) -> None:
+    assert [one.name for one in find(samples / "v2_20260717")] == ["opencode-local.db"]
+
+
+def test_a_home_is_searched_where_opencode_keeps_its_data(samples: Path, tmp_path: Path) -> None:
+    place = tmp_path / ".local" / "share" / "opencode"
+    place.mkdir(parents=True)
+    shutil.copy(samples / "v2_20260717" / "opencode-local.db", place / "opencode-next.db")
+    assert find(tmp_path) == [place / "opencode-next.db"]
+
+
+def test_a_renamed_database_is_known_by_its_tables(samples: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "backup.sqlite"
+    shutil.copy(samples / "v2_20260717" / "opencode-local.db", copy)
+    assert read_facts(copy)[0].sources["system"].to_list() == ["opencode"]
+
+
+def test_tables_with_keys_are_never_read(samples: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "opencode.db"
+    shutil.copy(samples / "v2_20260717" / "opencode-local.db", copy)
+    copy.chmod(0o600)
+    with sqlite3.connect(copy) as connection:
+        for table in SECRET_TABLES:
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
+            connection.execute(f"CREATE TABLE {table} (id TEXT, token TEXT)")
+            connection.execute(f"INSERT INTO {table} VALUES ('1', 'sk-verysecret')")
+    connection.close()
+    (tmp_path / "auth.json").write_text('{"sessionID": "ses_1", "key": "sk-verysecret"}')
+    snap = sa.read(tmp_path)
+    assert not set(ALLOWED) & set(SECRET_TABLES)
+    assert not snap.stores
+    frames = [snap.entities, snap.transitions, snap.events, snap.findings, *snap.details.values()]
+    for frame in frames:
+        assert "verysecret" not in frame.write_ndjson()
+    named = snap.sql("SELECT DISTINCT frame FROM columns")["frame"]
+    assert not named.str.starts_with("raw_").any()
+    assert find(tmp_path / "auth.json") == []
+
+
+def test_what_people_and_models_said_is_not_loaded(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, *CRASH, step(11, "text.ended", "msg_2", text="my private words"))
+    for frame in (facts.entities, facts.events, *facts.details.values()):
+        assert "private words" not in frame.write_ndjson()
+
+
+HALF = '{"id": "evt_half", "type": "session.execution.succ'
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        pytest.param(HALF, "record.not_json", id="a half-written last line"),
+        pytest.param("[1, 2]", "record.not_json", id="a list"),
+        pytest.param("null", "record.not_json", id="null"),
+        pytest.param("\u0000\u0000", "record.not_json", id="zeros"),
+        pytest.param('{"hello": 1}', "record.not_understood", id="an object of another kind"),
+    ],
+)
+def test_a_line_that_cannot_be_read_costs_nothing_else(
+    tmp_path: Path, line: str, code: str
+) -> None:
+    facts = facts_of(tmp_path, *CRASH, line)
+    assert facts.details["opencode_executions"]["outcome"].to_list() == ["crashed", "succeeded"]
+    assert codes(facts)[code] == 1
+
+
+def test_a_bad_line_ends_the_load_if_asked(tmp_path: Path) -> None:
+    path = write(tmp_path / "log.jsonl", [*CRASH, HALF])
+    with pytest.raises(DamagedStoreError, match=r"no JSON object \(1 times, first: line 12\)"):
+        read_facts(path, on_error="raise")
+
+
+def test_a_line_of_a_megabyte_is_read(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, *CRASH, step(11, "text.ended", "msg_2", text="x" * 2**20))
+    assert facts.details["opencode_steps"]["n_text_chars"].max() == 2**20 + 5
+
+
+def test_bytes_that_are_not_utf8_are_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "log.jsonl", CRASH)
+    path.write_bytes(path.read_bytes() + b'{"id": "\xff\xfe", "type": "session.x"}\n')
+    facts = read_facts(path)[0]
+    assert codes(facts)["record.not_utf8"] == 1
+    assert facts.details["opencode_executions"].height == 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_a_log_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str) -> None:
+    path = write(tmp_path / "log.jsonl", CRASH)
+    path.write_text(path.read_text(encoding="utf-8"), encoding=encoding)
+    facts = read_facts(path)[0]
+    assert facts.details["opencode_executions"]["outcome"].to_list() == ["crashed", "succeeded"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"finish": {"a": 1}, "cost": "many", "tokens": [1]},
+        {"finish": 7, "cost": None, "tokens": "x"},
+        {"error": "boo", "finish": True},
+        {"model": "gpt", "started": "soon", "error": {"type": 5}},
+    ],
+)
+def test_values_of_unexpected_types_are_survived(tmp_path: Path, data: dict) -> None:
+    facts = facts_of(
+        tmp_path,
+        event(0, "execution.started"),
+        step(1, "step.started", **{k: v for k, v in data.items() if k in ("model", "started")}),
+        step(2, "step.failed", **data),
+        event(3, "execution.failed", **{k: v for k, v in data.items() if k == "error"}),
+    )
+    execution = facts.details["opencode_executions"].row(0, named=True)
+    assert execution["outcome"] == "failed"
+    assert sa.states(facts)["outcome"].null_count() == 0
+
+
+@pytest.mark.parametrize("seq", [-1, 2**62, 1.5, "one", None, True])
+def test_odd_sequence_numbers_are_survived(tmp_path: Path, seq: object) -> None:
+    odd = event(1, "viewed")
+    odd["durable"]["seq"] = seq
+    facts = facts_of(tmp_path, event(0, "execution.started"), odd)
+    assert facts.details["opencode_executions"]["outcome"].to_list() == ["open"]
+
+
+def test_an_event_without_a_moment_is_dated_by_its_id(tmp_path: Path) -> None:
+    first = event(0, "execution.started", event_id="evt_1fb7eb246001KzmfAwqFA0d05E", at_ms=0)
+    facts = facts_of(tmp_path, first, event(1, "execution.succeeded", at_ms=1795220746900))
+    started = facts.details["opencode_executions"]["started_at"].dt.epoch("ms")
+    assert started.to_list() == [1795220746822]
+
+
+def _legacy(place: Path, session: str = "ses_old1", finish: str = "stop") -> None:
+    created = {"created": 1795220000000}
+    info = {"id": session, "title": "old", "directory": "/demo", "time": created}
+    asked = {"id": "msg_1", "sessionID": session, "role": "user", "time": created}
+    said = {"id": "msg_2", "sessionID": session, "role": "assistant", "parentID": "msg_1"}
+    said |= {"finish": finish, "time": {"created": 1795220000100, "completed": 1795220000900}}
+    part = {"id": "prt_1", "messageID": "msg_2", "sessionID": session, "type": "text", "text": "hi"}
+    for name, content in {
+        f"session/p/{session}.json": info,
+        f"message/{session}/msg_1.json": asked,
+        f"message/{session}/msg_2.json": said,
+        "part/msg_2/prt_1.json": part,
+        "session/p/ses_half.json": '{"id": "ses_ha',
+    }.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def test_a_storage_directory_from_before_databases_is_read(tmp_path: Path) -> None:
+    _legacy(tmp_path / "storage")
+    facts = read_facts(tmp_path)[0]
+    execution = facts.details["opencode_executions"].row(0, named=True)
+    assert (execution["outcome"], execution["n_text_chars"], execution["era"]) == (
+        "succeeded",
+        2,
+        "V1",
+    )
+    assert codes(facts)["record.not_json"] == 1
+
+
+def test_files_that_a_database_has_taken_over_are_not_counted_twice(
+    samples: Path, tmp_path: Path
+) -> None:
+    shutil.copy(samples / "v1_1.18.34" / "opencode.db", tmp_path / "opencode.db")
+    known = "ses_e0487ab27ffezMA8B0Ms2hHzLQ"
+    _legacy(tmp_path / "storage", known, finish="length")
+    _legacy(tmp_path / "storage")
+    facts = read_facts(tmp_path)[0]
+    of_known = facts.details["opencode_executions"].filter(pl.col("session_id") == known)
+    assert "length" not in of_known["last_finish"].to_list()
+    assert "ses_old1" in facts.details["opencode_sessions"]["session_id"].to_list()
+    assert facts.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0
+
+
+def _of_c(path: Path) -> None:
+    """A 2.0 database that took a session over from V1, and has one of its own that is claimed."""
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        """
+        CREATE TABLE event_sequence (aggregate_id text PRIMARY KEY, seq integer);
+        CREATE TABLE event (id text, aggregate_id text, seq integer, created integer DEFAULT 0,
+                            type text, data text);
+        CREATE TABLE session_v2 (id text, parent_id text, title text, version text, cost real,
+            time_created integer, time_updated integer, time_suspended integer,
+            resume_attempts integer, idle_outcome text);
+        CREATE TABLE session (id text, title text, version text, time_created integer);
+        CREATE TABLE session_message (id text, session_id text, type text, seq integer,
+            time_created integer, time_updated integer, data text);
+        CREATE TABLE message (id text, session_id text, time_created integer, data text);
+        CREATE TABLE part (id text, message_id text, session_id text, data text);
+        INSERT INTO session_v2 VALUES
+            ('ses_taken', NULL, 'new title', '2.0.16', 0, 1795220000000, NULL, NULL, 0, NULL),
+            ('ses_own', NULL, 'own', '2.0.16', 0, 1795220000000, NULL, 1795220000500, 1, NULL);
+        INSERT INTO session VALUES ('ses_taken', 'old title', '1.18.34', 1795220000000),
+            ('ses_late', 'never imported', '1.18.34', 1795220000000);
+        INSERT INTO session_message VALUES
+            ('msg_1', 'ses_taken', 'user', 0, 1795220000000, 0, '{"text": "x"}'),
+            ('msg_2', 'ses_taken', 'assistant', 1, 1795220000001, 0,
+             '{"finish": "content-filter", "content": [{"type": "text", "text": "par"}],
+               "time": {"created": 1795220000001, "completed": 1795220000002}}');
+        INSERT INTO message VALUES
+            ('msg_1', 'ses_taken', 1795220000000, '{"role": "user"}'),
+            ('msg_2', 'ses_taken', 1795220000001, '{"role": "assistant", "parentID": "msg_1"}'),
+            ('msg_9', 'ses_late', 1795220000001, '{"role": "user"}');
+        INSERT INTO event VALUES
+            ('evt_1', 'ses_own', 0, 1795220000000, 'session.execution.started.1', '{}'),
+            ('evt_2', 'ses_own', 1, 1795220000500, 'session.execution.interrupted.1',
+             '{"reason": "shutdown"}');
+        """
+    )
+    connection.commit()
+    connection.close()
+
+
+def test_sessions_that_two_taken_over_are_counted_once(tmp_path: Path) -> None:
+    _of_c(tmp_path / "opencode.db")
+    facts = read_facts(tmp_path / "opencode.db")[0]
+    sessions = facts.entities.filter(pl.col("entity_type") == "session").sort("entity_id")
+    assert sessions.select("entity_id", "name").rows() == [
+        ("ses_late", "never imported"),
+        ("ses_own", "own"),
+        ("ses_taken", "new title"),
+    ]
+    taken = facts.details["opencode_executions"].filter(pl.col("session_id") == "ses_taken")
+    assert taken.select("is_blocked", "n_text_chars").rows() == [(True, 3)]
+
+
+def test_a_claimed_session_is_suspended_and_can_be_resumed(tmp_path: Path) -> None:
+    _of_c(tmp_path / "opencode.db")
+    facts = read_facts(tmp_path / "opencode.db")[0]
+    state = sa.states(facts).filter(pl.col("entity_id") == "ses_own").row(0, named=True)
+    assert (state["lifecycle"], state["health"]) == ("running", "disconnected")
+    assert state["reason_codes"] == "run.health.suspended_by_shutdown"
+    own = facts.details["opencode_executions"].filter(pl.col("session_id") == "ses_own")
+    assert own["is_resumable"].to_list() == [True]
+
+
+def test_an_empty_log_and_an_unrelated_file_are_no_stores(tmp_path: Path) -> None:
+    empty, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    empty.write_text("")
+    other.write_text('{"type": "something", "id": 1}\n')
+    assert find(empty) == []
+    assert find(other) == []
+    with pytest.raises(NotAStoreError):
+        read_facts(other)
+
+
+def test_a_compressed_log_is_no_log(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(gzip.compress(write(tmp_path / "plain.jsonl", CRASH).read_bytes()))
+    assert find(path) == []
+
+
+def test_the_shipped_sample_is_read() -> None:
+    folder = Path(__file__).parents[1] / "data" / "samples" / "opencode"
+    snap = sa.read(folder)
+    assert snap.sources.select("system", "n_events").row(0) == ("opencode", 529)
+    answer = snap.sql(
+        "SELECT count(*) AS n FROM states WHERE display LIKE '%Blocked by provider%' "
+        "AND entity_type = 'session'"
+    )
+    assert answer["n"].to_list() == [4]

@@ -1,0 +1,420 @@
+"""From what a user types to facts: names, directories, patterns, and what is none."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from stateanalytics import schema
+from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError
+from stateanalytics.sources import read_facts, usual_places
+from stateanalytics.sources.patterns import matching
+from stateanalytics.sources.places import find_places
+from tests.lionagi_stores import NOW_S, change, session, write_store
+
+NOW = datetime.fromtimestamp(NOW_S, UTC)
+
+
+def _facts(*paths, **arguments):
+    facts, stores = read_facts(list(paths), shown=False, **arguments)
+    for store in stores:
+        store.close()
+    return facts
+
+
+def _store(path: Path, *identities: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_store(path, sessions=[session(name) for name in identities or ("a",)])
+
+
+def test_a_directory_stands_for_the_store_in_it_and_copies_are_left_alone(tmp_path):
+    _store(tmp_path / "state.db")
+    _store(tmp_path / "state.db.pre-definitions.1780000000.bak", "old")
+    _store(tmp_path / "other.db", "other")
+    facts = _facts(tmp_path)
+    assert facts.entities["entity_id"].to_list() == ["a"]
+    assert facts.sources["source"].to_list() == [str(tmp_path)]
+
+
+def test_a_directory_without_state_db_gives_every_store_in_it(tmp_path):
+    _store(tmp_path / "b.db", "b")
+    _store(tmp_path / "a.db", "a")
+    sqlite3.connect(tmp_path / "c.db").execute("CREATE TABLE t (x)").connection.close()
+    facts = _facts(tmp_path)
+    assert facts.entities.select("source", "entity_id").rows() == [
+        (str(tmp_path / "a.db"), "a"),
+        (str(tmp_path / "b.db"), "b"),
+    ]
+    skipped = facts.findings.filter(pl.col("code") == "source.skipped")
+    assert skipped.select("source", "example").rows() == [(str(tmp_path / "c.db"), "t")]
+    assert facts.sources.height == 2
+
+
+def test_a_project_directory_stands_for_its_hidden_store(tmp_path):
+    _store(tmp_path / ".lionagi" / "state.db")
+    assert _facts(tmp_path).entities.height == 1
+
+
+def test_a_copy_that_is_named_itself_is_read(tmp_path):
+    path = _store(tmp_path / "state.db.pre-x.bak")
+    assert _facts(path).entities.height == 1
+
+
+def test_inputs_are_pooled_in_the_order_they_were_named(tmp_path):
+    one, two = _store(tmp_path / "1" / "state.db", "x"), _store(tmp_path / "2" / "state.db", "x")
+    facts = _facts(two, one)
+    assert facts.sources["source"].to_list() == [str(two), str(one)]
+    assert facts.entities.select("source", "entity_id").rows() == [(str(two), "x"), (str(one), "x")]
+    assert facts.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0
+
+
+def test_a_file_that_is_named_twice_is_read_once(tmp_path):
+    path = _store(tmp_path / "state.db")
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    facts = _facts(path, tmp_path, link, tmp_path / ".." / tmp_path.name / "state.db")
+    assert facts.entities.height == 1
+    twice = facts.findings.filter(pl.col("code") == "source.named_twice")
+    assert twice["source"].to_list()[:2] == [str(tmp_path), str(link)]
+    assert twice.height == 3
+
+
+def test_a_pattern_gives_every_match_and_no_journal(tmp_path):
+    for name in ("a", "b"):
+        _store(tmp_path / name / "state.db", name)
+    _store(tmp_path / "a" / "state.db.pre-x.bak", "old")
+    facts = _facts(str(tmp_path / "*" / "state.db*"))
+    assert facts.entities["entity_id"].to_list() == ["a", "b"]
+    assert _facts(str(tmp_path / "*")).entities["entity_id"].to_list() == ["a", "b"]
+
+
+def test_a_name_that_exists_is_never_a_pattern(tmp_path):
+    path = _store(tmp_path / "what? [1] #2 *.db")
+    assert _facts(str(path)).sources["source"].to_list() == [str(path)]
+
+
+def test_spaces_accents_and_emoji_are_ordinary(tmp_path):
+    path = _store(tmp_path / "Ünï côdé 🦁" / "state.db")
+    assert _facts(path).entities.height == 1
+
+
+def test_the_home_directory_is_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _store(tmp_path / ".lionagi" / "state.db")
+    facts = _facts("~/.lionagi/state.db")
+    assert facts.sources["source"].to_list() == ["~/.lionagi/state.db"]
+
+
+def test_a_single_name_need_not_be_in_a_list(tmp_path):
+    facts, (store,) = read_facts(str(_store(tmp_path / "state.db")), shown=False)
+    assert facts.entities.height == 1
+    store.close()
+
+
+def test_without_a_name_the_usual_places_are_looked_up(tmp_path, monkeypatch):
+    monkeypatch.setenv("LIONAGI_HOME", str(tmp_path / "lion"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(SourceNotFoundError) as told:
+        read_facts(shown=False)
+    assert str(tmp_path / "lion" / "state.db") in str(told.value)
+    assert str(tmp_path / ".lionagi" / "state.db") in str(told.value)
+    assert "Hint: name a store" in str(told.value)
+    _store(tmp_path / ".lionagi" / "state.db")
+    assert _facts().entities.height == 1
+
+
+def test_usual_places_are_named_once():
+    assert usual_places({"LIONAGI_HOME": "/home/me/.lionagi"}, Path("/home/me")) == [
+        Path("/home/me/.lionagi/state.db")
+    ]
+    assert usual_places({}, Path("/home/me")) == [Path("/home/me/.lionagi/state.db")]
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\x00b", 3, None])
+def test_what_is_no_path_is_refused(name):
+    with pytest.raises(ArgumentError, match="must be the path of a store"):
+        read_facts([name], shown=False)
+
+
+def test_nothing_at_a_path_says_what_is_there(tmp_path):
+    _store(tmp_path / "state.db")
+    with pytest.raises(SourceNotFoundError, match=r"(?s)Nothing is at.*there is state\.db"):
+        _facts(tmp_path / "stat.db")
+    with pytest.raises(SourceNotFoundError, match="does not exist either"):
+        _facts(tmp_path / "no" / "stat.db")
+    with pytest.raises(SourceNotFoundError, match=r"URIs and :memory: are no stores"):
+        _facts(":memory:")
+
+
+def test_a_link_to_nothing_says_where_it_leads(tmp_path):
+    (tmp_path / "state.db").symlink_to("gone.db")
+    with pytest.raises(SourceNotFoundError, match=r"is a link to 'gone\.db', where nothing is"):
+        _facts(tmp_path / "state.db")
+
+
+def test_a_loop_of_links_is_no_store(tmp_path):
+    (tmp_path / "loop.db").symlink_to(tmp_path / "loop.db")
+    with pytest.raises(SourceNotFoundError):
+        _facts(tmp_path / "loop.db")
+
+
+def test_a_pattern_without_a_match_says_so(tmp_path):
+    with pytest.raises(SourceNotFoundError, match="No store matches"):
+        _facts(str(tmp_path / "*.db"))
+    _store(tmp_path / "state.db.bak")
+    with pytest.raises(SourceNotFoundError, match="1 other files"):
+        _facts(str(tmp_path / "*.bak"))
+
+
+def test_a_directory_without_a_store_names_those_below(tmp_path):
+    _store(tmp_path / "deep" / "state.db")
+    with pytest.raises(NotAStoreError, match=r"(?s)holds no state\.db.*deep/state\.db"):
+        _facts(tmp_path)
+
+
+def test_a_store_of_something_else_says_what_was_found_and_needed(tmp_path):
+    path = tmp_path / "browser.db"
+    connection = sqlite3.connect(path)
+    for number in range(10):
+        connection.execute(f"CREATE TABLE t{number} (x)")
+    connection.close()
+    with pytest.raises(NotAStoreError) as told:
+        _facts(path)
+    assert "'sessions', 'branches' and 'progressions' were needed" in str(told.value)
+    assert "'t0'" in str(told.value)
+    assert "and 2 more" in str(told.value)
+    assert "Hint: " in str(told.value)
+
+
+def test_a_database_without_tables_is_no_store(tmp_path):
+    path = tmp_path / "empty.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE t (x)")
+    connection.execute("DROP TABLE t")
+    connection.close()
+    with pytest.raises(NotAStoreError, match="found no tables"):
+        _facts(path)
+
+
+def test_a_failure_leaves_no_private_copy_behind(tmp_path, monkeypatch):
+    private = tmp_path / "private"
+    private.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(private))
+    good = _store(tmp_path / "good.db")
+    bad = tmp_path / "bad.db"
+    sqlite3.connect(bad).execute("CREATE TABLE t (x)").connection.close()
+    with pytest.raises(NotAStoreError):
+        _facts(good, bad)
+    assert list(private.iterdir()) == []
+
+
+def test_a_given_instant_is_kept_in_utc(tmp_path):
+    path = _store(tmp_path / "state.db")
+    summer = timezone(timedelta(hours=2))
+    facts = _facts(path, as_of=datetime(2026, 5, 27, 2, tzinfo=summer))
+    assert (facts.as_of, facts.as_of_from) == (NOW, "given")
+    assert _facts(path, as_of=datetime(2026, 5, 27)).as_of == NOW
+    with pytest.raises(ArgumentError, match="as_of must be a datetime"):
+        _facts(path, as_of="yesterday")
+
+
+def _written(path: Path, *, transitions=(), **sessions) -> Path:
+    rows = [session(name, **columns) for name, columns in sessions.items()]
+    return write_store(path, sessions=rows, status_transitions=transitions)
+
+
+def test_a_copy_is_read_as_of_its_newest_event(tmp_path):
+    path = _written(
+        tmp_path / "state.db",
+        a={},
+        b={"updated_at": NOW_S + 3600},  # may be any write, at any time
+        transitions=[change("a", "completed", NOW_S - 10)],
+    )
+    facts = _facts(path)
+    assert facts.as_of == NOW - timedelta(seconds=10)
+    assert facts.as_of_from == "data"
+    assert facts.sources["last_at"].to_list() == [facts.as_of]
+
+
+def test_a_clock_that_ran_ahead_does_not_age_the_store(tmp_path):
+    path = _written(
+        tmp_path / "state.db",
+        a={},
+        transitions=[
+            change("a", "running", NOW_S - 20),
+            change("a", "completed", NOW_S - 10),
+            change("a", "completed", NOW_S + 40 * 365 * 86400),
+        ],
+    )
+    facts = _facts(path)
+    assert facts.as_of == NOW - timedelta(seconds=10)
+    ahead = facts.findings.filter(pl.col("code") == "time.future")
+    assert ahead.select("table", "n_rows").rows() == [("transitions", 1)]
+
+
+def test_a_store_with_a_single_event_is_read_as_of_it(tmp_path):
+    path = write_store(
+        tmp_path / "state.db", sessions=[{"id": "a", "created_at": NOW_S, "progression_id": "p"}]
+    )
+    assert _facts(path).as_of == NOW
+
+
+def test_without_events_the_last_update_is_asked(tmp_path):
+    path = write_store(
+        tmp_path / "state.db", sessions=[{"id": "a", "updated_at": NOW_S, "progression_id": "p"}]
+    )
+    assert _facts(path).as_of == NOW
+
+
+def test_without_any_moment_the_clock_is_asked(tmp_path):
+    facts = _facts(write_store(tmp_path / "state.db"), clock=lambda: NOW)
+    assert (facts.as_of, facts.as_of_from) == (NOW, "clock")
+
+
+def test_rows_after_as_of_are_findings(tmp_path):
+    path = _written(tmp_path / "state.db", a={}, b={"ended_at": NOW_S - 5})
+    facts = _facts(path, as_of=NOW - timedelta(seconds=100))
+    ahead = facts.findings.filter(pl.col("code") == "time.future")
+    assert ahead.select("entity_id", "column").rows() == [("b", "ended_at")]
+
+
+def test_a_live_store_is_read_by_the_clock(tmp_path):
+    path = tmp_path / "state.db"
+    _store(path)
+    writer = sqlite3.connect(path)
+    writer.execute("PRAGMA journal_mode=WAL")
+    writer.execute("UPDATE sessions SET status = 'running'")
+    writer.commit()
+    try:
+        later = NOW + timedelta(days=1)
+        facts = _facts(path, clock=lambda: later)
+    finally:
+        writer.close()
+    assert facts.entities["raw_status"].to_list() == ["running"]
+    assert facts.sources["is_live"].to_list() == [True]
+    assert (facts.as_of, facts.as_of_from) == (later, "clock")
+
+
+def test_sources_tell_what_was_read(tmp_path):
+    path = _written(tmp_path / "state.db", a={}, transitions=[change("a", "completed", NOW_S)])
+    row = _facts(path).sources.row(0, named=True)
+    assert row["system"] == "lionagi"
+    assert row["format"].startswith("lionagi 0.")
+    assert (row["n_entities"], row["n_transitions"], row["n_events"]) == (1, 1, 0)
+    assert row["size_bytes"] == path.stat().st_size
+    assert row["first_at"] == NOW - timedelta(seconds=1200)
+    assert row["last_at"] == NOW
+
+
+def test_the_fingerprint_follows_the_rows_and_not_the_file(tmp_path):
+    one = _store(tmp_path / "1" / "state.db", "a", "b")
+    two = tmp_path / "2" / "state.db"
+    two.parent.mkdir()
+    shutil.copy(one, two)
+    connection = sqlite3.connect(two)
+    connection.execute("VACUUM")
+    connection.close()
+    other = _store(tmp_path / "3" / "state.db", "a", "c")
+    prints = _facts(one, two, other).sources["fingerprint"].to_list()
+    assert None not in prints
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_nothing_is_written_beside_a_store(tmp_path):
+    path = _store(tmp_path / "state.db")
+    before = {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(tmp_path)}
+    _facts(path)
+    assert {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(tmp_path)} == before
+
+
+def test_places_keep_the_name_that_was_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _store(tmp_path / "state.db")
+    places, again = find_places(["state.db", "."])
+    assert [place.label for place in places] == ["state.db"]
+    assert [place.label for place in again] == ["."]
+
+
+def test_no_store_is_opened_by_this_process_itself(tmp_path):
+    """Closing a store would drop the locks that the same process holds on it."""
+    path = write_store(tmp_path / "work.db", sessions=[session("a")])
+    code = (
+        "import sys\n"
+        "opened = []\n"
+        "sys.addaudithook(lambda event, args: opened.append(str(args[0])) "
+        "if event == 'open' else None)\n"
+        "from stateanalytics.sources import read_facts\n"
+        f"facts, stores = read_facts([{str(path)!r}])\n"
+        "[store.close() for store in stores]\n"
+        f"assert facts.entities.height == 1 and {str(path)!r} not in opened, opened\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_odd_about_a_whole_store_is_a_finding(tmp_path):
+    path = _store(tmp_path / "state.db")
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE sessions ADD COLUMN twice GENERATED ALWAYS AS (id || id)")
+        connection.execute("CREATE TABLE abcd (x)")
+    connection.close()
+    path.write_bytes(path.read_bytes().replace(b"abcd", b"ab\xffd"))
+    facts = _facts(path)
+    assert facts.entities.height == 1
+    found = facts.findings.filter(pl.col("code").str.starts_with("table."))
+    assert found.select("system", "code", "table", "example").rows() == [
+        ("lionagi", "table.illegible_name", None, "ab\\xffd"),
+        ("lionagi", "table.not_checked", "sessions", None),
+    ]
+
+
+def test_two_stars_go_through_no_link_and_have_an_end(tmp_path, monkeypatch):
+    for name in ("a", "b/c", ".hidden"):
+        _store(tmp_path / name / "state.db", name)
+    (tmp_path / "b" / "up").symlink_to("..")
+    (tmp_path / "b" / "self").symlink_to(".")
+    both = ["a", "b/c"]
+    for pattern in (
+        "**/state.db",
+        "**/**/*.db",
+        "**",
+        "**/c/../../a/**/state.db",
+        "**/[bc]/**/*.db",
+    ):
+        expected = {"**/c/../../a/**/state.db": ["a"], "**/[bc]/**/*.db": ["b/c"]}
+        found = _facts(str(tmp_path / pattern)).entities["entity_id"].to_list()
+        assert found == expected.get(pattern, both), pattern
+    monkeypatch.chdir(tmp_path)
+    assert _facts("**/state.db").sources["source"].to_list() == ["a/state.db", "b/c/state.db"]
+    with pytest.raises(ArgumentError, match="too many directories.*\nHint: begin the pattern"):
+        matching(str(tmp_path / "**" / "state.db"), max_directories=3)
+
+
+def test_a_tilde_that_is_nobody_is_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SourceNotFoundError, match="Nothing is at '~nosuchuser/x'"):
+        _facts("~nosuchuser/x")
+    _store(tmp_path / "~x.db")
+    assert _facts("~x.db").sources["source"].to_list() == ["~x.db"]
+    assert usual_places({"LIONAGI_HOME": "~nosuchuser"}, Path("/me"))[0].name == "state.db"
+
+
+def test_names_of_files_that_are_not_utf8_are_escaped(tmp_path):
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.db"))
+    try:
+        odd.touch()
+    except OSError:
+        pytest.skip("this file system only takes UTF-8")
+    odd.unlink()
+    _store(odd, "a")
+    _store(tmp_path / "b.db", "b")
+    labels = [f"{tmp_path}/a\\xff.db", f"{tmp_path}/b.db"]
+    for name in (tmp_path, str(tmp_path / "*.db"), odd):
+        facts = _facts(name)
+        assert facts.sources["source"].to_list() == labels[: facts.sources.height]
+        assert facts.sources.height == (1 if name == odd else 2)

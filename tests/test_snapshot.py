@@ -1,0 +1,341 @@
+"""read, demo and Snapshot: what a user holds, and its raw tables."""
+
+import gc
+import html
+import json
+import math
+import sqlite3
+import weakref
+from contextlib import closing
+from datetime import UTC, datetime, timedelta, timezone
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics import schema
+from stateanalytics.snapshot import Snapshot
+from tests.lionagi_stores import NOW_S, write_store
+from tests.ratios import times_as_slow
+
+NOW = datetime.fromtimestamp(NOW_S, UTC)
+
+
+def session(name, **more):
+    return {
+        "id": name,
+        "progression_id": "p",
+        "status": "completed",
+        "created_at": NOW_S - 100,
+        **more,
+    }
+
+
+@pytest.fixture
+def store(tmp_path):
+    return write_store(
+        tmp_path / "state.db",
+        sessions=[
+            session("a", source_kind="live", odd=1),
+            session("b", status="failed", odd="text", blob=b"\x00\xff"),
+        ],
+        messages=[
+            {
+                "id": "m",
+                "created_at": NOW_S - 50,
+                "content": json.dumps({"x": "said"}),
+                "role": "user",
+            }
+        ],
+        status_transitions=[{"id": "t", "source": "executor", "entity_id": "a"}],
+    )
+
+
+# --- reading ---------------------------------------------------------------------------
+
+
+def test_read_gives_frames_and_says_so(store):
+    snap = sa.read(store)
+    assert isinstance(snap, sa.Snapshot)
+    assert snap.entities.filter(entity_type="session")["entity_id"].to_list() == ["a", "b"]
+    assert snap.as_of_from == "data"
+    assert "2 entities" in repr(snap)
+    assert str(store) in repr(snap)
+    assert "Next:" in repr(snap)
+
+
+@pytest.mark.parametrize(
+    "as_of",
+    [
+        pytest.param(NOW, id="aware"),
+        pytest.param(NOW.replace(tzinfo=None), id="naive is UTC"),
+        pytest.param(NOW.astimezone(timezone(timedelta(hours=-7))), id="another zone"),
+        pytest.param("2026-05-27", id="a date as text"),
+        pytest.param("2026-05-27T02:00:00+02:00", id="ISO text with a zone"),
+        pytest.param(NOW.date(), id="a date"),
+        pytest.param(int(NOW_S), id="epoch seconds"),
+        pytest.param(f"{NOW_S}", id="epoch seconds as text"),
+    ],
+)
+def test_as_of_may_be_written_in_many_ways(store, as_of):
+    snap = sa.read(store, as_of=as_of)
+    assert snap.as_of == NOW
+    assert snap.as_of.tzinfo is not None
+    assert snap.as_of_from == "given"
+
+
+@pytest.mark.parametrize(
+    "as_of", ["yesterday", "", "2026-13-01", math.nan, math.inf, True, [1], "nan"]
+)
+def test_an_as_of_that_is_no_moment_says_so(store, as_of):
+    with pytest.raises(sa.ArgumentError, match=r"as_of needs a moment(.|\n)*Hint:"):
+        sa.read(store, as_of=as_of)
+
+
+def test_several_stores_are_one_snapshot(tmp_path):
+    one = write_store(tmp_path / "one.db", sessions=[session("a", model="m1")])
+    two = write_store(tmp_path / "two.db", sessions=[session("a"), session("b", agent_name="x")])
+    snap = sa.read(one, two)
+    assert snap.sources["source"].to_list() == [str(one), str(two)]
+    raw = snap.sql("SELECT store, id, model, agent_name FROM raw_sessions ORDER BY ALL")
+    assert raw.rows() == [
+        (str(one), "a", "m1", None),
+        (str(two), "a", None, None),
+        (str(two), "b", None, "x"),
+    ]
+    assert sa.read([one, two]).sources.height == 2
+    assert sa.read(tmp_path).sources.height == 2
+    assert sa.read(f"{tmp_path}/*.db").sources.height == 2
+
+
+def test_no_source_looks_in_the_usual_places(tmp_path, monkeypatch, store):
+    monkeypatch.setenv("LIONAGI_HOME", str(store.parent))
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    assert sa.read().sources["source"].to_list() == [str(store)]
+    monkeypatch.setenv("LIONAGI_HOME", str(tmp_path / "empty"))
+    with pytest.raises(sa.SourceNotFoundError, match=r"usual places: .*empty.*state\.db"):
+        sa.read()
+
+
+def test_what_is_wrong_with_an_input_is_said(tmp_path):
+    text = tmp_path / "notes.db"
+    text.write_text("no store")
+    for path, kind in (
+        (tmp_path / "gone.db", sa.SourceNotFoundError),
+        (text, sa.NotAStoreError),
+        (tmp_path / "gone" / "*.db", sa.SourceNotFoundError),
+    ):
+        with pytest.raises(kind) as caught:
+            sa.read(path)
+        assert "Hint:" in str(caught.value)
+
+
+def test_the_sample_opens():
+    snap = sa.demo()
+    assert snap.entities.height > 100
+    assert set(snap.entities["entity_type"]) >= {"session", "play", "show", "invocation"}
+    assert snap.sql("FROM attention").height > 0
+
+
+# --- showing ---------------------------------------------------------------------------
+
+
+def test_a_hostile_name_does_nothing_where_it_is_shown(tmp_path):
+    folder = tmp_path / "<script>alert(1)<\x1b[31m"
+    folder.mkdir()
+    snap = sa.read(write_store(folder / "state.db", sessions=[session("a")]))
+    assert "\x1b" not in repr(snap)
+    assert "<script" not in snap._repr_html_()
+    assert html.escape("<script>alert(1)") in snap._repr_html_()
+
+
+def test_many_inputs_are_counted_and_not_all_listed(tmp_path):
+    paths = [write_store(tmp_path / f"{i}.db", sessions=[session("a")]) for i in range(7)]
+    shown = repr(sa.read(*paths))
+    assert "and 2 more, see .sources" in shown
+    assert shown.count("\n") < 9
+
+
+def test_a_snapshot_without_inputs_can_be_shown():
+    empty = [frame.empty() for frame in schema.FACTS]
+    snap = Snapshot(*empty, as_of=NOW)
+    assert "0 entities" in repr(snap)
+    assert "<table>" in snap._repr_html_()
+    assert snap == snap
+    assert len({snap, snap}) == 1
+
+
+# --- raw tables ------------------------------------------------------------------------
+
+
+def test_raw_tables_hold_what_is_stored(store):
+    snap = sa.read(store)
+    raw = snap.sql("SELECT id, created_at, odd, blob FROM raw_sessions ORDER BY id")
+    assert raw.rows() == [
+        ("a", NOW_S - 100, "1", None),
+        ("b", NOW_S - 100, "text", "00FF"),
+    ]
+    assert raw.schema["created_at"] == pl.Float64
+    assert snap.sql("SELECT store, source FROM raw_status_transitions").row(0) == (
+        str(store),
+        "executor",
+    )
+
+
+def test_bodies_are_read_only_on_request(store):
+    query = "SELECT content FROM raw_messages"
+    with pytest.raises(sa.QueryError, match=r"holds bodies(.|\n)*bodies=True"):
+        sa.read(store).sql(query)
+    assert sa.read(store).sql("SELECT * FROM raw_messages").columns == [
+        "store",
+        "id",
+        "created_at",
+        "role",
+    ]
+    assert "said" in sa.read(store, bodies=True).sql(query).item()
+    assert sa.read(store, bodies=True).sql("SELECT has_bodies FROM snapshot").item() is True
+
+
+def test_a_database_of_something_else_gives_no_raw_tables(tmp_path):
+    write_store(tmp_path / "one.db", sessions=[session("a")])
+    with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
+        connection.execute("CREATE TABLE secrets (x)")
+        connection.commit()
+    snap = sa.read(tmp_path)
+    assert snap.findings.filter(code="source.skipped").height == 1
+    assert "raw_secrets" not in snap.schema()["frame"].to_list()
+    assert snap.sql("SELECT count(*) FROM raw_sessions").item() == 1
+
+
+def test_a_hostile_table_is_only_a_table(tmp_path):
+    name = 'x" AS SELECT 1; DROP VIEW states; --'
+    path = write_store(tmp_path / "state.db", sessions=[session("a")])
+    quoted = name.replace('"', '""')
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f'CREATE TABLE "{quoted}" ("c""; DROP", store)')
+        connection.execute(f"INSERT INTO \"{quoted}\" VALUES (5, 'mine')")
+        connection.commit()
+    snap = sa.read(path)
+    assert snap.sql(f'FROM "raw_{quoted}"').row(0, named=True) == {
+        "store": str(path),
+        'c"; DROP': 5,
+    }
+    assert snap.sql("SELECT count(*) FROM states").item() == 1
+
+
+def test_empty_and_odd_raw_tables(tmp_path):
+    path = write_store(
+        tmp_path / "state.db",
+        sessions=[],
+        numbers=[{"i": 1, "r": 1, "n": None}, {"i": 2**62, "r": 0.5, "n": None}],
+        bytes=[{"x": b"\x01"}, {"x": "text"}, {"x": b"\xff\xfe"}],
+    )
+    snap = sa.read(path, as_of=NOW)
+    assert snap.sql("FROM raw_sessions").height == 0
+    numbers = snap.sql("SELECT i, r, n FROM raw_numbers")
+    assert numbers.rows() == [(1, 1.0, None), (2**62, 0.5, None)]
+    assert numbers.dtypes == [pl.Int64, pl.Float64, pl.String]
+    assert snap.sql("SELECT x FROM raw_bytes")["x"].to_list() == ["01", "text", "FFFE"]
+
+
+def test_raw_tables_end_with_the_private_copy(store):
+    with sa.read(store) as snap:
+        assert snap.table("raw_sessions").height == 2
+        copies = [one.copy for one in snap.stores]
+    assert not any(copy.exists() for copy in copies)
+    assert snap.sql("SELECT count(*) FROM entities").item() == 2
+    with pytest.raises(sa.ArgumentError, match="closed"):
+        snap.sql("FROM raw_messages")
+
+
+def test_a_dropped_snapshot_leaves_nothing_behind(store):
+    snap = sa.read(store)
+    snap.sql("FROM raw_sessions")
+    copies = [one.copy for one in snap.stores]
+    gone = weakref.ref(snap)
+    del snap
+    assert gone() is None
+    gc.collect()
+    assert not any(copy.exists() for copy in copies)
+
+
+@pytest.mark.parametrize("version", ["0.26.0", "0.29.1", "0.36.0", "organic-0.36.0/lionagi_home"])
+def test_every_table_of_a_real_store_can_be_asked(lionagi_samples, version):
+    snap = sa.read(lionagi_samples / version)
+    names = snap.sql("SHOW TABLES")["name"].to_list()
+    assert "raw_sessions" in names
+    for name in names:
+        assert snap.sql(f"FROM {name} LIMIT 3", timeout_s=60).columns, name
+    counts = "SELECT count(*) FROM raw_sessions"
+    in_states = "SELECT count(*) FROM states WHERE entity_type = 'session'"
+    assert snap.sql(counts).item() == snap.sql(in_states).item()
+
+
+# --- schema and tables -----------------------------------------------------------------
+
+
+def test_schema_lists_every_column_of_every_table(store):
+    snap = sa.read(store)
+    columns = snap.schema()
+    assert columns.columns == ["frame", "column", "dtype", "unit", "meaning"]
+    for name in snap.sql("SHOW TABLES")["name"]:
+        listed = snap.schema(name)
+        assert listed["meaning"].str.len_chars().min() > 0, name
+        if not name.startswith("raw_"):
+            assert listed["column"].to_list() == snap.table(name).columns, name
+    assert "raw_messages" in columns["frame"].to_list()
+    unread = snap.schema("raw_messages").filter(column="content")["meaning"].item()
+    assert "bodies=True" in unread
+    assert snap.sql("FROM columns").equals(columns)
+
+
+@pytest.mark.parametrize("name", ["stats", "raw_nothing", "", None])
+def test_a_name_that_is_not_there_says_which_are(store, name):
+    snap = sa.read(store)
+    with pytest.raises(sa.ArgumentError, match=r"There is no table(.|\n)*Hint:"):
+        snap.table(name)
+    if name is not None:
+        with pytest.raises(sa.ArgumentError, match=r"There is no frame(.|\n)*Hint:"):
+            snap.schema(name)
+
+
+def test_a_whole_table_has_no_row_cap():
+    snap = sa.demo()
+    joined = snap.table("entity_states")
+    assert joined.height == snap.entities.height
+    assert joined["severity"].dtype == pl.Enum(schema.SEVERITIES)
+
+
+def test_tool_errors_are_counted_on_demand(tmp_path):
+    answer = {"output": "Error: no such file or directory", "error": "boom"}
+    path = write_store(
+        tmp_path / "state.db",
+        sessions=[session("a")],
+        branches=[{"id": "br", "session_id": "a", "progression_id": "p"}],
+        progressions=[{"id": "p", "collection": json.dumps(["m1"])}],
+        messages=[
+            {"id": "m1", "created_at": NOW_S, "content": json.dumps(answer), "role": "action"}
+        ],
+    )
+    snap = sa.read(path)
+    counted = snap.error_counts().row(0, named=True)
+    assert (counted["session_id"], counted["n_tool_errors"]) == ("a", 1)
+    assert snap.sql("SELECT sum(n_tool_errors) FROM error_counts").item() == 1
+
+
+def test_states_of_another_policy_do_not_mix():
+    snap = sa.demo()
+    query = "SELECT count(*) FROM states WHERE severity = 'critical'"
+    aborted = "SELECT count(*) FROM states WHERE outcome = 'aborted'"
+    plain, mild = snap.sql(query).item(), snap.sql(query, policy=sa.Policy.adr0025()).item()
+    assert plain - mild <= snap.sql(aborted).item()
+    assert mild < plain
+    assert snap.sql(query).item() == plain
+
+
+def test_a_small_question_is_answered_at_once(store):
+    """The states are derived once: asking for them again costs little more than nothing."""
+    snap = sa.read(store)
+    states = "SELECT severity, count(*) FROM states GROUP BY ALL"
+    snap.sql(states)
+    assert times_as_slow(snap.sql, states, "SELECT 1") < 10

@@ -1,0 +1,706 @@
+"""Opening a SQLite store: what works, what disturbs nobody, and what every refusal says."""
+
+import ctypes
+import gc
+import io
+import json
+import os
+import random
+import shutil
+import socket
+import sqlite3
+import stat
+import struct
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import closing, contextmanager, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from stateanalytics import errors
+from stateanalytics.sources import copier, refusals, sqlite
+from stateanalytics.sources.sqlite import INTEGER, TEXT, open_store, read_table
+
+N_ROWS = 200
+
+
+def written(path, *, journal="delete", n_rows=N_ROWS, text="x" * 100):
+    """A small store with one table, closed again."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA journal_mode={journal}")
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT)")
+        connection.execute("BEGIN")
+        connection.executemany("INSERT INTO t (a) VALUES (?)", [(text,)] * n_rows)
+        connection.execute("COMMIT")
+    return path
+
+
+def n_rows(path, **named):
+    with open_store(path, **named) as store:
+        return read_table(store, "t", {"id": INTEGER})[0].height
+
+
+def beside(path):
+    """Everything in the folder of a store, with sizes and times of change."""
+    return sorted(
+        (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns, entry.stat().st_ino)
+        for entry in os.scandir(Path(path).parent)
+    )
+
+
+def refusal(path, error):
+    with pytest.raises(error) as caught:
+        open_store(path).check()
+    assert isinstance(caught.value, errors.SourceError)
+    assert "\nHint: " in str(caught.value)
+    return str(caught.value)
+
+
+@contextmanager
+def another_process(code, *arguments):
+    """Run Python elsewhere until it prints a line; end it when the block ends."""
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def without_privileges(code, *arguments):
+    """What Python prints when even root may not pass over file permissions."""
+
+    def give_up():
+        if os.geteuid() == 0:
+            for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+                ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
+    return subprocess.run(
+        command, preexec_fn=give_up, capture_output=True, text=True, check=True
+    ).stdout
+
+
+COUNT = """
+    import sys
+    from stateanalytics.errors import SourceError
+    from stateanalytics.sources.sqlite import INTEGER, open_store, read_table
+    try:
+        with open_store(sys.argv[1]) as store:
+            print(read_table(store, "t", {"id": INTEGER})[0].height)
+    except SourceError as error:
+        print(type(error).__name__, error)
+"""
+HOLD = """
+    import sqlite3, sys
+    connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+    for statement in sys.argv[2:]:
+        connection.execute(statement).fetchall()
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+# --- what works ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "state.db",
+        "with space.db",
+        "žluťoučký 研究 🐎.db",
+        "what?mode=memory.db",
+        "half#fragment.db",
+        "50%25 %00.db",
+        "-dash.db",
+        "quote'\".db",
+        "new\nline.db",
+        "file:state.db",
+        ":memory:",
+        os.fsdecode(b"not-utf8-\xff.db"),
+    ],
+)
+def test_every_character_of_a_name_is_a_character_of_the_name(tmp_path, name, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / name
+    written(tmp_path / "plain.db").rename(path)
+    assert n_rows(path) == N_ROWS
+    assert n_rows(name) == N_ROWS
+
+
+def test_the_label_is_the_name_as_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "state.db")
+    with open_store("./state.db") as store:
+        assert store.label == "state.db"
+    with open_store("state.db", label="monday") as store:
+        assert store.label == "monday"
+
+
+def test_tables_and_columns_are_named(tmp_path):
+    with open_store(written(tmp_path / "state.db")) as store:
+        assert dict(store.tables) == {"t": ("id", "a")}
+        assert store.size_bytes == (tmp_path / "state.db").stat().st_size
+        assert not store.is_live
+
+
+def test_a_store_without_tables_has_none(tmp_path):
+    path = tmp_path / "state.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 3")
+    with open_store(path) as store:
+        assert dict(store.tables) == {}
+
+
+def test_a_link_leads_to_the_store_and_its_log(tmp_path):
+    (tmp_path / "real").mkdir()
+    path = written(tmp_path / "real" / "state.db", journal="wal")
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    with another_process(HOLD, path, "PRAGMA wal_autocheckpoint=0", "INSERT INTO t (a) VALUES (1)"):
+        assert n_rows(link) == N_ROWS + 1
+    assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == ["link.db"]
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])
+@pytest.mark.parametrize("page_size", [512, 4096, 65536])
+def test_page_sizes_and_encodings_of_sqlite_are_read(tmp_path, encoding, page_size):
+    path = tmp_path / "state.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA encoding='{encoding}'")
+        connection.execute(f"PRAGMA page_size={page_size}")
+        connection.execute("CREATE TABLE t (a TEXT)")
+        connection.execute("INSERT INTO t VALUES ('žluť ☃ 🐎')")
+        connection.commit()
+    with open_store(path) as store:
+        assert read_table(store, "t", {"a": TEXT})[0]["a"].to_list() == ["žluť ☃ 🐎"]
+
+
+def test_every_real_store_opens(lionagi_samples):
+    for path in sorted(lionagi_samples.rglob("state.db")):
+        before = beside(path)
+        with open_store(path) as store:
+            store.check()
+            assert {"sessions", "branches", "plays"} <= set(store.tables)
+        assert beside(path) == before
+
+
+# --- the private copy ------------------------------------------------------------------
+
+
+def test_the_copy_is_private_and_deleted_on_close(tmp_path):
+    store = open_store(written(tmp_path / "state.db"))
+    folder = store.copy.parent
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    store.close()
+    assert not folder.exists()
+    store.close()
+
+
+def test_the_copy_is_deleted_with_the_last_reference(tmp_path):
+    store = open_store(written(tmp_path / "state.db"))
+    folder = store.copy.parent
+    del store
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_no_copy_is_left_by_a_refusal(tmp_path, monkeypatch):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "state.db").write_text("no store at all")
+    refusal(tmp_path / "state.db", errors.NotAStoreError)
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_closed_store_says_so(tmp_path):
+    store = open_store(written(tmp_path / "state.db"))
+    store.close()
+    with pytest.raises(errors.ArgumentError, match=r"was closed.\nHint: read inside the `with"):
+        read_table(store, "t", {"id": INTEGER})
+    with pytest.raises(errors.ArgumentError, match="was closed"):
+        store.check()
+
+
+def test_a_missing_folder_for_temporary_files_is_no_room(tmp_path, monkeypatch):
+    path = written(tmp_path / "state.db")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    said = refusal(path, errors.NoRoomError)
+    assert f"in '{tmp_path / 'gone'}', but the system says: No such file" in said
+
+
+def test_a_system_without_any_folder_for_temporary_files_is_no_room(tmp_path, monkeypatch):
+    path = written(tmp_path / "state.db")
+
+    def none():
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: none())
+    assert "in a folder for temporary files, but the system" in refusal(path, errors.NoRoomError)
+
+
+def test_a_copy_without_room_says_where_to_put_it(tmp_path, monkeypatch):
+    path = written(tmp_path / "state.db")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: type("", (), {"free": 10})())
+    said = refusal(path, errors.NoRoomError)
+    assert "needs 0.0 MB in" in said
+    assert "0.0 MB are free" in said
+    assert "TMPDIR" in said
+
+
+@pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), OSError(27, "big")])
+def test_a_disk_that_fills_while_copying_is_no_room(tmp_path, monkeypatch, problem):
+    path = written(tmp_path / "state.db")
+
+    def full(source, target):
+        raise problem
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with redirect_stdout(io.StringIO()) as said:
+        copier.main(str(path), str(tmp_path / "copy.db"), 1)
+    answer = json.loads(said.getvalue())
+    assert answer["problem"] == "no_room"
+    assert isinstance(refusals.explained(path, **answer), errors.NoRoomError)
+
+
+def test_a_copier_that_crashes_is_no_riddle(tmp_path, monkeypatch):
+    path = written(tmp_path / "state.db")
+    (tmp_path / "dies.py").write_text("import os; os.abort()")
+    monkeypatch.setattr(copier, "__file__", str(tmp_path / "dies.py"))
+    assert "crashed: exit code -6" in refusal(path, errors.DamagedStoreError)
+
+
+# --- beside a writer -------------------------------------------------------------------
+
+
+def test_a_store_in_wal_mode_that_nobody_uses_gets_no_files_beside_it(tmp_path):
+    path = written(tmp_path / "state.db", journal="wal")
+    before = beside(path)
+    assert [name for name, *_ in before] == ["state.db"]
+    with open_store(path) as store:
+        assert not store.is_live
+        assert read_table(store, "t", {"id": INTEGER})[0].height == N_ROWS
+        assert beside(path) == before
+    assert beside(path) == before
+
+
+def test_rows_that_are_only_in_the_log_are_read(tmp_path):
+    path = written(tmp_path / "state.db", journal="wal")
+    with another_process(HOLD, path, "PRAGMA wal_autocheckpoint=0", "INSERT INTO t (a) VALUES (1)"):
+        before = [name for name, *_ in beside(path)]
+        with open_store(path) as store:
+            assert store.is_live
+            assert read_table(store, "t", {"id": INTEGER})[0].height == N_ROWS + 1
+        assert [name for name, *_ in beside(path)] == before
+
+
+@pytest.mark.parametrize("kept", [("-wal",), ("-wal", "-shm"), ("-shm",)])
+def test_what_a_killed_writer_left_is_read_and_left(tmp_path, kept):
+    live, path = tmp_path / "live.db", tmp_path / "copied" / "state.db"
+    path.parent.mkdir()
+    written(live, journal="wal")
+    with another_process(HOLD, live, "PRAGMA wal_autocheckpoint=0", "INSERT INTO t (a) VALUES (1)"):
+        for ending in ("", *kept):
+            shutil.copy(f"{live}{ending}", f"{path}{ending}")
+    before = beside(path)
+    with open_store(path) as store:
+        assert not store.is_live
+        assert store.size_bytes == sum(
+            size for name, size, *_ in before if not name.endswith("-shm")
+        )
+        expected = N_ROWS + 1 if "-wal" in kept else N_ROWS
+        assert read_table(store, "t", {"id": INTEGER})[0].height == expected
+    assert beside(path) == before
+
+
+def test_a_transaction_that_a_killed_writer_left_half_done_is_rolled_back_in_the_copy(tmp_path):
+    path = written(tmp_path / "state.db", n_rows=5000)
+    spill = ("PRAGMA cache_size=5", "BEGIN", "DELETE FROM t WHERE id > 10")
+    with another_process(HOLD, path, *spill):
+        pass
+    assert (tmp_path / "state.db-journal").stat().st_size > 0
+    before = beside(path)
+    assert n_rows(path) == 5000
+    assert beside(path) == before
+
+
+def test_an_uncommitted_write_is_not_seen_and_not_hindered(tmp_path):
+    path = written(tmp_path / "state.db")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO t (a) VALUES (1)")
+        assert n_rows(path) == N_ROWS
+        connection.execute("COMMIT")
+    assert n_rows(path) == N_ROWS + 1
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_locks_of_this_process_survive_reading_its_store(tmp_path, journal):
+    path = written(tmp_path / "state.db", journal=journal)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO t (a) VALUES (1)")
+        assert n_rows(path) == N_ROWS
+        connect = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0)"
+        intruder = connect + ".execute('BEGIN IMMEDIATE')"
+        tried = subprocess.run(
+            [sys.executable, "-c", intruder, path], capture_output=True, text=True, check=False
+        )
+        assert "database is locked" in tried.stderr
+        connection.execute("COMMIT")
+
+
+@pytest.mark.parametrize(
+    ("journal", "statements"),
+    [
+        pytest.param("delete", ("BEGIN EXCLUSIVE",), id="exclusive transaction"),
+        pytest.param(
+            "wal",
+            ("PRAGMA locking_mode=EXCLUSIVE", "INSERT INTO t (a) VALUES (1)"),
+            id="exclusive locking mode beside a log",
+        ),
+    ],
+)
+def test_a_store_that_stays_locked_is_busy(tmp_path, monkeypatch, journal, statements):
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.2)
+    path = written(tmp_path / "state.db", journal=journal)
+    with another_process(HOLD, path, *statements):
+        said = refusal(path, errors.StoreBusyError)
+    assert "for 0.2 s: database is locked" in said
+    assert "wait for the program that uses it" in said
+
+
+def test_a_store_that_never_holds_still_is_busy(tmp_path, monkeypatch):
+    path = written(tmp_path / "state.db", journal="wal")
+    ticks = iter(range(1000))
+    monkeypatch.setattr(copier, "signature", lambda source: [(next(ticks), 0, 0, 0)])
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with pytest.raises(copier.Problem) as caught:
+        copier.by_stable_bytes(str(path), str(tmp_path / "copy.db"))
+    assert caught.value.word == "busy"
+
+
+WRITE = """
+    import random, sqlite3, sys, time
+    connection = sqlite3.connect(sys.argv[1], timeout=5, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=wal")
+    n = 0
+    print("ready", flush=True)
+    until = time.monotonic() + float(sys.argv[2])
+    while time.monotonic() < until:
+        connection.execute("BEGIN IMMEDIATE")
+        n += 1
+        connection.execute("INSERT INTO t (a) VALUES (?)", ("y" * random.randrange(2000),))
+        connection.execute("UPDATE total SET n = n + 1")
+        connection.execute("COMMIT")
+    print(n, flush=True)
+"""
+
+
+def test_every_copy_beside_a_busy_writer_is_of_one_instant(tmp_path):
+    path = written(tmp_path / "state.db", journal="wal")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE total (n INTEGER)")
+        connection.execute("INSERT INTO total VALUES (?)", (N_ROWS,))
+        connection.commit()
+    seen, largest_log = [], 0
+    with another_process(WRITE, path, 3) as writer:
+        while writer.poll() is None and len(seen) < 200:
+            with open_store(path) as store:
+                height = read_table(store, "t", {"id": INTEGER})[0].height
+                total = read_table(store, "total", {"n": INTEGER})[0]["n"].item()
+                assert height == total
+                seen.append(height)
+            log = Path(f"{path}-wal")
+            largest_log = max(largest_log, log.stat().st_size if log.exists() else 0)
+            if len(seen) > 5 and seen[-1] == seen[-2]:
+                break
+        n_written = writer.stdout.readline()
+    assert len(seen) > 5
+    assert seen == sorted(seen)
+    assert seen[-1] <= N_ROWS + int(n_written)
+    assert largest_log < 40e6
+
+
+# --- what may not be read --------------------------------------------------------------
+
+
+def test_a_read_only_file_in_a_read_only_folder_is_read(tmp_path):
+    for journal in ("delete", "wal"):
+        folder = tmp_path / journal
+        folder.mkdir()
+        path = written(folder / "state.db", journal=journal)
+        path.chmod(0o400)
+        folder.chmod(0o500)
+        try:
+            assert without_privileges(COUNT, path).strip() == str(N_ROWS)
+            assert [name for name, *_ in beside(path)] == ["state.db"]
+        finally:
+            folder.chmod(0o700)
+
+
+def test_a_live_store_in_a_read_only_folder_is_read_with_its_log(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = written(folder / "state.db", journal="wal")
+    with another_process(HOLD, path, "PRAGMA wal_autocheckpoint=0", "INSERT INTO t (a) VALUES (1)"):
+        for file in folder.iterdir():
+            file.chmod(0o400)
+        folder.chmod(0o500)
+        before = beside(path)
+        try:
+            assert without_privileges(COUNT, path).strip() == str(N_ROWS + 1)
+            assert beside(path) == before
+        finally:
+            folder.chmod(0o700)
+
+
+def test_a_file_that_may_not_be_read_says_who_may(tmp_path):
+    path = written(tmp_path / "state.db")
+    path.chmod(0)
+    said = without_privileges(COUNT, path)
+    assert said.startswith("StoreBusyError The store '")
+    assert "Permission denied" in said
+    assert "Hint: read it as the user who owns it" in said
+
+
+def test_a_folder_that_may_not_be_entered_says_who_may(tmp_path):
+    (tmp_path / "closed").mkdir()
+    path = written(tmp_path / "closed" / "state.db")
+    (tmp_path / "closed").chmod(0)
+    try:
+        said = without_privileges(COUNT, path)
+    finally:
+        (tmp_path / "closed").chmod(0o700)
+    assert said.startswith("StoreBusyError")
+    assert "Permission denied" in said
+
+
+# --- what is no store ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("nowhere.db", ["nothing is at 'nowhere.db' (no such file or directory)", "`ls -l`"]),
+        ("", ["nothing is at ''"]),
+        (":memory:", ["nothing is at ':memory:'", "a store in memory belongs to one process"]),
+        ("file:state.db?mode=rwc", ["nothing is at", "give the plain path, without `file:`"]),
+        ("state.db\0.txt", ["nothing is at 'state.db\\x00.txt' (embedded null byte)"]),
+        ("x" * 5000, ["file name too long"]),
+    ],
+)
+def test_nothing_there_says_what_to_type(tmp_path, monkeypatch, path, words):
+    monkeypatch.chdir(tmp_path)
+    said = refusal(path, errors.SourceNotFoundError)
+    assert all(word in said for word in ["A SQLite store was needed", *words])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_that_lead_nowhere_say_where_they_lead(tmp_path):
+    (tmp_path / "dangling.db").symlink_to("gone.db")
+    (tmp_path / "loop.db").symlink_to("loop.db")
+    assert "a link to 'gone.db'" in refusal(tmp_path / "dangling.db", errors.SourceNotFoundError)
+    said = refusal(tmp_path / "loop.db", errors.SourceNotFoundError)
+    assert "too many levels of symbolic links" in said
+
+
+def test_what_is_no_file_is_named(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(tmp_path / "socket"))
+        for path, kind in [
+            (tmp_path, "is a directory"),
+            (tmp_path / "pipe", "is a named pipe"),
+            (tmp_path / "socket", "is a socket"),
+            ("/dev/null", "is a device"),
+        ]:
+            assert kind in refusal(path, errors.NotAStoreError)
+
+
+SOMETHING_ELSE = {
+    "empty (0 bytes)": b"",
+    "is text: it begins with '{\"id\": 1}'": b'{"id": 1}',
+    "is compressed with gzip": b"\x1f\x8b\x08" + bytes(200),
+    "is a zip archive": b"PK\x03\x04" + bytes(200),
+    "is compressed with zstd": b"(\xb5/\xfd" + bytes(200),
+    "is a DuckDB database": b"12345678DUCK" + bytes(5000),
+    "is the write-ahead log of a store": b"7\x7f\x06\x82" + bytes(200),
+    "begins with zeros only": bytes(8192),
+    "another kind of file or encrypted": random.Random(5).randbytes(8192),
+}
+
+
+@pytest.mark.parametrize(("words", "content"), SOMETHING_ELSE.items())
+def test_a_file_that_is_no_store_is_named_for_what_it_is(tmp_path, words, content):
+    (tmp_path / "state.db").write_bytes(content)
+    assert words in refusal(tmp_path / "state.db", errors.NotAStoreError)
+
+
+# --- what is damaged -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [60, 100, 4096, 8192, 20_000])
+def test_a_truncated_store_is_damaged(tmp_path, size):
+    path = written(tmp_path / "state.db", n_rows=2000)
+    os.truncate(path, size)
+    said = refusal(path, errors.DamagedStoreError)
+    assert "was to be read whole, but it is damaged" in said
+    if size > 100:
+        assert f"truncated: {size} of " in said, said
+
+
+def test_a_log_that_was_lost_with_its_store_truncated_is_damaged(tmp_path):
+    path = written(tmp_path / "state.db", journal="wal", n_rows=2000)
+    os.truncate(path, 40_000)
+    assert "truncated" in refusal(path, errors.DamagedStoreError)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_page_of_random_bytes_is_damage(tmp_path, seed):
+    path = written(tmp_path / "state.db", n_rows=2000)
+    chance = random.Random(seed)
+    with path.open("r+b") as file:
+        file.seek(4096 * chance.randrange(1, path.stat().st_size // 4096))
+        file.write(chance.randbytes(4096))
+    with (
+        pytest.raises(errors.DamagedStoreError, match=r"it is damaged: .*\nHint: read a backup"),
+        open_store(path) as store,
+    ):
+        read_table(store, "t", {"id": INTEGER, "a": TEXT})
+
+
+def test_the_end_of_a_long_text_overwritten_is_damage_though_a_scan_passes_over_it(tmp_path):
+    path = written(tmp_path / "state.db", n_rows=3, text="x" * 20_000)
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size - 4096)
+        file.write(random.Random(1).randbytes(4096))
+    assert "it is damaged" in refusal(path, errors.DamagedStoreError)
+
+
+def test_a_damaged_list_of_tables_is_damage(tmp_path):
+    path = written(tmp_path / "state.db")
+    with path.open("r+b") as file:
+        file.seek(100)
+        file.write(random.Random(3).randbytes(3996))
+    assert "it is damaged" in refusal(path, errors.DamagedStoreError)
+
+
+def test_rows_against_a_constraint_are_no_damage(tmp_path):
+    path = tmp_path / "state.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (id INTEGER, a TEXT CHECK (a <> 'x'))")
+        connection.execute("PRAGMA ignore_check_constraints=ON")
+        connection.execute("INSERT INTO t VALUES (1, 'x')")
+        connection.commit()
+        connection.execute("PRAGMA writable_schema=ON")
+        connection.execute(
+            "UPDATE sqlite_master SET sql = 'CREATE TABLE t (id INTEGER NOT NULL, a TEXT NOT NULL)'"
+        )
+        connection.execute("INSERT INTO t VALUES (NULL, NULL)")
+        connection.commit()
+    assert n_rows(path) == 2
+
+
+def test_no_file_can_crash_the_reader(tmp_path):
+    """Bytes changed anywhere: the store is read, or refused with an error of ours."""
+    original = written(tmp_path / "original.db", n_rows=300).read_bytes()
+    path = tmp_path / "state.db"
+    outcomes = set()
+    for seed in range(40):
+        chance = random.Random(seed)
+        content = bytearray(original)
+        for _ in range(chance.choice((1, 3, 30))):
+            content[chance.randrange(16, len(content))] = chance.randrange(256)
+        path.write_bytes(content)
+        try:
+            with open_store(path) as store:
+                read_table(store, "t", {"id": INTEGER, "a": TEXT})
+            outcomes.add("read")
+        except errors.SourceError as error:
+            outcomes.add(type(error).__name__)
+    assert outcomes <= {"read", "DamagedStoreError", "NotAStoreError", "StoreBusyError"}
+    assert {"read", "DamagedStoreError"} <= outcomes
+
+
+def test_a_journal_that_names_another_file_is_refused_and_deletes_nothing(tmp_path):
+    """SQLite unlinks the file that a hot journal calls its super-journal."""
+    store, victim = tmp_path / "state.db", tmp_path / "id_rsa"
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("PRAGMA page_size=512")
+        connection.execute("CREATE TABLE sessions (id TEXT)")
+        connection.commit()
+    victim.write_text("precious")
+    magic, name = bytes.fromhex("d9d505f920a163d7"), str(victim).encode()
+    pages = store.stat().st_size // 512
+    header = magic + struct.pack(">IIIII", 0, 0, pages, 512, 512)
+    record = struct.pack(">I", 0x40000000 // 512 + 1) + name
+    record += struct.pack(">II", len(name), sum(name)) + magic
+    Path(f"{store}-journal").write_bytes(header.ljust(512, b"\0") + record)
+    with pytest.raises(errors.DamagedStoreError, match="names another file"):
+        open_store(store)
+    assert victim.read_text() == "precious"
+
+
+def test_columns_that_the_store_computes_are_not_run_by_the_check(tmp_path):
+    path = written(tmp_path / "state.db", n_rows=2000)
+    with closing(sqlite3.connect(path)) as connection:
+        endless = "printf('%.*c', 100000000, id)"
+        connection.execute(
+            f"ALTER TABLE t ADD COLUMN m TEXT GENERATED ALWAYS AS ({endless}) VIRTUAL"
+        )
+        connection.execute("CREATE TABLE u (a)")
+    begin = time.monotonic()
+    with open_store(path) as store:
+        assert store.unchecked() == ["t"]
+        assert read_table(store, "t", {"id": INTEGER, "m": TEXT})[0]["m"].null_count() == 2000
+    assert time.monotonic() - begin < 10
+
+
+def test_a_check_that_takes_too_long_ends_and_says_so(tmp_path, monkeypatch):
+    path = written(tmp_path / "state.db", n_rows=50_000)
+    monkeypatch.setattr(copier, "CHECK_S", -1.0)
+    assert copier.checked(str(path)) == {"damage": [], "unchecked": ["*"]}
+
+
+def test_a_damaged_table_beside_a_computed_one_is_damage(tmp_path):
+    path = written(tmp_path / "state.db")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE u (a, b GENERATED ALWAYS AS (a) VIRTUAL)")
+        (root,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 't'"
+        ).fetchone()
+    content = bytearray(path.read_bytes())
+    content[(root - 1) * 4096 : root * 4096] = random.Random(1).randbytes(4096)
+    path.write_bytes(content)
+    assert "damaged" in refusal(path, errors.DamagedStoreError)
+
+
+@pytest.mark.parametrize("log", [b"garbage" * 100, b"", b"7\x7f\x06\x82" * 300])
+def test_a_log_beside_a_store_that_keeps_none_changes_nothing(tmp_path, log):
+    path = written(tmp_path / "state.db")
+    Path(f"{path}-wal").write_bytes(log)
+    before = beside(path)
+    assert n_rows(path) == N_ROWS
+    assert beside(path) == before
+
+
+def test_names_that_are_not_utf8_are_told(tmp_path):
+    path = written(tmp_path / "state.db")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE abcd (efgh, i)")
+    content = path.read_bytes()
+    assert content.count(b"abcd") > 1
+    path.write_bytes(content.replace(b"abcd", b"ab\xffd"))
+    with open_store(path) as store:
+        assert (set(store.tables), store.illegible) == ({"t"}, ("ab\\xffd",))
+    path.write_bytes(content.replace(b"efgh", b"ef\xffh"))
+    with open_store(path) as store:
+        assert (store.tables["abcd"], store.illegible) == (("i",), ("abcd.ef\\xffh",))
