@@ -1,0 +1,158 @@
+"""Which columns a rule needs, and what it does where an optional one is absent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, cast
+
+import narwhals as nw
+import polars as pl
+
+from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
+
+FrameT = TypeVar("FrameT")
+"""A frame of any engine that Narwhals knows: the same kind comes back."""
+
+
+def need(frame: pl.DataFrame, names: Iterable[str], function: str) -> None:
+    """Refuse a frame that lacks a column.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        The frame a rule was given.
+    names : iterable of str
+        The columns it reads.
+    function : str
+        The rule's name, for the message.
+
+    Raises
+    ------
+    MissingColumnsError
+        If one is absent.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> need(pl.DataFrame({"at": [1]}), ["at"], "a_rule")
+    """
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise MissingColumnsError.of(missing, frame.columns, function)
+
+
+def add_columns(
+    frame: FrameT, needs: Iterable[str], function: str, *steps: Mapping[str, Any]
+) -> FrameT:
+    """Add columns to a frame of any engine, after a look at what it has.
+
+    Parameters
+    ----------
+    frame : DataFrame or LazyFrame of any engine
+        The frame a rule was given.
+    needs : iterable of str
+        The columns the rule reads.
+    function : str
+        The rule's name, for the message.
+    *steps : mapping of str to narwhals.Expr
+        Columns to add; a later step may read those of an earlier one.
+
+    Returns
+    -------
+    The same kind of frame
+        With the columns.
+
+    Raises
+    ------
+    MissingColumnsError
+        If one of ``needs`` is absent.
+
+    Examples
+    --------
+    >>> import narwhals as nw
+    >>> import polars as pl
+    >>> add_columns(pl.DataFrame({"a": [1]}), ["a"], "a_rule", {"b": nw.col("a") + 1})["b"].item()
+    2
+    """
+    over = nw.from_native(cast(Any, frame))
+    there = over.collect_schema().names()
+    missing = [name for name in needs if name not in there]
+    if missing:
+        raise MissingColumnsError.of(missing, there, function)
+    for columns in steps:
+        over = over.with_columns(**columns)
+    return cast(FrameT, over.to_native())
+
+
+def drop_columns(frame: FrameT, *names: str) -> FrameT:
+    """Drop the columns that only a rule's own steps needed."""
+    return cast(FrameT, nw.from_native(cast(Any, frame)).drop(*names).to_native())
+
+
+def with_defaults(
+    frame: pl.DataFrame, columns: Mapping[str, pl.DataType], values: Mapping[str, object] = {}
+) -> pl.DataFrame:
+    """Add the optional columns that are absent, and cast all to the type that is read.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        The frame a rule was given.
+    columns : mapping of str to polars.DataType
+        Optional columns and their types.
+    values : mapping of str to object
+        What an absent column holds; null if it is not named here.
+
+    Returns
+    -------
+    polars.DataFrame
+        The frame with every one of the columns.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> with_defaults(pl.DataFrame({"a": [1]}), {"b": pl.String()})["b"].to_list()
+    [None]
+    """
+    return frame.with_columns(
+        (pl.col(name) if name in frame.columns else pl.lit(values.get(name)))
+        .cast(dtype)
+        .alias(name)
+        for name, dtype in columns.items()
+    )
+
+
+def choose(value: str, known: Iterable[str], argument: str) -> str:
+    """Refuse a word that an argument does not know.
+
+    Parameters
+    ----------
+    value : str
+        What was passed.
+    known : iterable of str
+        The words it may be.
+    argument : str
+        The argument's name.
+
+    Returns
+    -------
+    str
+        The word.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none of them.
+
+    Examples
+    --------
+    >>> choose("head", ["head", "final"], "version")
+    'head'
+    """
+    words = list(known)
+    if value not in words:
+        raise ArgumentError(
+            f"{argument} must be one of {words}, found {value!r}.",
+            f"pass {argument}={words[0]!r}" + did_you_mean(value, words),
+        )
+    return value

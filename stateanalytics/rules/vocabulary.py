@@ -1,0 +1,202 @@
+"""Every status word that is stored, and what it means in ADR-0033's terms, in one table.
+
+`STATUS_WORDS` is the only place where a raw status becomes a lifecycle and an
+outcome; `ADR_LIFECYCLES`, `ADR_HEALTHS` and `ADR_DELIVERIES` are the lists that the
+ADR closes per entity. Words outside of them are kept under their own name and
+reported, never dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class StatusWord:
+    """One stored status of one entity type.
+
+    Attributes
+    ----------
+    entity_type, table, raw_status : str
+        Whose status it is, the table it is stored in, the word as it is stored.
+    lifecycle : str
+        ADR-0033's word for it.
+    outcome : str or None
+        The entity's own terminal word; None while not terminal, and for entities
+        that end without an outcome (teams, schedules).
+    is_terminal, is_initial : bool
+        May nothing follow; may a history begin with it.
+    process_exit_code : int or None
+        What the process that ends so returns to its shell, where it returns.
+    """
+
+    entity_type: str
+    table: str
+    raw_status: str
+    lifecycle: str
+    outcome: str | None = None
+    is_terminal: bool = False
+    is_initial: bool = False
+    process_exit_code: int | None = None
+
+
+TABLES = MappingProxyType(
+    {
+        "session": "sessions",
+        "branch": "branches",
+        "show": "shows",
+        "play": "plays",
+        "invocation": "invocations",
+        "schedule": "schedules",
+        "schedule_run": "schedule_runs",
+        "team": "teams",
+        "engine_run": "engine_runs",
+        "dispatch": "dispatch_outbox",
+    }
+)
+
+EXIT_CODES = MappingProxyType(
+    {
+        "completed": 0,
+        "completed_empty": 1,
+        "failed": 1,
+        "timed_out": 124,
+        "aborted": 130,
+        "cancelled": 143,
+    }
+)
+
+_BAD_ENDS = ("failed", "timed_out", "aborted", "cancelled")
+
+
+def _open(entity_type: str, raw: str, lifecycle: str, *, is_initial: bool = False) -> StatusWord:
+    return StatusWord(entity_type, TABLES[entity_type], raw, lifecycle, is_initial=is_initial)
+
+
+def _end(entity_type: str, raw: str, lifecycle: str, outcome: str | None) -> StatusWord:
+    return StatusWord(entity_type, TABLES[entity_type], raw, lifecycle, outcome, is_terminal=True)
+
+
+def _process_ends(
+    entity_type: str, good: str, lifecycle: str, raws: tuple[str, ...]
+) -> tuple[StatusWord, ...]:
+    """The ends of entities that are a process: exit codes apply, good ends share a word."""
+    return tuple(
+        StatusWord(
+            entity_type,
+            TABLES[entity_type],
+            raw,
+            lifecycle if raw.startswith("completed") else raw,
+            good if raw.startswith("completed") else raw,
+            is_terminal=True,
+            process_exit_code=EXIT_CODES[raw],
+        )
+        for raw in raws
+    )
+
+
+STATUS_WORDS: tuple[StatusWord, ...] = (
+    _open("session", "running", "running", is_initial=True),
+    *_process_ends("session", "completed", "completed", tuple(EXIT_CODES)),
+    # Branches have no vocabulary of their own: they mirror their session's.
+    _open("branch", "running", "running", is_initial=True),
+    *_process_ends("branch", "completed", "completed", tuple(EXIT_CODES)),
+    _open("invocation", "running", "running", is_initial=True),
+    *_process_ends("invocation", "succeeded", "succeeded", tuple(EXIT_CODES)),
+    _open("show", "active", "active", is_initial=True),
+    # A legacy word: it says where the row came from, not what became of the show.
+    StatusWord("show", "shows", "imported", "unknown", "unknown", is_initial=True),
+    _end("show", "completed", "completed", "completed"),
+    _end("show", "aborted", "aborted", "aborted"),
+    _open("play", "pending", "planned", is_initial=True),
+    _open("play", "prepared", "queued"),
+    _open("play", "running", "running"),
+    _open("play", "redoing", "running"),
+    _open("play", "running_complete", "run_complete"),
+    _open("play", "gated", "run_complete"),
+    _end("play", "merged", "merged", "merged"),
+    _end("play", "gate_failed", "failed", "failed"),
+    _end("play", "escalated", "failed", "failed"),
+    _end("play", "blocked", "blocked", "unknown"),
+    _end("play", "aborted_after_finish", "cancelled", "aborted"),
+    # Schedules have no status column; `enabled` 0/1 is read as these words.
+    _open("schedule", "enabled", "enabled", is_initial=True),
+    _open("schedule", "disabled", "disabled", is_initial=True),
+    _end("schedule", "deleted", "archived", None),
+    _open("schedule_run", "queued", "pending", is_initial=True),
+    _open("schedule_run", "waiting_dependency", "pending"),
+    _open("schedule_run", "running", "running", is_initial=True),
+    _open("schedule_run", "retry_wait", "pending"),
+    *_process_ends("schedule_run", "succeeded", "completed", ("completed", "timed_out")),
+    *_process_ends("schedule_run", "succeeded", "completed", ("cancelled",)),
+    # Never started at all: a schedule run may be born failed or skipped.
+    StatusWord(
+        "schedule_run", "schedule_runs", "failed", "failed", "failed",
+        is_terminal=True, is_initial=True, process_exit_code=1,
+    ),
+    StatusWord(
+        "schedule_run", "schedule_runs", "skipped", "skipped", "skipped",
+        is_terminal=True, is_initial=True,
+    ),
+    _open("team", "active", "active", is_initial=True),
+    _end("team", "archived", "closed", None),
+    _open("engine_run", "running", "running", is_initial=True),
+    *_process_ends("engine_run", "completed", "completed", ("completed", "failed", "cancelled")),
+    _open("dispatch", "pending", "pending", is_initial=True),
+    _open("dispatch", "delivering", "running"),
+    _end("dispatch", "delivered", "succeeded", "succeeded"),
+    _end("dispatch", "acked", "succeeded", "succeeded"),
+    _end("dispatch", "dead_letter", "failed", "failed"),
+    _end("dispatch", "expired", "timed_out", "timed_out"),
+)  # fmt: skip
+
+# ADR-0033, "Per-entity lifecycle vocabularies". A list that is absent is not closed there.
+ADR_LIFECYCLES = MappingProxyType(
+    {
+        "session": ("pending", "running", "completed", *_BAD_ENDS),
+        "show": ("draft", "planned", "active", "completed", "merged", "failed", "archived"),
+        "play": (
+            "planned", "queued", "running", "run_complete", "merged",
+            "failed", "blocked", "timed_out", "cancelled", "skipped",
+        ),
+        "invocation": (
+            "pending", "running", "succeeded", "failed", "timed_out", "cancelled", "skipped",
+        ),
+        "schedule": ("enabled", "paused", "disabled"),
+        "team": ("active", "idle", "blocked", "closed"),
+    }
+)  # fmt: skip
+ADR_HEALTHS = MappingProxyType(
+    {
+        "session": ("ok", "running", "idle", "stalled", "process_dead", "orphaned"),
+        "show": ("ok", "running", "blocked"),
+        "play": ("ok", "running", "stalled"),
+        "invocation": (),
+        "schedule": ("ok", "due", "running", "misfired"),
+        "team": ("ok", "orphaned"),
+    }
+)
+ADR_DELIVERIES = MappingProxyType(
+    {
+        "session": ("passed", "partial", "missing", "not_expected"),
+        "show": ("passed", "partial", "missing", "not_expected"),
+        "play": ("passed", "partial", "missing", "not_expected"),
+        "invocation": (),
+        "team": (),
+    }
+)
+
+SUCCESSES = ("succeeded", "completed", "merged")
+"""Outcomes of a good end, under whatever name the entity gives it."""
+
+
+def words_of(entity_type: str) -> tuple[StatusWord, ...]:
+    """The status words of one entity type, in the order of a life.
+
+    Examples
+    --------
+    >>> [word.raw_status for word in words_of("team")]
+    ['active', 'archived']
+    """
+    return tuple(word for word in STATUS_WORDS if word.entity_type == entity_type)

@@ -1,0 +1,375 @@
+"""Agent Orchestrator's three axes in the words of the normalized state."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from stateanalytics.errors import MissingColumnsError
+from stateanalytics.rules import agent_orchestrator as ao
+from stateanalytics.rules.agent_orchestrator.mapping import AXES
+from stateanalytics.rules.agent_orchestrator.mapping_table import SESSION_MEANINGS
+from stateanalytics.rules.agent_orchestrator.mapping_words import GO_MEANINGS, LEGACY_MEANINGS
+from stateanalytics.rules.agent_orchestrator.words import (
+    LEGACY_STATUSES,
+    SESSION_REASONS,
+    SESSION_STATES,
+)
+from stateanalytics.rules.severity import derive_severity
+from stateanalytics.schema import CLAIM_STATUSES, DELIVERIES, HEALTHS, LIFECYCLES, OUTCOMES
+
+NONE = ("none", "not_created")
+ALIVE = ("alive", "process_running")
+GONE = ("exited", "process_missing")
+
+
+def mapped(*rows: tuple[str | None, ...], **options: bool) -> pl.DataFrame:
+    schema = dict.fromkeys(AXES, pl.String)
+    return ao.map_axes(pl.DataFrame(list(rows), schema=schema, orient="row"), **options)
+
+
+@pytest.mark.parametrize(
+    ("axes", "lifecycle", "health", "delivery", "severity"),
+    [
+        pytest.param(
+            ("working", "task_in_progress", *NONE, *ALIVE),
+            "running",
+            "running",
+            None,
+            "info",
+            id="at work",
+        ),
+        pytest.param(
+            ("working", "fixing_ci", "open", "ci_failing", *ALIVE),
+            "running",
+            "running",
+            "invalid",
+            "warning",
+            id="CI fails",
+        ),
+        pytest.param(
+            ("idle", "awaiting_external_review", "open", "merge_ready", *ALIVE),
+            "running",
+            "ok",
+            "passed",
+            "neutral",
+            id="can be merged",
+        ),
+        pytest.param(
+            ("needs_input", "awaiting_user_input", *NONE, *ALIVE),
+            "running",
+            "idle",
+            None,
+            "warning",
+            id="waits for a person",
+        ),
+        pytest.param(
+            ("stuck", "probe_failure", *NONE, *ALIVE),
+            "running",
+            "stalled",
+            None,
+            "critical",
+            id="stuck",
+        ),
+        pytest.param(
+            ("detecting", "agent_process_exited", *NONE, *GONE),
+            "running",
+            "disconnected",
+            None,
+            "warning",
+            id="in doubt",
+        ),
+        pytest.param(
+            ("terminated", "manually_killed", *NONE, *GONE),
+            "cancelled",
+            "ok",
+            "not_expected",
+            "neutral",
+            id="killed",
+        ),
+        pytest.param(
+            ("terminated", "runtime_lost", *NONE, *GONE),
+            "aborted",
+            "process_dead",
+            "missing",
+            "critical",
+            id="lost",
+        ),
+        pytest.param(
+            ("terminated", "runtime_lost", "merged", "merged", *GONE),
+            "completed",
+            "ok",
+            "passed",
+            "neutral",
+            id="lost after the merge",
+        ),
+        pytest.param(
+            ("terminated", "auto_cleanup", *NONE, *ALIVE),
+            "aborted",
+            "orphaned",
+            "missing",
+            "critical",
+            id="over, but running",
+        ),
+        pytest.param(
+            ("idle", "research_complete", *NONE, *ALIVE),
+            "completed",
+            "ok",
+            "not_expected",
+            "neutral",
+            id="declared complete",
+        ),
+    ],
+)
+def test_common_cases_are_as_severe_as_they_should_be(
+    axes: tuple[str, ...], lifecycle: str, health: str, delivery: str | None, severity: str
+) -> None:
+    row = derive_severity(mapped(axes)).row(0, named=True)
+    names = ("lifecycle", "health", "delivery", "severity")
+    assert tuple(row[name] for name in names) == (lifecycle, health, delivery, severity)
+
+
+def test_no_sessions_map_to_no_rows() -> None:
+    assert mapped().height == 0
+    assert ao.list_reasons(mapped().with_columns(id=pl.lit("")), key=["id"]).height == 0
+
+
+def test_strictly_a_declared_end_is_none() -> None:
+    axes = ("idle", "research_complete", *NONE, *ALIVE)
+    row = mapped(axes, is_strict=True).row(0, named=True)
+    assert (row["lifecycle"], row["outcome"]) == ("running", None)
+
+
+def test_every_pair_of_words_maps_to_words_of_the_model() -> None:
+    pairs = [
+        (state, reason, "none", "not_created", "unknown", "spawn_incomplete")
+        for state in SESSION_STATES
+        for reason in SESSION_REASONS
+    ]
+    frame = mapped(*pairs)
+    assert set(frame["lifecycle"]) <= set(LIFECYCLES)
+    assert set(frame["outcome"].drop_nulls()) <= set(OUTCOMES)
+    assert set(frame["health"]) <= set(HEALTHS)
+    assert set(frame["delivery"].drop_nulls()) <= set(DELIVERIES)
+    odd = frame.filter(pl.col("reason_codes").str.contains("pair_unreachable"))
+    assert odd.height == len(pairs) - len(SESSION_MEANINGS)
+
+
+def test_unknown_words_stay_visible() -> None:
+    frame = mapped(
+        ("idle", "new_word", *NONE, *ALIVE),
+        ("paused", "resting", *NONE, *ALIVE),
+        (None, None, None, None, None, None),
+    )
+    assert frame["lifecycle"].to_list() == ["running", "unknown", "unknown"]
+    assert frame["reason_codes"].str.contains("reason_unrecognized").to_list() == [True] * 3
+
+
+def test_reasons_are_rows_with_a_claim_and_its_strength() -> None:
+    frame = mapped(
+        ("working", "task_in_progress", *NONE, *ALIVE),
+        ("working", "task_in_progress", *NONE, *ALIVE),
+        ("terminated", "manually_killed", "open", "approved", *GONE),
+        ("idle", "new_word", *NONE, *ALIVE),
+    ).with_columns(
+        id=pl.Series(["guess", "seen", "made up", "odd"]),
+        evidence=pl.Series(["activity_signal=null", "agent_report:working", None, None]),
+        is_synthesized=pl.Series([False, False, True, False]),
+    )
+    reasons = ao.list_reasons(frame, key=["id"])
+    assert reasons.select("id", "order", "dimension", "claim_status", "confidence").rows() == [
+        ("guess", 0, "lifecycle", "inferred", 0.6),
+        ("seen", 0, "lifecycle", "observed", 1.0),
+        ("made up", 0, "lifecycle", "inferred", 0.5),
+        ("made up", 1, "delivery", "observed", 1.0),
+        ("made up", 2, "delivery", "observed", 1.0),
+        ("odd", 0, "lifecycle", "inferred", 0.4),
+    ]
+    assert set(reasons["claim_status"]) <= set(CLAIM_STATUSES)
+    assert reasons["message"].null_count() == 0
+
+
+def test_reasons_need_the_mapped_columns() -> None:
+    with pytest.raises(MissingColumnsError, match=r"list_reasons needs columns \['reason_0'"):
+        ao.list_reasons(pl.DataFrame({"id": ["a"]}), key=["id"])
+
+
+def test_every_legacy_word_has_a_meaning() -> None:
+    assert set(LEGACY_MEANINGS) == set(LEGACY_STATUSES)
+    words = pl.DataFrame({"status": [*LEGACY_STATUSES, "odd", None]}).with_columns(
+        has_pr=pl.lit(value=False)
+    )
+    frame = ao.map_legacy_words(words)
+    assert frame["lifecycle"].to_list()[-2:] == ["unknown", "unknown"]
+    assert frame["reason_codes"].str.contains("synthesized").to_list()[:-1] == [True] * 19
+    assert set(frame["health"]) <= set(HEALTHS)
+
+
+def test_a_killed_word_is_only_half_believed() -> None:
+    row = ao.map_legacy_words(pl.DataFrame({"status": ["killed"], "has_pr": [False]}))
+    assert row.select("lifecycle", "confidence").row(0) == ("aborted", 0.4)
+    assert row["reason_codes"].item().startswith("run.aborted.killed_unspecified")
+
+
+def test_go_words_are_words_of_the_model() -> None:
+    frame = ao.map_go_words(pl.DataFrame({"status": list(GO_MEANINGS)}))
+    assert set(frame["lifecycle"]) <= set(LIFECYCLES)
+    assert frame.filter(status="merged")["outcome"].item() == "merged"
+
+
+def go_session(**facts: Any) -> str:
+    row = {
+        "is_terminated": False,
+        "activity_state": "idle",
+        "activity_age_s": 10.0,
+        "has_hooks": True,
+        "has_signal": True,
+        "has_merged_pr": False,
+        "worst_pr_status": None,
+    } | facts
+    frame = pl.DataFrame([row], schema_overrides={"worst_pr_status": pl.String})
+    return ao.derive_go_status(frame)["status"].item()
+
+
+def test_the_go_rewrite_derives_its_status_in_order() -> None:
+    assert go_session() == "idle"
+    assert go_session(has_signal=False, activity_age_s=90.0) == "idle"
+    assert go_session(has_signal=False, activity_age_s=90.001) == "no_signal"
+    assert go_session(has_merged_pr=True) == "merged"
+    assert go_session(has_merged_pr=True, worst_pr_status="draft") == "draft"
+    assert go_session(worst_pr_status="draft", activity_state="blocked") == "needs_input"
+    assert go_session(activity_state="active", worst_pr_status="ci_failed") == "working"
+    assert go_session(is_terminated=True, activity_state="active") == "terminated"
+    assert go_session(is_terminated=True, has_merged_pr=True) == "merged"
+
+
+# --- detectors ---------------------------------------------------------------------------
+
+UNKNOWN = {
+    "evidence": None,
+    "is_detecting_escalated": False,
+    "is_recovery_escalated": False,
+    "watcher_trigger": None,
+    "signal_state": None,
+    "is_cleanup_deferred": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        ({}, "run.health.stalled"),
+        ({"evidence": "idle_beyond_threshold x"}, "run.health.stalled_idle"),
+        ({"evidence": "runtime_dead x"}, "run.health.stalled_detecting_exhausted"),
+        ({"is_detecting_escalated": True}, "run.health.stalled_detecting_exhausted"),
+        ({"is_recovery_escalated": True}, "run.health.stalled_recovery_exhausted"),
+    ],
+)
+def test_the_cause_of_a_stuck_session_is_told_apart(facts: dict[str, Any], code: str) -> None:
+    texts = {name: pl.lit(value) for name, value in (UNKNOWN | facts).items()}
+    frame = mapped(("stuck", "probe_failure", *NONE, *ALIVE)).with_columns(**texts)
+    text_columns = pl.col("evidence", "watcher_trigger", "signal_state").cast(pl.String)
+    enriched = ao.add_detector_reasons(frame.with_columns(text_columns))
+    assert enriched["reason_0"].item() == code
+    assert enriched["health"].item() == "stalled"
+
+
+def test_a_session_that_never_reported_asks_for_attention() -> None:
+    texts = {name: pl.lit(value) for name, value in UNKNOWN.items()}
+    texts |= {"watcher_trigger": pl.lit("no_acknowledge"), "signal_state": pl.lit("stale")}
+    axes = ("working", "task_in_progress", *NONE, *ALIVE)
+    frame = mapped(axes).with_columns(**texts).with_columns(pl.col("evidence").cast(pl.String))
+    enriched = ao.add_detector_reasons(frame).with_columns(id=pl.lit("app-7"))
+    assert enriched["health"].item() == "idle"
+    reasons = ao.list_reasons(enriched, key=["id"])
+    assert reasons["code"].to_list()[1:] == [
+        "run.health.no_acknowledge",
+        "run.health.activity_stale",
+    ]
+    assert reasons["message"].null_count() == 0
+
+
+# --- traps -----------------------------------------------------------------------------
+
+RECORD = {
+    "session_state": "working",
+    "session_reason": "task_in_progress",
+    "runtime_state": "alive",
+    "legacy_status": "working",
+    "stored_status": "working",
+    "detecting_attempts": 0,
+    "created_age_s": 3600.0,
+    "terminated_age_s": None,
+    "restored_age_s": None,
+    "transition_age_s": 10.0,
+}
+LOST = {"session_state": "terminated", "session_reason": "runtime_lost", "runtime_state": "exited"}
+LOST |= {"legacy_status": "killed", "stored_status": "killed", "terminated_age_s": 25.0}
+
+
+def traps_of(**facts: Any) -> set[str]:
+    ages = {name: pl.Float64 for name in RECORD if name.endswith("_age_s")}
+    frame = pl.DataFrame([RECORD | facts], schema_overrides=ages)
+    found = ao.find_traps(frame).select(pl.exclude(*RECORD)).row(0, named=True)
+    return {name for name, holds in found.items() if holds}
+
+
+@pytest.mark.parametrize(
+    ("facts", "traps"),
+    [
+        pytest.param({}, set(), id="a sound record"),
+        pytest.param({"stored_status": "pr_open"}, {"is_status_stale"}, id="a stale word"),
+        pytest.param(LOST, {"is_kill_doubtful"}, id="a kill written over"),
+        pytest.param(LOST | {"transition_age_s": 25.0}, set(), id="lost at that very poll"),
+        pytest.param(
+            LOST | {"transition_age_s": 25.0, "created_age_s": 60.0},
+            {"is_spawn_race"},
+            id="lost in its first minute",
+        ),
+        pytest.param(
+            LOST | {"stored_status": "stuck", "detecting_attempts": 4, "transition_age_s": 25.0},
+            {"is_status_stale", "is_flickering"},
+            id="two writers",
+        ),
+        pytest.param(
+            LOST | {"restored_age_s": 20.0, "transition_age_s": 25.0},
+            {"looks_ended_after_restore"},
+            id="restored, and says ended",
+        ),
+        pytest.param({"terminated_age_s": 99.0}, {"has_stale_end"}, id="alive with an end"),
+        pytest.param({"runtime_state": "missing"}, {"is_zombie"}, id="a zombie"),
+    ],
+)
+def test_each_trap_is_found_and_nothing_else(facts: dict[str, Any], traps: set[str]) -> None:
+    assert traps_of(**facts) == traps
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "reason", "why"),
+    [
+        ({}, "terminated", "runtime_lost", None),
+        ({"has_kill_event": True}, "terminated", "manually_killed", "killed_by_event"),
+        ({"is_worktree_gone": True}, "terminated", "manually_killed", "killed_by_worktree"),
+        (
+            {"stored_status": "stuck", "detecting_attempts": 4},
+            "stuck",
+            "probe_failure",
+            "flicker",
+        ),
+        (
+            {"stored_status": "detecting", "detecting_attempts": 2},
+            "detecting",
+            "runtime_lost",
+            "flicker",
+        ),
+    ],
+)
+def test_an_end_is_given_back_to_who_caused_it(
+    facts: dict[str, Any], state: str, reason: str, why: str | None
+) -> None:
+    row = RECORD | LOST | {"has_kill_event": False, "is_worktree_gone": None} | facts
+    ages = {name: pl.Float64 for name in RECORD if name.endswith("_age_s")}
+    frame = pl.DataFrame([row], schema_overrides=ages | {"is_worktree_gone": pl.Boolean})
+    after = ao.reattribute_ends(ao.find_traps(frame)).row(0, named=True)
+    assert (after["session_state"], after["session_reason"]) == (state, reason)
+    assert after["reattribution"] == why

@@ -1,0 +1,266 @@
+"""Session records of Agent Orchestrator, read as it reads them."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.rules import agent_orchestrator as ao
+from stateanalytics.rules.agent_orchestrator.synthesis import LIFECYCLE_COLUMNS, RECORD_KEYS
+from stateanalytics.rules.agent_orchestrator.words import (
+    LEGACY_STATUSES,
+    PR_REASONS,
+    PR_STATES,
+    RUNTIME_REASONS,
+    RUNTIME_STATES,
+    SESSION_REASONS,
+    SESSION_STATES,
+)
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+SPAWNED = "2026-04-01T08:30:00.000Z"
+SPAWNED_AT = datetime(2026, 4, 1, 8, 30, tzinfo=UTC)
+
+
+def records(*rows: dict) -> pl.DataFrame:
+    return pl.DataFrame(list(rows), schema=dict.fromkeys(RECORD_KEYS, pl.String))
+
+
+def payload(**session: object) -> str:
+    return json.dumps({"version": 2, "session": session})
+
+
+def test_no_records_give_no_rows_with_all_columns() -> None:
+    parsed = ao.parse_lifecycle(records(), now=NOW)
+    assert parsed.height == 0
+    assert {**parsed.schema}.items() >= dict(LIFECYCLE_COLUMNS).items()
+
+
+def test_a_record_of_nothing_is_a_session_that_was_asked_for() -> None:
+    row = ao.parse_lifecycle(records({}), now=NOW).row(0, named=True)
+    assert (row["session_state"], row["pr_state"], row["runtime_state"]) == (
+        "not_started",
+        "none",
+        "unknown",
+    )
+    assert row["last_transition_at"] == NOW
+    assert row["is_synthesized"] is True
+    assert row["ao_would_reject"] is None
+
+
+def test_one_unknown_word_loses_all_three_axes() -> None:
+    stored = {"status": "stuck", "createdAt": SPAWNED}
+    stored |= {"lifecycle": payload(state="idle", reason="migrated_from_archive")}
+    row = ao.parse_lifecycle(records(stored), now=NOW).row(0, named=True)
+    assert row["session_state"] == "stuck"
+    assert row["reject_reason"] == "session.reason has the unknown word 'migrated_from_archive'"
+
+
+def test_a_tolerant_reader_keeps_the_words_and_says_what_ao_would_do() -> None:
+    stored = {"lifecycle": payload(state="idle", reason="new_word", startedAt=5)}
+    row = ao.parse_lifecycle(records(stored), now=NOW, is_tolerant=True).row(0, named=True)
+    assert (row["session_state"], row["session_reason"]) == ("idle", "new_word")
+    assert row["started_at"] is None
+    assert row["ao_would_reject"] is True
+    assert row["is_synthesized"] is False
+
+
+def test_the_status_is_first_replaced_by_that_of_the_payload() -> None:
+    # The storage migration writes a reason that the reader does not know.
+    stored = {"status": "working", "createdAt": SPAWNED}
+    stored |= {"lifecycle": payload(state="terminated", reason="migrated_from_archive")}
+    read = ao.parse_lifecycle(ao.refresh_status(records(stored)), now=NOW)
+    assert read.select("session_state", "session_reason", "terminated_at").row(0) == (
+        "terminated",
+        "manually_killed",
+        SPAWNED_AT,
+    )
+    assert ao.derive_legacy_status(read)["legacy_status"].item() == "killed"
+
+
+def test_refreshing_leaves_a_record_without_payload_alone() -> None:
+    bare = records({"status": "ci_failed"}, {"status": None}, {"lifecycle": "no json"})
+    assert ao.refresh_status(bare)["status"].to_list() == ["ci_failed", None, None]
+
+
+def test_only_trinity_ignores_the_lifecycle_key() -> None:
+    stored = records({"status": "done", "lifecycle": payload(state="idle")})
+    states = [
+        ao.parse_lifecycle(stored, now=NOW, version=version)["session_state"].item()
+        for version in ("trinity", "head", "final")
+    ]
+    assert states == ["done", "idle", "idle"]
+
+
+def test_an_unknown_version_says_which_there_are() -> None:
+    with pytest.raises(ArgumentError, match=r"version must be one of .*trinity.*found 'haed'"):
+        ao.parse_lifecycle(records(), now=NOW, version="haed")
+
+
+def test_a_time_without_a_zone_is_local_to_the_host() -> None:
+    stored = records({"status": "working", "createdAt": "2026-04-01 08:30"})
+    read = ao.synthesize_lifecycle(stored, now=NOW, local_zone="Asia/Kolkata")
+    assert read["started_at"].item() == datetime(2026, 4, 1, 3, tzinfo=UTC)
+
+
+def test_other_columns_and_the_order_of_rows_are_kept() -> None:
+    stored = records({"status": "done"}, {"status": "idle"}).with_columns(mine=pl.Series([1, 2]))
+    read = ao.parse_lifecycle(stored, now=NOW)
+    assert read.select("mine", "session_state").rows() == [(1, "done"), (2, "idle")]
+
+
+@given(st.lists(st.sampled_from([*LEGACY_STATUSES, "starting", "DONE", "", None]), max_size=12))
+@settings(max_examples=30, deadline=None)
+def test_each_record_is_read_by_itself(statuses: list[str | None]) -> None:
+    rows = [{"status": status, "createdAt": SPAWNED} for status in statuses]
+    together = ao.parse_lifecycle(records(*rows), now=NOW)
+    alone = [ao.parse_lifecycle(records(row), now=NOW) for row in rows]
+    assert together.equals(pl.concat(alone) if alone else together)
+
+
+VOCABULARIES = (
+    SESSION_STATES,
+    SESSION_REASONS,
+    PR_STATES,
+    PR_REASONS,
+    RUNTIME_STATES,
+    RUNTIME_REASONS,
+)
+
+
+@given(st.tuples(*map(st.sampled_from, VOCABULARIES)))
+@settings(max_examples=40, deadline=None)
+def test_every_known_word_is_accepted_with_every_other(words: tuple[str, ...]) -> None:
+    axes = zip(("session", "pr", "runtime"), zip(words[::2], words[1::2], strict=True), strict=True)
+    stored = {axis: {"state": state, "reason": reason} for axis, (state, reason) in axes}
+    text = json.dumps({"version": 2, **stored})
+    row = ao.parse_lifecycle(records({"lifecycle": text}), now=NOW).row(0, named=True)
+    names = ("session_state", "session_reason", "pr_state", "pr_reason")
+    assert tuple(row[name] for name in (*names, "runtime_state", "runtime_reason")) == words
+    assert row["ao_would_reject"] is False
+
+
+MOMENTS = st.sampled_from([None, "2026-04-02T10:00:00.000Z", "bogus", "", "null"])
+TEXTS = st.one_of(st.none(), st.text(max_size=8))
+HANDLES = st.one_of(
+    st.none(),
+    st.fixed_dictionaries(
+        {
+            "id": st.text(max_size=4),
+            "runtimeName": st.sampled_from(["tmux", "process"]),
+            "data": st.dictionaries(
+                st.text(max_size=3), st.one_of(TEXTS, st.integers()), max_size=2
+            ),
+        }
+    ),
+)
+PAYLOADS = st.fixed_dictionaries(
+    {
+        "version": st.just(2),
+        "session": st.fixed_dictionaries(
+            {
+                "kind": st.sampled_from(["worker", "orchestrator", "cook"]),
+                "state": st.sampled_from(SESSION_STATES),
+                "reason": st.sampled_from(SESSION_REASONS),
+                "startedAt": MOMENTS,
+                "completedAt": MOMENTS,
+                "terminatedAt": MOMENTS,
+                "lastTransitionAt": MOMENTS,
+            }
+        ),
+        "pr": st.fixed_dictionaries(
+            {
+                "state": st.sampled_from(PR_STATES),
+                "reason": st.sampled_from(PR_REASONS),
+                "number": st.one_of(st.none(), st.integers(-(10**16), 10**16)),
+                "url": TEXTS,
+                "lastObservedAt": MOMENTS,
+            }
+        ),
+        "runtime": st.fixed_dictionaries(
+            {
+                "state": st.sampled_from(RUNTIME_STATES),
+                "reason": st.sampled_from(RUNTIME_REASONS),
+                "lastObservedAt": MOMENTS,
+                "handle": HANDLES,
+                "tmuxName": TEXTS,
+            }
+        ),
+    }
+)
+
+
+@given(st.lists(PAYLOADS, max_size=4))
+@settings(max_examples=40, deadline=None)
+def test_the_shortcut_for_usual_payloads_reads_the_same(payloads: list[dict]) -> None:
+    # White space makes a payload unusual, and changes nothing else.
+    compact = [json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in payloads]
+    spaced = [json.dumps(one, ensure_ascii=True, indent=1) for one in payloads]
+    usual, unusual = (
+        ao.parse_lifecycle(records(*({"lifecycle": text} for text in texts)), now=NOW)
+        for texts in (compact, spaced)
+    )
+    assert usual.drop("lifecycle").equals(unusual.drop("lifecycle"))
+
+
+@given(st.text(max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_no_payload_stops_the_reading(text: str) -> None:
+    stored = records({"lifecycle": text, "runtimeHandle": text, "pr": text, "createdAt": text})
+    assert ao.parse_lifecycle(stored, now=NOW).height == 1
+
+
+def test_legacy_status_needs_its_columns() -> None:
+    with pytest.raises(MissingColumnsError, match=r"derive_legacy_status needs columns \['pr_re"):
+        frame = pl.DataFrame({"session_state": ["idle"], "session_reason": [""], "pr_state": [""]})
+        ao.derive_legacy_status(frame)
+
+
+def test_a_state_that_is_no_word_has_no_status() -> None:
+    axes = ("session_state", "session_reason", "pr_state", "pr_reason")
+    frame = pl.DataFrame([["paused", None, "none", None], [None] * 4], schema=axes, orient="row")
+    assert ao.derive_legacy_status(frame)["legacy_status"].to_list() == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("url", "number"),
+    [
+        pytest.param("https://github.com/a/b/pull/8/", 8, id="a slash at the end"),
+        pytest.param("https://github.com//a//b//pull//8", 8, id="doubled slashes"),
+        pytest.param("https://github.com/a/b/pull/8x", None, id="digits and more"),
+        pytest.param("https://github.com/x/a/b/pull/7/pull/9", 7, id="the first of two"),
+        pytest.param("https://example.com/reviews/99/", None, id="no marker, a slash at the end"),
+        pytest.param("", None, id="empty"),
+        pytest.param(None, None, id="null"),
+    ],
+)
+def test_a_url_names_a_pull_request(url: str | None, number: int | None) -> None:
+    frame = pl.DataFrame({"pr_url": [url]}, schema={"pr_url": pl.String})
+    assert ao.parse_pull_request_urls(frame)["pr_number"].item() == number
+
+
+def flat(path: Path) -> dict:
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in record.items()
+        if key in RECORD_KEYS
+    } | {"sessionId": path.stem}
+
+
+def test_real_records_are_accepted_and_give_the_status_their_story_ends_with(shared: Path) -> None:
+    folder = shared / "samples" / "agent-orchestrator" / "v3_json_final_ts"
+    paths = sorted(folder.glob("projects/*/sessions/*.json"))
+    read = ao.parse_lifecycle(records(*map(flat, paths)), now=NOW)
+    assert not read["ao_would_reject"].any()
+    status = dict(ao.derive_legacy_status(read).select("sessionId", "legacy_status").rows())
+    assert status["app-1"] == "cleanup"  # its flat status still says merged
+    assert status["app-2"] == "working"
+    assert status["app-4"] == "stuck"
+    assert status["app-10"] == "idle"
+    assert status["app-15"] == "review_pending"

@@ -1,0 +1,237 @@
+"""opencode's events folded: every expected row, whatever the order of the events."""
+
+import json
+import random
+import tempfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stateanalytics.facts import Facts
+from stateanalytics.sources import read_facts
+from tests.opencode_logs import event, ms, read_once, step, write
+
+LOGS = {
+    "v2_20260717": ("v2_20260717/event_table.jsonl", "v2_20260717/opencode-local.db"),
+    "synthetic": (
+        "synthetic/v2_edge_cases.jsonl",
+        "synthetic/v2_edge_cases_shuffled_dups.jsonl",
+    ),
+}
+READINGS = [(folder, log) for folder, logs in LOGS.items() for log in logs]
+NAMES = {
+    "executions": {
+        "started": "started_at",
+        "ended": "ended_at",
+        "reason": "interrupt_reason",
+        "after_unclosed_turn": "is_continuation",
+    },
+    "steps": {
+        "step_id": "message_id",
+        "attempts": "n_attempts",
+        "retries": "n_retries",
+        "text_chars": "n_text_chars",
+        "cost": "cost_usd",
+        "recovered": "is_recovered",
+        "retry_error": "retry_error_type",
+    },
+    "tools": {"step_id": "message_id"},
+    "inputs": {},
+    "sessions": {"last_created": "last_at"},
+}
+KEYS = {
+    "executions": ("session_id", "exec_no"),
+    "steps": ("session_id", "step_id"),
+    "tools": ("session_id", "step_id", "call_id"),
+    "inputs": ("session_id", "input_id"),
+    "sessions": ("session_id",),
+}
+
+
+@pytest.fixture(scope="module")
+def samples(shared: Path) -> Path:
+    return shared / "samples" / "opencode"
+
+
+def rows(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("table", list(NAMES))
+@pytest.mark.parametrize(("folder", "log"), READINGS, ids=[log for _, log in READINGS])
+def test_every_expected_row_holds(samples: Path, folder: str, log: str, table: str) -> None:
+    facts = read_once(samples / log)
+    own = dict(NAMES[table])
+    frame = ms(facts.details[f"opencode_{table}"])
+    if table == "executions":
+        frame = frame.with_columns(late_terminal=pl.col("n_terminals") > 1)
+    if table == "steps":
+        own |= {"retry_at": "retry_at", "retry_attempt": "retry_attempt"}
+    found = {
+        tuple(row[own.get(name, name)] for name in KEYS[table]): row for row in frame.to_dicts()
+    }
+    expected = rows(samples / "expected" / folder / f"{table}.jsonl")
+    for row in expected:
+        ours = found[tuple(row[name] for name in KEYS[table])]
+        assert {name: ours[own.get(name, name)] for name in row} == row
+    assert len(found) == len(expected)
+
+
+def test_shuffled_and_doubled_lines_give_the_same_frames(samples: Path) -> None:
+    ordered, shuffled = (_frames(samples / log) for log in LOGS["synthetic"])
+    for name, frame in ordered.items():
+        assert frame.equals(shuffled[name]), name
+
+
+def _frames(path: Path) -> dict[str, pl.DataFrame]:
+    facts = read_facts(path)[0]
+    named = {
+        "entities": facts.entities,
+        "transitions": facts.transitions,
+        "events": facts.events,
+        **facts.details,
+    }
+    return {name: frame.drop("source") for name, frame in named.items()}
+
+
+CRASH = (
+    event(0, "created"),
+    event(1, "execution.started"),
+    step(2, "step.started", model={"id": "m", "providerID": "p"}),
+    step(3, "tool.input.started", callID="call_1", name="shell"),
+    step(4, "tool.called", callID="call_1", input={}),
+    event(5, "execution.started"),
+    step(6, "tool.failed", callID="call_1",
+         error={"type": "aborted", "message": "Tool execution interrupted: shell"}),
+    step(7, "step.started", "msg_2", model={"id": "m", "providerID": "p"}),
+    step(8, "text.ended", "msg_2", text="héllo"),
+    step(9, "step.ended", "msg_2", finish="stop", cost=0.25, tokens={"input": 3, "output": 4}),
+    event(10, "execution.succeeded"),
+)  # fmt: skip
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), n_again=st.integers(0, 8))
+def test_order_and_repetition_of_lines_do_not_matter(seed: int, n_again: int) -> None:
+    chance = random.Random(seed)
+    lines = [*CRASH, *chance.choices(CRASH, k=n_again)]
+    chance.shuffle(lines)
+    with tempfile.TemporaryDirectory() as folder:
+        plain = _frames(write(Path(folder) / "plain.jsonl", CRASH))
+        mixed = _frames(write(Path(folder) / "mixed.jsonl", lines))
+    for name, frame in plain.items():
+        assert frame.equals(mixed[name]), name
+
+
+def _executions(tmp_path: Path, *events: dict) -> pl.DataFrame:
+    return _facts(tmp_path, *events).details["opencode_executions"]
+
+
+def _facts(tmp_path: Path, *events: dict) -> Facts:
+    return read_facts(write(tmp_path / "log.jsonl", events))[0]
+
+
+def test_a_crash_and_a_restart_are_one_turn(tmp_path: Path) -> None:
+    found = _executions(tmp_path, *CRASH)
+    assert found.select("outcome", "turn_no", "is_continuation").rows() == [
+        ("crashed", 1, False),
+        ("succeeded", 1, True),
+    ]
+
+
+def test_a_tool_belongs_to_the_execution_of_its_step(tmp_path: Path) -> None:
+    tool = _facts(tmp_path, *CRASH).details["opencode_tools"].row(0, named=True)
+    assert (tool["exec_no"], tool["end_exec_no"], tool["is_stale"]) == (1, 2, True)
+    assert tool["cause"] == "stale_after_crash"
+
+
+def test_text_is_counted_in_characters(tmp_path: Path) -> None:
+    assert _executions(tmp_path, *CRASH)["n_text_chars"].to_list() == [0, 5]
+
+
+def test_the_last_of_several_ends_counts(tmp_path: Path) -> None:
+    late = _executions(
+        tmp_path,
+        event(0, "execution.started"),
+        event(1, "execution.interrupted", reason="shutdown"),
+        event(2, "execution.failed", error={"type": "aborted", "message": "Execution was "
+              "interrupted repeatedly and will not be resumed automatically."}),
+    ).row(0, named=True)  # fmt: skip
+    assert (late["outcome"], late["first_outcome"], late["n_terminals"]) == (
+        "failed",
+        "interrupted",
+        2,
+    )
+    assert late["cause"] == "resume_exhausted"
+
+
+def test_a_start_after_a_failure_opens_the_step_again(tmp_path: Path) -> None:
+    found = _facts(
+        tmp_path,
+        event(0, "execution.started"),
+        step(1, "step.started"),
+        step(2, "step.failed", error={"type": "provider.internal", "message": "503"}),
+        step(3, "step.started"),
+    ).details["opencode_steps"]
+    assert found.select("state", "n_attempts", "error_type", "finish").row(0) == (
+        "open",
+        2,
+        None,
+        None,
+    )
+
+
+def test_a_capture_that_begins_in_the_middle_has_an_execution(tmp_path: Path) -> None:
+    tail = _executions(tmp_path, step(25, "step.started"), event(26, "execution.succeeded"))
+    assert tail.select("exec_no", "outcome", "is_head_truncated").row(0) == (0, "succeeded", True)
+
+
+def test_a_place_that_two_events_claim_is_a_finding(tmp_path: Path) -> None:
+    facts = _facts(
+        tmp_path,
+        event(0, "execution.started"),
+        event(1, "execution.succeeded", event_id="evt_1"),
+        event(1, "execution.interrupted", event_id="evt_2", reason="user"),
+    )
+    assert facts.details["opencode_executions"]["outcome"].to_list() == ["succeeded"]
+    assert "event.conflict" in facts.findings["code"].to_list()
+
+
+def test_an_unknown_event_changes_nothing_and_stays_visible(tmp_path: Path) -> None:
+    facts = _facts(tmp_path, *CRASH, event(11, "invented.yesterday"))
+    assert facts.details["opencode_executions"]["outcome"].to_list() == ["crashed", "succeeded"]
+    assert "session.invented.yesterday" in facts.events["kind"].to_list()
+
+
+def test_the_last_retry_is_the_state_of_the_step(tmp_path: Path) -> None:
+    error = {"type": "provider.rate-limit", "message": "429"}
+    found = _facts(
+        tmp_path,
+        event(0, "execution.started"),
+        step(1, "step.started"),
+        step(2, "retry.scheduled", attempt=2, at=1_795_300_004_000, error=error),
+        step(3, "step.started"),
+        step(4, "retry.scheduled", attempt=3, at=1_795_300_009_000, error=error),
+    ).details["opencode_steps"]
+    assert ms(found).select("is_retry_pending", "retry_attempt", "retry_at", "n_retries").row(
+        0
+    ) == (True, 3, 1_795_300_009_000, 2)
+
+
+def test_an_input_that_was_never_promoted_waits(tmp_path: Path) -> None:
+    inputs = _facts(
+        tmp_path,
+        event(0, "inbox.enqueued", inboxID="msg_1", item={"type": "user", "delivery": "steer"}),
+        event(1, "inbox.enqueued", inboxID="msg_2", item={"type": "user", "delivery": "queue"}),
+        event(2, "inbox.delivered", inboxID="msg_1"),
+        event(3, "inbox.enqueued", inboxID="msg_3", item={"type": "move", "delivery": "queue"}),
+        event(4, "inbox.cancelled", inboxID="msg_3"),
+    ).details["opencode_inputs"]
+    assert inputs.sort("input_id").select("kind", "is_pending", "wait_s").rows() == [
+        ("user", False, 2.0),
+        ("user", True, None),
+        ("move", False, None),
+    ]

@@ -1,0 +1,88 @@
+"""Every row of Agent Orchestrator's oracle files, through the same door as the rows kept back."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.conftest import SHARED
+from tests.oracles_agent_orchestrator import ADAPTERS, compact
+
+FOLDER = SHARED / "oracles" / "agent-orchestrator"
+PRESENT = sorted(path.name for path in FOLDER.glob("*.*") if path.suffix != ".md")
+RECORD_INPUTS = ("id", "tag", "now", "meta", "options")
+
+
+def read(path: Path) -> pl.DataFrame:
+    if path.suffix == ".jsonl":
+        return pl.DataFrame({"line": path.read_text(encoding="utf-8").splitlines()})
+    return pl.read_csv(path, infer_schema=False)
+
+
+def outputs_of_lines(rows: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    lines = [json.loads(line) for line in rows["line"]]
+    keys = list(dict.fromkeys(key for line in lines for key in line if key not in RECORD_INPUTS))
+    assert keys == names
+    return pl.DataFrame(
+        {name: [compact(line.get(name)) for line in lines] for name in names},
+        schema=dict.fromkeys(names, pl.String),
+    )
+
+
+def expected(rows: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    if rows.columns == ["line"]:
+        return outputs_of_lines(rows, names)
+    assert rows.columns[-len(names) :] == names, "the outputs are the file's last columns, in order"
+    return rows.select(names)
+
+
+def check(name: str, rows: pl.DataFrame) -> None:
+    got = ADAPTERS[f"agent-orchestrator/{name}"](rows)
+    assert set(got.dtypes) == {pl.String}
+    want = expected(rows, got.columns)
+    assert got.height == want.height
+    unequal = pl.any_horizontal(
+        pl.col(column).ne_missing(pl.col(f"want_{column}")) for column in got.columns
+    )
+    beside = pl.concat([got, want.rename(lambda column: f"want_{column}")], how="horizontal")
+    wrong = beside.filter(unequal)
+    assert wrong.height == 0, f"{wrong.height} of {got.height} rows: {wrong.head(3).to_dicts()}"
+
+
+@pytest.mark.parametrize("name", PRESENT)
+def test_every_row_that_is_here_holds(shared: Path, name: str) -> None:
+    check(name, read(FOLDER / name))
+
+
+def test_every_file_has_an_adapter() -> None:
+    assert {f"agent-orchestrator/{name}" for name in PRESENT} <= set(ADAPTERS)
+
+
+WHOLE = {"activity_event_kinds_final_ts.csv"}
+IN_SEQUENCE = {"oracle_poll_trajectories.csv", "oracle_detecting_sequences.csv"}
+
+
+@pytest.mark.parametrize("name", [name for name in PRESENT if name not in WHOLE | IN_SEQUENCE])
+def test_the_order_and_number_of_rows_does_not_matter(shared: Path, name: str) -> None:
+    rows = read(FOLDER / name)
+    few = rows.sample(min(rows.height, 97), shuffle=True, seed=7)
+    check(name, few)
+    check(name, rows.head(1))
+
+
+@pytest.mark.parametrize("name", sorted(IN_SEQUENCE))
+def test_polls_in_any_order_replay_the_same(shared: Path, name: str) -> None:
+    rows = read(FOLDER / name)
+    check(name, rows.sample(fraction=1, shuffle=True, seed=11))
+
+
+def test_an_adapter_reads_no_output(shared: Path) -> None:
+    for name in PRESENT:
+        rows = read(FOLDER / name)
+        if rows.columns == ["line"] or name in WHOLE:
+            continue
+        adapter = ADAPTERS[f"agent-orchestrator/{name}"]
+        few = rows.head(5)
+        outputs = adapter(few).columns
+        assert adapter(few.drop(outputs)).equals(adapter(few)), name

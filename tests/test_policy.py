@@ -1,0 +1,200 @@
+"""Policies: frozen, versioned, derived, compared, written to files and read again."""
+
+import json
+import pickle
+
+import pytest
+
+from stateanalytics.errors import ArgumentError
+from stateanalytics.rules.policy import NAMES, Policy, SeverityRule
+
+
+def test_v1_is_the_adr_rule_by_rule():
+    rules = Policy.v1().severity_rules
+    assert [rule.number for rule in rules] == list(range(1, 15))
+    assert rules[0] == SeverityRule(1, "outcome", ("failed", "aborted"), "critical", "danger")
+    assert rules[-1].name == "everything else"
+
+
+def test_the_thresholds_are_those_of_lionagi():
+    policy = Policy.v1()
+    hours = {
+        kind: policy.stalled_after(kind) / 3600 for kind in ("agent", "play", "flow", "engine")
+    }
+    assert hours == {"agent": 6, "play": 6, "flow": 12, "engine": 12}
+    assert policy.stalled_after(None) == policy.stalled_after("other") == 6 * 3600
+    assert policy.idle_after_s == policy.slow_after_s == policy.stuck_after_s == 3600
+    assert policy.schedule_run_stalled_after_s == 86400
+
+
+def test_policies_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        Policy.v1().idle_after_s = 1
+
+
+def test_equal_content_is_equal_and_hashes_alike():
+    assert Policy.v1() == Policy.v1()
+    assert len({Policy.v1(), Policy.v1(), Policy.adr0025()}) == 2
+    one = Policy.v1().replace(stalled_after_s={"agent": 60, "flow": 90})
+    other = Policy.v1().replace(stalled_after_s={"flow": 90, "agent": 60.0})
+    assert one == other
+
+
+def test_policies_cross_process_borders():
+    for name in NAMES:
+        assert pickle.loads(pickle.dumps(Policy.named(name))) == Policy.named(name)
+
+
+def test_every_change_has_a_version_of_its_own():
+    strict = Policy.v1().replace(idle_after_s=600)
+    stricter = strict.replace(idle_after_s=300)
+    assert strict.version.startswith("v1+")
+    assert len({Policy.v1().version, strict.version, stricter.version}) == 3
+    assert strict.version == Policy.v1().replace(idle_after_s=600).version
+
+
+def test_a_change_taken_back_is_the_named_policy_again():
+    assert Policy.operator().replace(idle_after_s=1).replace(idle_after_s=3600) == Policy.operator()
+    assert Policy.v1().replace() == Policy.v1()
+
+
+def test_a_version_can_be_given():
+    assert Policy.v1().replace(idle_after_s=600, version="ours-3").version == "ours-3"
+
+
+def test_kinds_that_are_not_named_keep_their_threshold():
+    policy = Policy.v1().replace(stalled_after_s={"agent": 7200})
+    assert (policy.stalled_after("agent"), policy.stalled_after("flow")) == (7200, 43200)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_policy_survives_json(name):
+    policy = Policy.named(name)
+    assert Policy.from_dict(json.loads(json.dumps(policy.to_dict()))) == policy
+
+
+def test_a_file_may_say_only_what_differs(tmp_path):
+    path = tmp_path / "ours.toml"
+    path.write_text(
+        'base = "operator"\nidle_after_s = 1800\n[stalled_after_s]\nagent = 7200\n'
+        '[read_as.session]\n"<null>" = "completed"\ndone = "completed"\n'
+    )
+    policy = Policy.of(path)
+    assert policy.version.startswith("operator+")
+    assert policy.idle_after_s == 1800
+    assert policy.status_read("session", None) == "completed"
+    assert policy.status_read("session", "done") == "completed"
+    assert policy.status_read("play", None) is None
+    as_json = tmp_path / "ours.json"
+    as_json.write_text(json.dumps(policy.to_dict()))
+    assert Policy.of(str(as_json)) == policy
+
+
+def test_a_name_is_a_policy_too():
+    assert Policy.of("adr0025") == Policy.adr0025()
+
+
+def test_a_cascade_of_ones_own_can_be_plain_data():
+    rules = [
+        {
+            "number": 3,
+            "axis": "delivery",
+            "words": ["missing"],
+            "severity": "critical",
+            "tone": "danger",
+        },
+        {"number": 9, "severity": "neutral", "tone": "neutral"},
+    ]
+    policy = Policy.from_dict({"severity_rules": rules, "version": "two rules"})
+    assert [rule.number for rule in policy.severity_rules] == [3, 9]
+    assert policy.words("delivery") == ("missing",)
+    assert policy.words("health") == ()
+
+
+def last(**fields):
+    return {"number": 14, "severity": "neutral", "tone": "neutral", **fields}
+
+
+def rule(**fields):
+    return {
+        "number": 15,
+        "axis": "health",
+        "words": ["blocked"],
+        "severity": "warning",
+        "tone": "warning",
+        **fields,
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        pytest.param(
+            {"idle_after": 1}, "no field 'idle_after'.*did you mean 'idle_after_s'", id="field"
+        ),
+        pytest.param({"idle_after_s": "1h"}, "idle_after_s needs a number.*'1h'", id="text"),
+        pytest.param({"idle_after_s": -1}, "needs a number, zero or more; found -1", id="negative"),
+        pytest.param({"idle_after_s": float("nan")}, "found nan", id="nan"),
+        pytest.param({"idle_after_s": True}, "found True", id="true is no number"),
+        pytest.param({"stalled_after_s": {"agent": None}}, "stalled_after_s needs", id="kind"),
+        pytest.param({"stalled_after_s": {"": 1}}, "is a name; found ''", id="no kind"),
+        pytest.param({"approximate_end_confidence": 2}, "from 0 to 1; found 2", id="confidence"),
+        pytest.param({"is_display_verbose": "yes"}, "true or false; found 'yes'", id="flag"),
+        pytest.param({"version": " "}, "version is a name", id="version"),
+        pytest.param({"base": "v2"}, "no policy 'v2'; there are v1, adr0025", id="base"),
+        pytest.param(
+            {"read_as": {"sesion": {"x": "failed"}}}, "type 'sesion'.*did you mean", id="type"
+        ),
+        pytest.param(
+            {"read_as": {"session": {"x": "done"}}}, "status of a session 'done'", id="status"
+        ),
+        pytest.param({"read_as": {"session": "x"}}, "needs a mapping of words", id="reading"),
+        pytest.param({"severity_rules": [rule()]}, "takes everything else", id="no last rule"),
+        pytest.param({"severity_rules": [last(), rule()]}, "and only the last", id="last first"),
+        pytest.param(
+            {"severity_rules": [rule(number=14), last()]}, "14 is there twice", id="twice"
+        ),
+        pytest.param(
+            {"severity_rules": [rule(number=0), last()]}, "1 to 999; found 0", id="number"
+        ),
+        pytest.param(
+            {"severity_rules": [rule(axis="helth"), last()]}, "no axis 'helth'", id="axis"
+        ),
+        pytest.param(
+            {"severity_rules": [rule(words=["stuck"]), last()]}, "no health 'stuck'", id="word"
+        ),
+        pytest.param(
+            {"severity_rules": [rule(tone="danger"), last()]}, "tone of severity warning", id="tone"
+        ),
+        pytest.param(
+            {"severity_rules": [rule(severity="bad"), last()]}, "no severity 'bad'", id="severity"
+        ),
+        pytest.param(
+            {"severity_rules": [rule(when="now"), last()]}, "has the fields", id="rule field"
+        ),
+        pytest.param({"severity_rules": ["x"]}, "SeverityRule or a mapping", id="no rule"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_hint(content, words):
+    with pytest.raises(ArgumentError, match=f"(?s){words}") as caught:
+        Policy.from_dict(content)
+    assert "Hint: " in str(caught.value)
+
+
+def test_a_policy_that_is_no_mapping_is_refused():
+    with pytest.raises(ArgumentError, match="mapping of fields; found list"):
+        Policy.from_dict([])
+
+
+def test_a_misspelt_name_says_what_was_meant():
+    with pytest.raises(ArgumentError, match=r"(?s)no policy 'operater'.*did you mean 'operator'"):
+        Policy.named("operater")
+
+
+def test_a_file_that_is_not_there_or_not_readable_says_so(tmp_path):
+    with pytest.raises(ArgumentError, match="no policy file"):
+        Policy.of(tmp_path / "none.toml")
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    with pytest.raises(ArgumentError, match="cannot be read"):
+        Policy.of(broken)

@@ -1,0 +1,325 @@
+"""Lionagi's health of sessions: every version of its classifier, on every engine."""
+
+import csv
+import math
+from datetime import UTC, datetime
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lionagi.state.health import HEALTH_SEVERITY
+from lionagi.state.health import classify_session_health as lionagi_classifier
+from lionagi.state.staleness import staleness_check
+
+from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
+from stateanalytics.rules.clock import epoch_s
+from stateanalytics.rules.session_health import (
+    HEALTH_ORDER,
+    VERSIONS,
+    classify_session_health,
+    classify_session_health_by_age,
+    worst_health,
+)
+from stateanalytics.rules.staleness import (
+    staleness_by_age,
+    threshold_for_kind,
+    with_stale_thresholds,
+)
+from tests.engines import assert_same_rows, on_every_engine
+
+NOW = 1779840000.0
+COLUMNS = {
+    "status": pl.String,
+    "invocation_kind": pl.String,
+    "message_count": pl.Int64,
+    "last_message_at": pl.Float64,
+    "updated_at": pl.Float64,
+    "started_at": pl.Float64,
+    "process_alive": pl.Boolean,
+    "has_artifacts": pl.Boolean,
+    "has_stale_locks": pl.Boolean,
+}
+ORACLE_VERSIONS = {
+    "health_v1_0.26.1": "0.26.1",
+    "health_v2_2026-07-04a": "2026-07-04a",
+    "health_v3_0.28": "0.28",
+    "health_v4_0.29.1": "0.29.1",
+    "health_0.36.0": "0.36",
+}
+
+
+def sessions(rows):
+    return pl.DataFrame(rows, schema=COLUMNS, orient="row")
+
+
+def session(**facts):
+    plain = {
+        "status": "running",
+        "message_count": 4,
+        "last_message_at": NOW - 60,
+        "has_artifacts": True,
+        "has_stale_locks": False,
+    }
+    return sessions([{**dict.fromkeys(COLUMNS), **plain, **facts}])
+
+
+def health_of(frame, **how):
+    return classify_session_health(frame, now=how.pop("now", NOW), **how)["session_health"].item()
+
+
+def row_by_row(row):
+    """Lionagi's own function, one row at a time."""
+    return lionagi_classifier(
+        row,
+        now=NOW,
+        process_alive=row["process_alive"],
+        has_artifacts=row["has_artifacts"],
+        has_stale_locks=row["has_stale_locks"],
+    ).value
+
+
+def read_oracle(path):
+    text = pl.read_csv(path, infer_schema=False)
+    return text.with_columns(pl.col("status").replace("<empty>", ""))
+
+
+def typed(text, columns):
+    return text.select(
+        (pl.col(name) == "true" if dtype == pl.Boolean else pl.col(name).cast(dtype)).alias(name)
+        for name, dtype in columns.items()
+    )
+
+
+def by_age(text):
+    """The ages of the versions' oracle: "0" stands for a moment of 0, "0.0" for this instant."""
+    ages = [name for name in text.columns if name.endswith("_age_s")]
+    return typed(
+        text.with_columns(pl.col(ages).replace("0", None)),
+        {
+            **{name: dtype for name, dtype in COLUMNS.items() if not name.endswith("_at")},
+            **dict.fromkeys(ages, pl.Float64),
+        },
+    )
+
+
+@on_every_engine
+def test_every_row_of_the_oracle_agrees(engine, shared):
+    text = read_oracle(shared / "oracles/lionagi/oracle_health_0.36.csv")
+    frame = typed(text, COLUMNS)
+    found = engine.back(classify_session_health(engine.of(frame), now=NOW))
+    expected = frame.with_columns(session_health=text["health"])
+    assert_same_rows(found, expected)
+
+
+@pytest.mark.parametrize(("column", "version"), ORACLE_VERSIONS.items())
+def test_every_historical_version_agrees_with_its_oracle(column, version, shared):
+    text = read_oracle(shared / "oracles/lionagi/oracle_health_versions.csv")
+    found = classify_session_health_by_age(by_age(text), version=version)
+    assert found["session_health"].to_list() == text[column].to_list()
+
+
+@pytest.mark.parametrize(
+    ("column", "version"), [("staleness_v1_0.26.1", "v1"), ("staleness_0.36.0", "v2")]
+)
+def test_staleness_agrees_with_its_oracle(column, version, shared):
+    text = read_oracle(shared / "oracles/lionagi/oracle_health_versions.csv")
+    found = staleness_by_age(by_age(text), version=version)
+    assert found["staleness"].to_list() == text[column].to_list()
+
+
+@on_every_engine
+def test_staleness_is_the_same_everywhere(engine, shared):
+    frame = by_age(read_oracle(shared / "oracles/lionagi/oracle_health_versions.csv").head(300))
+    found = engine.back(staleness_by_age(engine.of(frame)))
+    assert_same_rows(found, staleness_by_age(frame))
+
+
+_ENDS = ("completed", "completed_empty", "failed", "timed_out", "aborted", "cancelled")
+gaps = [0.0, 0.5, 3599.5, 3600.0, 3600.5, 21600.0, 21600.5, 43200.0, 43200.5, 1e6, -10.0]
+moment = st.one_of(st.none(), st.just(0.0), st.sampled_from([NOW - gap for gap in gaps]))
+tri_state = st.sampled_from([True, False, None])
+row = st.fixed_dictionaries(
+    {
+        "status": st.sampled_from([None, "", "queued", "RUNNING", "running", *_ENDS]),
+        "invocation_kind": st.sampled_from([None, "agent", "flow", "engine", "bogus", ""]),
+        "message_count": st.sampled_from([None, 0, 3, -1]),
+        "last_message_at": moment,
+        "updated_at": moment,
+        "started_at": moment,
+        "process_alive": tri_state,
+        "has_artifacts": tri_state,
+        "has_stale_locks": tri_state,
+    }
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(row, max_size=40))
+def test_bulk_equals_lionagi_row_by_row(rows):
+    found = classify_session_health(sessions(rows), now=NOW)
+    assert found["session_health"].to_list() == [row_by_row(one) for one in rows]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(row, max_size=30))
+def test_staleness_equals_lionagi_row_by_row(rows):
+    frame = sessions(rows)
+    ages = frame.with_columns(
+        (NOW - pl.col(f"{name}_at").replace(0.0, None)).alias(f"{name}_age_s")
+        for name in ("last_message", "updated", "started")
+    )
+    assert staleness_by_age(ages)["staleness"].to_list() == [
+        staleness_check(one, now=NOW) for one in rows
+    ]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(row, max_size=30), st.integers(0, 99))
+def test_the_order_of_rows_never_matters(rows, seed):
+    frame = sessions(rows).with_row_index()
+    shuffled = frame.sample(fraction=1.0, shuffle=True, seed=seed)
+    found = classify_session_health(shuffled, now=NOW).sort("index")
+    assert found.equals(classify_session_health(frame, now=NOW))
+
+
+@on_every_engine
+def test_moments_may_be_datetimes(engine):
+    rows = sessions(
+        [
+            ["running", "agent", 1, NOW - gap, None, None, None, True, False]
+            for gap in (0.25, 3600.0, 3600.000001, 21600.0, 21600.000001)
+        ]
+        + [["running", "agent", 1, 0.0, None, NOW - 9.0, None, True, False]]
+    )
+    at = pl.col("last_message_at", "updated_at", "started_at")
+    dated = rows.with_columns((at * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us", "UTC")))
+    found = engine.back(classify_session_health(engine.of(dated), now="2026-05-27T00:00:00Z"))
+    assert sorted(found["session_health"]) == ["healthy"] * 3 + ["idle"] * 2 + ["stale"]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [NOW, int(NOW), "2026-05-27", "2026-05-27T02:00:00+02:00", datetime(2026, 5, 27, tzinfo=UTC)],
+)
+def test_now_may_be_given_in_any_way(now):
+    assert health_of(session(last_message_at=NOW - 3601), now=now) == "idle"
+    assert health_of(session(last_message_at=NOW - 3600), now=now) == "healthy"
+
+
+def test_without_any_moment_the_silence_reaches_back_to_1970():
+    silent = session(last_message_at=None)
+    assert health_of(silent) == "stale"
+    assert health_of(silent, now=21600) == "idle"
+    assert health_of(silent, now=3600) == "healthy"
+
+
+def test_nan_counts_as_not_known():
+    frame = session(last_message_at=math.nan, updated_at=NOW - 5)
+    assert health_of(frame) == "healthy"
+    ages = pl.DataFrame({"last_message_age_s": [math.nan], "updated_age_s": [5.0]})
+    by_ages = frame.drop("last_message_at", "updated_at", "started_at").hstack(
+        ages.with_columns(started_age_s=pl.lit(None, pl.Float64))
+    )
+    assert classify_session_health_by_age(by_ages)["session_health"].item() == "healthy"
+
+
+def test_thresholds_are_laid_over_the_table():
+    quiet = session(last_message_at=NOW - 7201, invocation_kind="agent")
+    assert health_of(quiet) == "idle"
+    assert health_of(quiet, thresholds={"agent": 7200}) == "stale"
+    assert health_of(quiet, thresholds={"flow": 7200}) == "idle"
+    other = session(last_message_at=NOW - 7201, invocation_kind="bogus")
+    assert health_of(other, thresholds={"default": 7200}) == "stale"
+    assert health_of(quiet, idle_after_s=7201) == "healthy"
+
+
+@on_every_engine
+def test_no_rows_give_no_rows(engine):
+    found = engine.back(classify_session_health(engine.of(sessions([])), now=NOW))
+    assert found.columns == [*COLUMNS, "session_health"]
+
+
+@on_every_engine
+def test_a_row_of_nulls_reads_as_completed(engine):
+    nothing = pl.DataFrame({name: [None] for name in COLUMNS})
+    found = engine.back(classify_session_health(engine.of(nothing), now=NOW))
+    assert found["session_health"].to_list() == ["healthy"]
+
+
+def test_truths_may_be_zero_and_one():
+    frame = session(status="failed", has_stale_locks=True).with_columns(
+        pl.col("has_stale_locks", "has_artifacts").cast(pl.Int64)
+    )
+    found = classify_session_health(frame, now=NOW)
+    assert found["session_health"].item() == "zombie"
+
+
+def test_the_frame_keeps_its_own_columns():
+    frame = session().with_columns(id=pl.lit("a"))
+    assert classify_session_health(frame, now=NOW).columns == [*frame.columns, "session_health"]
+
+
+def test_an_unknown_version_says_which_there_are():
+    with pytest.raises(ArgumentError, match=r"no version.*'0\.35'; there are 0\.26\.1, .*0\.36"):
+        classify_session_health(session(), now=NOW, version="0.35")
+
+
+@pytest.mark.parametrize("limit", [-1, "6h", None, True, math.nan])
+def test_a_threshold_that_is_no_number_is_refused(limit):
+    with pytest.raises(ArgumentError, match="threshold of 'agent' needs seconds"):
+        classify_session_health(session(), now=NOW, thresholds={"agent": limit})
+
+
+def test_a_now_that_is_no_instant_is_refused():
+    with pytest.raises(ArgumentError, match="now needs a moment; found 'yesterday'"):
+        classify_session_health(session(), now="yesterday")
+
+
+def test_a_missing_column_is_named():
+    with pytest.raises(MissingColumnsError, match=r"needs columns \['process_alive'\]"):
+        classify_session_health(session().drop("process_alive"), now=NOW)
+
+
+def test_moments_as_text_are_refused():
+    frame = session().with_columns(started_at=pl.lit("2026-05-27"))
+    with pytest.raises(ColumnTypeError, match=r"'started_at'; found String.\nHint: parse it"):
+        classify_session_health(frame, now=NOW)
+
+
+def test_the_order_of_healths_is_lionagis():
+    assert {word.value: rank for word, rank in HEALTH_SEVERITY.items()} == {
+        word: rank for rank, word in enumerate(HEALTH_ORDER)
+    }
+
+
+@on_every_engine
+def test_worst_health_agrees_with_its_oracle(engine, shared):
+    text = pl.read_csv(shared / "oracles/lionagi/oracle_worst_health_0.36.csv", infer_schema=False)
+    found = engine.back(worst_health(engine.of(text.drop("worst")), ["a", "b"], into="worst"))
+    assert_same_rows(found, text)
+
+
+def test_thresholds_agree_with_their_oracle(shared):
+    with (shared / "oracles/lionagi/oracle_threshold_for_kind_0.36.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for one in rows:
+        limit = float(one["stale_threshold_s"])
+        assert threshold_for_kind(one["invocation_kind"] or None) == limit
+    kinds = pl.DataFrame({"invocation_kind": [one["invocation_kind"] or None for one in rows]})
+    found = with_stale_thresholds(kinds)
+    assert found["stale_threshold_s"].to_list() == [float(r["stale_threshold_s"]) for r in rows]
+    assert found["is_in_table"].to_list() == [r["in_table"] == "true" for r in rows]
+
+
+def test_epoch_seconds_are_kept_to_the_last_bit():
+    assert epoch_s(0.1 + 0.2) == 0.1 + 0.2
+    assert list(VERSIONS) == list(ORACLE_VERSIONS.values())
+
+
+@pytest.mark.parametrize("dtype", [pl.Categorical(), pl.Enum(["running", "flow", "agent"])])
+def test_coded_words_are_read_as_words(dtype):
+    frame = session(last_message_at=NOW - 30000, invocation_kind="flow").with_columns(
+        pl.col("status", "invocation_kind").cast(dtype)
+    )
+    assert health_of(frame) == "idle"
