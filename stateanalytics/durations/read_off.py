@@ -1,0 +1,187 @@
+"""What is read off a survival curve: quantiles and the restricted mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import polars as pl
+
+from stateanalytics.durations.curves import CURVE
+from stateanalytics.errors import ArgumentError, MissingColumnsError
+
+# Products of floats: R compares with the square root of machine epsilon, we with this.
+TOLERANCE = 1e-9
+
+
+def quantiles(curve: pl.DataFrame, probs: Sequence[float] = (0.25, 0.5, 0.75)) -> pl.DataFrame:
+    """Durations by which given shares of spells have ended, with intervals or honest words.
+
+    Parameters
+    ----------
+    curve : polars.DataFrame
+        What `kaplan_meier` returned; other columns than its own are strata.
+    probs : sequence of float
+        Shares in (0, 1): 0.5 is the median.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_strata * n_probs, n_by + 6)
+        ``prob``, ``duration_s``, ``duration_low_s``, ``duration_high_s`` (null where the
+        data end first), ``is_identified`` and ``in_words``.
+
+    Notes
+    -----
+    The quantile is the first duration at which the curve is at or below ``1 - prob``
+    (within 1e-9): an observed duration, the left end where R takes the middle of a flat.
+    Its interval inverts the pointwise band [1]_. It is *not identified* where the curve
+    never comes down that far: nothing is extrapolated.
+
+    References
+    ----------
+    .. [1] Brookmeyer, R. and Crowley, J. (1982). A confidence interval for the median
+       survival time. Biometrics 38, 29-41.
+
+    Examples
+    --------
+    >>> from stateanalytics.durations.curves import kaplan_meier
+    >>> spells = pl.DataFrame({"duration_s": [5.0, 8.0, 9.0], "ended": [True, True, False]})
+    >>> quantiles(kaplan_meier(spells), [0.5, 0.95])["duration_s"].to_list()
+    [8.0, None]
+    """
+    strata = _strata_of(curve, "quantiles")
+    if wrong := [prob for prob in probs if not 0 < prob < 1]:
+        raise ArgumentError(
+            f"quantiles needs shares between 0 and 1; found {wrong}.", "probs=[0.5]"
+        )
+
+    def first_at_or_below(column: str, prob: float) -> pl.Expr:
+        return pl.col("duration_s").filter(pl.col(column) <= 1 - prob + TOLERANCE).min()
+
+    asked = [
+        curve.group_by(*strata).agg(_quantile(first_at_or_below, prob))
+        if strata
+        else curve.select(_quantile(first_at_or_below, prob))
+        for prob in probs
+    ]
+    if not asked:
+        asked = [
+            curve.clear().select(*strata).with_columns(_quantile(first_at_or_below, 0.5)).clear()
+        ]
+    return (
+        pl.concat(asked)
+        .sort(*strata, "prob")
+        .with_columns(is_identified=pl.col("duration_s").is_not_null(), in_words=_in_words())
+        .drop("longest_s", "share_outlasting")
+    )
+
+
+def restricted_mean(curve: pl.DataFrame, until_s: float) -> pl.DataFrame:
+    """Mean duration within the first ``until_s`` seconds: the mean that is always known.
+
+    Parameters
+    ----------
+    curve : polars.DataFrame
+        What `kaplan_meier` returned.
+    until_s : float
+        The horizon in seconds, > 0.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_strata, n_by + 5)
+        ``until_s``, ``mean_s``, ``mean_se``, ``longest_s`` (the longest duration in the
+        data), ``is_identified`` (False where the horizon lies beyond it and the curve has
+        not reached 0: the mean is then null).
+
+    Notes
+    -----
+    The area under the curve up to the horizon; the variance is the sum over ends u of
+    (area from u to the horizon)² d/(n(n-d)).
+
+    Examples
+    --------
+    >>> from stateanalytics.durations.curves import kaplan_meier
+    >>> spells = pl.DataFrame({"duration_s": [1.0, 3.0], "ended": [True, True]})
+    >>> restricted_mean(kaplan_meier(spells), 3.0)["mean_s"].to_list()
+    [2.0]
+    """
+    strata = _strata_of(curve, "restricted_mean")
+    if not until_s > 0 or until_s == float("inf"):
+        raise ArgumentError(
+            f"restricted_mean needs a horizon above 0 seconds; found {until_s!r}.", "until_s=3600"
+        )
+    at, until = pl.col("duration_s"), pl.lit(float(until_s))
+    following = at.shift(-1).over(strata) if strata else at.shift(-1)
+    width = (pl.min_horizontal(following.fill_null(until), until) - at).clip(lower_bound=0)
+    step = pl.col("survival") * width
+    beyond = step.cum_sum(reverse=True)
+    first = pl.min_horizontal(at.min(), until)
+    weight = pl.col("n_events") / (pl.col("n_at_risk") * (pl.col("n_at_risk") - pl.col("n_events")))
+    reached = (at.max() >= until_s) | (pl.col("survival").last() <= TOLERANCE)
+    areas = curve.sort(*strata, "duration_s").with_columns(
+        _step=step, _beyond=beyond.over(strata) if strata else beyond, _weight=weight
+    )
+    in_time = pl.col("duration_s") < until_s
+    summary = [
+        (pl.col("_step").sum() + first).alias("mean_s"),
+        (pl.col("_beyond").pow(2) * pl.col("_weight"))
+        .filter(in_time & pl.col("_weight").is_finite())
+        .sum()
+        .sqrt()
+        .alias("mean_se"),
+        at.max().alias("longest_s"),
+        reached.alias("is_identified"),
+    ]
+    means = areas.group_by(*strata).agg(summary).sort(*strata) if strata else areas.select(summary)
+    known = pl.col("is_identified")
+    return means.select(
+        *strata,
+        until,
+        pl.when(known).then("mean_s").alias("mean_s"),
+        pl.when(known).then("mean_se").alias("mean_se"),
+        "longest_s",
+        "is_identified",
+    ).rename({"literal": "until_s"})
+
+
+# --- the pieces ------------------------------------------------------------------------
+
+
+def _quantile(first: Callable[[str, float], pl.Expr], prob: float) -> list[pl.Expr]:
+    return [
+        pl.lit(prob).alias("prob"),
+        first("survival", prob).alias("duration_s"),
+        first("survival_low", prob).alias("duration_low_s"),
+        first("survival_high", prob).alias("duration_high_s"),
+        pl.col("duration_s").max().alias("longest_s"),
+        pl.col("survival").min().alias("share_outlasting"),
+    ]
+
+
+def _in_words() -> pl.Expr:
+    def seconds(name: str) -> pl.Expr:
+        return pl.col(name).round(1).cast(pl.String).str.strip_suffix(".0")
+
+    share = (pl.col("prob") * 100).round(1).cast(pl.String).str.strip_suffix(".0")
+    outlasting = (pl.col("share_outlasting") * 100).round(0).cast(pl.Int64)
+    known = pl.format(
+        "{} % end within {} s ({} to {})",
+        share,
+        seconds("duration_s"),
+        seconds("duration_low_s").fill_null("not identified"),
+        seconds("duration_high_s").fill_null("not identified"),
+    )
+    unknown = pl.format(
+        "not identified: {} % outlast the data, which end at {} s", outlasting, seconds("longest_s")
+    )
+    empty = pl.lit("not identified: no spells")
+    return (
+        pl.when(pl.col("duration_s").is_not_null())
+        .then(known)
+        .otherwise(pl.when(pl.col("longest_s").is_null()).then(empty).otherwise(unknown))
+    )
+
+
+def _strata_of(curve: pl.DataFrame, function: str) -> list[str]:
+    if missing := [name for name in CURVE if name not in curve.columns]:
+        raise MissingColumnsError.of(missing, curve.columns, function)
+    return [name for name in curve.columns if name not in CURVE]

@@ -1,0 +1,131 @@
+"""A message with what varies in it replaced: the first half of a template.
+
+All heavy passes replace by literals: a regular expression that has to give groups back is
+ten times slower. What must be kept is therefore taken out whole, and put back once for
+every distinct pattern.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.failures import masks
+from stateanalytics.failures.masks import CLOSE, KEPT_HERE, NUMBERED_HERE, OPEN, PARTING
+
+#: Longer messages keep their beginning and their end.
+LONGEST, HEAD, TAIL = 4_000, 3_000, 900
+
+_ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
+_UNSEEN = r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ue000-\ue003]"
+_BREAKS = r"\s{2,}|[\t\n\r\x0b\x0c]"
+
+_MARKS = OPEN + CLOSE + KEPT_HERE + NUMBERED_HERE
+_INSIDE = rf"[^{PARTING}{_MARKS}]"
+_ENDING = rf"[^{PARTING}{_MARKS}.?]"
+_START = rf"(?:^|[{PARTING}{CLOSE}])"
+_NUMBERED = rf"{_START}[A-Za-z][A-Za-z_]*\.[0-9]+(?:[{PARTING}?]|$)"
+_PATH = rf"\b[A-Za-z]:\\{_INSIDE}*{_ENDING}|\B\.{{0,2}}~?/{_INSIDE}*{_ENDING}"
+_WORD = rf"{_INSIDE}*[0-9]{_INSIDE}*{_ENDING}|{_INSIDE}*[0-9]"
+_KEPT = "|".join([*(pattern for _, pattern in masks.KEPT), masks.NAME_WITH_NUMBER])
+# Placeholders are not ASCII, and looking for Unicode's edges of words beside them is slow.
+_KEPT = f"{_START}(?:{_KEPT})".replace(r"\b", r"(?-u:\b)").replace(r"\d", "[0-9]")
+
+_PYTHON = "Traceback (most recent call last):"
+_NODE_FRAME = r"(?m)^\s+at .*\(?[^()\s]+:[0-9]+:[0-9]+\)?$"
+_RAISED = (
+    r"(?m)^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Warning|Interrupt|Exit|Group)\b.*$"
+)
+_PYTHON_FRAME = r'(?m)^\s*File "[^"\n]*", line [0-9]+, in .*$'
+_FOREIGN = r"site-packages|dist-packages|/lib/python|<frozen |node_modules|node:|internal/"
+
+
+def mask(distinct: pl.DataFrame) -> pl.DataFrame:
+    """Replace what varies in messages.
+
+    Parameters
+    ----------
+    distinct : polars.DataFrame, shape (n_messages, 1)
+        ``message``, without null.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_messages, 2)
+        ``message`` and ``pattern``: the cleaned message, with placeholders between
+        `masks.OPEN` and `masks.CLOSE`.
+    """
+    message = pl.col("message")
+    is_trace = message.str.contains(_PYTHON, literal=True) | message.str.contains(_NODE_FRAME)
+    flagged = distinct.with_columns(is_trace=is_trace)
+    plain = flagged.filter(~pl.col("is_trace")).select("message", text=message)
+    traces = flagged.filter("is_trace").select("message", text=_raised_and_own_frames(message))
+    taken = (
+        pl.concat([plain, traces])
+        .lazy()
+        .select("message", text=_shaped(_cleaned(pl.col("text"))))
+        .with_columns(
+            kept=pl.col("text").str.extract_all(_KEPT).list.join(KEPT_HERE),
+            text=pl.col("text").str.replace_all(_KEPT, KEPT_HERE),
+        )
+        .with_columns(
+            numbered=pl.col("text")
+            .str.extract_all(_NUMBERED)
+            .list.join(KEPT_HERE)
+            .str.replace_all("[0-9]+", OPEN),
+            text=pl.col("text")
+            .str.replace_all(_NUMBERED, NUMBERED_HERE)
+            .str.replace_all(_WORD, f"{OPEN}{CLOSE}"),
+        )
+        .collect()
+    )
+    parts = ["text", "kept", "numbered"]
+    patterns = taken.select(parts).unique()
+    whole = [_put_back(*row) for row in patterns.rows()]
+    return taken.join(
+        patterns.with_columns(pattern=pl.Series(whole, dtype=pl.String)), on=parts
+    ).select("message", "pattern")
+
+
+def _cleaned(text: pl.Expr) -> pl.Expr:
+    """Cut, without escapes and invisible characters, on one line."""
+    cut = pl.concat_str(text.str.head(HEAD), pl.lit(" … "), text.str.tail(TAIL))
+    return (
+        pl.when(text.str.len_bytes() > LONGEST)
+        .then(cut)
+        .otherwise(text)
+        .str.replace_all(_ANSI, "")
+        .str.replace_all(_UNSEEN, "")
+        .str.replace_all(_BREAKS, " ")
+        .str.strip_chars()
+    )
+
+
+def _shaped(text: pl.Expr) -> pl.Expr:
+    """Placeholders for things with a shape of their own."""
+    for name, pattern in masks.MASKS:
+        text = text.str.replace_all(pattern, f"{OPEN}{name}{CLOSE}")
+    text = text.str.replace_all(masks.LINK, f"${{1}}{OPEN}LINK{CLOSE}")
+    return text.str.replace_all(_PATH, f"{OPEN}PATH{CLOSE}")
+
+
+def _raised_and_own_frames(text: pl.Expr) -> pl.Expr:
+    """A traceback as its last exception and the functions of the user's own code."""
+    # A cut in the middle of a long traceback would lose the exception: look at its end.
+    end = text.str.tail(20 * LONGEST)
+    raised = pl.coalesce(end.str.extract_all(_RAISED).list.last(), end.str.extract(r"(?m)^(.*)$"))
+    frames = pl.concat_list(end.str.extract_all(_PYTHON_FRAME), end.str.extract_all(_NODE_FRAME))
+    own = frames.list.eval(
+        pl.element()
+        .filter(~pl.element().str.contains(_FOREIGN))
+        .str.extract(r"(?:, in |^\s+at )([^(\n]*)")
+        .str.strip_chars()
+    ).list.join(" > ")
+    return pl.concat_str(raised, pl.lit(" in ") + own)
+
+
+def _put_back(text: str, kept: str, numbered: str) -> str:
+    """Put back, in order, what was taken out."""
+    for mark, taken in ((NUMBERED_HERE, numbered.replace(OPEN, OPEN + CLOSE)), (KEPT_HERE, kept)):
+        parts = text.split(mark)
+        pieces = [*taken.split(KEPT_HERE)[: len(parts) - 1], ""]
+        text = "".join(part + piece for part, piece in zip(parts, pieces, strict=True))
+    return text

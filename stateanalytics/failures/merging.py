@@ -1,0 +1,110 @@
+"""Patterns that differ in one word are one template, where that word evidently varies."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.failures import masks
+from stateanalytics.failures.masks import CLOSE, OPEN, PARTING
+
+#: A word that takes this many values between the same other words varies.
+N_VALUES = 5
+#: What remains of a template must still say something.
+N_CONSTANT = 2
+
+
+def merge(patterns: pl.DataFrame) -> pl.DataFrame:
+    """Merge patterns over words that vary, round by round, until nothing changes.
+
+    A round looks at every pattern with one of its words left out. Where that shortened
+    pattern exists already, with a placeholder there, the pattern joins it; where at least
+    `N_VALUES` patterns share it, the word varies and all of them become it. All decisions
+    of a round are taken on the set as it was, so order never matters.
+
+    Parameters
+    ----------
+    patterns : polars.DataFrame, shape (n_patterns, 1)
+        Distinct ``pattern``, as `masking.mask` gives them.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_patterns, 2)
+        ``pattern`` and ``merged``, the pattern it became.
+    """
+    live = _pieces(patterns)
+    while (after := _one_round(live)) is not None:
+        live = after
+    return (
+        live.group_by("number", maintain_order=True)
+        .agg(merged=pl.col("piece").str.join(""))
+        .join(patterns.with_row_index("number"), on="number")
+        .select("pattern", "merged")
+    )
+
+
+def _pieces(patterns: pl.DataFrame) -> pl.DataFrame:
+    """One row per word, and per what parts words; which words may vary."""
+    pieces = (
+        patterns.with_row_index("number")
+        .select("number", piece=pl.col("pattern").str.extract_all(rf"[{PARTING}]+|[^{PARTING}]+"))
+        .explode("piece", empty_as_null=True)
+        .with_columns(pl.col("piece").fill_null(""), column=pl.int_range(pl.len()).over("number"))
+    )
+    piece = pl.col("piece")
+    is_word = ~piece.str.contains(rf"^[{PARTING}]*$") & ~piece.str.contains(OPEN, literal=True)
+    models = next(pattern for name, pattern in masks.KEPT if name == "model")
+    may_vary = (
+        is_word
+        & ~piece.str.contains("[0-9]")
+        & ~piece.str.to_lowercase().is_in(sorted(masks.OPPOSITES))
+        & ~piece.str.contains(masks.NAMES)
+        & ~piece.str.contains(f"^{models}$")
+    )
+    words = (
+        pieces.select("piece")
+        .unique()
+        .with_columns(is_constant=is_word & piece.str.contains("[A-Za-z]"), may_vary=may_vary)
+    )
+    return pieces.join(words, on="piece", how="left", maintain_order="left")
+
+
+def _one_round(live: pl.DataFrame) -> pl.DataFrame | None:
+    """The pieces after one round of merging; None where nothing merges."""
+    # A pattern is the sum of its pieces' hashes, so leaving one out is a subtraction.
+    place, wildcard = pl.col("column").hash(7), pl.lit(OPEN + CLOSE).hash(11)
+    is_wild = pl.col("piece").str.starts_with(OPEN) & pl.col("piece").str.ends_with(CLOSE)
+    hashed = live.with_columns(
+        part=pl.when(is_wild).then(wildcard).otherwise(pl.col("piece").hash(11)) ^ place,
+        blank=wildcard ^ place,
+    )
+    whole = hashed.group_by("number").agg(
+        whole=pl.col("part").sum(), n_constant=pl.col("is_constant").sum()
+    )
+    candidates = (
+        hashed.filter("may_vary")
+        .join(whole.filter(pl.col("n_constant") > N_CONSTANT), on="number")
+        .with_columns(without=pl.col("whole") - pl.col("part") + pl.col("blank"))
+        .with_columns(
+            n_values=pl.col("piece").n_unique().over("without"),
+            exists=pl.col("without").is_in(whole["whole"].unique().implode()),
+        )
+        .filter(pl.col("exists") | (pl.col("n_values") >= N_VALUES))
+    )
+    if candidates.is_empty():
+        return None
+    chosen = (
+        candidates.sort(
+            "number", "exists", "n_values", "column", descending=[False, True, True, False]
+        )
+        .group_by("number", maintain_order=True)
+        .agg(pl.col("column").first())
+        .with_columns(is_chosen=True)
+    )
+    is_chosen = pl.col("is_chosen").fill_null(value=False)
+    return live.join(chosen, on=["number", "column"], how="left", maintain_order="left").select(
+        "number",
+        "column",
+        piece=pl.when(is_chosen).then(pl.lit(OPEN + CLOSE)).otherwise("piece"),
+        is_constant=pl.col("is_constant") & ~is_chosen,
+        may_vary=pl.col("may_vary") & ~is_chosen,
+    )

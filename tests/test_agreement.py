@@ -1,0 +1,185 @@
+"""Agreement of labels, against published tables."""
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stateanalytics.detectors.agreement import (
+    cochran_q,
+    fleiss_kappa,
+    krippendorff_alpha,
+    pairwise_agreement,
+    weighted_kappa,
+)
+from stateanalytics.distributions import even_split_p
+from stateanalytics.errors import ArgumentError, MissingColumnsError
+
+NONE = None
+
+
+def labels(both: int, only_a: int, only_b: int, neither: int) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "a": [True] * (both + only_a) + [False] * (only_b + neither),
+            "b": [True] * both + [False] * only_a + [True] * only_b + [False] * neither,
+        },
+        schema={"a": pl.Boolean, "b": pl.Boolean},
+    )
+
+
+def compared(*cells: int) -> dict[str, float]:
+    return pairwise_agreement(labels(*cells), ["a", "b"]).row(0, named=True)
+
+
+def test_kappa_and_its_interval_equal_the_reference():
+    found = compared(20, 5, 10, 15)
+    assert found["kappa"] == pytest.approx(0.4, abs=1e-12)
+    assert found["kappa_low"] == pytest.approx(0.15109, abs=5e-6)
+    assert found["kappa_high"] == pytest.approx(0.64891, abs=5e-6)
+    assert found["ac1"] == pytest.approx(0.405941, abs=5e-7)
+    assert found["pabak"] == pytest.approx(0.4, abs=1e-12)
+
+
+def test_kappa_collapses_at_high_prevalence_and_ac1_does_not():
+    found = compared(118, 5, 2, 0)
+    assert found["raw_agreement"] == 0.944
+    assert found["kappa"] == pytest.approx(-0.0233918, abs=5e-8)
+    assert found["ac1"] == pytest.approx(0.940776, abs=5e-7)
+    assert found["pabak"] == pytest.approx(0.888, abs=1e-12)
+
+
+def test_mcnemar_equals_the_reference():
+    found = compared(794, 86, 150, 570)
+    assert found["mcnemar_chi2"] == pytest.approx(17.355932, abs=5e-7)
+    assert found["mcnemar_p"] == pytest.approx(3.71593614e-05, abs=5e-14)
+    assert (compared(0, 1, 7, 0)["mcnemar_p"], compared(0, 1, 7, 0)["mcnemar_mid_p"]) == (
+        0.0703125,
+        0.0390625,
+    )
+
+
+def test_weighted_kappa_equals_the_reference():
+    table = [[11, 3, 1], [1, 9, 0], [0, 2, 10]]
+    assert round(weighted_kappa(table), 2) == 0.72
+    assert round(weighted_kappa(table, "quadratic"), 2) == 0.80
+
+
+def test_fleiss_kappa_equals_the_reference():
+    counts = [
+        [0, 0, 0, 0, 14],
+        [0, 2, 6, 4, 2],
+        [0, 0, 3, 5, 6],
+        [0, 3, 9, 2, 0],
+        [2, 2, 8, 1, 1],
+        [7, 7, 0, 0, 0],
+        [3, 2, 6, 3, 0],
+        [2, 5, 3, 2, 2],
+        [6, 5, 2, 1, 0],
+        [0, 2, 2, 3, 7],
+    ]
+    assert fleiss_kappa(pl.DataFrame(counts, orient="row")) == pytest.approx(0.2099307, abs=5e-8)
+
+
+FOUR_BY_TWELVE = pl.DataFrame(
+    {
+        "a": [1, 2, 3, 3, 2, 1, 4, 1, 2, NONE, NONE, NONE],
+        "b": [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, NONE, 3],
+        "c": [NONE, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, NONE],
+        "d": [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, NONE],
+    }
+)
+THREE_BY_FIFTEEN = pl.DataFrame(
+    {
+        "a": [NONE, NONE, NONE, NONE, NONE, 3, 4, 1, 2, 1, 1, 3, 3, NONE, 3],
+        "b": [1, NONE, 2, 1, 3, 3, 4, 3, NONE, NONE, NONE, NONE, NONE, NONE, NONE],
+        "c": [NONE, NONE, 2, 1, 3, 4, 4, NONE, 2, 1, 1, 3, 3, NONE, 4],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("ratings", "level", "alpha"),
+    [
+        (FOUR_BY_TWELVE, "nominal", 0.743421),
+        (FOUR_BY_TWELVE, "ordinal", 0.815388),
+        (FOUR_BY_TWELVE, "interval", 0.849107),
+        (FOUR_BY_TWELVE, "ratio", 0.797403),
+        (THREE_BY_FIFTEEN, "nominal", 0.691358),
+        (THREE_BY_FIFTEEN, "ordinal", 0.806721),
+        (THREE_BY_FIFTEEN, "interval", 0.810845),
+    ],
+)
+def test_krippendorff_alpha_equals_the_reference(ratings, level, alpha):
+    assert krippendorff_alpha(ratings, level) == pytest.approx(alpha, abs=5e-7)
+    assert krippendorff_alpha(ratings.reverse(), level) == pytest.approx(alpha, abs=5e-7)
+
+
+def test_krippendorff_takes_words_and_truths():
+    truths = pl.DataFrame({"a": [True, False, None], "b": [True, True, False]})
+    assert krippendorff_alpha(truths) == krippendorff_alpha(
+        truths.with_columns(pl.all().cast(pl.String))
+    )
+
+
+def test_what_is_not_covered_is_never_no():
+    found = pairwise_agreement(
+        pl.DataFrame({"a": [True, None, False], "b": [True, True, None]}), ["a", "b"]
+    ).row(0, named=True)
+    assert (found["n"], found["n_uncovered"], found["n_only_b"]) == (1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [pytest.param((0, 0, 0, 0), id="no units"), pytest.param((5, 0, 0, 0), id="always yes")],
+)
+def test_kappa_without_two_answers_is_null_not_a_division_by_zero(cells):
+    found = compared(*cells)
+    assert found["kappa"] is None
+    assert found["mcnemar_p"] == 1.0
+
+
+def test_empty_and_one_rater_give_none():
+    assert fleiss_kappa(pl.DataFrame({"x": [1], "y": [0]})) is None
+    assert (
+        fleiss_kappa(pl.DataFrame({"x": [], "y": []}, schema={"x": pl.Int64, "y": pl.Int64}))
+        is None
+    )
+    assert krippendorff_alpha(pl.DataFrame({"a": [1, 1], "b": [1, 1]})) is None
+    assert weighted_kappa([[0, 0], [0, 0]]) is None
+    assert cochran_q(labels(0, 0, 0, 0), ["a", "b"])["p_value"] is None
+
+
+def test_wrong_words_are_told():
+    with pytest.raises(ArgumentError, match="did you mean 'nominal'"):
+        krippendorff_alpha(FOUR_BY_TWELVE, "nominl")
+    with pytest.raises(ArgumentError, match="did you mean 'quadratic'"):
+        weighted_kappa([[1]], "quadratc")
+    with pytest.raises(ArgumentError, match="at least 2 detectors"):
+        pairwise_agreement(labels(1, 1, 1, 1), ["a"])
+    with pytest.raises(MissingColumnsError, match="stuck"):
+        pairwise_agreement(labels(1, 1, 1, 1), ["a", "stuck"])
+    with pytest.raises(ArgumentError, match="same number of raters"):
+        fleiss_kappa(pl.DataFrame({"x": [1, 2], "y": [1, 1]}))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
+@settings(max_examples=50, deadline=None)
+def test_bulk_equals_the_textbook_in_any_order_and_either_way_round(rows):
+    frame = pl.DataFrame(rows, schema=["a", "b"], orient="row")
+    found = pairwise_agreement(frame, ["a", "b"]).row(0, named=True)
+    turned = pairwise_agreement(frame.reverse(), ["b", "a"]).row(0, named=True)
+    agreed = sum(a == b for a, b in rows) / len(rows)
+    yes_a, yes_b = (sum(row[i] for row in rows) / len(rows) for i in (0, 1))
+    chance = yes_a * yes_b + (1 - yes_a) * (1 - yes_b)
+    assert found["raw_agreement"] == pytest.approx(agreed)
+    if chance < 1:
+        assert found["kappa"] == pytest.approx((agreed - chance) / (1 - chance))
+    assert found["n_only_a"] == turned["n_only_b"]
+    assert found["mcnemar_p"] == turned["mcnemar_p"]
+
+
+def test_cochran_q_of_two_detectors_is_mcnemar():
+    found = cochran_q(labels(794, 86, 150, 570), ["a", "b"])
+    assert found["statistic"] == pytest.approx(17.355932, abs=5e-7)
+    assert even_split_p(0, 0) == 1.0

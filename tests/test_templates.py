@@ -1,0 +1,168 @@
+"""Message templates: what is kept apart, what is joined, and that order never matters."""
+
+import random
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stateanalytics.errors import ColumnTypeError
+from stateanalytics.failures.templates import mine_templates, template_id
+
+
+def templates(*messages: str) -> list[str]:
+    return mine_templates(messages)["template"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("message", "template"),
+    [
+        pytest.param(
+            "session 550e8400-e29b-41d4-a716-446655440000 lost", "session <*> lost", id="uuid"
+        ),
+        pytest.param("died at 2026-05-18T12:00:00.5Z in step", "died at <*> in step", id="time"),
+        pytest.param("cannot read /home/me/a b.md now", "cannot read <*> b.md now", id="path"),
+        pytest.param("GET https://api.x.io/v1/a failed", "GET https://<*> failed", id="link"),
+        pytest.param("mail to a.b@c.de bounced", "mail to <*> bounced", id="mail"),
+        pytest.param("used 5.2 KB of cache", "used <*> of cache", id="size"),
+        pytest.param("dumped core.2275 here", "dumped core.<*> here", id="name with number"),
+        pytest.param("10.0.0.1:8080 refused it", "<*>:<*> refused it", id="address"),
+        pytest.param("jk2_init() saw child 17", "jk2_init() saw child <*>", id="function name"),
+        pytest.param("\x1b[31mred\x1b[0m alert 7\n\tnext", "red alert <*> next", id="terminal"),
+        pytest.param("Größe 7 überschritten", "Größe <*> überschritten", id="unicode"),
+        pytest.param("", "", id="empty"),
+    ],
+)
+def test_what_varies_is_masked(message, template):
+    assert templates(message) == [template]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param("tool died: exit code 137", "tool died: exit code 1", id="exit codes"),
+        pytest.param("command exited with 2", "command exited with 127", id="exited with"),
+        pytest.param("provider said HTTP 429", "provider said HTTP 500", id="HTTP"),
+        pytest.param("Error code: 429 - slow", "Error code: 529 - slow", id="error code"),
+        pytest.param("killed by signal 9", "killed by signal 15", id="signal number"),
+        pytest.param("killed by SIGKILL now", "killed by SIGTERM now", id="signal"),
+        pytest.param("lint says E1234 here", "lint says E9999 here", id="lint code"),
+        pytest.param("needs python3.11 here", "needs python3.12 here", id="language"),
+        pytest.param("model gpt-4.1 is gone", "model claude-opus-4-5 is gone", id="model"),
+        pytest.param("ValueError: bad 1", "KeyError: bad 1", id="exception"),
+        pytest.param(
+            "lionagi._errors.TimeoutError: late", "lionagi._errors.RateError: late", id="package"
+        ),
+        pytest.param("connect ECONNREFUSED x", "connect ECONNRESET x", id="errno name"),
+    ],
+)
+def test_what_tells_failures_apart_is_kept_however_many_there_are(one, other):
+    assert len(set(templates(one, other))) == 2
+    assert len(set(templates(one, other, *[f"{one} {i}" for i in range(9)]))) == 3
+
+
+@pytest.mark.parametrize("kind", ["exit code {}", "HTTP {}", "signal {}"])
+def test_many_codes_never_merge(kind):
+    codes = {"HTTP {}": range(400, 420)}.get(kind, range(20))
+    messages = [f"the tool stopped with {kind.format(code)}" for code in codes]
+    assert len(set(templates(*messages))) == 20
+
+
+def test_many_exceptions_never_merge():
+    names = [f"{word}Error" for word in ("Value", "Key", "Type", "Index", "Name", "IO", "OS")]
+    assert len(set(templates(*[f"run failed with {name} in step" for name in names]))) == 7
+
+
+def test_a_word_that_takes_many_values_varies():
+    users = ("ada", "ben", "cyd", "dov", "eve")
+    assert set(templates(*[f"login of {user} went wrong" for user in users])) == {
+        "login of <*> went wrong"
+    }
+    assert len(set(templates(*[f"login of {user} went wrong" for user in users[:4]]))) == 4
+
+
+def test_opposites_are_not_merged_away():
+    ends = ("failed", "succeeded", "started", "stopped", "timeout", "denied")
+    assert len(set(templates(*[f"the login step {end}" for end in ends]))) == len(ends)
+
+
+def test_a_sibling_with_a_wildcard_absorbs():
+    assert templates("job 17 of batch done", "job x of batch done") == ["job <*> of batch done"] * 2
+
+
+PYTHON = """Traceback (most recent call last):
+  File "/home/me/app/run.py", line {}, in main
+    step(x)
+  File "/usr/lib/python3.11/asyncio/tasks.py", line 489, in wait_for
+    return fut.result()
+  File "/home/me/.venv/lib/python3.11/site-packages/httpx/_api.py", line 1, in get
+    raise ConnectError
+httpx.ConnectError: cannot reach host {}"""
+NODE = """TypeError: x is not a function
+    at runStep (/srv/app/steps.js:{}:7)
+    at Module._compile (node:internal/modules/cjs/loader:1554:14)
+    at /srv/app/node_modules/q/index.js:2:1"""
+
+
+def test_a_traceback_is_its_exception_and_the_users_own_frames():
+    assert set(templates(PYTHON.format(10, 1), PYTHON.format(99, 2))) == {
+        "httpx.ConnectError: cannot reach host <*> in main"
+    }
+    assert templates(NODE.format(1)) == ["TypeError: x is not a function in runStep"]
+
+
+def test_typed_placeholders_name_what_varies():
+    mined = mine_templates(["read /a/b of 550e8400-e29b-41d4-a716-446655440000 in 17"])
+    assert mined["template_typed"].item() == "read <PATH> of <UUID> in <*>"
+
+
+def test_null_stays_null_and_order_is_kept():
+    mined = mine_templates(["b 1", None, "a 2", "b 3"])
+    assert mined["template"].to_list() == ["b <*>", None, "a <*>", "b <*>"]
+    assert mined["template_id"].to_list()[1] is None
+    assert mined.columns == ["template", "template_typed", "template_id"]
+
+
+@pytest.mark.parametrize("messages", [[], [None, None], pl.Series([], dtype=pl.String)])
+def test_nothing_gives_nothing(messages):
+    assert mine_templates(messages)["template"].drop_nulls().is_empty()
+
+
+def test_what_is_no_text_is_refused():
+    with pytest.raises(ColumnTypeError, match="needs text; found int"):
+        mine_templates([1])
+    with pytest.raises(ColumnTypeError, match="needs text; found Int64"):
+        mine_templates(pl.Series([1]))
+
+
+def test_ids_are_versioned_and_depend_on_the_template_alone():
+    mined = mine_templates(["x 1 y", "x 2 y"])
+    assert mined["template_id"].to_list() == [template_id("x <*> y")] * 2
+    assert template_id("x <*> y").startswith("v1:")
+
+
+def test_a_megabyte_keeps_its_beginning_and_its_end():
+    [template] = templates("begin " + "word " * 250_000 + "end")
+    assert template.startswith("begin word")
+    assert template.endswith("word end")
+    assert len(template) < 5_000
+
+
+def test_characters_that_we_use_inside_cannot_be_smuggled_in():
+    assert templates("a \ue000UUID\ue001 \ue002 \ue003 b") == ["a UUID b"]
+    assert templates("a <*> b \x00 c") == ["a <*> b c"]
+
+
+WORDS = st.sampled_from(
+    ["job", "17", "of", "x1", "failed", "ada", "ben", "exit code 3", "(a)", "="]
+)
+
+
+@given(st.lists(st.lists(WORDS, max_size=6).map(" ".join), max_size=25), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_order_and_repetition_never_matter(messages, chance: random.Random):
+    shuffled = messages * 2
+    chance.shuffle(shuffled)
+    by_message = dict(zip(messages, templates(*messages), strict=True))
+    assert templates(*shuffled) == [by_message[message] for message in shuffled]
