@@ -1,0 +1,96 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from stateanalytics.text import visible
+
+if TYPE_CHECKING:
+    from stateanalytics.rules.policy import Policy
+    from stateanalytics.snapshot import Snapshot
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+sources_argument = click.argument("sources", nargs=-1, metavar="[SOURCES]...")
+as_of_option = click.option(
+    "--as-of",
+    metavar="MOMENT",
+    help="Instant to read the states at: ISO text (UTC without a zone) or epoch seconds. "
+    "Default: the newest moment in the data; the clock for a store in use.",
+)
+policy_option = click.option(
+    "--policy",
+    metavar="NAME|FILE",
+    default="v1",
+    show_default=True,
+    help="What counts as bad: v1 (ADR-0033), adr0025, operator, parity, or a .toml or .json file.",
+)
+bodies_option = click.option(
+    "--bodies", is_flag=True, help="Read what people and models said, too."
+)
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: lines to copy, each kept as it is."""
+    return "\b\n" + "\n".join(("Examples:", *(f"  {line}" for line in lines)))
+
+
+def output_options(formats: Sequence[str]) -> Callable[[Command], Command]:
+    """``--format``, ``--output`` and ``--safe-csv``."""
+
+    def add(command: Command) -> Command:
+        for option in (
+            click.option(
+                "--safe-csv",
+                is_flag=True,
+                help="In CSV, put ' before texts that a spreadsheet would run as formulas.",
+            ),
+            click.option(
+                "-o",
+                "--output",
+                type=click.Path(path_type=Path, dir_okay=False),
+                help="Write to this file; its suffix chooses the format.",
+            ),
+            click.option(
+                "-f",
+                "--format",
+                "form",
+                type=click.Choice(formats),
+                help="How to print; table by default.",
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+def opened(sources: Sequence[str], *, as_of: str | None = None, bodies: bool = False) -> Snapshot:
+    """Read the sources; say which, where none was named."""
+    from stateanalytics.snapshot import read
+
+    snap = read(*sources, as_of=as_of, bodies=bodies)
+    if not sources:
+        note(f"reading {', '.join(snap.sources['source'])}")
+    if as_of is not None and snap.as_of > datetime.now(UTC):
+        note(f"as-of {snap.as_of:%Y-%m-%d %H:%M} UTC lies in the future; ages count up to it")
+    return snap
+
+
+def policy_of(name_or_path: str) -> Policy:
+    """The policy that an argument names."""
+    from stateanalytics.rules.policy import Policy
+
+    return Policy.of(name_or_path)
+
+
+def note(text: str) -> None:
+    """One line for people, beside the output."""
+    print(f"note: {visible(text)}", file=sys.stderr)

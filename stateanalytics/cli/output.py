@@ -1,0 +1,256 @@
+"""A frame as a table for eyes, or as CSV, JSON or Parquet for programs."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import math
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.cli.options import note
+from stateanalytics.errors import ArgumentError
+from stateanalytics.text import shortened, visible, without_formula
+
+FORMATS = ("table", "csv", "json", "parquet")
+_SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".txt": "table"}
+_PIPE_WIDTH = 160
+_PIECE_BYTES = 2**16
+_WIDEST_CELL = 100
+_NARROWEST = 12
+_GAP = "  "
+
+
+def write(
+    frame: pl.DataFrame,
+    *,
+    form: str | None = None,
+    output: Path | None = None,
+    safe_csv: bool = False,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+    inputs: Sequence[Path] = (),
+) -> None:
+    """Print a frame, or write it to a file.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        What to print.
+    form : str, optional
+        One of `FORMATS`; by default what the suffix of ``output`` says, else a table.
+    output : Path, optional
+        Where to; standard output by default.
+    safe_csv : bool
+        Disarm formulas in CSV.
+    columns : sequence of str, optional
+        The ones to show in a table; files always get all.
+    limit : int, optional
+        Rows to print; by default 50 in a table, all otherwise.
+    inputs : sequence of Path
+        Files that must not be written over.
+
+    Raises
+    ------
+    ArgumentError
+        If the output cannot be written, or is an input, or Parquet would go to a terminal.
+    """
+    form = form or (_SUFFIXES.get(output.suffix.lower(), "table") if output else "table")
+    shown = frame.head(limit if limit is not None else 50 if form == "table" else frame.height)
+    if form == "table":
+        content = _table(shown, columns, is_file=output is not None).encode("utf-8", "replace")
+    elif form == "csv":
+        content = as_csv(shown, is_safe=safe_csv, is_seen=_is_seen(output)).encode()
+    elif form == "json":
+        content = as_json(shown, is_seen=_is_seen(output)).encode()
+    else:
+        content = _as_parquet(shown, is_seen=_is_seen(output))
+    _put(content, output, inputs)
+    if shown.height < frame.height:
+        note(f"{frame.height - shown.height:,} more rows; see them with --limit or --format csv")
+
+
+def _is_seen(output: Path | None) -> bool:
+    return output is None and sys.stdout.isatty()
+
+
+def _put(content: bytes, output: Path | None, inputs: Sequence[Path]) -> None:
+    if output is None:
+        sys.stdout.flush()
+        # Piece by piece, so that a reader who went away is noticed.
+        for begin in range(0, len(content), _PIECE_BYTES):
+            sys.stdout.buffer.write(content[begin : begin + _PIECE_BYTES])
+            sys.stdout.buffer.flush()
+        return
+    if any(output.exists() and one.exists() and output.samefile(one) for one in inputs):
+        raise ArgumentError(
+            f"{str(output)!r} is a store that was read.", "write to another file: -o result.csv"
+        )
+    try:
+        output.write_bytes(content)
+    except OSError as error:
+        raise ArgumentError(
+            f"{str(output)!r} cannot be written: {error.strerror or error}.",
+            "name a file in a directory that exists and that you may write to",
+        ) from None
+
+
+def as_csv(frame: pl.DataFrame, *, is_safe: bool = False, is_seen: bool = False) -> str:
+    """A frame as CSV: moments in ISO 8601, lists and structs as JSON, null as nothing."""
+    flat = frame.select(_flat(column) for column in frame.get_columns())
+    if is_safe:
+        texts = pl.col(pl.String).map_elements(without_formula, return_dtype=pl.String)
+        flat = flat.with_columns(texts).rename(without_formula)
+    if is_seen:
+        texts = pl.col(pl.String).map_elements(visible, return_dtype=pl.String)
+        flat = flat.with_columns(texts).rename(visible)
+    return flat.write_csv()
+
+
+def _flat(column: pl.Series) -> pl.Series:
+    """A column that CSV can hold."""
+    dtype = column.dtype
+    if isinstance(dtype, pl.Datetime):
+        zone = "Z" if dtype.time_zone else ""
+        return column.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.6f{zone}")
+    if dtype.is_nested() or dtype in (pl.Binary, pl.Object):
+        texts = [None if value is None else _json(value) for value in column.to_list()]
+        return pl.Series(column.name, texts, dtype=pl.String)
+    return column.cast(pl.String) if isinstance(dtype, pl.Enum | pl.Categorical) else column
+
+
+def as_json(frame: pl.DataFrame, *, is_seen: bool = False) -> str:
+    """A frame as a JSON list of objects; what is not a number is null."""
+    rows = [_json(row, is_ascii=is_seen) for row in frame.iter_rows(named=True)]
+    return "[" + ",\n ".join(rows) + "]\n"
+
+
+def _json(value: Any, *, is_ascii: bool = False) -> str:
+    return json.dumps(_plain(value), ensure_ascii=is_ascii, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | pl.Series):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal | timedelta):
+        return float(value) if isinstance(value, Decimal) else value.total_seconds()
+    return _moment(value) if isinstance(value, datetime | date | time) else _text(value)
+
+
+def _moment(value: datetime | date | time) -> str:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return value.isoformat()
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def _as_parquet(frame: pl.DataFrame, *, is_seen: bool) -> bytes:
+    if is_seen:
+        raise ArgumentError(
+            "Parquet is for files, and the output is a terminal.", "-o result.parquet"
+        )
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def as_table(frame: pl.DataFrame, width: int) -> tuple[str, int]:
+    """A frame as lines of text, and how many of its columns did not fit.
+
+    Columns keep their order. Wide ones give way first; none is cut below the width of
+    a short word, so the last columns are left out where there are too many.
+
+    Examples
+    --------
+    >>> print(as_table(pl.DataFrame({"word": ["a", "long text"], "n": [1, 20]}), 80)[0])
+    word        n
+    ---------  --
+    a           1
+    long text  20
+    <BLANKLINE>
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    columns = [
+        [visible(column.name), *map(cell, column.to_list())] for column in frame.get_columns()
+    ]
+    needed = [max(map(cell_len, texts)) for texts in columns]
+    least = list(itertools.accumulate(min(one, _NARROWEST) + len(_GAP) for one in needed))
+    n_kept = max(1, sum(end - len(_GAP) <= width for end in least)) if columns else 0
+    room = width - len(_GAP) * (n_kept - 1)
+    cap = max(needed[:n_kept], default=0)
+    while cap > _NARROWEST and sum(min(one, cap) for one in needed[:n_kept]) > room:
+        cap -= 1
+    lines = []
+    widths = [min(one, cap) for one in needed[:n_kept]]
+    is_right = [dtype.is_numeric() for dtype in frame.dtypes]
+    for i in range(frame.height + 1):
+        fitted = (_fitted(texts[i], size) for texts, size in zip(columns, widths, strict=False))
+        parts = [
+            " " * (size - cell_len(text)) + text if right else set_cell_size(text, size)
+            for text, size, right in zip(fitted, widths, is_right, strict=False)
+        ]
+        lines.append(_GAP.join(parts).rstrip())
+        if i == 0:
+            lines.append(_GAP.join("-" * size for size in widths))
+    return "\n".join([*lines, ""]), len(columns) - n_kept
+
+
+def _fitted(text: str, size: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= size else set_cell_size(text, size - 1).rstrip() + "…"
+
+
+def _table(frame: pl.DataFrame, columns: Sequence[str] | None, *, is_file: bool) -> str:
+    chosen = frame if columns is None else frame.select(columns)
+    text, n_left_out = as_table(chosen, _width(is_file))
+    if n_left_out:
+        note(f"{n_left_out} more columns did not fit; select fewer, or --format csv")
+    return f"{text}({frame.height:,} row{'' if frame.height == 1 else 's'})\n"
+
+
+def _width(is_file: bool) -> int:
+    if os.environ.get("COLUMNS", "").isdecimal():
+        return max(20, int(os.environ["COLUMNS"]))
+    if is_file or not sys.stdout.isatty():
+        return _PIPE_WIDTH
+    return os.get_terminal_size(sys.stdout.fileno()).columns
+
+
+def cell(value: Any) -> str:
+    """One value of a table as short, harmless text; null as nothing.
+
+    Examples
+    --------
+    >>> cell(None), cell(0.5), cell(True), cell(chr(27) + "[31mred")
+    ('', '0.5', 'yes', 'red')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    text = value if isinstance(value, str) else str(_plain(value))
+    return shortened(visible(text[: 4 * _WIDEST_CELL]), _WIDEST_CELL)

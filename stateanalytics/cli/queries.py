@@ -1,0 +1,180 @@
+"""Commands that ask: ``sql``, ``schema``, ``places``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import click
+
+from stateanalytics.cli.options import (
+    as_of_option,
+    bodies_option,
+    examples,
+    note,
+    opened,
+    output_options,
+    policy_of,
+    policy_option,
+    sources_argument,
+)
+from stateanalytics.cli.output import FORMATS, write
+from stateanalytics.errors import TruncatedWarning
+
+
+@click.command(
+    epilog=examples(
+        'stateanalytics sql state.db "FROM attention"',
+        'stateanalytics sql state.db "SELECT * FROM entities WHERE agent = $who" -p who=coder',
+        'stateanalytics sql state.db "FROM states" -o states.parquet --max-rows 1000000',
+    )
+)
+@sources_argument
+@click.argument("query")
+@click.option(
+    "-p",
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Value for $NAME in the query; may be repeated.",
+)
+@click.option(
+    "--max-rows", type=click.IntRange(min=1), default=10_000, show_default=True, help="Row cap."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time limit of the query.",
+)
+@as_of_option
+@policy_option
+@bodies_option
+@output_options(FORMATS)
+def sql(
+    *,
+    sources: tuple[str, ...],
+    query: str,
+    params: tuple[str, ...],
+    max_rows: int,
+    timeout: float,
+    as_of: str | None,
+    policy: str,
+    bodies: bool,
+    form: str | None,
+    output: Path | None,
+    safe_csv: bool,
+) -> None:
+    """Answer one SELECT over SOURCES, in DuckDB's SQL.
+
+    QUERY may name every frame (entities, states, reasons, events, …), the ready views
+    (running_sessions, failed_24h, attention, …) and each table of the store as raw_….
+    `stateanalytics schema` lists them. It cannot reach files, the network or settings.
+    A QUERY of - is read from standard input.
+    """
+    values = _values(params)
+    text = sys.stdin.read() if query == "-" else query
+    with opened(sources, as_of=as_of, bodies=bodies) as snap:
+        if click.get_current_context().obj:
+            _limit_memory()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TruncatedWarning)
+            frame = snap.sql(
+                text,
+                values or None,
+                max_rows=max_rows,
+                timeout_s=timeout,
+                policy=policy_of(policy),
+            )
+        write(
+            frame,
+            form=form,
+            output=output,
+            safe_csv=safe_csv,
+            limit=frame.height,
+            inputs=[store.path for store in snap.stores],
+        )
+        for warning in caught:
+            note(str(warning.message).replace("max_rows=…", "--max-rows"))
+
+
+def _values(params: tuple[str, ...]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for text in params:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip("$ "):
+            raise click.UsageError(
+                f"A parameter is NAME=VALUE, found {text!r}. Hint: -p since=2026-05-18"
+            )
+        values[name.strip("$ ")] = value
+    return values
+
+
+def _limit_memory() -> None:
+    """Let a runaway query fail in this process instead of exhausting the machine."""
+    try:
+        import resource
+
+        page = os.sysconf("SC_PAGE_SIZE")
+        machine = os.sysconf("SC_PHYS_PAGES") * page
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * page
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        wanted = used + machine * 4 // 5
+        if hard == resource.RLIM_INFINITY or wanted < hard:
+            resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+    except (ImportError, OSError, ValueError, AttributeError):
+        return  # not every system can; the engine's own limits remain
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics schema",
+        "stateanalytics schema states",
+        "stateanalytics schema raw_sessions --source state.db",
+    )
+)
+@click.argument("frame", required=False)
+@click.option("--source", help="Also list the raw tables of this store.")
+@output_options(("table", "markdown", "csv", "json"))
+def schema(
+    *, frame: str | None, source: str | None, form: str | None, output: Path | None, safe_csv: bool
+) -> None:
+    """List every table that SQL can name: columns, types, units, meanings."""
+    from stateanalytics.dictionary import as_markdown, data_dictionary
+    from stateanalytics.snapshot import only_frame
+    from stateanalytics.sql.tables import FRAMES
+
+    if form == "markdown":
+        kept = [shape for shape in FRAMES if frame in (None, shape.name)]
+        only_frame(data_dictionary(FRAMES), frame or FRAMES[0].name)
+        _write_text(as_markdown(kept, is_whole=frame is None), output)
+        return
+    if source is not None:
+        with opened([source]) as snap:
+            columns = snap.schema(frame)
+    else:
+        columns = data_dictionary(FRAMES)
+        columns = columns if frame is None else only_frame(columns, frame)
+    write(columns, form=form, output=output, safe_csv=safe_csv, limit=columns.height)
+
+
+def _write_text(text: str, output: Path | None) -> None:
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text, encoding="utf-8", newline="\n")
+
+
+@click.command()
+def places() -> None:
+    """Show where stores are looked for when no source is named."""
+    from stateanalytics.sources import usual_places
+    from stateanalytics.text import visible
+
+    for path in usual_places():
+        click.echo(f"{visible(str(path))}  {'found' if path.is_file() else 'nothing there'}")

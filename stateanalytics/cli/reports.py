@@ -1,0 +1,240 @@
+"""Commands that tell: ``report``, ``attention``, ``states``, ``findings`` and more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import polars as pl
+
+from stateanalytics.cli.options import (
+    as_of_option,
+    examples,
+    note,
+    opened,
+    output_options,
+    policy_of,
+    policy_option,
+    sources_argument,
+)
+from stateanalytics.cli.output import FORMATS, write
+from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.schema import FINDING_SEVERITIES, SEVERITIES
+from stateanalytics.text import visible
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics report ~/.lionagi/state.db -o week.html",
+        "stateanalytics report fleet/*/state.db --week 2026-W21 --policy operator --json",
+        "stateanalytics report state.db --since 2026-05-18 --until 2026-05-25",
+    )
+)
+@sources_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("week.html"),
+    show_default=True,
+    help="The page; .json gives the numbers only.",
+)
+@click.option("--week", metavar="YYYY-Www", help="An ISO week, Monday to Monday in UTC.")
+@click.option("--since", metavar="MOMENT", help="Begin of the window.")
+@click.option("--until", metavar="MOMENT", help="End of the window, itself not part of it.")
+@as_of_option
+@policy_option
+@click.option("--json", "with_json", is_flag=True, help="Also write the numbers, beside the page.")
+@click.option(
+    "--redact/--no-redact", default=True, help="Mask what looks like a secret.", show_default=True
+)
+@click.option("--title", help="Heading of the report.")
+def report(
+    *,
+    sources: tuple[str, ...],
+    output: Path,
+    week: str | None,
+    since: str | None,
+    until: str | None,
+    as_of: str | None,
+    policy: str,
+    with_json: bool,
+    redact: bool,
+    title: str | None,
+) -> None:
+    """Write the report on a window of time: one HTML file that opens anywhere.
+
+    Without a window, the seven days up to as-of are reported.
+    """
+    from stateanalytics.report import report as make_report
+
+    window = _window(week, since, until)
+    with opened(sources, as_of=as_of) as snap:
+        made = make_report(
+            snap, window=window, policy=policy_of(policy), redact=redact, title=title
+        )
+        is_json = output.suffix.lower() == ".json"
+        written = [made.write_json(output) if is_json else made.write_html(output)]
+        if with_json and not is_json:
+            written.append(made.write_json(output.with_suffix(".json")))
+    for path in written:
+        click.echo(f"wrote {visible(str(path))} ({path.stat().st_size / 1000:,.0f} kB)")
+
+
+def _window(week: str | None, since: str | None, until: str | None) -> object:
+    if week is not None and (since is not None or until is not None):
+        raise click.UsageError(
+            "A window is a week, or since and until; found both. Hint: leave one of them out"
+        )
+    if week is not None:
+        return week
+    return None if since is None and until is None else (since, until)
+
+
+def _listing(command: Callable[..., None]) -> Callable[..., None]:
+    """The arguments of the commands that print one table of a snapshot."""
+    for option in (
+        output_options(FORMATS),
+        policy_option,
+        as_of_option,
+        click.option("--limit", type=click.IntRange(min=1), help="Rows to print; 50 in a table."),
+        click.option("--severity", metavar="WORD", help="Only rows of this severity."),
+        click.option("--type", "entity_type", metavar="TYPE", help="Only this entity type."),
+        sources_argument,
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics attention ~/.lionagi/state.db",
+        "stateanalytics attention state.db --severity critical -o attention.csv",
+    )
+)
+@_listing
+def attention(**arguments: Any) -> None:
+    """List what needs attention: critical and warning, most severe first.
+
+    Items that an operator has discharged are left out.
+    """
+    shown = ("severity", "entity_type", "display", "code", "name", "since_at", "message", "item_id")
+    _print("attention", shown, **arguments)
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics states state.db --type session --limit 200",
+        "stateanalytics states state.db -o states.parquet",
+    )
+)
+@_listing
+def states(**arguments: Any) -> None:
+    """List the state of every entity (ADR-0033), in words and as columns."""
+    shown = ("severity", "entity_type", "entity_id", "display", "reason_codes", "silence_s")
+    _print("states", shown, **arguments)
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics findings state.db",
+        "stateanalytics findings state.db --severity error --format json",
+    )
+)
+@_listing
+def findings(**arguments: Any) -> None:
+    """List what is wrong in the data, and what was done about it."""
+    shown = ("severity", "code", "table", "column", "n_rows", "message", "example", "action")
+    _print("findings", shown, **arguments)
+
+
+def _print(
+    table: str,
+    columns: Sequence[str],
+    *,
+    sources: tuple[str, ...],
+    as_of: str | None,
+    policy: str,
+    entity_type: str | None,
+    severity: str | None,
+    form: str | None,
+    output: Path | None,
+    safe_csv: bool,
+    limit: int | None,
+) -> None:
+    with opened(sources, as_of=as_of) as snap:
+        frame = snap.table(table, policy=policy_of(policy))
+        types = snap.entities["entity_type"].unique().sort().drop_nulls().to_list()
+        frame = _only(frame, "entity_type", entity_type, types)
+        words = FINDING_SEVERITIES if table == "findings" else SEVERITIES
+        frame = _only(frame, "severity", severity, words)
+        write(
+            frame,
+            form=form,
+            output=output,
+            safe_csv=safe_csv,
+            columns=columns,
+            limit=limit,
+            inputs=[store.path for store in snap.stores],
+        )
+
+
+def _only(frame: pl.DataFrame, column: str, word: str | None, known: Sequence[str]) -> pl.DataFrame:
+    if word is None:
+        return frame
+    if word not in known:
+        raise ArgumentError(
+            f"There is no {column.replace('_', ' ')} {word!r} here; there are {', '.join(known)}.",
+            "name one of these" + did_you_mean(word, known),
+        )
+    return frame.filter(pl.col(column).cast(pl.String) == word)
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics policies v1 operator state.db",
+        "stateanalytics policies v1 strict.toml state.db -o changed.csv",
+    )
+)
+@click.argument("first", metavar="POLICY")
+@click.argument("second", metavar="POLICY")
+@sources_argument
+@as_of_option
+@output_options(FORMATS)
+def policies(
+    *,
+    first: str,
+    second: str,
+    sources: tuple[str, ...],
+    as_of: str | None,
+    form: str | None,
+    output: Path | None,
+    safe_csv: bool,
+) -> None:
+    """Compare two policies over one snapshot: which entities change severity."""
+    from stateanalytics.rules.comparison import compare_policies, count_changes
+
+    shown = ("entity_type", "entity_id", "severity_a", "severity_b", "display_a", "display_b")
+    with opened(sources, as_of=as_of) as snap:
+        changed = compare_policies(snap, policy_of(first), policy_of(second))
+        for kind, before, after, n in count_changes(changed).head(5).iter_rows():
+            note(f"{n:,} of type {kind} from {before} to {after}")
+        write(
+            changed,
+            columns=shown,
+            form=form,
+            output=output,
+            safe_csv=safe_csv,
+            inputs=[store.path for store in snap.stores],
+        )
+
+
+@click.command(epilog=examples('stateanalytics report "$(stateanalytics demo)" -o demo.html'))
+def demo() -> None:
+    """Print where the shipped sample store is, to try the other commands on."""
+    from stateanalytics.demo_data import demo_path
+
+    click.echo(str(demo_path() / "state.db"))
+    note('try: stateanalytics attention "$(stateanalytics demo)"')

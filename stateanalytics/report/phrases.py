@@ -1,0 +1,113 @@
+"""Numbers as people say them. The same number always gives the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def how_long(seconds: float | None) -> str:
+    """A duration in its two largest units.
+
+    Examples
+    --------
+    >>> [how_long(s) for s in (0.4, 42, 900, 33_120, 200_000)]
+    ['under 1 s', '42 s', '15 min', '9 h 12 min', '2 d 7 h']
+    """
+    if seconds is None:
+        return "unknown"
+    if seconds < 0:
+        return f"minus {how_long(-seconds)}"
+    if seconds < 1:
+        return "under 1 s" if seconds else "0 s"
+    left = int(seconds)
+    for place, (size, unit) in enumerate(_UNITS):
+        if left >= size:
+            whole, rest = divmod(left, size)
+            smaller = _UNITS[place + 1] if place + 1 < len(_UNITS) else None
+            extra = rest // smaller[0] if smaller else 0
+            return f"{whole} {unit}" + (f" {extra} {smaller[1]}" if smaller and extra else "")
+    return "0 s"
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage; never rounded onto 0 % or 100 % from beside them.
+
+    Examples
+    --------
+    >>> [share(x) for x in (0, 0.0004, 0.004, 0.734, 0.9999, 1, None)]
+    ['0 %', '< 0.1 %', '0.4 %', '73 %', '> 99 %', '100 %', 'no share']
+    """
+    if value is None:
+        return "no share"
+    percent = 100 * value
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    if 99 < percent < 100 and f"{percent:.0f}" == "100":
+        return "> 99 %"
+    return f"{percent:.1f} %" if 0 < percent < 1 else f"{percent:.0f} %"
+
+
+def interval(ends: tuple[float, float] | list[float] | None) -> str:
+    """Both ends of an interval for a share.
+
+    Examples
+    --------
+    >>> interval((0.490162, 0.943318))
+    '49 to 94 %'
+    """
+    if ends is None:
+        return "no interval"
+    return f"{100 * ends[0]:.0f} to {100 * ends[1]:.0f} %"
+
+
+def count(n: int, one: str, many: str = "") -> str:
+    """A number with its noun.
+
+    Examples
+    --------
+    >>> count(1, "run"), count(0, "run"), count(12_345, "entity", "entities")
+    ('1 run', 'no runs', '12,345 entities')
+    """
+    if n == 1:
+        return f"1 {one}"
+    return f"{number(n)} {many or one + 's'}" if n else f"no {many or one + 's'}"
+
+
+def number(n: float) -> str:
+    """A count with separators."""
+    return f"{n:,.0f}"
+
+
+def listed(parts: Iterable[str]) -> str:
+    """Parts as an enumeration.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"]), listed(["a"]), listed([])
+    ('a, b and c', 'a', '')
+    """
+    *head, last = list(parts) or [""]
+    return f"{', '.join(head)} and {last}" if head else last
+
+
+def size(n_bytes: int | None) -> str:
+    """A size in the unit that keeps it short.
+
+    Examples
+    --------
+    >>> [size(n) for n in (None, 900, 1_007_616, 5_000_000_000)]
+    ['unknown', '900 B', '1.0 MB', '5.0 GB']
+    """
+    if n_bytes is None:
+        return "unknown"
+    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if n_bytes >= limit:
+            return f"{n_bytes / limit:.1f} {unit}"
+    return f"{n_bytes} B"
+
+
+def sentence(text: str) -> str:
+    """The text with a capital first letter."""
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,88 @@
+"""The report's numbers as SQL over a snapshot's frames; a reader can run them again."""
+
+from __future__ import annotations
+
+from stateanalytics.durations.spells import GOOD_ENDS
+from stateanalytics.report.material import Plain
+from stateanalytics.windows import Window
+
+_KEY = "USING (source, system, entity_type, entity_id)"
+_COUNTED = (
+    "NOT is_legacy AND lifecycle <> 'unknown'",
+    "AND coalesce(recorded_by, '') NOT IN ('mirrored', 'imported')",
+    "AND coalesce(ended_at, started_at, created_at) IS NOT NULL",
+)
+
+
+def queries(window: Window) -> list[Plain]:
+    """Title and lines of one query for each table of the report."""
+    since, until = (
+        f"TIMESTAMPTZ '{moment.isoformat()}'" for moment in (window.since, window.until)
+    )
+    ended = (
+        *_COUNTED,
+        "AND is_terminal",
+        f"AND coalesce(ended_at, started_at, created_at) >= {since}",
+        f"AND coalesce(ended_at, started_at, created_at) < {until}",
+    )
+    still_open = (
+        *_COUNTED,
+        "AND NOT is_terminal",
+        f"AND coalesce(coalesce(started_at, created_at) < {until}, true)",
+    )
+    good = ", ".join(f"'{word}'" for word in GOOD_ENDS)
+    return [
+        {
+            "title": "How runs ended",
+            "lines": _select(
+                "outcome, count(*) AS n", ("entity_type = 'session' AND", *ended), "n DESC, outcome"
+            ),
+        },
+        {
+            "title": "Completed and timed out, of the runs that ended",
+            "lines": _select(
+                f"count(*) FILTER (outcome IN ({good})) AS n_completed, "
+                "count(*) FILTER (outcome = 'timed_out') AS n_timed_out, count(*) AS n_ended",
+                ("entity_type = 'session' AND", *ended),
+            ),
+        },
+        {
+            "title": "Open runs, and those in trouble",
+            "lines": _select(
+                "count(*) FILTER (severity IN ('critical', 'warning')) AS n_unresolved, "
+                "count(*) AS n_open",
+                ("entity_type = 'session' AND", *still_open),
+            ),
+        },
+        {
+            "title": "Failures by reason code",
+            "lines": _select(
+                "reason_code, count(*) AS n_rows, count(DISTINCT session_id) AS n_sessions",
+                ("entity_type <> 'branch' AND outcome IN ('failed', 'timed_out') AND", *ended),
+                "n_rows DESC, reason_code",
+            ),
+        },
+        {
+            "title": "Severity by entity type",
+            "lines": _select(
+                "entity_type, severity, count(*) AS n",
+                ("entity_type <> 'branch' AND", "(", *ended, ") OR (", *still_open, ")"),
+                "entity_type, severity",
+                is_two_parts=True,
+            ),
+        },
+    ]
+
+
+def _select(
+    what: str, where: tuple[str, ...], order: str = "", *, is_two_parts: bool = False
+) -> list[str]:
+    conditions = (where[0], "(", *where[1:], ")") if is_two_parts else where
+    lines = [
+        f"SELECT {what}",
+        "FROM entities",
+        f"JOIN states {_KEY}",
+        "WHERE",
+        *(f"  {condition}" for condition in conditions),
+    ]
+    return lines + ([f"GROUP BY ALL ORDER BY {order}"] if order else [])

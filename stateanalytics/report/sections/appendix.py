@@ -1,0 +1,104 @@
+"""What every number means, the policy that was applied, and SQL that gives the same rows."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+
+from stateanalytics.report.material import Material, Plain, iso
+from stateanalytics.report.phrases import how_long
+from stateanalytics.report.queries import queries
+
+DEFINITIONS = (
+    ("Run", "One session. Branches only repeat their session and are not counted."),
+    (
+        "In the window",
+        "By the moment it ended, else started, else was created: from the first moment up to, "
+        "but without, the last. Work that is open at as-of belongs to every window that ends "
+        "after it began.",
+    ),
+    (
+        "Open",
+        "Not ended, by a status that is understood. Its state is the one at as-of, not at the "
+        "window's end: how it stood then is not recorded.",
+    ),
+    (
+        "Left out",
+        "Sessions without a status or with an unknown one (legacy), mirrored from a transcript, "
+        "imported from files, or without any time. Counted and named, never part of a share.",
+    ),
+    (
+        "Completed",
+        "Outcome completed, of the runs that ended. Whether it delivered is said beside it.",
+    ),
+    ("Timed out", "Outcome timed out, of the runs that ended. A bound, not an error."),
+    ("Unresolved", "Open runs whose severity is critical or warning, of the open runs."),
+    (
+        "Distinct failure cause",
+        "One pair of invocation and reason code among failed and timed-out rows. Where one of "
+        "the two was not recorded the session itself stands in, so that rows without an "
+        "invocation are not folded into one.",
+    ),
+    (
+        "Interval",
+        "Wilson's 95 % interval of a share. It takes runs to be independent; those of one "
+        "fan-out are not, so it is rather too narrow.",
+    ),
+    (
+        "Duration",
+        "End minus start of runs that started in the window. A run that is still going, or that "
+        "its time limit ended, gives a lower bound. Ends that were repaired, or written by an "
+        "observer, give none.",
+    ),
+)
+
+
+def summarize_appendix(material: Material) -> Plain:
+    """Definitions, the cascade, thresholds, queries and versions."""
+    policy = material.policy
+    return {
+        "finding": f"States were derived under policy {policy.version} as of "
+        f"{iso(material.facts.as_of)}; every number can be had again with the queries below.",
+        "definitions": [{"term": term, "meaning": meaning} for term, meaning in DEFINITIONS],
+        "policy": {
+            "version": policy.version,
+            "cascade": [
+                {
+                    "number": rule.number,
+                    "axis": rule.axis or "anything else",
+                    "words": ", ".join(rule.words),
+                    "severity": rule.severity,
+                    "tone": rule.tone,
+                }
+                for rule in policy.severity_rules
+            ],
+            "thresholds": _thresholds(material),
+        },
+        "queries": queries(material.window),
+        "versions": {
+            "stateanalytics": version("stateanalytics"),
+            "polars": version("polars"),
+            "vl-convert-python": version("vl-convert-python"),
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _thresholds(material: Material) -> list[Plain]:
+    policy = material.policy
+    silences = [
+        (f"stalled: silent for longer than, {kind}", seconds)
+        for kind, seconds in policy.stalled_after_s
+    ]
+    others = [
+        ("stalled: silent for longer than, any other kind", policy.stalled_after_default_s),
+        ("idle: silent for longer than", policy.idle_after_s),
+        ("play without a session stalled: silent for at least", policy.play_stalled_after_s),
+        ("schedule run stalled: silent for at least", policy.schedule_run_stalled_after_s),
+        ("slow: runs for longer than", policy.slow_after_s),
+        ("stuck: runs for longer than", policy.stuck_after_s),
+    ]
+    return [
+        {"name": name, "seconds": seconds, "shown": how_long(seconds)}
+        for name, seconds in (*silences, *others)
+    ]

@@ -1,0 +1,127 @@
+"""How long runs took, and which of those times are only lower bounds."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.durations.spells import ENDINGS, LEFT_OUT, count_spells, spells
+from stateanalytics.report.material import Material, Plain, plain_rows
+from stateanalytics.report.phrases import count, how_long, listed, number
+
+N_KINDS_SHOWN = 12
+CUT_OFF_BY = {
+    "time_limit": "their time limit ended them",
+    "as_of": "they are still running",
+    "last_activity": "they fell silent, and are counted up to their last sign of life",
+}
+
+
+def summarize_durations(material: Material) -> Plain:
+    """Durations of the runs that started in the window, in steps, by how they ended."""
+    runs = spells(
+        material.facts.entities,
+        material.states,
+        as_of=material.facts.as_of,
+        window=material.window,
+    )
+    kept = runs.filter(pl.col("left_out").is_null())
+    steps = count_spells(runs)
+    cut_off = [
+        {"by": name, "meaning": meaning, "n": kept.filter(pl.col("cut_off_by") == name).height}
+        for name, meaning in CUT_OFF_BY.items()
+    ]
+    return {
+        "finding": _sentence(kept, material.policy.slow_after_s),
+        "denominator": "runs that started in the window and whose times can be trusted",
+        "n": kept.height,
+        "slow_after_s": material.policy.slow_after_s,
+        "steps": plain_rows(steps),
+        "table": _table(steps),
+        "by_kind": _by_kind(kept),
+        "cut_off": cut_off,
+        "cut_off_in_words": _cut_off_in_words(cut_off),
+        "left_out": [
+            {"reason": name, "meaning": meaning, "n": n}
+            for name, meaning in LEFT_OUT.items()
+            if (n := runs.filter(pl.col("left_out") == name).height)
+        ],
+        "n_left_out": runs.height - kept.height,
+    }
+
+
+def _sentence(kept: pl.DataFrame, slow_after_s: float) -> str:
+    if kept.is_empty():
+        return "No run that started in this window has a duration that can be trusted."
+    n_ended = kept.filter("ended").height
+    n_cut_off = kept.height - n_ended
+    n_slow = kept.filter(pl.col("duration_s") > slow_after_s).height
+    shown = (
+        f"Of {count(kept.height, 'run')} that started in the window, "
+        f"{f'the end of {number(n_ended)}' if n_ended else 'no end'} was seen"
+    )
+    bound = (
+        f" and {number(n_cut_off)} {'was' if n_cut_off == 1 else 'were'} cut off, "
+        f"so that only a lower bound is known"
+        if n_cut_off
+        else ""
+    )
+    slow = (
+        f"{number(n_slow)} took longer than {how_long(slow_after_s)}"
+        if n_slow
+        else f"none took longer than {how_long(slow_after_s)}"
+    )
+    return f"{shown}{bound}; {slow}."
+
+
+def _table(steps: pl.DataFrame) -> Plain:
+    """The steps as a table: one row a step, one column an ending."""
+    endings = [ending for ending in ENDINGS if ending in steps["ending"].to_list()]
+    counts = {(row["ending"], row["low_s"]): row["n"] for row in steps.iter_rows(named=True)}
+    edges = steps.select("low_s", "high_s").unique().sort("low_s")
+    return {
+        "columns": endings,
+        "rows": [
+            {"step": _step(low_s, high_s), "counts": [counts.get((e, low_s), 0) for e in endings]}
+            for low_s, high_s in edges.iter_rows()
+        ],
+    }
+
+
+def _step(low_s: float, high_s: float | None) -> str:
+    if high_s is None:
+        return f"{how_long(low_s)} or more"
+    return f"{how_long(low_s)} to {how_long(high_s)}" if low_s else f"under {how_long(high_s)}"
+
+
+def _by_kind(kept: pl.DataFrame) -> Plain:
+    endings = [ending for ending in ENDINGS if ending in kept["ending"].to_list()]
+    per_kind = (
+        kept.group_by("kind")
+        .agg(
+            pl.len().alias("n"),
+            *((pl.col("ending") == ending).sum().alias(ending) for ending in endings),
+            shortest_s=pl.col("duration_s").min(),
+            longest_s=pl.col("duration_s").max(),
+        )
+        .sort(-pl.col("n").cast(pl.Int64), "kind", nulls_last=True)
+    )
+    return {
+        "columns": endings,
+        "n_kinds": per_kind.height,
+        "rows": [
+            {
+                "kind": row["kind"],
+                "n": row["n"],
+                "counts": [row[ending] for ending in endings],
+                "shortest_s": row["shortest_s"],
+                "longest_s": row["longest_s"],
+                "range": f"{how_long(row['shortest_s'])} to {how_long(row['longest_s'])}",
+            }
+            for row in per_kind.head(N_KINDS_SHOWN).iter_rows(named=True)
+        ],
+    }
+
+
+def _cut_off_in_words(cut_off: list[Plain]) -> str:
+    parts = [f"{number(part['n'])} because {part['meaning']}" for part in cut_off if part["n"]]
+    return f"Only lower bounds are known of {listed(parts)}." if parts else "Every end was seen."

@@ -1,0 +1,377 @@
+"""What a piece of SQL asks for, read from its syntax tree before anything runs.
+
+DuckDB's own parser makes the tree, so there is no second reading of the text to fool.
+Only what is known passes: one statement that selects, tables of the snapshot by their
+plain names, functions of the lists in `functions`. An unknown kind of node is refused,
+whatever it may turn out to be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from stateanalytics.errors import QueryError, did_you_mean
+from stateanalytics.schema import FRAMES
+from stateanalytics.sql.functions import (
+    CLOCK_WORDS,
+    DOUBLING,
+    FUNCTIONS,
+    GROWING,
+    SESSION_WORDS,
+    TABLE_FUNCTIONS,
+    WHY_NOT,
+)
+from stateanalytics.sql.limits import DEEPEST_DOUBLING, DEEPEST_QUERY, MOST_STARS
+from stateanalytics.sql.parsing import HOW, one_statement, refused, syntax_tree, too_deep
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+_QUERY_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
+_TABLE_NODES = {"SUBQUERY", "JOIN", "EXPRESSION_LIST", "EMPTY", "PIVOT"}
+_PLAIN_NODES = {
+    "ORDER_MODIFIER",
+    "LIMIT_MODIFIER",
+    "LIMIT_PERCENT_MODIFIER",
+    "DISTINCT_MODIFIER",
+    "ORDER_DEFAULT",
+    "ASCENDING",
+    "DESCENDING",
+}
+_EXPRESSIONS = {
+    "BETWEEN",
+    "CASE",
+    "CAST",
+    "COLLATE",
+    "COLUMN_REF",
+    "COMPARISON",
+    "CONJUNCTION",
+    "CONSTANT",
+    "DEFAULT",
+    "FUNCTION",
+    "LAMBDA",
+    "LAMBDA_REF",
+    "OPERATOR",
+    "PARAMETER",
+    "POSITIONAL_REFERENCE",
+    "STAR",
+    "SUBQUERY",
+    "TYPE",
+    "WINDOW",
+}
+_ORDERINGS = {
+    "COMPARE_LESSTHAN",
+    "COMPARE_LESSTHANOREQUALTO",
+    "COMPARE_GREATERTHAN",
+    "COMPARE_GREATERTHANOREQUALTO",
+    "COMPARE_BETWEEN",
+}
+_RANKED = {
+    column.name
+    for frame in FRAMES.values()
+    for column in frame.columns
+    if isinstance(column.dtype, pl.Enum)
+}
+_SCHEMAS = {"system", "temp", "memory", "main", "pg_catalog", "information_schema"}
+_SYSTEM_TABLE = re.compile(r"(?i)(duckdb_|pg_|pragma_|sqlite_|information_schema)")
+_LIKE_A_FILE = re.compile(r"[/\\:.*?]")
+# A width of thousands of characters, one that is computed, or one inside another.
+_WIDE_FORMAT = re.compile(r"\d{4}|\*|\{[^{}]*\{")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a query asks for.
+
+    Attributes
+    ----------
+    sql : str
+        The statement to run: the text, with column names quoted where they had to be.
+    tables : frozenset of str
+        Tables of the snapshot that it names.
+    parameters : frozenset of str
+        Names of its parameters; ``"1"``, ``"2"`` … for ``?``.
+    """
+
+    sql: str
+    tables: frozenset[str]
+    parameters: frozenset[str]
+
+
+def read_query(
+    query: str, known: Mapping[str, Collection[str]], connection: DuckDBPyConnection
+) -> Reading:
+    """Check that a query asks for nothing but the snapshot, and say what it needs.
+
+    Parameters
+    ----------
+    query : str
+        SQL as someone typed or pasted it.
+    known : mapping of str to collection of str
+        Names of the tables that may be named, each with its columns.
+    connection : duckdb.DuckDBPyConnection
+        Parses; nothing of the query is run on it.
+
+    Returns
+    -------
+    Reading
+        Its tables are names of ``known``.
+
+    Raises
+    ------
+    QueryRefusedError
+        If it is more than one statement, does anything but select, or names a file, a
+        setting, a table or a function outside the lists.
+    QueryError
+        If it is no SQL, or names a table that does not exist.
+    """
+    sql, kind, parameters = one_statement(query, connection)
+    if kind != "SELECT":
+        raise refused(f"{_statement_name(kind, sql)} was found", _instead(kind))
+    tree = syntax_tree(sql, connection)
+    if _is_show_tables(tree):
+        return Reading("SELECT * FROM tables", frozenset({"tables"}), frozenset())
+    if _levels(tree, {}) > DEEPEST_QUERY:
+        raise QueryError(
+            f"The query builds on itself more than {DEEPEST_QUERY} levels deep; "
+            "every level can double what is to be planned.",
+            "join levels: one SELECT can filter, compute and group",
+        )
+    walk = _Walk({name.casefold(): name for name in known}, connection)
+    walk.through(tree)
+    columns = {column.casefold() for name in walk.tables for column in known[name]}
+    if words := sorted(walk.session_words - columns):
+        raise refused(f"{words[0]} was found", WHY_NOT[words[0]])
+    return Reading(sql, frozenset(walk.tables), frozenset(parameters))
+
+
+class _Walk:
+    """One pass over a syntax tree, with the names that WITH defines where they hold."""
+
+    def __init__(self, known: Mapping[str, str], connection: DuckDBPyConnection) -> None:
+        self.known = known
+        self.connection = connection
+        self.tables: set[str] = set()
+        self.session_words: set[str] = set()
+        self.n_stars = 0
+
+    def through(self, tree: Any) -> None:
+        """Visit every node; an own stack, since a query may nest deeper than Python."""
+        waiting: list[tuple[Any, frozenset[str], int]] = [(tree, frozenset(), 0)]
+        while waiting:
+            node, names, doubled = waiting.pop()
+            if isinstance(node, list):
+                waiting.extend((item, names, doubled) for item in node)
+            elif isinstance(node, dict):
+                doubled += str(node.get("function_name")).casefold() in DOUBLING
+                if doubled > DEEPEST_DOUBLING:
+                    raise too_deep()
+                waiting.extend((part, seen, doubled) for part, seen in self._parts(node, names))
+
+    def _parts(self, node: dict[str, Any], names: frozenset[str]) -> Iterator[Any]:
+        """Check one node and give those below it."""
+        kind = node.get("type")
+        if "class" in node:
+            self._check_expression(node)
+            if node["class"] == "CONSTANT":
+                return
+        elif isinstance(kind, str):
+            if kind in _QUERY_NODES:
+                names = yield from self._definitions(node, names)
+                node = {key: value for key, value in node.items() if key != "cte_map"}
+            elif kind == "BASE_TABLE":
+                self._check_table(node, names)
+            elif kind == "TABLE_FUNCTION":
+                self._check_table_function(node["function"])
+                yield node["function"].get("arguments"), names
+                yield node["function"].get("children"), names
+                node = {key: value for key, value in node.items() if key != "function"}
+            elif kind == "SHOW_REF":
+                _check_show(node)
+            elif kind not in _TABLE_NODES and kind not in _PLAIN_NODES:
+                raise refused(f"{kind.replace('_', ' ').lower()} was found", HOW)
+        for value in node.values():
+            yield value, names
+
+    def _definitions(self, node: dict[str, Any], names: frozenset[str]) -> Any:
+        """Bodies of WITH: each sees the names before it, a recursive one its own too."""
+        for entry in (node.get("cte_map") or {}).get("map") or ():
+            name, body = entry["key"].casefold(), entry["value"]
+            if body.get("materialized") == "CTE_MATERIALIZE_NEVER":
+                raise refused(
+                    "NOT MATERIALIZED was found, which can double the work with every name",
+                    f"leave the two words out: WITH {entry['key']} AS (…)",
+                )
+            own = names | {name}
+            is_recursive = (body.get("query_node") or {}).get("type") == "RECURSIVE_CTE_NODE"
+            yield body, own if is_recursive else names
+            names = own
+        return names
+
+    def _check_table(self, node: dict[str, Any], names: frozenset[str]) -> None:
+        name = node["table_name"]
+        path = [part.casefold() for part in _path(node, "table_name")]
+        if len(path) > 1 and path != ["recurring", path[-1]]:
+            raise refused(f"the table {'.'.join(path)!r} was found", "name tables without schema")
+        if path[-1] in names:
+            return
+        if len(path) == 1 and path[0] in self.known:
+            self.tables.add(self.known[path[0]])
+            return
+        if name.casefold() in WHY_NOT or _SYSTEM_TABLE.match(name):
+            raise refused(f"the table {name!r} was found", HOW)
+        if _LIKE_A_FILE.search(name):
+            raise refused(
+                f"the file {name!r:.80} was found", "a query sees the snapshot only, no files"
+            )
+        raise no_such_table(name, self.known.values())
+
+    def _check_table_function(self, node: dict[str, Any]) -> None:
+        name = node["function_name"].casefold()
+        if name not in TABLE_FUNCTIONS or len(_path(node, "function_name")) > 1:
+            raise self._refused_function(name, WHY_NOT.get(name, HOW))
+
+    def _check_expression(self, node: dict[str, Any]) -> None:
+        if node["class"] not in _EXPRESSIONS:
+            raise refused(f"{str(node['class']).lower()} was found", HOW)
+        if node["class"] in ("FUNCTION", "WINDOW"):
+            self._check_function(node)
+        if node["class"] == "STAR":
+            self.n_stars += 1
+            if self.n_stars > MOST_STARS:
+                raise QueryError(
+                    f"A query may say * at most {MOST_STARS} times.", "name the columns"
+                )
+        if node["class"] in ("COMPARISON", "BETWEEN"):
+            _check_order(node)
+        if node["class"] == "COLUMN_REF":
+            word = ".".join(node["column_names"]).casefold()
+            if word in CLOCK_WORDS:
+                raise refused(f"{word} was found", WHY_NOT[word])
+            if word in SESSION_WORDS:
+                self.session_words.add(word)
+
+    def _check_function(self, node: dict[str, Any]) -> None:
+        name = node["function_name"].casefold()
+        path = [part.casefold() for part in _path(node, "function_name")]
+        if name not in FUNCTIONS or _SCHEMAS & set(path[:-1]):
+            raise self._refused_function(name, WHY_NOT.get(name, ""))
+        if name == "age" and len(node.get("arguments") or ()) < 2:
+            raise refused(
+                "age() of one moment was found, which counts from today",
+                "age(as_of(), x) counts from the instant of the snapshot",
+            )
+        if name in ("format", "printf") and not _has_plain_pattern(node):
+            raise refused(
+                f"{name}() with a width above 999, or one that is computed, was found",
+                f"write the pattern out: {name}('{'{:.1f}' if name == 'format' else '%.1f'}', x)",
+            )
+        if node["class"] == "WINDOW" and name in GROWING:
+            raise refused(
+                f"{name}() over a window was found, which makes one whole copy for every row",
+                f"use {name}() with GROUP BY",
+            )
+
+    def _refused_function(self, name: str, why: str) -> QueryError:
+        if why:
+            return refused(f"the function {name}() was found", why)
+        [(n_such,)] = self.connection.execute(
+            "SELECT count(*) FROM duckdb_functions() WHERE lower(function_name) = $1", [name]
+        ).fetchall()
+        if n_such:
+            return refused(
+                f"the function {name}() was found",
+                "it is not among the functions that a query may call",
+            )
+        return QueryError(
+            f"There is no function {name}().",
+            "functions are those of DuckDB" + did_you_mean(name, FUNCTIONS),
+        )
+
+
+def _levels(tree: Any, defined: dict[str, int]) -> int:
+    """How many SELECTs build on one another, through FROM as through names of WITH."""
+    deepest = 0
+    waiting: list[tuple[Any, int]] = [(tree, 0)]
+    while waiting:
+        node, above = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend((item, above) for item in node)
+        elif isinstance(node, dict):
+            for entry in (node.get("cte_map") or {}).get("map") or ():
+                name = entry["key"].casefold()
+                defined[name] = max(defined.get(name, 0), _levels(entry["value"], defined))
+            above += node.get("type") == "SELECT_NODE"
+            if node.get("type") == "BASE_TABLE":
+                above += defined.get(node["table_name"].casefold(), 0)
+            deepest = max(deepest, above)
+            waiting.extend((part, above) for key, part in node.items() if key != "cte_map")
+    return deepest
+
+
+def no_such_table(name: str, known: Collection[str]) -> QueryError:
+    """The error for a table that is not there, with those that are."""
+    there = sorted(known)
+    plain = [table for table in there if not table.startswith("raw_")]
+    raw = len(there) - len(plain)
+    listed = ", ".join(plain) + (f" and {raw} raw_… tables" if raw else "")
+    return QueryError(
+        f"There is no table {name!r:.80}; there are {listed}.",
+        "see `stateanalytics schema`" + did_you_mean(name.casefold(), there),
+    )
+
+
+def _statement_name(kind: str, sql: str) -> str:
+    first = re.match(r"\s*([A-Za-z]+)", sql)
+    return first[1].upper() if first else kind
+
+
+def _instead(kind: str) -> str:
+    if kind == "MULTI":
+        return "list the values: SELECT … FROM states PIVOT (count(*) FOR severity IN ('critical'))"
+    return HOW
+
+
+def _is_show_tables(tree: dict[str, Any]) -> bool:
+    shown = tree.get("from_table") or {}
+    return shown.get("type") == "SHOW_REF" and shown.get("table_name") == '"tables"'
+
+
+def _check_show(node: dict[str, Any]) -> None:
+    if not node.get("query"):
+        raise refused("SHOW was found", "SHOW TABLES, or DESCRIBE and a table")
+
+
+def _check_order(node: dict[str, Any]) -> None:
+    """Words such as severity have a rank, which the engine forgets beside a plain text."""
+    if node["type"] not in _ORDERINGS:
+        return
+    sides = [node.get(side) or {} for side in ("left", "right", "input", "lower", "upper")]
+    named = [side["column_names"][-1] for side in sides if side.get("class") == "COLUMN_REF"]
+    ranked = [name for name in named if name.casefold() in _RANKED]
+    if ranked and any(side.get("class") in ("CONSTANT", "PARAMETER") for side in sides):
+        raise QueryError(
+            f"{ranked[0]} has a rank, and a comparison with plain text would go by letters.",
+            f"name the vocabulary: {ranked[0]} <= 'warning'::{ranked[0]}, or list words with IN",
+        )
+
+
+def _path(node: dict[str, Any], name: str) -> list[str]:
+    parts = (node.get("qualified_name") or {}).get("path") or [
+        node.get("catalog_name") or node.get("catalog"),
+        node.get("schema_name") or node.get("schema"),
+        node[name],
+    ]
+    return [part for part in parts if part]
+
+
+def _has_plain_pattern(node: dict[str, Any]) -> bool:
+    first = ((node.get("arguments") or [{}])[0]).get("expression") or {}
+    literal = first.get("literal") or {}
+    return literal.get("kind") == "STRING" and not _WIDE_FORMAT.search(literal.get("text", "{{"))

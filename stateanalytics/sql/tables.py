@@ -1,0 +1,140 @@
+"""Everything that SQL over a snapshot can name, each table loaded when it is first named."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import polars as pl
+
+from stateanalytics import schema
+from stateanalytics.dictionary import data_dictionary
+from stateanalytics.facts import Facts
+from stateanalytics.rules import states as rules
+from stateanalytics.rules.attention import ATTENTION, attention
+from stateanalytics.rules.phantoms import PHANTOMS, phantoms
+from stateanalytics.rules.policy import Policy
+from stateanalytics.rules.reason_codes import reason_codes
+from stateanalytics.schema import Frame
+from stateanalytics.sources import lionagi
+from stateanalytics.sources.sqlite import Store
+from stateanalytics.sql.engine import Table
+from stateanalytics.sql.raw import left_out, raw_columns, read_raw_table
+from stateanalytics.sql.views import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES, VIEWS
+
+FRAMES: tuple[Frame, ...] = (
+    *schema.FRAMES.values(),
+    ATTENTION,
+    PHANTOMS,
+    *(view.frame for view in VIEWS),
+    REASON_CODES,
+    ERROR_COUNTS,
+    SNAPSHOT,
+    TABLES,
+    COLUMNS,
+)
+"""Every documented table; raw tables come on top."""
+
+
+def tables_of(
+    facts: Facts,
+    stores: Sequence[Store] = (),
+    *,
+    policy: Policy | None = None,
+    bodies: bool = False,
+) -> Mapping[str, Table]:
+    """The tables that queries over these facts may name.
+
+    Parameters
+    ----------
+    facts : Facts
+        Canonical frames, and as-of.
+    stores : sequence of Store
+        Open stores, for raw tables and error counts.
+    policy : Policy, optional
+        For ``states``, ``reasons``, ``attention`` and ``phantoms``; v1 by default.
+    bodies : bool
+        Whether raw tables show what people and models said.
+
+    Returns
+    -------
+    mapping of str to Table
+        Derived and raw tables are computed once, when a query first names them.
+    """
+    policy = policy or Policy.v1()
+    # A directory may have brought along databases of something else.
+    stores = [store for store in stores if store.label in set(facts.sources["source"])]
+    raw = raw_columns(stores, bodies=bodies)
+    unread = left_out(stores, bodies=bodies)
+    loaders = {
+        **_derived(facts, policy),
+        REASON_CODES.name: lambda: REASON_CODES.conform(reason_codes()),
+        ERROR_COUNTS.name: lambda: _error_counts(stores),
+        SNAPSHOT.name: lambda: _snapshot_row(facts, policy, bodies),
+        TABLES.name: lambda: _table_list(raw),
+        COLUMNS.name: lambda: data_dictionary(FRAMES, raw=raw, left_out=unread),
+    }
+    return {
+        **{name: _table(name, load) for name, load in loaders.items()},
+        **{
+            view.frame.name: Table(tuple(view.frame.dtypes), view=view.sql.strip())
+            for view in VIEWS
+        },
+        **{
+            name: Table(
+                columns,
+                functools.cache(functools.partial(read_raw_table, stores, name, bodies=bodies)),
+                left_out=unread.get(name, ()),
+            )
+            for name, columns in raw.items()
+        },
+    }
+
+
+def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFrame]]:
+    states = functools.cache(functools.partial(rules.states, facts, policy=policy))
+    reasons = functools.cache(functools.partial(rules.reasons, facts, policy=policy))
+    return {
+        **{shape.name: functools.partial(getattr, facts, shape.name) for shape in schema.FACTS},
+        **{shape.name: functools.partial(facts.detail, shape.name) for shape in schema.DETAILS},
+        schema.STATES.name: states,
+        schema.REASONS.name: reasons,
+        ATTENTION.name: lambda: attention(facts, states(), reasons(), policy=policy),
+        PHANTOMS.name: lambda: phantoms(facts, states(), policy=policy),
+    }
+
+
+_DTYPES = {shape.name: shape.dtypes for shape in FRAMES}
+
+
+def _table(name: str, load: Callable[[], pl.DataFrame]) -> Table:
+    return Table(tuple(_DTYPES[name]), functools.cache(load))
+
+
+def _error_counts(stores: Iterable[Store]) -> pl.DataFrame:
+    counted = [
+        lionagi.count_errors(store).with_columns(
+            source=pl.lit(store.label), system=pl.lit("lionagi")
+        )
+        for store in stores
+        if lionagi.recognises(store)
+    ]
+    return pl.concat([ERROR_COUNTS.conform(rows) for rows in counted] or [ERROR_COUNTS.empty()])
+
+
+def _snapshot_row(facts: Facts, policy: Policy, bodies: bool) -> pl.DataFrame:
+    row = {
+        "as_of": facts.as_of,
+        "as_of_from": facts.as_of_from,
+        "policy_version": policy.version,
+        "slow_after_s": policy.slow_after_s,
+        "n_sources": facts.sources.height,
+        "has_bodies": bodies,
+    }
+    return pl.DataFrame([row], schema=SNAPSHOT.dtypes)
+
+
+def _table_list(raw: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+    rows = [(shape.name, shape.row, ", ".join(shape.key)) for shape in FRAMES]
+    rows += [(name, "one row as it is stored", "") for name in raw]
+    return pl.DataFrame(rows, schema=TABLES.dtypes, orient="row")

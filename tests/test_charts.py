@@ -1,0 +1,197 @@
+"""Charts draw the frame they are given, nothing else, and come out inert."""
+
+import itertools
+import math
+import re
+from xml.etree import ElementTree
+
+import polars as pl
+import pytest
+
+from stateanalytics.charts import DARK, LIGHT, VARIABLES, chart_durations, chart_severity, to_svg
+from stateanalytics.charts.palette import ORDER
+from stateanalytics.charts.svg import inert
+from stateanalytics.errors import ColumnTypeError, MissingColumnsError
+from stateanalytics.rules.adr0025 import contrast
+
+STEPS = pl.DataFrame(
+    {
+        "ending": ["completed", "completed", "timed_out", "running"],
+        "low_s": [0.0, 900.0, 900.0, 57600.0],
+        "high_s": [1.0, 1800.0, 1800.0, None],
+        "n": [1, 12, 3, 2],
+        "n_cut_off": [0, 0, 3, 2],
+    }
+)
+BY_TYPE = pl.DataFrame(
+    {"entity_type": ["session", "play"], "critical": [3, 0], "warning": [1, 0], "info": [0, 2]}
+)
+HOSTILE = '</script><script>window.PWNED=1</script><img src=x onerror="window.PWNED=1">'
+
+
+def drawn(chart) -> str:
+    return to_svg(chart, name="x", label="in words")
+
+
+def texts(svg: str) -> list[str]:
+    return [part.text for part in ElementTree.fromstring(svg).iter("text") if part.text]
+
+
+def test_durations_have_a_row_for_each_ending_and_say_which_are_lower_bounds():
+    shown = texts(drawn(chart_durations(STEPS)))
+    assert "completed: 13" in shown
+    assert "timed out: 3 (lasted at least so long)" in shown
+    assert "still running: 2 (lasted at least so long)" in shown
+    assert {"1 s", "1 min", "1 h", "6 h"} <= set(shown)
+    assert "12" in shown
+
+
+def test_severity_names_every_column_and_number():
+    shown = texts(drawn(chart_severity(BY_TYPE)))
+    assert {"critical", "warning", "info", "session", "play", "3", "1", "2", "0"} <= set(shown)
+
+
+@pytest.mark.parametrize("chart", [chart_durations(STEPS), chart_severity(BY_TYPE)])
+def test_the_same_chart_gives_the_same_bytes_and_one_image(chart):
+    svg = drawn(chart)
+    assert svg == drawn(chart)
+    root = ElementTree.fromstring(svg)
+    assert (root.get("role"), root.get("aria-label")) == ("img", "in words")
+    assert root.get("viewBox")
+    assert root.get("width") is None
+
+
+def test_rows_may_come_in_any_order():
+    assert texts(drawn(chart_durations(STEPS[::-1]))).count("completed: 13") == 1
+
+
+def test_ids_begin_with_the_name_and_every_reference_is_to_one_of_them():
+    svg = drawn(chart_durations(STEPS))
+    assert all(name.startswith("x-") for name in re.findall(r'\bid="([^"]*)"', svg))
+    assert set(re.findall(r"url\(#([^)]*)\)", svg)) <= set(re.findall(r'\bid="([^"]*)"', svg))
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        chart_durations(STEPS.with_columns(ending=pl.lit(HOSTILE))),
+        chart_severity(BY_TYPE.with_columns(entity_type=pl.lit(HOSTILE))),
+    ],
+)
+def test_hostile_text_is_only_text(chart):
+    svg = drawn(chart)
+    assert "<script" not in svg
+    assert "<img" not in svg
+    assert not re.search(r"<[^>]*\son\w+=", svg)
+    assert "href" not in svg
+
+
+def test_what_is_not_known_falls_away_whoever_wrote_it():
+    svg = inert(
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:x="http://www.w3.org/1999/xlink"'
+        ' viewBox="0 0 9 9" onload="p()"><style>*{}</style><script>p()</script>'
+        '<a href="javascript:p()"><text>linked</text></a><image x:href="http://e.vil/i.png"/>'
+        '<rect onclick="p()" style="x" fill="url(http://e.vil/#f)" clip-path="url(#old)"/>'
+        '<clipPath id="old"><path d="M0,0"/></clipPath>'
+        "<foreignObject><p>p</p></foreignObject></svg>",
+        name="x",
+        label='" onload="p()',
+    )
+    kept = (
+        '<rect fill="none" clip-path="url(#x-0)" /><clipPath id="x-0"><path d="M0,0" /></clipPath>'
+    )
+    assert svg.endswith(f">{kept}</svg>")
+    assert ElementTree.fromstring(svg).get("aria-label") == '" onload="p()'
+
+
+def test_colours_are_left_to_the_page():
+    svg = drawn(chart_durations(STEPS, palette=VARIABLES))
+    assert "var(--chart-success)" in svg
+    assert not re.search(r"#[0-9A-Fa-f]{6}", svg)
+
+
+@pytest.mark.parametrize("width", [120, 310, 2000])
+def test_any_width_is_drawn(width):
+    assert drawn(chart_durations(STEPS, width=width))
+    assert drawn(chart_severity(BY_TYPE, width=width))
+
+
+@pytest.mark.parametrize("n", [0, 1, 10_000_000])
+def test_one_bar_of_any_height_is_drawn(n):
+    assert drawn(chart_durations(STEPS.head(1).with_columns(n=pl.lit(n))))
+    assert drawn(chart_severity(BY_TYPE.head(1).with_columns(critical=pl.lit(n))))
+
+
+def test_missing_columns_are_named():
+    with pytest.raises(MissingColumnsError, match="chart_durations needs columns"):
+        chart_durations(STEPS.drop("n"))
+    with pytest.raises(MissingColumnsError, match="chart_severity needs columns"):
+        chart_severity(BY_TYPE.drop("info"))
+
+
+def test_a_column_of_words_is_no_count():
+    with pytest.raises(ColumnTypeError, match=r"\['n'\]; found String"):
+        chart_durations(STEPS.with_columns(pl.col("n").cast(pl.String)))
+    with pytest.raises(ColumnTypeError, match=r"\['info'\]; found String"):
+        chart_severity(BY_TYPE.with_columns(pl.col("info").cast(pl.String)))
+
+
+# Machado et al. (2009), severity 1.0: how a colour looks with each kind of colour blindness.
+SIGHTS = {
+    "normal": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protan": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deutan": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "tritan": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ),
+}
+
+
+def lab(colour: str, sight: str) -> tuple[float, float, float]:
+    raw = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in raw]
+    seen = [
+        min(1, max(0, sum(m * v for m, v in zip(row, linear, strict=True))))
+        for row in SIGHTS[sight]
+    ]
+    to_xyz = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+    white = (0.95047, 1.0, 1.08883)
+    x, y, z = (
+        f(sum(m * v for m, v in zip(row, seen, strict=True)) / w)
+        for row, w in zip(to_xyz, white, strict=True)
+    )
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def f(t: float) -> float:
+    return t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+@pytest.mark.parametrize(
+    "palette", [pytest.param(LIGHT, id="light"), pytest.param(DARK, id="dark")]
+)
+def test_fills_stay_apart_for_every_kind_of_sight(palette, sight):
+    for one, other in itertools.combinations(ORDER, 2):
+        apart = math.dist(lab(palette[one], sight), lab(palette[other], sight))
+        assert apart >= 20, (one, other, apart)
+
+
+@pytest.mark.parametrize(
+    "palette", [pytest.param(LIGHT, id="light"), pytest.param(DARK, id="dark")]
+)
+def test_type_on_charts_can_be_read_and_fills_can_be_seen(palette):
+    for text in ("text", "muted"):
+        assert contrast(palette["surface"], palette[text]) >= 4.5
+    for fill in ("critical", "info", "neutral", "success"):
+        assert contrast(palette["surface"], palette[fill]) >= 2.9

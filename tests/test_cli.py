@@ -1,0 +1,565 @@
+"""The command line, as a person and as a program use it."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from stateanalytics import cli
+from stateanalytics.cli.output import as_csv, as_json, as_table
+from tests.lionagi_stores import NOW_S, write_store
+
+HOSTILE = "=HYPERLINK(1)\x1b[31m\u202e red\x07"
+
+
+def session(of, **more):
+    return {
+        "id": of,
+        "progression_id": "p",
+        "status": "completed",
+        "created_at": NOW_S - 7200,
+        "started_at": NOW_S - 7200,
+        "ended_at": NOW_S - 3600,
+        "last_message_at": NOW_S - 3600,
+        **more,
+    }
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return str(
+        write_store(
+            tmp_path_factory.mktemp("home") / "state.db",
+            sessions=[
+                session("a", name="good"),
+                session(
+                    "b",
+                    name=HOSTILE,
+                    status="failed",
+                    status_reason_code="run.failed.exception",
+                    status_reason_summary="it broke",
+                ),
+                session("c", status="done", name=None),
+            ],
+            plays=[{"id": "p1", "status": "merged", "show_id": "s", "name": "x"}],
+            messages=[
+                {"id": "m", "created_at": NOW_S, "content": '{"x": "said"}', "role": "user"},
+            ],
+        )
+    )
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+
+    def run(*arguments):
+        code = cli.run(arguments)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+# --- sql -------------------------------------------------------------------------------
+
+
+def test_sql_prints_a_table(run, store):
+    code, out, err = run("sql", store, "SELECT entity_id, severity FROM states ORDER BY ALL")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split() == ["entity_id", "severity"]
+    assert "b          critical" in out
+    assert out.endswith("(4 rows)\n")
+
+
+def test_sql_binds_parameters(run, store):
+    query = "SELECT entity_id FROM entities WHERE name = $who OR entity_id = $id"
+    code, out, _ = run("sql", store, query, "-p", "who=good", "-p", "id=it's; =x")
+    assert code == 0
+    assert "(1 row)" in out
+    assert run("sql", store, "SELECT $who", "-p", "who")[0] == 2
+    assert "needs a value for $who" in run("sql", store, "SELECT $who")[2]
+
+
+def test_sql_says_when_it_cut_the_result(run, store):
+    code, out, err = run("sql", store, "FROM range(100)", "--max-rows", "3")
+    assert code == 0
+    assert "(3 rows)" in out
+    assert err.startswith("note: The result was truncated: these are its first 3 rows")
+    assert "--max-rows" in err
+
+
+def test_sql_prints_all_rows_that_it_has(run, store):
+    code, out, err = run("sql", store, "FROM range(200)")
+    assert (code, err) == (0, "")
+    assert "(200 rows)" in out
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("DROP TABLE states", "DROP was found"),
+        ("SELECT * FROM read_text('/etc/hostname')", "no files"),
+        ("SELECT 1; SELECT 2", "2 statements"),
+        ("SELECT nothing FROM states", "no column 'nothing'"),
+        ("SELEC", "syntax error"),
+    ],
+)
+def test_sql_that_is_refused_is_one_line_and_code_2(run, store, query, words):
+    code, out, err = run("sql", store, query)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.startswith("error: ")
+    assert "Hint: " in err
+    assert err.count("\n") == 1
+
+
+def test_a_query_out_of_time_is_a_failed_run(run, store):
+    code, _, err = run("sql", store, "SELECT count(*) FROM range(100000000000)", "--timeout", "0.1")
+    assert code == 1
+    assert "limit of 0.1 s" in err
+
+
+def test_a_query_may_come_from_standard_input(run, store, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT 41 + 1 AS n\n"))
+    assert "42" in run("sql", store, "-")[1]
+
+
+def test_sql_over_several_stores(run, store, tmp_path):
+    other = str(write_store(tmp_path / "other.db", sessions=[session("z")]))
+    query = "SELECT count(DISTINCT source) AS n FROM entities"
+    assert run("sql", store, other, query, "-f", "csv")[1] == "n\n2\n"
+
+
+def test_bodies_only_on_request(run, store):
+    query = "SELECT content FROM raw_messages"
+    code, _, err = run("sql", store, query)
+    assert code == 2
+    assert "--bodies" in err
+    assert "said" in run("sql", store, query, "--bodies")[1]
+
+
+# --- formats ---------------------------------------------------------------------------
+
+QUERY = "SELECT name, ended_at, duration_s, [1, 2] AS l FROM entity_states ORDER BY entity_id"
+
+
+def test_csv_is_as_it_is_in_the_store(run, store):
+    _, out, _ = run("sql", store, QUERY, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert rows[1]["name"] == HOSTILE
+    assert rows[0]["ended_at"] == "2026-05-26T23:00:00.000000Z"
+    assert rows[0]["l"] == "[1, 2]"
+    assert rows[2]["name"] == ""
+
+
+def test_safe_csv_disarms_formulas(run, store):
+    _, out, _ = run("sql", store, QUERY.replace("[1, 2]", "'-1'"), "-f", "csv", "--safe-csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert rows[1]["name"] == f"'{HOSTILE}"
+    assert rows[0]["l"] == "'-1"
+    assert rows[0]["name"] == "good"
+
+
+def test_json_is_json(run, store):
+    _, out, _ = run("sql", store, QUERY + " LIMIT 2", "--format", "json")
+    rows = json.loads(out)
+    assert rows[1]["name"] == HOSTILE
+    assert rows[0] == {
+        "name": "good",
+        "ended_at": "2026-05-26T23:00:00Z",
+        "duration_s": 3600.0,
+        "l": [1, 2],
+    }
+    _, out, _ = run("sql", store, "SELECT 'nan'::DOUBLE AS x, 'x'::BLOB AS b", "-f", "json")
+    assert json.loads(out) == [{"x": None, "b": "78"}]
+    assert json.loads(run("sql", store, "FROM states LIMIT 0", "-f", "json")[1]) == []
+
+
+def test_the_suffix_chooses_the_format(run, store, tmp_path):
+    for suffix, read in (
+        ("csv", pl.read_csv),
+        ("json", pl.read_json),
+        ("parquet", pl.read_parquet),
+    ):
+        path = tmp_path / f"out.{suffix}"
+        code, out, err = run("sql", store, "SELECT 1 AS a, 'x' AS b", "-o", str(path))
+        assert (code, out, err) == (0, "", "")
+        assert read(path).rows() == [(1, "x")]
+    path = tmp_path / "out.txt"
+    run("sql", store, "SELECT 1 AS a", "-o", str(path))
+    assert path.read_text() == "a\n-\n1\n(1 row)\n"
+
+
+def test_parquet_keeps_the_types(run, store, tmp_path):
+    path = tmp_path / "states.parquet"
+    assert run("states", store, "-o", str(path))[0] == 0
+    assert pl.read_parquet(path).schema["severity"] == pl.Enum(
+        ["critical", "warning", "info", "neutral"]
+    )
+
+
+def test_a_store_is_never_written_over(run, store):
+    before = Path(store).stat().st_mtime_ns
+    code, _, err = run("sql", store, "SELECT 1", "-o", store)
+    assert code == 2
+    assert "is a store that was read" in err
+    assert run("states", store, "-o", store)[0] == 2
+    assert run("report", store, "-o", store)[0] == 2
+    assert Path(store).stat().st_mtime_ns == before
+
+
+def test_an_output_that_cannot_be_written_says_so(run, store, tmp_path):
+    for target in (tmp_path / "gone" / "x.csv", tmp_path):
+        code, _, err = run("sql", store, "SELECT 1", "-o", str(target))
+        assert code == 2
+        assert err.startswith("error: ")
+
+
+# --- what is shown to eyes -------------------------------------------------------------
+
+
+def test_tables_hold_no_control_characters(run, store):
+    for arguments in (
+        ("states", store),
+        ("attention", store),
+        ("findings", store),
+        ("sql", store, "SELECT name FROM entities"),
+        ("sql", store, "SELECT 'x\x1b[31mx\u202e' AS \"c\x1b[31m\u202e\""),
+    ):
+        _, out, _ = run(*arguments)
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+        assert "\x07" not in out
+    assert "\\u202e" in out
+
+
+def test_errors_hold_no_control_characters(run):
+    _, _, err = run("states", "/nowhere/\x1b[31m\u202e.db")
+    assert "\x1b" not in err
+    assert "\u202e" not in err
+
+
+def test_csv_and_json_for_eyes_are_harmless():
+    frame = pl.DataFrame({"a\x1b": ["\x1b[31m\u202ex\x07"]})
+    assert as_csv(frame, is_seen=True) == "a\\x1b\n\\u202ex\\x07\n"
+    assert "\u202e" not in as_json(frame, is_seen=True)
+    assert as_json(frame) == '[{"a\\u001b": "\\u001b[31m\u202ex\\u0007"}]\n'
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_a_table_fits_the_width(width):
+    frame = pl.DataFrame({f"column_{i}": ["x" * (i * 7), "日本語" * i, None] for i in range(1, 12)})
+    text, n_left_out = as_table(frame, width)
+    from rich.cells import cell_len
+
+    assert all(cell_len(line) <= width for line in text.splitlines())
+    assert text.splitlines()[0].startswith("column_1"[: width - 1])
+    assert (n_left_out == 0) == (width == 200)
+
+
+def test_tables_of_nothing():
+    assert as_table(pl.DataFrame(), 80) == ("\n\n", 0)
+    assert as_table(pl.DataFrame({"a": []}), 80)[0] == "a\n-\n"
+
+
+def test_long_lists_are_cut_and_said(run):
+    code, out, err = run("sql", str(cli_sample()), "SELECT 1")
+    assert code == 0
+    code, out, err = run("states", str(cli_sample()))
+    assert "(50 rows)" in out
+    assert "more rows; see them with --limit" in err
+    assert "(7 rows)" in run("states", str(cli_sample()), "--limit", "7")[1]
+
+
+def cli_sample():
+    from stateanalytics.demo_data import demo_path
+
+    return demo_path() / "state.db"
+
+
+# --- the other commands ----------------------------------------------------------------
+
+
+def test_states_and_attention_can_be_narrowed(run, store):
+    assert "(1 row)" in run("states", store, "--type", "play")[1]
+    _, out, _ = run("states", store, "--severity", "critical", "-f", "json")
+    assert {row["severity"] for row in json.loads(out)} == {"critical"}
+    _, out, _ = run("attention", store, "-f", "json")
+    assert {row["entity_id"] for row in json.loads(out)} == {"b"}
+    code, _, err = run("states", store, "--type", "sesion")
+    assert code == 2
+    assert "did you mean 'session'" in err
+    assert run("states", store, "--severity", "bad")[0] == 2
+    assert run("findings", store, "--severity", "error")[0] == 0
+
+
+def test_findings_say_what_is_wrong(run, store):
+    code, out, _ = run("findings", store)
+    assert code == 0
+    assert "status.unknown" in out
+
+
+def test_policies_are_compared(run, store):
+    code, out, err = run("policies", "v1", "operator", store)
+    assert code == 0
+    assert "c          neutral     info" in out
+    assert err == "note: 1 of type session from neutral to info\n"
+    assert run("policies", "v1", "strict", store)[0] == 2
+    assert run("policies", "v1", "/nowhere/x.toml", store)[0] == 2
+
+
+def test_a_policy_can_be_a_file(run, store, tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text('{"base": "v1", "idle_after_s": 60, "version": "mine"}')
+    query = "SELECT DISTINCT policy_version FROM states"
+    assert "mine" in run("sql", store, query, "--policy", str(path))[1]
+    code, _, err = run("states", store, "--policy", "v2")
+    assert code == 2
+    assert "There is no policy 'v2'" in err
+
+
+def test_schema_lists_and_finds(run, store):
+    code, out, _ = run("schema")
+    assert code == 0
+    assert "running_sessions" in out
+    _, out, _ = run("schema", "states", "--format", "csv")
+    assert out.splitlines()[0] == "frame,column,dtype,unit,meaning"
+    assert "raw_sessions" in run("schema", "--source", store)[1]
+    code, _, err = run("schema", "stats")
+    assert code == 2
+    assert "did you mean 'states'" in err
+    assert run("schema", "stats", "--format", "markdown")[0] == 2
+    _, out, _ = run("schema", "states", "--format", "markdown")
+    assert "## states" in out
+    assert "## entities" not in out
+
+
+def test_places_are_shown(run, monkeypatch, store, tmp_path):
+    monkeypatch.setenv("LIONAGI_HOME", str(Path(store).parent))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    code, out, _ = run("places")
+    assert code == 0
+    assert f"{store}  found" in out
+    assert "nothing there" in out
+
+
+def test_without_sources_the_usual_place_is_read_and_named(run, monkeypatch, store, tmp_path):
+    monkeypatch.setenv("LIONAGI_HOME", str(Path(store).parent))
+    code, _, err = run("states")
+    assert code == 0
+    assert err == f"note: reading {store}\n"
+    monkeypatch.setenv("LIONAGI_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    code, _, err = run("states")
+    assert code == 2
+    assert "usual places" in err
+
+
+def test_demo_names_the_sample(run):
+    code, out, _ = run("demo")
+    assert code == 0
+    assert out.strip().endswith("state.db")
+
+
+def test_an_as_of_in_the_future_is_pointed_out(run, store):
+    code, _, err = run("states", store, "--as-of", "2999-01-01")
+    assert code == 0
+    assert "lies in the future" in err
+    assert "in the future" not in run("states", store, "--as-of", "2026-05-27")[2]
+    assert run("states", store, "--as-of", f"{NOW_S}")[0] == 0
+    assert run("states", store, "--as-of", "soon")[0] == 2
+
+
+# --- report ----------------------------------------------------------------------------
+
+
+def test_report_writes_a_page_and_says_where(run, store, tmp_path):
+    page = tmp_path / "week.html"
+    code, out, err = run("report", store, "-o", str(page), "--title", "Mine & yours", "--json")
+    assert (code, err) == (0, "")
+    assert f"wrote {page}" in out
+    assert "Mine &amp; yours" in page.read_text()
+    assert json.loads((tmp_path / "week.json").read_text())["title"] == "Mine & yours"
+
+
+def test_report_can_be_numbers_only(run, store, tmp_path):
+    path = tmp_path / "numbers.json"
+    assert run("report", store, "-o", str(path), "--week", "2026-W22")[0] == 0
+    assert json.loads(path.read_text())["window"]["since"] == "2026-05-25T00:00:00Z"
+    assert [one.name for one in tmp_path.iterdir()] == ["numbers.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--week", "2026-W60"), "no week 60"),
+        (("--week", "last"), "Hint:"),
+        (("--since", "2026-05-27", "--until", "2026-05-20"), "runs forward"),
+        (("--since", "2030-01-01"), "Hint:"),
+        (("--week", "2026-W22", "--since", "2026-05-20"), "found both"),
+        (("--since", "x"), "Hint:"),
+        (("--policy", "nice"), "There is no policy"),
+        (("--as-of", "x"), "as_of needs a moment"),
+        (("-o", "/nowhere/week.html"), "cannot be written"),
+    ],
+)
+def test_report_says_what_is_wrong(run, store, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("report", store, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- mistakes --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        pytest.param(lambda folder: folder / "gone.db", "Nothing is at", id="no such path"),
+        pytest.param(lambda folder: folder, "holds no state.db", id="an empty directory"),
+        pytest.param(lambda folder: folder / "*.db", "No store matches", id="a pattern"),
+        pytest.param(
+            lambda folder: (folder / "x.db").write_bytes(b"") or folder / "x.db",
+            "empty",
+            id="an empty file",
+        ),
+        pytest.param(
+            lambda folder: (folder / "x.db").write_text("hello") and folder / "x.db",
+            "is text",
+            id="text",
+        ),
+        pytest.param(
+            lambda folder: (
+                (folder / "x.db").write_bytes(b"SQLite format 3\0" + b"\0" * 50) and folder / "x.db"
+            ),
+            "damaged",
+            id="a stump",
+        ),
+    ],
+)
+def test_a_wrong_path_is_one_line_and_code_2(run, tmp_path, make, words):
+    for arguments in (("states",), ("report", "-o", str(tmp_path / "w.html")), ("sql",)):
+        query = ("SELECT 1",) if arguments == ("sql",) else ()
+        code, out, err = run(*arguments, str(make(tmp_path)), *query)
+        assert (code, out) == (2, "")
+        assert words in err
+        assert "Hint:" in err
+        assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("attentoin",), "did you mean 'attention'"),
+        (("sql",), "Missing argument"),
+        (("sql", "x", "SELECT 1", "--max-rows", "0"), "--max-rows"),
+        (("sql", "x", "SELECT 1", "--timeout", "-1"), "--timeout"),
+        (("sql", "x", "SELECT 1", "--format", "xml"), "--format"),
+        (("states", "--nope"), "--nope"),
+        (("policies", "v1"), "Missing argument"),
+    ],
+)
+def test_wrong_arguments_say_where_help_is(run, arguments, words):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert "Hint:" in err
+    assert err.count("\n") == 1
+
+
+def test_help_has_examples(run):
+    for command in ("report", "sql", "states", "attention", "findings", "policies", "schema"):
+        code, out, _ = run(command, "--help")
+        assert code == 0
+        assert f"stateanalytics {command}" in out.split("Examples:")[1]
+    assert run()[0] == 0
+    assert "Commands:" in run("-h")[1]
+    assert run("--version")[1].startswith("stateanalytics, version")
+
+
+def test_an_interruption_is_code_130(run, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stateanalytics.snapshot.read", interrupted)
+    code, _, err = run("states", "x")
+    assert (code, err.strip()) == (130, "error: interrupted")
+
+
+# --- as a process ----------------------------------------------------------------------
+
+
+def process(*arguments, **more):
+    return subprocess.run(
+        [sys.executable, "-m", "stateanalytics", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        **more,
+    )
+
+
+def test_as_a_process_nothing_but_the_answer_is_printed(store):
+    done = process("sql", store, "SELECT 42 AS n", "-f", "csv")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "n\n42\n", "")
+
+
+def test_a_process_with_a_limit_of_memory_reads_raw_tables(store):
+    done = process("sql", store, "SELECT count(*) > 0 AS n FROM raw_sessions", "-f", "csv")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT " + "[" * 100 + "1" + "]" * 100,
+        "SELECT NULL::INT[99999] FROM range(1000000)",
+        "SELECT from_json('[]', '" + "[" * 300 + '"INT"' + "]" * 300 + "')",
+    ],
+)
+def test_results_that_cannot_be_shown_are_one_line_and_code_2(run, store, query):
+    code, out, err = run("sql", store, query)
+    assert (code, out) == (2, "")
+    assert "30 deep" in err
+    assert err.count("\n") == 1
+
+
+def test_a_process_that_gave_up_ends_at_once(store):
+    query = "SELECT levenshtein(repeat('a', 90000), repeat('b', 90000))"
+    done = process("sql", store, query, "--timeout", "0.2")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_reader_that_goes_away_is_no_trouble(store):
+    command = [sys.executable, "-m", "stateanalytics", "sql", store, "FROM range(3000000)"]
+    with subprocess.Popen(
+        [*command, "--max-rows", "3000000", "-f", "csv"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as writer:
+        writer.stdout.readline()
+        writer.stdout.close()
+        assert writer.stderr.read() == b""
+    assert writer.returncode == 141
+
+
+def test_memory_of_a_process_has_a_limit(store):
+    """What would not fit into the machine fails in this process, cleanly."""
+    query = (
+        "SELECT length(string_agg(repeat('x', 100000), '')) "
+        "FROM (SELECT unnest(list_transform([1], lambda x: 1)) FROM range(100000))"
+    )
+    done = process("sql", store, query)
+    assert done.returncode in (1, 2)
+    assert "memory" in done.stderr

@@ -1,0 +1,409 @@
+"""The report's numbers: what each one counts, and what is said where there is nothing."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from stateanalytics.errors import ArgumentError
+from stateanalytics.report import report
+from stateanalytics.rules.policy import Policy
+from tests.frames import AS_OF, ago, facts
+
+KEY = "sk-abcdefghij0123456789"
+
+
+def run(entity_id, raw_status, **rest):
+    """A session of an hour that ended yesterday; running ones have no end."""
+    times = {"started_at": ago(hours=25), "created_at": ago(hours=25)}
+    if raw_status != "running":
+        times |= {"ended_at": ago(hours=24), "end_written_by": "executor"}
+    times["last_activity_at"] = ago(hours=24) if raw_status != "running" else ago(minutes=1)
+    return {"entity_id": entity_id, "raw_status": raw_status, "n_messages": 3, **times, **rest}
+
+
+WEEK = [
+    *(run(f"good {n}", "completed") for n in range(6)),
+    run("empty", "completed_empty", reason_code="run.completed_empty.no_evidence"),
+    *(
+        run(
+            f"fan {n}",
+            "failed",
+            invocation_id="i",
+            reason_code="run.failed.provider_retryable",
+            reason_message=f"429 with {KEY}",
+        )
+        for n in range(3)
+    ),
+    run("alone", "failed"),
+    run("bound", "timed_out", reason_code="run.timed_out.deadline", timeout_s=3600.0),
+    run("stopped", "cancelled"),
+    run("fresh", "running"),
+    run("silent", "running", last_activity_at=ago(hours=24)),
+    run("old", "completed", started_at=ago(days=30), ended_at=ago(days=29)),
+    run("legacy", None),
+    run("strange", "done"),
+    run("mirror", "completed", recorded_by="mirrored"),
+    run("import", "completed", recorded_by="imported"),
+    {"entity_id": "undated", "raw_status": "completed"},
+    {
+        "entity_id": "gate",
+        "entity_type": "play",
+        "raw_status": "blocked",
+        "reason_code": "play.blocked.dep_failed",
+        "ended_at": ago(hours=30),
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def week():
+    return report(facts(WEEK)).summary
+
+
+def numbers(summary):
+    return {one["name"]: one for one in summary["headline"]["numbers"]}
+
+
+def test_the_five_numbers_stand_in_their_order(week):
+    assert list(numbers(week)) == ["runs", "completed", "timed_out", "unresolved", "causes"]
+
+
+def test_runs_are_what_ended_in_the_window_and_what_is_open(week):
+    runs = numbers(week)["runs"]
+    assert runs["n"] == 15
+    assert runs["note"] == "13 ended, 2 still open"
+    assert runs["interval"] is None
+
+
+def test_completed_is_of_ended_runs_and_names_the_empty_handed(week):
+    completed = numbers(week)["completed"]
+    assert (completed["n"], completed["of"]) == (7, 13)
+    assert completed["interval"] == pytest.approx([0.2914, 0.7679], abs=1e-3)
+    assert completed["note"] == "1 of them without all they promised"
+    assert completed["denominator"] == "runs that ended in the window"
+
+
+def test_timed_out_is_of_ended_runs(week):
+    assert (numbers(week)["timed_out"]["n"], numbers(week)["timed_out"]["of"]) == (1, 13)
+
+
+def test_unresolved_is_of_open_runs(week):
+    assert (numbers(week)["unresolved"]["n"], numbers(week)["unresolved"]["of"]) == (1, 2)
+
+
+def test_a_fan_out_is_one_cause(week):
+    assert numbers(week)["causes"]["n"] == 3
+    assert numbers(week)["causes"]["note"] == "behind 5 failed or timed-out runs"
+
+
+def test_what_is_left_out_is_counted_and_named(week):
+    counts = {one["reason"]: one["n"] for one in week["provenance"]["left_out"]}
+    assert counts == {"legacy": 2, "mirrored": 1, "imported": 1, "undated": 1, "future": 0}
+    assert "2 legacy, 1 mirrored, 1 imported and 1 undated sessions" in week["headline"]["left_out"]
+
+
+def test_outcomes_add_up_to_the_ended_runs(week):
+    outcomes = week["headline"]["outcomes"]
+    assert {one["outcome"]: one["n"] for one in outcomes} == {
+        "completed": 7,
+        "failed": 4,
+        "timed_out": 1,
+        "cancelled": 1,
+    }
+    assert sum(one["share"] for one in outcomes) == pytest.approx(1)
+
+
+def test_the_headline_says_it_in_words(week):
+    assert week["headline"]["finding"] == (
+        "7 of 13 ended runs completed (54 %); 4 failed and 1 timed out, from 3 distinct causes; "
+        "1 of 2 open runs needs a look."
+    )
+
+
+def test_open_work_in_trouble_stands_apart_from_ended_causes(week):
+    attention = week["attention"]
+    assert [one["entity_id"] for one in attention["open"]["items"]] == ["silent"]
+    ended = {one["entity_id"]: one["n_alike"] for one in attention["ended"]["items"]}
+    assert ended.pop("alone") == 1
+    assert sorted(ended.values()) == [1, 1, 3]
+
+
+def test_an_item_tells_its_chain_its_reason_and_what_to_do(week):
+    (item,) = week["attention"]["open"]["items"]
+    assert item["display"] == "Running · Stalled"
+    assert item["pill"] == {
+        "label": "stale running",
+        "token": "error",
+        "icon": "clock",
+        "is_dotted": False,
+    }
+    assert item["reason"]["code"] == "run.health.stalled"
+    assert item["reason"]["claim_status"] == "inferred"
+    assert "24 h" in (item["reason"]["message"] + (item["reason"]["evidence"] or "")) or "1 d" in (
+        item["reason"]["message"] + (item["reason"]["evidence"] or "")
+    )
+    assert item["reason"]["what_to_do"]
+    assert item["when"] == "open for 1 d 1 h, silent for 1 d"
+
+
+def test_what_v1_leaves_neutral_though_blocked_is_listed(week):
+    blocked = week["attention"]["blocked"]
+    assert [one["entity_id"] for one in blocked["items"]] == ["gate"]
+    assert "1 entity is blocked, which policy v1 calls neutral" in blocked["finding"]
+
+
+def test_another_policy_raises_it():
+    summary = report(facts(WEEK), policy=Policy.operator()).summary
+    assert summary["attention"]["blocked"]["n"] == 0
+    assert summary["appendix"]["policy"]["version"] == "operator"
+
+
+def test_severity_by_type_adds_up(week):
+    for row in week["attention"]["by_type"]:
+        assert row["n"] == row["critical"] + row["warning"] + row["info"] + row["neutral"]
+    assert [row["entity_type"] for row in week["attention"]["by_type"]] == ["session", "play"]
+
+
+def test_failures_by_code_count_rows_sessions_and_causes(week):
+    codes = {one["code"]: one for one in week["failures"]["codes"]}
+    fan = codes["run.failed.provider_retryable"]
+    assert (fan["n_rows"], fan["n_sessions"], fan["n_causes"], fan["share"]) == (3, 3, 1, 0.6)
+    assert fan["meaning"]
+    assert fan["example"] == "429 with [API key]"
+    assert codes["(no code was stored)"]["n_rows"] == 1
+    assert week["failures"]["stopped"] == {"aborted": 0, "cancelled": 1}
+
+
+def test_durations_count_what_can_be_trusted(week):
+    durations = week["durations"]
+    assert durations["n"] == 15
+    assert {one["by"]: one["n"] for one in durations["cut_off"]} == {
+        "time_limit": 1,
+        "as_of": 1,
+        "last_activity": 1,
+    }
+    left_out = {one["reason"]: one["n"] for one in durations["left_out"]}
+    assert left_out == {"legacy": 2, "mirrored": 1, "imported": 1, "undated": 1}
+    assert sum(step["n"] for step in durations["steps"]) == durations["n"]
+
+
+def test_coverage_is_of_ended_runs(week):
+    coverage = {one["column"]: (one["n_known"], one["n"]) for one in week["provenance"]["coverage"]}
+    assert coverage["ended_at"] == (13, 13)
+    assert coverage["timeout_s"] == (1, 13)
+    assert coverage["cost_usd"] == (0, 13)
+
+
+def test_secrets_are_masked_and_counted_and_can_be_kept(week):
+    assert KEY not in json.dumps(week)
+    assert week["redactions"]["is_on"] is True
+    assert {"kind": "API key", "n": week["redactions"]["n"]} in week["redactions"]["kinds"]
+    kept = report(facts(WEEK), redact=False)
+    assert KEY in kept.as_json()
+    assert kept.summary["redactions"] == {"is_on": False, "n": 0, "kinds": []}
+
+
+def test_json_holds_the_same_numbers_with_sorted_keys(week):
+    text = report(facts(WEEK)).as_json()
+    assert json.loads(text) == week
+    assert list(json.loads(text)) == sorted(week)
+    assert text.endswith("}\n")
+
+
+def test_the_same_input_gives_the_same_bytes_whatever_the_order_of_its_rows():
+    one, other = report(facts(WEEK)), report(facts(WEEK[::-1]))
+    assert one.as_json() == other.as_json()
+    assert one.as_html() == other.as_html()
+
+
+def keys_of(part):
+    if isinstance(part, dict):
+        yield from part
+        for value in part.values():
+            yield from keys_of(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from keys_of(value)
+
+
+def test_keys_are_ours_and_never_text_from_a_store():
+    hostile = [{**row, "entity_type": "</b>", "kind": "</i>", "project": "</u>"} for row in WEEK]
+    for key in keys_of(report(facts(hostile)).summary):
+        assert re.fullmatch(r"[a-z][a-z0-9_-]*", key)
+
+
+def test_our_own_words_are_never_cut(week):
+    def texts(part):
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, (dict, list)):
+            for value in part.values() if isinstance(part, dict) else part:
+                yield from texts(value)
+
+    assert not [text for text in texts(week) if text.endswith("…")]
+
+
+NOTHING_TO_SAY = [
+    pytest.param([], id="no entity"),
+    pytest.param([run("a", "completed")], id="one row"),
+    pytest.param([run("a", "running")], id="only running"),
+    pytest.param([run("a", None), run("b", "")], id="all legacy"),
+    pytest.param([{"entity_id": "a"}], id="all null"),
+    pytest.param([run("a", "completed"), run("a", "completed")], id="the same twice"),
+    pytest.param([run("a", "failed", ended_at=ago(hours=40))], id="ends before its start"),
+    pytest.param([run("a", "running", started_at=AS_OF + timedelta(days=3))], id="starts later"),
+    pytest.param([{"entity_id": "t", "entity_type": "team", "raw_status": "active"}], id="a team"),
+]
+
+
+@pytest.mark.parametrize("entities", NOTHING_TO_SAY)
+def test_little_or_nothing_still_makes_a_report(entities):
+    made = report(facts(entities))
+    json.loads(made.as_json())
+    assert made.as_html().count("<h2") == 6
+    assert "None" not in re.sub(r"None of|None is", "", made.summary["headline"]["finding"])
+
+
+def test_nothing_at_all_is_said_in_words():
+    summary = report(facts([])).summary
+    assert "No run ended in this window" in summary["headline"]["finding"]
+    assert summary["attention"]["finding"] == (
+        "There is nothing in this window that could need attention."
+    )
+    assert summary["failures"]["finding"] == "Nothing failed or timed out in this window."
+    assert "No run that started in this window" in summary["durations"]["finding"]
+    assert [one["shown"] for one in summary["headline"]["numbers"]] == ["0", *["none"] * 3, "0"]
+
+
+def test_a_week_without_entities_is_said_in_words():
+    made = report(facts(WEEK), window="2026-W02")
+    assert "No run ended in this window (week 2026-W02" in made.summary["headline"]["finding"]
+    assert made.as_html()
+
+
+def test_a_past_week_says_that_states_are_of_now():
+    summary = report(facts(WEEK), window="2026-W21").summary
+    assert summary["window"]["is_over"] is True
+    assert report(facts(WEEK)).summary["window"]["is_over"] is True
+    assert report(facts(WEEK), window="2026-W22").summary["window"]["is_over"] is False
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        pytest.param({"window": "2026-W60"}, "no week 60 in 2026", id="no such week"),
+        pytest.param({"window": "2027-W01"}, "lies in the future", id="a future week"),
+        pytest.param({"policy": "v1"}, "policy needs a Policy; found 'v1'", id="a policy's name"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(asked, words):
+    with pytest.raises(ArgumentError, match=words):
+        report(facts(WEEK), **asked)
+
+
+def test_a_path_is_no_snapshot():
+    with pytest.raises(ArgumentError, match=r"report needs a snapshot; found str[\s\S]*read one"):
+        report("state.db")
+
+
+def test_a_report_is_written_and_says_where(tmp_path):
+    made = report(facts(WEEK))
+    page, side = tmp_path / "wéek 1.html", tmp_path / "week.json"
+    assert made.write_html(page) == page
+    assert made.write_json(str(side)) == side
+    assert page.read_text("utf-8") == made.as_html()
+    assert side.read_text("utf-8") == made.as_json()
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ArgumentError, match=r"cannot be written[\s\S]*No such file"):
+        report(facts(WEEK)).write_html(tmp_path / "no" / "week.html")
+    with pytest.raises(ArgumentError, match="cannot be written"):
+        report(facts(WEEK)).write_html(tmp_path)
+
+
+def test_a_report_never_writes_over_a_store(tmp_path):
+    store = tmp_path / "state.db"
+    store.write_bytes(b"SQLite format 3\x00")
+    made = report(facts(WEEK))
+    guarded = type(made)(made.summary, (store,))
+    for name in (store, tmp_path / "." / "state.db"):
+        with pytest.raises(ArgumentError, match="is a store that this report was made from"):
+            guarded.write_html(name)
+    assert store.read_bytes() == b"SQLite format 3\x00"
+
+
+def test_a_report_of_a_store_knows_its_files(tmp_path):
+    from stateanalytics.snapshot import demo, read
+
+    store = tmp_path / "state.db"
+    shutil.copy(demo().stores[0].path, store)
+    made = report(read(store), window="2026-W21")
+    with pytest.raises(ArgumentError, match="is a store that this report was made from"):
+        made.write_html(store)
+
+
+@pytest.mark.parametrize(
+    ("window", "title"),
+    [
+        pytest.param(None, "Weekly report", id="the last seven days"),
+        pytest.param("2026-W21", "Weekly report", id="a week"),
+        pytest.param(("2026-05-01", "2026-05-02"), "Report on 1 day", id="a day"),
+        pytest.param(("2026-04-01", "2026-05-01"), "Report on 30 days", id="a month"),
+        pytest.param(("2026-05-01", "2026-05-01T06:00"), "Report on 0.2 days", id="hours"),
+    ],
+)
+def test_the_title_fits_the_window(window, title):
+    assert report(facts([]), window=window).summary["title"] == title
+
+
+def test_the_words_do_not_depend_on_the_locale():
+    label = report(facts([]), window="2026-W21").summary["window"]["label"]
+    assert label == "week 2026-W21, Mon 18 May to Sun 24 May 2026"
+
+
+def test_a_dirty_store_makes_a_report_that_counts_its_dirt(tmp_path):
+    from stateanalytics.snapshot import read
+    from stateanalytics.testing import write_store
+
+    made = report(read(write_store(tmp_path / "dirty.db", 300, dirty=0.2, seed=5)))
+    assert any(one["code"].startswith("cell.") for one in made.summary["provenance"]["findings"])
+    assert made.as_html().count("<h2") == 6
+    json.loads(made.as_json())
+
+
+def test_a_report_shows_itself():
+    made = report(facts(WEEK))
+    assert "7 of 13 ended runs completed" in repr(made)
+    assert ".write_html('week.html')" in repr(made)
+    assert "<th scope='row'>Completed</th>" in made._repr_html_()
+
+
+def test_a_title_can_be_given():
+    made = report(facts(WEEK), title="Fleet <north>")
+    assert "<h1>Fleet &lt;north&gt;</h1>" in made.as_html()
+
+
+def test_times_of_any_zone_are_shown_in_utc():
+    entities = [run("a", "failed", reason_code="run.failed.exception")]
+    summary = report(facts(entities), window=(datetime(2026, 5, 20), AS_OF)).summary
+    assert summary["window"]["since"] == "2026-05-20T00:00:00Z"
+    assert summary["failures"]["codes"][0]["last_at"] == f"{ago(hours=24):%Y-%m-%dT%H:%M:%SZ}"
+    assert AS_OF.tzinfo is UTC
+
+
+def test_sa_report_can_be_called_however_the_package_was_imported():
+    code = (
+        "import stateanalytics.report.redact, stateanalytics as sa\n"
+        "from stateanalytics import report\n"
+        "assert callable(sa.report) and callable(report)\n"
+        "try:\n    sa.report('state.db')\n"
+        "except sa.ArgumentError as error:\n    print(error)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "report needs a snapshot" in told.stdout

@@ -1,0 +1,198 @@
+"""The page: well formed, inert whatever the text, and fit for those who cannot see it."""
+
+import itertools
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from stateanalytics.report import report
+from tests.frames import AS_OF, ago, facts
+from tests.test_report import WEEK, run
+
+VOID = {"meta", "br", "input", "path", "circle", "rect", "line"}
+HOSTILE = [
+    pytest.param("</script><script>window.PWNED=1</script>", id="a script"),
+    pytest.param("<img src=x onerror=window.PWNED=1>", id="a handler"),
+    pytest.param('" onmouseover="window.PWNED=1" x="', id="out of an attribute"),
+    pytest.param("' autofocus onfocus='window.PWNED=1", id="out of single quotes"),
+    pytest.param("javascript:window.PWNED=1", id="a link"),
+    pytest.param("</style><script>window.PWNED=1</script>", id="out of the style"),
+    pytest.param("</svg><script>window.PWNED=1</script>", id="out of a drawing"),
+    pytest.param("]]><script>window.PWNED=1</script>", id="out of character data"),
+    pytest.param("{{ 7 * 7 }}{% raw %}", id="a template"),
+    pytest.param("\x1b[31mred\x1b[0m\x07\x00\x9b", id="terminal codes and a null byte"),
+    pytest.param("\u202egnp.exe\u2066\u200b\ufeff\u2028", id="reading direction turned round"),
+    pytest.param("\ud800 half", id="half a character"),
+    pytest.param("&lt;b&gt; &amp; &#x202e;", id="entities"),
+    pytest.param("=cmd|' /C calc'!A0", id="a formula"),
+    pytest.param("x" * 1_000_000, id="a megabyte"),
+    pytest.param("", id="nothing"),
+]
+
+
+class Page(HTMLParser):
+    """What a page is made of; fails where a tag is not closed as it was opened."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict]] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page():
+    return Page(report(facts(WEEK, sources=SOURCES, findings=FINDINGS)).as_html())
+
+
+SOURCES = [{"source": "/home/ann/state.db", "system": "lionagi", "size_bytes": 4096}]
+FINDINGS = [
+    {
+        "code": "cell.not_json",
+        "severity": "error",
+        "n_rows": 3,
+        "message": "no JSON",
+        "action": "null",
+    },
+    {"code": "status.unknown", "severity": "info", "n_rows": 1, "message": "a word"},
+]
+
+
+def hostile_facts(text):
+    """Every text column of every frame holds the same hostile text."""
+    storable = text.encode("utf-8", "replace").decode("utf-8")
+    columns = "name kind project agent model provider playbook reason_code reason_message".split()
+    said = dict.fromkeys(columns, storable)
+    entities = [
+        run("a " + storable, "failed", **said),
+        run("b " + storable, "running", last_activity_at=ago(hours=25), **said),
+        run("c " + storable, "completed", **said),
+        run("d " + storable, storable or None, **said),
+        run("e", "blocked", entity_type="play", **said),
+        run("f", "failed", entity_type=storable, **said),
+    ]
+    names = dict.fromkeys(("source", "system", "format", "fingerprint"), storable)
+    problems = dict.fromkeys(
+        ("source", "code", "table", "column", "message", "example", "action"), storable
+    )
+    return facts(
+        entities,
+        sources=[names],
+        findings=[{**problems, "severity": word} for word in ("error", storable)],
+    )
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_inert_wherever_it_stands(text):
+    made = report(hostile_facts(text), title=text or None)
+    written = made.as_html()
+    read = Page(written)
+    assert read.all("script") == read.all("img") == read.all("iframe") == read.all("link") == []
+    for _, attributes in read.tags:
+        assert not [name for name in attributes if name.startswith("on")]
+        assert "javascript:" not in (attributes.get("href") or "")
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", written)
+    assert len(written) < 400_000
+    written.encode("utf-8")
+    assert "<script" not in made._repr_html_()
+
+
+def test_the_template_language_is_not_run_on_text():
+    assert "49" not in Page(report(hostile_facts("{{ 7 * 7 }}")).as_html()).text.split()
+
+
+def test_no_script_no_network_no_link_out(page):
+    policies = [one["content"] for one in page.all("meta") if "http-equiv" in one]
+    assert policies == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
+    assert page.all("script") == page.all("link") == page.all("img") == []
+    assert all(one["href"].startswith("#") for one in page.all("a"))
+    assert not re.search(r"url\((?!#)", page.text)
+    assert "@import" not in page.text
+
+
+def test_every_link_and_reference_has_its_target(page):
+    ids = [attributes["id"] for _, attributes in page.tags if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    assert {one["href"][1:] for one in page.all("a")} <= set(ids)
+    assert {one["aria-labelledby"] for one in page.all("section")} <= set(ids)
+
+
+def test_the_page_has_a_language_one_heading_and_landmarks(page):
+    assert page.all("html")[0]["lang"] == "en"
+    assert len(page.all("h1")) == len(page.all("main")) == len(page.all("nav")) == 1
+    assert page.all("a")[0]["class"] == "skip"
+    headings = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert headings[0] == 1
+    assert all(below <= above + 1 for above, below in itertools.pairwise(headings))
+
+
+def test_every_header_cell_says_what_it_heads(page):
+    assert page.all("th")
+    assert {one.get("scope") for one in page.all("th")} == {"col", "row"}
+
+
+def test_every_drawing_has_a_caption_and_its_numbers_as_a_table(page):
+    figures = len(page.all("figure"))
+    assert figures == len(page.all("figcaption")) == 2
+    drawings = [one for one in page.all("svg") if one.get("role") == "img"]
+    assert len(drawings) == 2 * figures
+    assert all(one["aria-label"] for one in drawings)
+
+
+def test_wide_tables_scroll_in_a_box_that_a_keyboard_reaches(page):
+    boxes = [one for _, one in page.tags if one.get("class") == "scroll"]
+    assert boxes
+    assert all(one["tabindex"] == "0" and one["aria-label"] for one in boxes)
+
+
+def test_every_section_begins_with_its_finding_in_words(page):
+    summary = report(facts(WEEK, sources=SOURCES, findings=FINDINGS)).summary
+    for name in ("headline", "provenance", "attention", "failures", "durations", "appendix"):
+        assert summary[name]["finding"] in page.text
+
+
+def test_errors_in_the_data_stand_open_on_top(page):
+    assert page.text.index("cell.not_json") < page.text.index("The window in five numbers")
+    assert "/home/[user]/state.db" in page.text
+
+
+def test_colours_are_said_once_and_for_both_themes():
+    written = report(facts(WEEK)).as_html()
+    body = written[written.index("<body") :]
+    assert not re.search(r"#[0-9A-Fa-f]{6}\b", body)
+    for name in set(re.findall(r"var\((--[\w-]+)\)", written)):
+        assert f"{name}:" in written.replace(f"{name}: ", f"{name}:")
+
+
+def test_as_of_and_policy_are_shown(page):
+    assert f"{AS_OF:%Y-%m-%d %H:%M} UTC, as it was given" in page.text
+    assert "Policy v1" in page.text
+
+
+def test_the_page_of_a_big_week_stays_small():
+    rows = [
+        run(f"{n:05}", "failed", reason_code=f"run.failed.c{n % 90}", kind=f"k{n % 50}")
+        for n in range(3_000)
+    ]
+    assert len(report(facts(rows)).as_html()) < 250_000
