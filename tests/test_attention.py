@@ -1,0 +1,315 @@
+"""The attention list: who is on it, why, how it is grouped, and what operators decided."""
+
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+from stateanalytics import schema, sources
+from stateanalytics.facts import Facts
+from stateanalytics.rules import reasons as reasons_rule
+from stateanalytics.rules import states as states_rule
+from stateanalytics.rules.attention import ATTENTION, attention, with_item_id
+from stateanalytics.rules.policy import Policy
+from stateanalytics.rules.reason_codes import REGISTRY
+from tests.frames import AS_OF, ago, facts, frame
+
+SOURCE = {"source": "state.db", "system": "lionagi"}
+FAILED = {"severity": "critical", "tone": "danger", "severity_rule": 1}
+
+
+def entity(entity_id="a", entity_type="session", **columns):
+    return {
+        "entity_type": entity_type,
+        "entity_id": entity_id,
+        "raw_status": "failed",
+        "reason_code": "run.failed.exception",
+        "ended_at": ago(hours=1),
+        **columns,
+    }
+
+
+def given(entities, *, transitions=(), dispositions=()):
+    plain = facts(entities, transitions=[{**SOURCE, **row} for row in transitions])
+    decided = frame("lionagi_dispositions", [{"source": "state.db", **row} for row in dispositions])
+    return Facts(
+        plain.entities,
+        plain.transitions,
+        plain.events,
+        plain.findings,
+        plain.sources,
+        AS_OF,
+        details={"lionagi_dispositions": decided},
+    )
+
+
+def states(entities, judged):
+    return frame(
+        "states",
+        [
+            {
+                **SOURCE,
+                "entity_type": row["entity_type"],
+                "entity_id": row["entity_id"],
+                "is_legacy": False,
+                **FAILED,
+                **judged.get(row["entity_id"], {}),
+            }
+            for row in entities
+        ],
+    )
+
+
+def reason(entity_id, code, order=0, dimension="lifecycle", entity_type="session"):
+    return {
+        **SOURCE,
+        "entity_type": entity_type,
+        "entity_id": entity_id,
+        "order": order,
+        "dimension": dimension,
+        "code": code,
+        "message": f"because {code}",
+    }
+
+
+def listed(*entities, judged=None, reasons=None, with_discharged=False, policy=None, **frames):
+    rows = list(entities) or [entity()]
+    why = reasons or [
+        reason(row["entity_id"], row["reason_code"], entity_type=row["entity_type"])
+        for row in rows
+        if row["reason_code"]
+    ]
+    return attention(
+        given(rows, **frames),
+        states(rows, judged or {}),
+        frame("reasons", why),
+        with_discharged=with_discharged,
+        policy=policy,
+    )
+
+
+def test_a_failed_session_is_on_the_list_with_its_reason():
+    row = listed().row(0, named=True)
+    assert row["item_id"] == "run:a"
+    assert row["fingerprint"] == "session:a:run.failed.exception"
+    assert row["message"] == "because run.failed.exception"
+    assert row["disposition"] == "open"
+
+
+@pytest.mark.parametrize(
+    "judged",
+    [
+        pytest.param({"severity": "info"}, id="info"),
+        pytest.param({"severity": "neutral"}, id="neutral"),
+        pytest.param({"severity": None}, id="not judged"),
+        pytest.param({"is_legacy": True}, id="legacy"),
+    ],
+)
+def test_what_is_mild_or_legacy_is_not_on_it(judged):
+    assert listed(judged={"a": judged}).height == 0
+
+
+def test_a_branch_only_repeats_its_session():
+    assert listed(entity(entity_type="branch")).height == 0
+
+
+def test_the_reason_is_that_of_the_axis_that_made_it_severe():
+    reasons = [
+        reason("a", "run.started.ok"),
+        reason("a", "run.health.stalled", 1, "health"),
+        reason("a", "run.delivery.missing", 2, "delivery"),
+    ]
+    for rule, code in (
+        (4, "run.health.stalled"),
+        (3, "run.delivery.missing"),
+        (1, "run.started.ok"),
+    ):
+        judged = {"a": {"severity_rule": rule}}
+        assert listed(judged=judged, reasons=reasons)["code"].to_list() == [code]
+
+
+def test_rules_of_an_own_policy_say_their_axis_too():
+    reasons = [reason("a", "run.started.ok"), reason("a", "play.health.blocked", 1, "health")]
+    judged = {"a": {"severity": "warning", "tone": "warning", "severity_rule": 15}}
+    found = listed(judged=judged, reasons=reasons, policy=Policy.operator())
+    assert found["code"].to_list() == ["play.health.blocked"]
+
+
+def test_an_item_without_any_reason_is_still_listed():
+    row = listed(entity(reason_code=None)).row(0, named=True)
+    assert row["code"] == "unknown"
+    assert row["fingerprint"] == "session:a:unknown"
+
+
+def test_most_severe_first_then_most_recent():
+    rows = [
+        entity("old", ended_at=ago(days=2)),
+        entity("mild", ended_at=ago(minutes=1)),
+        entity("new", ended_at=ago(hours=2)),
+        entity("never", ended_at=None),
+    ]
+    judged = {"mild": {"severity": "warning", "tone": "warning"}}
+    found = listed(*rows, judged=judged)
+    assert found["entity_id"].to_list() == ["new", "old", "never", "mild"]
+    assert found.equals(listed(*reversed(rows), judged=judged))
+
+
+def test_one_cause_with_one_reason_is_one_cluster():
+    rows = [
+        entity("a", invocation_id="i"),
+        entity("b", invocation_id="i"),
+        entity("c", invocation_id="j"),
+        entity("d"),
+        entity("e", invocation_id="i", reason_code="run.failed.exit_nonzero"),
+    ]
+    found = listed(*rows).sort("entity_id")
+    assert found["cluster"].to_list() == [
+        "run.failed.exception:i",
+        "run.failed.exception:i",
+        "run.failed.exception:j",
+        "run.failed.exception:d",
+        "run.failed.exit_nonzero:i",
+    ]
+    assert found["n_in_cluster"].to_list() == [2, 2, 1, 1, 1]
+    assert found["n_causes"].to_list() == [3, 3, 3, 3, 1]
+
+
+def test_every_type_has_its_item_id():
+    rows = [
+        entity("a"),
+        entity("b", "invocation"),
+        entity("c", "schedule"),
+        entity("w", "show", name="topic"),
+        entity("p", "play", parent_id="w", name="build"),
+        entity("q", "play", parent_id="gone", name="build"),
+        entity("t", "team"),
+    ]
+    found = with_item_id(given(rows).entities)["item_id"].to_list()
+    assert found == ["run:a", "inv:b", "sched:c", "show:w", "play:topic:build", "play:q", "team:t"]
+
+
+def decided(state="snoozed", **columns):
+    return {
+        "item_id": "run:a",
+        "state": state,
+        "source_status": "failed",
+        "actor": "ana",
+        "updated_at": ago(minutes=30),
+        **columns,
+    }
+
+
+def moved(status, code, at, seq=0):
+    return {
+        "entity_type": "session",
+        "entity_id": "a",
+        "at": at,
+        "seq": seq,
+        "status": status,
+        "reason_code": code,
+    }
+
+
+END = moved("failed", "run.failed.exception", ago(hours=1))
+
+
+@pytest.mark.parametrize("state", ["acknowledged", "resolved", "expected", "snoozed"])
+def test_a_decision_takes_an_item_off_the_list(state):
+    assert listed(dispositions=[decided(state)], transitions=[END]).height == 0
+    row = listed(
+        dispositions=[decided(state, note="known")], transitions=[END], with_discharged=True
+    ).row(0, named=True)
+    assert (row["disposition"], row["note"], row["actor"]) == (state, "known", "ana")
+
+
+def test_a_snooze_ends_when_it_expires():
+    later = decided(expires_at=AS_OF + timedelta(seconds=1))
+    assert listed(dispositions=[later], transitions=[END]).height == 0
+    now = decided(expires_at=AS_OF)
+    row = listed(dispositions=[now], transitions=[END]).row(0, named=True)
+    assert (row["disposition"], row["reopened_because"]) == ("open", "expired")
+
+
+def test_a_new_reason_reopens_a_snoozed_item():
+    again = moved("failed", "run.failed.exit_nonzero", ago(minutes=5), 1)
+    row = listed(
+        entity(reason_code="run.failed.exit_nonzero"),
+        dispositions=[decided()],
+        transitions=[END, again],
+    ).row(0, named=True)
+    assert row["reopened_because"] == "new reason"
+    assert row["fingerprint"] == "session:a:run.failed.exit_nonzero"
+
+
+def test_the_same_reason_again_reopens_only_what_was_resolved():
+    again = [
+        moved("running", "session.reopened.by_resume", ago(minutes=10), 1),
+        moved("failed", "run.failed.exception", ago(minutes=5), 2),
+    ]
+    assert listed(dispositions=[decided()], transitions=[END, *again]).height == 0
+    row = listed(dispositions=[decided("resolved")], transitions=[END, *again]).row(0, named=True)
+    assert row["reopened_because"] == "happened again"
+
+
+def test_without_history_the_status_of_then_decides():
+    assert listed(dispositions=[decided()]).height == 0
+    moved_on = decided(source_status="running")
+    assert listed(dispositions=[moved_on])["reopened_because"].to_list() == ["new reason"]
+    pages_word = decided(source_status="stuck")
+    assert listed(dispositions=[pages_word]).height == 0
+
+
+def test_a_decision_about_another_store_does_not_count():
+    rows = given([entity()])
+    other = frame("lionagi_dispositions", [{"source": "b.db", **decided()}])
+    elsewhere = Facts(
+        rows.entities,
+        rows.transitions,
+        rows.events,
+        rows.findings,
+        rows.sources,
+        AS_OF,
+        details={"lionagi_dispositions": other},
+    )
+    why = frame("reasons", [reason("a", "run.failed.exception")])
+    assert attention(elsewhere, states([entity()], {}), why).height == 1
+
+
+def test_a_withdrawn_decision_and_one_given_twice():
+    assert listed(dispositions=[decided("open")], transitions=[END]).height == 1
+    twice = [decided("resolved", updated_at=ago(minutes=40)), decided("snoozed")]
+    row = listed(dispositions=twice, transitions=[END], with_discharged=True).row(0, named=True)
+    assert row["disposition"] == "snoozed"
+
+
+def test_the_list_has_its_documented_shape():
+    assert listed().schema == ATTENTION.dtypes
+    assert listed(judged={"a": {"severity": "neutral"}}).schema == ATTENTION.dtypes
+
+
+def test_nothing_needs_no_attention():
+    empty = facts([])
+    found = attention(empty, schema.STATES.empty(), schema.REASONS.empty())
+    assert found.schema == ATTENTION.dtypes
+    assert found.height == 0
+
+
+def test_all_null_columns_are_fine():
+    rows = given([entity(reason_code=None, ended_at=None, raw_status=None)])
+    found = attention(
+        rows, states([entity()], {"a": {"severity_rule": None}}), schema.REASONS.empty()
+    )
+    assert found["since_at"].to_list() == [None]
+    assert isinstance(found["severity"].dtype, pl.Enum)
+
+
+def test_a_real_store_lists_every_type_with_known_reasons(lionagi_samples):
+    read = sources.read_facts([lionagi_samples / "0.36.0" / "state.db"])[0]
+    judged, why = states_rule.states(read), reasons_rule.reasons(read)
+    found = attention(read, judged, why, with_discharged=True)
+    assert set(found["code"]) - set(REGISTRY) == {"unknown"}
+    assert {"session", "play", "show", "invocation", "schedule"} <= set(found["entity_type"])
+    assert found["fingerprint"].is_unique().all()
+    snoozed = found.filter(pl.col("disposition") != "open")
+    assert snoozed.select("disposition", "code").rows() == [("snoozed", "run.failed.exception")]
+    assert attention(read, judged, why).height == found.height - 1

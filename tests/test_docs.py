@@ -1,0 +1,85 @@
+"""What the pages say is what there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.cli import cli, run
+from tests.conftest import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXT = "\n".join(path.read_text("utf-8") for path in PAGES)
+COMMANDS = (ROOT / "docs" / "commands.md").read_text("utf-8")
+SQL = (ROOT / "docs" / "sql.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", sa.__all__)
+def test_every_public_name_is_in_the_pages(name):
+    assert re.search(rf"\b{name}\b", TEXT), f"{name} is in no page"
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_every_command_and_option_is_in_the_pages(name):
+    assert f"stateanalytics {name}" in COMMANDS
+    for parameter in cli.commands[name].params:
+        if parameter.param_type_name == "option":
+            for option in (*parameter.opts, *parameter.secondary_opts):
+                assert f"`{option}" in COMMANDS, f"{name} {option} is in no page"
+
+
+def test_commands_in_the_pages_exist():
+    for command in re.findall(r"stateanalytics ([a-z]+)\b", "\n".join(_blocks(TEXT, "sh"))):
+        assert command in cli.commands, command
+
+
+def test_the_page_of_the_schema_is_current(capsys):
+    """`make docs` writes it again."""
+    assert run(["schema", "--format", "markdown"]) == 0
+    assert capsys.readouterr().out == (ROOT / "docs" / "schema.md").read_text("utf-8")
+
+
+def test_the_queries_of_the_page_run():
+    snap = sa.demo()
+    queries = [one for block in _blocks(SQL, "sql") for one in block.split(";") if one.strip()]
+    assert len(queries) > 5
+    for query in queries:
+        assert snap.sql(query).width, query
+
+
+def test_the_python_of_the_page_runs():
+    for block in _blocks(SQL, "python"):
+        exec(compile(block, "docs/sql.md", "exec"), {})
+
+
+def test_links_between_pages_lead_somewhere():
+    for path in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text("utf-8")):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_the_error_tree_of_the_page_is_current():
+    from stateanalytics import errors
+
+    drawn = [line.strip() for line in errors.__doc__.splitlines() if "──" in line]
+    assert len(drawn) == len([name for name in sa.__all__ if name.endswith("Error")]) - 1
+    for line in drawn:
+        assert line in TEXT, line
+
+
+def test_methods_of_a_snapshot_are_in_the_pages():
+    own = [name for name in vars(sa.Snapshot) if not name.startswith("_")]
+    fields = ("stores", "has_bodies")
+    for name in own:
+        assert name in fields or f"`.{name}" in TEXT, name
+
+
+def test_every_module_says_what_it_is():
+    for path in Path(sa.__file__).parent.rglob("*.py"):
+        text = path.read_text("utf-8")
+        assert not text.strip() or text.lstrip("r").startswith('"""'), path
+
+
+def _blocks(text, language):
+    return re.findall(rf"```{language}\n(.*?)```", text, re.S)

@@ -1,0 +1,372 @@
+"""What reapers would close: each rule at its exact boundary, and the preview as a whole."""
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from stateanalytics import sources
+from stateanalytics.errors import MissingColumnsError
+from stateanalytics.facts import Facts
+from stateanalytics.rules.phantoms import PHANTOMS, phantoms, with_phantom_reason
+from stateanalytics.rules.policy import Policy
+from stateanalytics.rules.reapers import NO_TERMINAL, Limits, reapers
+from stateanalytics.rules.reason_codes import REGISTRY
+from stateanalytics.rules.states import states
+from stateanalytics.rules.transitions import VALID_TRANSITIONS
+from tests.engines import assert_same_rows, on_every_engine
+from tests.frames import AS_OF, ago, facts, frame
+
+HOUR = 3600
+OLD = {"created_at": ago(days=9), "started_at": ago(days=9), "updated_at": ago(days=9)}
+FRESH = {"created_at": ago(minutes=1), "started_at": ago(minutes=1), "updated_at": ago(minutes=1)}
+
+
+def entity(entity_type="session", raw_status="running", entity_id="a", **columns):
+    return {
+        "entity_type": entity_type,
+        "entity_id": entity_id,
+        "raw_status": raw_status,
+        **FRESH,
+        **columns,
+    }
+
+
+def states_of(given, judged):
+    """Plain states: not terminal, nothing wrong, unless ``judged`` says so by id."""
+    rows = [
+        {
+            **{name: row[name] for name in ("source", "system", "entity_type", "entity_id")},
+            "health": "ok",
+            "is_terminal": False,
+            "is_legacy": False,
+            "age_s": (AS_OF - row["started_at"]).total_seconds() if row["started_at"] else None,
+            **judged.get(row["entity_id"], {}),
+        }
+        for row in given.entities.iter_rows(named=True)
+    ]
+    return frame("states", rows)
+
+
+def preview(*entities, judged=None, shows=(), **options):
+    given = facts(list(entities))
+    disk = frame("lionagi_shows_on_disk", [{"source": "state.db", **row} for row in shows])
+    given = Facts(
+        given.entities,
+        given.transitions,
+        given.events,
+        given.findings,
+        given.sources,
+        AS_OF,
+        details={"lionagi_shows_on_disk": disk},
+    )
+    return phantoms(given, states_of(given, judged or {}), **options)
+
+
+def closed(*entities, **options):
+    """Reaper to (status, reason) of the preview."""
+    found = preview(*entities, **options)
+    return {
+        row[0]: row[1:] for row in found.select("reaper", "target_status", "reason_code").rows()
+    }
+
+
+def aged(seconds):
+    return ago(seconds=seconds)
+
+
+def test_a_fresh_running_session_is_left_alone():
+    assert closed(entity()) == {}
+
+
+def test_a_quiet_session_of_unknown_liveness_is_closed_by_several_rules_that_disagree():
+    found = preview(entity(**OLD))
+    assert found.select("reaper", "target_status").rows() == [
+        ("phantom_session", "failed"),
+        ("doctor", "aborted"),
+        ("kill_stale", "cancelled"),
+    ]
+    assert found["has_dispute"].all()
+    assert found["n_reapers"].to_list() == [3, 3, 3]
+    assert not found["is_certain"].any()
+
+
+def test_a_session_that_is_alive_is_never_a_phantom():
+    assert closed(entity(**OLD, process_alive=True)) == {}
+
+
+def test_a_dead_process_is_certain():
+    assert preview(entity(**OLD, process_alive=False))["is_certain"].all()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(3599, None), (3600, "failed")], ids=["before", "at the limit"]
+)
+def test_the_phantom_reaper_fires_at_its_limit_of_the_last_write(seconds, expected):
+    row = entity(started_at=ago(minutes=1), updated_at=aged(seconds))
+    assert closed(row).get("phantom_session", (None,))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(86400, False), (86401, True), (None, True)],
+    ids=["at the limit", "past it", "never started"],
+)
+def test_the_doctor_fires_past_a_day_since_the_start(seconds, expected):
+    started = None if seconds is None else aged(seconds)
+    row = entity(started_at=started, updated_at=ago(minutes=1))
+    assert ("doctor" in closed(row)) is expected
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(3599, False), (3600, True)])
+def test_kill_all_stale_fires_at_an_hour_since_the_start(seconds, expected):
+    row = entity(started_at=aged(seconds), updated_at=ago(minutes=1))
+    assert ("kill_stale" in closed(row)) is expected
+
+
+def test_a_mirrored_transcript_is_completed_not_failed():
+    found = closed(entity(**OLD, agent="claude-code"))
+    assert found["phantom_session"] == ("completed", "run.completed.ok")
+
+
+def test_left_locks_change_the_reason():
+    found = closed(entity(**OLD, has_stale_locks=True))
+    assert found["phantom_session"] == ("failed", "session.zombie.stale_locks")
+
+
+def test_a_session_without_a_status_is_closed_as_failed():
+    assert closed(entity(raw_status=None, **OLD)) == {
+        "null_status": ("failed", "run.failed.exception")
+    }
+    assert closed(entity(raw_status=None)) == {}
+    assert closed(entity(raw_status="", **OLD)) == {}
+
+
+def test_never_written_moments_count_as_infinitely_old():
+    row = entity(created_at=None, started_at=None, updated_at=None)
+    assert set(closed(row)) == {"phantom_session", "doctor", "kill_stale"}
+    assert preview(row)["age_s"].to_list() == [None, None, None]
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(7200, False), (7201, True)])
+def test_an_invocation_has_two_hours_however_active(seconds, expected):
+    row = entity("invocation", started_at=aged(seconds), n_children=3)
+    found = closed(row)
+    assert ("invocation_deadline" in found) is expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"updated_at": aged(300), "n_children": 0}, False),
+        ({"updated_at": aged(301), "n_children": 0}, True),
+        ({"updated_at": aged(301), "n_children": None}, True),
+        ({"updated_at": aged(301), "n_children": 1}, False),
+        ({"updated_at": aged(301), "n_children": 0, "kind": "command"}, False),
+    ],
+    ids=["at the limit", "past it", "no count", "with a session", "a plain command"],
+)
+def test_an_invocation_without_sessions_has_five_minutes(columns, expected):
+    found = closed(entity("invocation", **columns))
+    assert ("zero_session_invocation" in found) is expected
+
+
+def test_the_deadline_takes_an_invocation_before_the_empty_rule_does():
+    found = closed(entity("invocation", **OLD, n_children=0))
+    assert "zero_session_invocation" not in found
+    assert found["invocation_deadline"] == ("timed_out", "run.timed_out.deadline")
+
+
+@pytest.mark.parametrize("status", ["running", "running_complete", "prepared", "redoing"])
+def test_a_play_at_rest_for_six_hours_is_blocked(status):
+    at_limit = entity("play", status, updated_at=aged(6 * HOUR))
+    assert closed(at_limit)["stale_play"] == ("blocked", "run.cancelled.stale_auto")
+    assert "stale_play" not in closed(entity("play", status, updated_at=aged(6 * HOUR - 1)))
+
+
+@pytest.mark.parametrize("status", ["gated", "pending", "merged"])
+def test_plays_that_wait_are_left_alone(status):
+    assert "stale_play" not in closed(entity("play", status, **OLD))
+
+
+def test_a_play_whose_session_is_alive_is_left_alone():
+    work = entity(entity_id="s", process_alive=True, **OLD)
+    play = entity("play", entity_id="p", session_id="s", **OLD)
+    assert closed(work, play) == {}
+
+
+def test_a_running_play_whose_session_ended_is_swept_by_kill():
+    work = entity(raw_status="completed", entity_id="s")
+    play = entity("play", entity_id="p", session_id="s", started_at=aged(HOUR))
+    assert closed(work, play)["kill_stale_play"] == ("blocked", "run.cancelled.stale_auto")
+    unlinked = entity("play", entity_id="p", session_id="gone", started_at=aged(HOUR))
+    assert "kill_stale_play" not in closed(unlinked)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(86400, False), (86401, True)])
+def test_a_fire_that_runs_for_a_day_is_timed_out(seconds, expected):
+    row = entity("schedule_run", parent_id="sched", updated_at=aged(seconds))
+    assert ("stale_schedule_run" in closed(row)) is expected
+    task = entity("schedule_run", parent_id=None, updated_at=aged(seconds))
+    assert "stale_schedule_run" not in closed(task)
+
+
+@pytest.mark.parametrize(
+    ("disk", "expected"),
+    [
+        ([{"play": None, "has_abort_sentinel": True}], ("aborted", "show.aborted.operator")),
+        ([{"play": None, "is_show_passed": True}], ("completed", "show.completed.final_gate")),
+        (
+            [{"play": None}, {"play": "p", "disk_status": "merged"}],
+            ("completed", "show.completed.all_plays_merged"),
+        ),
+        (
+            [
+                {"play": None},
+                {"play": "p", "disk_status": "merged"},
+                {"play": "q", "disk_status": "gated"},
+            ],
+            None,
+        ),
+        ([{"play": None}], None),
+        ([], None),
+    ],
+    ids=["abort file", "verdict", "all merged", "one left", "no plays", "no directory"],
+)
+def test_a_stale_show_ends_as_its_directory_says(disk, expected):
+    show = entity("show", "active", name="topic", updated_at=aged(6 * HOUR))
+    shows = [{"topic": "topic", **row} for row in disk]
+    assert closed(show, shows=shows).get("stale_show") == expected
+
+
+def test_a_show_is_swept_once_all_its_plays_ended():
+    show = entity("show", "active", entity_id="w", **OLD)
+    merged = entity("play", "merged", entity_id="p", parent_id="w")
+    waiting = entity("play", "gated", entity_id="q", parent_id="w")
+    assert closed(show, merged)["kill_stale_show"] == ("aborted", "run.cancelled.stale_auto")
+    assert "kill_stale_show" not in closed(show, merged, waiting)
+    assert "kill_stale_show" not in closed(show)
+
+
+def test_adr0033_closes_dead_and_orphaned_work_past_the_threshold():
+    judged = {"a": {"health": "orphaned", "age_s": 3601.0}}
+    assert closed(entity(), judged=judged) == {"phantom_reconciliation": ("aborted", NO_TERMINAL)}
+    for change in ({"age_s": 3600.0}, {"health": "stalled"}, {"is_terminal": True}):
+        assert closed(entity(), judged={"a": judged["a"] | change}) == {}
+
+
+def test_adr0033s_threshold_is_the_policys():
+    judged = {"a": {"health": "process_dead", "age_s": 700.0}}
+    policy = Policy.v1().replace(phantom_after_s=600)
+    assert "phantom_reconciliation" in closed(entity(), judged=judged, policy=policy)
+    assert closed(entity(), judged=judged) == {}
+
+
+def test_adr0033_ends_at_once_what_a_watchdog_saw_die():
+    found = closed(entity(process_alive=False))
+    assert found == {"terminal_enforcement": ("aborted", NO_TERMINAL)}
+    ended = entity(raw_status="failed", process_alive=False)
+    assert closed(ended, judged={"a": {"is_terminal": True}}) == {}
+
+
+def test_limits_can_be_another_machines():
+    row = entity(updated_at=aged(700))
+    assert "phantom_session" in closed(row, limits=Limits(phantom_s=600))
+
+
+def test_every_reaper_writes_a_known_reason_and_a_word_of_the_vocabulary():
+    rows = preview(
+        entity(**OLD),
+        entity(raw_status=None, entity_id="b", **OLD),
+        entity("invocation", entity_id="c", **OLD),
+        entity("play", entity_id="d", **OLD),
+        entity("schedule_run", entity_id="e", parent_id="s", **OLD),
+        judged={"a": {"health": "orphaned"}},
+    )
+    assert set(rows["reason_code"]) <= set(REGISTRY)
+    for row in rows.iter_rows(named=True):
+        assert row["target_status"] in VALID_TRANSITIONS[row["entity_type"]]
+
+
+def test_the_preview_has_its_documented_shape_and_order():
+    rows = [entity(entity_id=name, **OLD) for name in ("c", "a", "b")]
+    found = preview(*rows)
+    assert found.schema == PHANTOMS.dtypes
+    assert found["entity_id"].to_list() == [name for name in "abc" for _ in range(3)]
+    assert found.equals(preview(*reversed(rows)))
+
+
+def test_nothing_to_see_is_an_empty_preview():
+    assert preview().schema == PHANTOMS.dtypes
+    assert len({reaper.name for reaper in reapers()}) == len(reapers())
+
+
+MATRIX = {
+    "phantom_session": "phantom_gate_3600_0.36_port",
+    "doctor": "state_doctor_24h_0.36_port",
+    "kill_stale": "kill_all_stale_3600_0.36_port",
+    "null_status": "null_status_reaper_3600_port",
+}
+
+
+def test_real_sessions_are_closed_by_the_rules_that_lionagi_closes_them_by(shared, lionagi_samples):
+    matrix = pl.read_csv(
+        shared / "oracles" / "lionagi" / "oracle_detector_matrix_0.36.csv", infer_schema=False
+    )
+    store = lionagi_samples / "0.36.0" / "state.db"
+    read, _ = sources.read_facts([store], as_of=AS_OF)
+    # What was seen on the machine then, and no store holds.
+    alive = {"true": True, "false": False}
+    observed = matrix.select(
+        entity_id="session_id",
+        alive=pl.col("process_alive").replace_strict(alive, default=None, return_dtype=pl.Boolean),
+        locks=pl.col("has_stale_locks") == "1",
+    )
+    entities = (
+        read.entities.join(observed, on="entity_id", how="left", maintain_order="left")
+        .with_columns(process_alive="alive", has_stale_locks="locks")
+        .drop("alive", "locks")
+    )
+    there = replace(read, entities=entities)
+    found = phantoms(there, states(there)).filter(pl.col("entity_type") == "session")
+    # Facts do not hold the host; lionagi leaves other machines alone.
+    elsewhere = set(matrix.filter(pl.col("scenario") == "running_foreign_host")["session_id"])
+    for reaper, column in MATRIX.items():
+        mine = set(found.filter(pl.col("reaper") == reaper)["entity_id"]) - elsewhere
+        theirs = set(matrix.filter(pl.col(column) == "true")["session_id"])
+        assert theirs, column
+        assert mine == theirs, reaper
+
+
+REASONS = pl.DataFrame(
+    {
+        "updated_age_s": [None, 3600.0, 3599.0, 1e6, 1e6, 1e6, 1e6],
+        "process_alive": [None, False, None, True, None, None, None],
+        "has_stale_locks": [None, None, None, None, True, True, None],
+        "is_foreign": [None, None, None, None, None, None, True],
+        "is_artifacts_gone": [None, None, None, None, None, True, None],
+        "expected": [
+            *("process_dead", "process_dead", None, None),
+            *("stale_lock", "missing_artifacts", None),
+        ],
+    }
+)
+
+
+@on_every_engine
+def test_every_engine_classifies_phantoms_the_same(engine):
+    found = engine.back(with_phantom_reason(engine.of(REASONS)))
+    assert_same_rows(
+        found, REASONS.with_columns(phantom_reason=pl.col("expected")).select(found.columns)
+    )
+
+
+def test_the_limit_may_be_a_column():
+    rows = REASONS.with_columns(limit_s=pl.lit(1e9))
+    found = with_phantom_reason(rows, stale_s="limit_s")["phantom_reason"]
+    assert found.to_list() == ["process_dead", *[None] * 6]
+
+
+def test_a_missing_column_says_what_to_do():
+    with pytest.raises(MissingColumnsError, match="with_phantom_reason needs columns"):
+        with_phantom_reason(REASONS.drop("process_alive"))

@@ -1,0 +1,199 @@
+"""The registry of reason codes: whole, well formed, and open to codes it does not know."""
+
+import csv
+
+import polars as pl
+import pytest
+
+from stateanalytics import schema, sources
+from stateanalytics.errors import MissingColumnsError
+from stateanalytics.rules.evidence import (
+    ADR_EVIDENCE_KINDS,
+    STORED_EVIDENCE_KINDS,
+    adr_evidence_kind,
+)
+from stateanalytics.rules.reason_codes import (
+    REGISTRY,
+    is_valid_code,
+    nearest_codes,
+    parents,
+    reason_codes,
+    unknown_codes,
+    with_code_facts,
+)
+from stateanalytics.rules.vocabulary import ADR_DELIVERIES, ADR_HEALTHS
+from tests.engines import assert_same_rows, on_every_engine
+from tests.frames import frame
+
+ADR0033 = (
+    "run.failed.exit_nonzero",
+    "run.failed.artifact_contract",
+    "run.health.process_dead",
+    "run.health.stalled",
+    "run.delivery.missing",
+    "show.failed.critical_path_blocked",
+    "play.blocked.dependency_failed",
+    "play.blocked.dependency_invalid",
+    "schedule.health.misfired",
+    "team.health.orphaned",
+    "knowledge.disputed.conflicting_evidence",
+    "knowledge.disputed.user_rejection",
+    "knowledge.superseded.newer_observation",
+    "knowledge.stale.unverified_too_long",
+    "system.health.process_dead_no_terminal",
+)
+
+
+def test_every_code_of_the_installed_lionagi_is_registered():
+    reasons = pytest.importorskip("lionagi.state.reasons")
+    mine = {code for code, one in REGISTRY.items() if one.origin == "lionagi"}
+    assert mine == reasons.VALID_REASON_CODES
+
+
+def test_constants_are_those_of_the_installed_lionagi():
+    reasons = pytest.importorskip("lionagi.state.reasons")
+    for one in REGISTRY.values():
+        if one.origin == "lionagi":
+            holder, _, name = one.constant.rpartition(".")
+            found = getattr(getattr(reasons, holder), name) if holder else getattr(reasons, name)
+            assert found == one.code
+
+
+def test_every_code_of_adr_0033_is_registered_with_what_lionagi_writes_instead():
+    assert [code for code in ADR0033 if code not in REGISTRY] == []
+    for code in ADR0033:
+        for nearest in nearest_codes(code):
+            assert REGISTRY[nearest].origin == "lionagi"
+    assert nearest_codes("run.failed.exit_nonzero") == ("run.failed.exit_nonzero",)
+    assert nearest_codes("knowledge.disputed.user_rejection") == ()
+    assert nearest_codes("never.heard.of") == ()
+
+
+@pytest.mark.parametrize("code", sorted(REGISTRY))
+def test_every_code_is_valid_and_says_what_it_means_and_what_to_do(code):
+    one = REGISTRY[code]
+    assert is_valid_code(code)
+    assert one.code == code
+    assert one.meaning and one.what_to_do.endswith(".")
+    assert one.entity_types
+
+
+def test_every_health_and_delivery_that_can_be_inferred_has_a_code():
+    for words, dimension in ((ADR_HEALTHS, "health"), (ADR_DELIVERIES, "delivery")):
+        for entity_type, causes in words.items():
+            domain = "run" if entity_type == "session" else entity_type
+            for cause in set(causes) - {"ok", "passed", "not_expected"}:
+                assert f"{domain}.{dimension}.{cause}" in REGISTRY
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("legacy.imported", True),
+        ("knowledge.disputed.anything", True),
+        ("run.failed.new_cause_2", True),
+        ("schedule_definition.disabled.manual", True),
+        ("legacy.exported", False),
+        ("run.failed", False),
+        ("run.failed.a.b", False),
+        ("gremlin.failed.x", False),
+        ("run.Failed.x", False),
+        ("run..x", False),
+        ("run.failed.x\n", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_both_namespaces_are_accepted_and_nothing_else(code, expected):
+    assert is_valid_code(code) is expected
+
+
+def test_parents_go_from_wide_to_narrow():
+    assert parents("legacy.imported") == ("legacy",)
+    assert parents("run.failed.exception") == ("run", "run.failed")
+    assert parents("word") == ()
+
+
+def test_the_registry_is_a_frame_too():
+    frame_of_codes = reason_codes()
+    assert frame_of_codes.height == len(REGISTRY)
+    assert frame_of_codes["code"].is_sorted()
+    assert frame_of_codes["code"].is_unique().all()
+
+
+def test_the_shipped_table_has_no_code_twice(pytestconfig):
+    path = pytestconfig.rootpath / "stateanalytics" / "rules" / "data" / "reason_codes.csv"
+    with path.open(newline="", encoding="utf-8") as lines:
+        codes = [row["code"] for row in csv.DictReader(lines)]
+    assert len(codes) == len(set(codes))
+
+
+@on_every_engine
+def test_every_engine_knows_the_same_facts(engine):
+    rows = pl.DataFrame(
+        {"reason_code": ["run.failed.exception", "legacy.imported", "a.b.c.d", "word", "", None]}
+    )
+    found = engine.back(with_code_facts(engine.of(rows)))
+    assert_same_rows(found, with_code_facts(rows))
+
+
+def test_facts_of_a_code_agree_with_the_scalar_rules():
+    codes = [*list(REGISTRY)[:9], "run.failed.gremlins", "word", None]
+    found = with_code_facts(pl.DataFrame({"reason_code": codes}))
+    for row in found.filter(pl.col("reason_code").is_not_null()).iter_rows(named=True):
+        assert row["is_code_valid"] is is_valid_code(row["reason_code"])
+        assert row["is_code_registered"] is (row["reason_code"] in REGISTRY)
+    assert found.row(-1, named=True)["is_code_registered"] is None
+
+
+def entities(*codes, **columns):
+    return frame(
+        "entities",
+        [
+            {
+                "source": "a.db",
+                "system": "lionagi",
+                "entity_type": "session",
+                "entity_id": str(number),
+                "reason_code": code,
+                **columns,
+            }
+            for number, code in enumerate(codes)
+        ],
+    )
+
+
+def test_unknown_codes_are_counted_and_kept_visible():
+    found = unknown_codes(
+        entities("run.failed.gremlins", "run.failed.gremlins", "oops", "run.completed.ok", None, "")
+    )
+    assert found.schema == schema.FINDINGS.dtypes
+    assert found.select("code", "severity", "n_rows", "example", "entity_id").rows() == [
+        ("reason.unknown", "info", 2, "run.failed.gremlins", None),
+        ("reason.unknown", "warning", 1, "oops", "2"),
+    ]
+
+
+def test_other_systems_have_registries_of_their_own():
+    assert unknown_codes(entities("oops", system="opencode")).height == 0
+
+
+def test_no_entities_give_no_findings():
+    assert unknown_codes(schema.ENTITIES.empty()).height == 0
+    with pytest.raises(MissingColumnsError, match="unknown_codes needs columns"):
+        unknown_codes(schema.ENTITIES.empty().drop("reason_code"))
+
+
+def test_real_stores_hold_known_codes_but_for_the_planted_one(lionagi_samples):
+    facts, _ = sources.read_facts([lionagi_samples / "0.36.0" / "state.db"])
+    planted = unknown_codes(facts.entities)
+    assert planted["n_rows"].sum() <= 2
+    assert unknown_codes(facts.transitions).height == 0
+
+
+def test_evidence_kinds_are_mapped_on_request_only():
+    assert adr_evidence_kind("expected_artifact") == "artifact"
+    assert adr_evidence_kind("session") == "session"
+    assert adr_evidence_kind("brand_new") == "brand_new"
+    mapped = {kind for kind in STORED_EVIDENCE_KINDS.values() if kind}
+    assert mapped <= set(ADR_EVIDENCE_KINDS)

@@ -1,0 +1,185 @@
+"""What a group of children amounts to: three rules of lionagi's that disagree, and ours."""
+
+import random
+
+import duckdb
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stateanalytics.errors import MissingColumnsError
+from stateanalytics.rules.rollups import SEVERITY_ORDER, TERMINAL_STATUSES, roll_up
+from stateanalytics.rules.vocabulary import EXIT_CODES
+from tests.engines import DUCKDB, assert_same_rows, on_every_engine
+
+ODD = ("running", "done", "", None)
+
+
+def parents(*ids, **columns):
+    return pl.DataFrame(
+        {"parent_id": list(ids), **columns}, schema_overrides={"parent_id": pl.String}
+    )
+
+
+def children(groups):
+    rows = [
+        {"parent_id": parent, "position": position, "status": status}
+        for parent, statuses in groups.items()
+        for position, status in enumerate(statuses)
+    ]
+    shape = {"parent_id": pl.String, "position": pl.Int64, "status": pl.String}
+    return pl.DataFrame(rows, schema=shape)
+
+
+def rolled(*statuses, **columns):
+    found = roll_up(parents("a", **columns), children({"a": statuses}))
+    return found.row(0, named=True)
+
+
+def test_failed_and_cancelled_are_three_things_to_lionagi():
+    row = rolled("failed", "cancelled")
+    assert row["invocation_status"] == "failed"
+    assert row["grading_status"] == "cancelled"
+    assert row["lifecycle_outcome"] == "cancelled"
+    assert row["worst_status"] == "failed"
+
+
+def test_counts_are_kept_beside_every_answer():
+    row = rolled("failed", "failed", "completed", "running", "done", None)
+    assert (row["n_children"], row["n_failed"], row["n_completed"]) == (6, 2, 1)
+    assert (row["n_running"], row["n_open"]) == (1, 3)
+
+
+def test_no_children_leave_the_answer_to_the_leader():
+    row = rolled(leader_status=["timed_out"])
+    assert row["invocation_status"] == "timed_out"
+    assert row["worst_status"] is None
+    assert row["grading_status"] is None
+    assert row["lifecycle_is_terminal"] is False
+    assert row["n_children"] == 0
+
+
+def test_a_leader_that_returned_is_no_proof_that_its_children_did():
+    assert rolled("running")["invocation_status"] == "completed_empty"
+    assert rolled("completed", "running")["worst_status"] == "running"
+
+
+@pytest.mark.parametrize(
+    ("leader", "exit_code", "code"),
+    [
+        pytest.param("failed", 3, "run.failed.exit_nonzero", id="returned a code"),
+        pytest.param("failed", None, "run.failed.exception", id="raised"),
+        pytest.param("gone wrong", None, "run.failed.exception", id="any other word"),
+    ],
+)
+def test_a_failed_leader_says_how(leader, exit_code, code):
+    row = rolled("running", leader_status=[leader], leader_exit_code=[exit_code])
+    assert (row["invocation_status"], row["invocation_reason_code"]) == ("failed", code)
+
+
+def test_a_failed_child_is_never_blamed_on_the_leaders_exit_code():
+    row = rolled("failed", leader_status=["failed"], leader_exit_code=[3])
+    assert row["invocation_reason_code"] == "run.failed.exception"
+
+
+def test_an_interrupted_child_says_interrupt():
+    rows = children({"a": ["aborted"]}).with_columns(reason_code=pl.lit("run.cancelled.sigint"))
+    found = roll_up(parents("a"), rows).row(0, named=True)
+    assert found["invocation_reason_code"] == "run.cancelled.sigint"
+
+
+def test_the_newest_of_equally_bad_children_is_graded():
+    assert rolled("failed", "completed_empty")["grading_status"] == "completed_empty"
+    assert rolled("completed_empty", "failed")["grading_status"] == "failed"
+
+
+def test_empty_groups_and_empty_frames_are_fine():
+    assert roll_up(parents(), children({})).height == 0
+    assert roll_up(parents("a", "b"), children({}))["n_children"].to_list() == [0, 0]
+
+
+def test_children_of_nobody_are_left_out():
+    found = roll_up(parents("a"), children({"a": ["failed"], "z": ["completed"]}))
+    assert found["n_children"].to_list() == [1]
+
+
+def test_a_missing_position_says_what_to_do():
+    with pytest.raises(MissingColumnsError, match=r"roll_up needs columns \['position'\]"):
+        roll_up(parents("a"), children({}).drop("position"))
+
+
+STATUSES = st.lists(st.sampled_from([*TERMINAL_STATUSES, *ODD]), max_size=5)
+
+
+def one_by_one(statuses, leader):
+    """The slow obvious version of lionagi's three rules."""
+    ended = [status in TERMINAL_STATUSES for status in statuses]
+    for bad in ("timed_out", "failed", "aborted", "cancelled"):
+        if bad in statuses:
+            invocation = bad
+            break
+    else:
+        good = bool(statuses) and all(s in ("completed", "completed_empty") for s in statuses)
+        if good:
+            invocation = "completed_empty" if "completed_empty" in statuses else "completed"
+        elif statuses and leader == "completed":
+            invocation = "completed_empty"
+        else:
+            invocation = leader
+    graded = None
+    if statuses and all(ended):
+        graded = max(enumerate(statuses), key=lambda pair: (EXIT_CODES[pair[1]], pair[0]))[1]
+    if not statuses or not all(ended):
+        return invocation, graded, None
+    if {"cancelled", "aborted"} & set(statuses):
+        return invocation, graded, "cancelled"
+    return invocation, graded, "succeeded" if set(statuses) == {"completed"} else "failed"
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(STATUSES, max_size=6), st.sampled_from(["completed", "failed", "timed_out"]))
+def test_bulk_equals_group_by_group(groups, leader):
+    named = {str(number): statuses for number, statuses in enumerate(groups)}
+    found = roll_up(parents(*named, leader_status=[leader] * len(named)), children(named)).sort(
+        pl.col("parent_id").cast(pl.Int64)
+    )
+    answers = found.select("invocation_status", "grading_status", "lifecycle_outcome").rows()
+    assert answers == [one_by_one(statuses, leader) for statuses in groups]
+
+
+@settings(max_examples=40, deadline=None)
+@given(STATUSES.filter(bool), st.sampled_from(TERMINAL_STATUSES))
+def test_a_worse_child_never_makes_ours_better(statuses, more):
+    rank = {status: place for place, status in enumerate(SEVERITY_ORDER)}
+    before, after = rolled(*statuses)["worst_status"], rolled(*statuses, more)["worst_status"]
+    assert rank[after] <= rank[before]
+
+
+def test_row_order_does_not_matter():
+    rows = children({"a": ["failed", "completed_empty", "running"], "b": ["completed"]})
+    shuffled = rows.sample(fraction=1, shuffle=True, seed=3)
+    assert_same_rows(roll_up(parents("a", "b"), shuffled), roll_up(parents("a", "b"), rows))
+
+
+def test_parents_may_be_numbered():
+    numbered = children({"1": ["failed"]}).with_columns(pl.col("parent_id").cast(pl.Int64))
+    found = roll_up(pl.DataFrame({"parent_id": [1]}), numbered)
+    assert found["worst_status"].to_list() == ["failed"]
+
+
+@on_every_engine
+def test_every_engine_rolls_up_the_same(engine):
+    chance = random.Random(5)
+    groups = {
+        str(n): chance.choices([*TERMINAL_STATUSES, *ODD], k=chance.randint(0, 4))
+        for n in range(40)
+    }
+    group, rows = parents(*groups), children(groups)
+    expected = roll_up(group, rows)
+    if engine is DUCKDB:
+        connection = duckdb.connect()
+        native = [connection.from_arrow(one.to_arrow()) for one in (group, rows)]
+    else:
+        native = [engine.of(group), engine.of(rows)]
+    assert_same_rows(engine.back(roll_up(*native)), expected)

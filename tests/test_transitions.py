@@ -1,0 +1,285 @@
+"""Legal and illegal changes of status: lionagi's graphs, histories, ADR-0025's function."""
+
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stateanalytics import sources
+from stateanalytics.errors import ColumnTypeError, MissingColumnsError
+from stateanalytics.rules.transitions import (
+    ADMIN_TRANSITION_TARGETS,
+    LIFECYCLES,
+    OVERRIDE_EVENT,
+    TERMINAL_FLOOR_AT,
+    VALID_TRANSITIONS,
+    VERDICTS,
+    can_transition,
+    classify_transitions,
+    with_can_transition,
+    with_edge_facts,
+)
+from stateanalytics.rules.vocabulary import STATUS_WORDS
+from tests.engines import DUCKDB, assert_same_rows, on_every_engine
+from tests.frames import frame
+
+AFTER = TERMINAL_FLOOR_AT + timedelta(days=30)
+BEFORE = TERMINAL_FLOOR_AT - timedelta(days=30)
+
+
+def change(entity_type, before, after, *, at=AFTER, code=None, entity_id="a", seq=0):
+    return {
+        "source": "state.db",
+        "system": "lionagi",
+        "entity_type": entity_type,
+        "entity_id": entity_id,
+        "at": at,
+        "seq": seq,
+        "previous_status": before,
+        "status": after,
+        "reason_code": code,
+    }
+
+
+def together(engine, *frames):
+    """Frames of one engine; relations that are joined must share a connection."""
+    if engine is not DUCKDB:
+        return [engine.of(one) for one in frames]
+    connection = duckdb.connect()
+    return [connection.from_arrow(one.to_arrow()) for one in frames]
+
+
+def verdict(*changes, **options):
+    return classify_transitions(frame("transitions", list(changes)), **options)["verdict"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        pytest.param(change("session", None, "running"), "first", id="first row"),
+        pytest.param(change("session", None, "failed"), "first", id="a NULL status was closed"),
+        pytest.param(change("session", "running", "completed"), "legal", id="an end"),
+        pytest.param(change("session", "running", "running"), "same_status", id="written again"),
+        pytest.param(change("play", "merged", "merged"), "same_status", id="an import, terminal"),
+        pytest.param(change("dispatch", "delivering", "delivering"), "legal", id="declared loop"),
+        pytest.param(change("session", "failed", "completed"), "illegal", id="out of an end"),
+        pytest.param(
+            change("session", "failed", "completed", at=BEFORE), "illegal_before_0_28", id="early"
+        ),
+        pytest.param(
+            change("session", "failed", "running", code="session.reopened.by_resume"),
+            "override",
+            id="resumed",
+        ),
+        pytest.param(
+            change("schedule_run", "running", "skipped", at=BEFORE),
+            "illegal",
+            id="undeclared between open statuses, whenever",
+        ),
+        pytest.param(change("session", "running", "done"), "unknown", id="unknown word"),
+        pytest.param(change("session", "", "running"), "unknown", id="empty word before"),
+        pytest.param(change("engine_run", "running", "failed"), "unknown", id="no graph"),
+        pytest.param(change("session", "running", None), "unknown", id="no status after"),
+    ],
+)
+def test_each_change_falls_into_one_class(made, expected):
+    assert verdict(made) == [expected]
+
+
+def test_an_exit_at_the_floor_itself_was_already_refused():
+    assert verdict(change("session", "failed", "running", at=TERMINAL_FLOOR_AT)) == ["illegal"]
+
+
+def test_the_floor_can_be_that_of_a_machine_updated_later():
+    late = change("session", "failed", "running")
+    assert verdict(late, floor_at=AFTER + timedelta(days=1)) == ["illegal_before_0_28"]
+
+
+def test_an_override_event_beside_it_makes_an_exit_meant():
+    reopened = change("session", "completed", "running")
+    event = {**reopened, "kind": OVERRIDE_EVENT}
+    assert verdict(reopened, events=frame("events", [event])) == ["override"]
+    assert verdict(
+        reopened, events=frame("events", [{**event, "at": AFTER + timedelta(seconds=1)}])
+    ) == ["override"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"at": AFTER + timedelta(seconds=2)}, id="two seconds later"),
+        pytest.param({"entity_id": "b"}, id="of another entity"),
+        pytest.param({"source": "other.db"}, id="in another store"),
+        pytest.param({"kind": "admin.status_transition_rejected"}, id="of another kind"),
+    ],
+)
+def test_an_override_event_elsewhere_proves_nothing(other):
+    reopened = change("session", "completed", "running")
+    event = {**reopened, "kind": OVERRIDE_EVENT, **other}
+    assert verdict(reopened, events=frame("events", [event])) == ["illegal"]
+
+
+def test_override_events_keep_every_row_once():
+    rows = [change("session", "completed", "running", seq=seq) for seq in range(3)]
+    events = frame("events", [{**rows[0], "kind": OVERRIDE_EVENT}] * 2)
+    assert verdict(*rows, events=events) == ["override"] * 3
+
+
+def test_no_changes_give_no_verdicts():
+    assert verdict() == []
+
+
+def test_a_missing_column_says_what_to_do():
+    with pytest.raises(MissingColumnsError, match=r"classify_transitions needs columns \['at'"):
+        classify_transitions(frame("transitions", []).drop("at"))
+
+
+def test_words_for_moments_are_refused():
+    rows = frame("transitions", [change("session", "running", "failed")])
+    with pytest.raises(ColumnTypeError, match="needs moments or epoch seconds in column 'at'"):
+        classify_transitions(rows.with_columns(at=pl.lit("yesterday")))
+
+
+STATUSES = sorted({word.raw_status for word in STATUS_WORDS} | {"done", ""})
+CHANGES = st.lists(
+    st.builds(
+        change,
+        st.sampled_from([cycle.entity_type for cycle in LIFECYCLES] + ["branch"]),
+        st.none() | st.sampled_from(STATUSES),
+        st.none() | st.sampled_from(STATUSES),
+        at=st.sampled_from([BEFORE, AFTER]),
+        code=st.none() | st.just("session.reopened.by_resume"),
+    ),
+    max_size=20,
+)
+
+
+def one_by_one(row):
+    """The slow obvious version."""
+    graph = VALID_TRANSITIONS.get(row["entity_type"], {})
+    before, after = row["previous_status"], row["status"]
+    if before is None:
+        return "first"
+    if before not in graph or after not in graph:
+        return "unknown"
+    if after in graph[before]:
+        return "legal"
+    if before == after:
+        return "same_status"
+    if row["reason_code"] == "session.reopened.by_resume":
+        return "override"
+    is_end = any(
+        word.is_terminal
+        for word in STATUS_WORDS
+        if (word.entity_type, word.raw_status) == (row["entity_type"], before)
+    )
+    return "illegal_before_0_28" if is_end and row["at"] == BEFORE else "illegal"
+
+
+@settings(max_examples=60, deadline=None)
+@given(CHANGES)
+def test_bulk_equals_row_by_row(changes):
+    found = verdict(*changes)
+    assert found == [one_by_one(row) for row in changes]
+    assert set(found) <= set(VERDICTS)
+
+
+@on_every_engine
+def test_every_engine_gives_the_same_verdicts(engine):
+    rows = frame(
+        "transitions",
+        [
+            change("session", "failed", "completed", at=BEFORE),
+            change("session", "completed", "running", entity_id="b"),
+            change("play", "pending", None),
+            change("team", "active", "archived"),
+        ],
+    )
+    event = {**change("session", None, None, entity_id="b"), "kind": OVERRIDE_EVENT}
+    events = frame("events", [event])
+    native_rows, native_events = together(engine, rows, events)
+    found = classify_transitions(native_rows, events=native_events)
+    assert_same_rows(engine.back(found), classify_transitions(rows, events=events))
+
+
+@on_every_engine
+def test_every_engine_knows_the_same_edges(engine):
+    rows = pl.DataFrame(
+        {
+            "entity_type": ["dispatch", "dispatch", "show", "nothing", None],
+            "previous_status": ["dead_letter", "delivering", "completed", "a", None],
+            "status": ["pending", "delivering", "active", "b", None],
+        }
+    )
+    found = engine.back(with_edge_facts(engine.of(rows)))
+    assert_same_rows(found, with_edge_facts(rows))
+
+
+def test_the_graphs_are_those_of_the_installed_lionagi():
+    policy = pytest.importorskip("lionagi.state.lifecycle.policy")
+    for cycle in LIFECYCLES:
+        real = policy.DEFAULT_REGISTRY.get(cycle.entity_type)
+        mine = VALID_TRANSITIONS[cycle.entity_type]
+        assert set(mine) == real.statuses
+        for status in real.statuses:
+            assert mine[status] == {edge.to_status for edge in real.edges.get(status, ())}
+        assert cycle.same_status == real.same_status
+        assert set(cycle.reason_prefixes) == real.reason_prefixes
+        assert cycle.has_reason_columns == real.reason_columns
+
+
+def test_real_histories_hold_few_illegal_edges(lionagi_samples):
+    store = lionagi_samples / "0.36.0" / "state.db"
+    facts, _ = sources.read_facts([store])
+    counted = classify_transitions(facts.transitions, events=facts.events)["verdict"].value_counts()
+    found = dict(counted.iter_rows())
+    assert found["override"] == 1
+    assert found["legal"] > 50
+    # The sample's writer let fires go from running to skipped, which no graph declares.
+    assert found["illegal"] == 4
+    assert "unknown" not in found
+
+
+def test_adr0025_lets_only_running_sessions_move():
+    assert can_transition("running", "aborted")
+    assert not can_transition("running", "running")
+    assert not can_transition("failed", "completed")
+    assert not can_transition(None, "completed")
+    assert not can_transition("running", "completed_empty")
+
+
+def test_operators_may_only_declare_three_ends():
+    assert {t for t in STATUSES if can_transition("running", t, by_admin=True)} == set(
+        ADMIN_TRANSITION_TARGETS
+    )
+
+
+@on_every_engine
+def test_adr0025s_function_in_bulk_equals_it_alone(engine):
+    pairs = [(current, target) for current in [None, *STATUSES] for target in STATUSES]
+    rows = pl.DataFrame(pairs, schema=["previous_status", "status"], orient="row")
+    found = engine.back(with_can_transition(engine.of(rows)))
+    expected = rows.with_columns(
+        can_transition=pl.Series([can_transition(*pair) for pair in pairs]),
+        can_transition_by_admin=pl.Series([can_transition(*pair, by_admin=True) for pair in pairs]),
+    )
+    assert_same_rows(found, expected)
+
+
+def test_all_null_columns_are_no_changes_that_are_known():
+    rows = pl.DataFrame(
+        {"entity_type": [None], "previous_status": [None], "status": [None]},
+    )
+    assert with_edge_facts(rows).select("is_allowed", "is_from_terminal").row(0) == (False, False)
+
+
+def test_moments_may_be_in_any_zone_or_epoch_seconds():
+    rows = frame("transitions", [change("session", "failed", "running", at=BEFORE)])
+    local = rows.with_columns(pl.col("at").dt.convert_time_zone("Asia/Tokyo"))
+    numbers = rows.with_columns(pl.col("at").dt.epoch("us") / 1e6)
+    for same in (local, numbers):
+        assert classify_transitions(same)["verdict"].to_list() == ["illegal_before_0_28"]
+    assert datetime(2026, 7, 7, tzinfo=UTC) == TERMINAL_FLOOR_AT
