@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+
+_TINY = 1e-300
+_PRECISION = 1e-16
+_MOST_STEPS = 100_000
 
 
 def chi_square_tail(statistic: float, df: int) -> float:
@@ -51,3 +56,195 @@ def _even_split(n: int, i: int) -> float:
         return float(math.comb(n, i) / 2**n)
     log_comb = math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1)
     return math.exp(log_comb - n * math.log(2))
+
+
+def beta_cdf(x: float, a: float, b: float) -> float:
+    """Probability that a beta(a, b) variable is at most ``x``: the incomplete beta function.
+
+    Parameters
+    ----------
+    x : float
+        In [0, 1].
+    a, b : float
+        Shapes, above 0.
+
+    Notes
+    -----
+    Lentz's continued fraction, taken from the side where it converges fast [1]_. The tails
+    of the binomial are beta probabilities, so exact tests of counts are read off here.
+
+    References
+    ----------
+    .. [1] NIST Digital Library of Mathematical Functions, section 8.17(v).
+
+    Examples
+    --------
+    >>> round(beta_cdf(0.5, 2, 3), 6)
+    0.6875
+    """
+    if x <= 0 or x >= 1:
+        return 0.0 if x <= 0 else 1.0
+    if x > (a + 1) / (a + b + 2):
+        return 1.0 - beta_cdf(1 - x, b, a)
+    log_front = (
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
+    value, c, d = 1.0, 1.0, 0.0
+    for step in range(_MOST_STEPS):
+        m = step // 2
+        if step == 0:
+            term = 1.0
+        elif step % 2:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1 / _not_zero(1 + term * d)
+        c = _not_zero(1 + term / c)
+        value *= c * d
+        if abs(c * d - 1) < _PRECISION:
+            break
+    return math.exp(log_front) * (value - 1) / a
+
+
+def gamma_cdf(x: float, shape: float) -> float:
+    """Probability that a gamma(shape, 1) variable is at most ``x``.
+
+    Parameters
+    ----------
+    x : float
+        At least 0.
+    shape : float
+        Above 0.
+
+    Notes
+    -----
+    Series below the mean, continued fraction above it [1]_. A Poisson count of at least k
+    with mean x has this probability at shape k.
+
+    References
+    ----------
+    .. [1] NIST Digital Library of Mathematical Functions, sections 8.7 and 8.9.
+
+    Examples
+    --------
+    >>> round(gamma_cdf(1.0, 1.0), 6)
+    0.632121
+    """
+    if x <= 0:
+        return 0.0
+    front = math.exp(shape * math.log(x) - x - math.lgamma(shape))
+    if x < shape + 1:
+        term = total = 1 / shape
+        for step in range(1, _MOST_STEPS):
+            term *= x / (shape + step)
+            total += term
+            if term < total * _PRECISION:
+                break
+        return min(1.0, front * total)
+    b = x + 1 - shape
+    c, d = 1 / _TINY, 1 / b
+    value = d
+    for step in range(1, _MOST_STEPS):
+        factor = step * (shape - step)
+        b += 2
+        d = 1 / _not_zero(factor * d + b)
+        c = _not_zero(b + factor / c)
+        value *= c * d
+        if abs(c * d - 1) < _PRECISION:
+            break
+    return max(0.0, 1.0 - front * value)
+
+
+def binomial_p(k: int, n: int, share: float) -> float:
+    """Two-sided exact probability of a count as unlikely as ``k`` of ``n`` at a true share.
+
+    Parameters
+    ----------
+    k, n : int
+        The count, of how many.
+    share : float
+        The true share that is tested, in (0, 1).
+
+    Notes
+    -----
+    The sum over all counts that are at most as likely as the one seen, with R's tolerance
+    of 1e-7 for "as likely" (``binom.test``).
+
+    Examples
+    --------
+    >>> round(binomial_p(1, 8, 0.5), 7)
+    0.0703125
+    """
+    if n == 0:
+        return 1.0
+    seen = _log_binomial(k, n, share) + 1e-7
+    if k < n * share:
+        above = _first(lambda i: _log_binomial(i, n, share) <= seen, math.ceil(n * share), n + 1)
+        return min(1.0, _at_most(k, n, share) + _at_least(above, n, share))
+    below = _first(
+        lambda i: _log_binomial(n - i, n, share) <= seen, n - math.floor(n * share), n + 1
+    )
+    return min(1.0, _at_least(k, n, share) + _at_most(n - below, n, share))
+
+
+def solve(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function that rises from below 0 at ``low`` to above 0 at ``high`` is 0.
+
+    Examples
+    --------
+    >>> round(solve(lambda x: x * x - 2, 0.0, 2.0), 9)
+    1.414213562
+    """
+    below, above = function(low), function(high)
+    side = 0
+    for _ in range(_MOST_STEPS):
+        middle = (low * above - high * below) / (above - below) if above != below else low
+        value = function(middle)
+        if value == 0 or high - low <= 4e-16 * max(abs(low), abs(high)):
+            return middle
+        # Illinois: halve the weight of an end that stays twice, else false position stalls.
+        if value > 0:
+            if abs(high - middle) <= 1e-14 * abs(middle):
+                return middle
+            high, above = middle, value
+            below = below / 2 if side > 0 else below
+            side = 1
+        else:
+            if abs(low - middle) <= 1e-14 * abs(middle):
+                return middle
+            low, below = middle, value
+            above = above / 2 if side < 0 else above
+            side = -1
+    return (low + high) / 2
+
+
+def _log_binomial(k: int, n: int, share: float) -> float:
+    return (
+        math.lgamma(n + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(n - k + 1)
+        + k * math.log(share)
+        + (n - k) * math.log1p(-share)
+    )
+
+
+def _at_most(k: int, n: int, share: float) -> float:
+    """Binomial probability of a count of at most k."""
+    return 0.0 if k < 0 else 1.0 if k >= n else beta_cdf(1 - share, n - k, k + 1)
+
+
+def _at_least(k: int, n: int, share: float) -> float:
+    """Binomial probability of a count of at least k; small ones keep their digits."""
+    return 1.0 if k <= 0 else 0.0 if k > n else beta_cdf(share, k, n - k + 1)
+
+
+def _first(is_so: Callable[[int], bool], low: int, high: int) -> int:
+    """The first whole number from ``low`` of which something is so, that stays so; else high."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_so(middle) else (middle + 1, high)
+    return low
+
+
+def _not_zero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY

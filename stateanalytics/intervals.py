@@ -1,12 +1,14 @@
-"""How sure a share is: Wilson's interval, for numbers and for columns."""
+"""How sure a share or a rate is: Wilson's interval, and the exact ones for few events."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 import polars as pl
 
+from stateanalytics.distributions import beta_cdf, binomial_p, gamma_cdf, solve
 from stateanalytics.errors import ArgumentError
 
 
@@ -95,6 +97,205 @@ def wilson_columns(
         pl.min_horizontal(low, share).clip(lower_bound=0.0).alias(f"{prefix}_low"),
         pl.max_horizontal(high, share).clip(upper_bound=1.0).alias(f"{prefix}_high"),
     ]
+
+
+def clopper_pearson(n_hits: int, n: int, *, confidence: float = 0.95) -> tuple[float, float] | None:
+    """Exact interval for a share of ``n_hits`` in ``n``; None where there is nothing to share.
+
+    Parameters
+    ----------
+    n_hits, n : int
+        How many had the property, of how many; 0 <= n_hits <= n.
+    confidence : float
+        Between 0 and 1.
+
+    Returns
+    -------
+    tuple of float, or None
+        Lower and upper end, in [0, 1]; None where ``n`` is 0.
+
+    Raises
+    ------
+    ArgumentError
+        If the counts are negative, n_hits exceeds n, or confidence is not in (0, 1).
+
+    Notes
+    -----
+    The shares that an exact one-sided test would not reject [1]_: it covers at least as
+    often as it says, so it is wider than `wilson`, which is the one to show.
+
+    References
+    ----------
+    .. [1] Clopper, C. J. and Pearson, E. S. (1934). The use of confidence or fiducial
+       limits illustrated in the case of the binomial. Biometrika 26, 404-413.
+
+    Examples
+    --------
+    >>> [round(end, 6) for end in clopper_pearson(8, 10)]
+    [0.443905, 0.974789]
+    """
+    _z(confidence)
+    if not 0 <= n_hits <= n:
+        raise ArgumentError(
+            f"clopper_pearson needs 0 <= n_hits <= n; found n_hits={n_hits} and n={n}.",
+            "pass the hits first, the total second: clopper_pearson(8, 10)",
+        )
+    if n == 0:
+        return None
+    tail = (1 - confidence) / 2
+    low = solve(lambda x: beta_cdf(x, n_hits, n - n_hits + 1) - tail, 0, 1) if n_hits else 0.0
+    high = (
+        solve(lambda x: beta_cdf(x, n_hits + 1, n - n_hits) - 1 + tail, 0, 1) if n_hits < n else 1.0
+    )
+    return low, high
+
+
+def poisson_rate(
+    n_events: int, exposure: float, *, confidence: float = 0.95
+) -> tuple[float, float] | None:
+    """Exact interval for a rate of ``n_events`` in ``exposure``; None without exposure.
+
+    Parameters
+    ----------
+    n_events : int
+        Events counted, at least 0.
+    exposure : float
+        Time (or anything else that adds up) over which they were counted, at least 0;
+        the rate is per unit of it.
+    confidence : float
+        Between 0 and 1.
+
+    Returns
+    -------
+    tuple of float, or None
+        Lower and upper end, events per unit of exposure; None where it is 0.
+
+    Raises
+    ------
+    ArgumentError
+        If the count or exposure is negative or not finite, or confidence not in (0, 1).
+
+    Notes
+    -----
+    Garwood's interval [1]_; with no events the upper end is about 3.7 per exposure at
+    95 %. Events are taken to be independent: the many sessions of one fan-out are not.
+
+    References
+    ----------
+    .. [1] Garwood, F. (1936). Fiducial limits for the Poisson distribution. Biometrika
+       28, 437-442.
+
+    Examples
+    --------
+    >>> [round(end, 4) for end in poisson_rate(15, 1000)]
+    [0.0084, 0.0247]
+    """
+    _z(confidence)
+    _need_counts("poisson_rate", n_events, exposure)
+    if exposure == 0:
+        return None
+    tail = (1 - confidence) / 2
+    # Far enough above the mean for the tail that is asked for, whatever the count.
+    top = n_events + 60 + 40 * (n_events + 1) ** 0.5
+    low = solve(lambda x: gamma_cdf(x, n_events) - tail, 0, top) if n_events else 0.0
+    high = solve(lambda x: gamma_cdf(x, n_events + 1) - 1 + tail, 0, top)
+    return low / exposure, high / exposure
+
+
+@dataclass(frozen=True)
+class RateRatio:
+    """How much more often something happens in one stretch of time than in another.
+
+    Attributes
+    ----------
+    ratio : float or None
+        The first rate over the second; None where the second counted no events (then it
+        is infinite, or with no events at all not defined) or an exposure is 0.
+    low, high : float or None
+        Its exact interval; ``high`` is None where it is not bounded.
+    p_value : float or None
+        Two-sided, that the rates are equal; None where an exposure is 0.
+    """
+
+    ratio: float | None
+    low: float | None
+    high: float | None
+    p_value: float | None
+
+
+def rate_ratio(
+    n_events: int,
+    exposure: float,
+    n_events_before: int,
+    exposure_before: float,
+    *,
+    confidence: float = 0.95,
+) -> RateRatio:
+    """Compare two rates exactly: the ratio, its interval and the probability of equality.
+
+    Parameters
+    ----------
+    n_events, exposure : int, float
+        Events and time of the stretch in question, such as failures and run-hours.
+    n_events_before, exposure_before : int, float
+        The same of the stretch it is compared with.
+    confidence : float
+        Between 0 and 1.
+
+    Returns
+    -------
+    RateRatio
+        ``ratio``, ``low``, ``high``, ``p_value``.
+
+    Raises
+    ------
+    ArgumentError
+        If a count or exposure is negative or not finite, or confidence not in (0, 1).
+
+    Notes
+    -----
+    Given all events, those of the first stretch are binomial with its share of the
+    exposure, so both are exact however few events there are [1]_; R's ``poisson.test``
+    gives the same numbers. The interval is Clopper-Pearson's, the p-value adds up all
+    splits that are at most as likely: near the level the two can disagree.
+
+    References
+    ----------
+    .. [1] Przyborowski, J. and Wilenski, H. (1940). Homogeneity of results in testing
+       samples from Poisson series. Biometrika 31, 313-323.
+
+    Examples
+    --------
+    >>> two_weeks = rate_ratio(15, 1000, 7, 1100)
+    >>> round(two_weeks.ratio, 3), round(two_weeks.p_value, 7)
+    (2.357, 0.0574532)
+    """
+    _z(confidence)
+    _need_counts("rate_ratio", n_events, exposure)
+    _need_counts("rate_ratio", n_events_before, exposure_before)
+    if exposure == 0 or exposure_before == 0:
+        return RateRatio(None, None, None, None)
+    n = n_events + n_events_before
+    scale = exposure_before / exposure
+    share = clopper_pearson(n_events, n, confidence=confidence)
+    if share is None:
+        return RateRatio(None, 0.0, None, 1.0)
+    low, high = share
+    return RateRatio(
+        ratio=n_events / n_events_before * scale if n_events_before else None,
+        low=low / (1 - low) * scale if low < 1 else None,
+        high=high / (1 - high) * scale if high < 1 else None,
+        p_value=binomial_p(n_events, n, exposure / (exposure + exposure_before)),
+    )
+
+
+def _need_counts(function: str, n_events: int, exposure: float) -> None:
+    if n_events < 0 or not 0 <= exposure < float("inf"):
+        raise ArgumentError(
+            f"{function} needs counts and exposures of at least 0; found {n_events} events "
+            f"in {exposure!r}.",
+            f"{function} takes the events first, then the time they were counted over",
+        )
 
 
 def _z(confidence: float) -> float:

@@ -18,7 +18,7 @@ MODULES += sorted(path.relative_to(PACKAGE) for path in PACKAGE.glob("*/**/__ini
 
 # What stands in a line may be imported by the lines below it, by nothing else.
 ORDER = (
-    ("errors", "text", "progress", "distributions"),
+    ("errors", "text", "progress", "distributions", "multiplicity"),
     ("schema", "windows", "intervals", "demo_data"),
     ("facts", "dictionary"),
     ("sources",),
