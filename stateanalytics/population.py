@@ -12,6 +12,7 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.errors import MissingColumnsError
+from stateanalytics.rules.mirrors import is_mirror
 from stateanalytics.schema import ENTITIES, ENTITY_KEY
 from stateanalytics.windows import Window
 
@@ -66,10 +67,12 @@ def population(
     -------
     polars.DataFrame
         ``entities`` in its order, narrowed to the window, with the columns of ``states``
-        and three more: ``is_open`` (not ended, by a status that is understood),
-        ``placed_at`` (the moment that placed it: as-of where open) and ``left_out`` (null:
-        counted; else a key of `LEFT_OUT`). Undated rows belong to every window, and future
-        ones to every window that reaches as-of; both are left out.
+        and four more: ``is_open`` (not ended, by a status that is understood),
+        ``placed_at`` (the moment that placed it: as-of where open), ``left_out`` (null:
+        counted; else a key of `LEFT_OUT`) and ``is_mirror`` (another row tells it already,
+        as a session tells its branches: totals over several types leave it out). Undated
+        rows belong to every window, and future ones to every window that reaches as-of;
+        both are left out.
 
     Raises
     ------
@@ -81,7 +84,9 @@ def population(
     known = states.select(*ENTITY_KEY, *_STATE_COLUMNS).unique(
         subset=list(ENTITY_KEY), keep="first", maintain_order=True
     )
-    joined = entities.join(known, on=ENTITY_KEY, how="left", maintain_order="left")
+    joined = entities.with_columns(is_mirror(entities)).join(
+        known, on=ENTITY_KEY, how="left", maintain_order="left"
+    )
     rows = joined.with_columns(is_open=_is_open()).with_columns(
         placed_at=pl.when("is_open").then(pl.lit(as_of)).otherwise(_stored_moment()),
         left_out=_left_out(as_of),
@@ -90,9 +95,19 @@ def population(
 
 
 def counted(rows: pl.DataFrame, entity_type: str | None = None) -> pl.DataFrame:
-    """Rows of a `population` that rates may count, of one entity type or of all."""
+    """Rows of a `population` that rates may count.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        What `population` gave.
+    entity_type : str, optional
+        Only this type; None: every type, each piece of work once (no mirrors).
+    """
     kept = rows.filter(pl.col("left_out").is_null())
-    return kept if entity_type is None else kept.filter(pl.col("entity_type") == entity_type)
+    if entity_type is None:
+        return kept.filter(~pl.col("is_mirror"))
+    return kept.filter(pl.col("entity_type") == entity_type)
 
 
 def _stored_moment() -> pl.Expr:

@@ -83,11 +83,10 @@ def by_reason_code(
 def select_failures(rows: pl.DataFrame, outcomes: Collection[str] = FAILURES) -> pl.DataFrame:
     """The rows of a `population` that count as failures.
 
-    Branches stay out: a branch only repeats what became of its session.
+    Each failed work once: a branch only repeats what became of its session, and so do
+    the parts of a turn (`rules.mirrors`).
     """
-    return counted(rows).filter(
-        pl.col("outcome").is_in(list(outcomes)), pl.col("entity_type") != "branch"
-    )
+    return counted(rows).filter(pl.col("outcome").is_in(list(outcomes)))
 
 
 def count_by_reason_code(failed: pl.DataFrame) -> pl.DataFrame:

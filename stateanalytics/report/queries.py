@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from stateanalytics.durations.spells import GOOD_ENDS
 from stateanalytics.report.material import Plain
+from stateanalytics.rules.mirrors import PARTS
 from stateanalytics.windows import Window
 
 _KEY = "USING (source, system, entity_type, entity_id)"
+# Each work once: what a session tells already is not counted again (`rules.mirrors`).
+_ONCE = (
+    f"entity_type NOT IN ({', '.join(repr(name) for name in PARTS)})",
+    "AND (entity_type <> 'turn' OR EXISTS (SELECT 1 FROM entities AS later",
+    "  WHERE later.entity_type = 'turn' AND later.source = entities.source",
+    "  AND later.system = entities.system AND later.session_id = entities.session_id",
+    "  AND later.started_at > entities.started_at))",
+)
 _COUNTED = (
     "NOT is_legacy AND lifecycle <> 'unknown'",
     "AND coalesce(recorded_by, '') NOT IN ('mirrored', 'imported')",
@@ -58,7 +67,7 @@ def queries(window: Window) -> list[Plain]:
             "title": "Failures by reason code",
             "lines": _select(
                 "reason_code, count(*) AS n_rows, count(DISTINCT session_id) AS n_sessions",
-                ("entity_type <> 'branch' AND outcome IN ('failed', 'timed_out') AND", *ended),
+                ("outcome IN ('failed', 'timed_out') AND", *_ONCE, "AND", *ended),
                 "n_rows DESC, reason_code",
             ),
         },
@@ -66,23 +75,19 @@ def queries(window: Window) -> list[Plain]:
             "title": "Severity by entity type",
             "lines": _select(
                 "entity_type, severity, count(*) AS n",
-                ("entity_type <> 'branch' AND", "(", *ended, ") OR (", *still_open, ")"),
+                (*_ONCE, "AND ((", *ended, ") OR (", *still_open, "))"),
                 "entity_type, severity",
-                is_two_parts=True,
             ),
         },
     ]
 
 
-def _select(
-    what: str, where: tuple[str, ...], order: str = "", *, is_two_parts: bool = False
-) -> list[str]:
-    conditions = (where[0], "(", *where[1:], ")") if is_two_parts else where
+def _select(what: str, where: tuple[str, ...], order: str = "") -> list[str]:
     lines = [
         f"SELECT {what}",
         "FROM entities",
         f"JOIN states {_KEY}",
         "WHERE",
-        *(f"  {condition}" for condition in conditions),
+        *(f"  {condition}" for condition in where),
     ]
     return lines + ([f"GROUP BY ALL ORDER BY {order}"] if order else [])

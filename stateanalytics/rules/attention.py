@@ -13,6 +13,7 @@ import polars as pl
 
 from stateanalytics import schema
 from stateanalytics.facts import Facts
+from stateanalytics.rules.mirrors import is_mirror
 from stateanalytics.rules.policy import Policy
 from stateanalytics.rules.vocabulary import STATUS_WORDS
 from stateanalytics.schema import INTEGER, MOMENT, TEXT, Column
@@ -20,9 +21,6 @@ from stateanalytics.schema import INTEGER, MOMENT, TEXT, Column
 SEVERITIES = ("critical", "warning")
 DISPOSITIONS = ("acknowledged", "resolved", "expected", "snoozed")
 OPEN = "open"
-MIRRORS = ("branch",)
-"""Types whose rows only repeat what another entity says."""
-
 NO_CODE = "unknown"
 
 ATTENTION = schema.Frame(
@@ -80,8 +78,8 @@ def attention(
     Returns
     -------
     polars.DataFrame
-        `ATTENTION`. Legacy entities and branches (which repeat their session) are never
-        in it.
+        `ATTENTION`. Legacy entities are never in it, nor what another row tells already
+        (`mirrors`: branches; turns that are a session's last, and the parts of turns).
 
     Notes
     -----
@@ -102,10 +100,9 @@ def attention(
         states.filter(
             pl.col("severity").cast(pl.String).is_in(SEVERITIES),
             pl.col("is_legacy").fill_null(False).not_(),
-            pl.col("entity_type").is_in(MIRRORS).not_(),
         )
         .select(*schema.ENTITY_KEY, "severity", "tone", "display", _dimension(policy))
-        .join(with_item_id(facts.entities), on=schema.ENTITY_KEY, how="inner")
+        .join(with_item_id(_told_once(facts.entities)), on=schema.ENTITY_KEY, how="inner")
         .join(_leading(reasons), on=schema.ENTITY_KEY, how="left")
     )
     items = (
@@ -126,6 +123,10 @@ def attention(
         descending=[False, True, False, False, False, False],
         nulls_last=True,
     )
+
+
+def _told_once(entities: pl.DataFrame) -> pl.DataFrame:
+    return entities.filter(~is_mirror(entities))
 
 
 def with_item_id(entities: pl.DataFrame) -> pl.DataFrame:

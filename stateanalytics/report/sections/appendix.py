@@ -10,7 +10,12 @@ from stateanalytics.report.phrases import how_long
 from stateanalytics.report.queries import queries
 
 DEFINITIONS = (
-    ("Run", "One session. Branches only repeat their session and are not counted."),
+    (
+        "Run",
+        "One session, of every system. What only repeats it is not counted again: branches of "
+        "lionagi; of opencode the last turn, and the executions, steps and tool calls that "
+        "turns consist of. Earlier turns of a session are no runs, but work that can fail.",
+    ),
     (
         "In the window",
         "By the moment it ended, else started, else was created: from the first moment up to, "

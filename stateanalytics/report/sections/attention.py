@@ -22,20 +22,20 @@ LONGEST_EVIDENCE = 20_000
 TROUBLE = ("critical", "warning")
 # The order that people think in: the work itself first, what only holds it later.
 TYPE_ORDER = (
-    "session", "play", "show", "invocation", "schedule", "schedule_run",
+    "session", "turn", "play", "show", "invocation", "schedule", "schedule_run",
     "engine_run", "dispatch", "team",
 )  # fmt: skip
 
 
 def summarize_attention(material: Material) -> Plain:
     """Severity by entity type, the items on top, and what the policy leaves neutral."""
-    rows = counted(material.rows).filter(pl.col("entity_type") != "branch")
+    rows = counted(material.rows)
     listed_items = _listed(rows, material)
     things = _things(listed_items.filter(pl.col("disposition") == OPEN))
     by_type = _by_type(rows)
     return {
         "finding": _sentence(by_type, things),
-        "denominator": "entities of the window that rates may count, of every type but branches",
+        "denominator": "entities of the window that rates may count, each work once",
         "by_type": by_type,
         "n_things": things.height,
         "open": _shown(things.filter("is_open"), material),
@@ -47,7 +47,7 @@ def summarize_attention(material: Material) -> Plain:
         ],
         "blocked": _blocked(rows, material),
         "n_legacy": material.rows.filter(
-            pl.col("left_out") == "legacy", pl.col("entity_type") != "branch"
+            pl.col("left_out") == "legacy", ~pl.col("is_mirror")
         ).height,
     }
 

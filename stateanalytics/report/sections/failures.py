@@ -23,7 +23,7 @@ def summarize_failures(material: Material) -> Plain:
         "finding": _sentence(by_code, failed.height, n_causes),
         "n_rows": failed.height,
         "n_causes": n_causes,
-        "denominator": "failed and timed-out entities of the window, of every type but branches",
+        "denominator": "failed and timed-out entities of the window, each work once",
         "codes": [_code(row) for row in plain_rows(by_code.head(N_SHOWN))],
         "not_shown": {
             "n_codes": max(by_code.height - N_SHOWN, 0),
@@ -83,8 +83,6 @@ def _plural(entity_type: str) -> str:
 
 def _stopped(rows: pl.DataFrame) -> Plain:
     """Ends that somebody chose are no failures; they are counted beside them."""
-    ends = counted(rows).filter(
-        pl.col("outcome").is_in(["aborted", "cancelled"]), pl.col("entity_type") != "branch"
-    )
+    ends = counted(rows).filter(pl.col("outcome").is_in(["aborted", "cancelled"]))
     counts = tally(ends, "outcome")
     return {"aborted": counts.get("aborted", 0), "cancelled": counts.get("cancelled", 0)}
