@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics import sources
+from stateanalytics import chance, sources
 from stateanalytics.errors import ArgumentError
 from stateanalytics.testing import (
     AS_OF,
-    chance,
     dirty_cells,
     durations,
     failure_messages,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from stateanalytics.testing import chance
+from stateanalytics import chance
 from stateanalytics.testing.plan import Plan
 
 
