@@ -391,7 +391,7 @@ def test_two_stars_go_through_no_link_and_have_an_end(tmp_path, monkeypatch):
         assert found == expected.get(pattern, both), pattern
     monkeypatch.chdir(tmp_path)
     assert _facts("**/state.db").sources["source"].to_list() == ["a/state.db", "b/c/state.db"]
-    with pytest.raises(ArgumentError, match="too many directories.*\nHint: begin the pattern"):
+    with pytest.raises(ArgumentError, match=r"too many directories.*\nHint: begin the pattern"):
         matching(str(tmp_path / "**" / "state.db"), max_directories=3)
 
 

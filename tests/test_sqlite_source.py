@@ -664,6 +664,124 @@ def test_columns_that_the_store_computes_are_not_run_by_the_check(tmp_path):
     assert time.monotonic() - begin < 10
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        pytest.param("CREATE VIEW v AS SELECT load_extension('evil') AS c", id="unsafe use of"),
+        pytest.param("CREATE VIEW v AS SELECT nosuch(1) AS c", id="no such function"),
+        pytest.param("CREATE VIEW v AS SELECT * FROM gone", id="no such table"),
+        pytest.param("CREATE VIEW v AS SELECT * FROM pragma_journal_mode", id="a table of SQLite"),
+        pytest.param("CREATE VIEW v AS SELECT * FROM v", id="circular"),
+        pytest.param(
+            "INSERT INTO sqlite_master VALUES ('table', 'v', 'v', 0, "
+            "'CREATE VIRTUAL TABLE v USING vec0(a)')",
+            id="no such module",
+        ),
+        pytest.param(
+            "UPDATE sqlite_master SET sql = 'CREATE TABLE t (id INTEGER, a TEXT COLLATE mine)'",
+            id="no such collation",
+        ),
+    ],
+)
+def test_what_the_schema_may_not_run_here_is_no_damage(tmp_path, sql):
+    path = written(tmp_path / "state.db")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema=ON")
+        connection.execute(sql)
+        connection.commit()
+    assert n_rows(path) == N_ROWS
+
+
+class _Ending:
+    """A connection whose checks end with an error, of the whole store or of some tables."""
+
+    def __init__(self, code, words, tables=()):
+        self.error = sqlite3.DatabaseError(words)
+        self.error.sqlite_errorcode = code
+        self.real, self.tables = sqlite3.connect(":memory:"), tables
+        self.real.executescript("CREATE TABLE good (a); CREATE TABLE bad (a)")
+
+    def execute(self, sql):
+        if sql == "PRAGMA quick_check(20)" or any(f'check("{one}")' in sql for one in self.tables):
+            raise self.error
+        return self.real.execute(sql)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (sqlite3.SQLITE_ERROR, "unsafe use of load_extension()"),
+        (sqlite3.SQLITE_ERROR, "no such collation sequence: mine"),
+        (sqlite3.SQLITE_ERROR, "not authorized"),
+        (sqlite3.SQLITE_AUTH, "not authorized"),
+        (sqlite3.SQLITE_ERROR, "subqueries prohibited in index expressions"),
+        (sqlite3.SQLITE_ERROR, "malformed JSON"),
+    ],
+)
+def test_a_check_that_an_expression_stops_goes_on_table_by_table(code, words):
+    assert copier.look_for_damage(_Ending(code, words)) == ([], [])
+    assert copier.look_for_damage(_Ending(code, words, ["bad"])) == ([], ["bad"])
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (sqlite3.SQLITE_CORRUPT, "database disk image is malformed"),
+        (sqlite3.SQLITE_CORRUPT, "malformed database schema (t)"),
+        (sqlite3.SQLITE_CORRUPT | 1 << 8, "database disk image is malformed"),
+        (sqlite3.SQLITE_NOTADB, "file is not a database"),
+        (sqlite3.SQLITE_IOERR | 2 << 8, "disk I/O error"),
+    ],
+)
+def test_a_check_that_bad_pages_stop_is_damage(code, words):
+    assert copier.look_for_damage(_Ending(code, words)) == ([words], [])
+
+
+def test_a_check_that_stops_for_another_reason_is_no_verdict():
+    with pytest.raises(sqlite3.DatabaseError, match="full"):
+        copier.look_for_damage(_Ending(sqlite3.SQLITE_FULL, "database or disk is full"))
+
+
+def _copier_that(tmp_path, monkeypatch, *, fails_at, words):
+    script = Path(copier.__file__).read_text()
+    assert fails_at in script
+    (tmp_path / "changed.py").write_text(
+        script.replace(fails_at, f"raise sqlite3.OperationalError({words!r})")
+    )
+    monkeypatch.setattr(copier, "__file__", str(tmp_path / "changed.py"))
+
+
+def test_a_disk_that_fills_during_the_check_is_no_room(tmp_path, monkeypatch):
+    path = written(tmp_path / "state.db")
+    words = "database or disk is full"
+    _copier_that(
+        tmp_path,
+        monkeypatch,
+        fails_at="found, unchecked = look_for_damage(copy)",
+        words=words,
+    )
+    assert words in refusal(path, errors.NoRoomError)
+
+
+def test_an_index_by_a_function_that_is_not_trusted_is_named_and_is_no_damage(
+    tmp_path, monkeypatch
+):
+    """SQLite before 3.42 does not trust its own json_extract, and calls the schema malformed."""
+    path = written(tmp_path / "state.db")
+    words = "malformed database schema (i) - unsafe use of json_extract()"
+    _copier_that(tmp_path, monkeypatch, fails_at="say(copied(source, target, busy_s))", words=words)
+    said = refusal(path, errors.NotAStoreError)
+    assert words in said
+    assert "damaged" not in said
+    assert "DROP INDEX" in said
+
+
+def test_damage_is_said_once():
+    said = str(refusals.explained("a.db", "damaged", "database disk image is malformed"))
+    assert said.count("damaged") == 1
+    assert "truncated: 1 of 2 bytes" in str(refusals.explained("a.db", "truncated", "1 of 2 bytes"))
+
+
 def test_a_check_that_takes_too_long_ends_and_says_so(tmp_path, monkeypatch):
     path = written(tmp_path / "state.db", n_rows=50_000)
     monkeypatch.setattr(copier, "CHECK_S", -1.0)

@@ -42,6 +42,12 @@ READERS, WAL_INDEX_USERS = (0x40000002, 510), (128, 1)
 SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 N_TRIES = 5
 CHECK_S, CHECK_S_PER_GB = 60.0, 20.0  # how long the check may take; 1 s for a GB is usual
+VIRTUAL = 2  # how table_xinfo calls a generated column that is not stored
+# What a check ends with: bad pages; or an expression of the schema itself (a view, an index
+# by a collation or function of the writer's own) that cannot or may not be run here.
+# By code: the words "malformed JSON" are no damage, "disk I/O error" is.
+DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
+REFUSED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_AUTH}
 HARMLESS = (  # what a check may say about rows or unused pages, which reading does not need
     "never used",
     "NULL value in",
@@ -71,6 +77,8 @@ def main(source: str, target: str, busy_s: float) -> None:
     except sqlite3.DatabaseError as error:
         if "full" in str(error):
             say({"problem": "no_room", "found": str(error)})
+        elif "unsafe use of" in str(error):
+            say({"problem": "untrusted", "found": str(error)})
         elif missing := missing_bytes(source):
             say({"problem": "truncated", "found": missing})
         else:
@@ -324,7 +332,6 @@ def rowid_name(copy: sqlite3.Connection, table: str, columns: list[str]) -> str 
 def checked(target: str) -> dict[str, Any]:
     """What SQLite's quick check finds wrong with the pages of the copy, and what it left out."""
     limit = time.monotonic() + CHECK_S + CHECK_S_PER_GB * os.path.getsize(target) / 1e9  # noqa: PTH202
-    found: list[str] = []
     with closing(connect(target, "immutable=1")) as copy:
         copy.text_factory = lambda octets: octets.decode(errors="replace")
         copy.execute("PRAGMA cell_size_check=ON")
@@ -332,35 +339,55 @@ def checked(target: str) -> dict[str, Any]:
         copy.execute("PRAGMA mmap_size=2147418112")
         copy.set_progress_handler(lambda: time.monotonic() > limit, 10_000)
         try:
-            # The check runs the expressions of virtual generated columns, which may do anything.
-            query = (
-                "SELECT name, name IN (SELECT m.name FROM sqlite_master m, "
-                "pragma_table_xinfo(m.name) c WHERE c.hidden = 2) "
-                "FROM sqlite_master WHERE type = 'table'"
-            )
-            computes = dict(copy.execute(query).fetchall())
-            unchecked = [name for name, does in computes.items() if does]
-            if unchecked:
-                for name in computes.keys() - set(unchecked):
-                    found += damage(copy, f"PRAGMA quick_check({quoted(name)})")
-            else:
-                found += damage(copy, "PRAGMA quick_check(20)")
+            found, unchecked = look_for_damage(copy)
         except sqlite3.OperationalError as error:
             if "interrupted" not in str(error):
                 raise
-            unchecked = ["*"]
+            found, unchecked = [], ["*"]
     return {"damage": found, "unchecked": unchecked}
 
 
-def damage(copy: sqlite3.Connection, check: str) -> list[str]:
-    """What a check finds wrong that matters to a reader."""
+def look_for_damage(copy: sqlite3.Connection) -> tuple[list[str], list[str]]:
+    """What is wrong with the pages, and the tables of which that cannot be told."""
+    # Views and virtual tables have no pages, and asking for their columns may run code.
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
+    names = [name for (name,) in copy.execute(query).fetchall()]
+    # The check runs the expressions of virtual generated columns, which may do anything.
+    unchecked = [name for name in names if computes(copy, name)]
+    if not unchecked:
+        found = damage(copy, "PRAGMA quick_check(20)")
+        if found is not None:
+            return found, []
+    everything: list[str] = []
+    for name in names:
+        if name in unchecked:
+            continue
+        found = damage(copy, f"PRAGMA quick_check({quoted(name)})")
+        if found is None:
+            unchecked.append(name)
+        else:
+            everything += found
+    return everything, unchecked
+
+
+def computes(copy: sqlite3.Connection, table: str) -> bool:
+    """Has a table columns that are computed whenever they are read."""
+    columns = copy.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
+    return any(hidden == VIRTUAL for *_, hidden in columns)
+
+
+def damage(copy: sqlite3.Connection, check: str) -> list[str] | None:
+    """What a check finds wrong that matters to a reader; None where it could not be run."""
     try:
         lines = [row[0] for row in copy.execute(check)]
     except sqlite3.DatabaseError as error:
-        if "interrupted" in str(error):
-            raise
-        # An index by a collation or function of the writer's own cannot be checked.
-        return [] if str(error).startswith("no such") else [str(error)]
+        # The low byte tells the kind, the others the circumstances.
+        kind = error.sqlite_errorcode & 0xFF
+        if kind in DAMAGED:
+            return [str(error)]
+        if kind in REFUSED:
+            return None
+        raise
     return [
         line
         for text in lines

@@ -46,7 +46,7 @@ def findings_of_store(store: Store, *, system: str) -> pl.DataFrame:
             "info",
             "looking for damaged pages took too long"
             if table == "*"
-            else "columns that the store computes were not run to look for damaged pages",
+            else "what the store computes was not run to look for damaged pages",
             table=None if table == "*" else table,
             action="read as it is",
         )

@@ -89,6 +89,10 @@ def explained(
             "name another file; a store is filled by the first run that is recorded",
         ),
         "not_sqlite": lambda: NotAStoreError(*what_it_is(path, begin)),
+        "untrusted": lambda: NotAStoreError(
+            f"{wanted} an index or column of it runs what this SQLite does not trust: {found}.",
+            "read a copy without it: `sqlite3 COPY 'DROP INDEX NAME'`",
+        ),
         "no_room": lambda: no_room(path, found, size_bytes),
         "no_permission": lambda: StoreBusyError(f"{wanted} the system says: {found}.", owner),
         "unreadable": lambda: StoreBusyError(f"{wanted} the system says: {found}.", owner),
@@ -97,7 +101,8 @@ def explained(
             "wait for the program that uses it, or stop it, and try again",
         ),
     }
-    otherwise = functools.partial(damaged, path, [f"{problem}: {found}"])
+    told = found if problem == "damaged" else f"{problem}: {found}"
+    otherwise = functools.partial(damaged, path, [told])
     return errors.get(problem, otherwise)()
 
 

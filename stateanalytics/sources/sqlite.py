@@ -92,13 +92,16 @@ class Store:
             return
         if not self._copying.end.alive:
             raise refusals.closed(self.label)
-        if found := self._copying.damage():
-            raise refusals.damaged(self.path, found)
+        verdict = self._copying.verdict()
+        if "problem" in verdict:
+            raise refusals.explained(self.path, verdict["problem"], verdict["found"])
+        if verdict["damage"]:
+            raise refusals.damaged(self.path, verdict["damage"])
 
     def unchecked(self) -> list[str]:
         """The tables whose pages were not checked; ``*`` where the check took too long."""
         self.check()
-        return [] if self._copying is None else self._copying.unchecked
+        return [] if self._copying is None else list(self._copying.verdict()["unchecked"])
 
     def close(self) -> None:
         """Delete the copy; nothing can be read from the store after that."""
@@ -127,8 +130,7 @@ class _Copying:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         assert self.process.stdout is not None
-        self._found: list[str] | None = None
-        self.unchecked: list[str] = []
+        self._verdict: dict[str, Any] | None = None
         self.end = weakref.finalize(self, _end, self.process, self.process.stdout, folder)
 
     def answer(self) -> dict[str, Any]:
@@ -139,13 +141,11 @@ class _Copying:
             return {"problem": "crashed", "found": f"exit code {self.process.wait()}"}
         return dict(json.loads(line))
 
-    def damage(self) -> list[str]:
-        """What the check found; waits for it the first time."""
-        if self._found is None:
-            answer = self.answer()
-            self._found = answer.get("damage", [answer.get("found", "")])
-            self.unchecked = answer.get("unchecked", [])
-        return self._found
+    def verdict(self) -> dict[str, Any]:
+        """What the check of the copy came to; waits for it the first time."""
+        if self._verdict is None:
+            self._verdict = self.answer()
+        return self._verdict
 
 
 def _end(process: subprocess.Popen[bytes], output: IO[bytes], folder: Path) -> None:
