@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stateanalytics.answers import attention, phantoms
+    from stateanalytics.audit import audit
     from stateanalytics.errors import (
         ArgumentError,
         ColumnTypeError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         StoreBusyError,
         TruncatedWarning,
     )
+    from stateanalytics.failures.templates import merge_templates, mine_templates
     from stateanalytics.report import Report, report
     from stateanalytics.rules.comparison import compare_policies
     from stateanalytics.rules.policy import Policy
@@ -72,10 +74,13 @@ _WHERE = {
     "derive_severity": "rules.severity",
     "classify_session_health": "rules.session_health",
     "attention": "answers",
+    "audit": "audit",
     "phantoms": "answers",
     "Policy": "rules.policy",
     "compare_policies": "rules.comparison",
     "reason_codes": "rules.reason_codes",
+    "mine_templates": "failures.templates",
+    "merge_templates": "failures.templates",
     "report": "report",
     "Report": "report",
     **dict.fromkeys(_ERRORS, "errors"),
@@ -101,10 +106,13 @@ __all__ = [
     "StoreBusyError",
     "TruncatedWarning",
     "attention",
+    "audit",
     "classify_session_health",
     "compare_policies",
     "demo",
     "derive_severity",
+    "merge_templates",
+    "mine_templates",
     "phantoms",
     "read",
     "reason_codes",

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics.errors import ColumnTypeError
-from stateanalytics.failures.templates import mine_templates, template_id
+from stateanalytics.errors import ColumnTypeError, MissingColumnsError
+from stateanalytics.failures.templates import merge_templates, mine_templates, template_id
 
 
 def templates(*messages: str) -> list[str]:
@@ -31,6 +31,9 @@ def templates(*messages: str) -> list[str]:
         pytest.param("jk2_init() saw child 17", "jk2_init() saw child <*>", id="function name"),
         pytest.param("\x1b[31mred\x1b[0m alert 7\n\tnext", "red alert <*> next", id="terminal"),
         pytest.param("Größe 7 überschritten", "Größe <*> überschritten", id="unicode"),
+        pytest.param("apply aafee13a now", "apply <*> now", id="hash that looks like a name"),
+        pytest.param("read <PATH> of <*> now", "read <*> of <*> now", id="a template"),
+        pytest.param("GET https://<LINK> failed", "GET https://<*> failed", id="masked link"),
         pytest.param("", "", id="empty"),
     ],
 )
@@ -45,6 +48,8 @@ def test_what_varies_is_masked(message, template):
         pytest.param("command exited with 2", "command exited with 127", id="exited with"),
         pytest.param("provider said HTTP 429", "provider said HTTP 500", id="HTTP"),
         pytest.param("Error code: 429 - slow", "Error code: 529 - slow", id="error code"),
+        pytest.param("API Error: 429 slow", "API Error: 529 slow", id="API error"),
+        pytest.param("[Errno -2] no name", "[Errno -3] no name", id="negative errno"),
         pytest.param("killed by signal 9", "killed by signal 15", id="signal number"),
         pytest.param("killed by SIGKILL now", "killed by SIGTERM now", id="signal"),
         pytest.param("lint says E1234 here", "lint says E9999 here", id="lint code"),
@@ -121,7 +126,7 @@ def test_null_stays_null_and_order_is_kept():
     mined = mine_templates(["b 1", None, "a 2", "b 3"])
     assert mined["template"].to_list() == ["b <*>", None, "a <*>", "b <*>"]
     assert mined["template_id"].to_list()[1] is None
-    assert mined.columns == ["template", "template_typed", "template_id"]
+    assert mined.columns == ["template", "template_typed", "template_id", "pattern"]
 
 
 @pytest.mark.parametrize("messages", [[], [None, None], pl.Series([], dtype=pl.String)])
@@ -166,3 +171,43 @@ def test_order_and_repetition_never_matter(messages, chance: random.Random):
     chance.shuffle(shuffled)
     by_message = dict(zip(messages, templates(*messages), strict=True))
     assert templates(*shuffled) == [by_message[message] for message in shuffled]
+
+
+MESSAGES = st.lists(st.lists(WORDS, max_size=5).map(" ".join), max_size=15)
+
+
+@given(MESSAGES, MESSAGES, MESSAGES)
+@settings(max_examples=40, deadline=None)
+def test_parts_that_are_merged_are_what_the_whole_would_be(one, two, three):
+    mined = [mine_templates(part) for part in (one, two, three)]
+    whole = merge_templates(mine_templates(one + two + three))
+    assert merge_templates(*mined).equals(whole)
+    assert merge_templates(merge_templates(mined[2], mined[0]), mined[1]).equals(whole)
+    known = dict(whole.select("pattern", "template").iter_rows())
+    later = mine_templates(three, earlier=merge_templates(*mined[:2]))
+    assert later["template"].to_list() == [known[pattern] for pattern in later["pattern"]]
+
+
+@given(MESSAGES)
+@settings(max_examples=40, deadline=None)
+def test_a_pattern_is_its_own_pattern(messages):
+    patterns = mine_templates(messages)["pattern"]
+    assert mine_templates(patterns)["pattern"].equals(patterns)
+
+
+def test_a_new_week_is_mined_in_the_light_of_earlier_weeks():
+    users = ("ada", "ben", "cyd", "dov", "eve")
+    earlier = mine_templates([f"login of {user} went wrong" for user in users])
+    later = mine_templates(["login of fay went wrong", "disk 7 is full"], earlier=earlier)
+    assert later["template_id"][0] == earlier["template_id"][0]
+    assert later["template"].to_list() == ["login of <*> went wrong", "disk <*> is full"]
+
+
+def test_nothing_merged_is_nothing():
+    assert merge_templates().is_empty()
+    assert merge_templates(mine_templates([])).columns == merge_templates().columns
+
+
+def test_what_was_not_mined_cannot_be_merged():
+    with pytest.raises(MissingColumnsError, match="merge_templates needs columns \\['pattern'\\]"):
+        merge_templates(pl.DataFrame({"template": ["a"]}))

@@ -1,4 +1,4 @@
-"""Why work fails: causes counted once, failures by reason code."""
+"""Why work fails: causes counted once, reason codes, message templates, clusters of both."""
 
 from stateanalytics.failures.by_code import by_reason_code
 from stateanalytics.failures.causes import cause_key, count_causes

@@ -7,6 +7,8 @@ every distinct pattern.
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 
 from stateanalytics.failures import masks
@@ -18,17 +20,25 @@ LONGEST, HEAD, TAIL = 4_000, 3_000, 900
 _ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
 _UNSEEN = r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ue000-\ue003]"
 _BREAKS = r"\s{2,}|[\t\n\r\x0b\x0c]"
+_ODD = "[^ -~]|  "
 
 _MARKS = OPEN + CLOSE + KEPT_HERE + NUMBERED_HERE
 _INSIDE = rf"[^{PARTING}{_MARKS}]"
 _ENDING = rf"[^{PARTING}{_MARKS}.?]"
 _START = rf"(?:^|[{PARTING}{CLOSE}])"
 _NUMBERED = rf"{_START}[A-Za-z][A-Za-z_]*\.[0-9]+(?:[{PARTING}?]|$)"
-_PATH = rf"\b[A-Za-z]:\\{_INSIDE}*{_ENDING}|\B\.{{0,2}}~?/{_INSIDE}*{_ENDING}"
+# Two patterns, not one: each has letters of its own to be found by, and is twice as fast.
+_PATHS = (
+    rf"(?-u:\b)[A-Za-z]:\\{_INSIDE}*{_ENDING}",
+    rf"\B\.{{0,2}}~?/{_INSIDE}*{_ENDING}",
+)
 _WORD = rf"{_INSIDE}*[0-9]{_INSIDE}*{_ENDING}|{_INSIDE}*[0-9]"
 _KEPT = "|".join([*(pattern for _, pattern in masks.KEPT), masks.NAME_WITH_NUMBER])
 # Placeholders are not ASCII, and looking for Unicode's edges of words beside them is slow.
 _KEPT = f"{_START}(?:{_KEPT})".replace(r"\b", r"(?-u:\b)").replace(r"\d", "[0-9]")
+
+_SHOWN = f"<({'|'.join(dict.fromkeys(['PATH', *(name for name, _ in masks.MASKS)]))})>"
+_HEX = re.compile(r"\W?[0-9a-f]{7,}")
 
 _PYTHON = "Traceback (most recent call last):"
 _NODE_FRAME = r"(?m)^\s+at .*\(?[^()\s]+:[0-9]+:[0-9]+\)?$"
@@ -44,55 +54,79 @@ def mask(distinct: pl.DataFrame) -> pl.DataFrame:
 
     Parameters
     ----------
-    distinct : polars.DataFrame, shape (n_messages, 1)
-        ``message``, without null.
+    distinct : polars.DataFrame, shape (n_messages, 2)
+        ``number`` and ``message``, without null.
 
     Returns
     -------
     polars.DataFrame, shape (n_messages, 2)
-        ``message`` and ``pattern``: the cleaned message, with placeholders between
-        `masks.OPEN` and `masks.CLOSE`.
+        ``number`` and ``pattern``: the cleaned message with placeholders as they are shown,
+        such as ``<UUID>``. In any order.
     """
-    message = pl.col("message")
-    is_trace = message.str.contains(_PYTHON, literal=True) | message.str.contains(_NODE_FRAME)
-    flagged = distinct.with_columns(is_trace=is_trace)
-    plain = flagged.filter(~pl.col("is_trace")).select("message", text=message)
-    traces = flagged.filter("is_trace").select("message", text=_raised_and_own_frames(message))
+    text = pl.col("text")
     taken = (
-        pl.concat([plain, traces])
+        reduced(distinct)
         .lazy()
-        .select("message", text=_shaped(_cleaned(pl.col("text"))))
+        .with_columns(_shaped(text))
         .with_columns(
-            kept=pl.col("text").str.extract_all(_KEPT).list.join(KEPT_HERE),
-            text=pl.col("text").str.replace_all(_KEPT, KEPT_HERE),
+            kept=text.str.extract_all(_KEPT).list.join(KEPT_HERE),
+            text=text.str.replace_all(_KEPT, KEPT_HERE),
         )
         .with_columns(
-            numbered=pl.col("text")
-            .str.extract_all(_NUMBERED)
+            numbered=text.str.extract_all(_NUMBERED)
             .list.join(KEPT_HERE)
             .str.replace_all("[0-9]+", OPEN),
-            text=pl.col("text")
-            .str.replace_all(_NUMBERED, NUMBERED_HERE)
-            .str.replace_all(_WORD, f"{OPEN}{CLOSE}"),
+            text=text.str.replace_all(_NUMBERED, NUMBERED_HERE).str.replace_all(
+                _WORD, f"{OPEN}{CLOSE}"
+            ),
         )
         .collect()
     )
     parts = ["text", "kept", "numbered"]
     patterns = taken.select(parts).unique()
     whole = [_put_back(*row) for row in patterns.rows()]
-    return taken.join(
-        patterns.with_columns(pattern=pl.Series(whole, dtype=pl.String)), on=parts
-    ).select("message", "pattern")
+    shown = patterns.with_columns(pattern=as_shown(pl.lit(pl.Series(whole, dtype=pl.String))))
+    return taken.join(shown, on=parts).select("number", "pattern")
+
+
+def reduced(distinct: pl.DataFrame) -> pl.DataFrame:
+    """What is compared of messages: one clean line each, tracebacks cut to what they say.
+
+    Parameters
+    ----------
+    distinct : polars.DataFrame, shape (n_messages, 2)
+        ``number`` and ``message``, without null.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_messages, 2)
+        ``number`` and ``text``. In any order.
+    """
+    message, text = pl.col("message"), pl.col("text")
+    is_trace = message.str.contains(_PYTHON, literal=True) | message.str.contains(_NODE_FRAME)
+    flagged = distinct.with_columns(is_trace=is_trace)
+    plain = flagged.filter(~pl.col("is_trace")).select("number", text=message)
+    traces = flagged.filter("is_trace").select("number", text=_raised_and_own_frames(message))
+    cut = pl.concat([plain, traces]).with_columns(_cut(text), is_odd=text.str.contains(_ODD))
+    # Most messages are clean already, and looking is cheaper than cleaning.
+    return pl.concat(
+        [
+            cut.filter(~pl.col("is_odd")).select("number", text.str.strip_chars()),
+            cut.filter("is_odd").select("number", _cleaned(text)),
+        ]
+    )
+
+
+def _cut(text: pl.Expr) -> pl.Expr:
+    """The beginning and the end of what is too long."""
+    cut = pl.concat_str(text.str.head(HEAD), pl.lit(" … "), text.str.tail(TAIL))
+    return pl.when(text.str.len_chars() > LONGEST).then(cut).otherwise(text)
 
 
 def _cleaned(text: pl.Expr) -> pl.Expr:
-    """Cut, without escapes and invisible characters, on one line."""
-    cut = pl.concat_str(text.str.head(HEAD), pl.lit(" … "), text.str.tail(TAIL))
+    """Without escapes and invisible characters, on one line."""
     return (
-        pl.when(text.str.len_bytes() > LONGEST)
-        .then(cut)
-        .otherwise(text)
-        .str.replace_all(_ANSI, "")
+        text.str.replace_all(_ANSI, "")
         .str.replace_all(_UNSEEN, "")
         .str.replace_all(_BREAKS, " ")
         .str.strip_chars()
@@ -101,10 +135,35 @@ def _cleaned(text: pl.Expr) -> pl.Expr:
 
 def _shaped(text: pl.Expr) -> pl.Expr:
     """Placeholders for things with a shape of their own."""
+    text = as_placeholders(text)
     for name, pattern in masks.MASKS:
         text = text.str.replace_all(pattern, f"{OPEN}{name}{CLOSE}")
     text = text.str.replace_all(masks.LINK, f"${{1}}{OPEN}LINK{CLOSE}")
-    return text.str.replace_all(_PATH, f"{OPEN}PATH{CLOSE}")
+    for pattern in _PATHS:
+        text = text.str.replace_all(pattern, f"{OPEN}PATH{CLOSE}")
+    return text
+
+
+def as_placeholders(text: pl.Expr) -> pl.Expr:
+    """Placeholders as they are shown, such as ``<UUID>``, as they are worked with.
+
+    A message that holds them is masked already, so a template is its own template.
+    """
+    return (
+        text.str.replace_all(_SHOWN, f"{OPEN}$1{CLOSE}")
+        .str.replace_all("://<LINK>", f"{OPEN}LINK{CLOSE}", literal=True)
+        .str.replace_all(masks.WILDCARD, OPEN + CLOSE, literal=True)
+    )
+
+
+def as_shown(text: pl.Expr) -> pl.Expr:
+    """The inverse of `as_placeholders`."""
+    return (
+        # While it is worked on, the slashes of a link would look like a path.
+        text.str.replace_all(f"{OPEN}LINK{CLOSE}", "://<LINK>", literal=True)
+        .str.replace_all(OPEN + CLOSE, masks.WILDCARD, literal=True)
+        .str.replace_all(f"{OPEN}([A-Z]+){CLOSE}", "<$1>")
+    )
 
 
 def _raised_and_own_frames(text: pl.Expr) -> pl.Expr:
@@ -123,9 +182,17 @@ def _raised_and_own_frames(text: pl.Expr) -> pl.Expr:
 
 
 def _put_back(text: str, kept: str, numbered: str) -> str:
-    """Put back, in order, what was taken out."""
+    """Put back, in order, what was taken out; but no hash that looked like a name."""
+    kept = KEPT_HERE.join(map(_without_hash, kept.split(KEPT_HERE)))
     for mark, taken in ((NUMBERED_HERE, numbered.replace(OPEN, OPEN + CLOSE)), (KEPT_HERE, kept)):
         parts = text.split(mark)
         pieces = [*taken.split(KEPT_HERE)[: len(parts) - 1], ""]
         text = "".join(part + piece for part, piece in zip(parts, pieces, strict=True))
     return text
+
+
+def _without_hash(kept: str) -> str:
+    """``aafee13a`` has the form of a name with a number, as ``log4j`` has."""
+    if not _HEX.fullmatch(kept):
+        return kept
+    return (kept[0] if not kept[0].isalnum() else "") + OPEN + CLOSE

@@ -11,6 +11,9 @@ from __future__ import annotations
 # number, until they are put back. No message can hold them: they are removed first.
 OPEN, CLOSE, KEPT_HERE, NUMBERED_HERE = "\ue000", "\ue001", "\ue002", "\ue003"
 
+#: How a placeholder without a kind is shown.
+WILDCARD = "<*>"
+
 #: Characters that part words. What stands between two of them is one word.
 PARTING = r"""\s,;:=|"'()\[\]{}<>!#"""
 
@@ -41,11 +44,11 @@ KEPT: tuple[tuple[str, str], ...] = (
     ),
     (
         "HTTP status",
-        r"(?i:HTTP(?:/\d(?:\.\d)?)?(?: (?:error|status|code))*|status(?:[ _]code)?|error code)"
-        r"[ =:]+[1-5]\d\d\b",
+        r"(?i:HTTP(?:/\d(?:\.\d)?)?(?: (?:error|status|code))*|status(?:[ _]code)?"
+        r"|(?:api |server )?error(?: code)?)[ =:]+[1-5]\d\d\b",
     ),
     ("HTTP status and phrase", r"[45]\d\d [A-Z][a-z]+\b"),
-    ("error number", r"(?i:errno|error number)[ =:]*\d+\b"),
+    ("error number", r"(?i:errno|error number)[ =:]*-?\d+\b"),
     ("error code", r"(?:ERR|SQLSTATE|TS|CS|LNK|MSB|SC|RUF|PLR|[EFWC])[-_ ]?\d{3,5}\b"),
     ("signal", r"(?i:signal)[ =:]+\d{1,2}\b"),
     (

@@ -12,36 +12,48 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.errors import ColumnTypeError
-from stateanalytics.failures.masking import mask
-from stateanalytics.failures.masks import CLOSE, OPEN
+from stateanalytics.errors import ColumnTypeError, MissingColumnsError
+from stateanalytics.failures.masking import as_placeholders, as_shown, mask
+from stateanalytics.failures.masks import CLOSE, OPEN, WILDCARD
 from stateanalytics.failures.merging import merge
 
 #: Named in every id: a better algorithm gets another version and leaves old ids alone.
 VERSION = "v1"
-WILDCARD = "<*>"
+
+# Neighbours are one: nobody can tell where the first of them ends.
+_ANYTHING = f"(?:{OPEN}[A-Z]*{CLOSE})+"
+_NOTHING = pl.DataFrame(schema={"pattern": pl.String})
+COLUMNS = ("template", "template_typed", "template_id", "pattern")
 
 
-def mine_templates(messages: Sequence[str | None] | pl.Series) -> pl.DataFrame:
+def mine_templates(
+    messages: Sequence[str | None] | pl.Series, *, earlier: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """The template of every message, and an id that is the same next week.
 
     Parameters
     ----------
     messages : sequence of str or polars.Series, length n_messages
         Text of any length; null stays null.
+    earlier : polars.DataFrame, optional
+        What was mined before, with ``pattern``: these patterns count as if their messages
+        were there again, so that a week is mined in the light of all weeks before.
 
     Returns
     -------
-    polars.DataFrame, shape (n_messages, 3)
+    polars.DataFrame, shape (n_messages, 4)
         In the order of ``messages``: ``template``, with ``<*>`` for what varies;
         ``template_typed``, with the kind of thing where it is known (``<UUID>``,
-        ``<PATH>``, …); ``template_id``: ``v1:`` and a digest of the template. All null
-        where the message is null.
+        ``<PATH>``, …); ``template_id``: ``v1:`` and a digest of the template; ``pattern``:
+        the message alone, before it was compared with others. All null where the message
+        is null.
 
     Raises
     ------
     ColumnTypeError
         If the messages are not text.
+    MissingColumnsError
+        If ``earlier`` has no ``pattern``.
 
     Notes
     -----
@@ -57,22 +69,65 @@ def mine_templates(messages: Sequence[str | None] | pl.Series) -> pl.DataFrame:
     >>> mined["template"].to_list()
     ['worker <*> died: exit code 137', 'worker <*> died: exit code 1']
     """
-    rows = pl.DataFrame({"message": _as_text(messages)})
-    masked = mask(rows.unique().drop_nulls())
-    merged = merge(masked.select("pattern").unique()).with_columns(
-        template=_links(pl.col("merged")).str.replace_all(f"(?:{OPEN}[A-Z]*{CLOSE})+", WILDCARD),
-        template_typed=_links(pl.col("merged"))
-        .str.replace_all(f"{OPEN}([A-Z]*){CLOSE}", "<$1>")
-        .str.replace_all("<>", WILDCARD, literal=True),
+    rows = pl.DataFrame({"message": _as_text(messages)}).with_row_index("row")
+    distinct = rows.drop_nulls().group_by("message").agg("row").with_row_index("number")
+    masked = mask(distinct.select("number", "message"))
+    known = [masked] if earlier is None else [masked, _patterns_of(earlier, "mine_templates")]
+    return (
+        masked.join(merge_templates(*known), on="pattern")
+        .join(distinct.select("number", "row"), on="number")
+        .explode("row")
+        .join(rows.select("row"), on="row", how="right", maintain_order="right")
+        .select(COLUMNS)
     )
-    texts = merged["template"].unique().to_list()
-    ids = pl.DataFrame(
-        {"template": texts, "template_id": [template_id(text) for text in texts]},
-        schema={"template": pl.String, "template_id": pl.String},
+
+
+def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
+    """The templates of patterns that were mined apart, as if they had been mined together.
+
+    Parameters
+    ----------
+    *mined : polars.DataFrame
+        What `mine_templates` or this function gave, with ``pattern``.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_patterns, 4)
+        Distinct ``pattern``, sorted, with its ``template``, ``template_typed`` and
+        ``template_id``.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a frame has no ``pattern``.
+
+    Notes
+    -----
+    Merging is exact: in whatever order and grouping parts are merged, the result is that
+    of mining all messages at once. Only the patterns have to be kept.
+
+    Examples
+    --------
+    >>> monday, tuesday = mine_templates(["job x is late"]), mine_templates(["job 7 is late"])
+    >>> merge_templates(monday, tuesday)["template"].to_list()
+    ['job <*> is late', 'job <*> is late']
+    """
+    parts = [_patterns_of(one, "merge_templates") for one in mined]
+    shown = pl.concat([*parts, _NOTHING]).unique().sort("pattern")
+    worked = shown.with_columns(pattern=as_placeholders(pl.col("pattern")), shown="pattern")
+    merged = worked.join(merge(worked.select("pattern")), on="pattern", maintain_order="left")
+    link = f"{OPEN}LINK{CLOSE}"
+    typed = as_shown(pl.col("merged"))
+    template = (
+        pl.col("merged")
+        .str.replace_all(link, f"://{link}", literal=True)
+        .str.replace_all(_ANYTHING, WILDCARD)
     )
-    named = masked.join(merged.join(ids, on="template"), on="pattern")
-    return rows.join(named, on="message", how="left", maintain_order="left").select(
-        "template", "template_typed", "template_id"
+    texts = merged.select(pattern="shown", template=template, template_typed=typed)
+    distinct = texts["template"].unique().to_list()
+    ids = pl.Series([template_id(text) for text in distinct], dtype=pl.String)
+    return texts.with_columns(
+        template_id=pl.col("template").replace_strict(distinct, ids, return_dtype=pl.String)
     )
 
 
@@ -87,10 +142,10 @@ def template_id(template: str) -> str:
     return f"{VERSION}:{hashlib.blake2b(template.encode(), digest_size=6).hexdigest()}"
 
 
-def _links(text: pl.Expr) -> pl.Expr:
-    """Write the slashes of a link again, which would have looked like a path."""
-    link = f"{OPEN}LINK{CLOSE}"
-    return text.str.replace_all(link, f"://{link}", literal=True)
+def _patterns_of(mined: pl.DataFrame, function: str) -> pl.DataFrame:
+    if "pattern" not in mined.columns:
+        raise MissingColumnsError.of(["pattern"], mined.columns, function)
+    return mined.select(pl.col("pattern").cast(pl.String)).drop_nulls().unique()
 
 
 def _as_text(messages: Sequence[str | None] | pl.Series) -> pl.Series:
