@@ -52,8 +52,14 @@ def summarize_attention(material: Material) -> Plain:
     }
 
 
+def things_of(material: Material) -> pl.DataFrame:
+    """What is to be looked at in the window, one row for what one repair would clear."""
+    items = _listed(counted(material.rows), material)
+    return _things(items.filter(pl.col("disposition") == OPEN))
+
+
 def _shown(things: pl.DataFrame, material: Material) -> Plain:
-    return {"n": things.height, "items": _items(things.head(N_SHOWN), material)}
+    return {"n": things.height, "items": items_of(things.head(N_SHOWN), material)}
 
 
 def _listed(rows: pl.DataFrame, material: Material) -> pl.DataFrame:
@@ -129,8 +135,8 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _items(rows: pl.DataFrame, material: Material) -> list[Plain]:
-    """What is told about each row; few rows, so one at a time."""
+def items_of(rows: pl.DataFrame, material: Material) -> list[Plain]:
+    """What is told about each row of `things_of`; few rows, so one at a time."""
     reasons = material.reasons.join(rows.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
     by_entity: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for reason in reasons.sort(*ENTITY_KEY, "order").iter_rows(named=True):
@@ -228,7 +234,7 @@ def _blocked(rows: pl.DataFrame, material: Material) -> Plain:
         if n
         else f"Nothing is blocked that policy {material.policy.version} leaves neutral.",
         "n": n,
-        "items": _items(
+        "items": items_of(
             blocked.with_columns(n_alike=1, n_causes=1).head(N_BLOCKED_SHOWN), material
         ),
     }

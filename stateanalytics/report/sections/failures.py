@@ -74,10 +74,11 @@ def _sentence(by_code: pl.DataFrame, n_rows: int, n_causes: int) -> str:
 
 def _by_type(failed: pl.DataFrame) -> str:
     counts = sorted(tally(failed, "entity_type").items(), key=lambda pair: (-pair[1], pair[0]))
-    return listed(count(n, name.replace("_", " "), _plural(name)) for name, n in counts)
+    return listed(count(n, name.replace("_", " "), plural(name)) for name, n in counts)
 
 
-def _plural(entity_type: str) -> str:
+def plural(entity_type: str) -> str:
+    """The name of several entities of a type."""
     return entity_type.replace("_", " ") + ("es" if entity_type.endswith("ch") else "s")
 
 
