@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stateanalytics import schema
+from stateanalytics.errors import SourceError
 from stateanalytics.sources import cells, documents, scanning
 from stateanalytics.sources.sqlite import (
     INTEGER,
@@ -26,6 +27,7 @@ from stateanalytics.sources.sqlite import (
     open_store,
     read_table,
 )
+from stateanalytics.sql.raw import read_raw_table
 
 KINDS = {
     "text": TEXT,
@@ -277,6 +279,34 @@ def test_a_column_of_nothing_but_null_has_its_kind(tmp_path):
         rows, _ = read(path, cell)
         assert rows.schema == {"c": cells.DTYPES[cell.kind]}
         assert rows["c"].null_count() == 3
+
+
+def test_a_cell_that_is_too_large_is_named_and_is_no_damage(tmp_path):
+    path = store_of(tmp_path / "s.db", ["a"])
+    huge = Cell("text", "CAST(zeroblob(2000000000) AS TEXT)")
+    with (
+        open_store(path) as store,
+        pytest.raises(SourceError, match=r"string or blob too big\.\nHint: .*huge"),
+    ):
+        read_table(store, "t", {"c": huge})
+    wrong = Cell("text", "nosuch(c)")
+    with (
+        open_store(path) as store,
+        pytest.raises(SourceError, match=r"SQLite says: no such function: nosuch\.\nHint: leave"),
+    ):
+        read_table(store, "t", {"c": wrong})
+
+
+def test_a_raw_table_may_have_as_many_columns_as_sqlite_allows(tmp_path):
+    names = [f"c{i}" for i in range(1999)]
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        connection.execute(f"CREATE TABLE t ({', '.join(names)})")
+        connection.execute("INSERT INTO t (c0, c700, c1998) VALUES (1, x'ff', 'a'), (2, 'b', 'c')")
+        connection.commit()
+    with open_store(tmp_path / "s.db") as store:
+        rows = read_raw_table([store], "raw_t", bodies=False)
+    assert rows.columns == ["store", *names]
+    assert rows.select("c0", "c700", "c1998").rows() == [(1, "FF", "a"), (2, "b", "c")]
 
 
 def test_absent_tables_and_columns_are_empty_and_null(tmp_path):

@@ -131,6 +131,14 @@ def damaged(path: str | Path, found: list[str]) -> DamagedStoreError:
     )
 
 
+def unreadable(path: str | Path, found: str) -> SourceError:
+    """The error for an undamaged store that SQLite still cannot read a table of."""
+    hint = "leave it out; copying it anew with `sqlite3 STORE .dump | sqlite3 NEW` may help"
+    if "too big" in found or "out of memory" in found:
+        hint = "look for a huge cell: `sqlite3 STORE 'SELECT max(length(COLUMN)) FROM TABLE'`"
+    return SourceError(f"The store {_shown(path)} was to be read, but SQLite says: {found}.", hint)
+
+
 def closed(label: str) -> ArgumentError:
     """The error for a store whose copy is gone."""
     return ArgumentError(

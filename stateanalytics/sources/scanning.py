@@ -148,10 +148,12 @@ def cursor_of(store: Store) -> Iterator[Any]:
                 cursor.execute(f"PRAGMA {pragma}")
             yield cursor
     except (adbc_driver_manager.Error, OSError) as error:
-        if not any(words in str(error) for words in _DAMAGE):
-            raise
+        # Behind the first line the driver repeats the whole query.
+        found = str(error).split("\n")[0].split(" query: ", 1)[-1]
+        if not any(words in found for words in _DAMAGE):
+            raise refusals.unreadable(store.path, found) from error
         store.check()
-        raise refusals.damaged(store.path, [str(error)]) from error
+        raise refusals.damaged(store.path, [found]) from error
     finally:
         connection.close()
 

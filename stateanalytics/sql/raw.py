@@ -94,6 +94,7 @@ def _is_wanted(table: str, column: str, bodies: bool) -> bool:
     return column.casefold() != STORE and (bodies or column not in BODIES.get(table, ()))
 
 
+_GROUP = 500  # columns in one expression, of which SQLite nests no more than 1,000
 _TYPES = {"i": "integer", "r": "real", "t": "text", "b": "blob"}
 
 
@@ -102,13 +103,21 @@ def _kinds(stores: Iterable[Store], table: str, columns: Sequence[str]) -> dict[
     seen: dict[str, set[str]] = {column: set() for column in columns}
     for store in stores:
         here = [column for column in columns if column in store.tables[table]]
-        # One letter a column: a scan gives few distinct words, however many rows.
-        letters = " || ".join(f"substr(typeof({_quoted(column)}), 1, 1)" for column in here)
-        words, _ = read_table(store, table, {"letters": Cell("text", letters, tuple(here))})
-        for word in words["letters"].drop_nulls().unique():
-            for column, letter in zip(here, word, strict=True):
-                seen[column].add(letter)
+        groups = [here[i : i + _GROUP] for i in range(0, len(here), _GROUP)]
+        words, _ = read_table(
+            store, table, {str(i): _letters(group) for i, group in enumerate(groups)}
+        )
+        for group, found in zip(groups, words.get_columns(), strict=True):
+            for word in found.drop_nulls().unique():
+                for column, letter in zip(group, word, strict=True):
+                    seen[column].add(letter)
     return {column: _kind(letters - {"n"}) for column, letters in seen.items()}
+
+
+def _letters(columns: Sequence[str]) -> Cell:
+    """One letter a column: a scan gives few distinct words, however many rows."""
+    letters = " || ".join(f"substr(typeof({_quoted(column)}), 1, 1)" for column in columns)
+    return Cell("text", letters, tuple(columns))
 
 
 def _kind(letters: set[str]) -> str:
