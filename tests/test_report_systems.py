@@ -1,0 +1,172 @@
+"""One report over several systems: each beside the others, and their total."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.report import report
+from tests.conftest import ROOT
+from tests.frames import facts
+from tests.test_report import WEEK
+from tests.test_report_page import Page
+
+EVER = ("2000-01-01", None)
+AS_OF = datetime(2026, 11, 21, 1, tzinfo=UTC)
+SAMPLES = ROOT / "data" / "samples"
+SHIPPED = {
+    "lionagi": SAMPLES / "state.db",
+    "agent_orchestrator": SAMPLES / "agent_orchestrator",
+    "opencode": SAMPLES / "opencode",
+}
+
+
+def summary_of(*paths: Path) -> dict:
+    with sa.read(*paths, as_of=AS_OF, progress=False) as snap:
+        return report(snap, window=EVER).summary
+
+
+@pytest.fixture(scope="module")
+def snap() -> sa.Snapshot:
+    return sa.read(*SHIPPED.values(), as_of=AS_OF, progress=False)
+
+
+@pytest.fixture(scope="module")
+def whole(snap: sa.Snapshot) -> sa.Report:
+    return report(snap, window=EVER)
+
+
+@pytest.fixture(scope="module")
+def systems(whole: sa.Report) -> dict[str, dict]:
+    return {one["system"]: one for one in whole.summary["systems"]["systems"]}
+
+
+def test_the_three_are_told_in_one_order_with_their_denominators(whole, systems):
+    assert list(systems) == list(SHIPPED)
+    runs = whole.summary["systems"]["total"]
+    finding = whole.summary["systems"]["finding"]
+    assert f"{runs['ends']['completed']} of {runs['n_ended']} ended runs of all three" in finding
+    assert "15 legacy, 8 mirrored and 6 imported" in finding
+    for one in systems.values():
+        assert f"{one['runs']['ends']['completed']} of {one['runs']['n_ended']}" in finding
+        assert "A run is a session" in one["run_is"]
+
+
+@pytest.mark.parametrize("system", list(SHIPPED))
+def test_a_system_says_the_same_alone_and_beside_the_others(systems, system):
+    alone = summary_of(SHIPPED[system])
+    assert alone["systems"]["systems"] == []
+    own = systems[system]["runs"]
+    numbers = {one["name"]: one for one in alone["headline"]["numbers"]}
+    assert own["n"] == numbers["runs"]["n"]
+    assert own["ends"]["completed"] == numbers["completed"]["n"]
+    assert own["n_ended"] == numbers["completed"]["of"]
+    assert own["n_unresolved"] == numbers["unresolved"]["n"]
+    assert own["n_open"] == numbers["unresolved"]["of"]
+    assert systems[system]["attention"]["n"] == alone["attention"]["n_things"]
+    assert systems[system]["findings"]["n_codes"] == len(alone["provenance"]["findings"])
+
+
+def test_the_total_is_the_sum_and_the_headline(whole, systems):
+    total = whole.summary["systems"]["total"]
+    for name in ("n", "n_ended", "n_open", "n_unresolved", "n_left_out"):
+        assert total[name] == sum(one["runs"][name] for one in systems.values()), name
+    for axis in ("ends", "severity", "delivery", "left_out"):
+        for word, n in total[axis].items():
+            assert n == sum(one["runs"][axis][word] for one in systems.values()), word
+    assert sum(total["ends"].values()) == total["n_ended"]
+    assert sum(total["delivery"].values()) == total["n_ended"]
+    assert sum(total["severity"].values()) == total["n"]
+    numbers = {one["name"]: one["n"] for one in whole.summary["headline"]["numbers"]}
+    assert (numbers["runs"], numbers["completed"]) == (total["n"], total["ends"]["completed"])
+
+
+def test_sql_gives_the_same_numbers_by_system(snap, systems):
+    rows = snap.sql(
+        """
+        SELECT system, count(*) FILTER (is_terminal) AS n_ended,
+               count(*) FILTER (is_terminal AND outcome IN ('completed', 'succeeded', 'merged'))
+        FROM entities JOIN states USING (source, system, entity_type, entity_id)
+        WHERE entity_type = 'session' AND NOT is_legacy
+          AND coalesce(recorded_by, '') NOT IN ('mirrored', 'imported')
+        GROUP BY ALL ORDER BY ALL
+        """
+    ).rows()
+    told = [
+        (name, one["runs"]["n_ended"], one["runs"]["ends"]["completed"])
+        for name, one in systems.items()
+    ]
+    assert rows == sorted(told)
+
+
+def test_opencodes_parts_of_runs_are_shown_and_never_counted(systems):
+    parts = {one["entity_type"]: one for one in systems["opencode"]["others"]}
+    assert set(parts) == {"turn", "execution", "step", "tool_call"}
+    assert all(one["is_part"] for one in parts.values())
+    assert systems["opencode"]["runs"]["n"] == 37
+    # Fourteen sessions failed, three were aborted; one turn failed that its session outlived.
+    assert systems["opencode"]["bad_ends"]["n_rows"] == 14 + 3 + 1
+
+
+def test_what_died_in_agent_orchestrator_is_named(systems):
+    codes = [one["code"] for one in systems["agent_orchestrator"]["bad_ends"]["codes"]]
+    assert "run.aborted.runtime_lost" in codes
+
+
+def test_the_page_has_the_section_once_and_links_to_it(whole):
+    page = Page(whole.as_html())
+    assert [one["id"] for one in page.all("section")].count("systems") == 1
+    assert {"href": "#systems"} in page.all("a")
+    for title in ("lionagi", "Agent Orchestrator", "opencode", "All of them"):
+        assert title in page.text
+    json.loads(whole.as_json())
+
+
+def test_one_system_alone_has_no_section():
+    alone = report(facts(WEEK), window="2026-W21")
+    assert alone.summary["systems"]["systems"] == []
+    assert 'id="systems"' not in alone.as_html()
+
+
+def test_a_system_without_anything_in_the_window_is_still_told(snap):
+    summary = report(snap, window="2026-W21").summary["systems"]
+    opencode = next(one for one in summary["systems"] if one["system"] == "opencode")
+    assert opencode["finding"].startswith("No run ended") or not opencode["runs"]["n_ended"]
+    assert "opencode none ended" in summary["finding"]
+
+
+def test_nothing_that_ended_has_no_share(snap):
+    summary = report(snap, window=("2001-01-01", "2001-01-02")).summary["systems"]
+    assert summary["total"]["completed_share"] is None
+    assert summary["finding"].startswith("No run of all three systems ended in this window")
+
+
+@pytest.fixture(scope="module")
+def many(shared: Path) -> sa.Snapshot:
+    return sa.read(
+        shared / "samples" / "lionagi" / "0.36.0",
+        shared / "samples" / "agent-orchestrator",
+        shared / "samples" / "opencode" / "v2_20260717",
+        shared / "samples" / "opencode" / "v1_1.18.34" / "opencode.db",
+        as_of=AS_OF,
+        progress=False,
+    )
+
+
+def test_the_report_over_all_real_sets_is_right(many):
+    whole = report(many, window=EVER)
+    Page(whole.as_html())
+    sessions = many.entities.filter(entity_type="session")
+    for one in whole.summary["systems"]["systems"]:
+        runs = one["runs"]
+        n_sessions = sessions.filter(system=one["system"]).height
+        assert runs["n"] + runs["n_left_out"] == n_sessions, one["system"]
+        assert runs["n"] == runs["n_ended"] + runs["n_open"]
+        assert sum(runs["ends"].values()) == runs["n_ended"]
+    states = sa.states(many).filter(pl.col("entity_type") == "session")
+    ended = states.filter("is_terminal", ~pl.col("is_legacy"), pl.col("system") == "opencode")
+    told = whole.summary["systems"]["systems"][-1]["runs"]
+    assert told["ends"]["failed"] == ended.filter(pl.col("outcome") == "failed").height
