@@ -136,7 +136,7 @@ def phantoms(
     0
     """
     limits = limits or Limits(reconciliation_s=(policy or Policy.v1()).phantom_after_s)
-    rows = with_phantom_reason(_seen(facts, states), stale_s=limits.phantom_s)
+    rows = with_phantom_reason(seen_by_reapers(facts, states), stale_s=limits.phantom_s)
     of_entity = pl.len().over(schema.ENTITY_KEY)
     n_targets = pl.col("target_status").n_unique().over(schema.ENTITY_KEY)
     found = pl.concat(
@@ -163,8 +163,12 @@ def _closed_by(rows: pl.DataFrame, reaper: Reaper, order: int) -> pl.DataFrame:
     )
 
 
-def _seen(facts: Facts, states: pl.DataFrame) -> pl.DataFrame:
-    """Each entity with its ages, its state, its session and its children."""
+def seen_by_reapers(facts: Facts, states: pl.DataFrame) -> pl.DataFrame:
+    """Each entity with its ages, its state, its session and its children.
+
+    The rows of ``facts.entities`` in their order, with all that `reapers` read except
+    the ``phantom_reason``.
+    """
     entities = facts.entities
     judged = states.select(
         *schema.ENTITY_KEY,

@@ -2,7 +2,7 @@
 
 Two are ADR-0033's, the rest are lionagi 0.36.0's own reapers and sweeps, with their
 exact boundaries: some close *at* their limit (``>=``), some only past it (``>``). Each
-reads ages in seconds, infinite where the moment was never written.
+reads ages in seconds; for most, what was never written is infinitely old.
 """
 
 from __future__ import annotations
@@ -51,30 +51,50 @@ class Reaper:
         Its name here.
     known_as : str
         Its number in the catalogue of detectors, or the document that demands it.
-    closes : polars.Expr
-        Which rows; Boolean, null counts as no.
-    age_s : polars.Expr
-        The age that it looks at.
+    when : polars.Expr
+        Which rows, whatever their age; Boolean, null counts as no.
+    ages : tuple of str
+        The age that it looks at: the first of these columns that is known.
     limit_s : float
         The limit of that age; 0 where it has none.
+    comparison : str
+        ``>`` closes past the limit, ``>=`` already at it; empty: at any age.
     target_status, reason_code, message : polars.Expr
         What it would write.
     actor : str
         Whom the history would name.
     ignores_liveness : bool
         Does it close an entity whose process is alive.
+    counts_never : bool
+        Is an entity old whose age nobody wrote down.
     """
 
     name: str
     known_as: str
-    closes: pl.Expr
-    age_s: pl.Expr
+    when: pl.Expr
+    ages: tuple[str, ...]
     limit_s: float
+    comparison: str
     target_status: pl.Expr
     reason_code: pl.Expr
     message: pl.Expr
     actor: str = "studio_lifecycle_reaper"
     ignores_liveness: bool = field(default=False)
+    counts_never: bool = field(default=True)
+
+    @property
+    def age_s(self) -> pl.Expr:
+        """The age that it looks at; infinite where it was never written and that counts."""
+        age = pl.coalesce(*self.ages)
+        return age.fill_null(float("inf")) if self.counts_never else age
+
+    @property
+    def closes(self) -> pl.Expr:
+        """Which rows it closes; Boolean, null counts as no."""
+        if not self.comparison:
+            return self.when
+        is_past = self.age_s > self.limit_s
+        return self.when & (is_past if self.comparison == ">" else self.age_s >= self.limit_s)
 
 
 def reapers(limits: Limits | None = None) -> tuple[Reaper, ...]:
@@ -93,17 +113,12 @@ def _is(entity_type: str, *statuses: str) -> pl.Expr:
     return (pl.col("entity_type") == entity_type) & pl.col("raw_status").is_in(statuses)
 
 
-def _old(*ages: str) -> pl.Expr:
-    """The first age that is known; infinite where none is."""
-    return pl.coalesce(*ages).fill_null(float("inf"))
-
-
 _NOT_ALIVE = pl.col("process_alive").ne_missing(pl.lit(value=True))
 
 
 def _adr0033(limits: Limits) -> tuple[Reaper, ...]:
     is_open = pl.col("is_terminal").not_() & pl.col("is_legacy").not_()
-    age = _old("age_s", "created_age_s")
+    age = ("age_s", "created_age_s")
     aborted, reason = pl.lit("aborted"), pl.lit(NO_TERMINAL)
     return (
         Reaper(
@@ -112,6 +127,7 @@ def _adr0033(limits: Limits) -> tuple[Reaper, ...]:
             is_open & pl.col("process_alive").not_(),
             age,
             0,
+            "",
             aborted,
             reason,
             pl.lit("its process ended without writing an end"),
@@ -120,11 +136,10 @@ def _adr0033(limits: Limits) -> tuple[Reaper, ...]:
         Reaper(
             "phantom_reconciliation",
             "ADR-0033 phantom reconciliation",
-            is_open
-            & pl.col("health").is_in(("process_dead", "orphaned"))
-            & (age > limits.reconciliation_s),
+            is_open & pl.col("health").is_in(("process_dead", "orphaned")),
             age,
             limits.reconciliation_s,
+            ">",
             aborted,
             reason,
             pl.format("health is {}, and no end was written", "health"),
@@ -135,15 +150,14 @@ def _adr0033(limits: Limits) -> tuple[Reaper, ...]:
 
 def _sessions(limits: Limits) -> tuple[Reaper, ...]:
     is_mirror = (pl.col("agent") == MIRROR_AGENT).fill_null(False)
-    updated = _old("updated_age_s")
-    never_ended = _old("updated_age_s", "started_age_s")
     return (
         Reaper(
             "phantom_session",
             "C2, C3",
-            _is("session", "running") & pl.col("phantom_reason").is_not_null(),
-            updated,
+            _is("session", "running") & _NOT_ALIVE,
+            ("updated_age_s",),
             limits.phantom_s,
+            ">=",
             pl.when(is_mirror).then(pl.lit("completed")).otherwise(pl.lit("failed")),
             pl.when(is_mirror)
             .then(pl.lit("run.completed.ok"))
@@ -155,12 +169,10 @@ def _sessions(limits: Limits) -> tuple[Reaper, ...]:
         Reaper(
             "null_status",
             "C4",
-            (pl.col("entity_type") == "session")
-            & pl.col("raw_status").is_null()
-            & _NOT_ALIVE
-            & (never_ended >= limits.phantom_s),
-            never_ended,
+            (pl.col("entity_type") == "session") & pl.col("raw_status").is_null() & _NOT_ALIVE,
+            ("updated_age_s", "started_age_s"),
             limits.phantom_s,
+            ">=",
             pl.lit("failed"),
             pl.lit("run.failed.exception"),
             pl.lit("process_exited_without_status"),
@@ -171,20 +183,20 @@ def _sessions(limits: Limits) -> tuple[Reaper, ...]:
 def _others(limits: Limits) -> tuple[Reaper, ...]:
     deadline = pl.lit("run.timed_out.deadline")
     is_running = _is("invocation", "running")
-    touched = pl.coalesce("updated_age_s", "started_age_s")
-    idle_play = _old("updated_age_s", "started_age_s")
-    updated = _old("updated_age_s")
+    touched = ("updated_age_s", "started_age_s")
     return (
         Reaper(
             "invocation_deadline",
             "C5",
-            is_running & (pl.col("started_age_s") > limits.invocation_deadline_s),
-            pl.col("started_age_s"),
+            is_running,
+            ("started_age_s",),
             limits.invocation_deadline_s,
+            ">",
             pl.lit("timed_out"),
             deadline,
             pl.lit("invocation_deadline_exceeded"),
             ignores_liveness=True,
+            counts_never=False,
         ),
         Reaper(
             "zero_session_invocation",
@@ -195,23 +207,23 @@ def _others(limits: Limits) -> tuple[Reaper, ...]:
             )
             & (pl.col("n_children").fill_null(0) == 0)
             # A plain command opens no session, however well it runs.
-            & pl.col("kind").ne_missing("command")
-            & (touched > limits.zero_session_grace_s),
+            & pl.col("kind").ne_missing("command"),
             touched,
             limits.zero_session_grace_s,
+            ">",
             pl.lit("timed_out"),
             deadline,
             pl.lit("zero_session_invocation_timeout"),
             ignores_liveness=True,
+            counts_never=False,
         ),
         Reaper(
             "stale_play",
             "C7",
-            _is("play", *REAPABLE_PLAYS)
-            & pl.col("session_alive").ne_missing(pl.lit(value=True))
-            & (idle_play >= limits.play_s),
-            idle_play,
+            _is("play", *REAPABLE_PLAYS) & pl.col("session_alive").ne_missing(pl.lit(value=True)),
+            touched,
             limits.play_s,
+            ">=",
             pl.lit("blocked"),
             pl.lit("run.cancelled.stale_auto"),
             pl.lit("play_runner_dead_or_orphaned"),
@@ -219,25 +231,25 @@ def _others(limits: Limits) -> tuple[Reaper, ...]:
         Reaper(
             "stale_schedule_run",
             "C8",
-            _is("schedule_run", "running")
-            & pl.col("parent_id").is_not_null()
-            & (touched > limits.schedule_run_s),
+            _is("schedule_run", "running") & pl.col("parent_id").is_not_null(),
             touched,
             limits.schedule_run_s,
+            ">",
             pl.lit("timed_out"),
             deadline,
             pl.lit("schedule_run_stale_running_reaped"),
             ignores_liveness=True,
+            counts_never=False,
         ),
         Reaper(
             "stale_show",
             "C9",
             _is("show", *REAPABLE_SHOWS)
             & pl.col("has_live_play").ne_missing(pl.lit(value=True))
-            & pl.col("disk_end").is_not_null()
-            & (updated >= limits.show_s),
-            updated,
+            & pl.col("disk_end").is_not_null(),
+            ("updated_age_s",),
             limits.show_s,
+            ">=",
             pl.when(pl.col("disk_end") == "show.aborted.operator")
             .then(pl.lit("aborted"))
             .otherwise(pl.lit("completed")),
@@ -249,9 +261,7 @@ def _others(limits: Limits) -> tuple[Reaper, ...]:
 
 def _sweeps(limits: Limits) -> tuple[Reaper, ...]:
     """What an operator's own commands would close: `li state doctor`, `li kill --all-stale`."""
-    started = _old("started_age_s")
-    kill_age = _old("started_age_s", "updated_age_s", "created_age_s")
-    is_old = kill_age >= limits.kill_s
+    kill_age = ("started_age_s", "updated_age_s", "created_age_s")
     is_work = pl.col("entity_type").is_in(("session", "invocation")) & (
         pl.col("raw_status") == "running"
     )
@@ -262,9 +272,10 @@ def _sweeps(limits: Limits) -> tuple[Reaper, ...]:
         Reaper(
             "doctor",
             "C10",
-            _is("session", "running") & _NOT_ALIVE & (started > limits.doctor_s),
-            started,
+            _is("session", "running") & _NOT_ALIVE,
+            ("started_age_s",),
             limits.doctor_s,
+            ">",
             pl.lit("aborted"),
             pl.lit("session.stale.no_heartbeat"),
             pl.lit(f"doctor sweep: running longer than {limits.doctor_s / 3600:g}h"),
@@ -273,9 +284,10 @@ def _sweeps(limits: Limits) -> tuple[Reaper, ...]:
         Reaper(
             "kill_stale",
             "C11",
-            is_work & _NOT_ALIVE & is_old,
+            is_work & _NOT_ALIVE,
             kill_age,
             limits.kill_s,
+            ">=",
             pl.lit("cancelled"),
             stale,
             pl.lit("Stale auto-cancel: process dead or no PID."),
@@ -284,11 +296,10 @@ def _sweeps(limits: Limits) -> tuple[Reaper, ...]:
         Reaper(
             "kill_stale_play",
             "C11",
-            _is("play", "running")
-            & child_ended
-            & (_old("started_age_s", "created_age_s") >= limits.kill_s),
-            _old("started_age_s", "created_age_s"),
+            _is("play", "running") & child_ended,
+            ("started_age_s", "created_age_s"),
             limits.kill_s,
+            ">=",
             pl.lit("blocked"),
             stale,
             pl.lit("Stale auto-cancel: child session terminated."),
@@ -297,9 +308,10 @@ def _sweeps(limits: Limits) -> tuple[Reaper, ...]:
         Reaper(
             "kill_stale_show",
             "C11",
-            _is("show", "active") & all_ended & is_old,
+            _is("show", "active") & all_ended,
             kill_age,
             limits.kill_s,
+            ">=",
             pl.lit("aborted"),
             stale,
             pl.lit("Stale auto-cancel: all child plays terminated."),
