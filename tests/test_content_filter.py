@@ -1,0 +1,142 @@
+"""Seed 004's case, from files to the page: what a content filter stopped never reads as success."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.failures.by_code import by_reason_code
+from stateanalytics.report import report
+from tests.conftest import ROOT
+from tests.opencode_logs import event, step, write
+
+CODE = "run.failed.content_filtered"
+CHAIN = "Failed · Blocked by provider content filter"
+GOOD = ("completed", "succeeded", "merged")
+FILES = {
+    "V1 and A, a log": ("v1_1.18.34/event_table.jsonl", {"V1", "A"}, 4),
+    "V1 and A, a database": ("v1_1.18.34/opencode.db", {"V1", "A"}, 4),
+    "B, a log": ("v2_20260717/event_table.jsonl", {"B"}, 4),
+    "B, a database": ("v2_20260717/opencode-local.db", {"B"}, 4),
+    "C": ("synthetic/v2_edge_cases.jsonl", {"C"}, 1),
+}
+
+
+class Case(NamedTuple):
+    """One file, the number of blocked sessions in it, and its report."""
+
+    snap: sa.Snapshot
+    n: int
+    whole: sa.Report
+
+    @property
+    def blocked(self) -> list[str]:
+        """Ids of everything that a filter stopped: executions with their steps and turns."""
+        executions = self.snap.detail("opencode_executions").filter("is_blocked")
+        steps = self.snap.detail("opencode_steps").filter("is_blocked")
+        return [*executions["entity_id"], *steps["entity_id"]]
+
+
+@pytest.fixture(scope="module", params=list(FILES))
+def case(request, shared: Path) -> Case:
+    path, eras, n = FILES[request.param]
+    snap = sa.read(shared / "samples" / "opencode" / path, progress=False)
+    blocked = snap.detail("opencode_executions").filter("is_blocked")
+    assert set(blocked["era"]) == eras
+    return Case(snap, n, report(snap, window=("2000-01-01", None)))
+
+
+def test_states_say_failed_blocked_and_critical(case):
+    states = sa.states(case.snap).filter(pl.col("entity_id").is_in(case.blocked))
+    assert states.filter(pl.col("entity_type") == "execution").height >= case.n
+    assert states["lifecycle"].cast(pl.String).unique().to_list() == ["failed"]
+    assert states["outcome"].cast(pl.String).unique().to_list() == ["failed"]
+    assert states["severity"].cast(pl.String).unique().to_list() == ["critical"]
+    assert states["tone"].cast(pl.String).unique().to_list() == ["danger"]
+    assert states["is_terminal"].all()
+    assert states["display"].str.starts_with(CHAIN).all()
+
+
+def test_reasons_name_the_filter_and_who_blocked(case):
+    told = sa.reasons(case.snap).filter(pl.col("code") == CODE)
+    assert told.filter(pl.col("entity_type") == "execution").height >= case.n
+    assert set(told["claim_status"].cast(pl.String)) <= {"observed", "inferred"}
+    keys = ["source", "entity_type", "entity_id"]
+    delivered = sa.reasons(case.snap).join(told, on=keys, how="semi")
+    assert "run.delivery.blocked_by_provider" in delivered["code"].to_list()
+
+
+def test_failures_by_code_count_each_work_once(case):
+    found = by_reason_code(case.snap, sa.states(case.snap)).filter(code=CODE)
+    assert found["n_rows"].to_list() == [case.n]
+
+
+def test_sql_finds_it_in_every_table(case):
+    found = case.snap.sql(
+        "SELECT count(*) FROM entities JOIN states USING (source, system, entity_type, entity_id) "
+        "WHERE reason_code = $code AND entity_type = 'execution' AND outcome = 'failed'",
+        {"code": CODE},
+    )
+    n_executions = case.snap.detail("opencode_executions").filter("is_blocked").height
+    assert found.item() == n_executions
+    for table in ("reasons", "attention"):
+        told = case.snap.sql(f"SELECT count(*) FROM {table} WHERE code = $code", {"code": CODE})
+        assert told.item() >= case.n, table
+    details = case.snap.sql(
+        "SELECT count(*) FROM opencode_executions AS run JOIN states "
+        "ON states.entity_id = run.entity_id WHERE is_blocked AND states.outcome IN "
+        "('completed', 'succeeded', 'merged')"
+    )
+    assert details.item() == 0
+
+
+def test_the_report_shows_it_and_no_rate_counts_it_as_good(case):
+    summary = case.whole.summary
+    codes = {one["code"]: one["n_rows"] for one in summary["failures"]["codes"]}
+    assert codes[CODE] == case.n
+    told = [one["display"] for part in ("open", "ended")
+            for one in summary["attention"][part]["items"]]  # fmt: skip
+    assert any(display.startswith(CHAIN) for display in told)
+    completed = next(one for one in summary["headline"]["numbers"] if one["name"] == "completed")
+    good = sa.states(case.snap).filter(
+        pl.col("entity_type") == "session", pl.col("outcome").cast(pl.String).is_in(GOOD)
+    )
+    assert completed["n"] == good.height
+    last = case.snap.detail("opencode_executions").filter("is_blocked", "is_last")
+    assert not set(good["entity_id"]) & set(last["session_id"])
+
+
+def test_a_blocked_turn_that_the_session_outlived_stays_a_failure(tmp_path: Path) -> None:
+    log = write(
+        tmp_path / "log.jsonl",
+        [
+            event(0, "execution.started"),
+            step(1, "step.started", "msg_1"),
+            step(2, "step.ended", "msg_1", finish="content-filter"),
+            event(3, "execution.succeeded"),
+            event(4, "execution.started"),
+            step(5, "step.started", "msg_2"),
+            step(6, "text.ended", "msg_2", text="another way"),
+            step(7, "step.ended", "msg_2", finish="stop"),
+            event(8, "execution.succeeded"),
+        ],
+    )
+    with sa.read(log, progress=False) as snap:
+        states = {row["entity_id"]: row for row in sa.states(snap).to_dicts()}
+        codes = {one["code"] for one in report(snap).summary["failures"]["codes"]}
+        listed = sa.attention(snap)["display"].to_list()
+    assert states["ses_a"]["outcome"] == "completed"
+    assert states["ses_a:turn:1"]["outcome"] == "failed"
+    assert codes == {CODE}
+    assert any(display.startswith(CHAIN) for display in listed)
+
+
+def test_the_page_of_the_shipped_sample_shows_it() -> None:
+    with sa.read(ROOT / "data" / "samples" / "opencode", progress=False) as snap:
+        answer = snap.sql("SELECT count(*) FROM attention WHERE code = $c", {"c": CODE})
+        page = report(snap).as_html()
+    assert answer.item() == 4
+    assert CODE in page
+    assert CHAIN in page
