@@ -265,7 +265,7 @@ NOTHING_TO_SAY = [
 def test_little_or_nothing_still_makes_a_report(entities):
     made = report(facts(entities))
     json.loads(made.as_json())
-    assert made.as_html().count("<h2") == 6
+    assert made.as_html().count("<h2") >= 8
     assert "None" not in re.sub(r"None of|None is", "", made.summary["headline"]["finding"])
 
 
@@ -373,7 +373,7 @@ def test_a_dirty_store_makes_a_report_that_counts_its_dirt(tmp_path):
 
     made = report(read(write_store(tmp_path / "dirty.db", 300, dirty=0.2, seed=5)))
     assert any(one["code"].startswith("cell.") for one in made.summary["provenance"]["findings"])
-    assert made.as_html().count("<h2") == 6
+    assert made.as_html().count("<h2") >= 8
     json.loads(made.as_json())
 
 

@@ -158,9 +158,9 @@ def test_the_page_fits_and_every_word_can_be_read(browser, tmp_path, week, width
     assert found["overflow"] == 0
     assert found["faint"] == []
     assert found["headings"][0] == "Weekly report"
-    assert len(found["headings"]) == 7
+    assert len(found["headings"]) == len(set(found["headings"])) >= 9
     shown = [one for one in found["drawings"] if one]
-    assert len(shown) == 2
+    assert len(shown) * 2 == len(found["drawings"]) >= 6
     assert max(shown) < width
     is_dark_ground = sum(map(int, re.findall(r"\d+", found["background"])[:3])) < 380
     assert is_dark_ground is (theme == DARK)

@@ -44,6 +44,14 @@ from stateanalytics.text import visible
 @click.option("--week", metavar="YYYY-Www", help="An ISO week, Monday to Monday in UTC.")
 @click.option("--since", metavar="MOMENT", help="Begin of the window.")
 @click.option("--until", metavar="MOMENT", help="End of the window, itself not part of it.")
+@click.option(
+    "--compare",
+    metavar="WINDOW",
+    default="previous",
+    show_default=True,
+    help="Compare the five numbers with: previous (as long, right before), last-week, "
+    "an ISO week, or none.",
+)
 @as_of_option
 @policy_option
 @click.option("--json", "with_json", is_flag=True, help="Also write the numbers, beside the page.")
@@ -51,6 +59,7 @@ from stateanalytics.text import visible
     "--redact/--no-redact", default=True, help="Mask what looks like a secret.", show_default=True
 )
 @click.option("--title", help="Heading of the report.")
+@click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
 def report(
     *,
     sources: tuple[str, ...],
@@ -58,11 +67,13 @@ def report(
     week: str | None,
     since: str | None,
     until: str | None,
+    compare: str,
     as_of: str | None,
     policy: str,
     with_json: bool,
     redact: bool,
     title: str | None,
+    is_opened: bool,
 ) -> None:
     """Write the report on a window of time: one HTML file that opens anywhere.
 
@@ -73,7 +84,12 @@ def report(
     window = _window(week, since, until)
     with opened(sources, as_of=as_of) as snap:
         made = make_report(
-            snap, window=window, policy=policy_of(policy), redact=redact, title=title
+            snap,
+            window=window,
+            compare=compare,
+            policy=policy_of(policy),
+            redact=redact,
+            title=title,
         )
         is_json = output.suffix.lower() == ".json"
         written = [made.write_json(output) if is_json else made.write_html(output)]
@@ -81,6 +97,8 @@ def report(
             written.append(made.write_json(output.with_suffix(".json")))
     for path in written:
         click.echo(f"wrote {visible(str(path))} ({path.stat().st_size / 1000:,.0f} kB)")
+    if is_opened:
+        click.launch(str(written[0].resolve()))
 
 
 def _window(week: str | None, since: str | None, until: str | None) -> object:
@@ -93,7 +111,7 @@ def _window(week: str | None, since: str | None, until: str | None) -> object:
     return None if since is None and until is None else (since, until)
 
 
-def _listing(command: Callable[..., None]) -> Callable[..., None]:
+def listing(command: Callable[..., None]) -> Callable[..., None]:
     """The arguments of the commands that print one table of a snapshot."""
     for option in (
         output_options(FORMATS),
@@ -114,14 +132,14 @@ def _listing(command: Callable[..., None]) -> Callable[..., None]:
         "stateanalytics attention state.db --severity critical -o attention.csv",
     )
 )
-@_listing
+@listing
 def attention(**arguments: Any) -> None:
     """List what needs attention: critical and warning, most severe first.
 
     Items that an operator has discharged are left out.
     """
     shown = ("severity", "entity_type", "display", "code", "name", "since_at", "message", "item_id")
-    _print("attention", shown, **arguments)
+    print_table("attention", shown, **arguments)
 
 
 @click.command(
@@ -130,11 +148,11 @@ def attention(**arguments: Any) -> None:
         "stateanalytics states state.db -o states.parquet",
     )
 )
-@_listing
+@listing
 def states(**arguments: Any) -> None:
     """List the state of every entity (ADR-0033), in words and as columns."""
     shown = ("severity", "entity_type", "entity_id", "display", "reason_codes", "silence_s")
-    _print("states", shown, **arguments)
+    print_table("states", shown, **arguments)
 
 
 @click.command(
@@ -143,14 +161,14 @@ def states(**arguments: Any) -> None:
         "stateanalytics findings state.db --severity error --format json",
     )
 )
-@_listing
+@listing
 def findings(**arguments: Any) -> None:
-    """List what is wrong in the data, and what was done about it."""
+    """List what is wrong in the data, and what was done about it; contradictions too."""
     shown = ("severity", "code", "table", "column", "n_rows", "message", "example", "action")
-    _print("findings", shown, **arguments)
+    print_table("findings", shown, **arguments)
 
 
-def _print(
+def print_table(
     table: str,
     columns: Sequence[str],
     *,
@@ -168,7 +186,7 @@ def _print(
         frame = snap.table(table, policy=policy_of(policy))
         types = snap.entities["entity_type"].unique().sort().drop_nulls().to_list()
         frame = _only(frame, "entity_type", entity_type, types)
-        words = FINDING_SEVERITIES if table == "findings" else SEVERITIES
+        words = FINDING_SEVERITIES if table in ("findings", "audit") else SEVERITIES
         frame = _only(frame, "severity", severity, words)
         write(
             frame,

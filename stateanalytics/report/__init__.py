@@ -22,6 +22,7 @@ def report(
     snap: Facts,
     *,
     window: object = None,
+    compare: object = "previous",
     policy: Policy | None = None,
     redact: bool = True,
     title: str | None = None,
@@ -36,6 +37,10 @@ def report(
     window : str or pair of moments, optional
         An ISO week such as ``"2026-W21"``, or ``(since, until)``, half-open, in UTC; by
         default the seven days up to as-of. See `stateanalytics.windows.read_window`.
+    compare : str, pair of moments, or None
+        The window that the five numbers are compared with: ``"previous"`` (as long, right
+        before), ``"last-week"``, any window, or None. See
+        `stateanalytics.report.comparison.earlier_window`.
     policy : Policy, optional
         What counts as bad; ADR-0033's by default.
     redact : bool
@@ -53,7 +58,7 @@ def report(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, the policy none, or the window makes no sense.
+        If ``snap`` is no snapshot, the policy none, or one of the windows makes no sense.
 
     Examples
     --------
@@ -64,10 +69,12 @@ def report(
     >>> week.write_html("week.html")                                 # doctest: +SKIP
     """
     _check(snap, policy)
+    from stateanalytics.report.comparison import earlier_window
     from stateanalytics.report.summarize import summarize
     from stateanalytics.rules.states import reasons, states
 
     chosen = read_window(window, as_of=snap.as_of)
+    earlier = earlier_window(compare, chosen, as_of=snap.as_of)
     policy = policy or Policy.v1()
     with progress("report", 3, shown=shown) as begin:
         begin("states")
@@ -76,7 +83,7 @@ def report(
         why = reasons(snap, policy=policy)
         begin("numbers")
         material = Material.of(snap, derived, why, chosen, policy)
-        summary = summarize(material, title=title, redact=redact)
+        summary = summarize(material, earlier=earlier, title=title, redact=redact)
     stores = [Path(store.path) for store in getattr(snap, "stores", ())]
     return Report(summary, tuple(path for store in stores for path in _files_of(store)))
 

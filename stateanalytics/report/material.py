@@ -56,6 +56,10 @@ class Material:
         rows = population(facts.entities, states, as_of=facts.as_of, window=window)
         return cls(facts, states, reasons, window, rows, policy)
 
+    def over(self, window: Window) -> Material:
+        """The same facts and states, narrowed to another window."""
+        return Material.of(self.facts, self.states, self.reasons, window, self.policy)
+
     @property
     def runs(self) -> pl.DataFrame:
         """The runs that rates count: sessions, without what is left out."""

@@ -49,6 +49,19 @@ def share(value: float | None) -> str:
     return f"{percent:.1f} %" if 0 < percent < 1 else f"{percent:.0f} %"
 
 
+def points(difference: float) -> str:
+    """A difference of two shares in percentage points, with its sign.
+
+    Examples
+    --------
+    >>> [points(x) for x in (0.0512, -0.3, 0, -0.0004)]
+    ['+5 points', '\u221230 points', '0 points', '0 points']
+    """
+    rounded = round(100 * difference)
+    sign = "+" if rounded > 0 else "\u2212" if rounded < 0 else ""
+    return f"{sign}{abs(rounded)} {'point' if abs(rounded) == 1 else 'points'}"
+
+
 def interval(ends: tuple[float, float] | list[float] | None) -> str:
     """Both ends of an interval for a share.
 

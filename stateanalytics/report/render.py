@@ -10,7 +10,13 @@ import jinja2
 import polars as pl
 from markupsafe import Markup
 
-from stateanalytics.charts import VARIABLES, chart_durations, chart_severity, to_svg
+from stateanalytics.charts import (
+    VARIABLES,
+    chart_durations,
+    chart_over_time,
+    chart_severity,
+    to_svg,
+)
 from stateanalytics.charts.palette import DARK, LIGHT
 from stateanalytics.report import phrases
 from stateanalytics.report.material import Plain
@@ -30,6 +36,7 @@ def render(summary: Plain) -> str:
             report=summary,
             charts={
                 "severity": _severity(summary["attention"]),
+                "over_time": _over_time(summary["over_time"]),
                 "durations": _durations(summary["durations"]),
             },
             content_policy=POLICY,
@@ -56,6 +63,21 @@ def _severity(section: Plain) -> dict[str, Markup]:
     if frame.is_empty():
         return {}
     return _both_widths(chart_severity, frame, "severity", section["finding"])
+
+
+def _over_time(section: Plain) -> dict[str, Markup]:
+    if not section["endings"]:
+        return {}
+    frame = pl.DataFrame(
+        [
+            {"label": row["label"], "ending": ending, "n": n}
+            for row in section["rows"]
+            for ending, n in zip(
+                (*section["endings"], "open"), (*row["counts"], row["n_open"]), strict=True
+            )
+        ]
+    )
+    return _both_widths(chart_over_time, frame, "over-time", section["finding"])
 
 
 def _durations(section: Plain) -> dict[str, Markup]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stateanalytics.report import sections
+from stateanalytics.report.comparison import compared_with, with_changes
 from stateanalytics.report.material import Material, Plain, iso
 from stateanalytics.report.redact import clean
 from stateanalytics.windows import TICK, WEEK, Window
@@ -11,13 +12,21 @@ SHAPE_VERSION = 1
 """Of the summary: changes when a key changes its meaning or goes away."""
 
 
-def summarize(material: Material, *, title: str | None = None, redact: bool = True) -> Plain:
+def summarize(
+    material: Material,
+    *,
+    earlier: Window | None = None,
+    title: str | None = None,
+    redact: bool = True,
+) -> Plain:
     """The whole report as dicts, lists, texts and numbers.
 
     Parameters
     ----------
     material : Material
         Facts, states and reasons, narrowed to a window.
+    earlier : Window, optional
+        A window that the headline is compared with.
     title : str, optional
         Heading of the report.
     redact : bool
@@ -31,6 +40,11 @@ def summarize(material: Material, *, title: str | None = None, redact: bool = Tr
         input gives the same summary.
     """
     window = material.window
+    then = material.over(earlier) if earlier else None
+    headline = sections.summarize_headline(material)
+    if then:
+        before = sections.summarize_headline(then)["numbers"]
+        headline = {**headline, "numbers": with_changes(headline["numbers"], before)}
     raw: Plain = {
         "shape_version": SHAPE_VERSION,
         "title": title or _title(window),
@@ -41,11 +55,16 @@ def summarize(material: Material, *, title: str | None = None, redact: bool = Tr
             "days": round(window.days, 3),
             "is_over": window.until <= material.facts.as_of + TICK,
         },
-        "headline": sections.summarize_headline(material),
+        "compared_with": compared_with(earlier, material, then),
+        "headline": headline,
+        "systems": sections.summarize_systems(material),
         "provenance": sections.summarize_provenance(material),
         "attention": sections.summarize_attention(material),
         "failures": sections.summarize_failures(material),
+        "over_time": sections.summarize_over_time(material),
+        "slow": sections.summarize_slow(material),
         "durations": sections.summarize_durations(material),
+        "audit": sections.summarize_audit(material),
         "appendix": sections.summarize_appendix(material),
     }
     cleaned, found = clean(raw, secrets=redact)

@@ -1,0 +1,143 @@
+"""The five numbers beside an earlier window: what changed, and what chance may have done."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stateanalytics.errors import ArgumentError
+from stateanalytics.intervals import newcombe, wilson
+from stateanalytics.report import report
+from tests.frames import AS_OF, ago, facts
+
+
+def ended(entity_id, raw_status, *, days, **rest):
+    """A session of an hour that ended so many days ago."""
+    times = {"created_at": ago(days=days, hours=1), "started_at": ago(days=days, hours=1)}
+    return {
+        "entity_id": entity_id,
+        "raw_status": raw_status,
+        "ended_at": ago(days=days),
+        **times,
+        **rest,
+    }
+
+
+def some(name, raw_status, n, *, days):
+    return [ended(f"{name} {i}", raw_status, days=days) for i in range(n)]
+
+
+TWO_WEEKS = [
+    *some("good", "completed", 56, days=1),
+    *some("bad", "failed", 14, days=2),
+    *some("good then", "completed", 48, days=8),
+    *some("bad then", "failed", 32, days=9),
+    *some("before", "completed", 3, days=20),
+]
+
+
+def changes(rows, **how):
+    summary = report(facts(rows), **how).summary
+    return {one["name"]: one["change"] for one in summary["headline"]["numbers"]}, summary
+
+
+def test_a_share_names_its_difference_with_an_interval():
+    found, _ = changes(TWO_WEEKS)
+    assert found["completed"]["words"] == "+20 points against 60 % (95 %: +5 points to +33 points)"
+    assert found["completed"]["is_clear"] is True
+    assert found["completed"]["interval"] == pytest.approx([0.0524, 0.3339], abs=1e-4)
+    assert (found["completed"]["n"], found["completed"]["of"]) == (48, 80)
+
+
+def test_a_difference_that_chance_may_make_says_so():
+    found, _ = changes(
+        [
+            *some("a", "completed", 4, days=1),
+            *some("b", "failed", 2, days=1),
+            *some("c", "completed", 3, days=8),
+            *some("d", "failed", 3, days=8),
+        ]
+    )
+    assert found["completed"]["words"].endswith(", within what chance does")
+    assert found["completed"]["is_clear"] is False
+
+
+def test_a_count_names_how_many_more():
+    found, _ = changes(TWO_WEEKS)
+    assert found["runs"]["words"] == "10 fewer than 80 before"
+    assert found["causes"]["words"] == "18 fewer than 32 before"
+
+
+def test_open_work_of_an_earlier_window_is_not_guessed():
+    found, _ = changes([*TWO_WEEKS, {"entity_id": "o", "raw_status": "running"}])
+    assert found["unresolved"]["words"] == "How open work stood then is not recorded."
+    assert found["unresolved"]["n"] is None
+
+
+def test_the_earlier_window_is_as_long_and_right_before():
+    _, summary = changes(TWO_WEEKS)
+    now, then = summary["window"], summary["compared_with"]
+    assert then["until"] == now["since"]
+    assert then["coverage"] is None
+    assert then["is_covered"] is True
+
+
+def test_last_week_is_seven_days_earlier_whatever_the_length():
+    day = (ago(days=3), ago(days=2))
+    _, summary = changes(TWO_WEEKS, window=day, compare="last-week")
+    assert summary["compared_with"]["since"] == f"{ago(days=10):%Y-%m-%dT%H:%M:%SZ}"
+
+
+@pytest.mark.parametrize("nothing", [None, "none"])
+def test_nothing_to_compare_leaves_the_numbers_alone(nothing):
+    summary = report(facts(TWO_WEEKS), compare=nothing).summary
+    assert summary["compared_with"] is None
+    assert "change" not in summary["headline"]["numbers"][0]
+
+
+def test_a_window_before_the_first_record_says_so():
+    _, summary = changes(some("good", "completed", 3, days=1))
+    assert (
+        summary["compared_with"]["coverage"] == "Nothing was recorded then, so no change is given."
+    )
+    page = report(facts(some("good", "completed", 3, days=1))).as_html()
+    assert "Nothing was recorded then" in page
+    assert 'class="change' not in page
+
+
+def test_a_window_that_the_data_cover_in_part_says_from_when():
+    rows = [*some("good", "completed", 3, days=1), *some("then", "completed", 3, days=8)]
+    _, summary = changes(rows)
+    assert summary["compared_with"]["coverage"].endswith("so only a part of it is covered.")
+
+
+def test_a_later_window_cannot_be_compared_with():
+    with pytest.raises(ArgumentError, match=r"earlier window; .* does not begin before .*\nHint: "):
+        report(facts(TWO_WEEKS), window=(ago(days=9), ago(days=2)), compare=(ago(days=5), AS_OF))
+
+
+def test_the_page_shows_the_change_beside_each_number():
+    page = report(facts(TWO_WEEKS)).as_html()
+    assert "+20 points against 60 %" in page
+    assert 'class="change clear"' in page
+
+
+@given(st.integers(0, 50), st.integers(1, 50), st.integers(0, 50), st.integers(1, 50))
+def test_newcombe_holds_the_difference_and_turns_with_its_sign(a, n, b, m):
+    a, b = min(a, n), min(b, m)
+    difference, low, high = newcombe(a, n, b, m)
+    assert -1 <= low <= difference <= high <= 1
+    assert newcombe(b, m, a, n) == pytest.approx((-difference, -high, -low))
+
+
+def test_newcombe_equals_the_published_values():
+    # Newcombe 1998, table II, method 10.
+    assert newcombe(56, 70, 48, 80)[1:] == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    assert newcombe(9, 10, 3, 10)[1:] == pytest.approx((0.1705, 0.8090), abs=5e-5)
+    assert newcombe(5, 56, 0, 29)[1:] == pytest.approx((-0.0381, 0.1926), abs=5e-5)
+    assert newcombe(10, 10, 0, 10)[1:] == pytest.approx((0.6075, 1.0), abs=5e-5)
+
+
+def test_newcombe_of_nothing_says_so():
+    with pytest.raises(ArgumentError, match="two totals of at least 1; found n=0 and n_before=5"):
+        newcombe(0, 0, 1, 5)
+    assert wilson(0, 0) is None

@@ -1,0 +1,128 @@
+"""Ends of runs over time, and what has run long."""
+
+import random
+
+import pytest
+
+from stateanalytics.report import report
+from tests.frames import AS_OF, ago, facts
+from tests.test_report_compare import ended, some
+
+
+def over_time(rows, **how):
+    return report(facts(rows), **how).summary["over_time"]
+
+
+def slow(rows, **how):
+    return report(facts(rows), **how).summary["slow"]
+
+
+def running(entity_id, *, hours, silent_s=60, **rest):
+    times = {"created_at": ago(hours=hours), "started_at": ago(hours=hours)}
+    return {
+        "entity_id": entity_id, "raw_status": "running", "n_messages": 3,
+        "last_activity_at": ago(seconds=silent_s), **times, **rest,
+    }  # fmt: skip
+
+
+DAYS = [
+    *some("a", "completed", 5, days=1),
+    *some("b", "failed", 3, days=3),
+    *some("c", "completed", 1, days=3),
+]
+
+
+def test_every_end_stands_in_its_day_and_the_days_add_up():
+    found = over_time(DAYS)
+    assert found["step"] == "day"
+    assert found["endings"] == ["completed", "failed"]
+    assert sum(row["n"] for row in found["rows"]) == 9
+    by_day = {row["from"][:10]: row["counts"] for row in found["rows"]}
+    assert by_day[f"{ago(days=1):%Y-%m-%d}"] == [5, 0]
+    assert by_day[f"{ago(days=3):%Y-%m-%d}"] == [1, 3]
+
+
+def test_a_day_without_ends_is_a_row_of_zeros():
+    quiet = [row for row in over_time(DAYS)["rows"] if not row["n"]]
+    assert quiet
+    assert all(row["counts"] == [0, 0] for row in quiet)
+
+
+def test_days_of_which_only_a_part_is_in_the_window_say_so():
+    rows = over_time(DAYS)["rows"]
+    assert rows[0]["is_part"] and rows[0]["label"].endswith("(part)")
+    assert not rows[1]["is_part"]
+
+
+def test_open_runs_are_counted_at_the_end_of_each_day():
+    rows = over_time([running("o", hours=50), ended("x", "completed", days=1)])["rows"]
+    at = {row["from"][:10]: row["n_open"] for row in rows}
+    assert at[f"{ago(days=4):%Y-%m-%d}"] == 0
+    assert rows[-1]["n_open"] == 1
+
+
+def test_the_worst_day_is_the_one_that_is_surely_bad():
+    """One failure of one run is less sure than twelve of sixteen."""
+    rows = [
+        *some("many", "failed", 12, days=2),
+        *some("fine", "completed", 4, days=2),
+        *some("one", "failed", 1, days=4),
+        *some("ok", "completed", 9, days=1),
+    ]
+    assert "when 12 of 16 failed or timed out (75 %)" in over_time(rows)["finding"]
+
+
+@pytest.mark.parametrize(("days", "step"), [(1, "hour"), (7, "day"), (90, "week"), (900, "month")])
+def test_steps_fit_the_window(days, step):
+    found = over_time(DAYS, window=(ago(days=days), AS_OF))
+    assert found["step"] == step
+    assert 1 <= len(found["rows"]) <= 60
+
+
+def test_nothing_ended_is_said_and_nothing_is_drawn():
+    made = report(facts([running("o", hours=1)]))
+    assert made.summary["over_time"]["finding"] == "No run ended in this window."
+    assert "chart-over-time" not in made.as_html()
+
+
+def test_order_of_rows_does_not_matter():
+    rows = [*DAYS, running("o", hours=9)]
+    shuffled = random.Random(3).sample(rows, len(rows))
+    assert over_time(rows) == over_time(shuffled)
+    assert slow(rows) == slow(shuffled)
+
+
+def test_slow_is_not_silent():
+    found = slow([running("chatty", hours=9, silent_s=120), running("young", hours=0.5)])
+    assert found["finding"].startswith(
+        "1 of 2 open runs has run longer than 1 h, the longest for 9 h, last heard of 2 min ago"
+    )
+    assert [row["entity_id"] for row in found["open"]] == ["chatty", "young"]
+    assert found["open"][0]["silent"] == "2 min"
+
+
+def test_ended_slow_runs_say_how_many_completed_all_the_same():
+    rows = [
+        ended("long", "completed", days=1) | {"started_at": ago(days=1, hours=3)},
+        ended("longer", "failed", days=1) | {"started_at": ago(days=1, hours=4)},
+        ended("short", "completed", days=1) | {"started_at": ago(days=1, minutes=5)},
+    ]
+    found = slow(rows)
+    assert found["finding"].endswith(
+        "2 of 3 ended runs had taken longer, and 1 of these completed."
+    )
+    assert [row["entity_id"] for row in found["ended"]] == ["longer", "long"]
+    assert found["ended"][0]["silent"] is None
+
+
+def test_an_end_that_an_observer_wrote_is_no_duration():
+    found = slow(
+        [ended("swept", "failed", days=1, end_written_by="observer") | {"started_at": ago(days=4)}]
+    )
+    assert found["n_ended"] == 0
+
+
+def test_a_snapshot_without_rows_has_both_sections():
+    made = report(facts([]))
+    assert made.summary["slow"]["finding"].startswith("No run is open; none ended")
+    assert "Slow and running work" in made.as_html()
