@@ -38,24 +38,24 @@ class MappedSystem:
     system : str
         One of `schema.SYSTEMS`.
     axes : callable
-        Details of the facts, and as-of, to a frame of ``source``, ``entity_type``,
+        Details of the facts, as-of and policy to a frame of ``source``, ``entity_type``,
         ``entity_id`` (a key) and `AXES` (texts; null: does not apply). It may have
         ``display``: words to show instead of the usual chain, null for that.
     reasons : callable
-        Details of the facts, and as-of, to a frame in the shape of `schema.REASONS`.
+        The same to a frame in the shape of `schema.REASONS`.
     """
 
     system: str
-    axes: Callable[[Details, datetime], pl.DataFrame]
-    reasons: Callable[[Details, datetime], pl.DataFrame]
+    axes: Callable[[Details, datetime, Policy], pl.DataFrame]
+    reasons: Callable[[Details, datetime, Policy], pl.DataFrame]
 
 
 def _at_any_instant(
     of_details: Callable[[Details], pl.DataFrame],
-) -> Callable[[Details, datetime], pl.DataFrame]:
-    """A mapping that does not depend on the instant."""
+) -> Callable[[Details, datetime, Policy], pl.DataFrame]:
+    """A mapping that depends on neither the instant nor a threshold."""
 
-    def mapped(details: Details, _as_of: datetime) -> pl.DataFrame:
+    def mapped(details: Details, _as_of: datetime, _policy: Policy) -> pl.DataFrame:
         return of_details(details)
 
     return mapped
@@ -113,8 +113,8 @@ def mapped_states(
     details : mapping of str to polars.DataFrame
         Detail frames of the facts.
     policy : Policy
-        Whose cascade; thresholds and words of the policy are not applied to axes that a
-        system recorded itself.
+        Whose cascade, and whose limits for opencode's open executions; axes that a system
+        recorded itself are taken as they are.
     as_of : datetime
     origin : str
 
@@ -125,7 +125,7 @@ def mapped_states(
     """
     axes = pl.concat(
         [
-            _with_own_display(one.axes(details, as_of)).select(
+            _with_own_display(one.axes(details, as_of, policy)).select(
                 *_KEY, *AXES, "own_display", system=pl.lit(one.system)
             )
             for one in MAPPED_SYSTEMS
@@ -172,9 +172,11 @@ def _with_own_display(axes: pl.DataFrame) -> pl.DataFrame:
     return axes.with_columns(own_display=own)
 
 
-def mapped_reasons(entities: pl.DataFrame, details: Details, as_of: datetime) -> pl.DataFrame:
+def mapped_reasons(
+    entities: pl.DataFrame, details: Details, *, policy: Policy, as_of: datetime
+) -> pl.DataFrame:
     """`schema.REASONS` of entities whose reasons their system's details hold."""
-    found = [schema.REASONS.conform(one.reasons(details, as_of)) for one in MAPPED_SYSTEMS]
+    found = [schema.REASONS.conform(one.reasons(details, as_of, policy)) for one in MAPPED_SYSTEMS]
     return pl.concat(found).join(
         entities.select(schema.ENTITY_KEY), on=list(schema.ENTITY_KEY), how="semi"
     )

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.rules.opencode.thresholds import Thresholds
 from stateanalytics.rules.policy_fields import (
     CASCADE,
     EMPTY,
@@ -65,6 +66,15 @@ class Policy:
         Age of a phantom before the preview of the reaper lists it.
     approximate_end_confidence : float
         Confidence in a stored reason whose end was estimated later.
+    opencode_stalled_after_s, opencode_dead_after_s : float
+        Silence at which an open execution of opencode is stalled, and dead where nothing
+        claims to resume it (at least as long; its mapping uses >=).
+    opencode_tool_factor : float
+        How many times longer both may take while a tool is at work.
+    opencode_retry_grace_s : float
+        How long a scheduled retry of opencode may be overdue (strictly longer).
+    opencode_min_runaway_steps : int
+        Steps of one execution that finished for no known reason, from where it runs away.
     is_display_verbose : bool
         Show segments that ADR-0033 leaves out: ``Failed · Infra OK``.
 
@@ -74,7 +84,7 @@ class Policy:
     43200.0
     >>> strict = Policy.v1().replace(idle_after_s=600)
     >>> strict.version
-    'v1+3e72c3ed'
+    'v1+e5af5699'
     >>> strict.replace(idle_after_s=3600) == Policy.v1()
     True
     """
@@ -93,6 +103,11 @@ class Policy:
     overdue_grace_s: float = 300.0
     phantom_after_s: float = HOUR_S
     approximate_end_confidence: float = 0.8
+    opencode_stalled_after_s: float = Thresholds.stalled_after_s
+    opencode_dead_after_s: float = Thresholds.dead_after_s
+    opencode_tool_factor: float = Thresholds.tool_factor
+    opencode_retry_grace_s: float = Thresholds.retry_grace_s
+    opencode_min_runaway_steps: int = Thresholds.min_runaway_steps
     is_display_verbose: bool = False
 
     def __post_init__(self) -> None:
@@ -287,6 +302,17 @@ class Policy:
     def stalled_after(self, kind: str | None) -> float:
         """Seconds of silence after which running work of this kind is stalled."""
         return dict(self.stalled_after_s).get(kind or "", self.stalled_after_default_s)
+
+    @property
+    def opencode(self) -> Thresholds:
+        """The limits that opencode's open executions are judged by."""
+        return Thresholds(
+            stalled_after_s=self.opencode_stalled_after_s,
+            dead_after_s=self.opencode_dead_after_s,
+            tool_factor=self.opencode_tool_factor,
+            retry_grace_s=self.opencode_retry_grace_s,
+            min_runaway_steps=self.opencode_min_runaway_steps,
+        )
 
     def words(self, axis: str) -> tuple[str, ...]:
         """The words of an axis that the cascade names, each once, in its order."""

@@ -155,6 +155,14 @@ def _seconds(name: str, value: Any) -> float:
     return float(value)
 
 
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(
+            f"{name} needs a whole number, one or more; found {value!r:.60}.", f"such as {name}=10"
+        )
+    return value
+
+
 def _share(name: str, value: Any) -> float:
     if _seconds(name, value) > 1:
         raise ArgumentError(
@@ -247,6 +255,11 @@ READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "overdue_grace_s": _seconds,
         "phantom_after_s": _seconds,
         "approximate_end_confidence": _share,
+        "opencode_stalled_after_s": _seconds,
+        "opencode_dead_after_s": _seconds,
+        "opencode_tool_factor": _seconds,
+        "opencode_retry_grace_s": _seconds,
+        "opencode_min_runaway_steps": _count,
         "is_display_verbose": _flag,
     }
 )

@@ -160,7 +160,9 @@ def reasons(
     own = found.door.give_back(reason_rows(found))
     if mapped is None:
         return own
-    return pl.concat([own, mapped_reasons(mapped, facts.details, found.as_of)])
+    return pl.concat(
+        [own, mapped_reasons(mapped, facts.details, policy=found.policy, as_of=found.as_of)]
+    )
 
 
 def reason_rows(found: Evaluation) -> Frame:

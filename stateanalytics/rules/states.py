@@ -128,7 +128,12 @@ def states_and_reasons(
         return judged, explained
     return (
         _in_order(judged, rest, mapped, facts, found),
-        pl.concat([explained, mapped_reasons(mapped, facts.details, found.as_of)]),
+        pl.concat(
+            [
+                explained,
+                mapped_reasons(mapped, facts.details, policy=found.policy, as_of=found.as_of),
+            ]
+        ),
     )
 
 

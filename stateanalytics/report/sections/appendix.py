@@ -102,6 +102,9 @@ def _thresholds(material: Material) -> list[Plain]:
         ("schedule run stalled: silent for at least", policy.schedule_run_stalled_after_s),
         ("slow: runs for longer than", policy.slow_after_s),
         ("stuck: runs for longer than", policy.stuck_after_s),
+        ("opencode, stalled: silent for at least", policy.opencode_stalled_after_s),
+        ("opencode, process dead: silent for at least", policy.opencode_dead_after_s),
+        ("opencode, stalled: its retry is overdue by more than", policy.opencode_retry_grace_s),
     ]
     return [
         {"name": name, "seconds": seconds, "shown": how_long(seconds)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -25,6 +25,16 @@ from stateanalytics.rules.opencode.mapping_reasons import (
     numbered,
 )
 from stateanalytics.rules.opencode.thresholds import Thresholds
+
+
+class HasLimits(Protocol):
+    """What is needed of a policy."""
+
+    @property
+    def opencode(self) -> Thresholds:
+        """Its limits for open executions."""
+        ...
+
 
 SYSTEM = "opencode"
 BLOCKED = "Failed · Blocked by provider content filter · {}"
@@ -80,9 +90,11 @@ def normalize(
     return axes, _reasons(executions, turns, sessions, (steps, tools), limits)
 
 
-def axes(details: Mapping[str, pl.DataFrame], as_of: datetime) -> pl.DataFrame:
+def axes(details: Mapping[str, pl.DataFrame], as_of: datetime, policy: HasLimits) -> pl.DataFrame:
     """The axes of every entity, with ``reason_codes`` and its own ``display``, as `states` asks."""
-    found, why = normalize(SimpleNamespace(details=details), as_of=as_of)
+    found, why = normalize(
+        SimpleNamespace(details=details), as_of=as_of, thresholds=policy.opencode
+    )
     codes = (
         why.sort("order", maintain_order=True)
         .group_by(*schema.ENTITY_KEY)
@@ -91,9 +103,11 @@ def axes(details: Mapping[str, pl.DataFrame], as_of: datetime) -> pl.DataFrame:
     return found.join(codes, on=list(schema.ENTITY_KEY), how="left", maintain_order="left")
 
 
-def reasons(details: Mapping[str, pl.DataFrame], as_of: datetime) -> pl.DataFrame:
+def reasons(
+    details: Mapping[str, pl.DataFrame], as_of: datetime, policy: HasLimits
+) -> pl.DataFrame:
     """Why every entity is in its state, in the shape of `schema.REASONS`."""
-    _, why = normalize(SimpleNamespace(details=details), as_of=as_of)
+    _, why = normalize(SimpleNamespace(details=details), as_of=as_of, thresholds=policy.opencode)
     return schema.REASONS.conform(why)
 
 
