@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics.distributions import chi_square_tail
-from stateanalytics.durations.curves import cumulative_incidence, kaplan_meier
+from stateanalytics.durations.curves import kaplan_meier
+from stateanalytics.durations.incidence import cumulative_incidence
 from stateanalytics.durations.logrank import logrank
 from stateanalytics.durations.read_off import quantiles, restricted_mean
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError

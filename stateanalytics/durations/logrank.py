@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.distributions import chi_square_tail
-from stateanalytics.durations.curves import checked_spells
+from stateanalytics.durations.risk_sets import checked_spells
 from stateanalytics.errors import ArgumentError
 
 

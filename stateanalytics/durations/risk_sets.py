@@ -1,0 +1,205 @@
+"""Who is still under observation just before each end: the table that every curve is made of.
+
+One row per stratum and distinct duration, with counts only, so that tables of several
+stores can be added up exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
+
+STRATUM = "_stratum"
+# R's: the square root of the machine's epsilon.
+TIE = 2.0**-26
+
+
+@dataclass(frozen=True)
+class RiskSets:
+    """Counts per stratum and distinct duration, and the names of the strata.
+
+    Attributes
+    ----------
+    table : polars.DataFrame
+        Sorted by `STRATUM` (a number) and ``duration_s``; ``n_at_risk`` just before that
+        duration, ``n_events``, and the counts that were asked for.
+    strata : polars.DataFrame
+        One row per stratum number: the columns that were stratified by.
+    """
+
+    table: pl.DataFrame
+    strata: pl.DataFrame
+
+    def named(self, frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+        """``columns`` of a frame by stratum number, with the names of the strata first."""
+        names = [name for name in self.strata.columns if name != STRATUM]
+        if not names:
+            return frame.select(columns)
+        whole = frame.join(self.strata, on=STRATUM, how="left", maintain_order="left")
+        return whole.select(*names, *columns)
+
+
+def risk_sets(
+    spells: pl.DataFrame, strata: Sequence[str], counts: Mapping[str, pl.Expr] | None = None
+) -> RiskSets:
+    """Count, per stratum and distinct duration, who is at risk, and what happens.
+
+    Parameters
+    ----------
+    spells : polars.DataFrame
+        What `checked_spells` gave.
+    strata : sequence of str
+        Columns to stratify by; null is a stratum of its own.
+    counts : mapping of str to polars.Expr, optional
+        Further sums over the spells that leave at a duration.
+
+    Returns
+    -------
+    RiskSets
+        A spell is at risk at t where entry < t <= duration.
+
+    Notes
+    -----
+    Durations that differ by less than floats can tell are ties, by R's rule (``timefix``):
+    a step of at most 2**-26 of their mean, or of a second, starts no new duration. The
+    first of them stands for all.
+    """
+    names = _numbered_strata(spells, strata)
+    rows = spells.lazy()
+    if strata:
+        rows = rows.join(names.lazy(), on=strata, how="left", nulls_equal=True)
+    else:
+        rows = rows.with_columns(pl.lit(0, pl.UInt32).alias(STRATUM))
+    sums = {"n_events": pl.col("ended"), **(counts or {})}
+    leaving = rows.select(
+        pl.col(STRATUM), pl.col("duration_s").alias("_at"), n_leaving=pl.lit(1, pl.UInt32), **sums
+    ).collect()
+    has_entries = "entry_s" in spells.columns
+    moves = leaving
+    if has_entries:
+        entering = rows.select(
+            pl.col(STRATUM),
+            # Before every duration, 0 included.
+            pl.when(pl.col("entry_s") > 0)
+            .then("entry_s")
+            .otherwise(-1.0 - (leaving["_at"].max() or 0.0))
+            .alias("_at"),
+            n_entering=pl.lit(1, pl.UInt32),
+        ).collect()
+        moves = pl.concat([leaving, entering], how="diagonal")
+    table = _by_distinct_duration(moves)
+    gone = pl.col("n_leaving").cum_sum() - pl.col("n_leaving")
+    present = pl.col("n_leaving").sum()
+    if has_entries:
+        present = pl.col("n_entering").cum_sum() - pl.col("n_entering")
+    return RiskSets(
+        table.with_columns(n_at_risk=(present - gone).over(STRATUM))
+        .filter(pl.col("n_leaving") > 0)
+        .select(pl.col(STRATUM).set_sorted(), "duration_s", "n_at_risk", *sums),
+        names,
+    )
+
+
+def _numbered_strata(spells: pl.DataFrame, strata: Sequence[str]) -> pl.DataFrame:
+    if not strata:
+        return pl.DataFrame({STRATUM: [0]}, schema={STRATUM: pl.UInt32})
+    return spells.select(strata).unique().sort(strata).with_row_index(STRATUM)
+
+
+def _by_distinct_duration(moves: pl.DataFrame) -> pl.DataFrame:
+    """Sum up what happens in a stratum at durations that are the same."""
+    # Two stable sorts by one key each are much faster than one sort by both.
+    ordered = moves.sort("_at")
+    distinct = ordered.filter((pl.col("_at").diff() > 0).fill_null(True) & (pl.col("_at") >= 0))
+    tie = TIE * max(1.0, distinct.select(pl.col("_at").mean()).item() or 0.0)
+    is_new = (pl.col("_at").diff() > tie) | (pl.col(STRATUM).diff() != 0)
+    sums = [name for name in moves.columns if name not in (STRATUM, "_at")]
+    return (
+        ordered.sort(STRATUM, maintain_order=True)
+        .with_columns(_group=is_new.fill_null(True).cast(pl.UInt32).cum_sum().set_sorted())
+        .group_by("_group", maintain_order=True)
+        .agg(
+            pl.col(STRATUM).first(),
+            pl.col("_at").first().alias("duration_s"),
+            pl.col(sums).sum().cast(pl.Int64),
+        )
+        .with_columns(pl.col(STRATUM).set_sorted())
+    )
+
+
+def checked_spells(
+    spells: pl.DataFrame, strata: Sequence[str], function: str, also: Sequence[str] = ()
+) -> pl.DataFrame:
+    """The counted spells, durations as floats; what has no meaning is refused in words.
+
+    Parameters
+    ----------
+    spells : polars.DataFrame
+        ``duration_s``, ``ended``, optional ``entry_s`` and ``left_out``: where that is
+        set, the spell is not counted, whatever its other columns say.
+    strata, also : sequence of str
+        Columns that must be there, too.
+    function : str
+        Who asks, for the words.
+
+    Returns
+    -------
+    polars.DataFrame
+        Only the columns that are needed.
+
+    Raises
+    ------
+    MissingColumnsError, ColumnTypeError, ArgumentError
+        If a column is absent or of another type, or a duration has no meaning.
+    """
+    needed = list(dict.fromkeys(["duration_s", "ended", *strata, *also]))
+    if missing := [name for name in needed if name not in spells.columns]:
+        raise MissingColumnsError.of(missing, spells.columns, function)
+    seconds = [name for name in ("duration_s", "entry_s") if name in spells.columns]
+    if "left_out" in spells.columns:
+        spells = spells.filter(pl.col("left_out").is_null())
+    for name in seconds:
+        if not (spells[name].dtype.is_numeric() or spells[name].dtype == pl.Null):
+            raise ColumnTypeError(
+                f"{function} needs `{name}` as seconds; found {spells[name].dtype}.",
+                f".with_columns(pl.col({name!r}).dt.total_seconds(fractional=True))",
+            )
+    if spells["ended"].dtype not in (pl.Boolean, pl.Null):
+        raise ColumnTypeError(
+            f"{function} needs `ended` as true or false; found {spells['ended'].dtype}.",
+            ".with_columns(pl.col('ended').cast(pl.Boolean))",
+        )
+    spells = spells.select(
+        *(name for name in needed if name not in seconds),
+        *(pl.col(name).cast(pl.Float64) for name in seconds),
+    ).with_columns(pl.col("ended").cast(pl.Boolean))
+    duration = pl.col("duration_s")
+    problems = {
+        "null durations": duration.is_null(),
+        "durations that are not finite": ~duration.is_finite(),
+        "negative durations": duration < 0,
+        "spells that neither ended nor were cut off (`ended` is null)": pl.col("ended").is_null(),
+    }
+    if "entry_s" in seconds:
+        entry = pl.col("entry_s")
+        problems["spells that end before they are entered"] = (entry > 0) & (entry >= duration)
+        problems["entries that are not finite"] = ~entry.is_finite()
+    counts = spells.select(
+        problem.fill_null(False).sum().alias(words) for words, problem in problems.items()
+    ).row(0, named=True)
+    if found := [f"{count} {words}" for words, count in counts.items() if count]:
+        raise ArgumentError(
+            f"{function} needs finite durations of at least 0 seconds; among {spells.height} "
+            f"spells it found {', '.join(found)}.",
+            "spells.filter(pl.col('duration_s').is_finite() & (pl.col('duration_s') >= 0))",
+        )
+    return spells
+
+
+def strata_of(by: str | Sequence[str]) -> list[str]:
+    """Names of columns, from one name or several."""
+    return [by] if isinstance(by, str) else list(by)
