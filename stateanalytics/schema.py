@@ -295,6 +295,22 @@ REASONS = Frame(
     ),
 )
 
+AUDIT = Frame(
+    "audit",
+    "one contradiction: what the data say of one entity, and what else they say",
+    (*ENTITY_KEY, "code", "at", "says", "against"),
+    (
+        *_KEY_COLUMNS,
+        Column("code", TEXT, "stable code: audit.transition_illegal, audit.end_missing, …"),
+        Column("severity", TEXT, "warning: both cannot be true; info: explained by the data"),
+        Column("at", MOMENT, "when it happened, as far as that is known"),
+        Column("says", TEXT, "one side of the evidence"),
+        Column("against", TEXT, "the other side"),
+        Column("message", TEXT, "the contradiction in words"),
+        Column("what_to_do", TEXT, "the operator's next step"),
+    ),
+)
+
 SOURCES = Frame(
     "sources",
     "one input that was read, or that could not be",
@@ -704,7 +720,7 @@ AO_SESSIONS = Frame(
 )
 
 FACTS = (ENTITIES, TRANSITIONS, EVENTS, FINDINGS, SOURCES)
-DERIVED = (STATES, REASONS)
+DERIVED = (STATES, REASONS, AUDIT)
 DETAILS = (
     LIONAGI_SCHEDULES,
     LIONAGI_DISPOSITIONS,

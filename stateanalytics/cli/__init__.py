@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
+from stateanalytics.cli.audit import audit
 from stateanalytics.cli.options import examples
 from stateanalytics.cli.queries import places, schema, sql
 from stateanalytics.cli.reports import attention, demo, findings, policies, report, states
@@ -77,7 +78,7 @@ def cli() -> None:
     """
 
 
-for _command in (report, sql, attention, states, findings, policies, schema, places, demo):
+for _command in (report, sql, attention, audit, states, findings, policies, schema, places, demo):
     cli.add_command(_command)
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import polars as pl
 
 from stateanalytics import schema
+from stateanalytics.audit import as_findings, audit
 from stateanalytics.dictionary import data_dictionary
-from stateanalytics.facts import Facts
+from stateanalytics.facts import Facts, pool
 from stateanalytics.rules import states as rules
 from stateanalytics.rules.attention import ATTENTION, attention
 from stateanalytics.rules.phantoms import PHANTOMS, phantoms
@@ -94,11 +95,17 @@ def tables_of(
 def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFrame]]:
     states = functools.cache(functools.partial(rules.states, facts, policy=policy))
     reasons = functools.cache(functools.partial(rules.reasons, facts, policy=policy))
+    audited = functools.cache(lambda: audit(facts, policy=policy, states=states()))
     return {
         **{shape.name: functools.partial(getattr, facts, shape.name) for shape in schema.FACTS},
         **{shape.name: functools.partial(facts.detail, shape.name) for shape in schema.DETAILS},
         schema.STATES.name: states,
         schema.REASONS.name: reasons,
+        schema.AUDIT.name: audited,
+        # Problems of reading and contradictions, so that one question finds both.
+        schema.FINDINGS.name: lambda: pool(
+            [facts.findings, as_findings(audited())], schema.FINDINGS
+        ),
         ATTENTION.name: lambda: attention(facts, states(), reasons(), policy=policy),
         PHANTOMS.name: lambda: phantoms(facts, states(), policy=policy),
     }
