@@ -190,8 +190,10 @@ def test_two_systems_share_one_snapshot_and_keep_their_order(tmp_path: Path) -> 
     write_json(tmp_path / "ao", "web-1", record(lifecycle("stuck", "probe_failure")))
     write_flat(tmp_path / "ao", "web-2", directory="0123456789ab-web", status="working")
     lionagi = Path(__file__).parents[1] / "data" / "samples" / "state.db"
-    with snapshot(lionagi, tmp_path / "ao") as snap:
-        states, alone = sa.states(snap), sa.states(snapshot(lionagi))
+    later = "2026-05-27"
+    with sa.read(lionagi, tmp_path / "ao", as_of=later, progress=False) as snap:
+        states = sa.states(snap)
+        alone = sa.states(sa.read(lionagi, as_of=later, progress=False))
         by_system = snap.sql("SELECT system, count(*) AS n FROM states GROUP BY ALL ORDER BY ALL")
     assert by_system.rows() == [("agent_orchestrator", 2), ("lionagi", alone.height)]
     assert states.filter(system="lionagi").drop("source").equals(alone.drop("source"))
