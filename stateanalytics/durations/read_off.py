@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import polars as pl
 
@@ -13,7 +15,12 @@ from stateanalytics.errors import ArgumentError, MissingColumnsError
 TOLERANCE = 1e-9
 
 
-def quantiles(curve: pl.DataFrame, probs: Sequence[float] = (0.25, 0.5, 0.75)) -> pl.DataFrame:
+def quantiles(
+    curve: pl.DataFrame,
+    probs: Sequence[float] = (0.25, 0.5, 0.75),
+    *,
+    flat: Literal["left", "middle"] = "left",
+) -> pl.DataFrame:
     """Durations by which given shares of spells have ended, with intervals or honest words.
 
     Parameters
@@ -22,19 +29,32 @@ def quantiles(curve: pl.DataFrame, probs: Sequence[float] = (0.25, 0.5, 0.75)) -
         What `kaplan_meier` returned; other columns than its own are strata.
     probs : sequence of float
         Shares in (0, 1): 0.5 is the median.
+    flat : {"left", "middle"}
+        What to say where the curve lies exactly on ``1 - prob`` for a while: the duration
+        at which it got there, which was observed, or the middle of the flat as R does.
 
     Returns
     -------
-    polars.DataFrame, shape (n_strata * n_probs, n_by + 6)
-        ``prob``, ``duration_s``, ``duration_low_s``, ``duration_high_s`` (null where the
-        data end first), ``is_identified`` and ``in_words``.
+    polars.DataFrame, shape (n_strata * n_probs, n_by + 7)
+        Sorted by stratum and ``prob``; ``duration_s``, ``duration_low_s``,
+        ``duration_high_s`` (null where the data end first), ``n_events`` (the ends behind
+        it), ``is_identified`` and ``in_words``.
+
+    Raises
+    ------
+    MissingColumnsError
+        If it is no curve.
+    ArgumentError
+        If a share is not in (0, 1), or ``flat`` is another word.
 
     Notes
     -----
     The quantile is the first duration at which the curve is at or below ``1 - prob``
-    (within 1e-9): an observed duration, the left end where R takes the middle of a flat.
-    Its interval inverts the pointwise band [1]_. It is *not identified* where the curve
-    never comes down that far: nothing is extrapolated.
+    (within 1e-9). Its interval inverts the pointwise band [1]_. It is *not identified*
+    where the curve never comes down that far: nothing is extrapolated. The words leave
+    out an interval with too few ends behind it for any upper bound: that needs
+    ``log(0.05) / log(prob)`` ends, 59 for p95 and 299 for p99. Never average quantiles
+    over weeks or stores: take one curve over all spells.
 
     References
     ----------
@@ -53,20 +73,25 @@ def quantiles(curve: pl.DataFrame, probs: Sequence[float] = (0.25, 0.5, 0.75)) -
         raise ArgumentError(
             f"quantiles needs shares between 0 and 1; found {wrong}.", "probs=[0.5]"
         )
+    if flat not in ("left", "middle"):
+        raise ArgumentError(f"flat is 'left' or 'middle'; found {flat!r}.", "flat='left'")
 
-    def first_at_or_below(column: str, prob: float) -> pl.Expr:
-        return pl.col("duration_s").filter(pl.col(column) <= 1 - prob + TOLERANCE).min()
+    def inverted(column: str, prob: float) -> pl.Expr:
+        at, level = pl.col("duration_s"), 1 - prob
+        first = at.filter(pl.col(column) <= level + TOLERANCE).min()
+        if flat == "left":
+            return first
+        below = at.filter(pl.col(column) < level - TOLERANCE).min()
+        is_flat = ((pl.col(column) - level).abs() <= TOLERANCE).any()
+        return pl.when(is_flat).then((first + below.fill_null(at.max())) / 2).otherwise(first)
 
+    # Without a stratum one row is asked for even where the curve has none.
     asked = [
-        curve.group_by(*strata).agg(_quantile(first_at_or_below, prob))
+        curve.group_by(*strata).agg(_quantile(inverted, prob))
         if strata
-        else curve.select(_quantile(first_at_or_below, prob))
-        for prob in probs
-    ]
-    if not asked:
-        asked = [
-            curve.clear().select(*strata).with_columns(_quantile(first_at_or_below, 0.5)).clear()
-        ]
+        else curve.select(_quantile(inverted, prob))
+        for prob in dict.fromkeys(probs)
+    ] or [curve.select(*strata, *_quantile(inverted, 0.5)).clear()]
     return (
         pl.concat(asked)
         .sort(*strata, "prob")
@@ -129,7 +154,7 @@ def restricted_mean(curve: pl.DataFrame, until_s: float) -> pl.DataFrame:
         .sqrt()
         .alias("mean_se"),
         at.max().alias("longest_s"),
-        reached.alias("is_identified"),
+        reached.fill_null(value=False).alias("is_identified"),
     ]
     means = areas.group_by(*strata).agg(summary).sort(*strata) if strata else areas.select(summary)
     known = pl.col("is_identified")
@@ -146,12 +171,13 @@ def restricted_mean(curve: pl.DataFrame, until_s: float) -> pl.DataFrame:
 # --- the pieces ------------------------------------------------------------------------
 
 
-def _quantile(first: Callable[[str, float], pl.Expr], prob: float) -> list[pl.Expr]:
+def _quantile(inverted: Callable[[str, float], pl.Expr], prob: float) -> list[pl.Expr]:
     return [
         pl.lit(prob).alias("prob"),
-        first("survival", prob).alias("duration_s"),
-        first("survival_low", prob).alias("duration_low_s"),
-        first("survival_high", prob).alias("duration_high_s"),
+        inverted("survival", prob).alias("duration_s"),
+        inverted("survival_low", prob).alias("duration_low_s"),
+        inverted("survival_high", prob).alias("duration_high_s"),
+        pl.col("n_events").sum(),
         pl.col("duration_s").max().alias("longest_s"),
         pl.col("survival").min().alias("share_outlasting"),
     ]
@@ -163,12 +189,18 @@ def _in_words() -> pl.Expr:
 
     share = (pl.col("prob") * 100).round(1).cast(pl.String).str.strip_suffix(".0")
     outlasting = (pl.col("share_outlasting") * 100).round(0).cast(pl.Int64)
-    known = pl.format(
-        "{} % end within {} s ({} to {})",
-        share,
-        seconds("duration_s"),
+    needed = (math.log(0.05) / pl.col("prob").log()).ceil().cast(pl.Int64)
+    bounds = pl.format(
+        "({} to {})",
         seconds("duration_low_s").fill_null("not identified"),
         seconds("duration_high_s").fill_null("not identified"),
+    )
+    too_few = pl.format("(no interval: {} of {} ends needed)", "n_events", needed)
+    known = pl.format(
+        "{} % end within {} s {}",
+        share,
+        seconds("duration_s"),
+        pl.when(pl.col("n_events") < needed).then(too_few).otherwise(bounds),
     )
     unknown = pl.format(
         "not identified: {} % outlast the data, which end at {} s", outlasting, seconds("longest_s")

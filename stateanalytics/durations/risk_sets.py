@@ -86,7 +86,7 @@ def risk_sets(
             # Before every duration, 0 included.
             pl.when(pl.col("entry_s") > 0)
             .then("entry_s")
-            .otherwise(-1.0 - (leaving["_at"].max() or 0.0))
+            .otherwise(-1.0 - (leaving.select(pl.col("_at").max()).item() or 0.0))
             .alias("_at"),
             n_entering=pl.lit(1, pl.UInt32),
         ).collect()
@@ -114,12 +114,13 @@ def _by_distinct_duration(moves: pl.DataFrame) -> pl.DataFrame:
     """Sum up what happens in a stratum at durations that are the same."""
     # Two stable sorts by one key each are much faster than one sort by both.
     ordered = moves.sort("_at")
-    distinct = ordered.filter((pl.col("_at").diff() > 0).fill_null(True) & (pl.col("_at") >= 0))
-    tie = TIE * max(1.0, distinct.select(pl.col("_at").mean()).item() or 0.0)
-    is_new = (pl.col("_at").diff() > tie) | (pl.col(STRATUM).diff() != 0)
+    is_later = pl.col("_at").diff() > _tie(ordered["_at"])
+    first = pl.when(is_later.fill_null(True)).then("_at").forward_fill()
+    is_new = (pl.col("_at").diff() > 0) | (pl.col(STRATUM).diff() != 0)
     sums = [name for name in moves.columns if name not in (STRATUM, "_at")]
     return (
-        ordered.sort(STRATUM, maintain_order=True)
+        ordered.with_columns(first.alias("_at"))
+        .sort(STRATUM, maintain_order=True)
         .with_columns(_group=is_new.fill_null(True).cast(pl.UInt32).cum_sum().set_sorted())
         .group_by("_group", maintain_order=True)
         .agg(
@@ -129,6 +130,29 @@ def _by_distinct_duration(moves: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(pl.col(STRATUM).set_sorted())
     )
+
+
+def with_ties(spells: pl.DataFrame) -> pl.DataFrame:
+    """Spells whose durations and entries are equal where `risk_sets` takes them as equal."""
+    seconds = [name for name in ("duration_s", "entry_s") if name in spells.columns]
+    moments = pl.concat([spells[name].alias("at") for name in seconds]).drop_nulls()
+    distinct = moments.filter(moments >= 0).unique().sort()
+    first = distinct.filter((distinct.diff() > _tie(distinct)).fill_null(True))
+    if first.len() == distinct.len():
+        return spells
+    return spells.with_columns(
+        pl.when(pl.col(name) >= 0)
+        .then(pl.lit(first).gather(pl.lit(first).search_sorted(name, side="right") - 1))
+        .alias(name)
+        for name in seconds
+    )
+
+
+def _tie(ascending: pl.Series) -> float:
+    """The longest step between two moments that are the same."""
+    known = ascending.filter(ascending >= 0)
+    distinct = known.filter((known.diff() > 0).fill_null(True))
+    return TIE * max(1.0, distinct.to_frame("at").select(pl.col("at").mean()).item() or 0.0)
 
 
 def checked_spells(
