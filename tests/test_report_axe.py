@@ -1,0 +1,81 @@
+"""The report under axe-core: what a person with a screen reader or a keyboard would stumble on."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stateanalytics.report import report
+from stateanalytics.snapshot import demo
+from tests.conftest import absent
+
+pytestmark = pytest.mark.browser
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A real browser, driven by playwright."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    found = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
+    if found is None:
+        absent("Chromium")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-background-networking"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def axe():
+    """axe-core itself, as its package brings it."""
+    package = pytest.importorskip("axe_playwright_python")
+    return (Path(package.__file__).parent / "axe.min.js").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def week(tmp_path_factory):
+    with demo() as snap:
+        return report(snap, window="2026-W21").write_html(tmp_path_factory.mktemp("axe") / "w.html")
+
+
+def violations(chromium, axe, address, *, width, theme):
+    """What axe finds on a page with everything opened that opens."""
+    page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+    try:
+        page.goto(address)
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        page.evaluate(axe)
+        found = page.evaluate(
+            "rules => axe.run(document, {runOnly: {type: 'tag', values: rules}})", RULES
+        )
+    finally:
+        page.close()
+    assert len(found["passes"]) > 10
+    return [
+        (one["id"], one["help"], [node["target"] for node in one["nodes"]][:3])
+        for one in found["violations"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        pytest.param(1280, "light", id="desktop-light"),
+        pytest.param(390, "dark", id="phone-dark"),
+    ],
+)
+def test_axe_finds_no_violation(chromium, axe, week, width, theme):
+    assert violations(chromium, axe, week.as_uri(), width=width, theme=theme) == []
+
+
+def test_axe_would_find_one(chromium, axe, tmp_path, week):
+    broken = tmp_path / "broken.html"
+    page = week.read_text("utf-8").replace('<html lang="en">', "<html>")
+    broken.write_text(page.replace("</main>", "<img src='data:,'></main>"), "utf-8")
+    found = violations(chromium, axe, broken.as_uri(), width=1280, theme="light")
+    assert {"html-has-lang", "image-alt"} <= {name for name, _, _ in found}
