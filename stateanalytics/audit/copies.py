@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics import schema
-from stateanalytics.audit.cases import Cases, told, word
+from stateanalytics.audit.cases import Cases, moment, told, word
 
 _KEY = list(schema.ENTITY_KEY)
 
@@ -69,9 +69,8 @@ def records(cases: Cases) -> pl.DataFrame:
             pl.format("flat status {}", word("stored_status")),
             pl.format("the axes say {}", word("legacy_status")),
         ),
-        "is_zombie": (pl.format("status {}", word("ao_status")), axes),
         "looks_ended_after_restore": (
-            pl.format("restored {}", pl.col("restored_at").cast(pl.String).fill_null("once")),
+            pl.format("restored {}", moment("restored_at")),
             axes,
         ),
         "has_stale_end": (pl.format("status {}", word("ao_status")), pl.lit("it has an end")),

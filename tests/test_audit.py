@@ -1,0 +1,471 @@
+"""The audit finds what contradicts itself, and nothing else."""
+
+import csv
+import re
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics import schema
+from stateanalytics.audit import CHECKS, CODES, as_findings, audit, count_transitions
+from stateanalytics.errors import ArgumentError
+from tests.conftest import ROOT
+from tests.frames import AS_OF, WHOSE, ago, facts
+
+AN_HOUR_AGO = ago(hours=1)
+STARTED = {"started_at": ago(hours=2), "created_at": ago(hours=2)}
+ENDED = {**STARTED, "raw_status": "completed", "ended_at": ago(hours=1)}
+
+
+def codes(*entities, **frames):
+    """Codes that the audit gives, in its order, without the prefix."""
+    found = audit(facts(list(entities), **frames))
+    return [code.removeprefix("audit.") for code in found["code"]]
+
+
+def session(identity="s", **columns):
+    return {"entity_id": identity, **ENDED, **columns}
+
+
+def change(previous, status, *, at=AN_HOUR_AGO, entity_id="s", **columns):
+    return {
+        **WHOSE, "entity_id": entity_id, "at": at, "seq": 1,
+        "previous_status": previous, "status": status, **columns,
+    }  # fmt: skip
+
+
+def test_what_agrees_with_itself_makes_no_row():
+    running = {"entity_id": "r", **STARTED, "raw_status": "running", "last_activity_at": AS_OF}
+    history = [change(None, "running", at=ago(hours=2)), change("running", "completed")]
+    assert codes(session(), {**running, "n_messages": 3}, transitions=history) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        pytest.param({"ended_at": None}, "end_missing", id="over without an end"),
+        pytest.param({"ended_at": ago(hours=3)}, "end_before_start", id="end before start"),
+        pytest.param(
+            {"raw_status": "running", "last_activity_at": AS_OF, "n_messages": 2},
+            "end_while_open",
+            id="running with an end",
+        ),
+        pytest.param({"stored_duration_s": 3602.0}, "duration_differs", id="another duration"),
+        pytest.param(
+            {
+                "raw_status": "running",
+                "ended_at": None,
+                "n_messages": 2,
+                "started_at": ago(days=2),
+                "last_activity_at": ago(hours=30),
+            },
+            "open_without_sign_of_life",
+            id="silent for thirty hours",
+        ),
+        pytest.param(
+            {
+                "raw_status": "failed",
+                "reason_code": "run.failed.missing_artifact",
+                "verdict": "passed",
+                "n_required_missing": 0,
+            },
+            "verdict_contradicts_reason",
+            id="failed for what the verdict found",
+        ),
+        pytest.param(
+            {"verdict": "failed", "n_required_missing": 1, "reason_code": "run.completed.ok"},
+            "verdict_contradicts_reason",
+            id="completed without what was required",
+        ),
+        pytest.param(
+            {"verdict": "passed", "n_required_missing": 2},
+            "verdict_contradicts_counts",
+            id="a verdict against its own list",
+        ),
+        pytest.param(
+            {"reason_code": "play.merged.ok"}, "reason_of_other_entity", id="a foreign reason"
+        ),
+    ],
+)
+def test_a_contradiction_of_one_row(row, code):
+    assert codes(session(**row)) == [code]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param({"stored_duration_s": 3600.9}, id="within a second"),
+        pytest.param({"raw_status": None, "ended_at": None}, id="no status"),
+        pytest.param({"raw_status": "done", "ended_at": None}, id="an unknown status"),
+        pytest.param({"raw_status": "timed_out", "verdict": "failed", "n_required_missing": 1,
+                      "reason_code": "run.timed_out.deadline"}, id="out of time, so nothing made"),
+        pytest.param({"raw_status": "running", "ended_at": None, "started_at": ago(seconds=5),
+                      "process_alive": False, "n_messages": 0}, id="five seconds old"),
+        pytest.param({"reason_code": "legacy.imported"}, id="an imported row"),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_or_explained_contradicts_nothing(row):
+    assert codes(session(**row)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "at", "more", "code"),
+    [
+        pytest.param("failed", "completed", AS_OF, {}, ["transition_illegal_before_0_28"], id="x"),
+        pytest.param("running", "pending", AS_OF, {}, ["transition_unknown_status"], id="a word"),
+        pytest.param("running", "running", AS_OF, {}, [], id="the same again"),
+        pytest.param(
+            "timed_out", "completed", AS_OF, {"reason_code": "session.reopened.by_resume"},
+            ["transition_override"], id="with a justification",
+        ),
+    ],
+)  # fmt: skip
+def test_a_change_is_held_against_its_graph(before, after, at, more, code):
+    known = {"running", "completed"} >= {after}
+    row = session(raw_status=after if known else "completed", ended_at=ago(minutes=1))
+    if after == "running":
+        row |= {"ended_at": None, "last_activity_at": AS_OF, "n_messages": 1}
+    found = codes(row, transitions=[change(before, after, at=at, **more)])
+    assert [one for one in found if one != "status_differs_from_history"] == code
+
+
+def test_an_illegal_change_of_today_is_a_warning():
+    late = AS_OF + timedelta(days=90)
+    row = session(started_at=late, ended_at=late, last_activity_at=late)
+    found = audit(
+        facts([row], as_of=late, transitions=[change("failed", "completed", at=late)])
+    ).row(0, named=True)
+    assert (found["code"], found["severity"]) == ("audit.transition_illegal", "warning")
+    assert found["says"] == "went from 'failed' to 'completed'"
+    assert found["at"] == late
+
+
+def test_a_history_is_held_against_itself_and_against_the_row():
+    gap = [change(None, "running", at=ago(hours=2)), change("completed", "failed")]
+    found = audit(facts([session()], transitions=gap))
+    told = {row["code"]: (row["says"], row["against"]) for row in found.iter_rows(named=True)}
+    assert told["audit.history_gap"] == (
+        "a change from 'completed' to 'failed'",
+        "the change before it ended in 'running'",
+    )
+    assert told["audit.status_differs_from_history"] == (
+        "its row says 'completed'",
+        "its history ended in 'failed'",
+    )
+
+
+def test_ties_of_time_are_broken_by_the_order_of_writing():
+    history = [
+        change("running", "completed", seq=2),
+        change(None, "running", seq=1),
+    ]
+    assert codes(session(), transitions=history) == []
+
+
+INVOCATION = {"entity_type": "invocation", "entity_id": "i", **STARTED}
+
+
+def request(*statuses, status="completed", ended_at=AN_HOUR_AGO):
+    children = [
+        session(str(place), invocation_id="i", raw_status=one, created_at=ago(minutes=90 - place))
+        for place, one in enumerate(statuses)
+    ]
+    return codes({**INVOCATION, "raw_status": status, "ended_at": ended_at}, *children)
+
+
+@pytest.mark.parametrize(
+    ("parent", "children", "code"),
+    [
+        pytest.param("completed", ("completed", "completed"), [], id="all good"),
+        pytest.param("failed", ("failed", "cancelled"), ["rollups_disagree"], id="three answers"),
+        pytest.param("completed", ("failed",), ["parent_contradicts_children"], id="too good"),
+        pytest.param("aborted", ("completed",), ["parent_contradicts_children"], id="too bad"),
+        pytest.param("completed", (None,), [], id="a child of which nothing is known"),
+    ],
+)
+def test_a_request_is_held_against_its_sessions(parent, children, code):
+    assert request(*children, status=parent) == code
+
+
+def test_the_answers_of_all_three_rules_are_told():
+    children = [session("a", invocation_id="i", raw_status="failed"),
+                session("b", invocation_id="i", raw_status="cancelled")]  # fmt: skip
+    parent = {**INVOCATION, "raw_status": "failed", "ended_at": ago(hours=1)}
+    assert audit(facts([parent, *children]))["against"].to_list() == [
+        "scheduler 'failed', run view 'cancelled', li lifecycle 'cancelled', worst 'failed'"
+    ]
+
+
+def test_a_parent_and_its_children_end_together():
+    running = {"raw_status": "running", "ended_at": None, "last_activity_at": AS_OF,
+               "n_messages": 1}  # fmt: skip
+    over = {**INVOCATION, "raw_status": "completed", "ended_at": ago(hours=1)}
+    assert codes(over, session("a", invocation_id="i", **running)) == [
+        "parent_ended_before_children"
+    ]
+    still_open = {**INVOCATION, "raw_status": "running", "n_children": 1}
+    ended = session("a", invocation_id="i", ended_at=ago(hours=1.5))
+    assert codes(still_open, ended) == ["parent_open_after_children"]
+    just_ended = session("a", invocation_id="i", ended_at=ago(minutes=5))
+    assert codes(still_open, just_ended) == []
+
+
+def test_a_command_may_have_no_session():
+    empty = {**INVOCATION, "raw_status": "running", "n_children": 0}
+    assert codes(empty) == ["open_without_sign_of_life"]
+    assert codes({**empty, "kind": "command"}) == []
+
+
+def test_a_policy_says_what_silence_is():
+    quiet = session(
+        raw_status="running", ended_at=None, n_messages=1, last_activity_at=ago(hours=1.5)
+    )
+    assert codes(quiet) == []
+    strict = sa.Policy.v1().replace(stalled_after_default_s=3600.0)
+    assert audit(facts([quiet]), policy=strict)["code"].to_list() == [
+        "audit.open_without_sign_of_life"
+    ]
+
+
+def test_little_or_nothing_can_be_audited():
+    nothing = audit(facts([]))
+    assert nothing.schema == schema.AUDIT.dtypes
+    assert nothing.is_empty()
+    assert codes({"entity_id": None}) == []
+    assert audit(facts([session(ended_at=None)] * 2)).height == 1
+
+
+def test_the_order_of_rows_does_not_matter():
+    snap = sa.demo()
+    shuffled = facts([])
+    object.__setattr__(shuffled, "entities", snap.entities.sample(fraction=1, shuffle=True, seed=1))
+    object.__setattr__(
+        shuffled, "transitions", snap.transitions.sample(fraction=1, shuffle=True, seed=2)
+    )
+    object.__setattr__(shuffled, "events", snap.events)
+    object.__setattr__(shuffled, "details", snap.details)
+    object.__setattr__(shuffled, "as_of", snap.as_of)
+    assert audit(shuffled).equals(audit(snap))
+
+
+def test_every_code_is_made_by_a_check_and_can_be_acted_on():
+    assert len(CHECKS) == len(set(CHECKS))
+    for code in CODES.values():
+        assert re.fullmatch(r"audit\.[a-z0-9_]+", code.code)
+        assert code.severity in ("warning", "info")
+        assert code.message
+        assert code.what_to_do
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "stateanalytics/audit").iterdir()
+                      if path.name != "codes.py" and path.suffix == ".py")  # fmt: skip
+    assert [code for code in CODES if f'"{code}"' not in sources] == []
+
+
+def test_hostile_text_stays_text():
+    word = "\x1b[31m</script>" + "x" * 1_000_000
+    found = audit(facts([session(raw_status=word)], transitions=[change("running", "completed")]))
+    assert found["says"].str.len_chars().max() < 300
+
+
+def test_what_is_no_snapshot_is_refused():
+    with pytest.raises(ArgumentError, match=r"audit needs a snapshot; found str"):
+        audit("state.db")
+    with pytest.raises(ArgumentError, match=r"policy needs a Policy"):
+        audit(facts([]), policy="v1")
+
+
+def test_sql_has_it_by_itself_and_within_findings():
+    snap = sa.demo()
+    found = sa.audit(snap)
+    assert snap.sql("FROM audit").height == found.height
+    within = snap.sql("SELECT * FROM findings WHERE code LIKE 'audit.%'")
+    assert within.height == found.height
+    assert within["entity_id"].null_count() == 0
+    assert as_findings(found)["example"].str.contains("; but ").all()
+    assert snap.findings.filter(pl.col("code").str.starts_with("audit.")).is_empty()
+
+
+def test_legal_changes_are_counted_though_they_make_no_row():
+    counts = count_transitions(sa.demo())
+    legal = counts.filter(entity_type="session", verdict="legal")["n"].item()
+    assert legal > 300
+    assert counts["n"].sum() == sa.demo().transitions.filter(system="lionagi").height
+
+
+# --- the real stores ----------------------------------------------------------------------
+
+SILENT = "open_without_sign_of_life"
+# Scenario (of scenarios.csv) -> the contradictions that it is made of. Nothing else may be
+# found in any store; what a release could not store is found from the release that could.
+TRUTH = {
+    "agent_quiet_6h_1s": {SILENT},
+    "agent_quiet_6h_1s_unknown": {SILENT},
+    "flow_quiet_12h_1s": {SILENT},
+    "play_quiet_7h": {SILENT},
+    "nokind_quiet_7h": {SILENT},
+    "running_foreign_host": {SILENT},
+    "orphan_no_output": {SILENT},
+    "raw_running_no_times": {SILENT},
+    "inv_zero_sessions_40h": {SILENT},
+    "srun_stuck_running_30h": {SILENT},
+    "play_frontend": {SILENT},
+    "play_redo": {SILENT},
+    "play_rc": {SILENT},
+    "raw_end_before_start": {"end_before_start"},
+    "raw_no_end": {"end_missing"},
+    "raw_ms_epoch": {"end_missing"},
+    "raw_running_with_end": {"end_while_open"},
+    "show_1161": {"parent_open_after_children"},
+    "play_one": {"end_before_start"},
+    "play_two": {"end_before_start"},
+}
+"""What every release's store holds, from 0.26.12 on."""
+
+
+ILLEGAL = {"transition_illegal"}
+SKIPPED = {"srun_skipped_missed": ILLEGAL, "srun_skipped_overlap": ILLEGAL}
+# Releases that refused these ends left the sessions running, silent for nine hours.
+UNFINISHED = {"completed_finalize_error": {SILENT}, "completed_gate_rejected": {SILENT}}
+OLD = {**UNFINISHED, **SKIPPED, "failed_exception": {"transition_illegal_before_0_28"}}
+IMPORTED = {"end_before_start", "status_differs_from_history"}
+SINCE_0_29 = {
+    **SKIPPED,
+    "srun_budget": ILLEGAL,
+    "srun_deferred_capacity": ILLEGAL,
+    "play_one": IMPORTED,
+    "play_two": IMPORTED,
+}
+CHANGED = {
+    "0.26.0": {},
+    "0.26.12": OLD,
+    # The migration repaired the end that was missing.
+    "migrated-0.26.12-to-0.36.0": {**OLD, "raw_no_end": set()},
+    "0.29.1": {**SINCE_0_29, **UNFINISHED},
+    "0.36.0": {
+        **SINCE_0_29,
+        "reopened": {"transition_override"},
+        "raw_future": {"duration_differs"},
+    },
+}
+"""What is otherwise in some release: histories began with 0.26.5, first rows with 0.28."""
+
+
+def scenarios(folder):
+    with (folder / "scenarios.csv").open(encoding="utf-8") as file:
+        return {row["scenario"]: row["entity_id"] for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("release", CHANGED)
+def test_every_contradiction_of_a_real_store_is_found_and_none_is_invented(
+    lionagi_samples, release
+):
+    folder = lionagi_samples / release
+    named = scenarios(folder)
+    found = audit(sa.read(folder / "state.db", as_of=AS_OF, progress=False))
+    told = {
+        (row["entity_id"], row["code"].removeprefix("audit."))
+        for row in found.iter_rows(named=True)
+    }
+    truth = {
+        (named[scenario], code)
+        for scenario, codes in {**TRUTH, **CHANGED[release]}.items()
+        for code in codes
+        if scenario in named
+    }
+    by_id = {identity: scenario for scenario, identity in named.items()}
+    assert {(by_id.get(one), code) for one, code in told - truth} == set(), "invented"
+    assert {(by_id.get(one), code) for one, code in truth - told} == set(), "missed"
+
+
+def test_the_real_home_contradicts_itself_where_a_process_was_killed(lionagi_samples):
+    home = lionagi_samples / "organic-0.36.0" / "lionagi_home"
+    found = audit(sa.read(home / "state.db", progress=False))
+    assert found.select("code", "says", "against").rows() == [
+        ("audit.parent_ended_before_children", "show 'aborted'", "1 of 1 plays not over"),
+        (
+            "audit.run_file_differs",
+            "the store says 'cancelled'",
+            "run.json of '20261120T235707-30765c' says 'running'",
+        ),
+    ]
+
+
+ODD = {
+    ("unknown_status", "status_differs_from_history"),
+    ("show_disk_differs", "open_without_sign_of_life"),
+    ("show_disk_differs", "parent_open_after_children"),
+    ("show_disk_differs", "disk_differs"),
+    ("schedule_run_silent", "open_without_sign_of_life"),
+    ("running_orphaned", "open_without_sign_of_life"),
+    ("running_silent", "open_without_sign_of_life"),
+    ("invocation_running", "open_without_sign_of_life"),
+    ("no_end", "end_missing"),
+    ("end_before_start", "end_before_start"),
+    ("mirrored_back", "end_while_open"),
+    ("mirrored_back", "transition_override"),
+    ("resumed_after_timeout", "transition_override"),
+    ("show_aborted", "parent_contradicts_children"),
+    ("show_aborted", "parent_ended_before_children"),
+    ("show_aborted", "reason_of_other_entity"),
+    ("show_blocked", "parent_open_after_children"),
+    ("phantom_reaped", "run_file_differs"),
+}
+
+
+def test_the_sample_week_is_told_as_it_was_meant():
+    """Scenarios of truth.csv; nothing of the ordinary week contradicts itself."""
+    truth = pl.read_csv(ROOT / "data/samples/truth.csv", infer_schema=False)
+    found = sa.audit(sa.demo()).join(
+        truth.select("entity_type", "entity_id", "scenario", "health"),
+        on=["entity_type", "entity_id"],
+        how="left",
+    )
+    told = found.with_columns(pl.col("code").str.strip_prefix("audit."))
+    assert set(told.select("scenario", "code").rows()) == ODD
+    quiet = truth.filter(pl.col("health").is_in(["stalled", "process_dead", "orphaned"]))
+    silent = told.filter(code=SILENT).filter(pl.col("entity_type") != "invocation")
+    assert sorted(silent["entity_id"]) == sorted(quiet["entity_id"])
+
+
+def test_records_of_agent_orchestrator_are_held_against_their_logs():
+    snap = sa.read(ROOT / "data/samples/agent_orchestrator", progress=False)
+    told = set(sa.audit(snap).select("entity_id", "code").rows())
+    assert ("app-11", "audit.status_differs_from_history") in told
+    assert ("app-1", "audit.record_contradicts_itself") in told
+    assert ("app-4", "audit.open_without_sign_of_life") in told
+
+
+def test_executions_of_opencode_that_ended_twice_are_told():
+    row = {"source": "o", "session_id": "s", "exec_no": 1, "entity_id": "s:execution:1",
+           "outcome": "succeeded", "n_terminals": 2, "first_outcome": "failed",
+           "is_blocked": True}  # fmt: skip
+    detail = schema.OPENCODE_EXECUTIONS.conform(pl.DataFrame([row]))
+    snap = facts([])
+    object.__setattr__(snap, "details", {"opencode_executions": detail})
+    assert audit(snap).select("code", "against").rows() == [
+        ("audit.success_was_blocked", "the provider's content filter stopped it"),
+        ("audit.ended_twice", "2 ends were written, the first says 'failed'"),
+    ]
+
+
+def test_the_report_counts_contradictions_with_examples():
+    from stateanalytics.report import report
+
+    section = report(sa.demo(), window="2026-W21").summary["audit"]
+    found = sa.audit(sa.demo())
+    assert section["n"] == found.height == sum(one["n"] for one in section["codes"])
+    assert section["finding"].startswith("24 contradictions and 5 explained exceptions in ")
+    missing = next(one for one in section["codes"] if one["code"] == "audit.end_missing")
+    assert (missing["n"], len(missing["examples"]), missing["n_not_shown"]) == (3, 3, 0)
+    assert "override" in section["transitions"]["columns"]
+
+
+def test_the_command_lists_contradictions(capsys):
+    from stateanalytics.cli import run
+
+    store = str(ROOT / "data/samples/state.db")
+    assert run(["audit", store, "--severity", "warning", "--format", "json"]) == 0
+    out = capsys.readouterr().out
+    assert '"audit.end_before_start"' in out
+    assert '"audit.transition_override"' not in out
