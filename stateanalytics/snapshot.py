@@ -208,9 +208,8 @@ class Snapshot(Facts):
         return self._tables[policy]
 
     def __repr__(self) -> str:
-        head = (
-            f"Snapshot as of {in_utc(self.as_of)} ({_AS_OF_FROM.get(self.as_of_from, '?')}): "
-            + ", ".join(f"{count:,} {name}" for name, count in self._counts())
+        head = f"Snapshot as of {in_utc(self.as_of)} ({self._why_as_of()}): " + ", ".join(
+            f"{count:,} {name}" for name, count in self._counts()
         )
         return "\n".join([head, *(f"  {line}" for line in self._inputs()), f"Next: {_NEXT}"])
 
@@ -222,10 +221,15 @@ class Snapshot(Facts):
         inputs = "".join(f"<li>{html.escape(line)}</li>" for line in self._inputs())
         return (
             f"<p><strong>Snapshot as of {in_utc(self.as_of)}</strong> "
-            f"({_AS_OF_FROM.get(self.as_of_from, '?')})</p>"
+            f"({self._why_as_of()})</p>"
             f"<ul>{inputs}</ul><table>{cells}</table>"
             f"<p>Next: <code>{html.escape(_NEXT)}</code></p>"
         )
+
+    def _why_as_of(self) -> str:
+        why = _AS_OF_FROM.get(self.as_of_from, "?")
+        n = self.sources.height
+        return why if n < 2 else f"{why}, one instant for all {n:,} inputs"
 
     def _counts(self) -> list[tuple[str, int]]:
         frames = ("entities", "transitions", "events", "findings")
@@ -237,7 +241,10 @@ class Snapshot(Facts):
             size = (row["size_bytes"] or 0) / 1e6
             live = ", live" if row["is_live"] else ""
             written_by = row["format"] or row["system"]
-            yield visible(f"{row['source']}: {written_by}, {size:,.1f} MB{live}")
+            # With one instant for several inputs, it matters where each of them ends.
+            ends = self.sources.height > 1 and row["last_at"]
+            up_to = f", up to {in_utc(row['last_at'])}" if ends else ""
+            yield visible(f"{row['source']}: {written_by}, {size:,.1f} MB{live}{up_to}")
         if self.sources.height > _MOST_SOURCES_SHOWN:
             yield f"and {self.sources.height - _MOST_SOURCES_SHOWN} more, see .sources"
 

@@ -284,6 +284,42 @@ def test_rows_after_as_of_are_findings(tmp_path):
     assert ahead.select("entity_id", "column").rows() == [("b", "ended_at")]
 
 
+def test_what_began_after_an_as_of_that_was_asked_for_is_left_out_and_counted(tmp_path):
+    asked = NOW_S - 100
+    path = _written(
+        tmp_path / "state.db",
+        before={"created_at": asked - 10},
+        at_once={"created_at": asked + 0.5},
+        after={"created_at": asked + 10},
+        started_after={"created_at": None, "started_at": asked + 10},
+        unknown={"created_at": None, "started_at": None},
+        transitions=[
+            change("before", "running", asked - 5),
+            change("before", "completed", asked + 5),
+            change("after", "running", asked + 20),
+        ],
+    )
+    now, past = _facts(path), _facts(path, as_of=NOW - timedelta(seconds=100))
+    assert now.entities.height == 5
+    assert sorted(past.entities["entity_id"]) == ["at_once", "before", "unknown"]
+    assert past.transitions["status"].to_list() == ["running"]
+    left_out = past.findings.filter(pl.col("code") == "time.after_as_of")
+    assert left_out.select("entity_type", "table", "n_rows", "action").rows() == [
+        (None, "transitions", 2, "left out"),
+        ("session", "entities", 2, "left out"),
+    ]
+    assert "time.after_as_of" not in now.findings["code"].to_list()
+    # The input itself is the same, whenever it is looked at.
+    assert past.sources["fingerprint"].to_list() == now.sources["fingerprint"].to_list()
+    assert past.sources["n_entities"].to_list() == [3]
+
+
+def test_an_as_of_before_everything_leaves_no_rows(tmp_path):
+    facts = _facts(_written(tmp_path / "state.db", a={}), as_of=NOW - timedelta(days=9999))
+    assert (facts.entities.height, facts.sources["n_entities"].to_list()) == (0, [0])
+    assert facts.findings["n_rows"].to_list() == [1]
+
+
 def test_a_live_store_is_read_by_the_clock(tmp_path):
     path = tmp_path / "state.db"
     _store(path)

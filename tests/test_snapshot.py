@@ -149,6 +149,41 @@ def test_a_hostile_name_does_nothing_where_it_is_shown(tmp_path):
     assert html.escape("<script>alert(1)") in snap._repr_html_()
 
 
+def test_several_inputs_say_that_they_share_one_instant_and_where_each_ends(tmp_path):
+    paths = [
+        write_store(
+            tmp_path / f"{days}.db", sessions=[session("a", created_at=NOW_S - 86400 * days)]
+        )
+        for days in (0, 3)
+    ]
+    one, both = sa.read(paths[0]), sa.read(*paths)
+    assert "one instant" not in repr(one) + one._repr_html_()
+    for shown in (repr(both), both._repr_html_()):
+        assert "(the newest moment in the data, one instant for all 2 inputs)" in shown
+        assert "MB, up to 2026-05-27 00:00 UTC" in shown
+        assert "MB, up to 2026-05-24 00:00 UTC" in shown
+    said = [sa.report(snap).summary["provenance"]["as_of"]["in_words"] for snap in (one, both)]
+    assert "inputs" not in said[0]
+    assert said[1].endswith(
+        "one instant for all 2 inputs; the data of 1 end more than a day before it, "
+        "and what is open there looks silent since"
+    )
+
+
+def test_an_as_of_in_the_past_counts_and_lists_nothing_that_began_later(tmp_path):
+    rows = [session(name, status="failed", created_at=NOW_S + at) for name, at in BEGAN.items()]
+    snap = sa.read(write_store(tmp_path / "state.db", sessions=rows), as_of=NOW)
+    states, listed = sa.states(snap), sa.attention(snap)
+    assert states["entity_id"].to_list() == listed["entity_id"].to_list() == ["before"]
+    provenance = sa.report(snap).summary["provenance"]
+    assert provenance["entities"] == [{"entity_type": "session", "n_read": 1, "n_in_window": 1}]
+    found = {one["code"]: one["n_rows"] for one in provenance["findings"]}
+    assert found["time.after_as_of"] == 2
+
+
+BEGAN = {"before": -100.0, "after": 100.0, "long after": 1e6}
+
+
 def test_many_inputs_are_counted_and_not_all_listed(tmp_path):
     paths = [write_store(tmp_path / f"{i}.db", sessions=[session("a")]) for i in range(7)]
     shown = repr(sa.read(*paths))

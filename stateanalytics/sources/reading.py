@@ -20,7 +20,7 @@ from stateanalytics.sources import lionagi
 from stateanalytics.sources.agent_orchestrator import databases as agent_orchestrator_databases
 from stateanalytics.sources.findings import counted
 from stateanalytics.sources.fingerprint import fingerprint
-from stateanalytics.sources.instant import as_utc, future_findings, newest_proven
+from stateanalytics.sources.instant import as_utc, future_findings, newest_proven, up_to
 from stateanalytics.sources.oddities import findings_of_store
 from stateanalytics.sources.parts import Parts
 from stateanalytics.sources.places import Place, find_places
@@ -165,6 +165,9 @@ def _pooled(
     clock: Callable[[], datetime],
 ) -> Facts:
     as_of, as_of_from = _choose_instant(parts, given, clock)
+    whole = parts
+    if as_of_from == "given":
+        parts = [up_to(part, as_of) for part in whole]
     findings = [
         pool([part.findings, future_findings(part, part.label, as_of)], schema.FINDINGS)
         for part in parts
@@ -181,7 +184,9 @@ def _pooled(
         for place in again
     ]
     rows = [
-        _source_row(part, found) for part, found in zip(parts, findings, strict=True) if part.system
+        _source_row(one, part, found)
+        for one, part, found in zip(whole, parts, findings, strict=True)
+        if one.system
     ]
     return Facts(
         entities=pool([part.entities for part in parts], schema.ENTITIES),
@@ -217,13 +222,14 @@ def _pooled_details(parts: Sequence[Parts]) -> dict[str, pl.DataFrame]:
     }
 
 
-def _source_row(part: Parts, findings: pl.DataFrame) -> pl.DataFrame:
+def _source_row(whole: Parts, part: Parts, findings: pl.DataFrame) -> pl.DataFrame:
+    """What one input holds as a whole, and how many rows of it are looked at."""
     first = [
         frame[column].min()
         for frame, column in (
-            (part.transitions, "at"),
-            (part.events, "at"),
-            (part.entities, "created_at"),
+            (whole.transitions, "at"),
+            (whole.events, "at"),
+            (whole.entities, "created_at"),
         )
     ]
     row = {
@@ -237,8 +243,8 @@ def _source_row(part: Parts, findings: pl.DataFrame) -> pl.DataFrame:
         "n_findings": findings.height,
         "is_live": part.is_live,
         "first_at": min((moment for moment in first if moment is not None), default=None),
-        "last_at": newest_proven([part]),
-        "fingerprint": _digest(part),
+        "last_at": newest_proven([whole]),
+        "fingerprint": _digest(whole),
     }
     return pl.DataFrame([row], schema=schema.SOURCES.dtypes)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import polars as pl
 
+from stateanalytics.facts import Facts
 from stateanalytics.population import LEFT_OUT
 from stateanalytics.report.material import Material, Plain, iso, plain_rows
 from stateanalytics.report.phrases import count, listed, number, share, size
@@ -14,6 +17,7 @@ AS_OF_FROM = {
     "data": "the newest moment that the data prove",
     "clock": "by the clock, as the store is live",
 }
+DAY = timedelta(days=1)
 FINDING_ORDER = ("error", "warning", "info")
 # Column -> what people call it. Asked of the runs that ended in the window.
 COVERAGE = {
@@ -36,8 +40,7 @@ def summarize_provenance(material: Material) -> Plain:
         "as_of": {
             "at": iso(material.facts.as_of),
             "from": material.facts.as_of_from,
-            "in_words": f"{in_utc(material.facts.as_of)}, "
-            + AS_OF_FROM.get(material.facts.as_of_from, material.facts.as_of_from),
+            "in_words": _as_of(material.facts),
         },
         "sources": [
             {**source, "size": size(source["size_bytes"])}
@@ -48,6 +51,22 @@ def summarize_provenance(material: Material) -> Plain:
         "coverage": _coverage(material.ended_runs),
         "left_out": _left_out(material.rows),
     }
+
+
+def _as_of(facts: Facts) -> str:
+    """The instant, where it is from, and for which inputs it is a late one."""
+    why = AS_OF_FROM.get(facts.as_of_from, facts.as_of_from)
+    said = f"{in_utc(facts.as_of)}, {why}"
+    if facts.sources.height < 2:
+        return said
+    said += f", one instant for all {number(facts.sources.height)} inputs"
+    n_behind = facts.sources.filter(pl.col("last_at") < facts.as_of - DAY).height
+    if not n_behind:
+        return said
+    return (
+        f"{said}; the data of {number(n_behind)} end more than a day before it, and what is "
+        "open there looks silent since"
+    )
 
 
 def _sentence(material: Material, findings: list[Plain]) -> str:
