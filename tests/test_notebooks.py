@@ -1,0 +1,65 @@
+"""Notebooks: committed without output, and every cell runs."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.conftest import ROOT
+
+FOLDER = ROOT / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+MOST_CELLS = 40
+LONGEST_S = 120
+# A kernel would otherwise put its history, its connection files and its settings into the home.
+PRIVATE = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+
+each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def opened(path: Path) -> nbformat.NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
+
+
+@each
+def test_a_notebook_is_committed_without_output(path: Path) -> None:
+    notebook = opened(path)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.id for cell in code if cell.outputs or cell.execution_count] == []
+    assert "widgets" not in notebook.metadata
+    assert {tuple(cell.metadata) for cell in notebook.cells} <= {()}
+
+
+@each
+def test_a_notebook_is_short_and_begins_with_its_title(path: Path) -> None:
+    cells = opened(path).cells
+    assert len(cells) <= MOST_CELLS
+    assert cells[0].cell_type == "markdown"
+    assert cells[0].source.startswith("# ")
+    assert any(cell.cell_type == "code" for cell in cells)
+
+
+@each
+def test_every_cell_of_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch) -> None:
+    for name in PRIVATE:
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    monkeypatch.setenv("PYTHONWARNINGS", "default")
+    before = sorted(FOLDER.rglob("*"))
+    notebook = opened(path)
+    client = NotebookClient(notebook, timeout=LONGEST_S, resources={"metadata": {"path": FOLDER}})
+    client.execute()
+    said = [
+        output.text
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if output.output_type == "stream" and output.name == "stderr"
+    ]
+    assert said == [], "a cell wrote a warning"
+    assert sorted(FOLDER.rglob("*")) == before, "a cell left a file"
