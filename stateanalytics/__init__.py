@@ -21,6 +21,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stateanalytics.answers import attention, phantoms
     from stateanalytics.audit import audit
+    from stateanalytics.durations.curves import kaplan_meier
+    from stateanalytics.durations.incidence import cumulative_incidence
+    from stateanalytics.durations.logrank import logrank
+    from stateanalytics.durations.read_off import quantiles, restricted_mean
+    from stateanalytics.durations.spells import spells
     from stateanalytics.errors import (
         ArgumentError,
         ColumnTypeError,
@@ -83,6 +88,12 @@ _WHERE = {
     "merge_templates": "failures.templates",
     "report": "report",
     "Report": "report",
+    "spells": "durations.spells",
+    "kaplan_meier": "durations.curves",
+    "cumulative_incidence": "durations.incidence",
+    "quantiles": "durations.read_off",
+    "restricted_mean": "durations.read_off",
+    "logrank": "durations.logrank",
     **dict.fromkeys(_ERRORS, "errors"),
 }
 
@@ -109,15 +120,21 @@ __all__ = [
     "audit",
     "classify_session_health",
     "compare_policies",
+    "cumulative_incidence",
     "demo",
     "derive_severity",
+    "kaplan_meier",
+    "logrank",
     "merge_templates",
     "mine_templates",
     "phantoms",
+    "quantiles",
     "read",
     "reason_codes",
     "reasons",
     "report",
+    "restricted_mean",
+    "spells",
     "states",
 ]
 
@@ -140,6 +157,20 @@ def __getattr__(name: str) -> Any:
     found = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
     globals()[name] = found
     return found
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext stateanalytics``: SQL cells with ``%%statesql``."""
+    from stateanalytics.magics import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext stateanalytics``."""
+    from stateanalytics.magics import unload
+
+    unload(shell)
 
 
 def __dir__() -> list[str]:

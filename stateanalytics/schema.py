@@ -719,8 +719,40 @@ AO_SESSIONS = Frame(
     ),
 )
 
+SPELLS = Frame(
+    "spells",
+    "one run, with how long it took and what is known of its end",
+    ENTITY_KEY,
+    (
+        *_KEY_COLUMNS,
+        Column("session_id", TEXT, "the session it belongs to; its own id, but for turns"),
+        Column("invocation_id", TEXT, "the request that caused it"),
+        Column("kind", TEXT, "kind of work"),
+        Column("agent", TEXT, "agent profile"),
+        Column("model", TEXT, "model id"),
+        Column("playbook", TEXT, "playbook or skill that was run"),
+        Column("project", TEXT, "project the work was for"),
+        Column("raw_status", TEXT, "status as stored; names what was not understood"),
+        Column("started_at", MOMENT, "when it started"),
+        Column("ended_at", MOMENT, "its end as it counts here, or where it was cut off"),
+        Column("timeout_s", REAL, "the configured limit, where it is known", "s"),
+        Column("timeout_from", TEXT, "where the limit is known from: checkpoint, metadata"),
+        Column("n_turns", INTEGER, "model turns; 0: it never spoke"),
+        Column("entry_s", REAL, "when it came under observation; null: from its start", "s"),
+        Column("duration_s", REAL, "how long it took, or at least took; null: left out", "s"),
+        Column("ending", TEXT, "completed, failed, timed_out, …, running; null: not understood"),
+        Column("ended", YES_NO, "was its end seen; false: it took at least so long"),
+        Column("cause", TEXT, "its ending, where that was seen: what incidences count"),
+        Column("is_censored", YES_NO, "the opposite of `ended`"),
+        Column("cut_off_by", TEXT, "as_of, last_activity, time_limit, window_end; null: it ended"),
+        Column("end_from", TEXT, "recorded, or last_activity where an observer found it dead"),
+        Column("end_width_s", REAL, "its true end lies this much or less after that", "s"),
+        Column("left_out", TEXT, "why it does not count; null: it does"),
+    ),
+)
+
 FACTS = (ENTITIES, TRANSITIONS, EVENTS, FINDINGS, SOURCES)
-DERIVED = (STATES, REASONS, AUDIT)
+DERIVED = (STATES, REASONS, AUDIT, SPELLS)
 DETAILS = (
     LIONAGI_SCHEDULES,
     LIONAGI_DISPOSITIONS,

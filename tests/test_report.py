@@ -186,6 +186,7 @@ def test_durations_count_what_can_be_trusted(week):
         "time_limit": 1,
         "as_of": 1,
         "last_activity": 1,
+        "window_end": 0,
     }
     left_out = {one["reason"]: one["n"] for one in durations["left_out"]}
     assert left_out == {"legacy": 2, "mirrored": 1, "imported": 1, "undated": 1}

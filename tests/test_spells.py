@@ -25,7 +25,7 @@ START, END = ago(hours=5), ago(hours=4)
 
 def measured(entity, state, **asked):
     given = facts([{"entity_id": "a", "started_at": START, **entity}])
-    return spells(given.entities, states_of(given, [state]), as_of=AS_OF, **asked)
+    return spells(given, states=states_of(given, [state]), **asked)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_only_sessions_are_runs():
 
 def test_nothing_gives_no_spells_and_no_steps():
     given = facts([])
-    none = spells(given.entities, states_of(given, []), as_of=AS_OF)
+    none = spells(given, states=states_of(given, []))
     assert none.is_empty()
     assert count_spells(none).is_empty()
 

@@ -10,6 +10,7 @@ import polars as pl
 from stateanalytics import schema
 from stateanalytics.audit import as_findings, audit
 from stateanalytics.dictionary import data_dictionary
+from stateanalytics.durations.spells import spells
 from stateanalytics.facts import Facts, pool
 from stateanalytics.rules import states as rules
 from stateanalytics.rules.attention import ATTENTION, attention
@@ -101,6 +102,7 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
         **{shape.name: functools.partial(facts.detail, shape.name) for shape in schema.DETAILS},
         schema.STATES.name: states,
         schema.REASONS.name: reasons,
+        schema.SPELLS.name: lambda: spells(facts, states=states()),
         schema.AUDIT.name: audited,
         # Problems of reading and contradictions, so that one question finds both.
         schema.FINDINGS.name: lambda: pool(

@@ -13,17 +13,13 @@ CUT_OFF_BY = {
     "time_limit": "their time limit ended them",
     "as_of": "they are still running",
     "last_activity": "they fell silent, and are counted up to their last sign of life",
+    "window_end": "they went on after the window",
 }
 
 
 def summarize_durations(material: Material) -> Plain:
     """Durations of the runs that started in the window, in steps, by how they ended."""
-    runs = spells(
-        material.facts.entities,
-        material.states,
-        as_of=material.facts.as_of,
-        window=material.window,
-    )
+    runs = spells(material.facts, window=material.window, states=material.states)
     kept = runs.filter(pl.col("left_out").is_null())
     steps = count_spells(runs)
     cut_off = [
