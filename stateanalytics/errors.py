@@ -28,6 +28,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
+from stateanalytics.text import visible
+
 
 class StateAnalyticsError(Exception):
     """Base of every error that this package raises on purpose.
@@ -38,16 +40,23 @@ class StateAnalyticsError(Exception):
         What was needed and what was found, in one or two sentences.
     hint : str
         What to type or change.
+    shell : str
+        The same on the command line, where that is something else.
     """
 
-    def __init__(self, problem: str, hint: str = "") -> None:
+    def __init__(self, problem: str, hint: str = "", *, shell: str = "") -> None:
         self.problem = problem
         self.hint = hint
+        self.shell = shell or hint
         super().__init__(f"{problem}\nHint: {hint}" if hint else problem)
 
     # OSError and KeyError print their own way; ours all read the same.
     def __str__(self) -> str:
         return str(self.args[0])
+
+    def _render_traceback_(self) -> list[str]:
+        """How a notebook shows it: the words, no stack; nothing in them acts."""
+        return [f"{type(self).__name__}: {visible(str(self), keep=chr(10))}"]
 
 
 class SourceError(StateAnalyticsError):

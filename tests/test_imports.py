@@ -18,18 +18,20 @@ MODULES += sorted(path.relative_to(PACKAGE) for path in PACKAGE.glob("*/**/__ini
 
 # What stands in a line may be imported by the lines below it, by nothing else.
 ORDER = (
-    ("errors", "text", "progress", "distributions", "multiplicity", "chance"),
+    ("text",),
+    ("errors", "progress", "distributions", "multiplicity", "chance"),
     ("schema", "windows", "intervals", "demo_data"),
     ("facts", "dictionary"),
     ("sources",),
     ("rules",),
     ("population",),
     ("failures", "detectors", "durations", "audit"),
+    ("advice",),
     ("sql", "answers"),
     ("snapshot",),
     ("charts",),
     ("report",),
-    ("widgets",),
+    ("widgets", "magics"),
     ("cli",),
     ("__main__",),
 )
@@ -45,6 +47,7 @@ ONLY_IN = {
     "altair": {"charts"},
     "vl_convert": {"charts"},
     "jinja2": {"report"},
+    "IPython": {"magics"},
     "ipywidgets": {"widgets"},
     "click": {"cli"},
     "lionagi": {"testing"},
