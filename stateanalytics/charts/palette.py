@@ -13,6 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import polars as pl
 
+from stateanalytics.charts.display import shown_safely
+
 Palette: TypeAlias = Mapping[str, str]
 Chart = TypeVar("Chart")
 
@@ -60,6 +62,11 @@ def dress(chart: Chart, palette: Palette) -> Chart:
     chart : altair top-level chart
     palette : mapping of str to str
         `LIGHT`, `DARK` or `VARIABLES`.
+
+    Returns
+    -------
+    altair chart
+        Of the same kind. A notebook shows it as a drawing, see `shown_safely`.
     """
     plain: Any = chart
     dressed: Chart = (
@@ -87,7 +94,7 @@ def dress(chart: Chart, palette: Palette) -> Chart:
             title=None,
         )
     )
-    return dressed
+    return shown_safely(dressed)
 
 
 def largest(frame: pl.DataFrame, column: str) -> float:

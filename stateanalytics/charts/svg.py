@@ -7,6 +7,9 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
+from stateanalytics.text import shortened, visible
+
+LONGEST_TEXT = 2_000  # more than any expression of ours, and than anybody reads in a drawing
 SVG = "http://www.w3.org/2000/svg"
 ELEMENTS = frozenset(
     {"svg", "g", "path", "text", "tspan", "rect", "line", "circle", "defs", "clipPath", "title"}
@@ -46,8 +49,17 @@ def to_svg(chart: Any, *, name: str, label: str) -> str:
     """
     import vl_convert
 
-    spec = json.dumps(chart.to_dict(), allow_nan=False)
+    spec = json.dumps(_tame(chart.to_dict()), allow_nan=False)
     return inert(vl_convert.vegalite_to_svg(spec), name=name, label=label)
+
+
+def _tame(value: Any) -> Any:
+    """The same specification without characters that XML lacks, or texts without an end."""
+    if isinstance(value, str):
+        return shortened(visible(value), LONGEST_TEXT)
+    if isinstance(value, dict):
+        return {_tame(key): _tame(one) for key, one in value.items()}
+    return [_tame(one) for one in value] if isinstance(value, list) else value
 
 
 def inert(svg: str, *, name: str, label: str) -> str:
