@@ -21,6 +21,7 @@ _MONTHS = (
     *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
 )
 _HOW = 'window="2026-W21", or window=("2026-05-18", "2026-05-25")'
+_HOW_IN_SHELL = "--week 2026-W21, or --since 2026-05-18 --until 2026-05-25"
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,14 @@ def read_window(window: object, *, as_of: datetime) -> Window:
             f"A window runs forward; this one goes from {in_utc(asked.since)} "
             f"back to {in_utc(asked.until)}.",
             "swap the two: (since, until)",
+            shell="swap --since and --until; without --until a window ends at as-of",
         )
     if asked.since > as_of:
         raise ArgumentError(
             f"The window ({asked.label}) lies in the future: it begins {in_utc(asked.since)}, "
             f"and the data are read as of {in_utc(as_of)}.",
             f"choose a window that begins before that, or leave it out; {_HOW}",
+            shell=f"choose a window that begins before that, or leave it out; {_HOW_IN_SHELL}",
         )
     return asked
 
@@ -132,6 +135,7 @@ def read_moment(value: object, name: str = "moment") -> datetime:
         raise ArgumentError(
             f"{name} needs a moment; found {value!r:.80}.",
             'a datetime, ISO text such as "2026-05-18" or "2026-05-18T12:00Z", or epoch seconds',
+            shell="ISO text such as 2026-05-18 or 2026-05-18T12:00Z, or epoch seconds",
         )
     return found
 
@@ -178,13 +182,19 @@ def _as_asked(window: object, as_of: datetime) -> Window:
         and any(x is not None for x in window)
     ):
         return _between(window[0], window[1], as_of)
-    raise ArgumentError(f"window needs a week or a pair of moments; found {window!r:.80}.", _HOW)
+    raise ArgumentError(
+        f"window needs a week or a pair of moments; found {window!r:.80}.",
+        _HOW,
+        shell=_HOW_IN_SHELL,
+    )
 
 
 def _week(text: str) -> Window:
     parts = _ISO_WEEK.fullmatch(text.strip())
     if not parts:
-        raise ArgumentError(f"window needs an ISO week; found {text!r:.80}.", _HOW)
+        raise ArgumentError(
+            f"window needs an ISO week; found {text!r:.80}.", _HOW, shell=_HOW_IN_SHELL
+        )
     year, week = int(parts[1]), int(parts[2])
     try:
         monday = date.fromisocalendar(year, week, 1)
@@ -192,8 +202,11 @@ def _week(text: str) -> Window:
         since = datetime.combine(monday, time(), UTC)
         until = since + WEEK
     except (ValueError, OverflowError):
-        raise ArgumentError(f"There is no week {week} in {year}{_weeks_of(year)}.", _HOW) from None
-    days = f"{day_of(monday)} to {day_of(sunday)} {sunday.year}"
+        raise ArgumentError(
+            f"There is no week {week} in {year}{_weeks_of(year)}.", _HOW, shell=_HOW_IN_SHELL
+        ) from None
+    first = day_of(monday) if monday.year == sunday.year else f"{day_of(monday)} {monday.year}"
+    days = f"{first} to {day_of(sunday)} {sunday.year}"
     return Window(since, until, f"week {year:04}-W{week:02}, {days}")
 
 

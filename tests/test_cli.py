@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -204,6 +205,37 @@ def test_parquet_keeps_the_types(run, store, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-o", "x.xlsx"), "'x.xlsx' names no format. Hint: end it in .csv, .json, .parquet, .txt"),
+        (("-o", "x.md"), "'x.md' names no format"),
+        (("-o", "x.csv", "--format", "json"), "'x.csv' looks like csv"),
+        (("-o", "x.PARQUET", "-f", "table"), "looks like parquet"),
+    ],
+)
+def test_a_suffix_that_says_something_else_is_refused(
+    run, store, tmp_path, monkeypatch, arguments, words
+):
+    monkeypatch.chdir(tmp_path)
+    for command in (("sql", store, "SELECT 1"), ("findings", store)):
+        code, out, err = run(*command, *arguments)
+        assert (code, out) == (2, "")
+        assert words in err
+        assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_format_in_words_needs_no_suffix(run, store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("sql", store, "SELECT 1 AS n", "-o", "x.log", "-f", "csv")[0] == 0
+    assert (tmp_path / "x.log").read_text() == "n\n1\n"
+    assert run("schema", "states", "-o", "states.md")[0] == 0
+    assert "## states" in (tmp_path / "states.md").read_text()
+    assert run("schema", "-o", "states.md", "-f", "csv")[0] == 2
+    assert run("schema", "-f", "markdown", "-o", "/nowhere/x.md")[0] == 2
+
+
 def test_a_store_is_never_written_over(run, store):
     before = Path(store).stat().st_mtime_ns
     code, _, err = run("sql", store, "SELECT 1", "-o", store)
@@ -263,6 +295,27 @@ def test_a_table_fits_the_width(width):
     assert (n_left_out == 0) == (width == 200)
 
 
+def test_ids_are_never_cut():
+    long = "run:" + "0123456789abcdef" * 8
+    frame = pl.DataFrame(
+        {
+            "severity": ["critical"],
+            "item_id": [long],
+            "id": ["x" * 30],
+            "message": ["m" * 200],
+            "name": ["n"],
+        }
+    )
+    for width in (20, 80, 200, 400):
+        assert long in as_table(frame.select("item_id", "message"), width)[0]
+    text, n_left_out = as_table(frame, 220)
+    assert (long in text, "x" * 30 in text, n_left_out) == (True, True, 0)
+    assert "…" in text
+    # Where it does not fit it is left out as a whole, and counted.
+    text, n_left_out = as_table(frame, 80)
+    assert ("run:" in text, n_left_out) == (False, 4)
+
+
 def test_tables_of_nothing():
     assert as_table(pl.DataFrame(), 80) == ("\n\n", 0)
     assert as_table(pl.DataFrame({"a": []}), 80)[0] == "a\n-\n"
@@ -303,6 +356,25 @@ def test_findings_say_what_is_wrong(run, store):
     code, out, _ = run("findings", store)
     assert code == 0
     assert "status.unknown" in out
+
+
+def test_findings_that_are_alike_are_one_line_of_a_table(run, tmp_path):
+    sessions = [session(name, status="dnoe") for name in "abc"]
+    store = str(write_store(tmp_path / "state.db", sessions=sessions))
+    _, out, _ = run("findings", store)
+    (line,) = [line for line in out.splitlines() if "status.unknown" in line]
+    assert " 3 " in line
+    _, out, _ = run("findings", store, "-f", "csv")
+    assert out.count("status.unknown") == 3
+
+
+def test_one_policy_and_a_store_is_said(run, store):
+    code, out, err = run("policies", "v1", store)
+    assert (code, out) == (2, "")
+    assert (
+        f"Two policies are needed, and then the stores; found 'v1' and the store {store!r}" in err
+    )
+    assert f"Hint: stateanalytics policies v1 operator {store}" in err
 
 
 def test_policies_are_compared(run, store):
@@ -346,7 +418,15 @@ def test_places_are_shown(run, monkeypatch, store, tmp_path):
     code, out, _ = run("places")
     assert code == 0
     assert f"{store}  found" in out
-    assert "nothing there" in out
+    assert out.count("nothing there") == 4
+    monkeypatch.setenv("LIONAGI_HOME", str(tmp_path))
+    _, out, _ = run("places")
+    _, _, err = run("states")
+    # The places that are shown are those that are looked up.
+    for line in out.splitlines():
+        assert repr(line.partition("  ")[0]) in err
+    for name in (".lionagi", ".agent-orchestrator", ".ao", "opencode"):
+        assert name in out
 
 
 def test_without_sources_the_usual_place_is_read_and_named(run, monkeypatch, store, tmp_path):
@@ -407,6 +487,7 @@ def test_report_can_be_numbers_only(run, store, tmp_path):
         (("--policy", "nice"), "There is no policy"),
         (("--as-of", "x"), "as_of needs a moment"),
         (("-o", "/nowhere/week.html"), "cannot be written"),
+        (("-o", "week.pdf"), "Hint: -o week.html"),
     ],
 )
 def test_report_says_what_is_wrong(run, store, tmp_path, monkeypatch, arguments, words):
@@ -474,6 +555,47 @@ def test_wrong_arguments_say_where_help_is(run, arguments, words):
     assert words in err
     assert "Hint:" in err
     assert err.count("\n") == 1
+
+
+PYTHON = re.compile(r"sa\.|snap\.|Policy\.|\w=[\"'(…]|\(\"|_s=|=True|params|datetime|None")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("report", "--week", "last"), "--week 2026-W21, or --since 2026-05-18"),
+        (("report", "--week", "2026-W60"), "--week 2026-W21"),
+        (("report", "--since", "2030-01-01"), "swap --since and --until"),
+        (("report", "--since", "2030-01-01", "--until", "2030-01-02"), "--week 2026-W21"),
+        (("report", "--since", "soon"), "ISO text such as 2026-05-18 or"),
+        (("report", "--policy", "gone.toml"), "name a file that is there, or one of: v1"),
+        (("report", "--week", "0001-W01"), "--compare none"),
+        (("states", "--as-of", "now"), "ISO text such as 2026-05-18 or"),
+        (("sql", "SELECT $who"), "Hint: -p who=…"),
+        (("sql", "SELECT $who", "-p", "x=1"), "Hint: -p who=…"),
+        (("sql", "SELECT content FROM raw_messages"), "Hint: say --bodies"),
+        (("sql", "SELECT count(*) FROM range(1e12::BIGINT)", "--timeout", "0.01"), "--timeout …"),
+        (("schema", "stats"), "did you mean 'states'"),
+    ],
+)
+def test_hints_say_what_to_type_in_a_shell(run, store, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    command, *rest = arguments
+    sources = () if command == "schema" else (store,)
+    code, _, err = run(command, *sources, *rest)
+    assert code in (1, 2)
+    hint = err.partition("Hint: ")[2]
+    assert words in f"Hint: {hint}"
+    assert not PYTHON.search(hint.replace("-p who=…", "")), hint
+
+
+def test_hints_about_sources_say_what_to_type_in_a_shell(run, tmp_path, monkeypatch):
+    for name in ("LIONAGI_HOME", "HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    for arguments in (("states",), ("states", ""), ("states", "gone.db"), ("states", ":memory:")):
+        _, _, err = run(*arguments)
+        assert "Hint: " in err
+        assert not PYTHON.search(err.partition("Hint: ")[2]), err
 
 
 def test_help_has_examples(run):

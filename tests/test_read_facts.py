@@ -130,10 +130,16 @@ def test_without_a_name_the_usual_places_are_looked_up(tmp_path, monkeypatch):
 
 
 def test_usual_places_are_named_once():
-    assert usual_places({"LIONAGI_HOME": "/home/me/.lionagi"}, Path("/home/me")) == [
-        Path("/home/me/.lionagi/state.db")
+    home = Path("/home/me")
+    own = [
+        home / ".lionagi" / "state.db",
+        home / ".agent-orchestrator",
+        home / ".ao",
+        home / ".local" / "share" / "opencode",
     ]
-    assert usual_places({}, Path("/home/me")) == [Path("/home/me/.lionagi/state.db")]
+    assert usual_places({}, home) == own
+    assert usual_places({"LIONAGI_HOME": "/home/me/.lionagi", "XDG_DATA_HOME": ""}, home) == own
+    assert usual_places({"XDG_DATA_HOME": "/data"}, home)[-1] == Path("/data/opencode")
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\x00b", 3, None])

@@ -49,6 +49,18 @@ def test_a_window_is_read(asked, since, until):
     assert (found.since, found.until) == (since, until)
 
 
+@pytest.mark.parametrize(
+    ("week", "days"),
+    [
+        ("2026-W21", "Mon 18 May to Sun 24 May 2026"),
+        ("2026-W01", "Mon 29 Dec 2025 to Sun 4 Jan 2026"),
+        ("2026-W53", "Mon 28 Dec 2026 to Sun 3 Jan 2027"),
+    ],
+)
+def test_a_week_over_new_year_names_both_years(week, days):
+    assert read_window(week, as_of=LATE).label == f"week {week}, {days}"
+
+
 def test_a_window_passes_through():
     window = Window(utc(2026, 5, 1), utc(2026, 5, 2), "a day")
     assert read_window(window, as_of=AS_OF) is window

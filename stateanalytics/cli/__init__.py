@@ -107,7 +107,7 @@ def run(arguments: Sequence[str] | None = None, *, is_own_process: bool = False)
             obj=is_own_process,
         )
     except StateAnalyticsError as error:
-        hint = f" Hint: {error.hint}" if error.hint else ""
+        hint = f" Hint: {error.shell}" if error.shell else ""
         return _complain(error.problem + hint, 1 if isinstance(error, FAILED_RUNS) else 2)
     except click.ClickException as error:
         return _helped(error)

@@ -21,7 +21,13 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.text import shortened, visible, without_formula
 
 FORMATS = ("table", "csv", "json", "parquet")
-_SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".txt": "table"}
+_SUFFIXES = {
+    ".csv": "csv",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".txt": "table",
+    ".md": "markdown",
+}
 _PIPE_WIDTH = 160
 _PIECE_BYTES = 2**16
 _WIDEST_CELL = 100
@@ -61,9 +67,11 @@ def write(
     Raises
     ------
     ArgumentError
-        If the output cannot be written, or is an input, or Parquet would go to a terminal.
+        If the output cannot be written, or is an input, or Parquet would go to a terminal;
+        or if its suffix says another format, or one that is not known.
     """
-    form = form or (_SUFFIXES.get(output.suffix.lower(), "table") if output else "table")
+    _refuse_inputs(output, inputs)
+    form = form_of(form, output)
     shown = frame.head(limit if limit is not None else 50 if form == "table" else frame.height)
     if form == "table":
         content = _table(shown, columns, is_file=output is not None).encode("utf-8", "replace")
@@ -73,16 +81,50 @@ def write(
         content = as_json(shown, is_seen=_is_seen(output)).encode()
     else:
         content = _as_parquet(shown, is_seen=_is_seen(output))
-    _put(content, output, inputs)
+    put(content, output)
     if shown.height < frame.height:
         note(f"{frame.height - shown.height:,} more rows; see them with --limit or --format csv")
+
+
+def form_of(form: str | None, output: Path | None, *, formats: Sequence[str] = FORMATS) -> str:
+    """The format that is asked for, in words or by the suffix of a file; never against it.
+
+    Examples
+    --------
+    >>> form_of(None, None), form_of(None, Path("a.csv")), form_of("json", Path("a.log"))
+    ('table', 'csv', 'json')
+    """
+    suffix = output.suffix.lower() if output else ""
+    by_suffix = _SUFFIXES.get(suffix)
+    if by_suffix not in formats:
+        by_suffix = None
+    if form is None and suffix and by_suffix is None:
+        known = ", ".join(end for end, name in _SUFFIXES.items() if name in formats)
+        raise ArgumentError(
+            f"The suffix of a file says how it is written; {str(output)!r} names no format.",
+            f"end it in {known}, or name a format: --format csv",
+        )
+    if form is not None and by_suffix is not None and form != by_suffix:
+        raise ArgumentError(
+            f"{str(output)!r} looks like {by_suffix}, and the format that was asked for is {form}.",
+            "leave --format out, or change the suffix",
+        )
+    return form or by_suffix or "table"
 
 
 def _is_seen(output: Path | None) -> bool:
     return output is None and sys.stdout.isatty()
 
 
-def _put(content: bytes, output: Path | None, inputs: Sequence[Path]) -> None:
+def _refuse_inputs(output: Path | None, inputs: Sequence[Path]) -> None:
+    if output and any(output.exists() and one.exists() and output.samefile(one) for one in inputs):
+        raise ArgumentError(
+            f"{str(output)!r} is a store that was read.", "write to another file: -o result.csv"
+        )
+
+
+def put(content: bytes, output: Path | None) -> None:
+    """Bytes to a file, or to standard output."""
     if output is None:
         sys.stdout.flush()
         # Piece by piece, so that a reader who went away is noticed.
@@ -90,10 +132,6 @@ def _put(content: bytes, output: Path | None, inputs: Sequence[Path]) -> None:
             sys.stdout.buffer.write(content[begin : begin + _PIECE_BYTES])
             sys.stdout.buffer.flush()
         return
-    if any(output.exists() and one.exists() and output.samefile(one) for one in inputs):
-        raise ArgumentError(
-            f"{str(output)!r} is a store that was read.", "write to another file: -o result.csv"
-        )
     try:
         output.write_bytes(content)
     except OSError as error:
@@ -176,7 +214,8 @@ def as_table(frame: pl.DataFrame, width: int) -> tuple[str, int]:
     """A frame as lines of text, and how many of its columns did not fit.
 
     Columns keep their order. Wide ones give way first; none is cut below the width of
-    a short word, so the last columns are left out where there are too many.
+    a short word, so the last columns are left out where there are too many. An id is
+    never cut: half of one names nothing.
 
     Examples
     --------
@@ -189,18 +228,25 @@ def as_table(frame: pl.DataFrame, width: int) -> tuple[str, int]:
     """
     from rich.cells import cell_len, set_cell_size
 
+    is_whole = [_is_id(column.name) for column in frame.get_columns()]
     columns = [
-        [visible(column.name), *map(cell, column.to_list())] for column in frame.get_columns()
+        [visible(column.name), *(cell(value, is_whole=whole) for value in column.to_list())]
+        for column, whole in zip(frame.get_columns(), is_whole, strict=True)
     ]
     needed = [max(map(cell_len, texts)) for texts in columns]
-    least = list(itertools.accumulate(min(one, _NARROWEST) + len(_GAP) for one in needed))
+
+    def capped(cap: int) -> list[int]:
+        pairs = zip(needed, is_whole, strict=True)
+        return [one if whole else min(one, cap) for one, whole in pairs]
+
+    least = list(itertools.accumulate(one + len(_GAP) for one in capped(_NARROWEST)))
     n_kept = max(1, sum(end - len(_GAP) <= width for end in least)) if columns else 0
     room = width - len(_GAP) * (n_kept - 1)
     cap = max(needed[:n_kept], default=0)
-    while cap > _NARROWEST and sum(min(one, cap) for one in needed[:n_kept]) > room:
+    while cap > _NARROWEST and sum(capped(cap)[:n_kept]) > room:
         cap -= 1
     lines = []
-    widths = [min(one, cap) for one in needed[:n_kept]]
+    widths = capped(cap)[:n_kept]
     is_right = [dtype.is_numeric() for dtype in frame.dtypes]
     for i in range(frame.height + 1):
         fitted = (_fitted(texts[i], size) for texts, size in zip(columns, widths, strict=False))
@@ -212,6 +258,10 @@ def as_table(frame: pl.DataFrame, width: int) -> tuple[str, int]:
         if i == 0:
             lines.append(_GAP.join("-" * size for size in widths))
     return "\n".join([*lines, ""]), len(columns) - n_kept
+
+
+def _is_id(name: str) -> bool:
+    return name == "id" or name.endswith("_id")
 
 
 def _fitted(text: str, size: int) -> str:
@@ -236,8 +286,8 @@ def _width(is_file: bool) -> int:
     return os.get_terminal_size(sys.stdout.fileno()).columns
 
 
-def cell(value: Any) -> str:
-    """One value of a table as short, harmless text; null as nothing.
+def cell(value: Any, *, is_whole: bool = False) -> str:
+    """One value of a table as harmless text, short unless it must be whole; null as nothing.
 
     Examples
     --------
@@ -253,4 +303,6 @@ def cell(value: Any) -> str:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
     text = value if isinstance(value, str) else str(_plain(value))
+    if is_whole:
+        return visible(text)
     return shortened(visible(text[: 4 * _WIDEST_CELL]), _WIDEST_CELL)

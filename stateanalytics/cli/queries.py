@@ -20,8 +20,10 @@ from stateanalytics.cli.options import (
     policy_option,
     sources_argument,
 )
-from stateanalytics.cli.output import FORMATS, write
+from stateanalytics.cli.output import FORMATS, form_of, put, write
 from stateanalytics.errors import TruncatedWarning
+
+SCHEMA_FORMATS = ("table", "markdown", "csv", "json")
 
 
 @click.command(
@@ -140,7 +142,7 @@ def _limit_memory() -> None:
 )
 @click.argument("frame", required=False)
 @click.option("--source", help="Also list the raw tables of this store.")
-@output_options(("table", "markdown", "csv", "json"))
+@output_options(SCHEMA_FORMATS)
 def schema(
     *, frame: str | None, source: str | None, form: str | None, output: Path | None, safe_csv: bool
 ) -> None:
@@ -149,10 +151,10 @@ def schema(
     from stateanalytics.snapshot import only_frame
     from stateanalytics.sql.tables import FRAMES
 
-    if form == "markdown":
+    if form_of(form, output, formats=SCHEMA_FORMATS) == "markdown":
         kept = [shape for shape in FRAMES if frame in (None, shape.name)]
         only_frame(data_dictionary(FRAMES), frame or FRAMES[0].name)
-        _write_text(as_markdown(kept, is_whole=frame is None), output)
+        put(as_markdown(kept, is_whole=frame is None).encode(), output)
         return
     if source is not None:
         with opened([source]) as snap:
@@ -163,18 +165,11 @@ def schema(
     write(columns, form=form, output=output, safe_csv=safe_csv, limit=columns.height)
 
 
-def _write_text(text: str, output: Path | None) -> None:
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        output.write_text(text, encoding="utf-8", newline="\n")
-
-
 @click.command()
 def places() -> None:
     """Show where stores are looked for when no source is named."""
-    from stateanalytics.sources import usual_places
+    from stateanalytics.sources.places import is_there, usual_places
     from stateanalytics.text import visible
 
     for path in usual_places():
-        click.echo(f"{visible(str(path))}  {'found' if path.is_file() else 'nothing there'}")
+        click.echo(f"{visible(str(path))}  {'found' if is_there(path) else 'nothing there'}")

@@ -19,7 +19,7 @@ from stateanalytics.cli.options import (
     policy_option,
     sources_argument,
 )
-from stateanalytics.cli.output import FORMATS, write
+from stateanalytics.cli.output import FORMATS, form_of, write
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.schema import FINDING_SEVERITIES, SEVERITIES
 from stateanalytics.text import visible
@@ -82,6 +82,12 @@ def report(
     from stateanalytics.report import report as make_report
 
     window = _window(week, since, until)
+    suffix = output.suffix.lower()
+    if suffix not in ("", ".html", ".htm", ".json"):
+        raise click.UsageError(
+            f"A report is HTML or JSON, and {str(output)!r} says something else. "
+            f"Hint: -o {output.with_suffix('.html')}"
+        )
     with opened(sources, as_of=as_of) as snap:
         made = make_report(
             snap,
@@ -91,7 +97,7 @@ def report(
             redact=redact,
             title=title,
         )
-        is_json = output.suffix.lower() == ".json"
+        is_json = suffix == ".json"
         written = [made.write_json(output) if is_json else made.write_html(output)]
         if with_json and not is_json:
             written.append(made.write_json(output.with_suffix(".json")))
@@ -138,7 +144,7 @@ def attention(**arguments: Any) -> None:
 
     Items that an operator has discharged are left out.
     """
-    shown = ("severity", "entity_type", "display", "code", "name", "since_at", "message", "item_id")
+    shown = ("severity", "item_id", "display", "code", "name", "since_at", "message")
     print_table("attention", shown, **arguments)
 
 
@@ -163,15 +169,22 @@ def states(**arguments: Any) -> None:
 )
 @listing
 def findings(**arguments: Any) -> None:
-    """List what is wrong in the data, and what was done about it; contradictions too."""
+    """List what is wrong in the data, and what was done about it; contradictions too.
+
+    A table shows findings that differ only in their entity once, with their rows added
+    up; the other formats list each.
+    """
+    from stateanalytics.sources.findings import folded
+
     shown = ("severity", "code", "table", "column", "n_rows", "message", "example", "action")
-    print_table("findings", shown, **arguments)
+    print_table("findings", shown, fold=folded, **arguments)
 
 
 def print_table(
     table: str,
     columns: Sequence[str],
     *,
+    fold: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     sources: tuple[str, ...],
     as_of: str | None,
     policy: str,
@@ -182,6 +195,8 @@ def print_table(
     safe_csv: bool,
     limit: int | None,
 ) -> None:
+    """One table of a snapshot, narrowed as was asked; as a table for eyes it may be folded."""
+    is_for_eyes = form_of(form, output) == "table"
     with opened(sources, as_of=as_of) as snap:
         frame = snap.table(table, policy=policy_of(policy))
         types = snap.entities["entity_type"].unique().sort().drop_nulls().to_list()
@@ -189,7 +204,7 @@ def print_table(
         words = FINDING_SEVERITIES if table in ("findings", "audit") else SEVERITIES
         frame = _only(frame, "severity", severity, words)
         write(
-            frame,
+            fold(frame) if fold and is_for_eyes else frame,
             form=form,
             output=output,
             safe_csv=safe_csv,
@@ -235,6 +250,11 @@ def policies(
     from stateanalytics.rules.comparison import compare_policies, count_changes
 
     shown = ("entity_type", "entity_id", "severity_a", "severity_b", "display_a", "display_b")
+    if Path(second).exists() and Path(second).suffix.lower() not in (".toml", ".json"):
+        raise click.UsageError(
+            f"Two policies are needed, and then the stores; found {first!r} and the store "
+            f"{second!r}. Hint: stateanalytics policies {first} operator {second}"
+        )
     with opened(sources, as_of=as_of) as snap:
         changed = compare_policies(snap, policy_of(first), policy_of(second))
         for kind, before, after, n in count_changes(changed).head(5).iter_rows():

@@ -140,7 +140,9 @@ def _earlier_by(step: timedelta, window: Window) -> Window:
         since, until = window.since - step, window.until - step
     except OverflowError:
         raise ArgumentError(
-            f"There is no window before {window.label}.", 'leave it out: compare="none"'
+            f"There is no window before {window.label}.",
+            'leave it out: compare="none"',
+            shell="leave it out: --compare none",
         ) from None
     return Window(since, until, f"{in_utc(since)} to {in_utc(until)}")
 

@@ -193,6 +193,7 @@ class Policy:
             raise ArgumentError(
                 f"There is no policy file {str(path)!r}.",
                 "write one with Policy.v1().to_dict(), or name one: " + ", ".join(NAMES),
+                shell="name a file that is there, or one of: " + ", ".join(NAMES),
             ) from None
         except (OSError, ValueError) as error:
             raise ArgumentError(

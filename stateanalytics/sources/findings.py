@@ -130,5 +130,38 @@ def per_entity(
     return schema.FINDINGS.conform(pl.concat([found, rest]))
 
 
+def folded(findings: pl.DataFrame) -> pl.DataFrame:
+    """Findings that differ only in their entity and example as one, its rows added up.
+
+    Parameters
+    ----------
+    findings : polars.DataFrame
+        In the shape of `stateanalytics.schema.FINDINGS`.
+
+    Returns
+    -------
+    polars.DataFrame
+        In the same shape, each kind where its first stood. ``entity_id`` is null where
+        several were folded; ``example`` is the first that is known.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"entity_type": ["session"] * 3, "entity_id": ["c", "a", "b"]})
+    >>> found = per_entity(rows, "a.db", "lionagi", "end.missing", "info", message="-")
+    >>> folded(found).select("entity_type", "entity_id", "n_rows").rows()
+    [('session', None, 3)]
+    """
+    own = ("entity_id", "n_rows", "example")
+    alike = [name for name in schema.FINDINGS.dtypes.names() if name not in own]
+    entity = pl.col("entity_id")
+    return schema.FINDINGS.conform(
+        findings.group_by(alike, maintain_order=True).agg(
+            pl.when(entity.n_unique() == 1).then(entity.first()),
+            pl.col("n_rows").fill_null(1).sum(),
+            pl.col("example").drop_nulls().first(),
+        )
+    )
+
+
 def _text(value: str | pl.Expr | None) -> pl.Expr:
     return value.cast(pl.String) if isinstance(value, pl.Expr) else pl.lit(value, pl.String)

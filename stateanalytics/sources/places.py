@@ -13,9 +13,6 @@ from stateanalytics.sources.path_readers import PathReader, found_by
 from stateanalytics.sources.patterns import matching
 
 STORE_NAME = "state.db"
-USUAL_DIRECTORIES = (".agent-orchestrator", ".ao", ".local/share/opencode")
-"""Where the systems that keep files write to, below the home directory."""
-
 _PATTERN_CHARACTERS = "*?["
 
 
@@ -45,28 +42,42 @@ class Place:
 def usual_places(
     environment: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> list[Path]:
-    """Where the orchestrators keep their stores, most specific first.
+    """Where the orchestrators keep their stores: lionagi, Agent Orchestrator, opencode.
 
     Parameters
     ----------
     environment : mapping of str to str
-        Where ``LIONAGI_HOME`` may be set.
+        Where ``LIONAGI_HOME`` and ``XDG_DATA_HOME`` may be set.
     home : pathlib.Path, optional
         The home directory; the user's own by default.
 
     Returns
     -------
     list of pathlib.Path
-        Distinct files, whether they exist or not.
+        Distinct files and directories, whether they exist or not. Of those called
+        ``state.db`` only the first that exists is read when nothing is named.
 
     Examples
     --------
     >>> [str(path) for path in usual_places({"LIONAGI_HOME": "/srv/lion"}, Path("/home/me"))]
-    ['/srv/lion/state.db', '/home/me/.lionagi/state.db']
+    ['/srv/lion/state.db', '/home/me/.lionagi/state.db', '/home/me/.agent-orchestrator', \
+'/home/me/.ao', '/home/me/.local/share/opencode']
     """
+    home = home or Path.home()
     own = [_at_home(environment["LIONAGI_HOME"])] if environment.get("LIONAGI_HOME") else []
-    folders = [*own, (home or Path.home()) / ".lionagi"]
-    return list(dict.fromkeys(folder / STORE_NAME for folder in folders))
+    data = environment.get("XDG_DATA_HOME") or home / ".local" / "share"
+    places = [
+        *(folder / STORE_NAME for folder in (*own, home / ".lionagi")),
+        home / ".agent-orchestrator",
+        home / ".ao",
+        Path(data) / "opencode",
+    ]
+    return list(dict.fromkeys(places))
+
+
+def is_there(path: Path) -> bool:
+    """Does a usual place hold anything to read."""
+    return path.is_file() or (path.is_dir() and bool(found_by(path)[1]))
 
 
 def find_places(
@@ -114,22 +125,20 @@ def find_places(
     return list(places.values()), again
 
 
-def _first_usual(candidates: list[Path]) -> list[Place]:
+def _first_usual(usual: list[Path]) -> list[Place]:
     """The first store of lionagi, and what the other systems keep in the home directory."""
-    stores = [Place(path, str(path), is_named=True) for path in candidates if path.is_file()][:1]
-    folders = [Path.home() / name for name in USUAL_DIRECTORIES]
-    others = [
-        place
-        for folder in folders
-        if folder.is_dir()
-        for place in _of_other_systems(folder, str(folder))
-    ]
-    if stores or others:
-        return [*stores, *others]
-    looked = ", ".join(repr(str(path)) for path in (*candidates, *folders))
+    stores = [path for path in usual if path.name == STORE_NAME]
+    found = [Place(path, str(path), is_named=True) for path in stores if path.is_file()][:1]
+    for folder in usual:
+        if folder not in stores and folder.is_dir():
+            found += _of_other_systems(folder, str(folder))
+    if found:
+        return found
+    looked = ", ".join(repr(str(path)) for path in usual)
     raise SourceNotFoundError(
         f"No source was named, and nothing is in the usual places: {looked}.",
         "name a store, for example sa.read('path/to/state.db'), or set LIONAGI_HOME",
+        shell="name a store, such as path/to/state.db, or set LIONAGI_HOME",
     )
 
 
@@ -139,6 +148,7 @@ def _expand(name: str | Path) -> list[Place]:
         raise ArgumentError(
             f"A source must be the path of a store, not {name!r}.",
             "sa.read('~/.lionagi/state.db')",
+            shell="~/.lionagi/state.db",
         )
     path = _at_home(text)
     try:

@@ -57,7 +57,8 @@ def _no_such_column(name: str, tables: Collection[Columns]) -> QueryError:
     if any(name in table.left_out for table in tables):
         return QueryError(
             f"The column {name!r} holds bodies, which were not read.",
-            "read the store with bodies=True (command line: --bodies)",
+            "read the store with bodies=True",
+            shell="say --bodies",
         )
     known = sorted({column for table in tables for column in table.columns})
     listed = ", ".join(known[:60]) + (f" and {len(known) - 60} more" if len(known) > 60 else "")
@@ -95,7 +96,8 @@ def too_slow(timeout_s: float) -> QueryTimeoutError:
     """The error for a query that did not end in time."""
     return QueryTimeoutError(
         f"The query took longer than its limit of {timeout_s:g} s.",
-        "narrow it with WHERE, or allow more time: timeout_s=… (command line: --timeout)",
+        "narrow it with WHERE, or allow more time: timeout_s=…",
+        shell="narrow it with WHERE, or allow more time: --timeout …",
     )
 
 

@@ -71,6 +71,7 @@ def bound(params: Parameters, names: frozenset[str]) -> dict[str, Any] | list[An
             f"The query has named parameters ({_listed(names)}); "
             f"found {len(values)} values without names.",
             f"params={{{sorted(names)[0]!r}: …}}",
+            shell=f"-p {sorted(names)[0]}=…",
         )
     needed = max((int(name) for name in names), default=0)
     if len(values) != needed:
@@ -88,6 +89,7 @@ def _by_name(params: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
         raise QueryError(
             f"The query needs a value for {_listed(missing)}; found {_listed(params) or 'none'}.",
             f"params={{{missing[0]!r}: …}}{near}",
+            shell=f"-p {missing[0]}=…{near}",
         )
     if extra := sorted(name for name in params if name.casefold() not in folded):
         raise QueryError(
