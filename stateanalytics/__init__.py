@@ -21,11 +21,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stateanalytics.answers import attention, phantoms
     from stateanalytics.audit import audit
+    from stateanalytics.durations.candidates import timeout_candidates
     from stateanalytics.durations.curves import kaplan_meier
+    from stateanalytics.durations.heaping import implicit_timeouts
     from stateanalytics.durations.incidence import cumulative_incidence
     from stateanalytics.durations.logrank import logrank
     from stateanalytics.durations.read_off import quantiles, restricted_mean
     from stateanalytics.durations.spells import spells
+    from stateanalytics.durations.timeouts import timeouts
     from stateanalytics.errors import (
         ArgumentError,
         ColumnTypeError,
@@ -43,6 +46,14 @@ if TYPE_CHECKING:
         StoreBusyError,
         TruncatedWarning,
     )
+    from stateanalytics.failures.change import failure_change
+    from stateanalytics.failures.clusters import failure_clusters
+    from stateanalytics.failures.codes import failure_codes
+    from stateanalytics.failures.incidents import failure_incidents
+    from stateanalytics.failures.lift import failure_lift
+    from stateanalytics.failures.members import failure_members, failure_rules
+    from stateanalytics.failures.parameters import failure_parameters
+    from stateanalytics.failures.rules_file import FailureRules
     from stateanalytics.failures.templates import merge_templates, mine_templates
     from stateanalytics.report import Report, report
     from stateanalytics.rules.comparison import compare_policies
@@ -84,6 +95,15 @@ _WHERE = {
     "Policy": "rules.policy",
     "compare_policies": "rules.comparison",
     "reason_codes": "rules.reason_codes",
+    "failure_clusters": "failures.clusters",
+    "failure_members": "failures.members",
+    "failure_rules": "failures.members",
+    "failure_codes": "failures.codes",
+    "failure_change": "failures.change",
+    "failure_lift": "failures.lift",
+    "failure_incidents": "failures.incidents",
+    "failure_parameters": "failures.parameters",
+    "FailureRules": "failures.rules_file",
     "mine_templates": "failures.templates",
     "merge_templates": "failures.templates",
     "report": "report",
@@ -94,6 +114,9 @@ _WHERE = {
     "quantiles": "durations.read_off",
     "restricted_mean": "durations.read_off",
     "logrank": "durations.logrank",
+    "timeouts": "durations.timeouts",
+    "implicit_timeouts": "durations.heaping",
+    "timeout_candidates": "durations.candidates",
     **dict.fromkeys(_ERRORS, "errors"),
 }
 
@@ -101,6 +124,7 @@ __all__ = [
     "ArgumentError",
     "ColumnTypeError",
     "DamagedStoreError",
+    "FailureRules",
     "MissingColumnsError",
     "MissingComponentError",
     "NoRoomError",
@@ -123,6 +147,15 @@ __all__ = [
     "cumulative_incidence",
     "demo",
     "derive_severity",
+    "failure_change",
+    "failure_clusters",
+    "failure_codes",
+    "failure_incidents",
+    "failure_lift",
+    "failure_members",
+    "failure_parameters",
+    "failure_rules",
+    "implicit_timeouts",
     "kaplan_meier",
     "logrank",
     "merge_templates",
@@ -136,6 +169,8 @@ __all__ = [
     "restricted_mean",
     "spells",
     "states",
+    "timeout_candidates",
+    "timeouts",
 ]
 
 

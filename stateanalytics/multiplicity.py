@@ -5,7 +5,12 @@ from __future__ import annotations
 import polars as pl
 
 
-def benjamini_hochberg(p_value: str = "p_value", *, over: str | list[str] | None = None) -> pl.Expr:
+def benjamini_hochberg(
+    p_value: str = "p_value",
+    *,
+    over: str | list[str] | None = None,
+    n_tests: int | None = None,
+) -> pl.Expr:
     """The smallest false discovery rate at which each test would be called a finding.
 
     Parameters
@@ -14,6 +19,10 @@ def benjamini_hochberg(p_value: str = "p_value", *, over: str | list[str] | None
         Column of p-values, in [0, 1]; null: not tested.
     over : str or list of str, optional
         Columns that name separate families of tests; None: all rows are one family.
+
+    n_tests : int, optional
+        How many tests were made, where those that found nothing have no row; by default
+        the p-values that are there.
 
     Returns
     -------
@@ -39,8 +48,7 @@ def benjamini_hochberg(p_value: str = "p_value", *, over: str | list[str] | None
     [0.04, 0.003, None, 0.04]
     """
     p = pl.col(p_value)
-    n_tests = p.count()
-    raised = p * n_tests / p.rank("max")
+    raised = p * (p.count() if n_tests is None else n_tests) / p.rank("max")
     # From the largest p-value down, the least so far: adjusted values keep the order of p.
     order = p.arg_sort(nulls_last=True)
     adjusted = raised.gather(order).cum_min(reverse=True).gather(order.arg_sort())

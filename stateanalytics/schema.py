@@ -751,8 +751,32 @@ SPELLS = Frame(
     ),
 )
 
+TIMEOUTS = Frame(
+    "timeouts",
+    "one run that has a time limit, or ended at one",
+    ENTITY_KEY,
+    (
+        *_KEY_COLUMNS,
+        Column("session_id", TEXT, "the session it belongs to"),
+        Column("kind", TEXT, "kind of work"),
+        Column("agent", TEXT, "agent profile"),
+        Column("model", TEXT, "model id"),
+        Column("playbook", TEXT, "playbook or skill that was run"),
+        Column("project", TEXT, "project the work was for"),
+        Column("started_at", MOMENT, "when it started"),
+        Column("ending", TEXT, "how it ended: timed_out, completed, …, running"),
+        Column("elapsed_s", REAL, "how long it took, or has taken", "s"),
+        Column("limit_s", REAL, "its limit; null: not known", "s"),
+        Column("limit_from", TEXT, "checkpoint, metadata, or inferred from many ends there"),
+        Column("over_s", REAL, "elapsed minus limit", "s"),
+        Column("fits", TEXT, "at_limit, before, after (another deadline); null: no limit"),
+        Column("n_turns", INTEGER, "model turns"),
+        Column("has_no_turns", YES_NO, "it never spoke; null: not known"),
+    ),
+)
+
 FACTS = (ENTITIES, TRANSITIONS, EVENTS, FINDINGS, SOURCES)
-DERIVED = (STATES, REASONS, AUDIT, SPELLS)
+DERIVED = (STATES, REASONS, AUDIT, SPELLS, TIMEOUTS)
 DETAILS = (
     LIONAGI_SCHEDULES,
     LIONAGI_DISPOSITIONS,

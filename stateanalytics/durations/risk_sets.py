@@ -68,16 +68,11 @@ def risk_sets(
     a step of at most 2**-26 of their mean, or of a second, starts no new duration. The
     first of them stands for all.
     """
-    names = _numbered_strata(spells, strata)
-    rows = spells.lazy()
-    if strata:
-        rows = rows.join(names.lazy(), on=strata, how="left", nulls_equal=True)
-    else:
-        rows = rows.with_columns(pl.lit(0, pl.UInt32).alias(STRATUM))
+    rows, names = number(spells, strata)
     sums = {"n_events": pl.col("ended"), **(counts or {})}
     leaving = rows.select(
         pl.col(STRATUM), pl.col("duration_s").alias("_at"), n_leaving=pl.lit(1, pl.UInt32), **sums
-    ).collect()
+    )
     has_entries = "entry_s" in spells.columns
     moves = leaving
     if has_entries:
@@ -89,7 +84,7 @@ def risk_sets(
             .otherwise(-1.0 - (leaving.select(pl.col("_at").max()).item() or 0.0))
             .alias("_at"),
             n_entering=pl.lit(1, pl.UInt32),
-        ).collect()
+        )
         moves = pl.concat([leaving, entering], how="diagonal")
     table = _by_distinct_duration(moves)
     gone = pl.col("n_leaving").cum_sum() - pl.col("n_leaving")
@@ -104,10 +99,13 @@ def risk_sets(
     )
 
 
-def _numbered_strata(spells: pl.DataFrame, strata: Sequence[str]) -> pl.DataFrame:
+def number(spells: pl.DataFrame, strata: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Spells with the number of their stratum, and the strata by number, in order."""
     if not strata:
-        return pl.DataFrame({STRATUM: [0]}, schema={STRATUM: pl.UInt32})
-    return spells.select(strata).unique().sort(strata).with_row_index(STRATUM)
+        names = pl.DataFrame({STRATUM: [0]}, schema={STRATUM: pl.UInt32})
+        return spells.with_columns(pl.lit(0, pl.UInt32).alias(STRATUM)), names
+    names = spells.select(strata).unique().sort(strata).with_row_index(STRATUM)
+    return spells.join(names, on=strata, how="left", nulls_equal=True), names
 
 
 def _by_distinct_duration(moves: pl.DataFrame) -> pl.DataFrame:

@@ -11,6 +11,7 @@ from stateanalytics import schema
 from stateanalytics.audit import as_findings, audit
 from stateanalytics.dictionary import data_dictionary
 from stateanalytics.durations.spells import spells
+from stateanalytics.durations.timeouts import timeouts
 from stateanalytics.facts import Facts, pool
 from stateanalytics.rules import states as rules
 from stateanalytics.rules.attention import ATTENTION, attention
@@ -103,6 +104,7 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
         schema.STATES.name: states,
         schema.REASONS.name: reasons,
         schema.SPELLS.name: lambda: spells(facts, states=states()),
+        schema.TIMEOUTS.name: lambda: timeouts(facts, states=states()),
         schema.AUDIT.name: audited,
         # Problems of reading and contradictions, so that one question finds both.
         schema.FINDINGS.name: lambda: pool(
