@@ -141,7 +141,7 @@ HALF = '{"id": "evt_half", "type": "session.execution.succ'
 @pytest.mark.parametrize(
     ("line", "code"),
     [
-        pytest.param(HALF, "record.not_json", id="a half-written last line"),
+        pytest.param(HALF, "record.not_json", id="a line cut off in the middle of a log"),
         pytest.param("[1, 2]", "record.not_json", id="a list"),
         pytest.param("null", "record.not_json", id="null"),
         pytest.param("\u0000\u0000", "record.not_json", id="zeros"),

@@ -15,6 +15,8 @@ from stateanalytics.sources.findings import counted, per_entity
 from stateanalytics.sources.opencode.gathered import Gathered
 
 USUAL_RETRIES = 5
+CLOCK_STEP_MS = 1000
+"""Moments of two writers may cross by less."""
 INTERRUPT_REASONS = ("user", "shutdown", "superseded", "inactivity")
 FINISHES = ("stop", "length", "tool-calls", "content-filter", "error", "unknown")
 
@@ -84,6 +86,7 @@ def findings_of(
         _of(executions.filter(pl.col("is_blocked") & (pl.col("outcome") == "succeeded")), label,
             "outcome.blocked_as_success", "stored as a success, but the content filter stopped it",
             column="outcome", severity="warning"),
+        _backwards(folded, label),
         _gaps(gathered, folded, label) if is_table else schema.FINDINGS.empty(),
         _pending(details["opencode_inputs"], label),
     ]  # fmt: skip
@@ -138,6 +141,29 @@ def _unknown_words(
             for word, n in words.head(50).rows()
         ],
         schema.FINDINGS,
+    )
+
+
+def _backwards(folded: Folded, label: str) -> pl.DataFrame:
+    """Moments that run back within a session: its clock was set, or two machines wrote it."""
+    at, before = pl.col("at_ms"), pl.col("at_ms").shift(1)
+    is_same = pl.col("sid") == pl.col("sid").shift(1)
+    sessions = (
+        folded.order.events.with_columns(back_ms=pl.when(is_same).then(before - at))
+        .filter(pl.col("back_ms") > CLOCK_STEP_MS)
+        .group_by(entity_id="session_id")
+        .agg(n=pl.len(), most_s=pl.col("back_ms").max() // 1000)
+        .with_columns(entity_type=pl.lit("session"))
+    )
+    return per_entity(
+        sessions,
+        label,
+        SYSTEM,
+        "time.backwards",
+        "warning",
+        message=pl.format("time runs back {} times, by up to {} s", "n", "most_s"),
+        column="created",
+        action="kept; events are ordered by their number, never by time",
     )
 
 

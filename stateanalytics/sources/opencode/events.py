@@ -9,6 +9,8 @@ import polars as pl
 
 from stateanalytics.rules.opencode.event_kinds import ERA_A_PREFIX, FAMILIES, family_of, kind_of
 from stateanalytics.rules.opencode.log import EVENTS, ORIGINS, PAYLOADS, Log, pooled_logs
+from stateanalytics.sources.opencode.gathered import Broken
+from stateanalytics.sources.opencode.messages import broken_cells
 from stateanalytics.sources.opencode.payloads import ENVELOPE, FIELDS, Parser
 
 _VERSION = r"\.\d+$"
@@ -76,8 +78,10 @@ def events_of_records(
     )
 
 
-def events_of_rows(rows: pl.DataFrame, parser: Parser, *, reference_ms: int | None = None) -> Log:
-    """The events of an ``event`` table.
+def events_of_rows(
+    rows: pl.DataFrame, parser: Parser, *, reference_ms: int | None = None
+) -> tuple[Log, tuple[Broken, ...]]:
+    """The events of an ``event`` table, and which of their payloads could not be read.
 
     Parameters
     ----------
@@ -87,15 +91,18 @@ def events_of_rows(rows: pl.DataFrame, parser: Parser, *, reference_ms: int | No
     reference_ms : int, optional
         A moment near which events without one are dated by their id.
     """
-    logs = []
+    logs, bad = [], []
     for part in (
         rows.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32)).iter_slices(500_000)
     ):
         texts = part.select("row", text="data").filter(pl.col("text").is_not_null())
         read = parser.read(texts, FIELDS, lengths=_LENGTHS, is_hashed=True)
-        joined = part.drop("data").join(read, on="row", how="left", maintain_order="left")
+        known = part.with_columns(has_text=pl.col("data").is_not_null()).drop("data")
+        joined = known.join(read, on="row", how="left", maintain_order="left")
+        bad.append(joined.filter(~pl.col("is_object")).select("event_id", "has_text", "is_object"))
         logs.append(log_of(joined, origin="database", reference_ms=reference_ms, renumber=False))
-    return _stacked(logs)
+    broken = broken_cells(pl.concat(bad), "event", "event_id") if bad else ()
+    return _stacked(logs), broken
 
 
 def _stacked(logs: Sequence[Log]) -> Log:

@@ -97,8 +97,11 @@ def is_record_file(path: Path) -> bool:
         return False
     if path.name.startswith("service") or is_beside_a_log(path):
         return False
-    with path.open("rb") as file:
-        begin = file.read(2**16)
+    try:
+        with path.open("rb") as file:
+            begin = file.read(2**16)
+    except OSError:  # one file that may not be read hides no other
+        return False
     if begin.startswith((b"\xff\xfe", b"\xfe\xff")):
         begin = begin.decode("utf-16", "replace").encode()
     return bool(_RECORD.search(begin)) and bool(_SESSION.search(begin))

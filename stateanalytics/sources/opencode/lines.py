@@ -1,7 +1,8 @@
 r"""Lines of a log, a stream or a capture: bytes in, one text a record out.
 
-A line that is half-written, not UTF-8 or no JSON is counted and left out; the rest is
-read. Streams put ``data: `` before each record and empty lines between them.
+A line that is not UTF-8 or no JSON is counted and left out; the rest is read. Of a last
+line without its line break it is said, as a writer may be in the middle of it. Streams
+put ``data: `` before each record and empty lines between them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ def read_lines(path: Path) -> Iterator[pl.DataFrame]:
     Yields
     ------
     polars.DataFrame
-        ``line_no`` (from 1) and ``text``; null: the line is not UTF-8.
+        ``line_no`` (from 1), ``text`` (null: the line is not UTF-8), and ``is_finished``:
+        does a line break end it.
     """
     n_before = 0
-    for octets in _chunks(path):
+    for octets, is_finished in _chunks(path):
         frame = _split(octets).to_frame("text").with_row_index("line_no", n_before + 1)
+        frame = frame.with_columns(
+            is_finished=(pl.int_range(pl.len()) < pl.len() - 1) | is_finished
+        )
         n_before += frame.height
         text = pl.col("text")
         yield (
@@ -57,22 +62,26 @@ def _decoded(line: bytes) -> str | None:
         return None
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
-    """Whole lines, some megabytes at a time; text in UTF-16 is taken whole and converted."""
+def _chunks(path: Path) -> Iterator[tuple[bytes, bool]]:
+    """Lines, some megabytes at a time, and whether the last of them has its line break.
+
+    Text in UTF-16 is taken whole and converted.
+    """
     with path.open("rb") as file:
         begin = file.read(4)
         file.seek(0)
         encoding = next((name for bom, name in _BOMS if begin.startswith(bom)), None)
         if encoding is not None:
-            yield file.read().decode(encoding, "replace").encode()
+            converted = file.read().decode(encoding, "replace").encode()
+            yield converted, converted.endswith(b"\n")
             return
         rest = b""
         while chunk := file.read(CHUNK_BYTES):
             whole, newline, rest_of_chunk = chunk.rpartition(b"\n")
             if newline:
-                yield rest + whole
+                yield rest + whole, True
                 rest = rest_of_chunk
             else:
                 rest += chunk
         if rest:
-            yield rest
+            yield rest, False

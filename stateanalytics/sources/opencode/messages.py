@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from stateanalytics.rules.opencode.messages import MESSAGES, PARTS
+from stateanalytics.sources.opencode.gathered import Broken
 from stateanalytics.sources.opencode.payloads import Parser
 
 _MESSAGE = {
@@ -46,9 +49,9 @@ _PART = {
 }
 # Messages of V2 hold their parts themselves.
 _CONTENT = {
-    "n_content_chars": "length(array_to_string(json_extract_string(text, "
+    "n_content_chars": "length(array_to_string(json_extract_string(sound, "
     "'$.content[*].text'), ''))",
-    "n_content_tools": "len(list_filter(json_extract_string(text, '$.content[*].state.status'), "
+    "n_content_tools": "len(list_filter(json_extract_string(sound, '$.content[*].state.status'), "
     "lambda s: s = 'completed'))",
 }
 
@@ -74,30 +77,76 @@ def messages_of(
     polars.DataFrame
         `MESSAGES`; rows without an id, a session or a role are left out.
     """
-    numbered = _numbered(rows)
-    read = parser.read(
-        numbered.select("row", "text"), _MESSAGE, sql=_CONTENT if has_content else None
-    )
-    frame = _filled(numbered.drop("text").join(read, on="row", how="left", maintain_order="left"),
-                    ("message_id", "session_id", "role", "created_ms"))  # fmt: skip
-    return _conform(frame.with_columns(era=pl.lit(era)), MESSAGES).filter(
-        pl.all_horizontal(pl.col("message_id", "session_id", "role").is_not_null())
-    )
+    return _messages(_parsed_messages(rows, parser, has_content=has_content), era)
+
+
+def stored_messages(
+    rows: pl.DataFrame, parser: Parser, table: str, *, era: str = "V1", has_content: bool = False
+) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
+    """`messages_of` a table, and which of its cells could not be read."""
+    read = _parsed_messages(rows, parser, has_content=has_content)
+    return _messages(read, era), broken_cells(read, table, "message_id")
 
 
 def parts_of(rows: pl.DataFrame, parser: Parser) -> pl.DataFrame:
     """Typed parts from rows with ``text``, and where known ``part_id``, ``message_id``."""
-    numbered = _numbered(rows)
-    read = parser.read(numbered.select("row", "text"), _PART, lengths={"n_chars": "text"})
-    frame = _filled(numbered.drop("text").join(read, on="row", how="left", maintain_order="left"),
-                    ("part_id", "message_id", "session_id"))  # fmt: skip
-    return _conform(frame, PARTS).filter(
-        pl.all_horizontal(pl.col("part_id", "message_id").is_not_null())
+    return _parts(_parsed_parts(rows, parser))
+
+
+def stored_parts(
+    rows: pl.DataFrame, parser: Parser, table: str
+) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
+    """`parts_of` a table, and which of its cells could not be read."""
+    read = _parsed_parts(rows, parser)
+    return _parts(read), broken_cells(read, table, "part_id")
+
+
+def broken_cells(read: pl.DataFrame, table: str, key: str) -> tuple[Broken, ...]:
+    """What to say of cells that should hold a JSON object; nothing of empty ones.
+
+    Parameters
+    ----------
+    read : polars.DataFrame
+        What `Parser.read` gave, with ``has_text`` and the column ``key``.
+    table, key : str
+        Where they stand, and what names a row.
+    """
+    bad = read.filter(pl.col("has_text") & ~pl.col("is_object").fill_null(value=False))
+    if bad.is_empty():
+        return ()
+    first = str(bad[key].drop_nulls().min())
+    message = "a cell that is no JSON object"
+    return (Broken("cell.not_json", "warning", message, bad.height, first, table),)
+
+
+def _parsed_messages(rows: pl.DataFrame, parser: Parser, *, has_content: bool) -> pl.DataFrame:
+    sql = _CONTENT if has_content else None
+    names = ("message_id", "session_id", "role", "created_ms")
+    return _filled(_parsed(rows, parser, _MESSAGE, sql=sql), names)
+
+
+def _parsed_parts(rows: pl.DataFrame, parser: Parser) -> pl.DataFrame:
+    read = _parsed(rows, parser, _PART, lengths={"n_chars": "text"})
+    return _filled(read, ("part_id", "message_id", "session_id"))
+
+
+def _parsed(rows: pl.DataFrame, parser: Parser, fields: Any, **more: Any) -> pl.DataFrame:
+    numbered = rows.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
+    read = parser.read(numbered.select("row", "text"), fields, **more)
+    known = numbered.with_columns(has_text=pl.col("text").is_not_null()).drop("text")
+    return known.join(read, on="row", how="left", maintain_order="left")
+
+
+def _messages(read: pl.DataFrame, era: str) -> pl.DataFrame:
+    return _conform(read.with_columns(era=pl.lit(era)), MESSAGES).filter(
+        pl.all_horizontal(pl.col("message_id", "session_id", "role").is_not_null())
     )
 
 
-def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
+def _parts(read: pl.DataFrame) -> pl.DataFrame:
+    return _conform(read, PARTS).filter(
+        pl.all_horizontal(pl.col("part_id", "message_id").is_not_null())
+    )
 
 
 def _filled(frame: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:

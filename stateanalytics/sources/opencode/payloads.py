@@ -120,7 +120,7 @@ class Parser:
         is_hashed : bool
             Whether to add ``digest``, a number that stands for the text.
         sql : mapping of str to str, optional
-            Columns by an expression over ``text``, null where that is no JSON.
+            Columns by an expression over ``sound``: the text, null where it is no JSON.
 
         Returns
         -------
@@ -139,10 +139,12 @@ class Parser:
         columns += [f"length(v.{_quoted(path)}) AS {name}" for name, path in measured.items()]
         columns += ["hash(text) AS digest"] if is_hashed else []
         columns += [f"TRY({expression}) AS {name}" for name, expression in (sql or {}).items()]
+        # TRY alone does not stop the errors of JSON inside lists.
+        sound = ", CASE WHEN json_valid(text) THEN text END AS sound" if sql else ""
         query = (
             f"SELECT row, v IS NOT NULL AND starts_with(ltrim(text), '{{') AS is_object, "
             f"{', '.join(columns)} FROM (SELECT row, text, "
-            f"TRY(json_transform(text, '{structure}')) AS v FROM texts)"
+            f"TRY(json_transform(text, '{structure}')) AS v{sound} FROM texts)"
         )
         pair = texts.select("row", "text")
         n_threads = min(os.cpu_count() or 1, _MOST_THREADS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +21,9 @@ from stateanalytics.sources.opencode.checks import findings_of
 from stateanalytics.sources.opencode.events import events_of_rows
 from stateanalytics.sources.opencode.finding import is_database, is_storage
 from stateanalytics.sources.opencode.gathered import Broken, Gathered
-from stateanalytics.sources.opencode.messages import messages_of, parts_of
+from stateanalytics.sources.opencode.messages import stored_messages, stored_parts
 from stateanalytics.sources.opencode.payloads import Parser
-from stateanalytics.sources.opencode.records import read_record_file, read_storage
+from stateanalytics.sources.opencode.records import lost, read_record_file, read_storage, size_of
 from stateanalytics.sources.opencode.session_rows import completed_rows
 from stateanalytics.sources.opencode.tables import (
     read_events,
@@ -32,6 +33,7 @@ from stateanalytics.sources.opencode.tables import (
     read_waiting,
 )
 from stateanalytics.sources.parts import Parts
+from stateanalytics.sources.salvaging import loss_findings
 from stateanalytics.sources.sqlite import Store, open_store
 
 
@@ -65,54 +67,67 @@ def read(
     name = str(path) if label is None else label
     with Parser() as parser:
         if path.is_file() and is_database(path):
-            with open_store(path, label=name) as store:
-                part = read_store(store, parser)
-            return part
-        gathered = (
-            read_storage(path, parser) if is_storage(path) else read_record_file(path, parser)
-        )
-    if on_error == "raise" and gathered.broken:
-        raise _damaged(name, gathered.broken[0])
-    size = path.stat().st_size if path.is_file() else _size_of(path)
+            with open_store(path, label=name, salvage=on_error == "salvage") as store:
+                part = read_store(store, parser, on_error=on_error)
+                lost = loss_findings(store.losses, name, system=part.system)
+            return replace(part, findings=pool([lost, part.findings], schema.FINDINGS))
+        gathered = _read_files(path, parser)
+    _refuse(name, gathered.broken, on_error)
     what = "storage directory" if path.is_dir() else "records"
-    return replace(assembled(gathered, name, what=what), label=name, size_bytes=size)
+    return replace(assembled(gathered, name, what=what), label=name, size_bytes=size_of(path))
 
 
-def _damaged(name: str, broken: Broken) -> DamagedStoreError:
-    return DamagedStoreError(
-        f"{name!r} was to be read whole, but it holds {broken.message} ({broken.n_rows} times, "
-        f"first: {broken.example}).",
+def _read_files(path: Path, parser: Parser) -> Gathered:
+    if is_storage(path):
+        return read_storage(path, parser)
+    try:
+        return read_record_file(path, parser)
+    except OSError as error:
+        return Gathered(broken=(lost([(path, error)]),))
+
+
+def _refuse(name: str, broken: Sequence[Broken], on_error: str) -> None:
+    """End the load over the first loss, where the caller asked for it."""
+    losses = [one for one in broken if one.severity != "info"]
+    if on_error != "raise" or not losses:
+        return
+    raise DamagedStoreError(
+        f"{name!r} was to be read whole, but it holds {losses[0].message} "
+        f"({losses[0].n_rows} times, first: {losses[0].example}).",
         'read the rest with on_error="skip"',
     )
 
 
-def _size_of(folder: Path) -> int:
-    return sum(one.stat().st_size for one in folder.rglob("*.json") if one.is_file())
-
-
-def read_store(store: Store, parser: Parser) -> Parts:
+def read_store(store: Store, parser: Parser, *, on_error: str = "skip") -> Parts:
     """The facts of an open opencode database, and of the legacy files beside it."""
     rows, of_events = read_events(store)
     sessions, of_sessions = read_sessions(store, parser)
     messages, parts, of_messages = read_messages(store)
     projected, of_projections = read_projections(store)
     middle = sessions["created_ms"].median()
-    log = events_of_rows(
+    log, broken_events = events_of_rows(
         rows,
         parser,
         reference_ms=None if middle is None else int(middle),  # type: ignore[arg-type]
     )
+    told, broken_messages = stored_messages(messages, parser, "message")
+    pieces, broken_parts = stored_parts(parts, parser, "part")
+    projections, broken_projections = stored_messages(
+        projected, parser, "session_message", era="C", has_content=True
+    )
     gathered = Gathered(
         log=log,
-        messages=messages_of(messages, parser),
-        parts=parts_of(parts, parser),
-        projections=messages_of(projected, parser, era="C", has_content=True),
+        messages=told,
+        parts=pieces,
+        projections=projections,
         session_rows=sessions,
         waiting=read_waiting(store),
+        broken=(*broken_events, *broken_messages, *broken_parts, *broken_projections),
     )
     legacy = store.path.parent / "storage"
     if store.path.name == "opencode.db" and is_storage(legacy):
         gathered = _with_legacy(gathered, read_storage(legacy, parser))
+    _refuse(store.label, gathered.broken, on_error)
     found = pool([of_events, of_sessions, of_messages, of_projections], schema.FINDINGS)
     part = assembled(gathered, store.label, cells=found, what="database", tables=set(store.tables))
     return replace(

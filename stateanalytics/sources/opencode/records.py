@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from stateanalytics.sources.opencode.payloads import Parser
 from stateanalytics.sources.opencode.session_rows import session_rows_of
 
 MAX_DOCUMENT_BYTES = 512 * 2**20
+UNFINISHED = "a last line that is cut off: it was being written, or its writer died"
 RUN_TYPES = ("step_start", "text", "reasoning", "tool_use", "step_finish", "error")
 _UNWRAPPED = (
-    "CAST(coalesce(json_extract(text, '$.payload.syncEvent'), "
-    "json_extract(text, '$.payload'), json_extract(text, '$.syncEvent'), text) AS VARCHAR)"
+    "CAST(coalesce(json_extract(sound, '$.payload.syncEvent'), "
+    "json_extract(sound, '$.payload'), json_extract(sound, '$.syncEvent'), sound) AS VARCHAR)"
 )
 _WIRE = {
     "raw_type": (("type",), "VARCHAR"),
@@ -94,9 +96,15 @@ def _piece(lines: pl.DataFrame, parser: Parser, origin: str) -> Gathered:
         again = events_of_records(inner, parser, origin=origin)
         logs.append(again.log)
         wire = _of_wire(again.others, parser)
+    bad = decoded.broken.select(line_no="row").join(
+        lines.select(pl.col("line_no").cast(pl.UInt32), "is_finished"), on="line_no", how="left"
+    )
+    cut_off = pl.concat([bad, not_text.select(pl.col("line_no").cast(pl.UInt32), "is_finished")])
+    finished = pl.col("is_finished")
     broken = [
-        _broken("record.not_json", "a line that is no JSON object", decoded.broken["row"]),
-        _broken("record.not_utf8", "a line that is not UTF-8", not_text["line_no"]),
+        _broken("record.not_json", "a line that is no JSON object", bad.filter(finished)),
+        _broken("record.not_utf8", "a line that is not UTF-8", not_text.filter(finished)),
+        _broken("line.unfinished", UNFINISHED, cut_off.filter(~finished), severity="info"),
     ]
     return together(
         [
@@ -107,10 +115,12 @@ def _piece(lines: pl.DataFrame, parser: Parser, origin: str) -> Gathered:
     )
 
 
-def _broken(code: str, message: str, rows: pl.Series) -> Broken | None:
-    if rows.is_empty():
+def _broken(
+    code: str, message: str, lines: pl.DataFrame, *, severity: str = "warning"
+) -> Broken | None:
+    if lines.is_empty():
         return None
-    return Broken(code, "warning", message, rows.len(), f"line {rows.min()!s}")
+    return Broken(code, severity, message, lines.height, f"line {lines['line_no'].min()!s}")
 
 
 def _of_wire(texts: pl.DataFrame, parser: Parser) -> Gathered:
@@ -127,7 +137,11 @@ def _of_wire(texts: pl.DataFrame, parser: Parser) -> Gathered:
         "row", text=pl.col("info").cast(pl.String)
     )
     rows = parser.read(sessions, _INFO).reverse()
-    found = _broken("record.not_understood", "a record of no kind that is known", strange["row"])
+    found = _broken(
+        "record.not_understood",
+        "a record of no kind that is known",
+        strange.select(line_no="row"),
+    )
     return together(
         [
             Gathered(
@@ -257,30 +271,54 @@ def read_storage(folder: Path, parser: Parser) -> Gathered:
     parser : Parser
     """
     texts: dict[str, list[str]] = {"session": [], "message": [], "part": []}
-    broken = 0
-    example = None
+    not_json: list[Path] = []
+    failed: list[tuple[Path, OSError]] = []
     for kind, found in texts.items():
         for path in _json_files(folder / kind):
             try:
                 text = path.read_bytes().decode()
                 json.loads(text)
-            except (OSError, ValueError, RecursionError):
-                broken += 1
-                example = example or path.name
-                continue
-            found.append(text)
+            except OSError as error:
+                failed.append((path, error))
+            except (ValueError, RecursionError):
+                not_json.append(path)
+            else:
+                found.append(text)
     rows = (
         _frame(texts["session"]).with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
     )
-    problem = Broken(
-        "record.not_json", "warning", "a file that is no JSON", broken, example, folder.name
-    )
+    broken = [lost(failed)] if failed else []
+    if not_json:
+        message, first = "a file that is no JSON", not_json[0].name
+        broken.append(
+            Broken("record.not_json", "warning", message, len(not_json), first, folder.name)
+        )
     return Gathered(
         messages=messages_of(_frame(texts["message"]), parser),
         parts=parts_of(_frame(texts["part"]), parser),
         session_rows=session_rows_of(parser.read(rows, _INFO)),
-        broken=(problem,) if broken else (),
+        broken=tuple(broken),
     )
+
+
+def lost(failed: Sequence[tuple[Path, OSError]]) -> Broken:
+    """What to say of files that were found and then could not be read."""
+    path, error = failed[0]
+    if all(isinstance(one, FileNotFoundError) for _, one in failed):
+        code, message = "file.vanished", "a file that was gone when it was to be opened"
+    else:
+        code, message = "file.unreadable", f"a file that cannot be read ({error.strerror})"
+    return Broken(code, "warning", message, len(failed), path.name, path.name)
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of the records of a ``storage`` directory; of what is gone, none."""
+    files = _json_files(path) if path.is_dir() else [path]
+    n_bytes = 0
+    for file in files:
+        with contextlib.suppress(OSError):
+            n_bytes += file.stat().st_size
+    return n_bytes
 
 
 def _json_files(folder: Path) -> Iterator[Path]:

@@ -1,0 +1,262 @@
+"""Damaged opencode inputs: the rest is read, what was not is counted and named."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import stateanalytics as sa
+from stateanalytics import schema
+from stateanalytics.errors import DamagedStoreError
+from stateanalytics.facts import Facts
+from stateanalytics.sources import opencode, read_facts
+from stateanalytics.sources.opencode import records
+from tests.opencode_logs import T0, event, facts_of, step, write
+
+GOOD = (
+    event(0, "execution.started"),
+    step(1, "step.started"),
+    step(2, "text.ended", text="done"),
+    step(3, "step.ended", finish="stop"),
+    event(4, "execution.succeeded"),
+)
+HALF = '{"id": "evt_half", "type": "session.execution.succ'
+
+
+def found(facts: Facts, code: str) -> dict:
+    return facts.findings.filter(code=code).row(0, named=True)
+
+
+def outcomes(facts: Facts) -> list[str]:
+    return facts.details["opencode_executions"]["outcome"].to_list()
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        pytest.param(HALF.encode(), id="in the middle of a word"),
+        pytest.param('{"text": "é'.encode()[:-1], id="in the middle of a character"),
+    ],
+)
+def test_a_last_line_that_is_being_written_is_no_fault(tmp_path: Path, octets: bytes) -> None:
+    log = write(tmp_path / "log.jsonl", GOOD)
+    log.write_bytes(log.read_bytes() + octets)
+    facts = read_facts(log, on_error="raise")[0]
+    assert outcomes(facts) == ["succeeded"]
+    told = found(facts, "line.unfinished")
+    assert (told["severity"], told["n_rows"], told["example"]) == ("info", 1, "line 6")
+
+
+def test_a_last_line_without_its_break_may_be_whole(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", GOOD)
+    log.write_bytes(log.read_bytes().rstrip(b"\n"))
+    facts = read_facts(log)[0]
+    assert outcomes(facts) == ["succeeded"]
+    assert facts.findings.is_empty()
+
+
+def a_log(folder: Path) -> Path:
+    return write(folder / "log.jsonl", [*GOOD, HALF])
+
+
+def an_export(folder: Path) -> Path:
+    """`opencode export`, whose second half never reached the disk."""
+    message = {"info": {"id": "msg_1", "sessionID": "ses_a", "role": "user"}, "parts": []}
+    whole = json.dumps({"info": {"id": "ses_a", "sessionID": "ses_a"}, "messages": [message] * 9})
+    path = folder / "export.json"
+    path.write_text(whole[: len(whole) // 2] + "\n")
+    return path
+
+
+def a_storage(folder: Path) -> Path:
+    session = folder / "storage" / "session" / "p"
+    for name in ("session/p", "message/ses_a", "part"):
+        (folder / "storage" / name).mkdir(parents=True)
+    (session / "ses_a.json").write_text('{"id": "ses_a", "time": {"created": 1795220000000}}')
+    (session / "ses_b.json").write_text('{"id": "ses_')
+    return folder
+
+
+def a_database(folder: Path) -> Path:
+    path = folder / "opencode.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        """
+        CREATE TABLE event_sequence (aggregate_id text PRIMARY KEY, seq integer);
+        CREATE TABLE event (id text, aggregate_id text, seq integer, created integer,
+                            type text, data text);
+        CREATE TABLE session_message (id text, session_id text, type text, seq integer,
+            time_created integer, time_updated integer, data text);
+        INSERT INTO event VALUES
+            ('evt_1', 'ses_a', 0, 1795220000000, 'session.execution.started.1', '{}'),
+            ('evt_2', 'ses_a', 1, 1795220000100, 'session.execution.failed.1', '{"error": {"ty'),
+            ('evt_3', 'ses_a', 2, 1795220000200, 'session.viewed.1', NULL);
+        """
+    )
+    connection.commit()
+    connection.close()
+    return path
+
+
+def a_database_beside_files(folder: Path) -> Path:
+    a_storage(folder)
+    with sqlite3.connect(folder / "opencode.db") as connection:
+        connection.execute("CREATE TABLE session (id text, title text, time_created integer)")
+        connection.execute("INSERT INTO session VALUES ('ses_c', 'x', 1795220000000)")
+    connection.close()
+    return folder / "opencode.db"
+
+
+BAD = [
+    pytest.param(a_log, "record.not_json", id="a line of a log"),
+    pytest.param(an_export, "record.not_json", id="a cut-off export"),
+    pytest.param(a_storage, "record.not_json", id="a legacy file"),
+    pytest.param(a_database, "cell.not_json", id="a payload in a table"),
+    pytest.param(a_database_beside_files, "record.not_json", id="a file beside a database"),
+]
+
+
+@pytest.mark.parametrize(("make", "code"), BAD)
+def test_each_kind_of_bad_record_is_named_or_ends_the_load(
+    tmp_path: Path, make: Callable[[Path], Path], code: str
+) -> None:
+    path = make(tmp_path)
+    told = found(read_facts(path)[0], code)
+    assert (told["severity"], told["n_rows"], told["system"]) == ("warning", 1, "opencode")
+    assert told["example"]
+    with pytest.raises(DamagedStoreError, match=r"was to be read whole(?s:.*)Hint: .*skip"):
+        read_facts(path, on_error="raise")
+
+
+def test_an_event_without_its_payload_still_happened(tmp_path: Path) -> None:
+    facts = read_facts(a_database(tmp_path))[0]
+    assert outcomes(facts) == ["failed"]
+    told = found(facts, "cell.not_json")
+    assert (told["table"], told["example"]) == ("event", "evt_2")
+
+
+def test_messages_of_a_table_that_are_no_json_are_counted(tmp_path: Path) -> None:
+    path = a_database(tmp_path)
+    with sqlite3.connect(path) as connection:
+        connection.executemany(
+            "INSERT INTO session_message VALUES (?, 'ses_m', 'assistant', ?, 1795220000000, 0, ?)",
+            [("msg_1", 0, "{"), ("msg_2", 1, "[]"), ("msg_3", 2, '{"finish": "stop"}')],
+        )
+    connection.close()
+    cells = read_facts(path)[0].findings.filter(code="cell.not_json", table="session_message")
+    assert cells.select("n_rows", "example").rows() == [(2, "msg_1")]
+
+
+def test_a_file_that_vanishes_during_the_scan_is_named(tmp_path: Path, monkeypatch) -> None:
+    write(tmp_path / "kept.jsonl", GOOD)
+    gone = write(tmp_path / "gone.jsonl", [event(0, "execution.started", session="ses_b")])
+    places = opencode.find(tmp_path)
+    gone.unlink()
+    monkeypatch.setattr(Path, "is_file", _as_before(places))
+    kept, lost = (opencode.read(path, label=path.name) for path in sorted(places, reverse=True))
+    assert kept.entities.height > 0
+    assert lost.entities.is_empty()
+    assert lost.findings.select("code", "example").rows() == [("file.vanished", "gone.jsonl")]
+    with pytest.raises(DamagedStoreError, match="gone when it was to be opened"):
+        opencode.read(gone, label="gone.jsonl", on_error="raise")
+
+
+def _as_before(places: list[Path]) -> Callable[[Path], bool]:
+    """What the scan saw."""
+    is_file = Path.is_file
+    return lambda path: path in places or is_file(path)
+
+
+def test_a_legacy_file_that_vanishes_is_told_from_a_bad_one(tmp_path: Path, monkeypatch) -> None:
+    folder = a_storage(tmp_path) / "storage"
+    gone = folder / "session" / "p" / "ses_gone.json"
+    seen = [*records._json_files(folder), gone]
+    monkeypatch.setattr(
+        records, "_json_files", lambda part: [path for path in seen if part in path.parents]
+    )
+    facts = read_facts(tmp_path)[0]
+    assert found(facts, "file.vanished")["example"] == "ses_gone.json"
+    assert found(facts, "record.not_json")["example"] == "ses_b.json"
+    assert facts.details["opencode_sessions"]["session_id"].to_list() == ["ses_a"]
+
+
+def test_a_file_that_may_not_be_read_hides_no_other(tmp_path: Path, monkeypatch) -> None:
+    log, locked = write(tmp_path / "a.jsonl", GOOD), write(tmp_path / "b.jsonl", GOOD)
+    opened = Path.open
+
+    def refuse(path: Path, *arguments: object, **named: object) -> object:
+        if path == locked:
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert opencode.find(tmp_path) == [log]
+    lost = opencode.read(locked, label="b.jsonl").findings
+    assert lost["code"].to_list() == ["file.unreadable"]
+    assert "Permission denied" in lost["message"][0]
+
+
+def test_clocks_that_disagree_are_said_and_order_stays_that_of_the_numbers(tmp_path: Path) -> None:
+    later = [
+        event(0, "execution.started", at_ms=T0 + 600_000),
+        step(1, "step.started", at_ms=T0),
+        step(2, "step.ended", finish="stop", at_ms=T0 + 1_000),
+        event(3, "execution.succeeded", at_ms=T0 + 700_000),
+    ]
+    facts = facts_of(tmp_path, *later)
+    told = found(facts, "time.backwards")
+    assert (told["entity_id"], told["message"]) == (
+        "ses_a",
+        "time runs back 1 times, by up to 600 s",
+    )
+    assert outcomes(facts) == ["succeeded"]
+
+
+def test_moments_that_cross_by_less_than_a_second_are_no_finding(tmp_path: Path) -> None:
+    crossed = [event(0, "execution.started", at_ms=T0 + 900), step(1, "step.started", at_ms=T0)]
+    assert facts_of(tmp_path, *crossed).findings.is_empty()
+
+
+def test_two_directories_with_one_session_are_two_sessions(tmp_path: Path) -> None:
+    for name, end in (("one", "execution.succeeded"), ("two", "execution.failed")):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "log.jsonl", [*GOOD[:4], event(4, end)])
+    facts = read_facts([tmp_path / "one", tmp_path / "two"])[0]
+    assert facts.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0
+    states = sa.states(facts).filter(pl.col("entity_type") == "session")
+    assert states["outcome"].cast(pl.String).to_list() == ["completed", "failed"]
+    assert states["source"].n_unique() == 2
+
+
+def test_words_of_other_types_where_a_word_was_meant_stay_visible(tmp_path: Path) -> None:
+    facts = facts_of(
+        tmp_path,
+        event(0, "execution.started"),
+        step(1, "step.started"),
+        step(2, "step.failed", finish=7, error={"type": 12, "message": None}),
+        event(3, "execution.interrupted", reason=["user"]),
+    )
+    assert facts.details["opencode_steps"]["error_type"].to_list() == ["12"]
+    assert sa.states(facts)["lifecycle"].null_count() == 0
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=6,
+)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.dictionaries(st.sampled_from(["finish", "error", "tokens", "model", "at"]), JSON))
+def test_no_payload_stops_the_reading(tmp_path: Path, data: dict) -> None:
+    facts = facts_of(tmp_path, *GOOD[:2], step(2, "step.failed", **data) | {"extra": data})
+    assert facts.details["opencode_steps"].height == 1
+    assert sa.states(facts).height == facts.entities.height
