@@ -248,3 +248,30 @@ def _first(is_so: Callable[[int], bool], low: int, high: int) -> int:
 
 def _not_zero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
+
+
+def hypergeometric_tail(k: int, n_drawn: int, n_marked: int, n_all: int) -> float:
+    """Probability of at least ``k`` marked ones among ``n_drawn`` out of ``n_all``.
+
+    Fisher's exact test, one-sided: were those that were drawn no different from the rest.
+
+    Examples
+    --------
+    >>> round(hypergeometric_tail(3, 4, 4, 8), 6)
+    0.242857
+    >>> hypergeometric_tail(0, 4, 4, 8)
+    1.0
+    """
+    lowest, most = max(0, n_drawn + n_marked - n_all), min(n_drawn, n_marked)
+    if k <= lowest:
+        return 1.0
+    total = _log_choose(n_all, n_drawn)
+    terms = (
+        _log_choose(n_marked, i) + _log_choose(n_all - n_marked, n_drawn - i) - total
+        for i in range(k, most + 1)
+    )
+    return min(1.0, math.fsum(map(math.exp, terms)))
+
+
+def _log_choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

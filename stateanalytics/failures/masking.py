@@ -107,20 +107,20 @@ def reduced(distinct: pl.DataFrame) -> pl.DataFrame:
     flagged = distinct.with_columns(is_trace=is_trace)
     plain = flagged.filter(~pl.col("is_trace")).select("number", text=message)
     traces = flagged.filter("is_trace").select("number", text=_raised_and_own_frames(message))
-    cut = pl.concat([plain, traces]).with_columns(_cut(text), is_odd=text.str.contains(_ODD))
+    short = pl.concat([plain, traces]).with_columns(cut(text), is_odd=text.str.contains(_ODD))
     # Most messages are clean already, and looking is cheaper than cleaning.
     return pl.concat(
         [
-            cut.filter(~pl.col("is_odd")).select("number", text.str.strip_chars()),
-            cut.filter("is_odd").select("number", _cleaned(text)),
+            short.filter(~pl.col("is_odd")).select("number", text.str.strip_chars()),
+            short.filter("is_odd").select("number", _cleaned(text)),
         ]
     )
 
 
-def _cut(text: pl.Expr) -> pl.Expr:
+def cut(text: pl.Expr) -> pl.Expr:
     """The beginning and the end of what is too long."""
-    cut = pl.concat_str(text.str.head(HEAD), pl.lit(" … "), text.str.tail(TAIL))
-    return pl.when(text.str.len_chars() > LONGEST).then(cut).otherwise(text)
+    ends = pl.concat_str(text.str.head(HEAD), pl.lit(" … "), text.str.tail(TAIL))
+    return pl.when(text.str.len_chars() > LONGEST).then(ends).otherwise(text)
 
 
 def _cleaned(text: pl.Expr) -> pl.Expr:

@@ -57,7 +57,7 @@ KEPT: tuple[tuple[str, str], ...] = (
     ),
     (
         "model",
-        r"(?i:(?:gpt|claude|gemini|llama|mistral|mixtral|qwen|deepseek|grok|phi|gemma|codex)"
+        r"(?i:(?:[a-z][a-z_-]*/)?(?:gpt|claude|gemini|llama|mistral|mixtral|qwen|deepseek|grok|phi|gemma|codex)"
         r"-?\d?(?:[-.][A-Za-z0-9]+)*|o[134](?:-[a-z]+)?)\b",
     ),
 )

@@ -1,0 +1,215 @@
+"""Your own clusters: a file of rules that win over the mined templates.
+
+::
+
+    version = 1
+
+    [[rule]]
+    name = "provider limit"               # what the cluster is called
+    action = "merge"                      # name, merge, split or ignore
+    code = "run.failed.provider_*"        # which codes: exact, or all that begin so
+    message = "(?i)rate limit|overloaded" # which messages: a regular expression
+    into_code = "run.failed.provider_retryable"
+
+A row belongs to the first rule that fits. ``name`` only calls its clusters so; ``merge``
+makes them one, over codes too where ``into_code`` is given; ``split`` keeps apart what the
+groups of ``message`` find; ``ignore`` leaves the rows out, counted.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.failures.patterns import check_pattern
+
+ACTIONS = ("name", "merge", "split", "ignore")
+KEYS = ("name", "action", "code", "message", "into_code")
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class FailureRule:
+    """One rule.
+
+    Attributes
+    ----------
+    name : str
+        What its cluster is called.
+    action : str
+        One of `ACTIONS`.
+    code : str or None
+        The code, or its beginning followed by ``*``; ``""``: no code was stored.
+    message : str or None
+        A regular expression that finds something in the message.
+    into_code : str or None
+        The code of the merged cluster; None: each code keeps its own.
+    """
+
+    name: str
+    action: str
+    code: str | None = None
+    message: str | None = None
+    into_code: str | None = None
+
+
+@dataclass(frozen=True)
+class FailureRules:
+    """Rules in order; the first that fits a row claims it.
+
+    Attributes
+    ----------
+    rules : tuple of FailureRule
+        In the order of the file.
+    origin : str
+        The file, or ``rules``.
+    """
+
+    rules: tuple[FailureRule, ...] = ()
+    origin: str = "rules"
+
+    @classmethod
+    def of(cls, rules: object) -> FailureRules:
+        """Read rules.
+
+        Parameters
+        ----------
+        rules : path, mapping, FailureRules or None
+            A TOML file, what one would hold, or none.
+
+        Returns
+        -------
+        FailureRules
+            None gives no rules.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such file, it is no TOML, a key is unknown or missing, or a
+            pattern cannot be used; names the file, the line and the key.
+
+        Examples
+        --------
+        >>> rule = {"name": "limits", "action": "merge", "message": "rate limit"}
+        >>> FailureRules.of({"rule": [rule]}).rules[0].name
+        'limits'
+        """
+        if rules is None:
+            return cls()
+        if isinstance(rules, FailureRules):
+            return rules
+        if isinstance(rules, Mapping):
+            return _read(rules, _Places("rules", ""))
+        if isinstance(rules, (str, Path)):
+            return _from_file(Path(rules).expanduser())
+        raise ArgumentError(
+            f"rules needs a TOML file or a mapping; found {type(rules).__name__} {rules!r:.60}.",
+            'rules="rules.toml"',
+        )
+
+
+class _Places:
+    """Where a key stands in the text of a file, for errors."""
+
+    def __init__(self, origin: str, text: str) -> None:
+        self.origin = origin
+        self.lines = text.splitlines()
+
+    def of(self, number: int | None = None, key: str = "") -> str:
+        """The file and the line, and the rule and the key."""
+        whose = "" if number is None else f", rule {number}" + (f", key {key!r}" if key else "")
+        line = self._line(number, key)
+        return f"{self.origin}{whose}" if line is None else f"{self.origin}, line {line}{whose}"
+
+    def _line(self, number: int | None, key: str) -> int | None:
+        heads = [i for i, line in enumerate(self.lines) if re.match(r"\s*\[\[\s*rule\s*\]\]", line)]
+        first, last = 0, len(self.lines)
+        if number is not None:
+            if number > len(heads):
+                return None
+            first, last = heads[number - 1], [*heads, len(self.lines)][number]
+        is_key = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+        found = [i for i in range(first, last) if key and is_key.match(self.lines[i])]
+        return found[0] + 1 if found else (first + 1 if number is not None else None)
+
+
+def _from_file(path: Path) -> FailureRules:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        whole = tomllib.loads(text)
+    except OSError as error:
+        raise ArgumentError(
+            f"The rules {str(path)!r} cannot be read: {error.strerror or error}.",
+            "name a TOML file that you may read",
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ArgumentError(
+            f"The rules {str(path)!r} are no TOML: {error}.",
+            "write patterns in single quotes, so that \\d needs no second backslash",
+        ) from None
+    return _read(whole, _Places(str(path), text))
+
+
+def _read(whole: Mapping[str, Any], places: _Places) -> FailureRules:
+    if unknown := sorted(set(whole) - {"version", "rule"}):
+        raise ArgumentError(
+            f"{places.of(None, unknown[0])}: unknown key {unknown[0]!r}.",
+            "a file of rules has version = 1 and [[rule]] tables"
+            + did_you_mean(unknown[0], ("version", "rule")),
+        )
+    if whole.get("version", VERSION) != VERSION:
+        raise ArgumentError(
+            f"{places.of(None, 'version')}: version {whole['version']!r} is not known.",
+            "version = 1",
+        )
+    tables = whole.get("rule", [])
+    if not isinstance(tables, list) or not all(isinstance(one, Mapping) for one in tables):
+        raise ArgumentError(
+            f"{places.of(None, 'rule')}: rule needs tables; found {tables!r:.60}.",
+            "begin every rule with [[rule]]",
+        )
+    rules = tuple(_rule(table, number, places) for number, table in enumerate(tables, 1))
+    return FailureRules(rules, places.origin)
+
+
+def _rule(table: Mapping[str, Any], number: int, places: _Places) -> FailureRule:
+    def wrong(key: str, problem: str, hint: str) -> ArgumentError:
+        return ArgumentError(f"{places.of(number, key)}: {problem}.", hint)
+
+    for key, value in table.items():
+        if key not in KEYS:
+            raise wrong(
+                key, "this key is unknown", f"keys are {', '.join(KEYS)}" + did_you_mean(key, KEYS)
+            )
+        if not isinstance(value, str):
+            raise wrong(key, f"a text was needed; found {value!r:.60}", f'{key} = "…"')
+    name, action = table.get("name", ""), table.get("action")
+    if not name.strip():
+        raise wrong("name", "a rule needs a name", 'name = "provider limit"')
+    if action not in ACTIONS:
+        raise wrong(
+            "action",
+            f"needs one of {', '.join(ACTIONS)}; found {action!r}",
+            'action = "merge"' + did_you_mean(str(action), ACTIONS),
+        )
+    if table.get("code") is None and table.get("message") is None:
+        raise wrong(
+            "message", "a rule needs a code, a message or both", "message = '(?i)rate limit'"
+        )
+    if "*" in table.get("code", "").removesuffix("*"):
+        raise wrong(
+            "code", f"* stands at the end; found {table['code']!r}", 'code = "run.failed.*"'
+        )
+    if table.get("into_code") is not None and action != "merge":
+        raise wrong("into_code", f"belongs to merge; the action is {action!r}", 'action = "merge"')
+    if (pattern := table.get("message")) is not None:
+        if problem := check_pattern(pattern, needs_group=action == "split"):
+            raise wrong("message", *problem)
+    elif action == "split":
+        raise wrong("message", "split needs a message with a group", "message = 'host (\\S+)'")
+    return FailureRule(**{"action": action, **table})
