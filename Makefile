@@ -12,7 +12,7 @@ help:
 	@echo "make report     write $(OUT) from $(STORE) (STORE=… OUT=… to change)"
 	@echo "make test       run every test that fits a coffee break"
 	@echo "make check      test, format, lint and types"
-	@echo "make check-all  the slow proofs too: millions of rows, Spark"
+	@echo "make check-all  the slow proofs too: millions of rows, JupyterLab, Spark"
 	@echo "make bench      print the benchmark table"
 	@echo "make docs       write docs/ again from the code"
 
@@ -43,7 +43,7 @@ lint: $(VENV)/.developed
 check: lint test
 
 check-all: lint
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,spark]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,lab,spark]'
 	$(BIN)/pytest -q -n 2 --dist loadfile
 
 bench: $(VENV)/.developed
