@@ -73,8 +73,63 @@ def test_a_caller_may_ask_to_stop_at_the_first(tree: Path) -> None:
     write_json(tree, "bad-1", "{")
     with pytest.raises(DamagedStoreError, match=r"bad-1\.json.*no JSON(?s:.*)Hint: leave on_error"):
         facts_of(tree, on_error="raise")
-    with pytest.raises(ArgumentError, match="on_error must be 'skip' or 'raise'"):
+    with pytest.raises(ArgumentError, match=r"on_error must be .*'raise'"):
         facts_of(tree, on_error="ignore")
+
+
+PROJECT = Path("projects") / "web"
+OBSERVED = Path("0123456789ab-observability") / "processes"
+LOSSES = [
+    pytest.param(PROJECT / "sessions" / "bad-1.json", "{", "record.unreadable", id="a record"),
+    pytest.param(
+        PROJECT / "sessions" / ".agent-report-audit" / "good-1.ndjson",
+        "oops\n",
+        "line.unreadable",
+        id="the audit trail",
+    ),
+    pytest.param(
+        PROJECT / "worktrees" / "good-1" / ".ao" / "activity.jsonl",
+        '{"ts":\n{"state": "active"}\n',
+        "line.unreadable",
+        id="the activity log",
+    ),
+    pytest.param(OBSERVED / "poller-1.ndjson", "[]\n", "line.unreadable", id="observability"),
+    pytest.param(OBSERVED / "poller-1.json", '{"traces"', "line.unreadable", id="a snapshot"),
+    pytest.param(Path("recovery.log"), "\x00\n", "line.unreadable", id="the recovery log"),
+    pytest.param(
+        PROJECT / "feedback-reports" / "report_2026-05-04T09-00-00-000Z_0123abcd.kv",
+        "no key\n",
+        "record.unreadable",
+        id="feedback",
+    ),
+    pytest.param(Path("activity-events.db"), b"SQLite format 3\0" + b"\xff" * 999,
+                 "file.unreadable", id="a database"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "content", "code"), LOSSES)
+def test_each_kind_of_loss_is_named_or_ends_the_load(
+    tree: Path, path: Path, content: str | bytes, code: str
+) -> None:
+    put(tree / path, content)
+    facts = facts_of(tree)
+    assert facts.entities["entity_id"].to_list() == ["good-1"]
+    assert found(facts, code)["table"] == str(path)
+    with pytest.raises(DamagedStoreError, match=rf"(?s){path.name}.*Hint: leave on_error"):
+        facts_of(tree, on_error="raise")
+
+
+def test_a_log_that_vanishes_during_the_scan_is_named(tree: Path, monkeypatch) -> None:
+    log = tree / PROJECT / "worktrees" / "good-1" / ".ao" / "activity.jsonl"
+    write_lines(log, {"ts": "2026-05-04T09:50:00.000Z", "state": "active", "source": "hook"})
+    files = list(finding.files_of(tree))
+    monkeypatch.setattr(reading, "files_of", lambda _: files)
+    log.unlink()
+    facts = facts_of(tree)
+    assert facts.entities["entity_id"].to_list() == ["good-1"]
+    assert found(facts, "file.vanished")["table"] == str(log.relative_to(tree))
+    with pytest.raises(DamagedStoreError, match="gone when it was to be opened"):
+        facts_of(tree, on_error="raise")
 
 
 def test_a_healthy_tree_does_not_stop_a_strict_caller(tree: Path) -> None:
