@@ -23,7 +23,7 @@ from stateanalytics.rules.adr0025 import (
     with_timeout_sentence,
 )
 from stateanalytics.rules.states import states
-from stateanalytics.rules.vocabulary import EXIT_CODES
+from stateanalytics.vocabulary import EXIT_CODES
 from tests.engines import assert_same_rows, on_every_engine
 
 ENOUGH_FOR_SMALL_TEXT = 4.5

@@ -20,7 +20,7 @@ MODULES += sorted(path.relative_to(PACKAGE) for path in PACKAGE.glob("*/**/__ini
 ORDER = (
     ("text",),
     ("errors", "progress", "distributions", "multiplicity", "chance"),
-    ("schema", "windows", "intervals", "demo_data"),
+    ("schema", "windows", "intervals", "demo_data", "vocabulary"),
     ("facts", "dictionary"),
     ("sources",),
     ("rules",),

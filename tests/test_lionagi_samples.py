@@ -8,7 +8,6 @@ import pytest
 
 from stateanalytics import schema
 from stateanalytics.sources import lionagi, read_facts
-from stateanalytics.sources.lionagi import statuses
 from stateanalytics.sources.parts import Parts
 from stateanalytics.sources.sqlite import open_store
 from tests.conftest import ROOT
@@ -441,12 +440,3 @@ def test_the_shipped_sample_is_read_as_its_truth_says():
     )
     assert told.height > 300
     assert told["n_tool_errors"].cast(pl.Int64).to_list() == told["n_tool_errors_read"].to_list()
-
-
-def test_known_statuses_are_those_of_the_rules():
-    from stateanalytics.rules import vocabulary
-
-    words: dict[str, set[str]] = {}
-    for word in vocabulary.STATUS_WORDS:
-        words.setdefault(word.entity_type, set()).add(word.raw_status)
-    assert {key: set(known) for key, known in statuses.KNOWN.items()} == words

@@ -21,7 +21,7 @@ from stateanalytics.rules.reason_codes import (
     unknown_codes,
     with_code_facts,
 )
-from stateanalytics.rules.vocabulary import ADR_DELIVERIES, ADR_HEALTHS
+from stateanalytics.vocabulary import ADR_DELIVERIES, ADR_HEALTHS
 from tests.engines import assert_same_rows, on_every_engine
 from tests.frames import frame
 

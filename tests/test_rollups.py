@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stateanalytics.errors import MissingColumnsError
 from stateanalytics.rules.rollups import SEVERITY_ORDER, TERMINAL_STATUSES, roll_up
-from stateanalytics.rules.vocabulary import EXIT_CODES
+from stateanalytics.vocabulary import EXIT_CODES
 from tests.engines import DUCKDB, assert_same_rows, on_every_engine
 
 ODD = ("running", "done", "", None)

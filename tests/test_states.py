@@ -22,7 +22,7 @@ from stateanalytics.rules.policy import Policy
 from stateanalytics.rules.reason_codes import REGISTRY
 from stateanalytics.rules.session_health import classify_session_health
 from stateanalytics.rules.states import reasons, states, states_and_reasons
-from stateanalytics.rules.vocabulary import STATUS_WORDS
+from stateanalytics.vocabulary import STATUS_WORDS
 from tests.engines import LAZY, POLARS, assert_same_rows, on_every_engine
 from tests.frames import AS_OF, ago, facts
 from tests.slow_states import slow_states

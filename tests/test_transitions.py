@@ -22,7 +22,7 @@ from stateanalytics.rules.transitions import (
     with_can_transition,
     with_edge_facts,
 )
-from stateanalytics.rules.vocabulary import STATUS_WORDS
+from stateanalytics.vocabulary import STATUS_WORDS
 from tests.engines import DUCKDB, assert_same_rows, on_every_engine
 from tests.frames import frame
 

@@ -2,7 +2,7 @@
 
 What a reader looks for, and where it is:
 
-* `vocabulary`, `policy`: every word and threshold, as data.
+* `policy`: every threshold and choice, as data; every word is in `stateanalytics.vocabulary`.
 * `severity`, `session_health`, `staleness`: rules for frames of one's own.
 * `lifecycle`, `health`, `delivery`, `links`: what is derived for an entity, and why.
 * `evaluate`, `signatures`, `states`, `reasons`: all of it over all rows.

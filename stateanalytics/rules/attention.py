@@ -15,8 +15,8 @@ from stateanalytics import schema
 from stateanalytics.facts import Facts
 from stateanalytics.rules.mirrors import is_mirror
 from stateanalytics.rules.policy import Policy
-from stateanalytics.rules.vocabulary import STATUS_WORDS
 from stateanalytics.schema import INTEGER, MOMENT, TEXT, Column
+from stateanalytics.vocabulary import STATUS_WORDS
 
 SEVERITIES = ("critical", "warning")
 DISPOSITIONS = ("acknowledged", "resolved", "expected", "snoozed")

@@ -11,7 +11,7 @@ import polars as pl
 from stateanalytics import schema
 from stateanalytics.errors import MissingColumnsError
 from stateanalytics.rules.engines import TEXT, opened
-from stateanalytics.rules.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFECYCLES, TABLES
+from stateanalytics.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFECYCLES, TABLES
 
 _CLOSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "lifecycle": ADR_LIFECYCLES,

@@ -10,7 +10,7 @@ import narwhals as nw
 from stateanalytics import schema
 from stateanalytics.rules.engines import TEMPORARY, TEXT, Frame, encode, lookup, opened
 from stateanalytics.rules.lifecycle import Cell
-from stateanalytics.rules.vocabulary import SUCCESSES
+from stateanalytics.vocabulary import SUCCESSES
 
 SEPARATOR = " · "
 

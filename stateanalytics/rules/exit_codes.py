@@ -8,7 +8,7 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.rules.engines import TEXT, opened
-from stateanalytics.rules.vocabulary import STATUS_WORDS, SUCCESSES
+from stateanalytics.vocabulary import STATUS_WORDS, SUCCESSES
 
 EXIT_CLASSES = MappingProxyType({"success": 0, "failure": 1, "running": 3})
 """What query commands return; 2 is "no such run"."""

@@ -17,7 +17,7 @@ import narwhals as nw
 from stateanalytics.rules.engines import TEMPORARY, Frame, encode
 from stateanalytics.rules.policy import Policy
 from stateanalytics.rules.policy_fields import EMPTY, NULL
-from stateanalytics.rules.vocabulary import STATUS_WORDS, SUCCESSES, TABLES, StatusWord
+from stateanalytics.vocabulary import STATUS_WORDS, SUCCESSES, TABLES, StatusWord
 
 CELL = f"{TEMPORARY}cell"
 _TYPE = f"{TEMPORARY}type"

@@ -11,7 +11,7 @@ from typing import Any
 
 from stateanalytics import schema
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.rules.vocabulary import SUCCESSES, TABLES, words_of
+from stateanalytics.vocabulary import SUCCESSES, TABLES, words_of
 
 AXES = MappingProxyType(
     {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from stateanalytics.rules.vocabulary import words_of
+from stateanalytics.vocabulary import words_of
 
 NO_TERMINAL = "system.health.process_dead_no_terminal"
 REAPABLE_PLAYS = ("running", "running_complete", "prepared", "redoing")

@@ -16,7 +16,7 @@ import narwhals as nw
 
 from stateanalytics.rules.columns import optional
 from stateanalytics.rules.engines import NUMBER, TEXT, Frame, Kind, opened
-from stateanalytics.rules.vocabulary import EXIT_CODES
+from stateanalytics.vocabulary import EXIT_CODES
 
 KEY = Kind("text or whole numbers", (*TEXT.dtypes, *NUMBER.dtypes), nw.String(), "cast it to text")
 

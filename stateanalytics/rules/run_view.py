@@ -14,7 +14,7 @@ import narwhals as nw
 from stateanalytics.rules.columns import optional
 from stateanalytics.rules.engines import NUMBER, TEXT, Frame, opened
 from stateanalytics.rules.rollups import EXIT_RUNNING, TERMINAL_STATUSES
-from stateanalytics.rules.vocabulary import EXIT_CODES, words_of
+from stateanalytics.vocabulary import EXIT_CODES, words_of
 
 EXIT_UNKNOWN = 2
 EXIT_SKIPPED = 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from stateanalytics.rules.vocabulary import words_of
+from stateanalytics.vocabulary import words_of
 
 
 @dataclass(frozen=True)

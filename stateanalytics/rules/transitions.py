@@ -18,7 +18,7 @@ from stateanalytics.rules.clock import add_ages
 from stateanalytics.rules.columns import optional
 from stateanalytics.rules.engines import MOMENT, TEMPORARY, TEXT, Frame, opened
 from stateanalytics.rules.transition_graphs import EDGES, LIFECYCLES, VALID_TRANSITIONS
-from stateanalytics.rules.vocabulary import STATUS_WORDS
+from stateanalytics.vocabulary import STATUS_WORDS
 from stateanalytics.windows import Moment
 
 __all__ = [

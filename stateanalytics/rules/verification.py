@@ -18,8 +18,8 @@ from stateanalytics import schema
 from stateanalytics.errors import MissingColumnsError
 from stateanalytics.rules.columns import optional
 from stateanalytics.rules.engines import TEXT, YES_NO, opened
-from stateanalytics.rules.vocabulary import EXIT_CODES
 from stateanalytics.sources.lionagi.contracts import is_valid_contract, parse
+from stateanalytics.vocabulary import EXIT_CODES
 
 NOT_RECORDED = "not_recorded"
 TERMINAL_STATUSES = tuple(EXIT_CODES)

@@ -1,56 +1,29 @@
-"""The status words that lionagi writes, as far as reading needs them.
+"""What reading needs of lionagi's status words: known, an end that has a time, at work.
 
-What a word *means* is decided in `rules`; here only: is it known, is it an end, and
-must such an end have a time.
+What a word *means* is decided in `rules`, from the same table.
 """
 
 from __future__ import annotations
 
-_PROCESS_ENDS = ("completed", "completed_empty", "failed", "timed_out", "aborted", "cancelled")
+from stateanalytics.vocabulary import TABLES, words_of
 
 KNOWN: dict[str, tuple[str, ...]] = {
-    "session": ("running", *_PROCESS_ENDS),
-    "branch": ("running", *_PROCESS_ENDS),
-    "invocation": ("running", *_PROCESS_ENDS),
-    "show": ("active", "imported", "completed", "aborted"),
-    "play": (
-        "pending",
-        "prepared",
-        "running",
-        "redoing",
-        "running_complete",
-        "gated",
-        "merged",
-        "gate_failed",
-        "escalated",
-        "blocked",
-        "aborted_after_finish",
-    ),
-    # Schedules have no status column: `enabled` 1/0 is read as these words.
-    "schedule": ("enabled", "disabled", "deleted"),
-    "schedule_run": (
-        "queued",
-        "waiting_dependency",
-        "running",
-        "retry_wait",
-        "completed",
-        "failed",
-        "timed_out",
-        "skipped",
-        "cancelled",
-    ),
-    "team": ("active", "archived"),
-    "engine_run": ("running", "completed", "failed", "cancelled"),
-    "dispatch": ("pending", "delivering", "delivered", "acked", "dead_letter", "expired"),
+    entity_type: tuple(word.raw_status for word in words_of(entity_type)) for entity_type in TABLES
 }
+
+
+def _ends(entity_type: str, *, but: tuple[str, ...] = ()) -> tuple[str, ...]:
+    ends = (word.raw_status for word in words_of(entity_type) if word.is_terminal)
+    return tuple(raw for raw in ends if raw not in but)
+
 
 # Ends of work that ran, so that a missing time is a gap: a skipped fire or a play that
 # was blocked before it began has no end to record.
 ENDS_WITH_A_TIME: dict[str, tuple[str, ...]] = {
-    "session": _PROCESS_ENDS,
-    "invocation": _PROCESS_ENDS,
-    "schedule_run": ("completed", "failed", "timed_out"),
-    "engine_run": ("completed", "failed", "cancelled"),
+    "session": _ends("session"),
+    "invocation": _ends("invocation"),
+    "schedule_run": _ends("schedule_run", but=("skipped", "cancelled")),
+    "engine_run": _ends("engine_run"),
 }
 RUNNING: dict[str, tuple[str, ...]] = {
     "session": ("running",),

@@ -1,4 +1,4 @@
-"""Every status word that is stored, and what it means in ADR-0033's terms, in one table.
+"""Every status word that lionagi stores, and what it means in ADR-0033's terms, in one table.
 
 `STATUS_WORDS` is the only place where a raw status becomes a lifecycle and an
 outcome; `ADR_LIFECYCLES`, `ADR_HEALTHS` and `ADR_DELIVERIES` are the lists that the
