@@ -7,6 +7,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import cli, run
+from stateanalytics.report.definitions import as_markdown
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -38,6 +39,11 @@ def test_the_page_of_the_schema_is_current(capsys):
     """`make docs` writes it again."""
     assert run(["schema", "--format", "markdown"]) == 0
     assert capsys.readouterr().out == (ROOT / "docs" / "schema.md").read_text("utf-8")
+
+
+def test_the_page_of_the_numbers_is_current():
+    """`make docs` writes it again."""
+    assert as_markdown() == (ROOT / "docs" / "numbers.md").read_text("utf-8")
 
 
 def test_the_queries_of_the_page_run():

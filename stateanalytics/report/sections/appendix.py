@@ -5,57 +5,10 @@ from __future__ import annotations
 import platform
 from importlib.metadata import version
 
+from stateanalytics.report.definitions import DEFINITIONS
 from stateanalytics.report.material import Material, Plain, iso
 from stateanalytics.report.phrases import how_long
 from stateanalytics.report.queries import queries
-
-DEFINITIONS = (
-    (
-        "Run",
-        "One session, of every system. What only repeats it is not counted again: branches of "
-        "lionagi; of opencode the last turn, and the executions, steps and tool calls that "
-        "turns consist of. Earlier turns of a session are no runs, but work that can fail.",
-    ),
-    (
-        "In the window",
-        "By the moment it ended, else started, else was created: from the first moment up to, "
-        "but without, the last. Work that is open at as-of belongs to every window that ends "
-        "after it began.",
-    ),
-    (
-        "Open",
-        "Not ended, by a status that is understood. Its state is the one at as-of, not at the "
-        "window's end: how it stood then is not recorded.",
-    ),
-    (
-        "Left out",
-        "Sessions without a status or with an unknown one (legacy), mirrored from a transcript, "
-        "imported from files, or without any time. Counted and named, never part of a share.",
-    ),
-    (
-        "Completed",
-        "Outcome completed, of the runs that ended. Whether it delivered is said beside it.",
-    ),
-    ("Timed out", "Outcome timed out, of the runs that ended. A bound, not an error."),
-    ("Unresolved", "Open runs whose severity is critical or warning, of the open runs."),
-    (
-        "Distinct failure cause",
-        "One pair of invocation and reason code among failed and timed-out rows. Where one of "
-        "the two was not recorded the session itself stands in, so that rows without an "
-        "invocation are not folded into one.",
-    ),
-    (
-        "Interval",
-        "Wilson's 95 % interval of a share. It takes runs to be independent; those of one "
-        "fan-out are not, so it is rather too narrow.",
-    ),
-    (
-        "Duration",
-        "End minus start of runs that started in the window. A run that is still going, or that "
-        "its time limit ended, gives a lower bound. Ends that were repaired, or written by an "
-        "observer, give none.",
-    ),
-)
 
 
 def summarize_appendix(material: Material) -> Plain:
