@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stateanalytics.answers import attention, phantoms
     from stateanalytics.audit import audit
+    from stateanalytics.detectors.gaps import silence_gaps
+    from stateanalytics.detectors.quality import quality_of_service
+    from stateanalytics.detectors.sums import gap_sums, merge_gap_sums
     from stateanalytics.durations.candidates import timeout_candidates
     from stateanalytics.durations.curves import kaplan_meier
     from stateanalytics.durations.heaping import implicit_timeouts
@@ -106,6 +109,10 @@ _WHERE = {
     "FailureRules": "failures.rules_file",
     "mine_templates": "failures.templates",
     "merge_templates": "failures.templates",
+    "silence_gaps": "detectors.gaps",
+    "gap_sums": "detectors.sums",
+    "merge_gap_sums": "detectors.sums",
+    "quality_of_service": "detectors.quality",
     "report": "report",
     "Report": "report",
     "spells": "durations.spells",
@@ -155,18 +162,22 @@ __all__ = [
     "failure_members",
     "failure_parameters",
     "failure_rules",
+    "gap_sums",
     "implicit_timeouts",
     "kaplan_meier",
     "logrank",
+    "merge_gap_sums",
     "merge_templates",
     "mine_templates",
     "phantoms",
+    "quality_of_service",
     "quantiles",
     "read",
     "reason_codes",
     "reasons",
     "report",
     "restricted_mean",
+    "silence_gaps",
     "spells",
     "states",
     "timeout_candidates",

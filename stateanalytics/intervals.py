@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -10,6 +11,8 @@ import polars as pl
 
 from stateanalytics.distributions import beta_cdf, binomial_p, gamma_cdf, solve
 from stateanalytics.errors import ArgumentError
+
+_FEW_EVENTS = 1_000
 
 
 def wilson(n_hits: int, n: int, *, confidence: float = 0.95) -> tuple[float, float] | None:
@@ -200,6 +203,73 @@ def poisson_rate(
     low = solve(lambda x: gamma_cdf(x, n_events) - tail, 0, top) if n_events else 0.0
     high = solve(lambda x: gamma_cdf(x, n_events + 1) - 1 + tail, 0, top)
     return low / exposure, high / exposure
+
+
+def poisson_columns(
+    events: str, exposure: str, *, confidence: float = 0.95, prefix: str = "rate"
+) -> list[pl.Expr]:
+    """The rate, and the two ends of its interval, as expressions over two columns.
+
+    Parameters
+    ----------
+    events, exposure : str
+        Columns with the counts, and with what they were counted over.
+    confidence : float
+        Between 0 and 1.
+    prefix : str
+        Begins the three names: ``rate``, ``rate_low``, ``rate_high``.
+
+    Returns
+    -------
+    list of polars.Expr
+        Null where the exposure is 0 or null.
+
+    Notes
+    -----
+    As `poisson_rate` for up to 1000 events. Above that, Wilson and Hilferty's cube root
+    [1]_, which is off by less than a millionth there.
+
+    References
+    ----------
+    .. [1] Wilson, E. B. and Hilferty, M. M. (1931). The distribution of chi-square.
+       PNAS 17, 684-688.
+
+    Examples
+    --------
+    >>> week = pl.DataFrame({"flags": [15, 2], "hours": [1000.0, 0.0]})
+    >>> week.select(poisson_columns("flags", "hours")).rows()[1]
+    (None, None, None)
+    """
+    z = _z(confidence)
+    n = pl.col(events).cast(pl.Int64)
+    over = pl.when(pl.col(exposure) > 0).then(pl.col(exposure).cast(pl.Float64))
+
+    def ends(which: int) -> pl.Expr:
+        centre = (n + which).cast(pl.Float64)
+        sign = 2 * which - 1
+        many = centre * (1 - 1 / (9 * centre) + sign * z / (3 * centre.sqrt())) ** 3
+        few = n.map_batches(
+            lambda counts: _exact_ends(counts, which, confidence), return_dtype=pl.Float64
+        )
+        return pl.when(n > _FEW_EVENTS).then(many).otherwise(few)
+
+    return [
+        (n / over).alias(prefix),
+        (ends(0) / over).alias(f"{prefix}_low"),
+        (ends(1) / over).alias(f"{prefix}_high"),
+    ]
+
+
+def _exact_ends(counts: pl.Series, which: int, confidence: float) -> pl.Series:
+    """Garwood's lower (0) or upper (1) end of each small count, worked out once a count."""
+    distinct = counts.filter(counts <= _FEW_EVENTS).unique().to_list()
+    known = {n: _expected_events(n, confidence)[which] for n in distinct}
+    return counts.replace_strict(known, default=None, return_dtype=pl.Float64)
+
+
+@functools.cache
+def _expected_events(n_events: int, confidence: float) -> tuple[float, float]:
+    return poisson_rate(n_events, 1.0, confidence=confidence) or (0.0, 0.0)
 
 
 @dataclass(frozen=True)

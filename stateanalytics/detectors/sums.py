@@ -1,0 +1,290 @@
+"""What is left of silences once they are counted: sums that add up over stores.
+
+One pass puts every silence between two thresholds; running sums over the thresholds
+give the rest. Time is summed in whole microseconds, so that the sums of parts are the
+sums of the whole, to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import polars as pl
+
+from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
+
+NAMED_S = (60.0, 300.0, 600.0, 1_800.0, 3_600.0, 21_600.0, 43_200.0, 86_400.0)
+"""Thresholds that people name, and that today's constants have."""
+SUMS = (
+    "n_gaps",
+    "n_mistakes",
+    "mistaken_us",
+    "alive_us",
+    "suspected_us",
+    "n_ended",
+    "n_ended_flagged",
+    "n_cut_off",
+    "n_cut_off_flagged",
+    "n_dead",
+    "n_found",
+    "late_us",
+)
+"""The columns of `gap_sums` that add up."""
+
+_US_PER_S = 1_000_000
+_LOWEST_S, _HIGHEST_S = 10.0, 172_800.0
+# A longer silence is milliseconds taken for seconds; and nine thousand such fit a sum.
+_LONGEST_S = 1e9
+_CLOSED = {"sign_of_life": "spoke", "own_end": "ended", "death": "dead"}
+
+
+def silence_grid(n: int = 60) -> list[float]:
+    """Thresholds from 10 s to 2 days, even on a log axis, with those that people name.
+
+    Examples
+    --------
+    >>> grid = silence_grid(3)
+    >>> grid[:3], len(grid), 3600.0 in grid
+    ([10.0, 60.0, 300.0], 11, True)
+    """
+    ratio = (_HIGHEST_S / _LOWEST_S) ** (1 / max(n - 1, 1))
+    return sorted({*NAMED_S, *(round(_LOWEST_S * ratio**step, 3) for step in range(n))})
+
+
+def gap_sums(
+    gaps: pl.DataFrame | pl.LazyFrame,
+    thresholds_s: Iterable[float] | None = None,
+    *,
+    by: str | Sequence[str] = ("kind",),
+    at_least: bool = False,
+) -> pl.DataFrame:
+    """Counts and times of every threshold, which add up over stores.
+
+    Parameters
+    ----------
+    gaps : polars.DataFrame or LazyFrame, shape (n_gaps, ...)
+        One row a silence: ``gap_s`` in seconds and ``closed_by``, as `silence_gaps` gives
+        them; without ``closed_by``, ``is_last`` and ``is_dead`` are read, each False where
+        it is absent. Rows with a ``left_out`` are not counted. A LazyFrame is streamed,
+        so it may be larger than memory.
+    thresholds_s : iterable of float, optional
+        Seconds; `silence_grid` by default.
+    by : str or sequence of str
+        Columns to count apart; null is a value of its own.
+    at_least : bool
+        Flag a silence as long as the threshold, too; by default only longer ones.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_strata * n_thresholds, n_by + 13)
+        ``by`` and ``threshold_s``, sorted, and sums:
+
+        - ``n_gaps``, silences counted;
+        - ``n_mistakes``, those that were flagged and then closed by a sign of life;
+          ``mistaken_us``, how long they were flagged;
+        - ``alive_us``, time proven alive: in silences closed by a sign of life, or by an
+          end that the run wrote itself; ``suspected_us``, how much of it was flagged;
+        - ``n_ended``, last silences closed by such an end, and ``n_ended_flagged`` of them;
+        - ``n_cut_off``, last silences cut off at as-of, or by an end that proves nothing,
+          and ``n_cut_off_flagged`` of them;
+        - ``n_dead``, runs found dead; ``n_found``, of them, those flagged before somebody
+          else found out; ``late_us``, by how much the others are flagged later than that.
+
+        Times are whole microseconds. No silences give no rows.
+
+    Raises
+    ------
+    MissingColumnsError, ColumnTypeError
+        If a column is absent or not of its type.
+    ArgumentError
+        If a gap is null, negative, not finite or above 1e9 s, or a threshold makes no sense.
+
+    Notes
+    -----
+    Silences and thresholds are compared in whole microseconds, as stores write them.
+
+    Examples
+    --------
+    >>> gaps = pl.DataFrame({"kind": "agent", "gap_s": [5.0, 60.0, 90.0]})
+    >>> gap_sums(gaps, [60])["n_mistakes", "mistaken_us"].row(0)
+    (1, 30000000)
+    >>> gap_sums(gaps, [60], at_least=True)["n_mistakes"].item()
+    2
+    """
+    strata = [by] if isinstance(by, str) else list(by)
+    limits = _limits_us(thresholds_s)
+    table = (
+        _binned(gaps.lazy(), strata, limits, at_least=at_least)
+        .group_by(*strata, "closed", "bin")
+        .agg(n=pl.len().cast(pl.Int64), us=pl.col("us").sum(), n_bad=pl.col("us").null_count())
+        .collect(engine="streaming")
+    )
+    if n_bad := table["n_bad"].sum():
+        raise ArgumentError(
+            f"gap_sums needs gap_s as seconds from 0 to {_LONGEST_S:g}; {n_bad} of "
+            f"{table['n'].sum()} are null, negative, not finite or longer.",
+            'gaps.filter(pl.col("gap_s").is_between(0, 1e9)); divide milliseconds by 1000',
+        )
+    return _running_sums(table, strata, limits)
+
+
+def merge_gap_sums(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """The sums of all parts together, as if their silences had been counted at once.
+
+    Parameters
+    ----------
+    parts : iterable of polars.DataFrame
+        What `gap_sums` gave, all with the same ``by`` and thresholds.
+
+    Returns
+    -------
+    polars.DataFrame
+        Of the same shape.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no part, or parts differ in their columns or thresholds.
+
+    Examples
+    --------
+    >>> parts = [gap_sums(pl.DataFrame({"gap_s": [x]}), [60], by=()) for x in (50.0, 70.0)]
+    >>> merge_gap_sums(parts)["n_gaps", "n_mistakes"].row(0)
+    (2, 1)
+    """
+    parts = list(parts)
+    if not parts:
+        raise ArgumentError("merge_gap_sums needs at least one part; found none.", "[gap_sums(…)]")
+    # A part without silences has no rows, so no thresholds either.
+    grids = {tuple(part["threshold_s"].unique().sort()) for part in parts if part.height}
+    if len({tuple(part.columns) for part in parts}) > 1 or len(grids) > 1:
+        raise ArgumentError(
+            "merge_gap_sums needs parts with the same columns and thresholds; these differ.",
+            "give every gap_sums the same `thresholds_s` and `by`",
+        )
+    columns = parts[0].columns
+    keys = [name for name in columns if name not in SUMS]
+    summed = pl.concat(parts).group_by(keys).agg(pl.col(SUMS).sum())
+    return summed.sort(keys).select(columns)
+
+
+# --- the pieces ------------------------------------------------------------------------
+
+
+def _binned(
+    gaps: pl.LazyFrame, strata: list[str], limits: pl.Series, *, at_least: bool
+) -> pl.LazyFrame:
+    """Each counted silence with its microseconds and how many thresholds flag it."""
+    found = gaps.collect_schema()
+    if missing := [name for name in (*strata, "gap_s") if name not in found]:
+        raise MissingColumnsError.of(missing, found.names(), "gap_sums")
+    if not found["gap_s"].is_numeric():
+        raise ColumnTypeError(
+            f"gap_sums needs gap_s as a number of seconds; found {found['gap_s']}.",
+            'pl.col("gap_s").dt.total_microseconds() / 1e6',
+        )
+    if "left_out" in found:
+        gaps = gaps.filter(pl.col("left_out").is_null())
+    length_s = pl.col("gap_s").cast(pl.Float64)
+    us = pl.when(length_s.is_between(0, _LONGEST_S)).then((length_s * _US_PER_S).round())
+    side: Literal["left", "right"] = "right" if at_least else "left"
+    return gaps.select(*strata, closed=_closed(found), us=us.cast(pl.Int64)).with_columns(
+        bin=pl.col("us").map_batches(
+            lambda us: limits.search_sorted(us, side=side),
+            return_dtype=pl.UInt32,
+            is_elementwise=True,
+        )
+    )
+
+
+def _closed(found: pl.Schema) -> pl.Expr:
+    """What closed a silence: spoke, ended, dead, or cut (off)."""
+    if "closed_by" in found:
+        words = pl.col("closed_by").cast(pl.String)
+        return words.replace_strict(_CLOSED, default="cut", return_dtype=pl.String)
+    is_last, is_dead = (
+        pl.col(name).fill_null(value=False) if name in found else pl.lit(value=False)
+        for name in ("is_last", "is_dead")
+    )
+    return (
+        pl.when(is_dead)
+        .then(pl.lit("dead"))
+        .when(is_last)
+        .then(pl.lit("cut"))
+        .otherwise(pl.lit("spoke"))
+    )
+
+
+def _running_sums(table: pl.DataFrame, strata: list[str], limits: pl.Series) -> pl.DataFrame:
+    """From counts between thresholds to the sums at each threshold."""
+    # The last step lies above every threshold. `whole` keeps one group where `by` is empty.
+    limits_us = limits.to_list()
+    thresholds_s = [one / _US_PER_S for one in limits_us]
+    steps = pl.DataFrame(
+        {"limit_us": [*limits_us, None], "threshold_s": [*thresholds_s, None]},
+        schema={"limit_us": pl.Int64, "threshold_s": pl.Float64},
+    ).with_row_index("bin")
+    keys = [*strata, "whole"]
+    table = table.with_columns(whole=0)
+    each = {"spoke", "ended", "dead", "cut"}
+    counted = table.group_by(*keys, "bin").agg(
+        *(pl.col("n").filter(closed=one).sum().alias(f"n_{one}") for one in each),
+        *(pl.col("us").filter(closed=one).sum().alias(f"us_{one}") for one in each),
+    )
+    grid = table.select(keys).unique().join(steps, how="cross")
+    rows = grid.join(counted, on=[*keys, "bin"], how="left", nulls_equal=True)
+    return (
+        rows.with_columns(pl.col("^(n|us)_(spoke|ended|dead|cut)$").fill_null(0))
+        .sort(*keys, "bin")
+        .with_columns(**_sums(keys))
+        .filter(pl.col("limit_us").is_not_null())
+        .select(*strata, "threshold_s", *SUMS)
+    )
+
+
+def _sums(keys: list[str]) -> dict[str, pl.Expr]:
+    def total(name: str) -> pl.Expr:
+        return pl.col(name).sum().over(keys)
+
+    def kept(name: str) -> pl.Expr:
+        """Up to the threshold: not flagged."""
+        return pl.col(name).cum_sum().over(keys)
+
+    def flagged(one: str) -> pl.Expr:
+        return total(f"n_{one}") - kept(f"n_{one}")
+
+    def flagged_us(one: str) -> pl.Expr:
+        """How long silences went on after the threshold: sum of (gap - threshold)+."""
+        return total(f"us_{one}") - kept(f"us_{one}") - pl.col("limit_us") * flagged(one)
+
+    return {
+        "n_gaps": sum((total(f"n_{one}") for one in ("ended", "dead", "cut")), total("n_spoke")),
+        "n_mistakes": flagged("spoke"),
+        "mistaken_us": flagged_us("spoke"),
+        "alive_us": total("us_spoke") + total("us_ended"),
+        "suspected_us": flagged_us("spoke") + flagged_us("ended"),
+        "n_ended": total("n_ended"),
+        "n_ended_flagged": flagged("ended"),
+        "n_cut_off": total("n_cut"),
+        "n_cut_off_flagged": flagged("cut"),
+        "n_dead": total("n_dead"),
+        "n_found": flagged("dead"),
+        "late_us": pl.col("limit_us") * kept("n_dead") - kept("us_dead"),
+    }
+
+
+def _limits_us(thresholds_s: Iterable[float] | None) -> pl.Series:
+    """Thresholds as sorted whole microseconds, each once."""
+    given = silence_grid() if thresholds_s is None else list(thresholds_s)
+    for one in given:
+        is_number = isinstance(one, (int, float)) and not isinstance(one, bool)
+        if not is_number or not math.isfinite(one) or not 0 <= one <= _LONGEST_S:
+            raise ArgumentError(
+                f"thresholds_s needs seconds from 0 to {_LONGEST_S:g}; found {one!r:.60}.",
+                "thresholds_s=[600, 3600, 21600]",
+            )
+    if not given:
+        raise ArgumentError("thresholds_s needs at least one threshold; found none.", "[3600]")
+    return pl.Series(sorted({round(one * _US_PER_S) for one in given}), dtype=pl.Int64)
