@@ -19,17 +19,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stateanalytics.advice import Advice, Costs, recommend_thresholds
     from stateanalytics.answers import attention, phantoms
     from stateanalytics.audit import audit
     from stateanalytics.detectors.gaps import silence_gaps
     from stateanalytics.detectors.quality import quality_of_service
     from stateanalytics.detectors.sums import gap_sums, merge_gap_sums
     from stateanalytics.durations.candidates import timeout_candidates
+    from stateanalytics.durations.change import duration_change
+    from stateanalytics.durations.completion import completion_times
     from stateanalytics.durations.curves import kaplan_meier
     from stateanalytics.durations.heaping import implicit_timeouts
     from stateanalytics.durations.incidence import cumulative_incidence
     from stateanalytics.durations.logrank import logrank
     from stateanalytics.durations.read_off import quantiles, restricted_mean
+    from stateanalytics.durations.slow import slow_thresholds
     from stateanalytics.durations.spells import spells
     from stateanalytics.durations.timeouts import timeouts
     from stateanalytics.errors import (
@@ -88,6 +92,9 @@ _WHERE = {
     "read": "snapshot",
     "demo": "snapshot",
     "Snapshot": "snapshot",
+    "recommend_thresholds": "advice",
+    "Advice": "advice",
+    "Costs": "advice",
     "states": "rules.states",
     "reasons": "rules.states",
     "derive_severity": "rules.severity",
@@ -124,12 +131,17 @@ _WHERE = {
     "timeouts": "durations.timeouts",
     "implicit_timeouts": "durations.heaping",
     "timeout_candidates": "durations.candidates",
+    "completion_times": "durations.completion",
+    "slow_thresholds": "durations.slow",
+    "duration_change": "durations.change",
     **dict.fromkeys(_ERRORS, "errors"),
 }
 
 __all__ = [
+    "Advice",
     "ArgumentError",
     "ColumnTypeError",
+    "Costs",
     "DamagedStoreError",
     "FailureRules",
     "MissingColumnsError",
@@ -151,9 +163,11 @@ __all__ = [
     "audit",
     "classify_session_health",
     "compare_policies",
+    "completion_times",
     "cumulative_incidence",
     "demo",
     "derive_severity",
+    "duration_change",
     "failure_change",
     "failure_clusters",
     "failure_codes",
@@ -175,9 +189,11 @@ __all__ = [
     "read",
     "reason_codes",
     "reasons",
+    "recommend_thresholds",
     "report",
     "restricted_mean",
     "silence_gaps",
+    "slow_thresholds",
     "spells",
     "states",
     "timeout_candidates",

@@ -100,15 +100,16 @@ def quantiles(
     )
 
 
-def restricted_mean(curve: pl.DataFrame, until_s: float) -> pl.DataFrame:
+def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
     """Mean duration within the first ``until_s`` seconds: the mean that is always known.
 
     Parameters
     ----------
     curve : polars.DataFrame
         What `kaplan_meier` returned.
-    until_s : float
-        The horizon in seconds, > 0.
+    until_s : float or str
+        The horizon in seconds, > 0; or the column of the curve that holds one for each
+        stratum.
 
     Returns
     -------
@@ -120,7 +121,8 @@ def restricted_mean(curve: pl.DataFrame, until_s: float) -> pl.DataFrame:
     Notes
     -----
     The area under the curve up to the horizon; the variance is the sum over ends u of
-    (area from u to the horizon)² d/(n(n-d)).
+    (area from u to the horizon)² d/(n(n-d)). Where medians are not identified, this is
+    the honest mean: "within the first hour, 22 minutes".
 
     Examples
     --------
@@ -130,26 +132,35 @@ def restricted_mean(curve: pl.DataFrame, until_s: float) -> pl.DataFrame:
     [2.0]
     """
     strata = _strata_of(curve, "restricted_mean")
-    if not until_s > 0 or until_s == float("inf"):
+    if isinstance(until_s, str):
+        if until_s not in curve.columns:
+            raise MissingColumnsError.of([until_s], curve.columns, "restricted_mean")
+        until = pl.col(until_s).cast(pl.Float64)
+        strata = [name for name in strata if name != until_s]
+    elif not until_s > 0 or until_s == float("inf"):
         raise ArgumentError(
             f"restricted_mean needs a horizon above 0 seconds; found {until_s!r}.", "until_s=3600"
         )
-    at, until = pl.col("duration_s"), pl.lit(float(until_s))
+    else:
+        until = pl.lit(float(until_s))
+    at, n, d = pl.col("duration_s"), pl.col("n_at_risk"), pl.col("n_events")
     following = at.shift(-1).over(strata) if strata else at.shift(-1)
-    width = (pl.min_horizontal(following.fill_null(until), until) - at).clip(lower_bound=0)
-    step = pl.col("survival") * width
-    beyond = step.cum_sum(reverse=True)
-    first = pl.min_horizontal(at.min(), until)
-    weight = pl.col("n_events") / (pl.col("n_at_risk") * (pl.col("n_at_risk") - pl.col("n_events")))
-    reached = (at.max() >= until_s) | (pl.col("survival").last() <= TOLERANCE)
-    areas = curve.sort(*strata, "duration_s").with_columns(
-        _step=step, _beyond=beyond.over(strata) if strata else beyond, _weight=weight
+    width = pl.min_horizontal(following.fill_null(pl.col("until_s")), "until_s") - at
+    beyond = pl.col("_step").cum_sum(reverse=True)
+    weight = d / (n * (n - d))
+    areas = (
+        curve.with_columns(until_s=until)
+        .sort(*strata, "duration_s")
+        .with_columns(_step=pl.col("survival") * width.clip(lower_bound=0))
+        .with_columns(_beyond=beyond.over(strata) if strata else beyond, _weight=weight)
     )
-    in_time = pl.col("duration_s") < until_s
+    until = pl.col("until_s").first()
+    reached = (at.max() >= until) | (pl.col("survival").last() <= TOLERANCE)
     summary = [
-        (pl.col("_step").sum() + first).alias("mean_s"),
+        until.alias("_until_s"),
+        (pl.col("_step").sum() + pl.min_horizontal(at.min(), until)).alias("mean_s"),
         (pl.col("_beyond").pow(2) * pl.col("_weight"))
-        .filter(in_time & pl.col("_weight").is_finite())
+        .filter((at < pl.col("until_s")) & pl.col("_weight").is_finite())
         .sum()
         .sqrt()
         .alias("mean_se"),
@@ -157,15 +168,17 @@ def restricted_mean(curve: pl.DataFrame, until_s: float) -> pl.DataFrame:
         reached.fill_null(value=False).alias("is_identified"),
     ]
     means = areas.group_by(*strata).agg(summary).sort(*strata) if strata else areas.select(summary)
+    if not isinstance(until_s, str):
+        means = means.with_columns(_until_s=pl.lit(float(until_s)))
     known = pl.col("is_identified")
     return means.select(
         *strata,
-        until,
+        pl.col("_until_s").alias("until_s"),
         pl.when(known).then("mean_s").alias("mean_s"),
         pl.when(known).then("mean_se").alias("mean_se"),
         "longest_s",
         "is_identified",
-    ).rename({"literal": "until_s"})
+    )
 
 
 # --- the pieces ------------------------------------------------------------------------
