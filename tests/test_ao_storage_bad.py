@@ -281,6 +281,29 @@ def test_clocks_that_disagree_are_said(tree: Path) -> None:
     assert facts.detail("ao_sessions").filter(session_id="skew-2")["report_at"].item() is not None
 
 
+def test_moments_that_no_clock_can_show_are_none(tree: Path) -> None:
+    import sqlite3
+
+    store = sqlite3.connect(tree / "activity-events.db")
+    store.execute(
+        "CREATE TABLE activity_events (id INTEGER, ts_epoch INTEGER, ts TEXT, project_id TEXT,"
+        " session_id TEXT, source TEXT, type TEXT, log_level TEXT, summary TEXT, data TEXT)"
+    )
+    store.executemany(
+        "INSERT INTO activity_events VALUES (?, ?, ?, 'web', 'good-1', 'x', 'session.killed',"
+        " 'info', 'x', ?)",
+        [(1, 10**18, None, '{"reason":"x"}'), (2, "soon", "+123456-01-01T00:00:00Z", "{")],
+    )
+    store.commit()
+    store.close()
+    write_json(tree, "far-1", record(lifecycle(), createdAt="+275760-09-13T00:00:00.000Z"))
+    facts = facts_of(tree)
+    assert facts.events["at"].to_list() == [None, None]
+    assert facts.entities.filter(entity_id="far-1")["created_at"].to_list() == [None]
+    assert found(facts, "cell.wrong_type")["column"] == "ts_epoch"
+    assert found(facts, "cell.not_json")["column"] == "data"
+
+
 def test_a_damaged_database_costs_its_events_only(tree: Path) -> None:
     put(tree / "activity-events.db", b"SQLite format 3\x00" + b"\xff" * 2000)
     facts = facts_of(tree)
