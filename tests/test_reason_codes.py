@@ -7,11 +7,20 @@ import pytest
 
 from stateanalytics import schema, sources
 from stateanalytics.errors import MissingColumnsError
+from stateanalytics.rules.agent_orchestrator.mapping_reasons import MESSAGES
+from stateanalytics.rules.agent_orchestrator.mapping_table import SESSION_MEANINGS
+from stateanalytics.rules.agent_orchestrator.mapping_words import (
+    GO_MEANINGS,
+    LEGACY_MEANINGS,
+    map_go_words,
+    map_legacy_words,
+)
 from stateanalytics.rules.evidence import (
     ADR_EVIDENCE_KINDS,
     STORED_EVIDENCE_KINDS,
     adr_evidence_kind,
 )
+from stateanalytics.rules.opencode.causes import CAUSES
 from stateanalytics.rules.reason_codes import (
     REGISTRY,
     is_valid_code,
@@ -76,6 +85,25 @@ def test_every_code_is_valid_and_says_what_it_means_and_what_to_do(code):
     assert one.code == code
     assert one.meaning and one.what_to_do.endswith(".")
     assert one.entity_types
+
+
+def test_every_code_that_other_systems_are_mapped_to_is_registered():
+    words = pl.DataFrame({"status": [*LEGACY_MEANINGS, *GO_MEANINGS]})
+    both = [words.with_columns(has_pr=pl.lit(has_pr)) for has_pr in (True, False)]
+    of_words = [*map(map_legacy_words, both), map_go_words(words)]
+    written = {
+        code for mapped in of_words for row in mapped["reason_codes"] for code in row.split(", ")
+    }
+    written |= {meaning.code for meaning in SESSION_MEANINGS.values()} | set(MESSAGES)
+    written |= {f"run.failed.{cause}" for cause in CAUSES.values()}
+    written |= {f"invocation.failed.{cause}" for cause in CAUSES.values()}
+    assert sorted(written - set(REGISTRY)) == []
+
+
+def test_codes_of_other_systems_stay_unknown_in_rows_of_lionagi():
+    row = {"source": "a", "system": "lionagi", "entity_type": "session", "entity_id": "1"}
+    rows = frame("entities", [{**row, "reason_code": "run.aborted.runtime_lost"}])
+    assert unknown_codes(rows)["example"].to_list() == ["run.aborted.runtime_lost"]
 
 
 def test_every_health_and_delivery_that_can_be_inferred_has_a_code():

@@ -1,9 +1,10 @@
 """Every reason code that is known, what it means and what to do about it.
 
-Three origins in one registry: ``lionagi`` (the 75 codes of release 0.36.0, none of
-which was ever removed), ``adr0033`` (the codes of ADR-0033, most of which no release
-writes) and ``stateanalytics`` (the reasons that this package infers). Codes outside of
-it stay visible under their own name; `unknown_codes` counts them.
+Five origins in one registry: ``lionagi`` (the 75 codes of release 0.36.0, none of which
+was ever removed), ``adr0033`` (the codes of ADR-0033, most of which no release writes),
+``agent_orchestrator`` and ``opencode`` (the codes that their words and their typed errors
+are mapped to) and ``stateanalytics`` (the reasons that this package infers). Codes outside
+of it stay visible under their own name; `unknown_codes` counts them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class ReasonCode:
     Attributes
     ----------
     code, origin : str
-        The code, and who defines it: ``lionagi``, ``adr0033`` or ``stateanalytics``.
+        The code, and who defines it: ``lionagi``, ``adr0033``, ``agent_orchestrator``,
+        ``opencode`` or ``stateanalytics``.
     entity_types : tuple of str
         Types whose rows carry it.
     statuses : str
@@ -175,6 +177,19 @@ def _recorded() -> Iterator[ReasonCode]:
         )
 
 
+def _of_systems() -> Iterator[ReasonCode]:
+    table = resources.files("stateanalytics.rules").joinpath("data", "reason_codes_of_systems.csv")
+    for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines()):
+        yield ReasonCode(
+            code=row["code"],
+            origin=row["origin"],
+            entity_types=_listed(row["entity_types"]),
+            statuses=row["statuses"],
+            meaning=row["meaning"],
+            what_to_do=row["what_to_do"],
+        )
+
+
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.split("|")))
 
@@ -197,11 +212,14 @@ def _inferred() -> Iterator[ReasonCode]:
 
 def _registry() -> Mapping[str, ReasonCode]:
     """All codes; a code that ADR-0033 words keeps the ADR's words."""
-    inferred = {one.code: one for one in _inferred()}
-    return MappingProxyType({**inferred, **{one.code: one for one in _recorded()}})
+    everything = (*_inferred(), *_of_systems(), *_recorded())
+    return MappingProxyType({one.code: one for one in everything})
 
 
 REGISTRY: Mapping[str, ReasonCode] = _registry()
+
+#: Origins whose codes lionagi never writes.
+SYSTEMS = ("agent_orchestrator", "opencode")
 
 _SEGMENT = "[a-z][a-z0-9_]*"
 _FORM = re.compile(rf"(?:{'|'.join(DOMAINS)})\.{_SEGMENT}\.{_SEGMENT}")
@@ -338,9 +356,10 @@ def unknown_codes(entities: pl.DataFrame) -> pl.DataFrame:
     if missing := [name for name in needed if name not in entities.columns]:
         raise MissingColumnsError.of(missing, entities.columns, "unknown_codes")
     code = pl.col("reason_code").cast(pl.String)
+    known = sorted(one.code for one in REGISTRY.values() if one.origin not in SYSTEMS)
     counted = (
         entities.filter(pl.col("system") == "lionagi", code.is_not_null(), code != "")
-        .filter(~code.is_in(sorted(REGISTRY)))
+        .filter(~code.is_in(known))
         .group_by("source", "system", "entity_type", example=code)
         .agg(
             n_rows=pl.len().cast(pl.Int64),

@@ -77,7 +77,11 @@ REASON_CODES = Frame(
     ("code",),
     (
         Column("code", TEXT, "the code, as in `reasons` and `entities`"),
-        Column("origin", TEXT, "who defines it: lionagi, adr0033, stateanalytics"),
+        Column(
+            "origin",
+            TEXT,
+            "who defines it: lionagi, adr0033, agent_orchestrator, opencode, stateanalytics",
+        ),
         Column("domain", TEXT, "its first segment: run, play, schedule, …"),
         Column("entity_types", TEXT, "types whose rows carry it, joined by |"),
         Column("statuses", TEXT, "statuses that it is written with, in words"),
