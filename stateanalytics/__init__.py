@@ -22,8 +22,14 @@ if TYPE_CHECKING:
     from stateanalytics.advice import Advice, Costs, recommend_thresholds
     from stateanalytics.answers import attention, phantoms
     from stateanalytics.audit import audit
+    from stateanalytics.detectors.alarms import alarms
+    from stateanalytics.detectors.comparing import agreement
+    from stateanalytics.detectors.detect import detect
+    from stateanalytics.detectors.detector import Detector
+    from stateanalytics.detectors.disagreements import disagreements
     from stateanalytics.detectors.gaps import silence_gaps
     from stateanalytics.detectors.quality import quality_of_service
+    from stateanalytics.detectors.registry import detectors
     from stateanalytics.detectors.sums import gap_sums, merge_gap_sums
     from stateanalytics.durations.candidates import timeout_candidates
     from stateanalytics.durations.change import duration_change
@@ -116,6 +122,12 @@ _WHERE = {
     "FailureRules": "failures.rules_file",
     "mine_templates": "failures.templates",
     "merge_templates": "failures.templates",
+    "Detector": "detectors.detector",
+    "detectors": "detectors.registry",
+    "detect": "detectors.detect",
+    "alarms": "detectors.alarms",
+    "agreement": "detectors.comparing",
+    "disagreements": "detectors.disagreements",
     "silence_gaps": "detectors.gaps",
     "gap_sums": "detectors.sums",
     "merge_gap_sums": "detectors.sums",
@@ -143,6 +155,7 @@ __all__ = [
     "ColumnTypeError",
     "Costs",
     "DamagedStoreError",
+    "Detector",
     "FailureRules",
     "MissingColumnsError",
     "MissingComponentError",
@@ -159,6 +172,8 @@ __all__ = [
     "StateAnalyticsError",
     "StoreBusyError",
     "TruncatedWarning",
+    "agreement",
+    "alarms",
     "attention",
     "audit",
     "classify_session_health",
@@ -167,6 +182,9 @@ __all__ = [
     "cumulative_incidence",
     "demo",
     "derive_severity",
+    "detect",
+    "detectors",
+    "disagreements",
     "duration_change",
     "failure_change",
     "failure_clusters",

@@ -10,6 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
+from stateanalytics.detectors.detect import judge
+from stateanalytics.detectors.lionagi_pages import IN_RANGE
+from stateanalytics.detectors.registry import named
+from stateanalytics.detectors.signs_lionagi import add_words
 from stateanalytics.rules.display_status import with_display_status
 from stateanalytics.rules.exit_codes import with_exit_codes
 from stateanalytics.rules.phantoms import with_phantom_reason
@@ -27,8 +31,8 @@ from stateanalytics.rules.severity import derive_severity
 from stateanalytics.rules.staleness import staleness_by_age, with_stale_thresholds
 from stateanalytics.rules.transitions import LIFECYCLES, with_edge_facts
 from stateanalytics.rules.verification import verify_contracts, with_shown_verdict
-from stateanalytics.rules.vocabulary import STATUS_WORDS
 from stateanalytics.sources.lionagi.cron import cadence_s
+from stateanalytics.vocabulary import STATUS_WORDS
 from tests.oracles_agent_orchestrator import ADAPTERS as AGENT_ORCHESTRATOR
 
 Adapter = Callable[[pl.DataFrame], pl.DataFrame]
@@ -446,8 +450,124 @@ def verification_display(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+# --- all detectors side by side --------------------------------------------------------
+
+FLAGS = {
+    "dash_stuck_gt_1800_port": "dashboard_stuck_30m",
+    "dash_slow_gt_1800_port": "dashboard_slow_30m",
+    "dash_stuck_gt_3600_port": "dashboard_stuck_60m",
+    "dash_slow_gt_3600_port": "dashboard_slow_60m",
+    "dash_stale_card_port": "dashboard_stale_card",
+    "adr0017_slow_running_gt_1800_port": "adr0017_slow",
+    "adr0030_stuck_critical_port": "adr0030_stuck",
+    "adr0030_slow_info_port": "adr0030_slow",
+    "phantom_gate_3600_0.36_port": "phantom_v2",
+    "state_doctor_24h_0.36_port": "state_doctor",
+    "kill_all_stale_3600_0.36_port": "kill_all_stale",
+    "null_status_reaper_3600_port": "null_status",
+    "ended_at_mismatch_port": "ended_at_mismatch",
+}
+WORDS = {
+    "health_admin_0.26": "health_0_26",
+    "health_runs_list_0.26": "runs_list_0_26",
+    "health_0.28": "health_0_28",
+    "health_admin_0.36": "health_0_36",
+    "health_runs_list_0.36": "runs_list_0_35",
+    "staleness_0.26": "staleness_v1",
+    "staleness_0.36": "staleness_v2",
+}
+LABELS = {
+    "mission_attention_2026-07-04": "mission_attention_v1",
+    "mission_attention_2026-07-05": "mission_attention_v2",
+    "mission_attention_0.35": "mission_attention_0_35",
+}
+COUNTS = {
+    "fleet_attention_2026-07-04": "fleet_attention_v1",
+    "fleet_attention_2026-07-05": "fleet_attention_v2",
+    "fleet_attention_0.35": "fleet_attention_0_35",
+}
+MATRIX_ORDER = (
+    *("health_admin_0.26", "health_runs_list_0.26", "health_0.28", "health_admin_0.36"),
+    *("health_runs_list_0.36", "staleness_0.26", "staleness_0.36", "dash_in_24h_range_port"),
+    *FLAGS,
+    *("mission_attention_2026-07-04", "fleet_attention_2026-07-04"),
+    *("mission_attention_2026-07-05", "fleet_attention_2026-07-05"),
+    *("mission_attention_0.35", "fleet_attention_0.35"),
+    *("display_status_0.35", "effectively_active_0.35"),
+)
+SIGNS = {
+    "display_status_0.35": "display_status",
+    "effectively_active_0.35": "is_effectively_active",
+}
+
+
+def detector_matrix(rows: pl.DataFrame) -> pl.DataFrame:
+    signs = add_words(_matrix_signs(rows))
+    names = [*FLAGS.values(), *LABELS.values(), *COUNTS.values()]
+    judged = judge(signs, [named(name) for name in names], at=NOW).sort("entity_id")
+    of = {name: judged.filter(pl.col("detector") == name) for name in names}
+    fires = {name: of[name]["fires"].fill_null(value=False) for name in names}
+    found = {
+        "dash_in_24h_range_port": signs.select(IN_RANGE).to_series(),
+        **{column: fires[name] for column, name in FLAGS.items()},
+        **{column: _word(signs, name) for column, name in WORDS.items()},
+        **{column: of[name]["label"] for column, name in LABELS.items()},
+        **{column: fires[name].cast(pl.Int8) for column, name in COUNTS.items()},
+        **{column: signs[name] for column, name in SIGNS.items()},
+    }
+    return as_text(
+        pl.DataFrame({name: found[name].alias(name) for name in MATRIX_ORDER}), *MATRIX_ORDER
+    )
+
+
+def _word(signs: pl.DataFrame, name: str) -> pl.Series:
+    """The classifier's word for every row, fine ones too, where the page shows any."""
+    detector = named(name)
+    seen = pl.lit(value=True) if detector.scope is None else detector.scope
+    word = detector.classify(signs, detector.threshold_s)
+    return signs.select(pl.when(seen).then(word)).to_series()
+
+
+def _matrix_signs(rows: pl.DataFrame) -> pl.DataFrame:
+    age, duration = number("age_s"), number("duration_s")
+    known = pl.col("scenario").fill_null("")
+    return rows.with_row_index("line").select(
+        source=pl.lit("oracle"),
+        system=pl.lit("lionagi"),
+        entity_type=pl.lit("session"),
+        entity_id=pl.col("line").cast(pl.String).str.zfill(9),
+        session_id="session_id",
+        kind="invocation_kind",
+        raw_status=words("status")[0],
+        status=words("status")[0],
+        n_messages=number("message_count"),
+        started_age_s=age,
+        ended_age_s=age - duration,
+        elapsed_whole_s=pl.coalesce(duration, age).floor(),
+        last_message_age_s=number("activity_gap_s"),
+        silence_s=number("activity_gap_s"),
+        # A moment of 0 was never written.
+        updated_age_s=pl.when(number("updated_age_s") < NOW.timestamp() - 1).then(
+            number("updated_age_s")
+        ),
+        # Not in the file: rows written by SQL were created ten minutes before.
+        created_age_s=pl.lit(600.0),
+        process_alive=yes("process_alive"),
+        has_artifacts=yes("has_artifacts"),
+        has_stale_locks=yes("has_stale_locks"),
+        # Not in the file, but told by the scenario.
+        is_foreign=known.str.contains("foreign_host"),
+        reason_code=pl.lit(None, pl.String),
+        reason_message=pl.when(known.str.starts_with("phantom_reaped")).then(
+            pl.lit("phantom_reaped")
+        ),
+        agent=pl.lit(None, pl.String),
+    )
+
+
 LIONAGI: dict[str, Adapter] = {
     "lionagi/oracle_cli_status_0.36.csv": cli_status,
+    "lionagi/oracle_detector_matrix_0.36.csv": detector_matrix,
     "lionagi/oracle_display_status_0.35.csv": display_status,
     "lionagi/oracle_health_0.36.csv": health,
     "lionagi/oracle_health_severity_0.36.csv": health_severity,

@@ -1,0 +1,360 @@
+"""Agent Orchestrator's detectors: of silence, of doubt, of reports that do not come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.detectors.detector import Detector
+from stateanalytics.rules.agent_orchestrator.activity import FRESH_S, READY_THRESHOLD_S, STICKY_S
+from stateanalytics.rules.agent_orchestrator.go_status import NO_SIGNAL_S
+from stateanalytics.rules.agent_orchestrator.report_watcher import WatcherThresholds
+from stateanalytics.rules.agent_orchestrator.thresholds import STUCK_THRESHOLD_S
+from stateanalytics.rules.agent_orchestrator.words import TERMINAL_STATUSES
+
+_FAMILY: dict[str, Any] = {"family": "agent_orchestrator", "system": "agent_orchestrator"}
+_open = ~pl.col("status").is_in(TERMINAL_STATUSES).fill_null(value=False)
+_typescript = pl.col("generation").ne_missing(pl.lit("G3"))
+_go = pl.col("generation") == "G3"
+_state, _runtime, _activity = (
+    pl.col(name) for name in ("session_state", "runtime_state", "activity")
+)
+_OPEN = "sessions that are not over"
+# An open pull request in one of these states decides before silence is looked at.
+_REVIEWED = (
+    *("ci_failing", "changes_requested", "approved", "merge_ready", "review_pending"),
+    *("merged", "closed_unmerged"),
+)
+
+
+def agent_orchestrator() -> tuple[Detector, ...]:
+    """The detectors of Agent Orchestrator, in the order of its catalogue."""
+    return (*_probes(), *_silence(), *_reports(), *_rest(), *_rewrite())
+
+
+def _probes() -> tuple[Detector, ...]:
+    said: dict[str, Any] = {**_FAMILY, "construct": "liveness", "question": "dead"}
+    return (
+        Detector(
+            "ao_runtime_probe",
+            known_as="D1",
+            fires=_runtime.is_in(("missing", "probe_failed")),
+            scope=_runtime.is_not_null() & _open,
+            scope_words=_OPEN,
+            label=_runtime,
+            rule="the last probe did not find its terminal",
+            origin="lifecycle manager",
+            **said,
+        ),
+        Detector(
+            "ao_process_probe",
+            known_as="D2",
+            fires=_runtime == "exited",
+            scope=_runtime.is_not_null() & _open,
+            scope_words=_OPEN,
+            label="exited",
+            rule="the last probe did not find its process",
+            origin="lifecycle manager",
+            **said,
+        ),
+        Detector(
+            "ao_detecting",
+            known_as="D3",
+            fires=pl.col("status") == "detecting",
+            scope=_open & _typescript,
+            scope_words=_OPEN,
+            label="detecting",
+            rule="its probes disagree",
+            origin="lifecycle manager",
+            **said,
+        ),
+        Detector(
+            "ao_detecting_budget",
+            known_as="D4",
+            fires=(pl.col("detecting_attempts") > 3) | (pl.col("detecting_age_s") > 300),
+            measures="detecting_age_s",
+            threshold_s=300.0,
+            scope=pl.col("detecting_attempts").is_not_null() & _open,
+            scope_words="sessions in doubt",
+            label="stuck",
+            rule="in doubt for more than three polls, or for five minutes",
+            origin="lifecycle manager",
+            inputs=("status", "detecting_attempts", "detecting_age_s"),
+            **{**said, "construct": "count", "question": "stuck"},
+        ),
+        Detector(
+            "ao_both_dead",
+            known_as="D5",
+            fires=(_state == "terminated") & (pl.col("session_reason") == "runtime_lost"),
+            scope=_state.is_not_null(),
+            scope_words="all sessions",
+            label="killed",
+            rule="terminal and process were both gone at one poll",
+            origin="lifecycle manager",
+            **said,
+        ),
+    )
+
+
+def _silence() -> tuple[Detector, ...]:
+    said: dict[str, Any] = {
+        **_FAMILY,
+        "measures": "activity_age_s",
+        "construct": "silence",
+        "origin": "activity of the agent's log",
+    }
+    fresh_report = (pl.col("report_age_s") <= FRESH_S).fill_null(value=False)
+    decided = pl.col("pr_reason").is_in(_REVIEWED).fill_null(value=False)
+    waits = (_activity == "waiting_input").fill_null(value=False)
+    blocked = (_activity == "blocked").fill_null(value=False)
+    may_be_stuck = ~decided & ~fresh_report & ~waits
+    beyond: dict[str, Any] = {
+        **said,
+        "threshold_s": STUCK_THRESHOLD_S,
+        "scope": _open & _typescript,
+        "scope_words": _OPEN,
+        "label": "stuck",
+        "question": "stuck",
+        "page": "session list",
+    }
+    return (
+        Detector(
+            "ao_activity_stale",
+            known_as="D6",
+            threshold_s=FRESH_S,
+            scope=_open & _typescript,
+            scope_words=_OPEN,
+            label="stale",
+            question="stale",
+            rule="no activity for five minutes: too old to prove anything",
+            **said,
+        ),
+        Detector(
+            "ao_activity_idle",
+            known_as="D7",
+            threshold_s=READY_THRESHOLD_S,
+            when=~waits & ~blocked,
+            scope=_open & _typescript,
+            scope_words=_OPEN,
+            label="idle",
+            question="stale",
+            rule="no activity for five minutes (readyThresholdMs): idle",
+            **said,
+        ),
+        Detector(
+            "ao_idle_stuck",
+            known_as="D8",
+            when=may_be_stuck & ~blocked,
+            rule="idle for ten minutes, unless a pull request or a fresh report says more",
+            **beyond,
+        ),
+        Detector(
+            "ao_blocked_stuck",
+            known_as="D9",
+            when=may_be_stuck & blocked,
+            rule="blocked for ten minutes",
+            **beyond,
+        ),
+        Detector(
+            "ao_waiting_input",
+            known_as="D10",
+            fires=waits,
+            scope=_open & _typescript,
+            scope_words=_OPEN,
+            label="needs_input",
+            question="waiting",
+            origin="activity of the agent's log",
+            rule="its agent waits for a person, however long ago it said so",
+            **_FAMILY,
+        ),
+        Detector(
+            "ao_call_decayed",
+            known_as="D11",
+            threshold_s=STICKY_S,
+            when=waits | blocked,
+            scope=_open & _typescript,
+            scope_words=_OPEN,
+            label="idle",
+            question="stale",
+            until="2026-05-17",
+            rule="a call for help older than five minutes was taken for idleness",
+            **said,
+        ),
+    )
+
+
+def _reports() -> tuple[Detector, ...]:
+    limits = WatcherThresholds()
+    watched: dict[str, Any] = {
+        **_FAMILY,
+        "scope": _open & _typescript & pl.col("kind").ne_missing(pl.lit("orchestrator")),
+        "population": pl.col("kind").ne_missing(pl.lit("orchestrator")),
+        "scope_words": "sessions that are not over, orchestrators left out",
+        "origin": "report watcher",
+    }
+    state = pl.col("report_state")
+    asks = (state == "needs_input").fill_null(value=False)
+    return (
+        Detector(
+            "ao_report_ignored",
+            known_as="D12",
+            measures="report_age_s",
+            threshold_s=FRESH_S,
+            scope=_open & _typescript & state.is_not_null(),
+            scope_words="sessions that ever reported",
+            label="ignored",
+            construct="silence",
+            question="stale",
+            restarts_on="report",
+            origin="agent report",
+            rule="its last report is older than five minutes, and does not count any more",
+            **_FAMILY,
+        ),
+        Detector(
+            "ao_no_acknowledge",
+            known_as="D13",
+            measures="created_age_s",
+            comparison=">=",
+            threshold_s=limits.acknowledge_s,
+            when=state.is_null(),
+            label="no_acknowledge",
+            question="attention",
+            rule="created ten minutes ago, and never reported; a restore does not restart it",
+            **watched,
+        ),
+        Detector(
+            "ao_stale_report",
+            known_as="D14",
+            measures="report_age_s",
+            comparison=">=",
+            threshold_s=limits.stale_s,
+            when=~state.is_in(("waiting", "needs_input")),
+            label="stale_report",
+            page="session list",
+            construct="silence",
+            question="stale",
+            restarts_on="report",
+            rule="its last report is half an hour old, though it may be in review, or done",
+            **watched,
+        ),
+        Detector(
+            "ao_agent_needs_input",
+            known_as="D15",
+            fires=asks,
+            label="agent_needs_input",
+            question="waiting",
+            rule="its last report asked for input, however long ago",
+            **watched,
+        ),
+    )
+
+
+def _rest() -> tuple[Detector, ...]:
+    web = pl.col("web_attention")
+    is_over = _state.is_in(("done", "terminated"))
+
+    def listed(name: str, number: str, rule: str, why_not: str) -> Detector:
+        return Detector(name, known_as=number, rule=rule, why_not=why_not, **_FAMILY)
+
+    return (
+        listed(
+            "ao_list_latch",
+            "D16",
+            "one failed probe while sessions are listed: terminated (until 2026-05-15)",
+            "of its probes only the verdict is kept, and D5 writes the same one",
+        ),
+        Detector(
+            "ao_is_terminal",
+            known_as="D17",
+            fires=pl.col("is_ao_terminal") & ~is_over,
+            scope=_state.is_not_null(),
+            scope_words="all sessions",
+            label="terminal",
+            question="dead",
+            origin="isTerminal",
+            rule="its runtime is gone, so it counts as over, though its session is not",
+            **_FAMILY,
+        ),
+        listed(
+            "ao_recovery",
+            "D18",
+            "sorts sessions into live, dead, partial and unrecoverable at a restart",
+            "its probes are made at the restart and not kept",
+        ),
+        Detector(
+            "ao_web_attention",
+            known_as="D19",
+            fires=web.is_in(("respond", "review")),
+            scope=web.is_not_null(),
+            scope_words="all sessions",
+            label=web,
+            page="dashboard",
+            origin="getAttentionLevel",
+            rule="stuck, in doubt, asking, failing checks or in need of changes",
+            **_FAMILY,
+        ),
+        Detector(
+            "ao_merge_cleanup",
+            known_as="D20",
+            measures="merge_wait_s",
+            comparison=">=",
+            threshold_s=300.0,
+            scope=pl.col("merge_wait_s").is_not_null(),
+            scope_words="merged sessions whose agent is busy",
+            label="cleanup forced",
+            construct="elapsed",
+            question="overdue",
+            origin="lifecycle manager",
+            rule="merged five minutes ago, and closed though its agent is busy",
+            **_FAMILY,
+        ),
+        listed(
+            "ao_reaction_escalation",
+            "D21",
+            "a reaction was tried too often, or for too long",
+            "its attempts are counted in memory",
+        ),
+        listed(
+            "ao_process_indeterminate",
+            "D22",
+            "a probe timed out: the poll is skipped, and nothing is said",
+            "it gives no verdict; its events are in snap.events",
+        ),
+    )
+
+
+def _rewrite() -> tuple[Detector, ...]:
+    said: dict[str, Any] = {**_FAMILY, "since": "the Go rewrite", "construct": "silence"}
+
+    def listed(name: str, number: str, rule: str, why_not: str) -> Detector:
+        return Detector(name, known_as=number, rule=rule, why_not=why_not, **_FAMILY)
+
+    return (
+        listed(
+            "ao_go_reaper",
+            "D23",
+            "its runtime is dead, and it was silent for 60 s",
+            "it asks the runtime; of that the database keeps the verdict only",
+        ),
+        Detector(
+            "ao_go_no_signal",
+            known_as="D24",
+            fires=pl.col("status") == "no_signal",
+            measures="activity_age_s",
+            threshold_s=NO_SIGNAL_S,
+            scope=_go & _open,
+            scope_words="sessions of the Go rewrite that are not over",
+            label="no_signal",
+            question="stale",
+            origin="derived on every read",
+            rule="its harness has hooks, and never signalled within 90 s",
+            **said,
+        ),
+        listed(
+            "ao_go_observer",
+            "D25",
+            "activity older than two minutes is read again",
+            "it corrects the stored word, of which the old value is gone",
+        ),
+    )

@@ -1,0 +1,160 @@
+"""How sure a measure of agreement is: whole sessions drawn again and again.
+
+Units of one session (a session at several instants, its sub-work) are alike, so
+sessions are resampled and never units. Sessions that count the same are drawn as one
+class, and all pairs share the draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from stateanalytics.detectors.agreement import CELLS, score_cells
+
+SCORES = ("kappa", "ac1", "pabak")
+_DRAWS_AT_ONCE = 2_000_000
+_PAIRS_AT_ONCE = 16
+_CELLS = CELLS[1:]
+
+
+def cluster_intervals(
+    labels: pl.DataFrame,
+    pairs: Sequence[tuple[str, str]],
+    cluster: str,
+    *,
+    n_resamples: int = 1000,
+    conf_level: float = 0.95,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """Percentile intervals of kappa, AC1 and PABAK, by resampling clusters.
+
+    Parameters
+    ----------
+    labels : polars.DataFrame, shape (n_units, >= 1 + n_detectors)
+        A Boolean column a detector (null: not covered), and the cluster of each unit.
+    pairs : sequence of (str, str)
+        Which columns to compare.
+    cluster : str
+        The column that names the cluster.
+    n_resamples : int
+        How often the clusters are drawn, with replacement; 0 gives no intervals.
+    conf_level : float
+        Between 0 and 1.
+    seed : int
+        The same seed gives the same intervals.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_pairs, 8)
+        ``a``, ``b``, and ``<score>_low``, ``<score>_high`` for each of `SCORES`; null
+        where a pair shares no unit, or its score is not defined in any draw.
+
+    Notes
+    -----
+    A draw in which a score is not defined (kappa, where all units came out alike) does not
+    count.
+
+    References
+    ----------
+    .. [1] Field, C. A. and Welsh, A. H. (2007). Bootstrapping clustered data. J. R.
+       Statist. Soc. B 69, 369-390.
+
+    Examples
+    --------
+    >>> labels = pl.DataFrame({"who": [1, 2, 3, 4], "a": [True, False] * 2, "b": [True, False] * 2})
+    >>> cluster_intervals(labels, [("a", "b")], "who", n_resamples=50)["pabak_low"].item()
+    1.0
+    """
+    shape = {
+        "a": pl.String,
+        "b": pl.String,
+        **{f"{score}_{end}": pl.Float64 for score in SCORES for end in ("low", "high")},
+    }
+    if not pairs or labels.is_empty() or n_resamples < 1:
+        return pl.DataFrame(schema=shape)
+    names = list(dict.fromkeys(name for pair in pairs for name in pair))
+    classes, members = _classes(labels, names, cluster)
+    draws = _draws(members, n_resamples, seed)
+    tail = (1 - conf_level) / 2
+    parts = [
+        _ends(_scores(classes, draws, pairs[first : first + _PAIRS_AT_ONCE]), tail)
+        for first in range(0, len(pairs), _PAIRS_AT_ONCE)
+    ]
+    return pl.concat([pl.DataFrame(schema=shape), *parts])
+
+
+def _classes(
+    labels: pl.DataFrame, names: list[str], cluster: str
+) -> tuple[pl.DataFrame, pl.Series]:
+    """Units by the class of their cluster, and the class of every cluster.
+
+    Two clusters are of one class where they hold the same units, in whatever order.
+    """
+    codes = pl.concat_str(
+        pl.when(pl.col(name)).then(pl.lit("1")).when(~pl.col(name)).then(pl.lit("0"))
+        .otherwise(pl.lit("-"))
+        for name in names
+    )  # fmt: skip
+    held = labels.select(_cluster=pl.col(cluster), _code=codes)
+    of_cluster = held.group_by("_cluster").agg(_class=pl.col("_code").sort().str.join("|"))
+    # Sorted, so that the draws do not depend on the order of the rows.
+    members = of_cluster["_class"].sort()
+    first = of_cluster.sort("_class", "_cluster").unique("_class", keep="first")
+    units = labels.with_columns(_cluster=pl.col(cluster)).join(first, on="_cluster")
+    return units.select("_class", *names), members
+
+
+def _draws(members: pl.Series, n_resamples: int, seed: int) -> pl.DataFrame:
+    """How often each class came up in each draw: ``_draw``, ``_class``, ``_times``."""
+    at_once = max(1, _DRAWS_AT_ONCE // members.len())
+    parts = []
+    for block, first in enumerate(range(0, n_resamples, at_once)):
+        n_here = min(at_once, n_resamples - first)
+        drawn = members.sample(members.len() * n_here, with_replacement=True, seed=seed + block)
+        numbered = pl.DataFrame({"_class": drawn}).with_columns(
+            _draw=pl.int_range(pl.len()) // members.len() + first
+        )
+        parts.append(numbered.group_by("_draw", "_class").agg(_times=pl.len().cast(pl.Float64)))
+    return pl.concat(parts)
+
+
+def _scores(
+    classes: pl.DataFrame, draws: pl.DataFrame, pairs: Sequence[tuple[str, str]]
+) -> pl.DataFrame:
+    """The scores of each pair in each draw."""
+    cells = pl.concat([_cells_of(classes, *pair) for pair in pairs])
+    summed = (
+        draws.lazy()
+        .join(cells.lazy(), on="_class")
+        .group_by("a", "b", "_draw")
+        .agg((pl.col(name) * pl.col("_times")).sum() for name in _CELLS)
+    )
+    return summed.with_columns(**score_cells()).collect()
+
+
+def _cells_of(classes: pl.DataFrame, a: str, b: str) -> pl.DataFrame:
+    yes_a, yes_b = pl.col(a), pl.col(b)
+    counts = (yes_a & yes_b, yes_a & ~yes_b, ~yes_a & yes_b, ~yes_a & ~yes_b)
+    return (
+        classes.filter(yes_a.is_not_null() & yes_b.is_not_null())
+        .group_by("_class")
+        .agg(
+            rule.sum().cast(pl.Float64).alias(name)
+            for name, rule in zip(_CELLS, counts, strict=True)
+        )
+        .with_columns(a=pl.lit(a), b=pl.lit(b))
+    )
+
+
+def _ends(scores: pl.DataFrame, tail: float) -> pl.DataFrame:
+    return (
+        scores.group_by("a", "b", maintain_order=True)
+        .agg(
+            pl.col(score).quantile(share, "linear").alias(f"{score}_{end}")
+            for score in SCORES
+            for end, share in (("low", tail), ("high", 1 - tail))
+        )
+        .sort("a", "b")
+    )

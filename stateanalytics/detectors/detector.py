@@ -1,0 +1,323 @@
+"""One rule that calls work stale, stuck, slow or dead, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from types import MappingProxyType
+
+import polars as pl
+
+from stateanalytics.errors import ArgumentError, did_you_mean
+
+CONSTRUCTS = MappingProxyType(
+    {
+        "silence": "how long ago the last sign of life was",
+        "elapsed": "how long ago it started",
+        "write": "how long ago its row was last written, by anyone",
+        "liveness": "whether its process is there",
+        "lock": "whether lock files are left",
+        "count": "how often something happened",
+        "schedule": "whether a planned fire came",
+        "verdict": "which words are stored, or what other rules said",
+    }
+)
+"""What a rule looks at; two rules of different constructs answer different questions."""
+
+QUESTIONS = ("stale", "stuck", "slow", "dead", "attention", "overdue", "degraded", "waiting")
+COMPARISONS = (">", ">=")
+LIVENESS = MappingProxyType(
+    {
+        "not asked": "it does not ask whether the process is alive",
+        "assumed": "it takes every process for alive",
+        "unknown is dead": "a process nobody could see counts as dead",
+        "unknown stays unknown": "a process nobody could see is judged by its silence",
+    }
+)
+RESTARTS = ("message", "activity", "report", "start", "creation")
+"""What sets a rule's clock back to zero, where that is recorded as it happens."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Detector:
+    """One rule: what it looks at, when it fires, and where it comes from.
+
+    Parameters
+    ----------
+    name : str
+        What tables and charts call it.
+    measures : str or tuple of str, optional
+        The column of `SIGNS` that it compares with its threshold; of several, the first
+        that is known in a row.
+    comparison : {">", ">="}
+        Does it fire past its threshold, or already at it.
+    threshold_s : float, mapping of str to float, or polars.Expr, optional
+        Seconds; by kind of work with a ``default``; or an expression over the signs.
+    upper_s : float, optional
+        It fires only below this (strictly), too.
+    counts_never : bool
+        Does a row that lacks all of ``measures`` count as over the limit.
+    when : polars.Expr, optional
+        What must hold besides the comparison; null counts as no.
+    fires : polars.Expr, optional
+        The whole rule as a Boolean over the signs, where it is no comparison.
+    classify : callable, optional
+        Signs and ``threshold_s`` → a word for each row, where the rule is a classifier;
+        it fires where the word is in ``bad``.
+    bad : tuple of str
+        The classifier's words that ask for attention.
+    scope : polars.Expr, optional
+        Which rows it looks at; it says nothing about others. All by default.
+    label : str or polars.Expr
+        The word that people saw.
+    entity_types : tuple of str
+        What it is about.
+    system : str, optional
+        Whose rows it reads; None: everyone's.
+    inputs : tuple of str, optional
+        The signs that it reads; by default those that its expressions name. Where a
+        source has none of a column, the detector does not cover its rows.
+    construct, question, liveness : str
+        One of `CONSTRUCTS`, `QUESTIONS`, `LIVENESS`.
+    restarts_on : str, optional
+        One of `RESTARTS`: then its alarms can be told for the whole history.
+    listed_s : float, optional
+        How long after its start a page lists running work at all; ``scope`` says the same
+        of one instant.
+    population : polars.Expr, optional
+        The part of ``scope`` that never changes for an entity, for its alarms.
+    known_as, family, origin, page, since, until, clock, scope_words, rule : str
+        For people: its number in the catalogue, where it stood, on which page, from
+        which release until which one (empty: still), whose clock, and the rule in words.
+    version_of : str
+        The rule that it is one version of; versions never stood side by side.
+    why_not : str
+        Why it cannot be evaluated from data alone; empty where it can.
+
+    Raises
+    ------
+    ArgumentError
+        If it has no rule, or a word is none of the known ones.
+
+    Examples
+    --------
+    >>> quiet = Detector("quiet_20m", measures="silence_s", threshold_s=1200.0,
+    ...                  scope=pl.col("status") == "running")
+    >>> quiet
+    Detector 'quiet_20m': silence_s > 1200 s
+    >>> Detector("chatty", fires=pl.col("n_messages") > 500).inputs
+    ('n_messages',)
+    """
+
+    name: str
+    _: KW_ONLY
+    measures: str | tuple[str, ...] = ()
+    comparison: str = ">"
+    threshold_s: float | Mapping[str, float] | pl.Expr | None = None
+    upper_s: float | None = None
+    counts_never: bool = False
+    when: pl.Expr | None = None
+    fires: pl.Expr | None = None
+    classify: Callable[[pl.DataFrame, Mapping[str, float] | None], pl.Series] | None = None
+    bad: tuple[str, ...] = ()
+    scope: pl.Expr | None = None
+    label: str | pl.Expr = ""
+    entity_types: tuple[str, ...] = ("session",)
+    system: str | None = None
+    inputs: tuple[str, ...] = ()
+    construct: str = "verdict"
+    question: str = "attention"
+    liveness: str = "not asked"
+    restarts_on: str | None = None
+    listed_s: float | None = None
+    population: pl.Expr | None = None
+    known_as: str = ""
+    family: str = "yours"
+    origin: str = ""
+    page: str = ""
+    since: str = ""
+    until: str = ""
+    clock: str = "the reader's"
+    scope_words: str = ""
+    rule: str = ""
+    version_of: str = ""
+    why_not: str = field(default="")
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if not self.inputs:
+            object.__setattr__(self, "inputs", _columns_of(self))
+        if self.fires is None and self.construct == "verdict" and self.compares:
+            found = _CONSTRUCT_OF.get(self.compares[0], "silence")
+            object.__setattr__(self, "construct", found)
+
+    @property
+    def is_offline(self) -> bool:
+        """Can it be evaluated from data alone."""
+        return not self.why_not
+
+    @property
+    def compares(self) -> tuple[str, ...]:
+        """The columns that it compares; of several, the first that is known in a row."""
+        return (self.measures,) if isinstance(self.measures, str) else self.measures
+
+    @property
+    def short(self) -> str:
+        """Its number in the catalogue, else its name."""
+        return self.known_as or self.name
+
+    @property
+    def word(self) -> str:
+        """The column that holds the classifier's word."""
+        return f"word_{self.name}"
+
+    def threshold(self) -> pl.Expr:
+        """Seconds that each row is compared with; null where there is no limit."""
+        if isinstance(self.threshold_s, pl.Expr):
+            return self.threshold_s.cast(pl.Float64)
+        if isinstance(self.threshold_s, Mapping):
+            default = float(self.threshold_s["default"])
+            own = {kind: float(s) for kind, s in self.threshold_s.items() if kind != "default"}
+            if own:
+                kind = pl.col("kind")
+                return kind.replace_strict(own, default=default, return_dtype=pl.Float64)
+            return pl.lit(default)
+        return pl.lit(self.threshold_s, dtype=pl.Float64)
+
+    def measured(self) -> pl.Expr:
+        """Seconds that it compares; null where they are not known, or it compares nothing."""
+        if not self.compares:
+            return pl.lit(None, dtype=pl.Float64)
+        return pl.coalesce(pl.col(name).cast(pl.Float64) for name in self.compares)
+
+    def verdict(self) -> pl.Expr:
+        """Does it fire, for every row of the signs; never null."""
+        if self.fires is not None:
+            return self.fires.fill_null(value=False)
+        if self.classify is not None:
+            return pl.col(self.word).is_in(self.bad).fill_null(value=False)
+        value, limit = self.measured(), self.threshold()
+        over = value > limit if self.comparison == ">" else value >= limit
+        if self.upper_s is not None:
+            over = over & (value < self.upper_s)
+        over = over.fill_null(value=self.counts_never)
+        return over if self.when is None else over & self.when.fill_null(value=False)
+
+    def threshold_words(self) -> str:
+        """The limits, for people."""
+        if isinstance(self.threshold_s, pl.Expr):
+            return "depends on the row"
+        if isinstance(self.threshold_s, Mapping):
+            return _by_kind(self.threshold_s)
+        if self.threshold_s is None:
+            return ""
+        upper = "" if self.upper_s is None else f" to {limit_words(self.upper_s)}"
+        return limit_words(self.threshold_s) + upper
+
+    def __repr__(self) -> str:
+        if self.why_not:
+            return f"Detector {self.name!r}: cannot be evaluated, {self.why_not}"
+        if not self.compares:
+            return f"Detector {self.name!r}: {self.rule or self.construct}"
+        limit = (
+            f"{self.threshold_s:g} s"
+            if isinstance(self.threshold_s, int | float)
+            else self.threshold_words()
+        )
+        return f"Detector {self.name!r}: {', else '.join(self.compares)} {self.comparison} {limit}"
+
+
+_CONSTRUCT_OF = {
+    "started_age_s": "elapsed",
+    "elapsed_s": "elapsed",
+    "elapsed_whole_s": "elapsed",
+    "created_age_s": "elapsed",
+    "updated_age_s": "write",
+    "touched_age_s": "write",
+}
+
+
+def limit_words(seconds: float) -> str:
+    """A limit as people write it.
+
+    Examples
+    --------
+    >>> [limit_words(s) for s in (40, 1800, 3600, 5400, 21600, 86400)]
+    ['40 s', '30 min', '60 min', '90 min', '6 h', '24 h']
+    """
+    for size, unit, least in ((3600, "h", 7200), (60, "min", 60)):
+        if seconds >= least and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
+
+
+def _by_kind(limits: Mapping[str, float]) -> str:
+    default = limits["default"]
+    kinds: dict[float, list[str]] = {}
+    for kind, limit in limits.items():
+        if limit != default:
+            kinds.setdefault(limit, []).append(kind)
+    own = (f"{', '.join(names)} {limit_words(limit)}" for limit, names in kinds.items())
+    return "; ".join((limit_words(default), *own))
+
+
+def _columns_of(detector: Detector) -> tuple[str, ...]:
+    expressions = [
+        *(detector.fires, detector.when, detector.scope, detector.label, detector.threshold_s)
+    ]
+    named = [
+        name
+        for expression in expressions
+        if isinstance(expression, pl.Expr)
+        for name in expression.meta.root_names()
+    ]
+    by_kind = ["kind"] if isinstance(detector.threshold_s, Mapping) else []
+    return tuple(dict.fromkeys([*detector.compares, *named, *by_kind]))
+
+
+def _check(detector: Detector) -> None:
+    if not isinstance(detector.name, str) or not detector.name.strip():
+        raise ArgumentError(
+            f"A detector needs a name; found {detector.name!r:.60}.", 'sa.Detector("quiet_20m", …)'
+        )
+    for what, known in (
+        ("comparison", COMPARISONS),
+        ("construct", tuple(CONSTRUCTS)),
+        ("question", QUESTIONS),
+        ("liveness", tuple(LIVENESS)),
+        ("restarts_on", (*RESTARTS, None)),
+    ):
+        word = getattr(detector, what)
+        if word not in known:
+            shown = ", ".join(repr(one) for one in known if one is not None)
+            raise ArgumentError(
+                f"{what} of detector {detector.name!r} needs one of {shown}; found {word!r:.60}.",
+                "use one of these" + did_you_mean(str(word), [one for one in known if one]),
+            )
+    if detector.why_not:
+        return
+    is_compared = bool(detector.compares) and detector.threshold_s is not None
+    if detector.fires is None and detector.classify is None and not is_compared:
+        raise ArgumentError(
+            f"Detector {detector.name!r} has no rule.",
+            'give measures="silence_s", threshold_s=1200, or fires=pl.col("n_messages") > 500',
+        )
+    _check_limits(detector)
+
+
+def _check_limits(detector: Detector) -> None:
+    limits = detector.threshold_s
+    if isinstance(limits, pl.Expr) or limits is None:
+        return
+    if isinstance(limits, Mapping) and "default" not in limits:
+        raise ArgumentError(
+            f"The thresholds of {detector.name!r} lack a 'default'; found {sorted(limits)}.",
+            'such as threshold_s={"flow": 43200, "default": 21600}',
+        )
+    for value in limits.values() if isinstance(limits, Mapping) else (limits,):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+            raise ArgumentError(
+                f"The threshold of {detector.name!r} needs seconds, zero or more; "
+                f"found {value!r:.60}.",
+                "such as threshold_s=1200",
+            )

@@ -1,0 +1,224 @@
+"""The facts as they were at an earlier instant, and what of them is lost.
+
+Time never leaks backwards: a row counts only if its time is not after the instant. Some
+columns are written over (`updated_at`, the status, the last message); their old values
+are taken from transitions and events, or, where the present value is itself older than
+the instant, from the row. Where neither tells, the value is lost, and is said to be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import polars as pl
+
+from stateanalytics import schema
+from stateanalytics.errors import ArgumentError
+from stateanalytics.facts import Facts
+from stateanalytics.windows import in_utc, read_moment
+
+KEY = list(schema.ENTITY_KEY)
+LOST = ("status", "updated", "message", "silence", "n_messages", "reason", "record")
+"""What can be lost of a row; `Past.lost` has a Boolean column for each."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """Facts at an instant.
+
+    Attributes
+    ----------
+    facts : Facts
+        With ``as_of`` at the instant and nothing younger.
+    lost : polars.DataFrame
+        A row for each row of ``facts.entities``, in its order; a Boolean for each of
+        `LOST`: is the value that the row had then not known any more.
+    """
+
+    facts: Facts
+    lost: pl.DataFrame
+
+    @property
+    def at(self) -> datetime:
+        """The instant."""
+        return self.facts.as_of
+
+
+def facts_at(facts: Facts, at: object = None) -> Past:
+    """The facts as they were known at an instant.
+
+    Parameters
+    ----------
+    facts : Facts
+        What `read` gave.
+    at : datetime, date, ISO text or epoch seconds, optional
+        By default the facts' own as-of, where nothing is lost.
+
+    Returns
+    -------
+    Past
+
+    Raises
+    ------
+    ArgumentError
+        If the instant is after as-of, or before anything began.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> past = facts_at(demo(), "2026-05-20T12:00Z")
+    >>> past.facts.entities.height, past.lost.height == past.facts.entities.height
+    (506, True)
+    """
+    instant = facts.as_of if at is None else read_moment(at, "at")
+    if instant >= facts.as_of:
+        _refuse_future(instant, facts)
+        none = {name: pl.lit(value=False) for name in LOST}
+        return Past(facts, facts.entities.with_columns(**none).select(LOST))
+    born = pl.min_horizontal("created_at", "started_at")
+    existing = facts.entities.filter((born <= instant) | born.is_null())
+    if existing.is_empty() or existing.select(born.is_null().all()).item():
+        first = facts.entities.select(born.min()).item()
+        raise ArgumentError(
+            f"Nothing had begun at {in_utc(instant)}; "
+            + (f"the data begin at {in_utc(first)}." if first else "the data name no beginning."),
+            "choose a later instant, or leave it out for as-of",
+        )
+    told = _told(existing, facts, instant)
+    then = told.select(
+        *(pl.col(name) for name in schema.ENTITIES.dtypes.names() if name not in _THEN),
+        **{name: rule for name, rule in _then(instant).items() if name in _THEN},
+    )
+    lost = told.select(**_lost(instant))
+    rows = {
+        "entities": schema.ENTITIES.conform(then),
+        "events": facts.events.filter(pl.col("at") <= instant),
+        "transitions": facts.transitions.filter(pl.col("at") <= instant),
+    }
+    return Past(_with(facts, rows, instant), lost)
+
+
+def _with(facts: Facts, rows: dict[str, pl.DataFrame], as_of: datetime) -> Facts:
+    """The same inputs with other rows, at another instant."""
+    # Not `replace`: a snapshot holds more than facts, and would keep its stores.
+    return Facts(
+        **rows,
+        findings=facts.findings,
+        sources=facts.sources,
+        as_of=as_of,
+        as_of_from="given",
+        details=facts.details,
+    )
+
+
+def _refuse_future(instant: datetime, facts: Facts) -> None:
+    if instant > facts.as_of:
+        raise ArgumentError(
+            f"The facts hold up to {in_utc(facts.as_of)}; {in_utc(instant)} lies after that, "
+            "and nothing is known of it.",
+            "choose an earlier instant, or read the store with a later as_of",
+        )
+
+
+def _told(entities: pl.DataFrame, facts: Facts, at: datetime) -> pl.DataFrame:
+    """Each entity with what its transitions and events say of the instant."""
+    changes = facts.transitions.sort("at", "seq", nulls_last=True)
+    is_before = pl.col("at") <= at
+    of_history = changes.group_by(KEY, maintain_order=True).agg(
+        status_then=pl.col("status").filter(is_before).last(),
+        code_then=pl.col("reason_code").filter(is_before).last(),
+        message_then=pl.col("message").filter(is_before).last(),
+        was_changed=is_before.any(),
+        next_previous=pl.col("previous_status").filter(~is_before).first(),
+        changes_later=(~is_before).any(),
+    )
+    is_message = pl.col("kind") == "message"
+    of_events = facts.events.group_by(KEY).agg(
+        said_at=pl.col("at").filter(is_message & is_before).max(),
+        n_said=(is_message & is_before).sum(),
+        has_messages=is_message.any(),
+        active_at=pl.col("at").filter(pl.col("is_activity") & is_before).max(),
+    )
+    joined = entities.join(of_history, on=KEY, how="left", maintain_order="left")
+    return joined.join(of_events, on=KEY, how="left", maintain_order="left")
+
+
+_THEN = (
+    *("raw_status", "ended_at", "updated_at", "last_message_at", "last_activity_at"),
+    *("n_messages", "n_turns", "reason_code", "reason_message", "process_alive"),
+    *("has_stale_locks", "exit_code"),
+)
+
+
+def _is_untouched(at: datetime) -> pl.Expr:
+    """Was the row last written before the instant, so that it still says what it said."""
+    return (pl.coalesce("updated_at", "ended_at") <= at).fill_null(value=False)
+
+
+def _then(at: datetime) -> dict[str, pl.Expr]:
+    untouched = _is_untouched(at)
+    said_before = (pl.col("last_message_at") <= at).fill_null(value=False)
+    is_told = pl.col("has_messages").fill_null(value=False)
+    updated = pl.when(untouched).then("updated_at")
+    said = pl.when(said_before).then("last_message_at").when(is_told).then("said_at")
+    ended = pl.when(pl.col("ended_at") <= at).then("ended_at")
+    was_active = pl.when(pl.col("last_activity_at") <= at).then("last_activity_at")
+    of_lionagi = pl.coalesce(said, updated, "started_at")
+    of_others = pl.coalesce("active_at", pl.when(pl.col("started_at") <= at).then("started_at"))
+    by_event = pl.when(pl.col("system") == "lionagi").then(of_lionagi).otherwise(of_others)
+    was_over = ended.is_not_null() & untouched
+    return {
+        "raw_status": _status(at),
+        "ended_at": ended,
+        "updated_at": updated,
+        "last_message_at": said,
+        "last_activity_at": pl.coalesce(was_active, by_event),
+        "n_messages": pl.when(said_before | untouched)
+        .then("n_messages")
+        .when(is_told)
+        .then(pl.col("n_said").cast(pl.Int64)),
+        "n_turns": pl.when(was_over).then("n_turns"),
+        "reason_code": pl.when(untouched).then("reason_code").otherwise("code_then"),
+        "reason_message": pl.when(untouched).then("reason_message").otherwise("message_then"),
+        # These were looked at now, not then.
+        "process_alive": pl.lit(None, pl.Boolean),
+        "has_stale_locks": pl.lit(None, pl.Boolean),
+        "exit_code": pl.when(was_over).then("exit_code"),
+    }
+
+
+def _status(at: datetime) -> pl.Expr:
+    told = pl.when(pl.col("was_changed").fill_null(value=False)).then("status_then")
+    return (
+        pl.when(_is_untouched(at)).then("raw_status").otherwise(pl.coalesce(told, "next_previous"))
+    )
+
+
+def _lost(at: datetime) -> dict[str, pl.Expr]:
+    untouched = _is_untouched(at)
+    is_told = pl.col("has_messages").fill_null(value=False)
+    is_changed = pl.col("was_changed").fill_null(value=False)
+    later = pl.col("next_previous").is_not_null()
+    updated = ~untouched & pl.col("updated_at").is_not_null()
+    said_later = (pl.col("last_message_at") > at).fill_null(value=False)
+    message = said_later & ~is_told
+    # A message, where there is one, is younger than any update that would count.
+    has_said = (
+        pl.when(is_told)
+        .then(pl.col("said_at").is_not_null())
+        .otherwise(pl.col("last_message_at").is_not_null() & ~said_later)
+    )
+    by_event = pl.col("active_at").is_null() & (pl.col("last_activity_at") > at)
+    of_lionagi = message | (updated & ~has_said)
+    return {
+        "status": ~untouched & ~is_changed & ~later,
+        "updated": updated,
+        "message": message,
+        "silence": pl.when(pl.col("system") == "lionagi")
+        .then(of_lionagi)
+        .otherwise(by_event.fill_null(value=False)),
+        "n_messages": message & ~untouched,
+        "reason": ~untouched & ~is_changed & ~later,
+        "record": ~untouched,
+    }

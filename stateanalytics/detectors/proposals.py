@@ -1,0 +1,78 @@
+"""What ADR-0030 proposed, and the canonical detector of a policy."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.detectors.detector import Detector
+
+UNWELL = ("stalled", "process_dead", "orphaned", "misfired", "disconnected", "degraded")
+
+
+def proposals() -> tuple[Detector, ...]:
+    """ADR-0030's two, which no release ever had."""
+    running = pl.col("status") == "running"
+    return (
+        Detector(
+            "adr0030_stuck",
+            known_as="B18",
+            family="proposals",
+            system="lionagi",
+            measures="last_message_age_s",
+            threshold_s=3600.0,
+            scope=running,
+            scope_words="running sessions",
+            label="stuck",
+            construct="silence",
+            question="stuck",
+            restarts_on="message",
+            since="2026-05-23",
+            origin="ADR-0030, proposed only",
+            rule="no message for more than an hour",
+        ),
+        Detector(
+            "adr0030_slow",
+            known_as="B19",
+            family="proposals",
+            system="lionagi",
+            measures="started_age_s",
+            threshold_s=3600.0,
+            upper_s=10800.0,
+            scope=running,
+            scope_words="running sessions",
+            label="slow",
+            question="slow",
+            restarts_on="start",
+            since="2026-05-23",
+            origin="ADR-0030, proposed only",
+            rule="running for one to three hours; how recent a message is was left open",
+        ),
+    )
+
+
+def canonical() -> tuple[Detector, ...]:
+    """The detector that the policy itself is: what states call unwell."""
+    word = pl.col("policy_health")
+    return (
+        Detector(
+            "policy",
+            known_as="policy",
+            family="policy",
+            fires=word.is_in(UNWELL),
+            scope=word.is_not_null(),
+            scope_words="everything that has a health",
+            entity_types=(
+                *("session", "play", "show", "invocation", "schedule", "schedule_run"),
+                *("engine_run", "dispatch", "execution", "turn"),
+            ),
+            label=word,
+            measures="silence_s",
+            inputs=("policy_health",),
+            construct="silence",
+            question="stale",
+            liveness="unknown stays unknown",
+            origin="sa.states, by the policy that is given",
+            page="this report",
+            rule="ADR-0033's health is stalled, process_dead, orphaned or otherwise unwell",
+        ),
+    )
