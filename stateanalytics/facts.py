@@ -42,6 +42,18 @@ class Facts:
         return schema.FRAMES[name].empty() if found is None else found
 
 
+def losses_of(findings: pl.DataFrame) -> pl.DataFrame:
+    """The findings that say what could not be read of a damaged store.
+
+    Examples
+    --------
+    >>> losses_of(schema.FINDINGS.empty()).height
+    0
+    """
+    is_loss = pl.col("code").str.starts_with("salvage.") & (pl.col("severity") == "error")
+    return findings.filter(is_loss)
+
+
 def pool(frames: Sequence[pl.DataFrame], shape: schema.Frame) -> pl.DataFrame:
     """Stack frames of one canonical shape; none give an empty frame of that shape."""
     kept = [frame for frame in frames if frame.height]

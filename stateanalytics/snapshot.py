@@ -15,7 +15,7 @@ import polars as pl
 
 from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import ArgumentError
-from stateanalytics.facts import Facts
+from stateanalytics.facts import Facts, losses_of
 from stateanalytics.text import visible
 from stateanalytics.windows import in_utc, read_moment
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from stateanalytics.sql import Table
 
 _MOST_SOURCES_SHOWN = 5
+_MOST_LOSSES_SHOWN = 8
 _AS_OF_FROM = {"given": "as asked", "data": "the newest moment in the data", "clock": "the clock"}
 _NEXT = 'sa.states(snap), snap.sql("FROM attention"), sa.report(snap).write_html("week.html")'
 
@@ -211,9 +212,13 @@ class Snapshot(Facts):
         head = f"Snapshot as of {in_utc(self.as_of)} ({self._why_as_of()}): " + ", ".join(
             f"{count:,} {name}" for name, count in self._counts()
         )
-        return "\n".join([head, *(f"  {line}" for line in self._inputs()), f"Next: {_NEXT}"])
+        lost = [f"  SALVAGED: {line}" for line in self._losses()]
+        read = [f"  {line}" for line in self._inputs()]
+        return "\n".join([head, *lost, *read, f"Next: {_NEXT}"])
 
     def _repr_html_(self) -> str:
+        losses = "".join(f"<li>{html.escape(line)}</li>" for line in self._losses())
+        lost = f"<p><strong>Salvaged:</strong></p><ul>{losses}</ul>" if losses else ""
         cells = "".join(
             f"<tr><th scope='row'>{name}</th><td>{count:,}</td></tr>"
             for name, count in self._counts()
@@ -222,7 +227,7 @@ class Snapshot(Facts):
         return (
             f"<p><strong>Snapshot as of {in_utc(self.as_of)}</strong> "
             f"({self._why_as_of()})</p>"
-            f"<ul>{inputs}</ul><table>{cells}</table>"
+            f"{lost}<ul>{inputs}</ul><table>{cells}</table>"
             f"<p>Next: <code>{html.escape(_NEXT)}</code></p>"
         )
 
@@ -234,6 +239,14 @@ class Snapshot(Facts):
     def _counts(self) -> list[tuple[str, int]]:
         frames = ("entities", "transitions", "events", "findings")
         return [(name, getattr(self, name).height) for name in frames]
+
+    def _losses(self) -> Iterator[str]:
+        """One line for every loss of a damaged store, at most a few."""
+        lost = losses_of(self.findings)
+        for row in lost.head(_MOST_LOSSES_SHOWN).iter_rows(named=True):
+            yield visible(f"{row['source']}: {row['message']}")
+        if lost.height > _MOST_LOSSES_SHOWN:
+            yield f"and {lost.height - _MOST_LOSSES_SHOWN} more, see .findings"
 
     def _inputs(self) -> Iterator[str]:
         """One line for every input, at most a few."""
@@ -253,7 +266,7 @@ def read(
     *paths: str | Path,
     as_of: datetime | date | str | float | None = None,
     bodies: bool = False,
-    on_error: Literal["skip", "raise"] = "skip",
+    on_error: Literal["skip", "raise", "salvage"] = "skip",
     progress: bool | None = None,
 ) -> Snapshot:
     """The facts of one or more stores, at one instant.
@@ -270,9 +283,12 @@ def read(
         copies; the clock, for a store that somebody has open.
     bodies : bool
         Whether to read what people and models said, too.
-    on_error : {"skip", "raise"}
+    on_error : {"skip", "raise", "salvage"}
         What a file of a directory that cannot be read does: it is left out and named in
-        ``findings``, or it ends the load. A store that is named itself always ends it.
+        ``findings``, or it ends the load. A store that is named itself always ends it,
+        unless ``salvage`` reads what is left of one that is damaged: what was lost stands
+        in ``findings`` under codes that begin with ``salvage.``, in the snapshot's own
+        words and on top of every report.
     progress : bool, optional
         Whether to show progress; by default where a person looks.
 

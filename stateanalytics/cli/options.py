@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -34,6 +34,10 @@ policy_option = click.option(
 )
 bodies_option = click.option(
     "--bodies", is_flag=True, help="Read what people and models said, too."
+)
+
+salvage_option = click.option(
+    "--salvage", is_flag=True, help="Read what is left of a damaged store, and say what is lost."
 )
 
 
@@ -72,13 +76,19 @@ def output_options(formats: Sequence[str]) -> Callable[[Command], Command]:
     return add
 
 
-def opened(sources: Sequence[str], *, as_of: str | None = None, bodies: bool = False) -> Snapshot:
-    """Read the sources; say which, where none was named."""
+def opened(
+    sources: Sequence[str], *, as_of: str | None = None, bodies: bool = False, salvage: bool = False
+) -> Snapshot:
+    """Read the sources; say which, where none was named, and what was lost of them."""
+    from stateanalytics.facts import losses_of
     from stateanalytics.snapshot import read
 
-    snap = read(*sources, as_of=as_of, bodies=bodies)
+    on_error: Literal["skip", "salvage"] = "salvage" if salvage else "skip"
+    snap = read(*sources, as_of=as_of, bodies=bodies, on_error=on_error)
     if not sources:
         note(f"reading {', '.join(snap.sources['source'])}")
+    for row in losses_of(snap.findings).iter_rows(named=True):
+        note(f"lost: {row['source']}: {row['message']}")
     if as_of is not None and snap.as_of > datetime.now(UTC):
         note(f"as-of {snap.as_of:%Y-%m-%d %H:%M} UTC lies in the future; ages count up to it")
     return snap

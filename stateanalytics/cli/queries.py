@@ -18,6 +18,7 @@ from stateanalytics.cli.options import (
     output_options,
     policy_of,
     policy_option,
+    salvage_option,
     sources_argument,
 )
 from stateanalytics.cli.output import FORMATS, form_of, put, write
@@ -57,6 +58,7 @@ SCHEMA_FORMATS = ("table", "markdown", "csv", "json")
 @as_of_option
 @policy_option
 @bodies_option
+@salvage_option
 @output_options(FORMATS)
 def sql(
     *,
@@ -68,6 +70,7 @@ def sql(
     as_of: str | None,
     policy: str,
     bodies: bool,
+    salvage: bool,
     form: str | None,
     output: Path | None,
     safe_csv: bool,
@@ -81,7 +84,7 @@ def sql(
     """
     values = _values(params)
     text = sys.stdin.read() if query == "-" else query
-    with opened(sources, as_of=as_of, bodies=bodies) as snap:
+    with opened(sources, as_of=as_of, bodies=bodies, salvage=salvage) as snap:
         if click.get_current_context().obj:
             _limit_memory()
         with warnings.catch_warnings(record=True) as caught:

@@ -17,9 +17,11 @@ from stateanalytics.cli.options import (
     output_options,
     policy_of,
     policy_option,
+    salvage_option,
     sources_argument,
 )
 from stateanalytics.cli.output import FORMATS, form_of, write
+from stateanalytics.cli.windows import window_of, window_options
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.schema import FINDING_SEVERITIES, SEVERITIES
 from stateanalytics.text import visible
@@ -41,9 +43,7 @@ from stateanalytics.text import visible
     show_default=True,
     help="The page; .json gives the numbers only.",
 )
-@click.option("--week", metavar="YYYY-Www", help="An ISO week, Monday to Monday in UTC.")
-@click.option("--since", metavar="MOMENT", help="Begin of the window.")
-@click.option("--until", metavar="MOMENT", help="End of the window, itself not part of it.")
+@window_options
 @click.option(
     "--compare",
     metavar="WINDOW",
@@ -53,6 +53,7 @@ from stateanalytics.text import visible
     "an ISO week, or none.",
 )
 @as_of_option
+@salvage_option
 @policy_option
 @click.option("--json", "with_json", is_flag=True, help="Also write the numbers, beside the page.")
 @click.option(
@@ -69,6 +70,7 @@ def report(
     until: str | None,
     compare: str,
     as_of: str | None,
+    salvage: bool,
     policy: str,
     with_json: bool,
     redact: bool,
@@ -81,14 +83,14 @@ def report(
     """
     from stateanalytics.report import report as make_report
 
-    window = _window(week, since, until)
+    window = window_of(week, since, until)
     suffix = output.suffix.lower()
     if suffix not in ("", ".html", ".htm", ".json"):
         raise click.UsageError(
             f"A report is HTML or JSON, and {str(output)!r} says something else. "
             f"Hint: -o {output.with_suffix('.html')}"
         )
-    with opened(sources, as_of=as_of) as snap:
+    with opened(sources, as_of=as_of, salvage=salvage) as snap:
         made = make_report(
             snap,
             window=window,
@@ -107,21 +109,12 @@ def report(
         click.launch(str(written[0].resolve()))
 
 
-def _window(week: str | None, since: str | None, until: str | None) -> object:
-    if week is not None and (since is not None or until is not None):
-        raise click.UsageError(
-            "A window is a week, or since and until; found both. Hint: leave one of them out"
-        )
-    if week is not None:
-        return week
-    return None if since is None and until is None else (since, until)
-
-
 def listing(command: Callable[..., None]) -> Callable[..., None]:
     """The arguments of the commands that print one table of a snapshot."""
     for option in (
         output_options(FORMATS),
         policy_option,
+        salvage_option,
         as_of_option,
         click.option("--limit", type=click.IntRange(min=1), help="Rows to print; 50 in a table."),
         click.option("--severity", metavar="WORD", help="Only rows of this severity."),
@@ -187,6 +180,7 @@ def print_table(
     fold: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     sources: tuple[str, ...],
     as_of: str | None,
+    salvage: bool,
     policy: str,
     entity_type: str | None,
     severity: str | None,
@@ -197,7 +191,7 @@ def print_table(
 ) -> None:
     """One table of a snapshot, narrowed as was asked; as a table for eyes it may be folded."""
     is_for_eyes = form_of(form, output) == "table"
-    with opened(sources, as_of=as_of) as snap:
+    with opened(sources, as_of=as_of, salvage=salvage) as snap:
         frame = snap.table(table, policy=policy_of(policy))
         types = snap.entities["entity_type"].unique().sort().drop_nulls().to_list()
         frame = _only(frame, "entity_type", entity_type, types)
@@ -235,6 +229,7 @@ def _only(frame: pl.DataFrame, column: str, word: str | None, known: Sequence[st
 @click.argument("second", metavar="POLICY")
 @sources_argument
 @as_of_option
+@salvage_option
 @output_options(FORMATS)
 def policies(
     *,
@@ -242,6 +237,7 @@ def policies(
     second: str,
     sources: tuple[str, ...],
     as_of: str | None,
+    salvage: bool,
     form: str | None,
     output: Path | None,
     safe_csv: bool,
@@ -255,7 +251,7 @@ def policies(
             f"Two policies are needed, and then the stores; found {first!r} and the store "
             f"{second!r}. Hint: stateanalytics policies {first} operator {second}"
         )
-    with opened(sources, as_of=as_of) as snap:
+    with opened(sources, as_of=as_of, salvage=salvage) as snap:
         changed = compare_policies(snap, policy_of(first), policy_of(second))
         for kind, before, after, n in count_changes(changed).head(5).iter_rows():
             note(f"{n:,} of type {kind} from {before} to {after}")

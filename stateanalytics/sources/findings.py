@@ -17,7 +17,7 @@ def counted(
     severity: str,
     message: str,
     *,
-    n_rows: int = 1,
+    n_rows: int | None = 1,
     table: str | None = None,
     column: str | None = None,
     entity_type: str | None = None,

@@ -8,11 +8,12 @@ from stateanalytics import schema
 from stateanalytics.facts import pool
 from stateanalytics.sources.cells import shown
 from stateanalytics.sources.findings import counted
+from stateanalytics.sources.salvaging import loss_findings
 from stateanalytics.sources.sqlite import Store
 
 
 def findings_of_store(store: Store, *, system: str) -> pl.DataFrame:
-    """Names that cannot be read, and tables whose pages were not checked for damage.
+    """What was lost, names that cannot be read, and tables whose pages were not checked.
 
     Parameters
     ----------
@@ -52,4 +53,5 @@ def findings_of_store(store: Store, *, system: str) -> pl.DataFrame:
         )
         for table in store.unchecked()
     ]
-    return pool([*names, *unchecked], schema.FINDINGS)
+    lost = loss_findings(store.losses, store.label, system=system)
+    return pool([lost, *names, *unchecked], schema.FINDINGS)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Literal, get_args
 
 import polars as pl
 
@@ -29,7 +29,7 @@ from stateanalytics.sources.sqlite import Store, open_store
 READERS: tuple[ModuleType, ...] = (lionagi, agent_orchestrator_databases)
 """Who reads a SQLite store; `path_readers.PATH_READERS` reads files and directories."""
 
-OnError = Literal["skip", "raise"]
+OnError = Literal["skip", "raise", "salvage"]
 _MAX_TABLES_NAMED = 8
 
 
@@ -57,10 +57,10 @@ def read_facts(
         prove, for copies; the clock, as soon as one store is live or none proves any.
     bodies : bool
         Whether to load what people and models said.
-    on_error : {"skip", "raise"}
+    on_error : {"skip", "raise", "salvage"}
         What a file of a directory that cannot be read does: it is left out, counted and
         named in ``findings``, or it ends the load. A store that is named itself always
-        ends it.
+        ends it, unless ``salvage`` reads what is left of a damaged one.
     shown : bool, optional
         Whether to show progress; by default only where a person looks.
     clock : callable
@@ -80,9 +80,10 @@ def read_facts(
     ArgumentError
         If a name is no path, as-of no datetime, or ``on_error`` neither word.
     """
-    if on_error not in ("skip", "raise"):
+    if on_error not in get_args(OnError):
         raise ArgumentError(
-            f"on_error must be 'skip' or 'raise'; found {on_error!r:.60}.", "on_error='raise'"
+            f"on_error must be 'skip', 'raise' or 'salvage'; found {on_error!r:.60}.",
+            "on_error='raise'",
         )
     given = None if as_of is None else as_utc(as_of)
     named = [paths] if isinstance(paths, str | Path) else list(paths)
@@ -108,7 +109,9 @@ def _read(place: Place, *, bodies: bool, on_error: OnError) -> Parts:
     if place.reader is not None:
         return place.reader.read(place.path, label=place.label, bodies=bodies, on_error=on_error)
     with ExitStack() as opened:
-        store = opened.enter_context(open_store(place.path, label=place.label))
+        store = opened.enter_context(
+            open_store(place.path, label=place.label, salvage=on_error == "salvage")
+        )
         reader = _reader_of(store)
         if reader is None and place.is_named:
             raise _no_store(store)

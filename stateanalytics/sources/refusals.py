@@ -127,7 +127,15 @@ def damaged(path: str | Path, found: list[str]) -> DamagedStoreError:
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return DamagedStoreError(
         f"The store {_shown(path)} was to be read whole, but it is damaged: {shown}{more}.",
-        "read a backup; or recover what is left with `sqlite3 STORE .recover | sqlite3 NEW`",
+        "read a backup; or what is left of it, with on_error='salvage' (--salvage)",
+    )
+
+
+def beyond_salvage(path: str | Path, found: str) -> DamagedStoreError:
+    """The error for a damaged store of which nothing can be read."""
+    return DamagedStoreError(
+        f"The store {_shown(path)} was to be salvaged, but nothing of it can be read: {found}.",
+        "read a backup",
     )
 
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -23,7 +23,8 @@ from typing import IO, Any
 import polars as pl
 
 from stateanalytics import schema
-from stateanalytics.sources import copier, refusals, tables
+from stateanalytics.errors import DamagedStoreError
+from stateanalytics.sources import copier, refusals, salvaging, tables
 from stateanalytics.sources.cells import INTEGER, JSON, MOMENT, REAL, ROWID, TEXT, YES_NO, Cell
 
 __all__ = [
@@ -63,6 +64,9 @@ class Store:
         Size of the original, its log included.
     is_live : bool
         Whether another process had it open.
+    losses : mapping
+        What could not be salvaged of a damaged one, as `salvaging` reads it; empty for
+        a store that is whole.
     """
 
     label: str
@@ -76,6 +80,7 @@ class Store:
     texts: Mapping[str, Collection[str]] = field(default_factory=dict, repr=False)
     encoding: str = field(default="UTF-8", repr=False)
     illegible: Collection[str] = field(default=(), repr=False)
+    losses: Mapping[str, Any] = field(default_factory=dict, repr=False)
     _copying: _Copying | None = field(default=None, repr=False, compare=False)
 
     def check(self) -> None:
@@ -155,7 +160,7 @@ def _end(process: subprocess.Popen[bytes], output: IO[bytes], folder: Path) -> N
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def open_store(path: str | Path, *, label: str | None = None) -> Store:
+def open_store(path: str | Path, *, label: str | None = None, salvage: bool = False) -> Store:
     """A store to read from: a consistent private copy of a SQLite file.
 
     Parameters
@@ -164,6 +169,9 @@ def open_store(path: str | Path, *, label: str | None = None) -> Store:
         The file. Never a URI: every character of it is a character of the name.
     label : str, optional
         How messages and the ``source`` column name it; by default as it was given.
+    salvage : bool
+        Whether to read what is left of a store that is damaged; its ``losses`` say what
+        is not. Its check is waited for.
 
     Returns
     -------
@@ -191,6 +199,8 @@ def open_store(path: str | Path, *, label: str | None = None) -> Store:
     as lionagi's are, never waits; one in a rollback mode waits for the copy, about
     half a second for each GB.
     """
+    if salvage:
+        return _whole_or_salvaged(path, label)
     path, source, size_bytes = Path(path), *refusals.located(path)
     try:
         folder = Path(tempfile.mkdtemp(prefix="stateanalytics-"))
@@ -219,6 +229,30 @@ def open_store(path: str | Path, *, label: str | None = None) -> Store:
         illegible=tuple(answer["illegible"]),
         _copying=copying,
     )
+
+
+def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
+    try:
+        store = open_store(path, label=label)
+        try:
+            store.check()
+        except BaseException:
+            store.close()
+            raise
+    except DamagedStoreError:
+        source, size_bytes = refusals.located(path)
+        clean, losses = salvaging.salvage(path, source, size_bytes)
+    else:
+        return store
+    try:
+        return replace(
+            open_store(clean, label=str(path) if label is None else label),
+            path=Path(path),
+            size_bytes=size_bytes,
+            losses=losses,
+        )
+    finally:
+        shutil.rmtree(clean.parent, ignore_errors=True)
 
 
 def read_table(

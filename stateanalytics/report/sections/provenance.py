@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import polars as pl
 
-from stateanalytics.facts import Facts
+from stateanalytics.facts import Facts, losses_of
 from stateanalytics.population import LEFT_OUT
 from stateanalytics.report.material import Material, Plain, iso, plain_rows
 from stateanalytics.report.phrases import count, listed, number, share, size
@@ -47,6 +47,10 @@ def summarize_provenance(material: Material) -> Plain:
             for source in plain_rows(material.facts.sources)
         ],
         "entities": _entities(material),
+        "losses": plain_rows(
+            losses_of(material.facts.findings),
+            ("source", "table", "code", "n_rows", "message", "example"),
+        ),
         "findings": findings,
         "coverage": _coverage(material.ended_runs),
         "left_out": _left_out(material.rows),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
+import polars.selectors as cs
 
 from stateanalytics import schema
 from stateanalytics.errors import SourceError
@@ -23,8 +26,10 @@ from stateanalytics.sources.agent_orchestrator.opening import Fault, Faults
 from stateanalytics.sources.agent_orchestrator.records import read_records
 from stateanalytics.sources.agent_orchestrator.sessions import read_sessions, shaped
 from stateanalytics.sources.parts import Parts
+from stateanalytics.sources.salvaging import loss_findings
 from stateanalytics.sources.sqlite import Store, open_store
 
+_CALENDAR = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _LOGS = (*READERS, Kind.FEEDBACK)
 _DATABASES = (Kind.EVENTS_DATABASE, Kind.GO_DATABASE)
 
@@ -57,7 +62,9 @@ def read(path: Path, *, label: str, bodies: bool = False, on_error: str = "skip"
     files = list(files_of(path))
     stores = [store for file in files if (store := _opened(file, faults))]
     try:
-        return _parts(files, stores, faults, bodies=bodies)
+        part = _parts(files, stores, faults, bodies=bodies)
+        lost = [loss_findings(store.losses, label, system=SYSTEM) for store in stores]
+        return replace(part, findings=pool([*lost, part.findings], schema.FINDINGS))
     finally:
         for store in stores:
             store.close()
@@ -84,7 +91,8 @@ def _parts(
         ),
         sessions,
     )
-    meant = add_meaning(add_kill_events(sessions, entries))
+    entries = within_calendar(entries)
+    meant = within_calendar(add_meaning(add_kill_events(sessions, entries)))
     known = named(entities(meant, entries), schema.ENTITIES, label)
     return Parts(
         system=SYSTEM,
@@ -115,7 +123,7 @@ def _opened(file: File, faults: Faults) -> Store | None:
         return None
     below = faults.below(file.path)
     try:
-        return open_store(file.path, label=faults.label)
+        return open_store(file.path, label=faults.label, salvage=faults.on_error == "salvage")
     except SourceError as error:
         faults.add(Fault("file.unreadable", "warning", error.problem, below))
         return None
@@ -140,6 +148,15 @@ def _from_databases(
             entries.append(found[0])
             findings.append(found[1])
     return sessions, entries, findings
+
+
+def within_calendar(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame without moments outside of the years 1 to 9999, which no Python date can hold.
+
+    JavaScript writes and reads them without a complaint.
+    """
+    moments = cs.datetime(time_zone="UTC")
+    return frame.with_columns(pl.when(moments.is_between(*_CALENDAR)).then(moments))
 
 
 def _with_activity(sessions: pl.DataFrame) -> pl.DataFrame:
