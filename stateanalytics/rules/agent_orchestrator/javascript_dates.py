@@ -16,7 +16,7 @@ import polars as pl
 from stateanalytics.rules.agent_orchestrator.javascript_date_grammar import read_date
 
 _USUAL_MS = (-62_167_219_200_000, 253_402_300_799_999)
-_YEARS_1_TO_9999 = (-62_135_596_800_000, 253_402_300_799_999)
+_LAST_MS = 8_640_000_000_000_000
 _ERA_MS = 146_097 * 86_400_000
 
 
@@ -93,10 +93,9 @@ def date_ms(column: str | pl.Expr, *, local_zone: str = "UTC") -> pl.Expr:
 def moment(ms: pl.Expr) -> pl.Expr:
     """Milliseconds since the epoch as a moment in UTC, `Datetime("us", "UTC")`.
 
-    JavaScript knows years that no other clock does: outside of 1 to 9999 it is null.
+    Null beyond 275,000 years, where JavaScript's dates end too.
     """
-    sound = pl.when(ms.is_between(*_YEARS_1_TO_9999)).then(ms)
-    return (sound * 1000).cast(pl.Datetime("us", "UTC"))
+    return (pl.when(ms.abs() <= _LAST_MS).then(ms) * 1000).cast(pl.Datetime("us", "UTC"))
 
 
 def milliseconds(at: pl.Expr) -> pl.Expr:
