@@ -9,6 +9,7 @@ from typing import Literal
 import polars as pl
 
 from stateanalytics.durations.curves import CURVE
+from stateanalytics.durations.words import span
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 
 # Products of floats: R compares with the square root of machine epsilon, we with this.
@@ -197,26 +198,23 @@ def _quantile(inverted: Callable[[str, float], pl.Expr], prob: float) -> list[pl
 
 
 def _in_words() -> pl.Expr:
-    def seconds(name: str) -> pl.Expr:
-        return pl.col(name).round(1).cast(pl.String).str.strip_suffix(".0")
-
     share = (pl.col("prob") * 100).round(1).cast(pl.String).str.strip_suffix(".0")
     outlasting = (pl.col("share_outlasting") * 100).round(0).cast(pl.Int64)
     needed = (math.log(0.05) / pl.col("prob").log()).ceil().cast(pl.Int64)
     bounds = pl.format(
         "({} to {})",
-        seconds("duration_low_s").fill_null("not identified"),
-        seconds("duration_high_s").fill_null("not identified"),
+        span("duration_low_s").fill_null("not identified"),
+        span("duration_high_s").fill_null("not identified"),
     )
     too_few = pl.format("(no interval: {} of {} ends needed)", "n_events", needed)
     known = pl.format(
-        "{} % end within {} s {}",
+        "{} % end within {} {}",
         share,
-        seconds("duration_s"),
+        span("duration_s"),
         pl.when(pl.col("n_events") < needed).then(too_few).otherwise(bounds),
     )
     unknown = pl.format(
-        "not identified: {} % outlast the data, which end at {} s", outlasting, seconds("longest_s")
+        "not identified: {} % outlast the data, which end at {}", outlasting, span("longest_s")
     )
     empty = pl.lit("not identified: no spells")
     return (

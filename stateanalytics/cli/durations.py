@@ -1,0 +1,255 @@
+"""The commands ``durations`` and ``timeouts``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stateanalytics.cli.options import (
+    as_of_option,
+    examples,
+    note,
+    opened,
+    output_options,
+    policy_of,
+    policy_option,
+    salvage_option,
+    sources_argument,
+)
+from stateanalytics.cli.output import FORMATS, write
+from stateanalytics.cli.windows import window_of, window_options
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from stateanalytics.snapshot import Snapshot
+
+PROBS = (0.25, 0.5, 0.75, 0.95)
+# Columns of a table on the terminal; files hold all.
+SHOWN = {
+    "quantiles": ("prob", "duration_s", "n_events", "in_words"),
+    "curve": None,
+    "outcomes": None,
+    "slow": ("threshold_s", "known_as", "n_runs", "n_flagged", "n_finished_well", "n_open"),
+    "change": ("verdict", "in_words"),
+    "spells": ("entity_id", "kind", "ending", "duration_s", "cut_off_by", "left_out"),
+    "left-out": None,
+    "limits": None,
+    "runs": ("entity_id", "kind", "ending", "elapsed_s", "limit_s", "limit_from", "fits"),
+    "candidates": ("in_words",),
+    "implicit": ("in_words",),
+}
+by_option = click.option(
+    "--by",
+    multiple=True,
+    default=("kind",),
+    show_default=True,
+    metavar="COLUMN",
+    help="Count apart: kind, agent, model, playbook, project, system, timeout_s; may be repeated.",
+)
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics durations ~/.lionagi/state.db",
+        "stateanalytics durations state.db --by agent --prob 0.5 --prob 0.9",
+        "stateanalytics durations state.db --show change --week 2026-W21 --by agent",
+        "stateanalytics durations state.db --show curve -o curve.csv",
+    )
+)
+@sources_argument
+@click.option(
+    "--show",
+    type=click.Choice(("quantiles", "curve", "outcomes", "slow", "change", "spells", "left-out")),
+    default="quantiles",
+    show_default=True,
+    help="What of it: medians and the like, curves, what becomes of runs, thresholds of "
+    "slow, this window against the one before, the runs, or those that do not count.",
+)
+@by_option
+@click.option(
+    "--prob",
+    "probs",
+    multiple=True,
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Shares for quantiles; by default 0.25, 0.5, 0.75, 0.95.",
+)
+@window_options
+@as_of_option
+@salvage_option
+@policy_option
+@output_options(FORMATS)
+def durations(
+    *,
+    sources: tuple[str, ...],
+    show: str,
+    by: tuple[str, ...],
+    probs: tuple[float, ...],
+    week: str | None,
+    since: str | None,
+    until: str | None,
+    as_of: str | None,
+    salvage: bool,
+    policy: str,
+    form: str | None,
+    output: Path | None,
+    safe_csv: bool,
+) -> None:
+    """Show how long runs take, with what is not known said.
+
+    A run that is still going, or that its limit stopped, took at least so long; what
+    cannot be trusted is left out and counted on standard error.
+    """
+    window = window_of(week, since, until)
+    with opened(sources, as_of=as_of, salvage=salvage) as snap:
+        frame = _durations(
+            snap, show, by=list(by), probs=probs or PROBS, window=window, policy=policy
+        )
+        _write(snap, frame, show, by, form=form, output=output, safe_csv=safe_csv)
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics timeouts ~/.lionagi/state.db",
+        "stateanalytics timeouts state.db --show candidates --candidate 1800 --candidate 3600",
+        "stateanalytics timeouts state.db --show runs -o timeouts.csv",
+    )
+)
+@sources_argument
+@click.option(
+    "--show",
+    type=click.Choice(("limits", "candidates", "implicit", "runs")),
+    default="limits",
+    show_default=True,
+    help="What of it: each limit and what it stopped, what other limits would have done, "
+    "limits that nobody declared, or the runs.",
+)
+@by_option
+@click.option(
+    "--candidate",
+    "candidates",
+    multiple=True,
+    type=float,
+    metavar="SECONDS",
+    help="A limit to try, may be repeated; by default 5 min to 24 h.",
+)
+@window_options
+@as_of_option
+@salvage_option
+@policy_option
+@output_options(FORMATS)
+def timeouts(
+    *,
+    sources: tuple[str, ...],
+    show: str,
+    by: tuple[str, ...],
+    candidates: tuple[float, ...],
+    week: str | None,
+    since: str | None,
+    until: str | None,
+    as_of: str | None,
+    salvage: bool,
+    policy: str,
+    form: str | None,
+    output: Path | None,
+    safe_csv: bool,
+) -> None:
+    """Show time limits, what they stopped, and what others would have done.
+
+    Limits are taken from checkpoints and metadata; where none is declared, many ends at
+    the same second tell one, which is then called inferred.
+    """
+    window = window_of(week, since, until)
+    with opened(sources, as_of=as_of, salvage=salvage) as snap:
+        frame = _timeouts(
+            snap, show, by=list(by), candidates=candidates or None, window=window, policy=policy
+        )
+        _write(snap, frame, show, by, form=form, output=output, safe_csv=safe_csv)
+
+
+def _durations(
+    snap: Snapshot,
+    show: str,
+    *,
+    by: list[str],
+    probs: tuple[float, ...],
+    window: object,
+    policy: str,
+) -> pl.DataFrame:
+    from stateanalytics.durations.change import duration_change
+    from stateanalytics.durations.curves import kaplan_meier
+    from stateanalytics.durations.incidence import cumulative_incidence
+    from stateanalytics.durations.read_off import quantiles
+    from stateanalytics.durations.slow import slow_thresholds
+    from stateanalytics.durations.spells import count_left_out, spells
+
+    judged = policy_of(policy)
+    if show == "change":
+        return duration_change(snap, window, by=by, policy=judged)
+    is_outcome = show == "outcomes"
+    runs = spells(snap, window=window, timeouts="event" if is_outcome else "cut_off", policy=judged)
+    n_left_out = runs["left_out"].count()
+    if n_left_out and show not in ("spells", "left-out"):
+        note(f"{n_left_out} of {runs.height} runs are left out: see --show left-out")
+    if show == "spells":
+        return runs
+    if show == "left-out":
+        return count_left_out(runs)
+    if show == "slow":
+        return slow_thresholds(runs, by=by)
+    if is_outcome:
+        return cumulative_incidence(runs, by=by)
+    curve = kaplan_meier(runs, by=by)
+    return curve if show == "curve" else quantiles(curve, probs)
+
+
+def _timeouts(
+    snap: Snapshot,
+    show: str,
+    *,
+    by: list[str],
+    candidates: tuple[float, ...] | None,
+    window: object,
+    policy: str,
+) -> pl.DataFrame:
+    from stateanalytics.durations.candidates import timeout_candidates
+    from stateanalytics.durations.heaping import implicit_timeouts
+    from stateanalytics.durations.spells import spells
+    from stateanalytics.durations.timeouts import count_timeouts
+    from stateanalytics.durations.timeouts import timeouts as limited
+
+    judged = policy_of(policy)
+    if show in ("limits", "runs"):
+        found = limited(snap, window=window, policy=judged)
+        return found if show == "runs" else count_timeouts(found, by=by)
+    runs = spells(snap, window=window, policy=judged)
+    if show == "implicit":
+        return implicit_timeouts(runs, by=by)
+    return timeout_candidates(runs, candidates, by=by)
+
+
+def _write(
+    snap: Snapshot,
+    frame: pl.DataFrame,
+    show: str,
+    by: tuple[str, ...],
+    *,
+    form: str | None,
+    output: Path | None,
+    safe_csv: bool,
+) -> None:
+    shown = SHOWN[show]
+    strata = [name for name in by if shown is None or name not in shown]
+    columns = None if shown is None else [*strata, *shown]
+    if columns is not None:
+        columns = [name for name in dict.fromkeys(columns) if name in frame.columns]
+    write(
+        frame,
+        form=form,
+        output=output,
+        safe_csv=safe_csv,
+        columns=columns,
+        inputs=[store.path for store in snap.stores],
+    )
