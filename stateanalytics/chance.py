@@ -126,9 +126,8 @@ def weighted(row: pl.Expr, seed: int, column: str, shares: Mapping[Any, float]) 
     """
     limits = list(itertools.accumulate(shares.values()))
     drawn = uniform(row, seed, column) * limits[-1]
-    index = pl.sum_horizontal(
-        pl.lit(0), *((drawn >= limit).cast(pl.Int32) for limit in limits[:-1])
-    )
+    # The last limit is never reached, but makes a single key a column, too.
+    index = pl.sum_horizontal((drawn >= limit).cast(pl.Int32) for limit in (*limits[:-1], math.inf))
     return pl.lit(pl.Series(list(shares), dtype=pl.String)).gather(index)
 
 

@@ -16,9 +16,12 @@ from typing import Any, NoReturn
 import click
 
 from stateanalytics.cli.audit import audit
+from stateanalytics.cli.detectors import detectors
+from stateanalytics.cli.durations import durations, timeouts
 from stateanalytics.cli.options import examples
 from stateanalytics.cli.queries import places, schema, sql
 from stateanalytics.cli.reports import attention, demo, findings, policies, report, states
+from stateanalytics.cli.thresholds import thresholds
 from stateanalytics.errors import (
     MissingComponentError,
     NoRoomError,
@@ -78,7 +81,11 @@ def cli() -> None:
     """
 
 
-for _command in (report, sql, attention, audit, states, findings, policies, schema, places, demo):
+for _command in (
+    *(report, sql, attention, audit, states, findings, detectors, thresholds),
+    *(durations, timeouts),
+    *(policies, schema, places, demo),
+):
     cli.add_command(_command)
 
 

@@ -70,7 +70,7 @@ def write(
         If the output cannot be written, or is an input, or Parquet would go to a terminal;
         or if its suffix says another format, or one that is not known.
     """
-    _refuse_inputs(output, inputs)
+    refuse_inputs(output, inputs)
     form = form_of(form, output)
     shown = frame.head(limit if limit is not None else 50 if form == "table" else frame.height)
     if form == "table":
@@ -116,7 +116,8 @@ def _is_seen(output: Path | None) -> bool:
     return output is None and sys.stdout.isatty()
 
 
-def _refuse_inputs(output: Path | None, inputs: Sequence[Path]) -> None:
+def refuse_inputs(output: Path | None, inputs: Sequence[Path]) -> None:
+    """A store that was read is never written over."""
     if output and any(output.exists() and one.exists() and output.samefile(one) for one in inputs):
         raise ArgumentError(
             f"{str(output)!r} is a store that was read.", "write to another file: -o result.csv"

@@ -6,7 +6,16 @@ rows on every machine, and the truth is known because it was meant, not measured
 
 from stateanalytics.testing.dirt import dirty_cells
 from stateanalytics.testing.messages import failure_messages
+from stateanalytics.testing.silences import silences
 from stateanalytics.testing.spells import durations, message_gaps
 from stateanalytics.testing.store import AS_OF, write_store
 
-__all__ = ["AS_OF", "dirty_cells", "durations", "failure_messages", "message_gaps", "write_store"]
+__all__ = [
+    "AS_OF",
+    "dirty_cells",
+    "durations",
+    "failure_messages",
+    "message_gaps",
+    "silences",
+    "write_store",
+]

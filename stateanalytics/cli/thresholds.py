@@ -1,0 +1,110 @@
+"""The command ``thresholds``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stateanalytics.cli.options import (
+    as_of_option,
+    examples,
+    note,
+    opened,
+    output_options,
+    policy_of,
+    policy_option,
+    sources_argument,
+)
+from stateanalytics.cli.output import FORMATS, put, refuse_inputs, write
+
+SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics thresholds ~/.lionagi/state.db",
+        "stateanalytics thresholds state.db --false-alarm 20 -o thresholds.csv",
+        "stateanalytics thresholds state.db --settings toml -o thresholds.toml",
+    )
+)
+@sources_argument
+@as_of_option
+@policy_option
+@click.option("--false-alarm", type=float, default=5.0, show_default=True, help="Its cost.")
+@click.option(
+    "--undetected-hour",
+    type=float,
+    default=10.0,
+    show_default=True,
+    help="Cost of an hour in which a dead or hopeless run goes unnoticed.",
+)
+@click.option(
+    "--lost-run",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="Cost of a run that was ended though it would have ended well.",
+)
+@click.option(
+    "--run-hour", type=float, default=3.0, show_default=True, help="Cost of an hour of work."
+)
+@click.option("--deaths", type=float, help="Deaths per 100 session-hours; default: as seen.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the bootstrap.")
+@click.option(
+    "--settings",
+    type=click.Choice(("toml", "json", "python")),
+    help="Give the settings in their owners' words instead of the table.",
+)
+@output_options(FORMATS)
+def thresholds(
+    *,
+    sources: tuple[str, ...],
+    as_of: str | None,
+    policy: str,
+    false_alarm: float,
+    undetected_hour: float,
+    lost_run: float,
+    run_hour: float,
+    deaths: float | None,
+    seed: int,
+    settings: str | None,
+    form: str | None,
+    output: Path | None,
+    safe_csv: bool,
+) -> None:
+    """Recommend a value for every threshold, beside today's, with what speaks for it.
+
+    Costs are minutes of a person's attention; only their ratios matter. Today's value is
+    kept where the gain over it is within noise.
+    """
+    from stateanalytics.advice import Costs, recommend_thresholds
+
+    if settings and form:
+        raise click.UsageError(
+            "Settings have a format of their own; found --format, too. Hint: leave it out"
+        )
+    costs = Costs(false_alarm, undetected_hour, lost_run, run_hour, deaths)
+    with opened(sources, as_of=as_of) as snap:
+        advice = recommend_thresholds(snap, costs=costs, policy=policy_of(policy), seed=seed)
+        inputs = [store.path for store in snap.stores]
+        if settings:
+            text = {
+                "toml": advice.to_toml,
+                "json": advice.to_json,
+                "python": advice.to_python,
+            }[settings]()
+            refuse_inputs(output, inputs)
+            put(text.encode(), output)
+            return
+        write(
+            advice.frame,
+            form=form,
+            output=output,
+            safe_csv=safe_csv,
+            columns=SHOWN,
+            inputs=inputs,
+        )
+        silent = advice.frame.filter(verdict="not_enough_data").height
+        if silent:
+            note(f"for {silent} of {advice.frame.height} thresholds there is not enough data")

@@ -1,0 +1,354 @@
+"""Advice on thresholds: constants, evidence, verdicts, words and settings."""
+
+import json
+import re
+import tomllib
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stateanalytics as sa
+from stateanalytics.advice import VERDICTS, constants, constants_frame, export
+from stateanalytics.advice.constants import UNIT_S, time_limit
+from stateanalytics.advice.evidence import detecting_episodes, first_reports, report_silences
+from stateanalytics.advice.judge import COLUMNS, Draws, judge
+from stateanalytics.errors import ArgumentError
+from stateanalytics.rules.policy_fields import STALLED_AFTER_S
+from stateanalytics.testing import durations, silences
+from tests.conftest import ROOT
+from tests.frames import AS_OF, ago, facts
+
+DRAWS = Draws(n_boot=100, seed=0, conf_level=0.95)
+HOSTILE = 'x"]\n</script>\x1b[31m\x7f\u202e😀'
+
+
+@pytest.fixture(scope="module")
+def advice() -> sa.Advice:
+    return sa.recommend_thresholds(sa.demo(), n_boot=100)
+
+
+def constant(name):
+    return next(one for one in constants() if one.name == name)
+
+
+def stale_after(seconds):
+    policy = sa.Policy.v1().replace(stalled_after_s={"agent": seconds})
+    return next(one for one in constants(policy) if one.name == "stale.agent")
+
+
+def gaps(n_sessions=120, *, seed=0, kind="agent", **traits):
+    return silences(n_sessions, seed=seed, **traits).select(
+        pl.format("{}/{}", pl.lit(kind), "session").alias("unit"),
+        pl.exclude("session", "kind"),
+        kind=pl.lit(kind),
+        system=pl.lit("lionagi"),
+    )
+
+
+def runs(n=200, *, seed=0, kind="agent"):
+    return durations(n, seed=seed).select(
+        "duration_s",
+        "timeout_s",
+        unit=pl.int_range(pl.len()).cast(pl.String),
+        system=pl.lit("lionagi"),
+        kind=pl.lit(kind),
+        ended=pl.col("end") != "timed_out",
+        is_good=pl.col("end") == "completed",
+    )
+
+
+# --- constants ---------------------------------------------------------------------------
+
+
+def test_every_constant_has_a_name_of_its_own_and_a_value_to_write():
+    names = [one.name for one in constants()]
+    assert len(set(names)) == len(names)
+    for one in constants():
+        assert one.unit in UNIT_S
+        assert one.today_s > 0
+        assert export.written(one, one.today_s)
+
+
+def test_todays_values_are_those_of_the_systems():
+    by_kind = {one.kind: one.today_s for one in constants() if one.name.startswith("stale.")}
+    assert by_kind == {**STALLED_AFTER_S, "other": 21_600.0}
+    assert {name: constant(name).today_s for name in ("slow", "stuck", "idle", "phantom")} == (
+        dict.fromkeys(("slow", "stuck", "idle", "phantom"), 3600.0)
+    )
+    assert export.written(constant("ao.stuck"), 600.0) == "10m"
+    assert export.written(constant("ao.ready"), 300.0) == 300_000
+    assert export.written(constant("ao.detecting.attempts"), 90.0) == 3
+    assert export.written(constant("phantom"), 5400.0) == 1.5
+
+
+def test_a_policy_brings_its_own_values():
+    strict = sa.Policy.v1().replace(idle_after_s=600, stalled_after_s={"flow": 900})
+    mine = {one.name: one.today_s for one in constants(strict)}
+    assert (mine["idle"], mine["stale.flow"], mine["stale.play"]) == (600.0, 900.0, 21_600.0)
+
+
+def test_the_installed_lionagi_has_these_constants():
+    staleness = pytest.importorskip("lionagi.state.staleness")
+    health = pytest.importorskip("lionagi.state.health")
+    for one in constants():
+        if one.path[0] == "STALE_THRESHOLDS":
+            assert staleness.STALE_THRESHOLDS[one.kind] == one.today_s
+    assert constant("stale.other").today_s == staleness.DEFAULT_STALE_THRESHOLD
+    assert constant("idle").today_s == health.IDLE_THRESHOLD
+
+
+def test_constants_are_a_table():
+    assert constants_frame()["name"].to_list() == [one.name for one in constants()]
+
+
+# --- evidence ----------------------------------------------------------------------------
+
+AO = {"source": "ao", "system": "agent_orchestrator", "entity_type": "session"}
+
+
+def ao(*entity_ids, **columns):
+    return [{**AO, "entity_id": one, "kind": "worker", **columns} for one in entity_ids]
+
+
+def changes(entity_id, *steps):
+    return [
+        {**AO, "entity_id": entity_id, "at": ago(minutes=minutes), "seq": seq, "status": status}
+        for seq, (minutes, status) in enumerate(steps)
+    ]
+
+
+def test_doubt_lasts_until_a_word_that_is_none():
+    """Today's budget renames the doubt to stuck; that is no answer."""
+    snap = facts(
+        ao("back", "gone", "open"),
+        transitions=[
+            *changes("back", (60, "working"), (50, "detecting"), (48, "stuck"), (40, "working")),
+            *changes("gone", (60, "working"), (50, "detecting"), (45, "killed")),
+            *changes("open", (60, "working"), (20, "detecting"), (15, "stuck")),
+        ],
+    )
+    found = {row["unit"].split("\n")[1]: row for row in detecting_episodes(snap).to_dicts()}
+    assert [found[one]["duration_s"] / 60 for one in ("back", "gone", "open")] == [10, 5, 20]
+    assert [found[one]["ended"] for one in ("back", "gone", "open")] == [True, True, False]
+    assert (found["back"]["is_good"], found["gone"]["is_good"]) == (True, False)
+
+
+def test_the_first_report_is_waited_for_until_the_session_ends():
+    snap = facts(
+        [
+            *ao("spoke", "silent", created_at=ago(minutes=60)),
+            *ao("ended", created_at=ago(minutes=60), ended_at=ago(minutes=30)),
+        ],
+        events=[
+            {**AO, "entity_id": "spoke", "at": ago(minutes=52), "kind": "report.started"},
+            {**AO, "entity_id": "silent", "at": ago(minutes=50), "kind": "report.rejected"},
+        ],
+    )
+    found = {row["unit"].split("\n")[1]: row for row in first_reports(snap).to_dicts()}
+    assert [found[one]["duration_s"] / 60 for one in ("spoke", "silent", "ended")] == [8, 60, 30]
+    assert [found[one]["ended"] for one in ("spoke", "silent", "ended")] == [True, False, True]
+    assert [found[one]["is_good"] for one in ("spoke", "ended")] == [True, False]
+
+
+def test_silences_between_reports_end_with_the_last():
+    events = [
+        {**AO, "entity_id": "a", "at": ago(minutes=minutes), "kind": "report.working"}
+        for minutes in (50, 30, 25)
+    ]
+    snap = facts(ao("a"), events=events)
+    none = pl.DataFrame(
+        {"source": [], "entity_id": [], "is_dead": []},
+        schema={"source": pl.String, "entity_id": pl.String, "is_dead": pl.Boolean},
+    )
+    found = report_silences(snap, none)
+    assert found["gap_s"].to_list() == [1200.0, 300.0, 0.0]
+    assert found["closed_by"].to_list() == ["sign_of_life", "sign_of_life", "as_of"]
+
+
+def test_nothing_gives_advice_that_says_so():
+    empty = sa.recommend_thresholds(facts([]), n_boot=10)
+    assert empty.frame.is_empty()
+    assert empty.frame.schema == pl.Schema(COLUMNS)
+    assert "none" in repr(empty)
+    one = sa.recommend_thresholds(
+        facts([{"entity_id": "s", "kind": "agent", "started_at": ago(hours=1)}], as_of=AS_OF),
+        n_boot=10,
+    )
+    assert one.frame["verdict"].unique().to_list() == ["not_enough_data"]
+    assert tomllib.loads(one.to_toml()) == {}
+
+
+# --- verdicts ----------------------------------------------------------------------------
+
+
+def test_too_few_sessions_are_not_enough_and_59_are():
+    stale = constant("stale.agent")
+    few = judge(stale, gaps(58), sa.Costs(), DRAWS)
+    assert few.row["verdict"] == "not_enough_data"
+    assert few.row["in_words"] == "Not enough data: 58 live sessions; it takes 59."
+    assert few.row["recommended_s"] is None
+    assert judge(stale, gaps(59, death_share=0.3), sa.Costs(), DRAWS).row["verdict"] == "change"
+
+
+def test_what_closes_runs_needs_more():
+    phantom = constant("phantom")
+    assert judge(phantom, gaps(298), sa.Costs(), DRAWS).row["n_needed"] == 299
+    assert judge(phantom, gaps(298), sa.Costs(), DRAWS).row["verdict"] == "not_enough_data"
+    assert judge(phantom, gaps(299), sa.Costs(), DRAWS).row["verdict"] != "not_enough_data"
+
+
+def test_without_deaths_delay_cannot_be_weighed_unless_somebody_says_how_often():
+    stale, found = constant("stale.agent"), gaps(100, death_share=0.0)
+    row = judge(stale, found, sa.Costs(), DRAWS).row
+    assert row["verdict"] == "not_enough_data"
+    assert "too few runs are known to have died" in row["in_words"]
+    told = judge(stale, found, sa.Costs(deaths_per_100_hours=10), DRAWS).row
+    assert told["verdict"] == "change"
+
+
+def test_a_kind_borrows_deaths_of_its_system_and_is_less_sure():
+    agents = gaps(200, kind="agent", death_share=0.0)
+    flows = gaps(200, kind="flow", seed=5, death_share=0.1)
+    row = judge(constant("stale.agent"), pl.concat([agents, flows]), sa.Costs(), DRAWS).row
+    assert row["n"] == 200
+    assert row["n_deaths"] > 5
+    assert row["verdict"] == "change"
+    assert row["gain_low"] < row["gain"] < row["gain_high"]
+
+
+def test_todays_value_is_kept_where_the_gain_is_noise():
+    found = gaps(300)
+    best = judge(constant("stale.agent"), found, sa.Costs(), DRAWS).row
+    kept = judge(stale_after(best["best_high_s"]), found, sa.Costs(), DRAWS).row
+    assert kept["best_s"] == best["best_s"] != kept["today_s"]
+    assert (kept["verdict"], kept["recommended_s"]) == ("keep", best["best_high_s"])
+    assert kept["in_words"].startswith("Keep ")
+
+
+def test_the_advice_does_not_flutter_from_week_to_week():
+    """Who has the right value already is told to keep it, whatever the week brought."""
+    true_best = stale_after(1200.0)
+    verdicts = [
+        judge(true_best, gaps(200, seed=seed), sa.Costs(), DRAWS).row["verdict"]
+        for seed in range(20)
+    ]
+    assert verdicts.count("keep") >= 19
+
+
+def test_dearer_false_alarms_never_shorten_a_threshold():
+    found = gaps(200)
+    best = [
+        judge(constant("stale.agent"), found, sa.Costs(false_alarm=price), DRAWS).row["best_s"]
+        for price in (0.1, 1, 10, 100, 1000)
+    ]
+    assert best == sorted(best)
+
+
+def test_limits_beyond_what_was_seen_are_not_identified():
+    cut = runs(300).with_columns(
+        duration_s=pl.min_horizontal("duration_s", pl.lit(600.0)),
+        ended=pl.col("ended") & (pl.col("duration_s") < 600),
+    )
+    row = judge(time_limit("agent", 300.0), cut, sa.Costs(), DRAWS).row
+    assert row["verdict"] == "not_identified"
+    assert row["recommended_s"] is None
+    assert row["in_words"].startswith("At least 10 min: runs are cut off there")
+    assert row["healthy_upper_s"] is None
+
+
+def test_a_limit_that_nobody_set_is_chosen():
+    row = judge(time_limit("agent", None), runs(300), sa.Costs(run_hour=60.0), DRAWS).row
+    assert row["verdict"] in ("choose", "not_identified")
+    assert row["gain"] is None
+
+
+def test_every_verdict_is_explained(advice):
+    assert set(advice.frame["verdict"]) <= set(VERDICTS)
+
+
+# --- the whole ---------------------------------------------------------------------------
+
+
+def test_advice_on_the_sample_is_the_same_twice_and_has_its_shape(advice):
+    again = sa.recommend_thresholds(sa.demo(), n_boot=100)
+    assert advice.frame.equals(again.frame)
+    assert advice.frame.schema == pl.Schema(COLUMNS)
+    assert advice.to_json() == again.to_json()
+    assert {"slow", "stuck", "idle", "stale.flow", "timeout.agent"} <= set(advice.frame["name"])
+
+
+def test_each_curve_marks_todays_value_and_the_best_once(advice):
+    marked = advice.curves.group_by("name").agg(pl.col("is_best").sum(), pl.col("is_today").sum())
+    assert marked["is_best"].to_list() == [1] * marked.height
+    assert set(marked["is_today"]) <= {0, 1}
+
+
+def test_advice_shows_itself(advice):
+    assert repr(advice).startswith(f"Advice on {advice.frame.height} thresholds")
+    assert ".to_toml()" in repr(advice)
+    assert "<th scope='row'>idle</th>" in advice._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"snap": "state.db"}, "needs a snapshot; found str 'state.db'"),
+        ({"costs": 5}, "costs needs Costs; found 5"),
+        ({"n_boot": 0}, "at least one repetition; found 0"),
+        ({"conf_level": 95}, "conf_level needs to be between 0 and 1; found 95"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused_in_words(wrong, words):
+    arguments = {"snap": facts([]), **wrong}
+    with pytest.raises(ArgumentError, match=words):
+        sa.recommend_thresholds(arguments.pop("snap"), **arguments)
+
+
+# --- settings ----------------------------------------------------------------------------
+
+
+def test_settings_are_in_the_words_of_their_owners(advice):
+    toml = tomllib.loads(advice.to_toml())
+    told = json.loads(advice.to_json())
+    assert toml == told["settings"]
+    assert toml["lionagi"]["environment"]["LIONAGI_STUDIO_PHANTOM_STALE_HOURS"] == 1.0
+    assert toml["lionagi"]["lionagi/state/health.py"] == {"IDLE_THRESHOLD": 3600}
+    assert len(told["advice"]) == advice.frame.height
+
+
+def test_the_python_gives_a_policy_with_the_recommended_values(advice):
+    held = {}
+    exec(compile(advice.to_python(), "advice.py", "exec"), held)
+    recommended = dict(advice.frame.select("name", "recommended_s").iter_rows())
+    assert held["policy"].idle_after_s == recommended["idle"]
+    assert held["policy"].stalled_after("agent") == recommended["stale.agent"]
+    assert held["policy"].stalled_after("flow") == 43_200.0
+
+
+@given(st.one_of(st.just(HOSTILE), st.text(max_size=12)))
+@settings(max_examples=25, deadline=None)
+def test_a_kind_of_any_name_stays_a_name(kind):
+    """Text of a store reaches settings only as quoted text, never as their syntax."""
+    one = judge(time_limit(kind, 1800.0), runs(80, kind=kind), sa.Costs(), Draws(5, 0, 0.95))
+    row = {**one.row, "recommended_s": 900.0}
+    judged = [type(one)(one.constant, row, one.curve)]
+    expected = {"lionagi": {"playbook or command line": {"timeout": {kind: 900}}}}
+    assert tomllib.loads(export.to_toml(judged)) == expected
+    assert json.loads(export.to_json(judged, sa.Costs()))["settings"] == expected
+    compile(export.to_python(judged), "advice.py", "exec")
+
+
+def test_advice_escapes_names_where_it_is_shown():
+    one = judge(time_limit(HOSTILE, 1800.0), runs(80, kind=HOSTILE), sa.Costs(), DRAWS)
+    shown = sa.Advice(pl.DataFrame([one.row], schema=COLUMNS), pl.DataFrame(), sa.Costs(), (one,))
+    assert "</script>" not in shown._repr_html_()
+    assert "\x1b" not in repr(shown)
+
+
+def test_the_python_of_the_page_runs(capsys):
+    page = (ROOT / "docs" / "thresholds.md").read_text("utf-8")
+    for block in re.findall(r"```python\n(.*?)```", page, re.S):
+        exec(compile(block, "docs/thresholds.md", "exec"), {})
+    assert "[lionagi" in capsys.readouterr().out

@@ -1,0 +1,397 @@
+"""Choosing a threshold: counts equal slow loops and curves, known truth is found again."""
+
+import math
+from functools import cache
+from statistics import NormalDist
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stateanalytics.advice.bounds import n_needed, upper_bound
+from stateanalytics.advice.choice import CANDIDATES_S, choose
+from stateanalytics.advice.costs import Costs
+from stateanalytics.advice.counts import (
+    elapsed_counts,
+    horizon,
+    silence_counts,
+    with_weights,
+)
+from stateanalytics.advice.resampling import MOST_BATCHES, resampled_sums
+from stateanalytics.durations.curves import kaplan_meier
+from stateanalytics.durations.incidence import cumulative_incidence
+from stateanalytics.durations.read_off import quantiles, restricted_mean
+from stateanalytics.errors import ArgumentError
+from stateanalytics.testing import durations, silences
+from stateanalytics.testing.spells import FATES, KINDS, PACE, Kind
+
+LIMITS = [1.0, 3.0, 10.0]
+NORMAL = NormalDist()
+ROOMY = Kind("roomy", 1.0, 600.0, 0.9, 14_400.0)
+
+gaps = st.lists(
+    st.fixed_dictionaries(
+        {
+            "unit": st.integers(0, 4),
+            "gap_s": st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 10.0, 11.0]),
+            "closed_by": st.sampled_from(["sign_of_life", "own_end", "death", "as_of"]),
+        }
+    ),
+    max_size=30,
+).map(
+    lambda rows: pl.DataFrame(
+        [{**row, "is_dead": row["closed_by"] == "death"} for row in rows],
+        schema={
+            "unit": pl.Int64,
+            "gap_s": pl.Float64,
+            "closed_by": pl.String,
+            "is_dead": pl.Boolean,
+        },
+    )
+)
+spells = st.lists(
+    st.fixed_dictionaries(
+        {
+            "unit": st.integers(0, 30),
+            "duration_s": st.sampled_from([0.0, 1.0, 2.0, 2.5, 3.0, 7.0, 10.0, 12.0]),
+            "ended": st.booleans(),
+            "is_good": st.booleans(),
+        }
+    ),
+    min_size=1,
+    max_size=30,
+).map(pl.DataFrame)
+
+
+# --- how much data a tail needs ---------------------------------------------------------
+
+
+def test_bounds_on_tails_need_as_many_values_as_the_book_says():
+    assert [n_needed(prob) for prob in (0.9, 0.95, 0.99)] == [29, 59, 299]
+
+
+@pytest.mark.parametrize(("prob", "n"), [(0.95, 58), (0.95, 59), (0.95, 100), (0.99, 400)])
+def test_the_bound_is_the_smallest_order_statistic_that_is_sure_enough(prob, n):
+    def below(k):  # P(Binomial(n, prob) < k), term by term
+        return math.fsum(math.comb(n, i) * prob**i * (1 - prob) ** (n - i) for i in range(k))
+
+    sure = [k for k in range(1, n + 1) if below(k) >= 0.95]
+    found = upper_bound(pl.Series([float(k) for k in range(1, n + 1)]).shuffle(3), prob)
+    assert found == (sure[0] if sure else None)
+
+
+def test_a_bound_that_falls_on_what_was_cut_off_is_not_known():
+    values = [1.0] * 99 + [math.inf]
+    assert upper_bound(pl.Series(values), 0.9) == 1.0
+    assert upper_bound(pl.Series([1.0] * 50 + [math.inf] * 50), 0.9) is None
+
+
+def test_a_share_that_is_none_is_refused():
+    with pytest.raises(ArgumentError, match="prob needs to be between 0 and 1; found 1"):
+        n_needed(1)
+
+
+# --- counts ------------------------------------------------------------------------------
+
+
+@given(gaps, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_counts_of_silences_equal_the_slow_loop(frame, at_least):
+    counts = silence_counts(frame, LIMITS, at_least=at_least)
+    assert counts["unit"].to_list() == sorted({row["unit"] for row in frame.to_dicts()})
+    for row in counts.to_dicts():
+        mine = [gap for gap in frame.to_dicts() if gap["unit"] == row["unit"]]
+        alive = [g["gap_s"] for g in mine if g["closed_by"] in ("sign_of_life", "own_end")]
+        assert row["exposure"] == pytest.approx(sum(alive) / 3600)
+        for place, limit in enumerate(LIMITS):
+            spoke = [g["gap_s"] for g in mine if g["closed_by"] == "sign_of_life"]
+            hit = [g for g in spoke if g > limit or (at_least and g == limit)]
+            assert row[f"mistakes_{place}"] == len(hit)
+            dead = sum(g["is_dead"] for g in mine)
+            assert row[f"waiting_h_{place}"] == pytest.approx(dead * limit / 3600)
+
+
+def test_a_rate_of_deaths_that_is_given_replaces_those_seen():
+    frame = silences(5, seed=1, death_share=1.0).rename({"session": "unit"})
+    counts = silence_counts(frame, [7200.0], deaths_per_hour=0.5)
+    assert counts["waiting_h_0"].to_list() == pytest.approx(counts["exposure"].to_list())
+
+
+@given(spells)
+@settings(max_examples=60, deadline=None)
+def test_weights_equal_the_curves_to_the_last_digit(frame):
+    """Efron's redistribution is Kaplan-Meier, Aalen-Johansen and the area below them."""
+    n = frame.height
+    weighted = with_weights(frame)
+    causes = frame.with_columns(
+        cause=pl.when("ended").then(pl.when("is_good").then(pl.lit("good")).otherwise(pl.lit("x")))
+    )
+    curve, incidence = kaplan_meier(frame), cumulative_incidence(causes)
+    for limit in (0.0, *LIMITS):
+        within = weighted.filter(pl.col("duration_s") <= limit)
+        survival = curve.filter(pl.col("duration_s") <= limit)["survival"]
+        assert 1 - within["stands_for"].sum() / n == pytest.approx(
+            survival[-1] if len(survival) else 1.0, abs=1e-9
+        )
+        good = incidence.filter(cause="good").filter(pl.col("duration_s") <= limit)["incidence"]
+        assert within.filter("is_good")["stands_for"].sum() / n == pytest.approx(
+            good[-1] if len(good) else 0.0, abs=1e-9
+        )
+    longest, outlasting = horizon(frame)
+    reached = [limit for limit in LIMITS if limit <= longest or not outlasting]
+    counts = elapsed_counts(frame, reached, mistake="lost_run")
+    for place, limit in enumerate(reached):
+        mean = restricted_mean(curve, limit)["mean_s"][0]
+        assert counts[f"waiting_h_{place}"].sum() * 3600 / n == pytest.approx(mean, abs=1e-9)
+
+
+def test_labels_wait_only_for_runs_that_do_not_end_well():
+    runs = pl.DataFrame(
+        {"unit": [1, 2], "duration_s": [9.0, 9.0], "ended": True, "is_good": [True, False]}
+    )
+    assert elapsed_counts(runs, [5.0])["waiting_h_0"].to_list() == pytest.approx([0, 5 / 3600])
+
+
+def test_no_spells_reach_nowhere():
+    empty = pl.DataFrame(
+        schema={
+            "unit": pl.Int64,
+            "duration_s": pl.Float64,
+            "ended": pl.Boolean,
+            "is_good": pl.Boolean,
+        }
+    )
+    assert horizon(empty) == (0.0, 1.0)
+    assert elapsed_counts(empty, LIMITS).is_empty()
+
+
+# --- resampling --------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_sums_and_another_does_not():
+    units = pl.DataFrame({"n": [float(n) for n in range(20)]})
+    first = resampled_sums(units, n_boot=5, seed=1)
+    assert first.equals(resampled_sums(units, n_boot=5, seed=1))
+    assert not first.equals(resampled_sums(units, n_boot=5, seed=2))
+    assert resampled_sums(units, n_boot=9, seed=1).head(5).equals(first)
+
+
+@pytest.mark.parametrize("n", [50, 3 * MOST_BATCHES])
+def test_sums_vary_as_they_should(n):
+    """Also over batches, which stand for units where there are many."""
+    units = pl.DataFrame({"x": [float(k % 7) for k in range(n)]})
+    sums = resampled_sums(units, n_boot=800, seed=3)["x"]
+    assert sums.mean() == pytest.approx(units["x"].sum(), rel=0.02)
+    assert sums.std() == pytest.approx(math.sqrt(n) * units["x"].std(ddof=0), rel=0.15)
+
+
+def test_no_units_give_no_sums_and_no_repetitions_are_refused():
+    assert resampled_sums(pl.DataFrame(schema={"n": pl.Float64}), n_boot=5, seed=1).is_empty()
+    with pytest.raises(ArgumentError, match="at least one repetition; found 0"):
+        resampled_sums(pl.DataFrame({"n": [1.0]}), n_boot=0, seed=1)
+
+
+# --- choosing ----------------------------------------------------------------------------
+
+
+def counts_of(mistakes, waiting, n=80):
+    """Units that all look the same, one column a candidate."""
+    return pl.DataFrame(
+        {
+            "exposure": [1.0] * n,
+            **{f"mistakes_{k}": [float(m)] * n for k, m in enumerate(mistakes)},
+            **{f"waiting_h_{k}": [float(w)] * n for k, w in enumerate(waiting)},
+        }
+    )
+
+
+def test_the_cheapest_is_chosen_and_costs_decide_which():
+    counts = counts_of([3, 1, 0], [1, 2, 9])
+    dear = choose(counts, LIMITS, price=100, hour=1, today_s=1.0)
+    cheap = choose(counts, LIMITS, price=0.1, hour=1, today_s=1.0)
+    assert (dear.best_s, cheap.best_s) == (10.0, 1.0)
+    assert dear.gain == pytest.approx(100 * (301 - 9))
+    assert dear.is_clear
+    assert not cheap.is_clear
+
+
+def test_of_equals_the_nearest_to_today_is_taken():
+    counts = counts_of([0, 0, 0], [0, 0, 0])
+    assert [choose(counts, LIMITS, price=1, hour=1, today_s=t).best_s for t in (1.0, 10.0)] == [
+        1.0,
+        10.0,
+    ]
+
+
+def test_without_exposure_there_is_no_choice():
+    assert choose(counts_of([1], [1], n=0), [1.0], price=1, hour=1) is None
+
+
+def test_the_curve_holds_what_any_price_needs():
+    chosen = choose(counts_of([3, 1, 0], [1, 2, 9]), LIMITS, price=5, hour=2)
+    curve = chosen.curve
+    assert curve["loss"].to_list() == pytest.approx(
+        (5 * curve["mistakes"] + 2 * curve["waiting_h"]).to_list()
+    )
+    assert (curve["loss_low"] <= curve["loss"]).all()
+    assert (curve["loss_high"] >= curve["loss"]).all()
+
+
+def test_order_of_rows_changes_nothing_but_what_the_seed_draws():
+    frame = silences(80, seed=4).rename({"session": "unit"})
+    one = choose(silence_counts(frame, LIMITS), LIMITS, price=5, hour=10, seed=7)
+    other = choose(
+        silence_counts(frame.sample(fraction=1, shuffle=True, seed=1), LIMITS),
+        LIMITS,
+        price=5,
+        hour=10,
+        seed=7,
+    )
+    assert (one.best_s, one.best_low_s, one.best_high_s) == (
+        other.best_s,
+        other.best_low_s,
+        other.best_high_s,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"false_alarm": -1}, "found false_alarm=-1"),
+        ({"lost_run": math.nan}, "found lost_run=nan"),
+        ({"run_hour": "3"}, "found run_hour='3'"),
+        ({"undetected_hour": None}, "found undetected_hour=None"),
+        ({"deaths_per_100_hours": True}, "found deaths_per_100_hours=True"),
+    ],
+)
+def test_costs_are_numbers_of_at_least_zero(wrong, words):
+    with pytest.raises(ArgumentError, match=words):
+        Costs(**wrong)
+
+
+# --- the generator's known truth ---------------------------------------------------------
+
+
+def tail(t, median, sigma):
+    return 1 - NORMAL.cdf(math.log(t / median) / sigma)
+
+
+@cache
+def best_silence():
+    """Per session: 40 silences, 0.4 % of them long; one in ten sessions dies."""
+    costs = Costs()
+
+    def loss(t):
+        spoke_later = 40 * (0.996 * tail(t, 30.0, 1.2) + 0.004 * tail(t, 5400.0, 0.5))
+        return costs.false_alarm * spoke_later + costs.undetected_hour * 0.1 * t / 3600
+
+    return min(CANDIDATES_S, key=loss)
+
+
+@cache
+def best_limit(kind, mistake, price, hour):
+    """By numeric integration of the generator's distribution functions, up to its limit."""
+
+    def ended(fate, t):
+        return FATES[fate] * (1 - tail(t, kind.median_s * PACE[fate], kind.sigma)) if t else 0.0
+
+    def well_after(t):
+        return ended("completed", kind.timeout_s) - ended("completed", t)
+
+    def loss(limit):
+        steps = [limit * (step + 0.5) / 500 for step in range(500)]
+        going = [1 - sum(ended(fate, t) for fate in FATES) for t in steps]
+        if mistake == "false_alarm":
+            going = [alive - well_after(t) for alive, t in zip(going, steps, strict=True)]
+        return price * well_after(limit) + hour * sum(going) * limit / 500 / 3600
+
+    return min((limit for limit in CANDIDATES_S if limit <= kind.timeout_s), key=loss)
+
+
+def silence_is_found(seed):
+    frame = silences(200, seed=seed).rename({"session": "unit"})
+    tried = CANDIDATES_S[8:24]
+    choice = choose(
+        silence_counts(frame, tried),
+        tried,
+        price=Costs().false_alarm,
+        hour=Costs().undetected_hour,
+        n_boot=150,
+        seed=seed,
+    )
+    return choice.best_low_s <= best_silence() <= choice.best_high_s
+
+
+def limit_is_found(seed, kind, mistake, price, hour):
+    runs = durations(300, seed=seed, kinds=(kind,)).select(
+        "duration_s",
+        unit=pl.int_range(pl.len()),
+        ended=pl.col("end") != "timed_out",
+        is_good=pl.col("end") == "completed",
+    )
+    tried = [limit for limit in CANDIDATES_S if limit <= kind.timeout_s]
+    counts = elapsed_counts(runs, tried, mistake=mistake)
+    choice = choose(counts, tried, price=price, hour=hour, n_boot=150, seed=seed)
+    return choice.best_low_s <= best_limit(kind, mistake, price, hour) <= choice.best_high_s
+
+
+def median_is_found(seed):
+    """Of the time until an end of any kind, with limits that cut runs off."""
+    kind = KINDS[0]
+    runs = durations(300, seed=seed, kinds=(kind,)).select(
+        "duration_s", ended=pl.col("end") != "timed_out"
+    )
+    found = quantiles(kaplan_meier(runs), [0.5]).row(0, named=True)
+    return found["duration_low_s"] <= true_median() <= (found["duration_high_s"] or math.inf)
+
+
+@cache
+def true_median():
+    kind, low, high = KINDS[0], 1.0, 1e5
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        ended = sum(
+            share * (1 - tail(middle, kind.median_s * PACE[fate], kind.sigma))
+            for fate, share in FATES.items()
+        )
+        low, high = (middle, high) if ended < 0.5 else (low, middle)
+    return low
+
+
+FINDS = {
+    "threshold of silence": (silence_is_found, {}),
+    "label slow": (
+        limit_is_found,
+        {"kind": KINDS[0], "mistake": "false_alarm", "price": 5.0, "hour": 60.0},
+    ),
+    "time limit": (
+        limit_is_found,
+        {"kind": ROOMY, "mistake": "lost_run", "price": 60.0, "hour": 90.0},
+    ),
+    "median": (median_is_found, {}),
+}
+
+
+def test_the_truth_lies_inside_what_is_tried():
+    """Else finding it at an edge would prove nothing."""
+    assert best_silence() == 1200.0
+    for name in ("label slow", "time limit"):
+        arguments = FINDS[name][1]
+        best = best_limit(**arguments)
+        assert 600.0 < best < arguments["kind"].timeout_s, name
+
+
+@pytest.mark.parametrize("what", FINDS)
+def test_known_truth_is_found_again(what):
+    find, arguments = FINDS[what]
+    found = [find(seed, **arguments) for seed in range(25)]
+    assert sum(found) >= 22
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", FINDS)
+def test_known_truth_is_found_again_in_93_of_100(what):
+    find, arguments = FINDS[what]
+    found = [find(seed, **arguments) for seed in range(1000, 1200)]
+    assert sum(found) / len(found) >= 0.93
