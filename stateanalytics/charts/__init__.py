@@ -1,10 +1,14 @@
 """Frames drawn with Altair. No statistics: every number is in the frame already."""
 
 from stateanalytics.charts.durations import chart_durations
+from stateanalytics.charts.fates import chart_fates
+from stateanalytics.charts.limits import chart_limits
 from stateanalytics.charts.over_time import chart_over_time
 from stateanalytics.charts.palette import DARK, LIGHT, ORDER, VARIABLES
 from stateanalytics.charts.severity import chart_severity
+from stateanalytics.charts.survival import chart_survival
 from stateanalytics.charts.svg import to_svg
+from stateanalytics.charts.worksheet import chart_worksheet
 
 __all__ = [
     "DARK",
@@ -12,7 +16,11 @@ __all__ = [
     "ORDER",
     "VARIABLES",
     "chart_durations",
+    "chart_fates",
+    "chart_limits",
     "chart_over_time",
     "chart_severity",
+    "chart_survival",
+    "chart_worksheet",
     "to_svg",
 ]

@@ -1,0 +1,157 @@
+"""What a chart proves, in one sentence: read off the frame that it draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from stateanalytics.advice.words import per_hundred, roughly, spoken
+from stateanalytics.durations.read_off import quantiles
+from stateanalytics.text import shortened, visible
+
+_MOST_STRATA = 3
+
+
+def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95) -> str:
+    """The median with its interval, and whether a late quantile is known.
+
+    Examples
+    --------
+    >>> from stateanalytics.durations.curves import kaplan_meier
+    >>> runs = pl.DataFrame({"duration_s": [60.0, 120.0, 180.0], "ended": [True, True, False]})
+    >>> say_survival(kaplan_meier(runs), what="flow runs")
+    'Half of the flow runs end within 2 min (60 s to not identified); p95 is not identified.'
+    """
+    if curve.is_empty():
+        return f"There are no {what} to draw."
+    found = quantiles(curve, [0.5, prob])
+    strata = found.columns[: found.columns.index("prob")]
+    if not strata:
+        median, late = (found.filter(pl.col("prob") == p).row(0, named=True) for p in (0.5, prob))
+        return f"{_half(median, what)}; {_late(late)}."
+    largest = curve.group_by(strata).agg(n=pl.col("n_at_risk").max())
+    medians = (
+        found.filter(pl.col("prob") == 0.5)
+        .join(largest, on=strata, how="left", nulls_equal=True)
+        .sort("n", *strata, descending=[True, *[False] * len(strata)])
+    )
+    parts = [
+        f"{_name([row[one] for one in strata])} {_within(row)}"
+        for row in medians.head(_MOST_STRATA).iter_rows(named=True)
+    ]
+    return f"Half of the {what} end: {'; '.join(parts)}."
+
+
+def say_fates(incidence: pl.DataFrame, *, at_s: float = 3600.0, what: str = "runs") -> str:
+    """What has become of the runs by one moment.
+
+    Examples
+    --------
+    >>> from stateanalytics.durations.incidence import cumulative_incidence
+    >>> runs = pl.DataFrame({"duration_s": [60.0, 90.0, 99.0], "cause": ["done", None, "done"]})
+    >>> say_fates(cumulative_incidence(runs), at_s=90.0)
+    'By 1.5 min, of 100 runs: 33 done, 67 still running.'
+    """
+    by_then = (
+        incidence.filter(pl.col("duration_s") <= at_s)
+        .sort("duration_s")
+        .group_by("cause")
+        .agg(pl.col("incidence").last())
+        .sort("incidence", "cause", descending=[True, False])
+    )
+    left = 1 - float(by_then["incidence"].sum())
+    rows = [(_word(cause), share) for cause, share in by_then.iter_rows() if share >= 0.005]
+    if not rows:
+        return f"By {spoken(at_s)}, no {what} have ended."
+    ends = ", ".join(f"{100 * share:.0f} {word}" for word, share in rows)
+    return f"By {spoken(at_s)}, of 100 {what}: {ends}, {100 * left:.0f} still running."
+
+
+def say_limits(runs: pl.DataFrame) -> str:
+    """How many runs met their time limit, and how many of those had not begun to work.
+
+    Examples
+    --------
+    >>> runs = pl.DataFrame(
+    ...     {
+    ...         "limit_s": [900.0, 900.0, None],
+    ...         "elapsed_s": [900.5, 60.0, 5.0],
+    ...         "fits": ["at_limit", "before", None],
+    ...         "has_no_turns": [True, False, None],
+    ...     }
+    ... )
+    >>> say_limits(runs)
+    '1 of 2 runs with a known limit ran into it, 1 of them without a single turn.'
+    """
+    known = runs.filter(pl.col("limit_s").is_not_null() & pl.col("elapsed_s").is_not_null())
+    if known.is_empty():
+        return "No time limit is known for any run."
+    met = known.filter(pl.col("fits") == "at_limit")
+    empty = met.filter(pl.col("has_no_turns").fill_null(False)).height
+    tail = f", {empty} of them without a single turn" if empty else ""
+    return f"{met.height} of {known.height} runs with a known limit ran into it{tail}."
+
+
+def say_worksheet(curve: pl.DataFrame) -> str:
+    """Today's threshold against the recommended one, in alarms and delay.
+
+    Examples
+    --------
+    >>> curve = pl.DataFrame(
+    ...     {
+    ...         "threshold_s": [1800.0, 21600.0],
+    ...         "mistakes": [2.8, 0.0],
+    ...         "per": ["100 session-hours"] * 2,
+    ...         "is_today": [False, True],
+    ...         "is_best": [True, False],
+    ...     }
+    ... )
+    >>> say_worksheet(curve)
+    'Today 6 h: 0 false alarms per 100 session-hours. The cheapest, 30 min: 2.8, 5.5 h sooner.'
+    """
+    today = curve.filter("is_today").head(1).to_dicts()
+    best = curve.filter("is_best").head(1).to_dicts()
+    if not best:
+        return "Not enough data to weigh a threshold."
+    per, cheapest = best[0]["per"], best[0]
+    number, limit = per_hundred(cheapest["mistakes"]), spoken(cheapest["threshold_s"])
+    if not today:
+        return f"The cheapest, {limit}: {number} false alarms per {per}."
+    now = today[0]
+    said = f"{spoken(now['threshold_s'])}: {per_hundred(now['mistakes'])} false alarms per {per}."
+    moved = now["threshold_s"] - cheapest["threshold_s"]
+    if not moved:
+        return f"Today's value is the cheapest, {said}"
+    sooner = "sooner" if moved > 0 else "later"
+    return f"Today {said} The cheapest, {limit}: {number}, {roughly(abs(moved))} {sooner}."
+
+
+def _half(row: dict[str, object], what: str) -> str:
+    return f"Half of the {what} end {_within(row)}"
+
+
+def _within(row: dict[str, object]) -> str:
+    if row["duration_s"] is None:
+        return "at a time that is not identified"
+    low, high = row["duration_low_s"], row["duration_high_s"]
+    return f"within {_spoken(row['duration_s'])} ({_spoken(low)} to {_spoken(high)})"
+
+
+def _late(row: dict[str, object]) -> str:
+    name = f"p{100 * float(str(row['prob'])):g}"
+    known = row["duration_s"]
+    return f"{name} is not identified" if known is None else f"{name} is {_spoken(known)}"
+
+
+def _spoken(seconds: object) -> str:
+    return "not identified" if seconds is None else roughly(float(str(seconds)))
+
+
+def _name(values: Sequence[object]) -> str:
+    words = ("unknown" if value is None else str(value) for value in values)
+    return shortened(visible(", ".join(words)), 24)
+
+
+def _word(cause: object) -> str:
+    return shortened(visible(str(cause).replace("_", " ")), 24)

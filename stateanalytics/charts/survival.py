@@ -1,0 +1,211 @@
+"""How many runs are still going by each duration: survival curves with what stands behind."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from stateanalytics.charts.log_time import SHORTEST_S, log_time, ticks_between
+from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress, largest
+from stateanalytics.charts.sentences import say_survival
+from stateanalytics.charts.strata import ALL, COLOURS, DASHES, apart, named
+from stateanalytics.charts.titles import titled
+from stateanalytics.errors import MissingColumnsError
+
+if TYPE_CHECKING:
+    import altair as alt
+
+NEEDED = (
+    "duration_s",
+    "n_at_risk",
+    "n_events",
+    "survival",
+    "survival_low",
+    "survival_high",
+)
+_OWN = (*NEEDED, "survival_se")
+_STEPS = 300
+_LABELS = 76
+_LINE = 0.065
+
+
+def chart_survival(
+    curve: pl.DataFrame,
+    *,
+    what: str = "runs",
+    sentence: str | None = None,
+    palette: Palette = LIGHT,
+    width: int = 620,
+    height: int = 240,
+) -> alt.VConcatChart:
+    """Share of runs still going by each duration, with its band, cut-offs and counts.
+
+    Parameters
+    ----------
+    curve : polars.DataFrame
+        What `kaplan_meier` gave; columns that are not its own tell lines apart, and the
+        largest few are drawn.
+    what : str
+        What the runs are called.
+    sentence : str, optional
+        Heading; by default what the curve proves (`say_survival`), "" for none.
+    palette : mapping of str to str, optional
+        Colours by name.
+    width, height : int
+        Of the plotting area, in pixels.
+
+    Returns
+    -------
+    altair.VConcatChart
+        The curve with its pointwise band, a tick where runs were cut off, and below it how
+        many runs were still at risk. Carries the rows that it draws.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column is absent.
+    """
+    import altair as alt
+
+    if missing := [name for name in NEEDED if name not in curve.columns]:
+        raise MissingColumnsError.of(missing, curve.columns, "chart_survival")
+    strata = [name for name in curve.columns if name not in _OWN]
+    drawn = _drawable(named(curve, strata, size="n_at_risk"))
+    names, high = apart(drawn), max(largest(drawn, "duration_s"), 60.0)
+    low = _beginning(drawn)
+    room = width if names == [ALL] else width - _LABELS
+    time = log_time(
+        "duration_s", low_s=low, high_s=high, title=f"time since start of {what}", width=width
+    )
+    share = alt.Y(
+        "survival:Q",
+        title="still going",
+        scale=alt.Scale(domain=[0, 1]),
+        axis=alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1]),
+    )
+    fill = alt.Scale(domain=names, range=[palette[name] for name in COLOURS[: len(names)]])
+    colour = alt.Color("stratum:N", scale=fill, legend=None)
+    dash = alt.StrokeDash(
+        "stratum:N", scale=alt.Scale(domain=names, range=list(DASHES[: len(names)])), legend=None
+    )
+    base = alt.Chart(drawn)
+    band = base.mark_area(interpolate="step-after", opacity=0.15).encode(
+        x=time, y="survival_low:Q", y2="survival_high:Q", color=colour
+    )
+    line = base.mark_line(interpolate="step-after", strokeWidth=2).encode(
+        x=time, y=share, color=colour, strokeDash=dash
+    )
+    cut = (
+        alt.Chart(drawn.filter(pl.col("n_cut_off") > 0))
+        .mark_tick(orient="vertical", size=9, thickness=1.5)
+        .encode(x=time, y=share, color=colour)
+    )
+    layers = [band, line, cut]
+    if names != [ALL]:
+        label = alt.Chart(_labels(drawn, apart_by=math.log10(high / low) * _LABELS / room))
+        layers.append(
+            label.mark_text(align="left", dx=5, fontSize=FONT_SIZE, fontWeight="bold").encode(
+                x=time, y="label_at:Q", text="stratum:N", color=colour
+            )
+        )
+    counts = _counts(drawn, names, ticks_between(low, high, room))
+    table = (
+        alt.Chart(counts)
+        .mark_text(fontSize=FONT_SIZE - 1)
+        .encode(
+            x=log_time("duration_s", low_s=low, high_s=high, title=None, width=room).axis(None),
+            y=alt.Y(
+                "stratum:N",
+                sort=names,
+                title=None,
+                axis=alt.Axis(domain=False, ticks=False, labelLimit=70, labelExpr=_row_label()),
+            ),
+            text="n_at_risk:Q",
+            color=alt.value(palette["muted"]),
+        )
+        .properties(width=room, height=16 * len(names))
+    )
+    top = alt.layer(*layers).properties(width=room, height=height)
+    words = say_survival(curve, what=what) if sentence is None else sentence
+    chart = alt.vconcat(top, table, spacing=4)
+    return dress(titled(chart, words, palette=palette, width=width), palette)
+
+
+def _drawable(curve: pl.DataFrame) -> pl.DataFrame:
+    """The curve from its start, with cut-offs, thinned to what a drawing can show."""
+    following = pl.col("n_at_risk").shift(-1, fill_value=0).over("stratum")
+    counted = curve.with_columns(
+        n_cut_off=(pl.col("n_at_risk") - pl.col("n_events") - following).clip(lower_bound=0),
+        duration_s=pl.max_horizontal("duration_s", SHORTEST_S),
+    )
+    step = (pl.col("duration_s").log10() * _STEPS / 6).floor()
+    kept = counted.group_by("stratum", step.alias("step"), maintain_order=True).agg(
+        pl.col("duration_s", "survival", "survival_low", "survival_high").last(),
+        pl.col("n_at_risk").first(),
+        pl.col("n_events", "n_cut_off").sum(),
+    )
+    begin = (
+        kept.group_by("stratum", maintain_order=True)
+        .first()
+        .with_columns(
+            duration_s=pl.min_horizontal("duration_s", pl.lit(SHORTEST_S)),
+            survival=1.0,
+            survival_low=1.0,
+            survival_high=1.0,
+            n_events=pl.lit(0, dtype=kept.schema["n_events"]),
+            n_cut_off=pl.lit(0, dtype=kept.schema["n_cut_off"]),
+        )
+    )
+    order = {name: place for place, name in enumerate(apart(kept))}
+    return (
+        pl.concat([begin, kept])
+        .with_columns(_place=pl.col("stratum").replace_strict(order, default=None))
+        .sort("_place", "duration_s", maintain_order=True)
+        .drop("step", "_place")
+    )
+
+
+def _counts(drawn: pl.DataFrame, names: list[str], ticks: list[int]) -> pl.DataFrame:
+    """How many were at risk just before each tick, one row a stratum and tick."""
+    asked = pl.DataFrame({"stratum": names}).join(
+        pl.DataFrame({"duration_s": [float(tick) for tick in ticks]}), how="cross"
+    )
+    return (
+        asked.sort("duration_s")
+        .join_asof(
+            drawn.select("stratum", "duration_s", "n_at_risk").sort("duration_s"),
+            on="duration_s",
+            by="stratum",
+            strategy="forward",
+            check_sortedness=False,
+        )
+        .with_columns(pl.col("n_at_risk").fill_null(0))
+    )
+
+
+def _labels(drawn: pl.DataFrame, *, apart_by: float) -> pl.DataFrame:
+    """Names at the ends of lines; those that would cover each other are moved up."""
+    ends = drawn.group_by("stratum", maintain_order=True).last()
+    placed: list[dict[str, Any]] = []
+    for row in ends.sort("survival", "duration_s", maintain_order=True).to_dicts():
+        near = [
+            other["label_at"]
+            for other in placed
+            if abs(math.log10(row["duration_s"] / other["duration_s"])) < apart_by
+        ]
+        at = max([row["survival"], 0.02, *(taken + _LINE for taken in near)])
+        placed.append({**row, "label_at": min(at, 1.0)})
+    return pl.DataFrame(placed)
+
+
+def _row_label() -> str:
+    """One stratum only needs no name: the row says what its numbers are."""
+    return f"datum.label === '{ALL}' ? 'at risk' : datum.label"
+
+
+def _beginning(drawn: pl.DataFrame) -> float:
+    """Half of the shortest duration: the curve is seen to begin at 1."""
+    shortest = drawn.filter(pl.col("n_events") + pl.col("n_cut_off") > 0)["duration_s"].min()
+    return max(SHORTEST_S, float(shortest or 1.0) / 2)  # type: ignore[arg-type]
