@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stateanalytics.detectors.detector import Detector
     from stateanalytics.detectors.disagreements import disagreements
     from stateanalytics.detectors.gaps import silence_gaps
+    from stateanalytics.detectors.phi import phi, phi_threshold
     from stateanalytics.detectors.quality import quality_of_service
     from stateanalytics.detectors.registry import detectors
     from stateanalytics.detectors.sums import gap_sums, merge_gap_sums
@@ -132,6 +133,8 @@ _WHERE = {
     "gap_sums": "detectors.sums",
     "merge_gap_sums": "detectors.sums",
     "quality_of_service": "detectors.quality",
+    "phi": "detectors.phi",
+    "phi_threshold": "detectors.phi",
     "report": "report",
     "Report": "report",
     "spells": "durations.spells",
@@ -202,6 +205,8 @@ __all__ = [
     "merge_templates",
     "mine_templates",
     "phantoms",
+    "phi",
+    "phi_threshold",
     "quality_of_service",
     "quantiles",
     "read",
