@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics import schema
+from stateanalytics.rules.states import states
 from stateanalytics.sources import lionagi, read_facts
 from stateanalytics.sources.lionagi import formats
 from stateanalytics.sources.sqlite import open_store
@@ -119,6 +120,30 @@ def test_cells_of_wrong_kinds_become_null_and_findings(tmp_path):
     } <= set(found["column"])
     assert set(found["table"]) == {"sessions"}
     assert found["example"].null_count() == 0
+
+
+@pytest.mark.parametrize(
+    ("stored", "has_contract", "is_valid", "delivery"),
+    [
+        (None, False, None, "not_expected"),
+        ("null", False, None, "not_expected"),
+        ("{}", False, None, "not_expected"),
+        (" { } ", False, None, "not_expected"),
+        ('"{}"', False, None, "not_expected"),
+        ('{"expected": []}', True, True, "not_expected"),
+        ('{"expected": [{"id": "a", "path": "a.md"}]}', True, True, "unknown"),
+        ('{"other": 1}', True, False, "invalid"),
+        ("[]", True, False, "invalid"),
+        ("{broken", True, False, "invalid"),
+    ],
+)
+def test_an_empty_object_is_no_contract(tmp_path, stored, has_contract, is_valid, delivery):
+    one = session("a", status="completed", artifact_contract_json=stored)
+    part = _read(_store(tmp_path, sessions=[one]))
+    row = _one(part, "a")
+    assert (row["has_contract"], row["is_contract_valid"]) == (has_contract, is_valid)
+    judged = states(part.entities, as_of="2026-05-27")
+    assert judged.filter(entity_type="session")["delivery"].to_list() == [delivery]
 
 
 def test_rows_without_a_usable_id_are_left_out_and_counted(tmp_path):

@@ -384,7 +384,7 @@ def schedule_findings(details: pl.DataFrame, source: str) -> pl.DataFrame:
         SYSTEM,
         "schedule.odd_cron",
         "warning",
-        message="the cron expression cannot be read, so nothing is known about its rhythm",
+        message="the cron expression is not evaluated: five plain fields are, and no L, W, # or H",
         table="schedules",
         column="cron_expr",
         example=pl.col("cron_expr"),

@@ -114,12 +114,14 @@ def judge_contracts(texts: pl.Series) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame, shape (n_distinct, 3)
-        ``contract`` (the text), ``is_contract_valid``, ``n_expected`` (null if malformed).
+        ``contract`` (the text), ``is_contract_valid`` (null where the text is no contract
+        at all: ``{}``, which lionagi's own verifier would refuse), ``n_expected`` (null
+        unless well formed).
 
     Examples
     --------
-    >>> judge_contracts(pl.Series(['{"expected": []}', "{", None])).rows()
-    [('{"expected": []}', True, 0), ('{', False, None)]
+    >>> judge_contracts(pl.Series(['{"expected": []}', "{", "{}", None])).rows()
+    [('{"expected": []}', True, 0), ('{', False, None), ('{}', None, None)]
     """
     return _judge(texts, _read_contract, _CONTRACT)
 
@@ -156,11 +158,13 @@ def _judge(
     return cores.join(judged, on="core", how="left", maintain_order="left").drop("core")
 
 
-def _read_contract(text: str) -> tuple[bool, int | None]:
+def _read_contract(text: str) -> tuple[bool | None, int | None]:
     try:
         contract = parse(text)
     except ValueError:
         return False, None
+    if contract in (None, {}):
+        return None, None
     is_valid = is_valid_contract(contract)
     return is_valid, len(contract["expected"]) if is_valid else None
 

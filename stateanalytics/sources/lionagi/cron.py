@@ -3,15 +3,17 @@
 lionagi asks `croniter` for the two occurrences after the newest sign of life and takes
 their distance; the same rule here, for the five classic fields, names, steps, ranges
 that wrap, ``@daily`` and the like, and *either* of day of month and day of week where
-both are restricted. What cannot be read has no cadence.
+both are restricted. What else croniter knows (seconds and years, ``L``, ``W``, ``#``,
+``H``, ``R``), and what its versions read in different ways, is not read and has no
+cadence: better none than a guess.
 """
 
 from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -53,6 +55,30 @@ class Cron:
         return by_date or by_weekday
 
 
+@dataclass(frozen=True)
+class _Field:
+    """The numbers that a field may name, and names for them."""
+
+    low: int
+    high: int
+    names: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        """The last number; Sunday is 0 and 7, and a week ends on Saturday."""
+        return 6 if self.high == 7 else self.high
+
+    def number(self, text: str) -> int:
+        """The number that a text stands for; -1 where it is none."""
+        if text.isdecimal() and text.isascii():
+            return int(text)
+        return self.names.get(text, -1)
+
+
+_MINUTE, _HOUR, _DAY = _Field(0, 59), _Field(0, 23), _Field(1, 31)
+_MONTH, _WEEKDAY = _Field(1, 12, _MONTHS), _Field(0, 7, _DAYS)
+
+
 @lru_cache(maxsize=4096)
 def parse(expression: str) -> Cron | None:
     """The schedule that an expression means; None where it cannot be read.
@@ -68,12 +94,12 @@ def parse(expression: str) -> Cron | None:
     fields = _SHORTHANDS.get(text, text).split(" ")
     if len(fields) != 5 or len(text) > MAX_EXPRESSION:
         return None
-    minutes = _numbers(fields[0], 0, 59)
-    hours = _numbers(fields[1], 0, 23)
-    days = _numbers(fields[2], 1, 31)
-    months = _numbers(fields[3], 1, 12, _MONTHS)
-    weekdays = _numbers(fields[4], 0, 7, _DAYS)
-    if not (minutes and hours and days and months and weekdays):
+    minutes = _numbers(fields[0], _MINUTE)
+    hours = _numbers(fields[1], _HOUR)
+    days = _numbers(fields[2], _DAY)
+    months = _numbers(fields[3], _MONTH)
+    weekdays = _numbers(fields[4], _WEEKDAY)
+    if not (minutes and hours and days and months and weekdays) or "?" in (*fields[:2], fields[3]):
         return None
     return Cron(
         tuple(sorted(minutes)),
@@ -91,43 +117,35 @@ def _is_any(field: str, allowed: set[int], size: int, other: str) -> bool:
     return field in ("*", "?") or (len(allowed) == size and "*" in other)
 
 
-def _numbers(field: str, low: int, high: int, names: dict[str, int] | None = None) -> set[int]:
+def _numbers(text: str, of: _Field) -> set[int]:
     """The numbers a field allows; empty where it cannot be read."""
-    allowed: set[int] = set()
-    for item in field.split(","):
-        matched = _ITEM.fullmatch(item)
-        if matched is None:
-            return set()
-        first, last, step = matched.groups()
-        if first in ("*", "?"):
-            begin, end = low, high if high != 7 else 6
-            if last is not None:
-                return set()
-        else:
-            begin, end = _number(first, names), _number(last or first, names)
-            if step and last is None:
-                end = high if high != 7 else max(begin, 6)
-            elif last is not None and begin == end:
-                # "sun-sun" is written for the whole week.
-                begin, end = low, high if high != 7 else 6
-        every = int(step) if step else 1
-        if not (low <= begin <= high and low <= end <= high and every > 0):
-            return set()
-        if begin <= end:
-            allowed.update(range(begin, end + 1, every))
-        else:
-            # "fri-mon" goes on past the end of the week.
-            size = high - low + (1 if high != 7 else 0)
-            allowed.update(
-                low + (number - low) % size for number in range(begin, end + size + 1, every)
-            )
-    return allowed
+    items = text.split(",")
+    # In a list, versions of croniter take a star for one choice or for the whole field.
+    if len(items) > 1 and not {"*", "?"}.isdisjoint(items):
+        return set()
+    matched = [_ITEM.fullmatch(item) for item in items]
+    allowed = [_item(*one.groups(), of=of) if one else set() for one in matched]
+    return set().union(*allowed) if all(allowed) else set()
 
 
-def _number(text: str, names: dict[str, int] | None) -> int:
-    if text.isdecimal() and text.isascii():
-        return int(text)
-    return (names or {}).get(text, -1)
+def _item(first: str, last: str | None, step: str | None, *, of: _Field) -> set[int]:
+    """What one item of a list allows; nothing where it cannot be read."""
+    every = int(step) if step else 1
+    if first in ("*", "?"):
+        is_odd = last is not None or every == 0 or (first == "?" and step)
+        return set() if is_odd else set(range(of.low, of.end + 1, every))
+    begin, end = of.number(first), of.number(last or first)
+    if not (of.low <= begin <= of.high and of.low <= end <= of.high and every > 0):
+        return set()
+    if last is None:
+        return set(range(begin, max(begin, of.end) + 1, every)) if step else {begin}
+    if begin == end or {begin, end} == {0, 7}:
+        # "sun-sun" is written for the whole week.
+        return set(range(of.low, of.end + 1, every))
+    if begin < end:
+        return set(range(begin, end + 1, every))
+    # "fri-mon" goes on past the end of the week; where a step lands then, versions differ.
+    return set() if step else {*range(begin, of.end + 1), *range(of.low, end + 1)}
 
 
 def occurrences(cron: Cron, after: datetime) -> Iterator[datetime]:

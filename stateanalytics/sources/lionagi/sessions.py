@@ -61,7 +61,7 @@ def sessions(raw: Raw) -> pl.DataFrame:
         n_messages="n_messages",
         n_turns="num_turns",
         has_artifacts="has_artifacts",
-        has_contract=pl.col("artifact_contract_json").is_not_null(),
+        has_contract=pl.col("is_contract_valid").is_not_null(),
         is_contract_valid="is_contract_valid",
         verdict="verdict",
         is_verdict_valid="is_verdict_valid",
