@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from stateanalytics.detectors.quality import quality_of_service
     from stateanalytics.detectors.registry import detectors
     from stateanalytics.detectors.sums import gap_sums, merge_gap_sums
+    from stateanalytics.durations.bands import confidence_band
     from stateanalytics.durations.candidates import timeout_candidates
     from stateanalytics.durations.change import duration_change
     from stateanalytics.durations.completion import completion_times
@@ -139,6 +140,7 @@ _WHERE = {
     "Report": "report",
     "spells": "durations.spells",
     "kaplan_meier": "durations.curves",
+    "confidence_band": "durations.bands",
     "cumulative_incidence": "durations.incidence",
     "quantiles": "durations.read_off",
     "restricted_mean": "durations.read_off",
@@ -182,6 +184,7 @@ __all__ = [
     "classify_session_health",
     "compare_policies",
     "completion_times",
+    "confidence_band",
     "cumulative_incidence",
     "demo",
     "derive_severity",
