@@ -9,33 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics.distributions import chi_square_tail
+from stateanalytics.durations.bands import confidence_band
 from stateanalytics.durations.curves import kaplan_meier
 from stateanalytics.durations.incidence import cumulative_incidence
 from stateanalytics.durations.logrank import logrank
 from stateanalytics.durations.read_off import quantiles, restricted_mean
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
-
-# completed at ten durations, four timed out at 900 s, two still running at 150 and 640 s
-TYPE_I = pl.DataFrame(
-    {
-        "duration_s": [60.0, 95, 120, 180, 240, 300, 420, 510, 700, 880]
-        + [900.0] * 4
-        + [150.0, 640],
-        "ended": [True] * 10 + [False] * 6,
-    }
-)
-TIED = pl.DataFrame(
-    {
-        "duration_s": [1.0, 1, 2, 3, 3, 3, 4, 5, 5, 6],
-        "cause": [1, 2, 1, None, 1, 2, None, 2, 1, None],
-    }
-)
-TRUNCATED = pl.DataFrame(
-    {
-        "entry_s": [0.0, 0, 0, 1, 2, 2, 3, 4],
-        "duration_s": [3.0, 5, 6, 4, 7, 8, 9, 9],
-        "ended": [True, False, True, True, True, False, True, False],
-    }
+from tests.survival_data import (
+    FLAT,
+    TIED,
+    TRUNCATED,
+    TYPE_I,
+    at,
+    read_aml,
+    read_lung,
+    read_mgus2,
+    slow_incidence,
 )
 
 
@@ -46,27 +35,17 @@ def stats(shared: Path) -> Path:
 
 @pytest.fixture
 def aml(stats: Path) -> pl.DataFrame:
-    return pl.read_csv(stats / "aml.csv").select(
-        duration_s="time", ended=pl.col("status") == 1, arm="x"
-    )
+    return read_aml(stats)
 
 
 @pytest.fixture
 def lung(stats: Path) -> pl.DataFrame:
-    return pl.read_csv(stats / "lung.csv").select(
-        duration_s="time", ended=pl.col("status") == 2, sex="sex"
-    )
+    return read_lung(stats)
 
 
 @pytest.fixture
 def mgus2(stats: Path) -> pl.DataFrame:
-    return pl.read_csv(stats / "mgus2_competing.csv").select(
-        duration_s="time", cause=pl.when(pl.col("event") > 0).then("event")
-    )
-
-
-def at(curve: pl.DataFrame, duration_s: float) -> dict[str, float]:
-    return curve.filter(pl.col("duration_s") <= duration_s).row(-1, named=True)
+    return read_mgus2(stats)
 
 
 def test_aml_curve_and_interval_equal_r(aml):
@@ -94,6 +73,47 @@ def test_aml_medians_by_arm_equal_r(aml):
         ("Maintained", 31, 13, None),
         ("Nonmaintained", 23, 5, 33),
     ]
+
+
+@pytest.mark.parametrize(
+    ("conf_type", "maintained", "nonmaintained"),
+    [
+        pytest.param("log-log", (13, None), (5, 33), id="log-log"),
+        pytest.param("log", (18, None), (8, None), id="log, R's default"),
+        pytest.param("plain", (18, 48), (8, 33), id="plain"),
+    ],
+)
+def test_aml_medians_equal_r_on_every_scale(aml, conf_type, maintained, nonmaintained):
+    medians = quantiles(kaplan_meier(aml, by="arm", conf_type=conf_type), [0.5])
+    assert medians.select("duration_low_s", "duration_high_s").rows() == [
+        maintained,
+        nonmaintained,
+    ]
+
+
+def test_an_unknown_scale_or_level_is_refused(aml):
+    with pytest.raises(ArgumentError, match="log-log, log, plain; found 'arcsin'"):
+        kaplan_meier(aml, conf_type="arcsin")
+    with pytest.raises(ArgumentError, match="between 0 and 1; found 95"):
+        kaplan_meier(aml, conf_level=95)
+
+
+def test_hall_and_wellners_band_equals_r(aml):
+    """km.ci takes the quantile from a table, as 1.3581."""
+    point = at(confidence_band(kaplan_meier(aml)), 27)
+    assert point["band_low"] == pytest.approx(0.1952935740, abs=1e-6)
+    assert point["band_high"] == pytest.approx(0.7412021409, abs=1e-6)
+
+
+def test_the_flats_of_r_itself_are_read_from_the_left_or_the_middle():
+    probs = [1 / 14, 1 / 7, 1 / 3, 1 / 2, 26 / 35, 9 / 10]
+    curve = kaplan_meier(FLAT)
+    assert quantiles(curve, probs, flat="middle")["duration_s"].to_list() == [
+        1, 3.5, 6, 9, 9.5, None,
+    ]  # fmt: skip
+    assert quantiles(curve, probs)["duration_s"].to_list() == [1, 1, 6, 9, 9, None]
+    with pytest.raises(ArgumentError, match="'left' or 'middle'; found 'right'"):
+        quantiles(curve, probs, flat="right")
 
 
 def test_lung_quantiles_equal_r(lung):
@@ -163,6 +183,13 @@ def test_mgus2_incidences_equal_r(mgus2):
         assert at(death, month)["incidence"] == pytest.approx(incidence, abs=5e-11)
     assert at(pcm, 240)["incidence_low"] == pytest.approx(0.0816899507, abs=5e-11)
     assert at(pcm, 240)["incidence_high"] == pytest.approx(0.1200191317, abs=5e-11)
+
+
+def test_mgus2_intervals_equal_what_survfit_prints(mgus2):
+    """On the log scale, which is survfit's default."""
+    pcm = cumulative_incidence(mgus2, conf_type="log").filter(cause=1)
+    assert at(pcm, 240)["incidence_low"] == pytest.approx(0.0823656280, abs=5e-11)
+    assert at(pcm, 240)["incidence_high"] == pytest.approx(0.1209579546, abs=5e-11)
 
 
 def test_one_minus_survival_of_one_cause_overstates(mgus2):
@@ -240,6 +267,148 @@ def test_durations_without_meaning_are_refused_in_words(column, values, words):
         kaplan_meier(spells)
 
 
+def test_all_that_is_wrong_is_counted_at_once():
+    spells = pl.DataFrame(
+        {"duration_s": [math.nan, None, -1.0, -2.0], "ended": [True, True, True, None]}
+    )
+    words = "among 4 spells it found 1 null durations, 1 durations that are not finite, 2 negative"
+    with pytest.raises(ArgumentError, match=words):
+        kaplan_meier(spells)
+
+
+def test_spells_that_are_left_out_do_not_count_and_do_not_hurt():
+    spells = pl.DataFrame(
+        {
+            "duration_s": [1.0, 2.0, None],
+            "ended": [True, True, None],
+            "cause": ["completed", "failed", None],
+            "left_out": [None, None, "no_end"],
+        }
+    )
+    assert kaplan_meier(spells)["n_at_risk"].to_list() == [2, 1]
+    assert cumulative_incidence(spells)["cause"].n_unique() == 2
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Float32, pl.UInt8])
+def test_any_number_is_a_duration(dtype):
+    spells = TYPE_I.head(2).with_columns(pl.col("duration_s").cast(dtype))
+    curve = kaplan_meier(spells)
+    assert curve.schema["duration_s"] == pl.Float64
+    assert curve["duration_s"].to_list() == [60, 95]
+
+
+def test_durations_that_differ_by_rounding_are_ties():
+    """survfit's timefix: 0.1 + 0.2 and 0.3 are one time."""
+    noisy = pl.DataFrame(
+        {
+            "duration_s": [0.1 + 0.2, 0.3, 1.0],
+            "ended": [True, True, True],
+            "arm": ["a", "b", "b"],
+        }
+    )
+    exact = noisy.with_columns(duration_s=pl.Series([0.3, 0.3, 1.0]))
+    assert kaplan_meier(noisy).equals(kaplan_meier(exact))
+    assert kaplan_meier(noisy)["n_events"].to_list() == [2, 1]
+    assert logrank(noisy, "arm").equals(logrank(exact, "arm"))
+    late = noisy.with_columns(entry_s=pl.Series([0.0, 0.0, 0.1 + 0.2]))
+    assert kaplan_meier(late)["n_at_risk"].to_list() == [2, 1]
+
+
+def test_a_microsecond_is_no_tie_among_short_durations():
+    spells = pl.DataFrame({"duration_s": [1.0, 1.000001], "ended": [True, True]})
+    assert kaplan_meier(spells).height == 2
+
+
+def test_an_entry_at_an_end_is_too_late_to_be_at_risk_there():
+    spells = pl.DataFrame({"entry_s": [None, 2.0], "duration_s": [2.0, 5.0], "ended": [True, True]})
+    assert kaplan_meier(spells)["n_at_risk"].to_list() == [1, 1]
+
+
+def test_entries_of_nothing_mean_from_the_start_even_at_zero():
+    spells = pl.DataFrame({"entry_s": [0.0, None], "duration_s": [0.0, 5.0], "ended": True})
+    assert kaplan_meier(spells)["n_at_risk"].to_list() == [2, 1]
+
+
+def test_several_columns_make_strata_in_order():
+    spells = TYPE_I.with_columns(
+        kind=pl.int_range(pl.len()) % 2, agent=pl.when(pl.int_range(pl.len()) % 3 > 0).then(1)
+    )
+    curve = kaplan_meier(spells, by=["kind", "agent"])
+    assert curve.select("kind", "agent").unique(maintain_order=True).rows() == [
+        (0, None), (0, 1), (1, None), (1, 1),
+    ]  # fmt: skip
+    one = kaplan_meier(spells.filter(pl.col("kind") == 1, pl.col("agent") == 1))
+    assert curve.filter(kind=1, agent=1).drop("kind", "agent").equals(one)
+
+
+def test_ten_thousand_strata_with_one_member_each():
+    spells = pl.DataFrame(
+        {"duration_s": [1.0] * 10_000, "ended": True, "cause": "completed",
+         "agent": [f"agent {i}" for i in range(10_000)]}
+    )  # fmt: skip
+    assert kaplan_meier(spells, by="agent")["survival"].sum() == 0
+    assert cumulative_incidence(spells, by="agent")["incidence"].sum() == 10_000
+    assert quantiles(kaplan_meier(spells, by="agent"), [0.5]).height == 10_000
+    with pytest.raises(ArgumentError, match=r"at most 200 groups; found 10000[\s\S]*within"):
+        logrank(spells, "agent")
+
+
+def test_groups_that_were_gone_before_the_first_end_are_no_degree_of_freedom():
+    spells = pl.DataFrame(
+        {
+            "duration_s": [1.0, 2, 3, 4, 5, 0.5],
+            "ended": [True, True, True, True, True, False],
+            "arm": ["a", "a", "b", "b", "b", "gone"],
+        }
+    )
+    with_gone, without = (
+        logrank(frame, "arm") for frame in (spells, spells.filter(pl.col("arm") != "gone"))
+    )
+    assert with_gone["df"].item() == without["df"].item() == 1
+    assert with_gone["statistic"].item() == pytest.approx(without["statistic"].item())
+    assert with_gone["n_groups"].item() == 3
+
+
+def test_one_test_within_each_stratum_equals_testing_each_alone(lung):
+    spells = lung.with_columns(half=pl.int_range(pl.len()) % 2)
+    within = logrank(spells, "sex", within="half")
+    for half in (0, 1):
+        alone = logrank(spells.filter(pl.col("half") == half), "sex")
+        assert within.filter(half=half).drop("half").row(0) == pytest.approx(alone.row(0))
+
+
+def test_three_groups_have_two_degrees_of_freedom(lung):
+    spells = lung.with_columns(third=pl.int_range(pl.len()) % 3)
+    found = logrank(spells, "third").row(0, named=True)
+    assert (found["df"], found["n_groups"]) == (2, 3)
+    renamed = spells.with_columns(third=2 - pl.col("third"))
+    assert logrank(renamed, "third")["statistic"].item() == pytest.approx(found["statistic"])
+
+
+def test_horizons_of_their_own_equal_asking_each_stratum_alone(aml):
+    curve = kaplan_meier(aml, by="arm").with_columns(
+        horizon=pl.when(pl.col("arm") == "Maintained").then(40.0).otherwise(20.0)
+    )
+    own = restricted_mean(curve, "horizon")
+    for arm, horizon in (("Maintained", 40), ("Nonmaintained", 20)):
+        alone = restricted_mean(kaplan_meier(aml.filter(arm=arm)), horizon)
+        assert own.filter(arm=arm).drop("arm").row(0) == pytest.approx(alone.row(0))
+
+
+def test_nothing_to_read_off_is_not_known():
+    empty = kaplan_meier(TYPE_I.clear())
+    assert restricted_mean(empty, 60).select("mean_s", "is_identified").row(0) == (None, False)
+    assert quantiles(empty, []).height == 0
+    assert confidence_band(empty).height == 0
+
+
+def test_too_few_ends_for_a_bound_are_said():
+    spells = pl.DataFrame({"duration_s": [float(i) for i in range(1, 21)], "ended": True})
+    words = quantiles(kaplan_meier(spells), [0.5, 0.95])["in_words"].to_list()
+    assert words[0] == "50 % end within 10 s (5 s to 15 s)"
+    assert words[1] == "95 % end within 19 s (no interval: 20 of 59 ends needed)"
+
+
 def test_missing_and_mistyped_columns_say_what_to_do():
     with pytest.raises(MissingColumnsError, match=r"needs columns \['ended'\]"):
         kaplan_meier(pl.DataFrame({"duration_s": [1.0]}))
@@ -302,3 +471,41 @@ def test_the_curve_equals_the_slow_loop_in_any_order(rows):
 @pytest.mark.parametrize(("statistic", "df", "tail"), [(5.991465, 2, 0.05), (7.814728, 3, 0.05)])
 def test_chi_square_tail_equals_its_table(statistic, df, tail):
     assert chi_square_tail(statistic, df) == pytest.approx(tail, abs=1e-7)
+
+
+LATE = st.lists(
+    st.tuples(
+        st.integers(0, 5), st.integers(1, 6), st.sampled_from(["completed", "failed", None])
+    ).map(lambda row: (float(row[0]), float(row[0] + row[1]), row[2])),
+    min_size=1,
+    max_size=25,
+)
+
+
+@given(LATE)
+@settings(max_examples=60, deadline=None)
+def test_incidences_of_late_entries_equal_the_formula_term_by_term(rows):
+    spells = pl.DataFrame(
+        rows,
+        schema={"entry_s": pl.Float64, "duration_s": pl.Float64, "cause": pl.String},
+        orient="row",
+    )
+    # An entry of 0 is from the start, as nobody ends at 0.
+    for cause in {row[2] for row in rows} - {None}:
+        found = cumulative_incidence(spells).filter(cause=cause)
+        slow = slow_incidence(rows, cause)
+        assert found["duration_s"].to_list() == [row[0] for row in slow]
+        assert found["incidence"].to_list() == pytest.approx([row[1] for row in slow], abs=1e-12)
+        assert found["incidence_se"].to_list() == pytest.approx([row[2] for row in slow], abs=1e-7)
+
+
+@given(SPELLS, st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None)
+def test_the_order_of_rows_does_not_matter(rows, random):
+    mixed = rows.copy()
+    random.shuffle(mixed)
+    for one, other in (
+        (kaplan_meier(frame(rows), by="kind"), kaplan_meier(frame(mixed), by="kind")),
+        (cumulative_incidence(frame(rows)), cumulative_incidence(frame(mixed))),
+    ):
+        assert one.equals(other)

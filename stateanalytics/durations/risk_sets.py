@@ -140,7 +140,7 @@ def with_ties(spells: pl.DataFrame) -> pl.DataFrame:
         return spells
     return spells.with_columns(
         pl.when(pl.col(name) >= 0)
-        .then(pl.lit(first).gather(pl.lit(first).search_sorted(name, side="right") - 1))
+        .then(pl.lit(first).gather(pl.lit(first).search_sorted(pl.col(name), side="right") - 1))
         .alias(name)
         for name in seconds
     )
