@@ -12,6 +12,7 @@ from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress, larg
 from stateanalytics.charts.sentences import say_fates
 from stateanalytics.charts.titles import titled
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.text import shortened, visible
 
 if TYPE_CHECKING:
     import altair as alt
@@ -83,11 +84,15 @@ def chart_fates(
     fill = alt.Scale(domain=order, range=[fills.get(name, palette["neutral"]) for name in order])
     room = width - _LABELS
     time = log_time(
-        "duration_s", low_s=low, high_s=high, title=f"time since start of {what}", width=room
+        "duration_s",
+        low_s=low,
+        high_s=high,
+        title=f"time since start of {visible(what)}",
+        width=room,
     )
     share = alt.Y(
         "low:Q",
-        title=f"of all {what}",
+        title=f"of all {visible(what)}",
         scale=alt.Scale(domain=[0, 1]),
         axis=alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1]),
     )
@@ -123,7 +128,10 @@ def _stacked(incidence: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     causes = incidence["cause"].cast(pl.String).unique().sort().drop_nulls().to_list()
     order = [name for name in known if name in causes]
     order += [name for name in causes if name not in known]
-    words = {name: ENDINGS[name][0] if name in ENDINGS else name for name in order}
+    words = {
+        name: ENDINGS[name][0] if name in ENDINGS else shortened(visible(name), 24)
+        for name in order
+    }
     step = (pl.max_horizontal("duration_s", SHORTEST_S).log10() * _STEPS / 6).floor()
     last = (
         incidence.with_columns(pl.col("cause").cast(pl.String), step=step)

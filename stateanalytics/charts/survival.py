@@ -13,6 +13,7 @@ from stateanalytics.charts.sentences import say_survival
 from stateanalytics.charts.strata import ALL, COLOURS, DASHES, apart, named
 from stateanalytics.charts.titles import titled
 from stateanalytics.errors import MissingColumnsError
+from stateanalytics.text import visible
 
 if TYPE_CHECKING:
     import altair as alt
@@ -77,7 +78,11 @@ def chart_survival(
     low = _beginning(drawn)
     room = width if names == [ALL] else width - _LABELS
     time = log_time(
-        "duration_s", low_s=low, high_s=high, title=f"time since start of {what}", width=width
+        "duration_s",
+        low_s=low,
+        high_s=high,
+        title=f"time since start of {visible(what)}",
+        width=width,
     )
     share = alt.Y(
         "survival:Q",
@@ -169,7 +174,7 @@ def _drawable(curve: pl.DataFrame) -> pl.DataFrame:
 
 def _counts(drawn: pl.DataFrame, names: list[str], ticks: list[int]) -> pl.DataFrame:
     """How many were at risk just before each tick, one row a stratum and tick."""
-    asked = pl.DataFrame({"stratum": names}).join(
+    asked = pl.DataFrame({"stratum": names}, schema={"stratum": pl.String}).join(
         pl.DataFrame({"duration_s": [float(tick) for tick in ticks]}), how="cross"
     )
     return (

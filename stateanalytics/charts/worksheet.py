@@ -12,6 +12,7 @@ from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress, larg
 from stateanalytics.charts.sentences import say_worksheet
 from stateanalytics.charts.titles import titled
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.text import visible
 
 if TYPE_CHECKING:
     import altair as alt
@@ -77,7 +78,7 @@ def chart_worksheet(
     top = max(largest(drawn, "mistakes"), 1.0)
     alarms = alt.Y(
         "mistakes:Q",
-        title=MISTAKES.get(per, f"mistakes per {per}"),
+        title=MISTAKES.get(per, f"mistakes per {visible(per)}"),
         scale=alt.Scale(type="sqrt", domain=[0, 1.1 * top], nice=False),
         axis=alt.Axis(tickCount=5),
     )

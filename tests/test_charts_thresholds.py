@@ -1,0 +1,228 @@
+"""Charts of durations and thresholds: they draw what the frame says, and say it."""
+
+import json
+import re
+from xml.etree import ElementTree
+
+import polars as pl
+import pytest
+
+from stateanalytics.charts import (
+    DARK,
+    LIGHT,
+    VARIABLES,
+    chart_fates,
+    chart_limits,
+    chart_survival,
+    chart_worksheet,
+    to_svg,
+)
+from stateanalytics.charts.log_time import ticks_between
+from stateanalytics.charts.sentences import say_survival, say_worksheet
+from stateanalytics.charts.strata import COLOURS, DASHES, MOST
+from stateanalytics.durations.curves import kaplan_meier
+from stateanalytics.durations.incidence import cumulative_incidence
+from stateanalytics.errors import ArgumentError, MissingColumnsError
+
+HOSTILE = '</script><script>window.PWNED=1</script><img src=x onerror="x()">\x1b[31m'
+RUNS = pl.DataFrame(
+    {
+        "duration_s": [0.0, 60.0, 600.0, 600.0, 3600.0, 3600.0],
+        "ended": [True, True, True, False, True, False],
+        "cause": ["failed", "completed", "completed", None, "completed", None],
+        "kind": ["agent", "agent", "agent", "flow", "flow", "flow"],
+    }
+)
+CURVE = pl.DataFrame(
+    {
+        "name": ["stale.agent"] * 4,
+        "threshold_s": [600.0, 1800.0, 3600.0, 21600.0],
+        "mistakes": [40.0, 2.8, 1.0, 0.0],
+        "per": ["100 session-hours"] * 4,
+        "is_today": [False, False, False, True],
+        "is_best": [False, True, False, False],
+    }
+)
+LIMITS = pl.DataFrame(
+    {
+        "limit_s": [900.0, 900.0, 900.0, 3600.0, None],
+        "elapsed_s": [900.2, 900.4, 0.0, 60.0, 5.0],
+        "ending": ["timed_out", "timed_out", "failed", "completed", "completed"],
+        "fits": ["at_limit", "at_limit", "before", "before", None],
+        "has_no_turns": [True, True, None, False, None],
+    }
+)
+SURVIVAL = kaplan_meier(RUNS)
+FATES = cumulative_incidence(RUNS)
+CHARTS = {
+    "survival": chart_survival(SURVIVAL),
+    "strata": chart_survival(kaplan_meier(RUNS, by="kind")),
+    "fates": chart_fates(FATES),
+    "limits": chart_limits(LIMITS),
+    "worksheet": chart_worksheet(CURVE),
+}
+
+
+def texts(chart) -> list[str]:
+    """What a reader sees; the same chart always gives the same bytes."""
+    svg = to_svg(chart, name="x", label="in words")
+    return [part.text for part in ElementTree.fromstring(svg).iter("text") if part.text]
+
+
+def test_survival_says_its_median_and_how_many_were_at_risk():
+    shown = texts(CHARTS["survival"])
+    assert [text for text in shown if text.isdigit()] == ["5", "5", "5", "4", "2"]
+    assert "at risk" in shown
+    assert "Half of the runs end within 10 min (0 s to not identified); p95 is" in " ".join(shown)
+    assert {"1 s", "1 min", "10 min", "1 h"} <= set(shown)
+
+
+def test_lines_are_named_where_they_end_and_have_a_dash_each():
+    shown = texts(CHARTS["strata"])
+    assert shown.count("agent") == shown.count("flow") == 2  # at the line, and in its row of counts
+    assert len(DASHES) == len(COLOURS) == MOST
+    assert len({tuple(dash) for dash in DASHES}) == MOST
+
+
+def test_many_strata_leave_the_largest():
+    many = pl.DataFrame(
+        {
+            "duration_s": [float(1 + n % 50) for n in range(4000)],
+            "ended": True,
+            "kind": [f"k{min(n, 3000)}" for n in range(4000)],
+        }
+    )
+    drawn = chart_survival(kaplan_meier(many, by="kind"))
+    shown = [text for text in texts(drawn) if re.fullmatch(r"k\d+", text)]
+    assert len(set(shown)) == MOST
+    assert "k3000" in shown
+
+
+def test_long_curves_are_thinned_to_what_can_be_drawn():
+    long = pl.DataFrame({"duration_s": [n / 7 for n in range(1, 20_000)], "ended": True})
+    drawn = json.dumps(chart_survival(kaplan_meier(long)).to_dict())
+    assert len(drawn) < 200_000
+
+
+def test_fates_name_every_area_with_its_share():
+    shown = texts(CHARTS["fates"])
+    assert "failed 17 %" in shown
+    assert any(text.startswith("completed ") for text in shown)
+    assert any(text.startswith("still running ") for text in shown)
+    assert "By 1 h, of 100 runs:" in " ".join(shown)
+
+
+def test_fates_fill_everything_at_every_moment():
+    drawn = chart_fates(FATES).layer[0].data
+    for _, part in drawn.group_by("duration_s"):
+        edges = part.sort("low")
+        assert edges["low"][0] == pytest.approx(0)
+        assert edges["high"][-1] == pytest.approx(1)
+        assert edges["low"][1:].to_list() == pytest.approx(edges["high"][:-1].to_list())
+
+
+def test_limits_count_equal_runs_and_leave_out_what_is_not_known():
+    drawn = chart_limits(LIMITS).layer[2].data
+    assert drawn["n"].sum() == 4
+    assert drawn.filter(ending="timed_out")["n"].to_list() == [2]
+    assert drawn.filter(ending="timed_out")["is_hollow"].to_list() == [True]
+    assert drawn.filter(ending="timed_out")["beside_s"].to_list() == [900.0]
+    shown = " ".join(texts(CHARTS["limits"]))
+    assert "2 of 4 runs with a known limit ran into it, 2 of them without a single turn." in shown
+
+
+def test_the_worksheet_names_both_axes_today_and_the_cheapest():
+    shown = texts(CHARTS["worksheet"])
+    assert "false alarms per 100 session-hours" in shown
+    assert "delay until the alarm (the threshold)" in shown
+    assert "today 6 h: 0" in shown
+    assert "cheapest 30 min: 2.8" in shown
+    assert (
+        "Today 6 h: 0 false alarms per 100 session-hours. The cheapest, 30 min: 2.8, 5.5 h sooner."
+        in " ".join(shown)
+    )
+
+
+def test_one_mark_where_today_is_the_cheapest():
+    same = CURVE.with_columns(is_best=pl.col("is_today"))
+    assert "today and cheapest 6 h: 0" in texts(chart_worksheet(same))
+    assert say_worksheet(same).startswith("Today's value is the cheapest, 6 h: 0 false alarms")
+
+
+def test_no_value_today_and_no_data_have_sentences():
+    assert say_worksheet(CURVE.with_columns(is_today=False)) == (
+        "The cheapest, 30 min: 2.8 false alarms per 100 session-hours."
+    )
+    assert say_worksheet(CURVE.clear()) == "Not enough data to weigh a threshold."
+
+
+@pytest.mark.parametrize("palette", [DARK, VARIABLES], ids=["dark", "page"])
+def test_themes_change_colours_and_nothing_else(palette):
+    drawn = [
+        to_svg(chart_worksheet(CURVE, palette=colours), name="x", label="in words")
+        for colours in (LIGHT, palette)
+    ]
+    for colour in LIGHT:
+        drawn = [
+            svg.replace(theme[colour], colour)
+            for svg, theme in zip(drawn, (LIGHT, palette), strict=True)
+        ]
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize(
+    ("draw", "frame"),
+    [
+        pytest.param(chart_survival, SURVIVAL.clear(), id="no survival"),
+        pytest.param(chart_survival, SURVIVAL.head(1), id="one moment"),
+        pytest.param(chart_survival, kaplan_meier(RUNS.with_columns(ended=False)), id="cut off"),
+        pytest.param(chart_fates, FATES.clear(), id="no fates"),
+        pytest.param(chart_limits, LIMITS.clear(), id="no limits"),
+        pytest.param(chart_worksheet, CURVE.clear(), id="no worksheet"),
+        pytest.param(chart_worksheet, CURVE.with_columns(mistakes=0.0), id="no mistakes"),
+    ],
+)
+def test_nothing_and_little_are_drawn_too(draw, frame):
+    assert "NaN" not in to_svg(draw(frame), name="x", label="in words")
+
+
+def test_hostile_names_come_out_as_text():
+    named = RUNS.with_columns(kind=pl.lit(HOSTILE), cause=pl.when("ended").then(pl.lit(HOSTILE)))
+    for chart in (
+        chart_survival(kaplan_meier(named, by="kind"), what=HOSTILE),
+        chart_fates(cumulative_incidence(named), what=HOSTILE),
+        chart_worksheet(CURVE.with_columns(per=pl.lit(HOSTILE))),
+    ):
+        svg = to_svg(chart, name="x", label="x")
+        assert "<script" not in svg
+        assert "\x1b" not in svg
+        ElementTree.fromstring(svg)
+
+
+def test_what_cannot_be_drawn_is_refused_in_words():
+    with pytest.raises(MissingColumnsError, match="chart_survival needs columns"):
+        chart_survival(RUNS)
+    with pytest.raises(MissingColumnsError, match="chart_fates needs columns"):
+        chart_fates(RUNS)
+    with pytest.raises(MissingColumnsError, match="chart_limits needs columns"):
+        chart_limits(RUNS)
+    with pytest.raises(MissingColumnsError, match="chart_worksheet needs columns"):
+        chart_worksheet(RUNS)
+    with pytest.raises(ArgumentError, match=r"draws one stratum; found the strata \['kind'\]"):
+        chart_fates(cumulative_incidence(RUNS, by="kind"))
+    with pytest.raises(ArgumentError, match="draws one constant; found 2"):
+        chart_worksheet(pl.concat([CURVE, CURVE.with_columns(name=pl.lit("idle"))]))
+
+
+def test_a_heading_may_be_given_or_left_out():
+    assert "mine" in texts(chart_survival(SURVIVAL, sentence="mine"))
+    assert not any("Half" in text for text in texts(chart_survival(SURVIVAL, sentence="")))
+
+
+def test_a_sentence_about_nothing_says_so():
+    assert say_survival(SURVIVAL.clear(), what="flow runs") == "There are no flow runs to draw."
+
+
+@pytest.mark.parametrize("width", [60, 200, 620])
+def test_ticks_never_crowd(width):
+    assert len(ticks_between(0.5, 2_592_000, width)) <= max(2, width // 62)
