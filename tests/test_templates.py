@@ -211,3 +211,11 @@ def test_nothing_merged_is_nothing():
 def test_what_was_not_mined_cannot_be_merged():
     with pytest.raises(MissingColumnsError, match="merge_templates needs columns \\['pattern'\\]"):
         merge_templates(pl.DataFrame({"template": ["a"]}))
+
+
+def test_stragglers_of_two_words_that_vary_join_their_template():
+    names, files = ("ada", "ben", "cyd", "dov", "eve"), ("plan.md", "note.md", "code.py", "a.rs")
+    many = [f"output of {name} is missing: {file}" for name in names for file in (*files, "b.rs")]
+    assert set(templates(*many, "output of fay is missing: c.rs")) == {
+        "output of <*> is missing: <*>"
+    }

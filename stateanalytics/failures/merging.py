@@ -11,6 +11,8 @@ from stateanalytics.failures.masks import CLOSE, OPEN, PARTING
 N_VALUES = 5
 #: What remains of a template must still say something.
 N_CONSTANT = 2
+#: Pairs of words are looked at in patterns with at most so many words that may vary.
+N_WORDS = 12
 
 
 def merge(patterns: pl.DataFrame) -> pl.DataFrame:
@@ -32,7 +34,7 @@ def merge(patterns: pl.DataFrame) -> pl.DataFrame:
         ``pattern`` and ``merged``, the pattern it became.
     """
     live = _pieces(patterns)
-    while (after := _one_round(live)) is not None:
+    while (after := _next(live)) is not None:
         live = after
     return (
         live.group_by("number", maintain_order=True)
@@ -40,6 +42,11 @@ def merge(patterns: pl.DataFrame) -> pl.DataFrame:
         .join(patterns.with_row_index("number"), on="number")
         .select("pattern", "merged")
     )
+
+
+def _next(live: pl.DataFrame) -> pl.DataFrame | None:
+    after = _one_round(live)
+    return _two_words(live) if after is None else after
 
 
 def _pieces(patterns: pl.DataFrame) -> pl.DataFrame:
@@ -55,7 +62,7 @@ def _pieces(patterns: pl.DataFrame) -> pl.DataFrame:
     models = next(pattern for name, pattern in masks.KEPT if name == "model")
     may_vary = (
         is_word
-        & ~piece.str.contains("[0-9]")
+        & (~piece.str.contains("[0-9]") | piece.str.contains(f"^{masks.NAME_WITH_NUMBER}$"))
         & ~piece.str.to_lowercase().is_in(sorted(masks.OPPOSITES))
         & ~piece.str.contains(masks.NAMES)
         & ~piece.str.contains(f"^{models}$")
@@ -68,9 +75,11 @@ def _pieces(patterns: pl.DataFrame) -> pl.DataFrame:
     return pieces.join(words, on="piece", how="left", maintain_order="left")
 
 
-def _one_round(live: pl.DataFrame) -> pl.DataFrame | None:
-    """The pieces after one round of merging; None where nothing merges."""
-    # A pattern is the sum of its pieces' hashes, so leaving one out is a subtraction.
+def _hashed(live: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The pieces with their hashes, and the sum of them for each pattern.
+
+    A pattern is the sum of its pieces' hashes, so leaving one out is a subtraction.
+    """
     place, wildcard = pl.col("column").hash(7), pl.lit(OPEN + CLOSE).hash(11)
     is_wild = pl.col("piece").str.starts_with(OPEN) & pl.col("piece").str.ends_with(CLOSE)
     hashed = live.with_columns(
@@ -80,6 +89,41 @@ def _one_round(live: pl.DataFrame) -> pl.DataFrame | None:
     whole = hashed.group_by("number").agg(
         whole=pl.col("part").sum(), n_constant=pl.col("is_constant").sum()
     )
+    return hashed, whole
+
+
+def _two_words(live: pl.DataFrame) -> pl.DataFrame | None:
+    """The pieces after patterns joined one that has a placeholder for two of their words.
+
+    What takes many values in two places at once leaves stragglers: too few share either of
+    their words, though everything else says what they are. None where nothing joins.
+    """
+    hashed, whole = _hashed(live)
+    change = pl.col("blank") - pl.col("part")
+    words = (
+        hashed.filter("may_vary")
+        .join(whole.filter(pl.col("n_constant") > N_CONSTANT + 2), on="number")
+        .filter(pl.len().over("number") <= N_WORDS)
+        .select("number", "column", "whole", change=change)
+    )
+    pairs = (
+        words.join(words.select("number", other="column", more="change"), on="number")
+        .filter(pl.col("column") < pl.col("other"))
+        .with_columns(without=pl.col("whole") + pl.col("change") + pl.col("more"))
+        .filter(pl.col("without").is_in(whole["whole"].unique().implode()))
+    )
+    if pairs.is_empty():
+        return None
+    first = pairs.sort("number", "column", "other").unique(
+        "number", keep="first", maintain_order=True
+    )
+    both = first.select("number", column=pl.concat_list("column", "other")).explode("column")
+    return _with_placeholders(live, both)
+
+
+def _one_round(live: pl.DataFrame) -> pl.DataFrame | None:
+    """The pieces after one round of merging; None where nothing merges."""
+    hashed, whole = _hashed(live)
     candidates = (
         hashed.filter("may_vary")
         .join(whole.filter(pl.col("n_constant") > N_CONSTANT), on="number")
@@ -98,10 +142,19 @@ def _one_round(live: pl.DataFrame) -> pl.DataFrame | None:
         )
         .group_by("number", maintain_order=True)
         .agg(pl.col("column").first())
-        .with_columns(is_chosen=True)
     )
+    return _with_placeholders(live, chosen)
+
+
+def _with_placeholders(live: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
+    """The pieces with a placeholder in each chosen column."""
     is_chosen = pl.col("is_chosen").fill_null(value=False)
-    return live.join(chosen, on=["number", "column"], how="left", maintain_order="left").select(
+    return live.join(
+        chosen.with_columns(is_chosen=True),
+        on=["number", "column"],
+        how="left",
+        maintain_order="left",
+    ).select(
         "number",
         "column",
         piece=pl.when(is_chosen).then(pl.lit(OPEN + CLOSE)).otherwise("piece"),
