@@ -1,0 +1,157 @@
+"""Message templates: how right they are on a folder of labelled logs, and how fast.
+
+``LOGHUB=folder python -m benchmarks templates`` measures on every ``*_corrected.csv`` of
+the folder (columns ``Content`` and ``EventTemplate``, as in the corrected Loghub-2k), with
+one setting for all systems, beside drain3's defaults where it is installed. The logs have
+a licence for research only: name the folder, never copy it here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import astuple, fields
+from functools import partial
+from pathlib import Path
+from statistics import mean
+
+import polars as pl
+
+from benchmarks.measure import N_RUNS, Row, median_s, side_by_side
+from stateanalytics.failures.templates import mine_templates
+from stateanalytics.testing import ParsingScores, failure_corpus, failure_messages, parsing_scores
+
+GOALS = ParsingScores(ga=0.88, fga=0.90, pa=0.55, fta=0.58)
+MEASURES = ", ".join(
+    f"{field.name.upper()} {getattr(GOALS, field.name)}" for field in fields(GOALS)
+)
+N_DISTINCT, N_REPEATED = 200_000, 1_000_000
+LEAST_PER_S, MOST_S = 150_000, 4.0
+Miner = Callable[[pl.Series], pl.Series]
+
+
+def ours(messages: pl.Series) -> pl.Series:
+    return mine_templates(messages)["template"]
+
+
+def drain3(messages: pl.Series) -> pl.Series:
+    """The peer with its defaults; it learns as it reads, so the templates are read at the end."""
+    miner = importlib.import_module("drain3").TemplateMiner()
+    found = [miner.add_log_message(text)["cluster_id"] for text in messages]
+    final = {one.cluster_id: one.get_template() for one in miner.drain.clusters}
+    return pl.Series([final[number] for number in found], dtype=pl.String)
+
+
+def run(n_distinct: int = N_DISTINCT, n_runs: int = N_RUNS) -> list[Row]:
+    """Accuracy where a folder is named, then the project's own corpus, then speed."""
+    folder = os.environ.get("LOGHUB")
+    files = sorted(Path(folder).expanduser().glob("*_corrected.csv")) if folder else []
+    return [
+        *(_logs(files) if files else []),
+        _corpus(n_runs),
+        _distinct(min(n_distinct, N_DISTINCT), n_runs),
+        _repeated(n_runs),
+    ]
+
+
+def scores_of(files: list[Path], miner: Miner) -> dict[str, ParsingScores]:
+    """The measures of each file."""
+    return {
+        path.name.split("_")[0]: parsing_scores(rows["EventTemplate"], miner(rows["Content"]))
+        for path in files
+        for rows in [pl.read_csv(path, infer_schema=False).with_columns(pl.all().fill_null(""))]
+    }
+
+
+def average(scores: dict[str, ParsingScores]) -> ParsingScores:
+    """The mean over systems, each counted once."""
+    return ParsingScores(
+        *(mean(column) for column in zip(*map(astuple, scores.values()), strict=True))
+    )
+
+
+def _logs(files: list[Path]) -> list[Row]:
+    found = scores_of(files, ours)
+    rows = [
+        _row(f"templates of {name}", one, files[i], "")
+        for i, (name, one) in enumerate(found.items())
+    ]
+    peer = ""
+    if importlib.util.find_spec("drain3"):
+        peer = f"drain3: {_shown(average(scores_of(files, drain3)))}"
+    whole = average(found)
+    met = all(a >= b for a, b in zip(astuple(whole), astuple(GOALS), strict=True))
+    seconds = median_s(partial(_all_files, files), 1)
+    return [
+        *rows,
+        Row(
+            f"templates of {len(files)} systems", seconds, peer, None, MEASURES, met, _shown(whole)
+        ),
+    ]
+
+
+def _row(work: str, scores: ParsingScores, path: Path, peer: str) -> Row:
+    texts = pl.read_csv(path, infer_schema=False)["Content"].fill_null("")
+    return Row(
+        work, median_s(partial(ours, texts), 1), peer, None, "see the mean", True, _shown(scores)
+    )
+
+
+def _all_files(files: list[Path]) -> None:
+    for path in files:
+        ours(pl.read_csv(path, infer_schema=False)["Content"])
+
+
+def _corpus(n_runs: int) -> Row:
+    corpus = failure_corpus()
+    scores = parsing_scores(corpus["template_id"], ours(corpus["message"]))
+    return Row(
+        f"templates of {corpus.height:,} failures of agents",
+        median_s(partial(ours, corpus["message"]), n_runs),
+        "",
+        None,
+        "GA 0.97, FGA 0.97",
+        min(scores.ga, scores.fga) >= 0.97,
+        f"GA {scores.ga:.3f}, FGA {scores.fga:.3f}",
+    )
+
+
+def _distinct(n: int, n_runs: int) -> Row:
+    messages = failure_messages(n * 5 // 4)["message"].unique(maintain_order=True).head(n)
+    peer_s = None
+    if importlib.util.find_spec("drain3"):
+        seconds, peer_s = side_by_side(partial(ours, messages), partial(drain3, messages), n_runs)
+    else:
+        seconds = median_s(partial(ours, messages), n_runs)
+    rate = messages.len() / seconds
+    return Row(
+        f"{messages.len():,} distinct messages",
+        seconds,
+        "drain3" if peer_s else "",
+        peer_s,
+        f"> {LEAST_PER_S:,} a second",
+        rate > LEAST_PER_S,
+        f"{rate:,.0f} a second on {pl.thread_pool_size()} threads",
+    )
+
+
+def _repeated(n_runs: int) -> Row:
+    # As in real stores: most failures repeat one of some ten thousand texts.
+    few = failure_messages(20_000)["message"]
+    messages = few.sample(N_REPEATED, with_replacement=True, seed=1)
+    seconds = median_s(partial(ours, messages), n_runs)
+    return Row(
+        f"{N_REPEATED:,} messages, {few.n_unique():,} of them distinct",
+        seconds,
+        "",
+        None,
+        f"< {MOST_S:g} s",
+        seconds < MOST_S,
+    )
+
+
+def _shown(scores: ParsingScores) -> str:
+    return ", ".join(
+        f"{field.name.upper()} {getattr(scores, field.name):.3f}" for field in fields(scores)
+    )
