@@ -76,7 +76,9 @@ def implicit_timeouts(
     )
     numbered, names = number(ends, strata)
     seconds = (
-        numbered.group_by(STRATUM, second=pl.col("duration_s").round().cast(pl.Int64))
+        numbered.group_by(
+            STRATUM, second=pl.col("duration_s").cast(pl.Float64).round().cast(pl.Int64)
+        )
         .agg(n=pl.len().cast(pl.Int64))
         .sort("second")
         .with_columns(

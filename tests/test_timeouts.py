@@ -1,0 +1,286 @@
+"""Time limits: declared, or found where many ends lie; and what another limit would have done."""
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.durations.candidates import CANDIDATES_S
+from stateanalytics.durations.timeouts import count_timeouts
+from stateanalytics.testing import durations
+from tests.frames import DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
+from tests.survival_data import at
+
+START = ago(hours=5)
+
+
+def timeouts_of(rows, **asked):
+    given = facts(
+        [{"entity_id": f"s{i}", "started_at": START, **row} for i, (row, _) in enumerate(rows)]
+    )
+    return sa.timeouts(given, states=states_of(given, [state for _, state in rows]), **asked)
+
+
+def run(seconds, state=TIMED_OUT, **columns):
+    return {"ended_at": ago(hours=5, seconds=-seconds), "kind": "flow", **columns}, state
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fits", "over_s"),
+    [
+        pytest.param(900.0, "at_limit", 0.0, id="on the second"),
+        pytest.param(903.5, "at_limit", 3.5, id="stopping takes a while"),
+        pytest.param(905.0, "at_limit", 5.0, id="the tolerance counts as at the limit"),
+        pytest.param(906.0, "after", 6.0, id="another deadline, later"),
+        pytest.param(300.0, "before", -600.0, id="another deadline, earlier"),
+    ],
+)
+def test_elapsed_beside_the_configured_limit(seconds, fits, over_s):
+    limited = timeouts_of([run(seconds, timeout_s=900.0, timeout_from="metadata")])
+    assert limited.select("limit_s", "limit_from", "fits").row(0) == (900.0, "metadata", fits)
+    assert limited["over_s"].item() == over_s
+
+
+def test_runs_without_a_limit_are_listed_only_if_they_timed_out():
+    listed = timeouts_of([run(60), run(60, DONE), run(60, FAILED, timeout_s=900.0)])
+    assert listed.select("ending", "limit_s", "fits").rows() == [
+        ("timed_out", None, None),
+        ("failed", 900.0, "before"),
+    ]
+
+
+def test_a_run_that_goes_on_past_its_limit():
+    going = timeouts_of([({"timeout_s": 900.0}, RUNNING)])
+    assert going.select("ending", "elapsed_s", "fits").row(0) == ("running", 18_000.0, "after")
+
+
+@pytest.mark.parametrize(("n_turns", "is_silent"), [(0, True), (3, False), (None, None)])
+def test_runs_that_never_spoke_are_told_apart(n_turns, is_silent):
+    assert timeouts_of([run(900, n_turns=n_turns)])["has_no_turns"].item() is is_silent
+
+
+def test_what_a_reaper_called_timed_out_is_no_timeout():
+    assert timeouts_of([run(900, end_written_by="observer")]).is_empty()
+
+
+def test_limits_are_counted_with_what_they_stopped():
+    listed = timeouts_of(
+        [
+            run(900, timeout_s=900.0, n_turns=0),
+            run(300, timeout_s=900.0, n_turns=2),
+            run(700, DONE, timeout_s=900.0),
+            run(44, timeout_s=1800.0),
+        ]
+    )
+    first, second = count_timeouts(listed).rows(named=True)
+    assert [first[name] for name in ("limit_s", "n_runs", "n_timed_out")] == [900.0, 3, 2]
+    assert [first[name] for name in ("n_at_limit", "n_elsewhere", "n_no_turns")] == [1, 1, 1]
+    assert first["stopped_low"] < first["stopped"] < first["stopped_high"]
+    assert (second["n_turns_unknown"], second["n_no_turns"]) == (1, 0)
+
+
+def test_an_undeclared_limit_is_inferred_and_says_so():
+    heap = [run(900 + 0.1 * i, FAILED) for i in range(6)]
+    spread = [run(61.0 * i, FAILED) for i in range(1, 20)]
+    listed = timeouts_of([*heap, *spread])
+    assert listed["limit_from"].to_list() == ["inferred"] * 6
+    assert listed["limit_s"].unique().to_list() == [900.0]
+
+
+def test_what_is_declared_is_not_inferred():
+    heap = [run(900, timeout_s=900.0, timeout_from="checkpoint") for _ in range(9)]
+    assert timeouts_of(heap)["limit_from"].unique().to_list() == ["checkpoint"]
+
+
+def ends(seconds, **columns):
+    return pl.DataFrame(
+        {"system": "lionagi", "kind": "flow", "ending": "failed", "left_out": None,
+         "timeout_s": None, **columns, "duration_s": [float(one) for one in seconds]},
+    )  # fmt: skip
+
+
+SPREAD = [61 * i for i in range(1, 29)]
+
+
+def test_twelve_of_forty_failures_at_one_second():
+    found = sa.implicit_timeouts(ends([900] * 12 + SPREAD)).row(0, named=True)
+    assert (found["at_s"], found["n_at"], found["n_ended"]) == (900, 12, 40)
+    assert found["in_words"].startswith("12 of 40 ends without success come at 15 min (± 1 s)")
+    assert found["q_value"] < 1e-6
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param([900], id="one end"),
+        pytest.param([900] * 4 + SPREAD, id="four are too few"),
+        pytest.param(range(850, 950), id="a busy minute is no second"),
+        pytest.param([1, 2, 2, 3, 3, 3] * 9, id="failures at once are no limit"),
+    ],
+)
+def test_no_limit_where_none_is(seconds):
+    assert sa.implicit_timeouts(ends(seconds)).is_empty()
+
+
+def test_a_heap_of_good_ends_is_no_limit():
+    assert sa.implicit_timeouts(ends([900] * 12, ending="completed")).is_empty()
+    assert sa.implicit_timeouts(ends([900] * 12, left_out="no_start")).is_empty()
+
+
+def test_neighbours_of_a_heap_are_the_same_heap():
+    shaken = [899.2] * 3 + [900.4] * 4 + [901.4] * 3
+    found = sa.implicit_timeouts(ends([*shaken, *SPREAD]))
+    assert found.select("at_s", "n_at").rows() == [(900, 10)]
+
+
+def test_each_kind_has_limits_of_its_own():
+    two = pl.concat([ends([900] * 9, kind="flow"), ends([1800] * 9, kind="agent")])
+    assert sa.implicit_timeouts(two, by="kind").select("kind", "at_s").rows() == [
+        ("agent", 1800),
+        ("flow", 900),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_smooth_durations_have_no_limit(seed):
+    drawn = durations(4000, seed=seed)
+    assert sa.implicit_timeouts(ends(drawn["latent_s"])).is_empty()
+
+
+def test_the_limits_of_the_generator_are_found():
+    drawn = durations(4000, seed=3).filter(pl.col("end") != "completed")
+    found = sa.implicit_timeouts(ends(drawn["duration_s"]).with_columns(kind=drawn["kind"]))
+    told = drawn.filter(pl.col("end") == "timed_out").group_by("kind", "timeout_s").len()
+    expected = told.filter(pl.col("len") >= 8).select("kind", "timeout_s").rows()
+    assert set(expected) <= {(kind, float(at_s)) for kind, at_s in found[["kind", "at_s"]].rows()}
+
+
+# --- candidates -------------------------------------------------------------------------
+
+
+def runs_until(limit_s, n, *, kind="flow", seed=1):
+    """Runs of the generator, stopped at a limit: what `spells` says of them."""
+    drawn = durations(n, seed=seed).with_columns(kind=pl.lit(kind))
+    taken = pl.min_horizontal("latent_s", pl.lit(float(limit_s)))
+    is_cut = pl.col("latent_s") > limit_s
+    return drawn.select(
+        "kind",
+        duration_s=taken,
+        ended=~is_cut,
+        ending=pl.when(is_cut).then(pl.lit("timed_out")).otherwise("fate"),
+        timeout_s=pl.lit(float(limit_s)),
+        left_out=pl.lit(None, pl.String),
+    )
+
+
+def test_a_candidate_says_what_completes_what_is_cut_and_what_it_costs():
+    runs = runs_until(1800, 400)
+    told = sa.timeout_candidates(runs, [600, 900]).row(1, named=True)
+    caused = runs.with_columns(cause=pl.when("ended").then("ending"))
+    curve = sa.kaplan_meier(runs)
+    assert told["candidate_s"] == 900
+    assert told["cut"] == pytest.approx(at(curve, 900)["survival"])
+    assert told["completed"] == pytest.approx(
+        at(sa.cumulative_incidence(caused).filter(cause="completed"), 900)["incidence"]
+    )
+    mean_s = sa.restricted_mean(curve, 900)["mean_s"].item()
+    assert told["run_hours"] == pytest.approx(mean_s / 3600)
+    assert told["n_longer"] == runs.filter(pl.col("duration_s") > 900).height
+    assert told["completed_low"] < told["completed"] < told["completed_high"]
+
+
+def test_completions_gained_per_extra_run_hour():
+    first, second = sa.timeout_candidates(runs_until(1800, 400), [600, 900]).rows(named=True)[:2]
+    assert first["gained_per_hour"] == pytest.approx(first["completed"] / first["run_hours"])
+    assert second["gained_per_hour"] == pytest.approx(
+        (second["completed"] - first["completed"]) / (second["run_hours"] - first["run_hours"])
+    )
+
+
+def test_beyond_the_longest_run_nothing_is_guessed():
+    today, beyond = sa.timeout_candidates(runs_until(900, 200), [3600]).rows(named=True)
+    assert (today["candidate_s"], today["is_today"], today["is_identified"]) == (900, True, True)
+    assert (beyond["is_identified"], beyond["identified_until_s"]) == (False, 900)
+    measured = ("completed", "cut", "run_hours", "rescued", "gained_per_hour")
+    assert [beyond[name] for name in measured] == [None] * 5
+    assert beyond["in_words"].startswith(
+        "a limit of 60 min is not identified: the data end at 15 min, where"
+    )
+
+
+def test_runs_with_a_longer_limit_tell_what_it_would_have_rescued():
+    """Half of the runs had twice the limit: the others' future is read off them."""
+    runs = pl.concat([runs_until(900, 3000), runs_until(3600, 2000, seed=2)])
+    told = sa.timeout_candidates(runs, [900, 1800, 3600])
+    today, later, _ = told.rows(named=True)
+    assert today["is_today"]
+    assert today["rescued"] is None
+    assert later["rescued_low"] < later["rescued"] < later["rescued_high"]
+    # The generator's truth, for the same runs without any limit.
+    truth = durations(60_000, seed=9).filter(pl.col("latent_s") > 900)
+    done = truth.filter(pl.col("latent_s") <= 1800, pl.col("fate") == "completed").height
+    assert later["rescued_low"] <= done / truth.height <= later["rescued_high"]
+    assert "would have completed" in later["in_words"]
+
+
+def test_timeouts_count_as_cut_off_however_spells_were_asked_for():
+    runs = runs_until(900, 100)
+    as_events = runs.with_columns(ended=pl.lit(value=True))
+    assert sa.timeout_candidates(runs).equals(sa.timeout_candidates(as_events))
+
+
+def test_an_inferred_limit_is_todays_limit_too():
+    runs = runs_until(900, 300).with_columns(timeout_s=pl.lit(None, pl.Float64))
+    today = sa.timeout_candidates(runs, [300]).filter("is_today")
+    assert today["candidate_s"].to_list() == [900]
+
+
+def test_every_run_over_is_identified_without_end():
+    runs = runs_until(1e9, 50).with_columns(timeout_s=pl.lit(None, pl.Float64))
+    told = sa.timeout_candidates(runs, [1e8]).row(0, named=True)
+    assert (told["is_identified"], told["identified_until_s"], told["cut"]) == (True, None, 0.0)
+
+
+def test_kinds_are_told_apart_and_null_is_one():
+    runs = pl.concat(
+        [runs_until(900, 50), runs_until(1800, 50).with_columns(kind=pl.lit(None, pl.String))]
+    )
+    told = sa.timeout_candidates(runs, [600])
+    assert told.select("kind", "candidate_s").rows() == [
+        (None, 600.0), (None, 1800.0), ("flow", 600.0), ("flow", 900.0),
+    ]  # fmt: skip
+    alone = sa.timeout_candidates(runs.filter(kind="flow"), [600])
+    assert told.filter(kind="flow").equals(alone)
+
+
+def test_no_runs_have_no_candidates_and_everything_cut_off_has_few_answers():
+    runs = runs_until(900, 5)
+    assert sa.timeout_candidates(runs.clear()).is_empty()
+    cut = runs.with_columns(ended=pl.lit(value=False), ending=pl.lit("running"))
+    told = sa.timeout_candidates(cut, [60])
+    assert told.filter("is_identified")["completed"].unique().to_list() == [0.0]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("inf"), float("nan")])
+def test_a_limit_is_above_zero(wrong):
+    with pytest.raises(sa.ArgumentError, match="limits above 0 seconds"):
+        sa.timeout_candidates(runs_until(900, 5), [wrong])
+
+
+def test_missing_columns_are_named():
+    with pytest.raises(sa.MissingColumnsError, match=r"timeout_candidates needs columns \['tim"):
+        sa.timeout_candidates(runs_until(900, 5).drop("timeout_s"))
+    with pytest.raises(sa.MissingColumnsError, match="implicit_timeouts"):
+        sa.implicit_timeouts(runs_until(900, 5))
+    with pytest.raises(sa.ArgumentError, match="tolerance_s"):
+        timeouts_of([], tolerance_s=-1)
+
+
+def test_the_default_candidates_rise():
+    assert list(CANDIDATES_S) == sorted(set(CANDIDATES_S))
+
+
+def test_timeouts_are_open_to_sql():
+    snap = sa.demo()
+    asked = snap.sql("SELECT count(*) AS n FROM timeouts WHERE limit_from = 'inferred'")
+    assert asked["n"].item() == sa.timeouts(snap).filter(limit_from="inferred").height > 0
