@@ -10,6 +10,7 @@ from stateanalytics.durations.completion import completion_times
 from stateanalytics.durations.risk_sets import STRATUM, number, strata_of
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.intervals import wilson_columns
+from stateanalytics.schema import MOMENT
 
 # Where they come from, so that a chart can mark them.
 KNOWN_AS = {1800.0: "30 min (ADR-0017)", 3600.0: "60 min (ADR-0025, policy v1)"}
@@ -104,7 +105,7 @@ def slow_thresholds(
             "thresholds_s=[1800, 3600]",
         )
     counted = spells.filter(pl.col("left_out").is_null()).with_columns(
-        pl.col("started_at").dt.strftime("%G-W%V").alias(WEEK)
+        pl.col("started_at").cast(MOMENT).dt.strftime("%G-W%V").alias(WEEK)
     )
     runs, names = (frame.rename({STRATUM: _WORK}) for frame in number(counted, strata))
     thresholds = sorted({*asked, *KNOWN_AS})

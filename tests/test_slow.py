@@ -1,0 +1,185 @@
+"""Thresholds of "slow": what they flag, what became of it, and how healthy that was."""
+
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stateanalytics as sa
+from stateanalytics.testing import durations
+from tests.survival_data import TYPE_I, at
+
+MONDAY = datetime(2026, 5, 18, tzinfo=UTC)
+ENDS = {"completed": True, "failed": True, "timed_out": False, "running": False}
+
+
+def runs(rows, **columns):
+    """Rows are (duration, ending); all start on Monday of week 21."""
+    return pl.DataFrame(
+        {
+            "kind": "flow",
+            "started_at": MONDAY,
+            "left_out": None,
+            **columns,
+            "duration_s": [float(row[0]) for row in rows],
+            "ending": [row[1] for row in rows],
+            "ended": [ENDS[row[1]] for row in rows],
+            "cause": [row[1] if ENDS[row[1]] else None for row in rows],
+        },
+        schema_overrides={"cause": pl.String, "ending": pl.String, "left_out": pl.String,
+                          "ended": pl.Boolean, "duration_s": pl.Float64},
+    )  # fmt: skip
+
+
+MIXED = [
+    (600, "completed"),
+    (3600, "completed"),
+    (3601, "completed"),
+    (5000, "failed"),
+    (7200, "timed_out"),
+    (9000, "running"),
+    (900, "running"),
+]
+
+
+def told(frame, threshold, **asked):
+    table = sa.slow_thresholds(frame, [threshold], by=(), **asked)
+    return table.filter(pl.col("threshold_s") == threshold).row(0, named=True)
+
+
+def test_what_a_threshold_would_have_flagged():
+    hour = told(runs(MIXED), 3600)
+    counts = ("n_runs", "n_flagged", "n_finished_well", "n_ended_otherwise", "n_open", "n_unknown")
+    assert [hour[name] for name in counts] == [7, 4, 1, 2, 1, 1]
+    assert hour["well"] == pytest.approx(1 / 3)
+    assert hour["well_low"] < 1 / 3 < hour["well_high"]
+
+
+def test_an_age_at_the_threshold_is_not_flagged():
+    assert told(runs([(3600, "completed")]), 3600)["n_flagged"] == 0
+
+
+def test_todays_thresholds_are_marked_and_always_there():
+    table = sa.slow_thresholds(runs(MIXED), [60.0], by=())
+    assert table.select("threshold_s", "known_as").rows() == [
+        (60.0, None),
+        (1800.0, "30 min (ADR-0017)"),
+        (3600.0, "60 min (ADR-0025, policy v1)"),
+    ]
+
+
+def test_counted_per_week_and_kind():
+    frame = pl.concat(
+        [
+            runs([(4000, "completed")]),
+            runs([(4000, "failed")], started_at=MONDAY + timedelta(days=6, hours=23)),
+            runs([(4000, "failed")], started_at=MONDAY + timedelta(days=7)),
+            runs([(4000, "completed")], kind="agent"),
+        ]
+    )
+    hour = sa.slow_thresholds(frame, [3600]).filter(pl.col("threshold_s") == 3600)
+    assert hour.select("week", "kind", "n_flagged", "n_finished_well").rows() == [
+        ("2026-W21", "agent", 1, 1),
+        ("2026-W21", "flow", 2, 1),
+        ("2026-W22", "flow", 1, 0),
+    ]
+
+
+def test_healthy_runs_flagged_are_a_share_of_those_that_complete():
+    flagged = told(runs([(i, "completed") for i in range(1, 11)]), 7)
+    assert flagged["healthy_flagged"] == pytest.approx(0.3)
+    assert flagged["healthy_flagged_low"] < 0.3 < flagged["healthy_flagged_high"]
+
+
+def test_beyond_the_longest_run_the_healthy_share_is_not_known():
+    beyond = told(runs(MIXED), 10_000)
+    assert (beyond["is_identified"], beyond["healthy_flagged"]) == (False, None)
+    assert beyond["horizon_s"] == 9000
+
+
+def test_the_healthy_share_of_the_generator_lies_in_its_interval():
+    """ADR-0025 put the line at 60 min; a flow of this fleet takes 65 min by the median."""
+    drawn = durations(2000, seed=5).filter(pl.col("kind") == "flow")
+    frame = drawn.with_columns(
+        started_at=pl.lit(MONDAY), left_out=pl.lit(None, pl.String), ending="end",
+        ended=pl.col("end") != "timed_out",
+        cause=pl.when(pl.col("end") != "timed_out").then("end"),
+    )  # fmt: skip
+    hour = told(frame, 3600)
+    healthy = durations(60_000, seed=6).filter(
+        pl.col("kind") == "flow", pl.col("end") == "completed"
+    )
+    truth = healthy.filter(pl.col("duration_s") > 3600).height / healthy.height
+    assert 0.3 < truth < 0.7
+    assert hour["healthy_flagged_low"] <= truth <= hour["healthy_flagged_high"]
+
+
+def test_nothing_and_nothing_completed():
+    assert sa.slow_thresholds(runs([])).is_empty()
+    failed = told(runs([(4000, "failed")]), 3600)
+    assert (failed["n_flagged"], failed["healthy_flagged"]) == (1, None)
+
+
+def test_left_out_runs_do_not_count():
+    assert sa.slow_thresholds(runs([(9999, "completed")], left_out="no_end")).is_empty()
+
+
+def test_wrong_ages_and_columns_are_refused():
+    with pytest.raises(sa.ArgumentError, match=r"ages above 0 seconds; found \[0.0\]"):
+        sa.slow_thresholds(runs(MIXED), [0])
+    with pytest.raises(sa.MissingColumnsError, match=r"slow_thresholds needs columns \['agent'\]"):
+        sa.slow_thresholds(runs(MIXED), by="agent")
+
+
+# --- of the runs that complete ------------------------------------------------------------
+
+
+def test_completion_times_of_what_all_completed_are_their_distribution():
+    frame = runs([(i, "completed") for i in range(1, 51)])
+    half = at(sa.completion_times(frame), 25)
+    assert half["share"] == pytest.approx(0.5)
+    # The binomial's.
+    assert half["share_se"] == pytest.approx((0.25 / 50) ** 0.5)
+
+
+def test_other_ends_are_no_completions_and_cut_offs_are_not_dropped():
+    shares = sa.completion_times(
+        TYPE_I.with_columns(cause=pl.when("ended").then(pl.lit("completed")))
+    )
+    naive = TYPE_I.filter("ended")
+    at_240 = naive.filter(pl.col("duration_s") <= 240).height / naive.height
+    assert at(shares, 240)["share"] < at_240
+    assert shares["horizon_s"].unique().to_list() == [900]
+
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 9), st.sampled_from(sorted(ENDS))), min_size=1, max_size=40
+)
+
+
+@given(ROWS)
+@settings(max_examples=50, deadline=None)
+def test_shares_rise_to_one_and_their_intervals_hold_them(rows):
+    shares = sa.completion_times(runs(rows))
+    if not any(ending == "completed" for _, ending in rows):
+        assert shares.is_empty()
+        return
+    assert shares["share"].is_sorted()
+    assert shares["share"].to_list()[-1] == 1
+    inside = shares.drop_nulls()
+    assert inside.filter(
+        ~pl.col("share").is_between(pl.col("share_low") - 1e-9, pl.col("share_high") + 1e-9)
+    ).is_empty()
+
+
+@given(ROWS, st.integers(1, 10))
+@settings(max_examples=50, deadline=None)
+def test_flags_equal_the_slow_loop(rows, threshold):
+    found = told(runs(rows), float(threshold))
+    flagged = [ending for seconds, ending in rows if seconds > threshold]
+    assert found["n_flagged"] == len(flagged)
+    assert found["n_finished_well"] == flagged.count("completed")
+    assert found["n_open"] == flagged.count("running")
+    assert found["n_ended_otherwise"] == flagged.count("failed") + flagged.count("timed_out")
