@@ -34,6 +34,13 @@ _OF_LIVENESS = {
     "unknown stays unknown": "goes by its silence",
 }
 _SIDES = ("a", "b")
+_TRAITS = {
+    **dict.fromkeys(("detector", "short", "construct", "columns"), pl.String()),
+    "strict": pl.Boolean(),
+    "liveness": pl.String(),
+    "upper_s": pl.Float64(),
+    **dict.fromkeys(("clock", "version_of", "counts", "rule", "looks", "born"), pl.String()),
+}
 
 
 def traits(detectors: Sequence[Detector]) -> pl.DataFrame:
@@ -56,7 +63,7 @@ def traits(detectors: Sequence[Detector]) -> pl.DataFrame:
         }
         for one in detectors
     ]
-    return pl.DataFrame(rows, schema_overrides={"upper_s": pl.Float64})
+    return pl.DataFrame(rows, schema=_TRAITS)
 
 
 def with_causes(pairs: pl.DataFrame, detectors: Sequence[Detector]) -> pl.DataFrame:

@@ -117,7 +117,7 @@ def _answers(rows: pl.DataFrame, detector: Detector, at: datetime) -> pl.LazyFra
         own = own.with_columns(detector.classify(own, limits).alias(detector.word))
     is_lost = lost(detector, rows.columns)
     in_scope = pl.lit(value=True) if detector.scope is None else detector.scope.fill_null(False)
-    recorded = _is_recorded(detector)
+    recorded = _is_recorded(detector, is_lost)
     covered = in_scope & recorded
     measured, limit = detector.measured(), detector.threshold()
     fires = pl.when(covered & ~is_lost).then(detector.verdict())
@@ -125,7 +125,7 @@ def _answers(rows: pl.DataFrame, detector: Detector, at: datetime) -> pl.LazyFra
         pl.when(is_lost)
         .then(pl.lit("what it reads was written over since"))
         .when(~recorded)
-        .then(pl.lit(f"this source does not record {detector.compares[:1]}"))
+        .then(pl.lit(f"this source does not record {', '.join(detector.compares)}"))
         .when(~in_scope)
         .then(pl.lit(f"it only looks at {detector.scope_words or 'other rows'}"))
         .otherwise(compared(detector, measured, limit))
@@ -165,12 +165,12 @@ def _shown(detector: Detector, at: datetime) -> list[pl.Expr]:
     ]
 
 
-def _is_recorded(detector: Detector) -> pl.Expr:
+def _is_recorded(detector: Detector, is_lost: pl.Expr) -> pl.Expr:
     """Does the source of a row record what the detector compares, for anything of its type."""
     if not detector.compares or not set(detector.compares) <= set(_RECORDED):
         return pl.lit(value=True)
     any_known = pl.any_horizontal(pl.col(name).is_not_null() for name in detector.compares)
-    return any_known.any().over("source", "entity_type")
+    return (any_known | is_lost).any().over("source", "entity_type")
 
 
 def _label(detector: Detector) -> pl.Expr:

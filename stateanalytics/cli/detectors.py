@@ -1,0 +1,113 @@
+"""The command ``detectors``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stateanalytics.cli.options import (
+    as_of_option,
+    examples,
+    note,
+    opened,
+    output_options,
+    policy_of,
+    policy_option,
+    sources_argument,
+)
+from stateanalytics.cli.output import FORMATS, write
+from stateanalytics.text import visible
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from stateanalytics.detectors.disagreements import Disagreements
+
+_OF_CAUSES = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words")
+_OF_ROWS = ("entity_type", "entity_id", "a", "b", "label_a", "says_b", "cause", "words")
+_OF_LIST = ("name", "known_as", "since", "until", "construct", "comparison", "threshold", "rule")
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics detectors ~/.lionagi/state.db",
+        "stateanalytics detectors state.db --at 2026-05-20T12:00 --detector B2 --detector B4",
+        "stateanalytics detectors state.db --rows -o disagreements.csv",
+        "stateanalytics detectors --list",
+    )
+)
+@sources_argument
+@click.option("--at", metavar="MOMENT", help="Ask about this earlier instant; default: as-of.")
+@click.option(
+    "--detector",
+    "chosen",
+    multiple=True,
+    metavar="NAME",
+    help="Only these, by name or number (B2); all that can be evaluated by default.",
+)
+@click.option("--rows", is_flag=True, help="Each entity that two disagree about, not the totals.")
+@click.option("--list", "listed", is_flag=True, help="The known detectors; reads no store.")
+@click.option("--limit", type=click.IntRange(min=1), help="Rows to print; 50 in a table.")
+@as_of_option
+@policy_option
+@output_options(FORMATS)
+def detectors(
+    *,
+    sources: tuple[str, ...],
+    at: str | None,
+    chosen: tuple[str, ...],
+    rows: bool,
+    listed: bool,
+    limit: int | None,
+    as_of: str | None,
+    policy: str,
+    form: str | None,
+    output: Path | None,
+    safe_csv: bool,
+) -> None:
+    """List where rules for stale, stuck and slow contradict each other, and why.
+
+    The worst contradiction is said first, in a sentence: rules that stood on one page, then
+    those that disagree about most.
+    """
+    from stateanalytics.detectors.registry import detectors as known
+
+    if listed:
+        write(known(), form=form, output=output, safe_csv=safe_csv, columns=_OF_LIST, limit=limit)
+        return
+    from stateanalytics.detectors.detect import detect
+    from stateanalytics.detectors.disagreements import disagreements
+
+    with opened(sources, as_of=as_of) as snap:
+        found = detect(snap, at=at, detectors=list(chosen) or None, policy=policy_of(policy))
+        compared = disagreements(found)
+        if form in (None, "table") and output is None:
+            click.echo(visible(_said(found, compared)))
+        else:
+            note(_said(found, compared))
+        write(
+            compared.rows if rows else compared.causes,
+            form=form,
+            output=output,
+            safe_csv=safe_csv,
+            columns=_OF_ROWS if rows else _OF_CAUSES,
+            limit=limit,
+            inputs=[store.path for store in snap.stores],
+        )
+
+
+def _said(found: pl.DataFrame, compared: Disagreements) -> str:
+    """What the table shows, in a sentence or two."""
+    n_lost = found.filter(~found["is_knowable"]).height
+    lost = f" {n_lost:,} answers are not knowable any more." if n_lost else ""
+    covered = found.filter(found["covered"])
+    n = covered["detector"].n_unique()
+    if covered.is_empty():
+        return "None of these detectors looks at anything that is here." + lost
+    if compared.worst is not None:
+        return compared.worst + lost
+    if n == 1:
+        return f"Only {covered['detector'][0]} looks at anything here: nothing to compare." + lost
+    return f"All {n} detectors agree on all that they both look at." + lost

@@ -1,0 +1,216 @@
+"""When a detector was on: exact, from gaps, and equal to asking at every instant."""
+
+from datetime import timedelta
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stateanalytics as sa
+from stateanalytics.detectors.frames import ALARMS
+from stateanalytics.errors import ArgumentError
+from tests.frames import AS_OF, WHOSE, ago, facts
+
+HOUR = 3600.0
+QUIET = sa.Detector(
+    "quiet_1h",
+    measures="last_message_age_s",
+    threshold_s=HOUR,
+    scope=pl.col("status") == "running",
+    restarts_on="message",
+    label="quiet",
+)
+QUIET_AT = sa.Detector(
+    "quiet_at_1h",
+    measures="last_message_age_s",
+    comparison=">=",
+    threshold_s=HOUR,
+    scope=pl.col("status") == "running",
+    restarts_on="message",
+)
+
+
+def run(entity_id="s", **columns):
+    return {
+        "entity_id": entity_id,
+        "kind": "agent",
+        "raw_status": "running",
+        "created_at": ago(hours=10),
+        "started_at": ago(hours=10),
+        "updated_at": ago(hours=10),
+        **columns,
+    }
+
+
+def says(*hours_ago, entity_id="s"):
+    return [
+        {**WHOSE, "entity_id": entity_id, "at": ago(hours=one), "seq": seq, "kind": "message",
+         "is_activity": True}
+        for seq, one in enumerate(hours_ago)
+    ]  # fmt: skip
+
+
+def changes(*triples):
+    return [
+        {**WHOSE, "entity_id": "s", "at": ago(hours=one), "seq": seq,
+         "previous_status": before, "status": after}
+        for seq, (one, before, after) in enumerate(triples)
+    ]  # fmt: skip
+
+
+def spans(found):
+    """Each alarm as hours before as-of, and what ended it."""
+    return [
+        ((AS_OF - row["started_at"]) / timedelta(hours=1),
+         (AS_OF - row["ended_at"]) / timedelta(hours=1), row["ended_by"])
+        for row in found.iter_rows(named=True)
+    ]  # fmt: skip
+
+
+def test_an_alarm_goes_from_the_threshold_to_the_next_sign():
+    given = facts([run(last_message_at=ago(hours=2))], events=says(9, 6, 2))
+    found = sa.alarms(given, detectors=[QUIET])
+    assert spans(found) == [
+        (8.0, 6.0, "sign of life"),
+        (5.0, 2.0, "sign of life"),
+        (1.0, 0.0, "as-of"),
+    ]
+    assert found["is_censored"].to_list() == [False, False, True]
+    assert found["duration_s"].to_list() == [2 * HOUR, 3 * HOUR, HOUR]
+    assert found["sign_at"].to_list() == [ago(hours=9), ago(hours=6), ago(hours=2)]
+    assert found["label"].unique().to_list() == ["quiet"]
+
+
+def test_an_end_ends_it():
+    given = facts([run(raw_status="completed", ended_at=ago(hours=5))], events=says(9))
+    assert spans(sa.alarms(given, detectors=[QUIET])) == [(8.0, 5.0, "end")]
+
+
+def test_nothing_is_on_between_an_end_and_resumed_work():
+    given = facts(
+        [run(last_message_at=ago(minutes=30))],
+        events=says(9.9, 0.5),
+        transitions=changes(
+            (10, None, "running"), (9.5, "running", "completed"), (4, "completed", "running")
+        ),
+    )
+    assert spans(sa.alarms(given, detectors=[QUIET])) == [(3.0, 0.5, "sign of life")]
+
+
+def test_a_gap_as_long_as_the_threshold_is_no_alarm():
+    given = facts([run(last_message_at=ago(hours=1))], events=says(9.5, 8.5, 7.5, 1))
+    first = spans(sa.alarms(given, detectors=[QUIET]))
+    assert first == [(6.5, 1.0, "sign of life")]
+    # At as-of it has been just an hour: over for >=, not yet for >.
+    assert spans(sa.alarms(given, detectors=[QUIET_AT]))[1:] == [(0.0, 0.0, "as-of")]
+
+
+def test_work_that_ended_nobody_knows_when_has_no_last_alarm():
+    given = facts([run(raw_status="completed")], events=says(9, 6))
+    assert spans(sa.alarms(given, detectors=[QUIET])) == [(8.0, 6.0, "sign of life")]
+
+
+def test_messages_that_are_not_in_the_store_make_no_gap():
+    given = facts([run(last_message_at=ago(hours=2))], events=says(9.5))
+    assert spans(sa.alarms(given, detectors=[QUIET])) == [(1.0, 0.0, "as-of")]
+
+
+def test_the_dashboard_stops_looking_after_a_day():
+    old = {"created_at": ago(hours=40), "started_at": ago(hours=40), "updated_at": ago(hours=40)}
+    given = facts([run(**old)])
+    assert spans(sa.alarms(given, detectors=["dashboard_stuck_60m"])) == [(39.0, 16.0, "range")]
+    assert spans(sa.alarms(given, detectors=["fleet_attention_v1"])) == [(39.0, 0.0, "as-of")]
+
+
+def test_an_upper_limit_ends_an_alarm():
+    assert spans(sa.alarms(facts([run()]), detectors=["adr0030_slow"])) == [(9.0, 7.0, "range")]
+
+
+def test_each_kind_has_its_own_limit():
+    old = {"created_at": ago(hours=14), "started_at": ago(hours=14)}
+    given = facts([run("a", **old), run("f", **old, **{"kind": "flow"})])
+    found = sa.alarms(given, detectors=["A2"])
+    assert dict(found.select("entity_id", "threshold_s").rows()) == {"a": 21600.0, "f": 43200.0}
+    assert found["duration_s"].to_list() == [8 * HOUR, 2 * HOUR]
+
+
+def test_a_report_restarts_only_the_clock_of_reports():
+    theirs = {"system": "agent_orchestrator", "raw_status": "working", "kind": "worker"}
+    reports = [
+        {**WHOSE, "system": "agent_orchestrator", "entity_id": "s", "at": ago(hours=one),
+         "seq": 0, "kind": f"report.{word}", "name": word, "is_activity": True}
+        for one, word in ((9, "started"), (5, "needs_input"))
+    ]  # fmt: skip
+    given = facts([{**run(), **theirs}], events=reports)
+    # It started ten hours ago, but nothing counts before the first report; and what waits
+    # for input is never a stale report.
+    assert spans(sa.alarms(given, detectors=["ao_stale_report"])) == [(8.5, 5.0, "sign of life")]
+
+
+def test_tools_at_work_make_opencode_patient():
+    theirs = {"system": "opencode", "entity_type": "execution", "session_id": "s"}
+
+    def heard(minutes, kind):
+        return {**WHOSE, "system": "opencode", "entity_id": "s", "at": ago(minutes=minutes),
+                "seq": 0, "kind": kind, "is_activity": True}  # fmt: skip
+
+    given = facts(
+        [
+            {
+                **run("s:execution:1"),
+                **theirs,
+                "started_at": ago(minutes=200),
+                "ended_at": ago(minutes=1),
+            }
+        ],
+        events=[heard(190, "session.tool.called"), heard(100, "session.tool.success")],
+    )
+    found = sa.alarms(given, detectors=["opencode_stalled"])
+    assert found["threshold_s"].to_list() == [3600.0, 600.0]
+    assert found["duration_s"].to_list() == [30 * 60.0, 89 * 60.0]
+
+
+@pytest.mark.parametrize("entities", [[], [{"entity_id": "s", "raw_status": None}]])
+def test_nothing_gives_nothing(entities):
+    found = sa.alarms(facts(entities))
+    assert found.schema == ALARMS.dtypes
+    assert found.is_empty()
+
+
+def test_rules_over_columns_that_are_written_over_have_no_history():
+    with pytest.raises(ArgumentError, match="alarms of 'phantom_v2' cannot be told"):
+        sa.alarms(facts([run()]), detectors=["phantom_v2"])
+
+
+def test_no_snapshot_says_what_to_do():
+    with pytest.raises(ArgumentError, match="alarms needs a snapshot"):
+        sa.alarms("state.db")
+
+
+MINUTES = st.lists(st.integers(1, 599), max_size=12, unique=True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(MINUTES, st.integers(1, 200), st.sampled_from([">", ">="]))
+def test_alarms_are_what_the_slow_loop_finds(minutes, threshold, comparison):
+    """At every minute of ten hours: on, if and only if an interval holds that minute."""
+    detector = sa.Detector(
+        "quiet", measures="last_message_age_s", comparison=comparison, threshold_s=60.0 * threshold,
+        scope=pl.col("status") == "running", restarts_on="message",
+    )  # fmt: skip
+    hours = sorted((one / 60 for one in minutes), reverse=True)
+    last = ago(hours=hours[-1]) if hours else None
+    given_facts = facts([run(last_message_at=last)], events=says(*hours))
+    found = sa.alarms(given_facts, detectors=[detector])
+    heard = sorted([600, *minutes])
+    for minute in range(601):
+        last_sign = min(one for one in heard if one >= minute)
+        silence = last_sign - minute
+        expected = silence > threshold if comparison == ">" else silence >= threshold
+        at = ago(minutes=minute)
+        is_on = found.filter(
+            (pl.col("started_at") < at if comparison == ">" else pl.col("started_at") <= at),
+            (pl.col("ended_at") > at) | (pl.col("is_censored") & (pl.col("ended_at") == at)),
+        ).height
+        assert is_on == expected, minute

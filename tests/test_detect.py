@@ -1,0 +1,376 @@
+"""Detectors replayed over facts: now, at an earlier instant, and where nothing is known."""
+
+import dataclasses
+from datetime import datetime, timedelta
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.detectors.detect import judge
+from stateanalytics.detectors.frames import DETECTIONS
+from stateanalytics.detectors.instant import facts_at
+from stateanalytics.detectors.registry import chosen_detectors, named
+from stateanalytics.detectors.signs import signs_of
+from stateanalytics.errors import ArgumentError
+from stateanalytics.facts import Facts
+from stateanalytics.rules.session_health import VERSIONS, classify_session_health_by_age
+from tests.frames import AS_OF, WHOSE, ago, facts
+
+QUIET = ["dashboard_stuck_60m", "dashboard_stale_card", "adr0030_stuck", "phantom_v2"]
+
+
+@pytest.fixture(scope="module")
+def demo():
+    return sa.demo()
+
+
+def session(entity_id="s", **columns):
+    return {
+        "entity_id": entity_id,
+        "kind": "agent",
+        "raw_status": "running",
+        "created_at": ago(hours=9),
+        "started_at": ago(hours=9),
+        "updated_at": ago(seconds=40),
+        "last_message_at": ago(seconds=40),
+        "last_activity_at": ago(seconds=40),
+        "has_artifacts": True,
+        "n_messages": 4,
+        **columns,
+    }
+
+
+def message(at, entity_id="s", seq=0):
+    return {**WHOSE, "entity_id": entity_id, "at": at, "seq": seq, "kind": "message",
+            "is_activity": True}  # fmt: skip
+
+
+def change(at, previous, status, entity_id="s", seq=0):
+    return {**WHOSE, "entity_id": entity_id, "at": at, "seq": seq,
+            "previous_status": previous, "status": status}  # fmt: skip
+
+
+def answers(given, at=None, detectors=QUIET):
+    found = sa.detect(given, at=at, detectors=detectors)
+    return {row["detector"]: row for row in found.iter_rows(named=True)}
+
+
+# --- now -------------------------------------------------------------------------------
+
+
+def test_each_answer_says_what_was_compared():
+    given = answers(facts([session()]))
+    assert given["dashboard_stuck_60m"]["fires"] is True
+    assert given["dashboard_stuck_60m"]["label"] == "stuck"
+    assert given["dashboard_stuck_60m"]["measured_s"] == 9 * 3600
+    assert given["dashboard_stuck_60m"]["why"] == "9 h since start, limit 60 min"
+    assert given["dashboard_stale_card"]["fires"] is False
+    assert given["dashboard_stale_card"]["label"] is None
+    assert given["dashboard_stale_card"]["why"] == "40 s of silence, limit 6 h"
+
+
+def test_what_is_over_is_not_covered_by_rules_about_running_work():
+    given = answers(facts([session(raw_status="completed", ended_at=ago(hours=1))]))
+    assert given["dashboard_stuck_60m"]["covered"] is False
+    assert given["dashboard_stuck_60m"]["fires"] is None
+    assert given["dashboard_stuck_60m"]["why"].startswith("it only looks at running sessions")
+
+
+def test_a_source_that_does_not_record_a_measure_is_not_covered():
+    """A store of 0.26 whose rows have no ``updated_at``: not all of them are phantoms."""
+    given = answers(facts([session(updated_at=None), session("t", updated_at=None)]))
+    assert given["phantom_v2"]["covered"] is False
+    assert "does not record updated_age_s" in given["phantom_v2"]["why"]
+
+
+def test_one_row_that_was_never_written_is_a_phantom_all_the_same():
+    found = sa.detect(facts([session(), session("t", updated_at=None)]), detectors=["C2"])
+    assert dict(found.select("entity_id", "fires").rows()) == {"s": False, "t": True}
+
+
+def test_nothing_read_gives_nothing():
+    found = sa.detect(facts([]))
+    assert found.schema == DETECTIONS.dtypes
+    assert found.is_empty()
+
+
+def test_all_null_rows_are_survived():
+    bare = {"entity_id": "s", "raw_status": None}
+    found = sa.detect(facts([bare, bare]))
+    assert found["fires"].any() is False or found.height > 0
+
+
+def test_row_order_does_not_matter(demo):
+    some = ["A6", "B2", "B4", "C2", "C11", "E1", "policy"]
+    mixed = dataclasses.replace(
+        plain(demo), entities=demo.entities.sample(fraction=1, shuffle=True, seed=3)
+    )
+    assert sa.detect(mixed, detectors=some).equals(sa.detect(demo, detectors=some))
+
+
+def test_no_snapshot_says_what_to_do():
+    with pytest.raises(ArgumentError, match=r"detect needs a snapshot.*\nHint: read one first"):
+        sa.detect("state.db")
+
+
+# --- at an earlier instant -------------------------------------------------------------
+
+
+def plain(snap):
+    """A snapshot's facts, to be changed."""
+    return Facts(**{one.name: getattr(snap, one.name) for one in dataclasses.fields(Facts)})
+
+
+def test_only_messages_up_to_the_instant_count():
+    given = facts(
+        [session()],
+        events=[message(ago(hours=8)), message(ago(seconds=40), seq=1)],
+        transitions=[change(ago(hours=9), None, "running")],
+    )
+    then = answers(given, at=ago(hours=5))
+    assert then["adr0030_stuck"]["measured_s"] == 3 * 3600
+    assert then["adr0030_stuck"]["fires"] is True
+    assert answers(given)["adr0030_stuck"]["fires"] is False
+
+
+def test_what_was_written_over_is_unknowable_and_not_guessed():
+    given = facts([session()], events=[message(ago(hours=8))],
+                  transitions=[change(ago(hours=9), None, "running")])  # fmt: skip
+    then = answers(given, at=ago(hours=5))["phantom_v2"]
+    assert (then["covered"], then["fires"], then["is_knowable"]) == (True, None, False)
+    assert then["why"] == "what it reads was written over since"
+
+
+def test_an_update_before_the_instant_is_still_known():
+    given = facts([session(updated_at=ago(hours=7), last_message_at=ago(hours=7))])
+    then = answers(given, at=ago(hours=5))["phantom_v2"]
+    assert (then["fires"], then["is_knowable"], then["measured_s"]) == (True, True, 7200)
+
+
+def test_without_messages_in_the_store_the_silence_of_then_is_unknowable():
+    then = answers(facts([session()]), at=ago(hours=5))
+    assert then["adr0030_stuck"]["is_knowable"] is False
+    assert then["dashboard_stale_card"]["is_knowable"] is False
+
+
+def test_a_first_message_that_came_later_leaves_the_update_lost():
+    given = facts([session()], events=[message(ago(seconds=40))])
+    then = answers(given, at=ago(hours=5), detectors=["A1"])["staleness_v1"]
+    assert then["is_knowable"] is False
+
+
+@pytest.mark.parametrize(
+    ("transitions", "status"),
+    [
+        pytest.param([change(ago(hours=9), None, "running"),
+                      change(ago(hours=1), "running", "completed")], "running", id="before"),
+        pytest.param([change(ago(hours=1), "running", "completed")], "running", id="by the next"),
+        pytest.param([change(ago(hours=9), None, "running"),
+                      change(ago(hours=6), "running", "failed"),
+                      change(ago(hours=1), "failed", "completed")], "failed", id="changed twice"),
+        pytest.param([], None, id="never recorded"),
+    ],
+)  # fmt: skip
+def test_the_status_of_then_comes_from_transitions(transitions, status):
+    now = session(raw_status="completed", ended_at=ago(hours=1), updated_at=ago(hours=1))
+    past = facts_at(facts([now], transitions=transitions), ago(hours=5))
+    assert past.facts.entities["raw_status"].item() == status
+    assert past.facts.entities["ended_at"].item() is None
+    assert past.lost["status"].item() is (status is None)
+
+
+def test_what_did_not_exist_yet_is_not_asked_about():
+    given = facts([session(), session("old", created_at=ago(days=2), started_at=ago(days=2))])
+    found = sa.detect(given, at=ago(hours=12), detectors=["B1"])
+    assert found["entity_id"].to_list() == ["old"]
+
+
+def test_the_future_does_not_change_the_past(demo):
+    """Whatever happens after the instant, the answers stay, where they are known."""
+    demo = plain(demo)
+    at = datetime.fromisoformat("2026-05-21T12:00:00+00:00")
+    later = pl.col("at") > at
+    changed = dataclasses.replace(
+        demo,
+        events=demo.events.filter(~later | (pl.int_range(pl.len()) % 3 > 0)),
+        entities=demo.entities.with_columns(
+            raw_status=pl.when(pl.col("updated_at") > at)
+            .then(pl.lit("failed"))
+            .otherwise("raw_status"),
+            process_alive=pl.lit(value=False),
+            last_message_at=pl.when(pl.col("last_message_at") > at)
+            .then(pl.col("last_message_at") + timedelta(hours=1))
+            .otherwise("last_message_at"),
+            ended_at=pl.when(pl.col("ended_at") > at)
+            .then(pl.col("ended_at") - timedelta(microseconds=1))
+            .otherwise("ended_at"),
+        ),
+    )
+    key = ["entity_type", "entity_id", "detector"]
+    keep = [*key, "covered", "fires", "label", "measured_s"]
+    sessions = [one for one in chosen_detectors(None) if one.entity_types == ("session",)
+                and one.system == "lionagi"]  # fmt: skip
+    before, after = (
+        sa.detect(given, at=at, detectors=sessions).filter("is_knowable").select(keep)
+        for given in (demo, changed)
+    )
+    both = before.join(after.select(key), on=key, how="semi")
+    assert both.height > 0.9 * before.height
+    assert both.sort(key).equals(after.join(before.select(key), on=key, how="semi").sort(key))
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        pytest.param("2026-01-01", "Nothing had begun at", id="before anything"),
+        pytest.param("2030-01-01", "lies after that, and nothing is known", id="after as-of"),
+        pytest.param("noon", "at", id="no moment"),
+    ],
+)
+def test_an_instant_outside_the_data_says_where_they_are(demo, at, words):
+    with pytest.raises(ArgumentError, match=words):
+        sa.detect(demo, at=at)
+
+
+def test_as_of_itself_loses_nothing(demo):
+    past = facts_at(demo, demo.as_of)
+    assert not past.lost.select(pl.any_horizontal(pl.all())).to_series().any()
+
+
+# --- the registry's rules are those that the oracles prove -----------------------------
+
+
+def read_oracle(path):
+    return pl.read_csv(path, infer_schema=False)
+
+
+def test_the_classifiers_are_the_ones_that_the_oracle_proves(shared):
+    from tests.oracles import HEALTH_VERSIONS, number, words, yes
+
+    rows = read_oracle(shared / "oracles" / "lionagi" / "oracle_health_versions.csv")
+    ages = ("last_message_age_s", "updated_age_s", "started_age_s")
+    signs = rows.select(
+        *words("status", "invocation_kind"),
+        number("message_count"),
+        *(pl.when(pl.col(age) != "0").then(number(age)).alias(age) for age in ages),
+        *(yes(name).alias(name) for name in ("process_alive", "has_artifacts", "has_stale_locks")),
+    )
+    of_version = {
+        "0.26.1": "health_0_26", "2026-07-04a": "health_2026_07_04", "0.28": "health_0_28",
+        "0.29.1": "health_0_29", "0.36": "health_0_36",
+    }  # fmt: skip
+    assert set(of_version) == set(VERSIONS)
+    for column, version in HEALTH_VERSIONS.items():
+        detector = named(of_version[version])
+        assert detector.classify(signs, detector.threshold_s).equals(
+            rows[column].alias("session_health")
+        ), column
+
+
+def test_the_phantom_detector_is_the_one_that_the_oracle_proves(shared):
+    from tests.oracles import number
+
+    rows = read_oracle(shared / "oracles" / "lionagi" / "oracle_phantom_0.36.csv").filter(
+        pl.col("error").is_null()
+    )
+    signs = rows.with_row_index("n").select(
+        source=pl.lit("s"), system=pl.lit("lionagi"), entity_type=pl.lit("session"),
+        entity_id=pl.col("n").cast(pl.String), session_id=pl.lit("s"), kind=pl.lit("agent"),
+        status=pl.lit("running"), raw_status=pl.lit("running"), agent=pl.lit(None, pl.String),
+        updated_age_s=number("updated_age_s"), is_foreign=pl.col("process") == "foreign_host",
+        process_alive=pl.col("process").replace_strict(
+            {"alive": True, "dead": False, "recycled": False}, default=None,
+            return_dtype=pl.Boolean,
+        ),
+    )  # fmt: skip
+    for (limit,), part in rows.with_columns(
+        signs.select(pl.struct(pl.all()).alias("row"))
+    ).group_by("stale_s"):
+        detector = dataclasses.replace(named("C2"), threshold_s=float(limit))
+        fires = judge(part["row"].struct.unnest(), [detector], at=AS_OF)["fires"]
+        assert fires.to_list() == part["reason"].is_not_null().to_list()
+
+
+def test_the_schedule_detector_is_the_one_that_the_oracle_proves(shared):
+    from tests.oracles import ADAPTERS
+
+    name = "lionagi/oracle_schedule_health_0.36.csv"
+    rows = read_oracle(shared / "oracles" / name)
+    word = ADAPTERS[name](rows)["health_state"]
+    assert word.equals(rows["health_state"])
+    signs = pl.DataFrame({"schedule_health": word}).with_columns(
+        source=pl.lit("s"), system=pl.lit("lionagi"), entity_type=pl.lit("schedule"),
+        entity_id=pl.lit("e"), session_id=pl.lit("e"), kind=pl.lit(None, pl.String),
+    )  # fmt: skip
+    found = judge(signs, [named("schedule_unwell")], at=AS_OF)
+    unwell = ("overdue", "failing", "never-fired", "no-evidence")
+    assert found["fires"].fill_null(value=False).equals(word.is_in(unwell).alias("fires"))
+
+
+def test_the_report_watchers_are_the_ones_that_the_oracle_proves(shared):
+    path = shared / "oracles" / "agent-orchestrator" / "oracle_report_watcher.csv"
+    rows = read_oracle(path)
+    age = {name: pl.col(f"{name}_age_ms").cast(pl.Float64) / 1000 for name in ("created", "report")}
+    signs = rows.with_row_index("n").select(
+        "status", "kind", "report_state", created_age_s=age["created"], report_age_s=age["report"],
+        source=pl.lit("s"), system=pl.lit("agent_orchestrator"), entity_type=pl.lit("session"),
+        entity_id=pl.col("n").cast(pl.String).str.zfill(6), session_id=pl.lit("s"),
+        generation=pl.lit("G2"),
+    )  # fmt: skip
+    for name, trigger in (
+        ("ao_no_acknowledge", "no_acknowledge"),
+        ("ao_stale_report", "stale_report"),
+        ("ao_agent_needs_input", "agent_needs_input"),
+    ):
+        found = judge(signs, [named(name)], at=AS_OF).sort("entity_id")
+        expected = (rows["trigger"] == trigger).fill_null(value=False)
+        assert found["fires"].fill_null(value=False).equals(expected.alias("fires")), name
+
+
+def test_signs_of_a_store_are_judged_by_the_same_classifier(lionagi_samples):
+    snap = sa.read(lionagi_samples / "0.36.0" / "state.db", as_of=1779840000)
+    signs = signs_of(facts_at(snap), "lionagi").filter(pl.col("entity_type") == "session")
+    judged = classify_session_health_by_age(
+        signs.drop("session_health", strict=False), version="0.36"
+    )
+    assert judged["session_health"].equals(signs["health_0_36"].alias("session_health"))
+
+
+@pytest.mark.parametrize("store", ["agent_orchestrator", "opencode"])
+def test_every_system_is_replayed_now_and_then(shared, store):
+    path = {
+        "agent_orchestrator": "agent-orchestrator/v3_json_final_ts",
+        "opencode": "opencode/v2_20260717",
+    }[store]
+    snap = sa.read(shared / "samples" / path)
+    now = sa.detect(snap)
+    assert set(now["system"]) == {store}
+    assert now["fires"].sum() > 0
+    then = sa.detect(snap, at=snap.events["at"].median())
+    assert (
+        then.filter(~pl.col("is_knowable"))["fires"].null_count()
+        == then["is_knowable"].not_().sum()
+    )
+    assert then["at"].max() < snap.as_of
+
+
+def test_agent_orchestrators_sample_is_flagged_as_its_scenario_says(shared):
+    snap = sa.read(shared / "samples" / "agent-orchestrator" / "v3_json_final_ts")
+    flagged = sa.detect(snap).filter("fires")
+    of = {name: set(part["entity_id"]) for (name,), part in flagged.group_by("detector")}
+    assert of["ao_detecting_budget"] == {"app-4"}
+    assert of["ao_no_acknowledge"] == {"app-7"}
+    assert of["ao_agent_needs_input"] == {"app-9"}
+    assert of["ao_idle_stuck"] == {"app-12", "app-orchestrator"}
+    assert of["ao_blocked_stuck"] == {"app-13"}
+    assert of["ao_is_terminal"] == {"app-4"}
+    assert "app-8" in of["ao_stale_report"]
+
+
+def test_an_empty_detail_is_no_obstacle():
+    """Facts made by hand have no frames of one system only."""
+    given = facts([{**session(), "system": "opencode", "entity_type": "execution"},
+                   {**session("t"), "system": "agent_orchestrator"}])  # fmt: skip
+    found = sa.detect(given)
+    assert {"opencode_stalled", "ao_idle_stuck"} <= set(found["detector"])

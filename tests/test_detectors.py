@@ -1,0 +1,282 @@
+"""The registry: every rule of the catalogues is there, and each fires exactly at its limit."""
+
+import dataclasses
+from datetime import UTC, datetime
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.detectors.detect import judge
+from stateanalytics.detectors.detector import CONSTRUCTS, Detector
+from stateanalytics.detectors.frames import DETECTIONS, DETECTORS
+from stateanalytics.detectors.registry import chosen_detectors, named, registry
+from stateanalytics.detectors.signs import SIGNS
+from stateanalytics.detectors.wording import duration
+from stateanalytics.errors import ArgumentError
+
+NOW = datetime(2026, 5, 27, tzinfo=UTC)
+
+
+def numbers(family):
+    """What a family covers: ``A7, B15`` counts for both, ``B9/04`` for B9."""
+    known = sa.detectors().filter(pl.col("family").is_in(family))["known_as"].drop_nulls()
+    return {part.split("/")[0] for text in known for part in text.split(", ")}
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        pytest.param(["lionagi A", "lionagi B"], [f"A{n}" for n in range(1, 11)], id="A"),
+        pytest.param(["lionagi B", "proposals"], [f"B{n}" for n in range(1, 21)], id="B"),
+        pytest.param(
+            ["lionagi C"], [f"C{n}" for n in range(1, 19) if n != 3], id="C; C2 is C3's rule"
+        ),
+        pytest.param(["lionagi D"], [f"D{n}" for n in range(1, 12)], id="D"),
+        pytest.param(["lionagi E"], [f"E{n}" for n in range(1, 8)], id="E"),
+        pytest.param(["agent_orchestrator"], [f"D{n}" for n in range(1, 26)], id="AO"),
+    ],
+)
+def test_every_number_of_the_catalogue_is_there(family, expected):
+    assert set(expected) <= numbers(family)
+
+
+def test_opencode_and_the_policy_are_there():
+    names = set(sa.detectors()["name"])
+    assert {"opencode_stalled", "opencode_retry_overdue", "opencode_runaway", "policy"} <= names
+
+
+def test_the_list_has_its_shape_and_says_why_not():
+    listed = sa.detectors()
+    assert listed.schema == DETECTORS.dtypes
+    assert listed["name"].is_unique().all()
+    assert listed["rule"].null_count() == 0
+    assert listed["construct"].is_in(list(CONSTRUCTS)).all()
+    cannot = listed.filter(~pl.col("is_offline"))
+    assert cannot.height > 20
+    assert cannot["why_not"].str.len_chars().min() > 10
+    assert listed.filter("is_offline")["why_not"].null_count() == listed["is_offline"].sum()
+
+
+def test_detectors_read_signs_that_are_described():
+    undescribed = {
+        name for detector in chosen_detectors(None) for name in detector.inputs if name not in SIGNS
+    }
+    # What reapers read of the rows themselves, and of linked ones.
+    assert undescribed <= {
+        *("entity_type", "raw_status", "parent_id", "has_live_play", "disk_end"),
+        *("has_session_row", "n_plays"),
+    }
+
+
+# --- one grid for all: below, at and past the limit -----------------------------------
+
+
+def signs(detector, value):
+    """One running row with everything fine, but the measure of one detector."""
+    row = {
+        **dict.fromkeys(detector.inputs),
+        "source": "s", "system": detector.system or "lionagi",
+        "entity_type": detector.entity_types[0], "entity_id": "e", "session_id": "e",
+        "kind": "agent", "status": "running", "raw_status": "running",
+        "message_count": 4, "n_messages": 4, "invocation_kind": "agent",
+        "has_artifacts": True, "has_stale_locks": False, "process_alive": None,
+        "last_message_age_s": None, "updated_age_s": None, "started_age_s": 60.0,
+        "ended_age_s": None, "created_age_s": None, "recorded_by": "mirrored",
+        "report_state": "working", "execution": "open", "n_tools_running": 0,
+        "is_retry_pending": True, "is_claimed": False, "is_foreign": None, "generation": "G2",
+        "activity": "blocked" if detector.name in BLOCKED else "idle", "pr_reason": None,
+        "schedule_limit_s": 600.0, "silence_s": 1.0, "n_children": 0, "has_live_play": False,
+    }  # fmt: skip
+    row |= UNLIKE.get(detector.name, {})
+    row[detector.compares[0]] = value
+    if "silence_s" in detector.compares:
+        row["last_message_age_s"] = value
+    numbers = [name for name in row if name.endswith("_s") or name.startswith("n_")]
+    flags = ("is_foreign", "process_alive", "session_alive", "has_session_row")
+    return pl.DataFrame([row]).with_columns(
+        *(pl.col(name).cast(pl.Float64) for name in numbers),
+        *(pl.col(name).cast(pl.Boolean) for name in flags if name in row),
+        *(pl.col(name).cast(pl.String) for name in ("pr_reason", "agent") if name in row),
+    )
+
+
+BLOCKED = ("ao_blocked_stuck", "ao_call_decayed")
+UNLIKE = {
+    # By the first version, what nobody saw alive is stale at once.
+    "health_0_26": {"process_alive": True},
+    "dashboard_slow_30m": {"status": "completed"},
+    "dashboard_slow_60m": {"status": "completed"},
+    "null_status": {"status": None, "raw_status": None},
+    "stale_schedule_run": {"parent_id": "x"},
+    "stale_show": {"status": "active", "raw_status": "active", "disk_end": "show.aborted.operator"},
+    "kill_all_stale_plays": {"session_status": "completed", "has_session_row": True},
+    "kill_all_stale_shows": {
+        "status": "active", "raw_status": "active", "n_plays": 2, "n_open_plays": 0,
+    },
+    "schedule_overdue": {"status": "enabled"},
+    "schedule_card_overdue": {"status": "enabled"},
+    "ao_no_acknowledge": {"report_state": None},
+}  # fmt: skip
+COMPARING = [
+    one for one in chosen_detectors(None) if one.compares and one.fires is None and one.name
+]
+
+
+@pytest.mark.parametrize("detector", COMPARING, ids=lambda one: one.name)
+def test_each_fires_exactly_at_its_limit(detector):
+    limit = signs(detector, 0.0).select(detector.threshold()).item()
+    # Whole seconds, where a browser counts.
+    step = 1.0 if "elapsed_whole_s" in detector.compares else 0.001
+
+    def fires(value):
+        return judge(signs(detector, value), [detector], at=NOW)["fires"].item()
+
+    assert fires(limit - step) is False
+    assert fires(limit) is (detector.comparison == ">=")
+    assert fires(limit + step) is True
+
+
+@pytest.mark.parametrize("detector", COMPARING, ids=lambda one: one.name)
+def test_each_takes_another_limit(detector):
+    """The limit is a parameter: nothing of it is baked into the rule."""
+    if isinstance(detector.threshold_s, pl.Expr):
+        pytest.skip("its limit is an expression")
+    other = {"default": 77.0, "agent": 77.0} if isinstance(detector.threshold_s, dict) else 77.0
+    moved = dataclasses.replace(detector, threshold_s=other)
+    found = judge(signs(moved, 78.0), [moved], at=NOW)
+    assert found.select("fires", "threshold_s").row(0) == (True, 77.0)
+
+
+def test_an_upper_limit_ends_a_range():
+    slow = named("adr0030_slow")
+    rows = pl.concat([signs(slow, age) for age in (3600.0, 3601.0, 10799.0, 10800.0)])
+    assert judge(rows, [slow], at=NOW)["fires"].to_list() == [False, True, True, False]
+
+
+def test_the_dashboard_counts_whole_seconds():
+    stuck = named("B2")
+    # What `signs_of` does: 3600.9 s are 3600 for the page.
+    assert judge(signs(stuck, 3600.0), [stuck], at=NOW)["fires"].to_list() == [False]
+
+
+def test_a_run_that_began_before_the_range_is_not_covered():
+    stuck = named("dashboard_stuck_60m")
+    old = signs(stuck, 90_000.0).with_columns(started_age_s=86_400.001)
+    found = judge(old, [stuck], at=NOW)
+    assert found.select("covered", "fires").row(0) == (False, None)
+    assert "within the last 24 h" in found["why"].item()
+    at_edge = old.with_columns(started_age_s=86_400.0)
+    assert judge(at_edge, [stuck], at=NOW)["fires"].to_list() == [True]
+
+
+# --- asking for detectors --------------------------------------------------------------
+
+
+def test_an_unknown_name_lists_near_matches():
+    with pytest.raises(ArgumentError, match=r"no detector 'dashbord_stuck_60m'.*\n.*did you mean"):
+        named("dashbord_stuck_60m")
+    with pytest.raises(ArgumentError, match="'dashboard_stuck_60m'"):
+        named("stuck")
+
+
+def test_a_number_names_its_detector_unless_two_have_it():
+    assert named("C11").name == "kill_all_stale"
+    with pytest.raises(ArgumentError, match="'D3' is the number of 'flow_idle_stall' and"):
+        named("D3")
+
+
+def test_what_cannot_be_evaluated_says_why():
+    with pytest.raises(ArgumentError, match="'stale_locks_v2' cannot be evaluated from data: lock"):
+        chosen_detectors(["stale_locks_v2"])
+
+
+def test_an_empty_selection_and_two_of_one_name_are_refused():
+    with pytest.raises(ArgumentError, match="needs at least one detector"):
+        chosen_detectors([])
+    with pytest.raises(ArgumentError, match="two detectors called 'dashboard_stuck_60m'"):
+        chosen_detectors(["B2", "dashboard_stuck_60m"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param({}, "has no rule", id="no rule"),
+        pytest.param({"measures": "silence_s"}, "has no rule", id="no threshold"),
+        pytest.param({"measures": "silence_s", "threshold_s": -1}, "needs seconds", id="negative"),
+        pytest.param({"measures": "silence_s", "threshold_s": True}, "needs seconds", id="Boolean"),
+        pytest.param(
+            {"measures": "silence_s", "threshold_s": {"flow": 3}}, "lack a 'default'", id="kinds"
+        ),
+        pytest.param(
+            {"measures": "silence_s", "threshold_s": 3, "comparison": "=>"},
+            "comparison of detector 'mine' needs one of '>', '>='",
+            id="comparison",
+        ),
+        pytest.param(
+            {"fires": pl.lit(value=True), "construct": "silense"}, "did you mean 'silence'",
+            id="construct",
+        ),
+    ],
+)  # fmt: skip
+def test_a_detector_that_makes_no_sense_says_so(arguments, words):
+    with pytest.raises(ArgumentError, match=words):
+        Detector("mine", **arguments)
+
+
+def test_a_nameless_detector_says_what_to_type():
+    with pytest.raises(ArgumentError, match="needs a name"):
+        Detector(" ", fires=pl.lit(value=True))
+
+
+# --- a user's own, in a few lines ------------------------------------------------------
+
+
+def test_a_users_detector_joins_every_table():
+    chatty = sa.Detector("chatty", fires=pl.col("n_messages") > 5, label="chatty")
+    quiet = sa.Detector(
+        "quiet_20m", measures="silence_s", threshold_s=1200.0, restarts_on="message",
+        scope=pl.col("status") == "running",
+    )  # fmt: skip
+    snap = sa.demo()
+    found = sa.detect(snap, detectors=["B2", chatty, quiet])
+    assert found.filter(pl.col("fires"))["detector"].unique().sort().to_list() == [
+        "chatty", "dashboard_stuck_60m", "quiet_20m",
+    ]  # fmt: skip
+    assert sa.agreement(found, n_resamples=20).pairs.height == 3
+    told = sa.disagreements(found, detectors=[chatty, quiet])
+    assert {"chatty", "quiet_20m"} <= set(told.rows["a"])
+    assert sa.alarms(snap, detectors=[quiet]).height > 0
+    assert sa.detectors().height + 1 == registry_with(quiet).height
+
+
+def registry_with(own):
+    from stateanalytics.detectors.registry import detectors
+
+    return detectors([own])
+
+
+def test_a_detector_whose_inputs_are_not_there_covers_nothing():
+    odd = sa.Detector("odd", fires=pl.col("n_sneezes") > 1)
+    found = sa.detect(sa.demo(), detectors=[odd])
+    assert not found["covered"].any()
+    assert found["fires"].null_count() == found.height
+    assert found["why"].unique().to_list() == ["it needs n_sneezes, which is not there"]
+
+
+def test_a_detector_shows_itself():
+    assert repr(named("B2")) == "Detector 'dashboard_stuck_60m': elapsed_whole_s > 3600 s"
+    assert "cannot be evaluated" in repr(registry()["stale_locks_v1"])
+    assert "the phantom reaper took it" in repr(named("B13"))
+
+
+def test_no_rows_give_no_rows():
+    every = chosen_detectors(None)
+    rows = signs(named("B2"), 1.0).clear()
+    assert judge(rows, every[:3], at=NOW).schema == DETECTIONS.dtypes
+
+
+def test_durations_are_cut_and_never_rounded_over_a_limit():
+    ages = pl.DataFrame({"s": [3599.999, 7199.99, 119.99, 0.0]})
+    said = ages.select(duration(pl.col("s"))).to_series().to_list()
+    assert said == ["59.9 min", "119.9 min", "119.9 s", "0 s"]

@@ -1,0 +1,300 @@
+"""Where detectors disagree, and the cause of each: per row, in total, in a sentence."""
+
+import dataclasses
+import re
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.detectors.causes import CAUSES
+from stateanalytics.detectors.frames import DETECTIONS, DISAGREEMENT_CAUSES, DISAGREEMENTS
+from stateanalytics.detectors.registry import named
+from stateanalytics.errors import ArgumentError, MissingColumnsError
+from tests.frames import ago, facts
+
+
+def session(entity_id="s", **columns):
+    return {
+        "entity_id": entity_id,
+        "kind": "agent",
+        "raw_status": "running",
+        "created_at": ago(hours=9),
+        "started_at": ago(hours=9),
+        "updated_at": ago(seconds=40),
+        "last_message_at": ago(seconds=40),
+        "last_activity_at": ago(seconds=40),
+        "has_artifacts": True,
+        "n_messages": 4,
+        **columns,
+    }
+
+
+def silent(**how_long):
+    moment = ago(**how_long)
+    return dict.fromkeys(("updated_at", "last_message_at", "last_activity_at"), moment)
+
+
+def compared(row, *detectors, also=()):
+    given = facts([row, *also])
+    own = [one for one in detectors if isinstance(one, sa.Detector)]
+    return sa.disagreements(sa.detect(given, detectors=list(detectors)), detectors=own)
+
+
+def test_silence_and_time_since_the_start_are_two_constructs():
+    """lionagi #1162, in one row."""
+    found = compared(session(), "B2", "B4").rows.row(0, named=True)
+    assert (found["a"], found["b"]) == ("dashboard_stuck_60m", "dashboard_stale_card")
+    assert (found["label_a"], found["says_b"], found["cause"]) == ("stuck", "fine", "construct")
+    assert found["words"] == (
+        "B2 counts 9 h since start, B4 counts 40 s of silence (limits 60 min and 6 h)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "detectors", "cause", "words"),
+    [
+        pytest.param(
+            session(**silent(hours=2)), ("C2", "A6"), "threshold",
+            "C2 counts 2 h since its row was written, A6 counts 2 h of silence "
+            "(limits 60 min and 6 h)",
+            id="limit",
+        ),
+        pytest.param(
+            session(**silent(hours=6)),
+            (dataclasses.replace(named("phantom_v2"), name="phantom_6h", threshold_s=21600.0),
+             "A2"),
+            "strictness", "at exactly 6 h C2 fires (>=), A2 only past it (>)",
+            id="exactly at the limit",
+        ),
+        pytest.param(
+            session(**silent(minutes=3)), ("A3", "A2"), "liveness",
+            "nobody saw the process: A3 takes it for dead, A2 does not ask; A3 counts 3 min of "
+            "silence, A2 counts 3 min of silence (limit 6 h)",
+            id="process nobody saw",
+        ),
+        pytest.param(
+            session(last_message_at=ago(hours=3), last_activity_at=ago(hours=3)),
+            (sa.Detector("heard", measures="last_message_age_s", threshold_s=3600.0),
+             sa.Detector("written", measures="updated_age_s", threshold_s=3600.0)),
+            "input",
+            "heard counts 3 h since the last message, written counts 40 s since its row was "
+            "written (limit 60 min)",
+            id="column",
+        ),
+        pytest.param(
+            session(started_at=ago(hours=1, milliseconds=700), created_at=ago(hours=2)),
+            (sa.Detector("exact", measures="started_age_s", threshold_s=3600.0), "B2"),
+            "clock",
+            "exact counts 60 min since start, B2 counts 60 min since start (limit 60 min); "
+            "exact by the clock of the reader's, B2 of the browser's, in whole seconds, looked at "
+            "every 30 s",
+            id="whole seconds",
+        ),
+        pytest.param(
+            session(started_at=ago(hours=30), created_at=ago(hours=30)),
+            ("fleet_attention_v1", "B2"), "scope",
+            "B9/04 counts 30 h since start, B2 only looks at running sessions that began or ended "
+            "within the last 24 h",
+            id="window",
+        ),
+        pytest.param(
+            session(), ("B2", "B19"), "threshold",
+            "B2 counts 9 h since start, B19 counts 9 h since start "
+            "(limits 60 min and 60 min to 3 h)",
+            id="above an upper limit",
+        ),
+        pytest.param(
+            session(ended_at=ago(seconds=40)), ("B16", "A6"), "construct",
+            "B16 asks: running, and has an end, A6 counts 40 s of silence",
+            id="a verdict beside a silence",
+        ),
+        pytest.param(
+            session(raw_status="done", **silent(hours=9)), ("A5", "A6"), "version",
+            "A5 is the rule of 0.28.0",
+            id="version",
+        ),
+    ],
+)  # fmt: skip
+def test_the_cause_of_one_row(row, detectors, cause, words):
+    # A second session that all look at, so that the two meet somewhere.
+    found = compared(row, *detectors, also=[session("other")]).rows.filter(
+        pl.col("entity_id") == "s"
+    )
+    first = found.row(0, named=True)
+    assert first["cause"] == cause
+    assert first["words"].startswith(words)
+
+
+def test_every_cause_is_explained():
+    given = sa.disagreements(sa.detect(sa.demo()))
+    assert set(given.rows["cause"]) <= set(CAUSES)
+    assert given.rows["words"].null_count() == 0
+    assert given.rows.schema == DISAGREEMENTS.dtypes
+    assert given.causes.schema == DISAGREEMENT_CAUSES.dtypes
+
+
+def test_totals_are_the_rows_counted():
+    found = sa.disagreements(sa.detect(sa.demo()))
+    counted = found.rows.group_by("a", "b", "cause").agg(n=pl.len().cast(pl.Int64))
+    same = found.causes.select("a", "b", "cause", "n")
+    key = ["a", "b", "cause"]
+    assert counted.sort(key).equals(same.sort(key))
+    shares = found.causes.group_by("a", "b").agg(pl.col("share").sum())["share"]
+    assert shares.to_list() == pytest.approx([1.0] * shares.len())
+    assert (
+        found.causes["n_pair"].to_list()
+        == [
+            found.rows.filter(pl.col("a") == a, pl.col("b") == b).height
+            for a, b in found.causes.select("a", "b").head(40).rows()
+        ]
+        + found.causes["n_pair"].to_list()[40:]
+    )
+
+
+def test_what_one_cannot_know_is_no_disagreement():
+    given = facts([session()])
+    found = sa.detect(given, at=ago(hours=5), detectors=["B1", "C2", "B18"])
+    assert not found.filter(pl.col("detector") == "phantom_v2")["is_knowable"].any()
+    assert sa.disagreements(found).rows.is_empty()
+
+
+def test_rules_that_never_look_at_the_same_rows_do_not_disagree():
+    assert compared(session(), "dashboard_stuck_60m", "dashboard_slow_60m").rows.is_empty()
+
+
+def test_all_agree_without_a_worst():
+    found = compared(session(), "dashboard_stuck_60m", "fleet_attention_v1")
+    assert found.worst is None
+    assert repr(found).startswith("All detectors agree.")
+
+
+def test_one_detector_alone_disagrees_with_nobody():
+    assert compared(session(), "B2").causes.is_empty()
+
+
+def test_no_detections_are_no_disagreements():
+    found = sa.disagreements(DETECTIONS.empty())
+    assert (found.rows.height, found.causes.height, found.worst) == (0, 0, None)
+
+
+def test_a_detector_that_nobody_knows_says_what_to_do():
+    mine = sa.Detector("mine", fires=pl.lit(value=True))
+    detections = sa.detect(facts([session()]), detectors=[mine])
+    with pytest.raises(
+        ArgumentError, match=r"'mine' that is not known here.*\n.*detectors=\[yours"
+    ):
+        sa.disagreements(detections)
+
+
+def test_another_frame_says_what_is_missing():
+    with pytest.raises(MissingColumnsError, match="disagreements needs columns"):
+        sa.disagreements(pl.DataFrame({"a": [1]}))
+
+
+def test_hostile_text_is_escaped_where_it_is_shown():
+    evil = sa.Detector("evil", fires=pl.lit(value=True), label="<script>x</script>", rule="<b>")
+    found = compared(session(), evil, "B4")
+    page = found._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+# --- #1162, from a real store ----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def snap(lionagi_samples):
+    return sa.read(lionagi_samples / "0.36.0" / "state.db", as_of=1779840000)
+
+
+def test_1162_stale_none_beside_stuck_is_reproduced_with_its_cause(snap):
+    """ "Stale: 0" beside "N stuck >60m": at 20:00 of the day before, in a real store."""
+    found = sa.detect(snap, at="2026-05-26T20:00Z", detectors=["B2", "B4"])
+    fires = dict(found.group_by("detector").agg(pl.col("fires").sum()).rows())
+    assert fires == {"dashboard_stuck_60m": 11, "dashboard_stale_card": 0}
+    told = sa.disagreements(found)
+    assert told.causes.select("a", "b", "cause", "n").rows() == [
+        ("dashboard_stuck_60m", "dashboard_stale_card", "construct", 11)
+    ]
+    assert re.fullmatch(
+        r"The dashboard says 11 stuck \(B2\) beside 0 stale \(B4\); 11 are stuck and not stale: "
+        r"B2 counts .* since start, B4 counts .* of silence \(limits 60 min and 12 h\)\.",
+        told.worst,
+    )
+
+
+def test_1162s_own_flow_of_nine_hours_is_the_clearest_example(snap):
+    told = sa.disagreements(sa.detect(snap))
+    assert told.worst.startswith("The dashboard says 17 stuck (B2) beside 5 stale (B4); 12 are")
+    assert "B2 counts 9 h since start, B4 counts 2 min of silence" in told.worst
+    first = told.causes.row(0, named=True)
+    assert (first["a"], first["b"]) == ("dashboard_stuck_60m", "dashboard_stale_card")
+    flow = snap.entities.filter(pl.col("entity_id") == first["example_id"])
+    assert flow["kind"].item() == "flow"
+
+
+# --- the command -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    from stateanalytics import cli
+
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def call(*arguments):
+        code = cli.run([str(one) for one in arguments])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def store(lionagi_samples):
+    return lionagi_samples / "0.36.0" / "state.db"
+
+
+def test_the_command_leads_with_the_worst_contradiction(run, store):
+    code, out, _ = run("detectors", store, "--at", "2026-05-26T20:00", "--detector", "B2",
+                       "--detector", "B4")  # fmt: skip
+    assert code == 0
+    first, header = out.splitlines()[:2]
+    assert first.startswith("The dashboard says 11 stuck (B2) beside 0 stale (B4)")
+    assert header.split()[:2] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(("--detector", "dashboard_stuk_60m"), "did you mean", id="misspelt"),
+        pytest.param(("--detector", "A8"), "cannot be evaluated from data: lock", id="not offline"),
+        pytest.param(("--at", "2020-01-01"), "Nothing had begun at", id="before"),
+        pytest.param(("--at", "2030-01-01"), "lies after that", id="after"),
+    ],
+)
+def test_the_command_says_what_is_wrong(run, store, arguments, words):
+    code, out, err = run("detectors", store, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert "Hint:" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_the_command_says_where_nothing_is_covered(run, store):
+    code, out, _ = run("detectors", store, "--detector", "ao_detecting")
+    assert code == 0
+    assert out.startswith("None of these detectors looks at anything that is here.")
+    assert run("detectors", store, "--detector", "B2")[1].startswith("Only dashboard_stuck_60m")
+
+
+def test_the_command_lists_rows_and_rules(run, store, tmp_path):
+    code, _, err = run("detectors", store, "--detector", "B2", "--detector", "B4", "--rows",
+                       "-o", tmp_path / "rows.csv")  # fmt: skip
+    assert code == 0
+    assert "17 stuck" in err
+    assert pl.read_csv(tmp_path / "rows.csv").columns == DISAGREEMENTS.dtypes.names()
+    code, out, _ = run("detectors", "--list", "-f", "csv")
+    assert code == 0
+    assert out.count("\n") > 100
