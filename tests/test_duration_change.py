@@ -1,0 +1,162 @@
+"""One week against the one before: planted regressions are found, chance is not."""
+
+import math
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.chance import log_normal
+from stateanalytics.durations.change import VERDICTS, two_windows
+from tests.frames import AS_OF, DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
+
+WEEK = ("2026-05-20", "2026-05-27")
+
+
+def week_of(n, *, days_ago, median_s=600.0, state=DONE, agent="coder", seed=1, **columns):
+    """Sessions spread over one week, with log-normal durations."""
+    lengths = pl.select(row=pl.int_range(n, dtype=pl.UInt64)).select(
+        log_normal(pl.col("row"), seed, agent, median=median_s, sigma=0.5)
+    )
+    rows = []
+    for i, seconds in enumerate(lengths.to_series()):
+        started = ago(days=days_ago, hours=-2 - i * 150 / n)
+        ended = started + (ago() - ago(seconds=seconds))
+        rows.append(({"started_at": started, "ended_at": ended, "agent": agent, **columns}, state))
+    return rows
+
+
+def changed(rows, **asked):
+    given = facts([{"entity_id": f"s{i}", **row} for i, (row, _) in enumerate(rows)])
+    states = states_of(given, [state for _, state in rows])
+    return sa.duration_change(given, WEEK, states=states, **{"by": "agent", **asked})
+
+
+def of(table, measure, value="coder"):
+    return table.filter(measure=measure, value=value).row(0, named=True)
+
+
+def test_an_agent_that_takes_twice_as_long_is_named():
+    slower = week_of(60, days_ago=14) + week_of(60, days_ago=7, median_s=1200.0, seed=2)
+    steady = week_of(60, days_ago=14, agent="tester", seed=3) + week_of(
+        60, days_ago=7, agent="tester", seed=4
+    )
+    table = changed(slower + steady)
+    found = of(table, "duration")
+    assert found["verdict"] == "worse"
+    assert found["ratio_low"] < 2 < found["ratio_high"]
+    assert found["before"] == pytest.approx(600, rel=0.25)
+    assert of(table, "duration", "tester")["verdict"] == "no_difference"
+    assert table["verdict"][0] == "worse"
+    assert found["in_words"].startswith("agent coder: half end within ")
+
+
+def test_an_agent_that_fails_more_often_is_named():
+    rows = (
+        week_of(60, days_ago=14)
+        + week_of(5, days_ago=14, state=FAILED, seed=2)
+        + week_of(40, days_ago=7, seed=3)
+        + week_of(40, days_ago=7, state=FAILED, seed=4)
+    )
+    found = of(changed(rows), "failed")
+    assert (found["n_before"], found["n_now"], found["verdict"]) == (5, 40, "worse")
+    assert found["ratio"] == pytest.approx(found["now"] / found["before"])
+    assert found["ratio_low"] > 1
+
+
+def test_fewer_completions_are_worse_and_more_are_better():
+    rows = week_of(100, days_ago=14, median_s=300.0) + week_of(100, days_ago=7, median_s=900.0)
+    assert of(changed(rows), "completed")["verdict"] == "worse"
+    turned = week_of(100, days_ago=14, median_s=900.0) + week_of(100, days_ago=7, median_s=300.0)
+    table = changed(turned)
+    assert of(table, "completed")["verdict"] == "better"
+    assert of(table, "duration")["verdict"] == "better"
+
+
+def test_timeouts_are_a_rate_of_their_own_and_no_failure():
+    rows = (
+        week_of(60, days_ago=14)
+        + week_of(30, days_ago=7)
+        + week_of(30, days_ago=7, state=TIMED_OUT, seed=5)
+    )
+    table = changed(rows)
+    assert of(table, "timed_out")["verdict"] == "worse"
+    assert of(table, "failed")["verdict"] == "not_enough_data"
+    assert of(table, "failed")["n_now"] == 0
+
+
+def test_the_same_twice_is_no_difference():
+    table = changed(week_of(80, days_ago=14) + week_of(80, days_ago=7))
+    assert set(table["verdict"]) <= {"no_difference", "not_enough_data"}
+
+
+def test_chance_alone_is_seldom_a_finding():
+    """30 agents that did not change: at most a few of 120 tests, by Benjamini and Hochberg."""
+    rows = [
+        row
+        for i in range(30)
+        for days_ago in (14, 7)
+        for row in week_of(20, days_ago=days_ago, agent=f"agent {i}", seed=100 * i + days_ago)
+    ]
+    table = changed(rows)
+    assert table.filter(pl.col("verdict").is_in(["worse", "better"])).height <= 3
+    assert (table["q_value"].drop_nulls() >= table["p_value"].drop_nulls()).all()
+
+
+def test_few_runs_are_not_compared():
+    table = changed(week_of(4, days_ago=14) + week_of(90, days_ago=7))
+    assert set(table["verdict"]) == {"not_enough_data"}
+    assert table["q_value"].to_list() == [None] * table.height
+    assert table["in_words"].str.ends_with("(not enough data to compare)").all()
+
+
+def test_only_one_of_the_weeks_has_runs():
+    table = changed(week_of(20, days_ago=7))
+    assert of(table, "duration")["n_before"] == 0
+    assert set(table["verdict"]) == {"not_enough_data"}
+
+
+def test_nothing_at_all():
+    assert changed([]).is_empty()
+
+
+def test_runs_without_the_value_are_in_no_group_but_in_all():
+    rows = week_of(10, days_ago=14, agent="x") + week_of(10, days_ago=7, agent="x")
+    unnamed = [({**row, "agent": None}, state) for row, state in rows]
+    table = changed(unnamed)
+    assert table["dimension"].unique().to_list() == ["all"]
+    assert table["value"].null_count() == table.height
+
+
+def test_both_weeks_are_watched_for_equally_long():
+    """What went on after its week is cut off there, in the week before as in this one."""
+    rows = [
+        ({"started_at": ago(days=8), "ended_at": ago(days=2)}, DONE),
+        ({"started_at": ago(days=1)}, RUNNING),
+    ]
+    given = facts([{"entity_id": f"s{i}", **row} for i, (row, _) in enumerate(rows)])
+    both = two_windows(given, WEEK, states=states_of(given, [DONE, RUNNING]))
+    assert both.select("period", "duration_s", "cut_off_by", "ending").rows() == [
+        ("before", 86_400.0, "window_end", "running"),
+        ("now", 86_400.0, "as_of", "running"),
+    ]
+    assert ago() == AS_OF
+
+
+def test_several_dimensions_and_their_values():
+    rows = week_of(20, days_ago=14, model="m") + week_of(20, days_ago=7, model="m")
+    table = changed(rows, by=["agent", "model"])
+    assert table.select("dimension", "value").unique().sort("dimension").rows() == [
+        ("agent", "coder"),
+        ("all", None),
+        ("model", "m"),
+    ]
+    assert table["verdict"].is_in(list(VERDICTS)).all()
+    assert not any(math.isnan(q) for q in table["q_value"].drop_nulls())
+
+
+def test_wrong_columns_and_rates_are_refused():
+    with pytest.raises(sa.ArgumentError, match=r"columns of spells; found \['colour'\]"):
+        changed([], by="colour")
+    with pytest.raises(sa.ArgumentError, match="fdr is a share"):
+        changed([], fdr=5)
