@@ -1,0 +1,203 @@
+"""Agreement of detections: reference values, intervals over sessions, gaps that stay gaps."""
+
+from datetime import timedelta
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stateanalytics as sa
+from stateanalytics.detectors.bootstrap import cluster_intervals
+from stateanalytics.detectors.frames import AGREEMENT, AGREEMENT_OVERALL, DETECTIONS
+from stateanalytics.errors import ArgumentError, MissingColumnsError
+from tests.frames import AS_OF
+
+NONE = None
+
+
+def detections(answers, *, sessions=None, at=None, kinds=None):
+    """Detections from answers: one dict an entity, detector to True, False or None."""
+    rows = [
+        {
+            "source": "s", "system": "lionagi", "entity_type": "session",
+            "entity_id": f"e{n:04}", "session_id": f"{sessions[n] if sessions else n}",
+            "kind": kinds[n] if kinds else None, "detector": name, "at": at or AS_OF,
+            "covered": fires is not None, "fires": fires, "is_knowable": True,
+        }
+        for n, answer in enumerate(answers)
+        for name, fires in answer.items()
+    ]  # fmt: skip
+    return DETECTIONS.conform(pl.DataFrame(rows, infer_schema_length=None))
+
+
+def table(both, only_a, only_b, neither):
+    cells = ((True, True, both), (True, False, only_a), (False, True, only_b),
+             (False, False, neither))  # fmt: skip
+    return [{"x": a, "y": b} for a, b, n in cells for _ in range(n)]
+
+
+def test_reference_values_come_out_of_detections():
+    found = sa.agreement(detections(table(20, 5, 10, 15)), n_resamples=0).pairs.row(0, named=True)
+    assert (found["n_both"], found["n_only_a"], found["n_only_b"], found["n_neither"]) == (
+        20, 5, 10, 15,
+    )  # fmt: skip
+    assert found["raw_agreement"] == pytest.approx(0.7)
+    assert found["kappa"] == pytest.approx(0.4)
+    assert found["ac1"] == pytest.approx(0.405941, abs=5e-7)
+    assert found["pabak"] == pytest.approx(0.4)
+    assert found["kappa_low"] is None
+
+
+def test_intervals_are_near_those_of_large_samples():
+    """Of 4 times the reference table; psych's interval narrows by half."""
+    found = sa.agreement(detections(table(80, 20, 40, 60)), n_resamples=2000).pairs
+    row = found.row(0, named=True)
+    assert row["kappa_low"] == pytest.approx(0.4 - 0.2489 / 2, abs=0.02)
+    assert row["kappa_high"] == pytest.approx(0.4 + 0.2489 / 2, abs=0.02)
+    for score in ("kappa", "ac1", "pabak"):
+        assert row[f"{score}_low"] < row[score] < row[f"{score}_high"]
+
+
+def test_the_same_seed_gives_the_same_intervals_in_any_order_of_rows():
+    rows = detections(table(20, 5, 10, 15))
+    first = sa.agreement(rows, seed=7, n_resamples=300).pairs
+    mixed = rows.sample(fraction=1, shuffle=True, seed=1).sort("detector")
+    assert first.equals(sa.agreement(mixed, seed=7, n_resamples=300).pairs)
+    assert not first.equals(sa.agreement(rows, seed=8, n_resamples=300).pairs)
+
+
+def test_a_session_asked_at_many_instants_is_one_cluster():
+    """Ten copies of each answer make ten times the units, and no narrower interval."""
+    once = detections(table(20, 5, 10, 15))
+    often = pl.concat(
+        [once.with_columns(at=pl.lit(AS_OF - timedelta(hours=n)).dt.cast_time_unit("us"))
+         for n in range(10)]
+    )  # fmt: skip
+    one, ten = (sa.agreement(rows, n_resamples=400).pairs.row(0, named=True)
+                for rows in (once, often))  # fmt: skip
+    assert (one["n"], ten["n"]) == (50, 500)
+    assert (one["n_clusters"], ten["n_clusters"]) == (50, 50)
+    assert ten["kappa"] == pytest.approx(one["kappa"])
+    assert (ten["kappa_low"], ten["kappa_high"]) == pytest.approx(
+        (one["kappa_low"], one["kappa_high"]), abs=0.05
+    )
+
+
+def test_what_is_not_covered_never_counts_as_fine():
+    found = sa.agreement(
+        detections([{"x": True, "y": None}, {"x": True, "y": True}, {"x": None, "y": False}]),
+        n_resamples=0,
+    )
+    row = found.pairs.row(0, named=True)
+    assert (row["n"], row["n_uncovered"], row["n_both"], row["n_neither"]) == (1, 2, 1, 0)
+    assert found.overall["n_units"].item() == 1
+
+
+def test_all_alike_divides_nothing_by_zero():
+    found = sa.agreement(detections([{"x": False, "y": False}] * 3), n_resamples=50)
+    row = found.pairs.row(0, named=True)
+    assert (row["raw_agreement"], row["kappa"], row["kappa_low"]) == (1.0, None, None)
+    assert (row["ac1"], row["pabak_low"]) == (1.0, 1.0)
+    assert found.overall.select("fleiss_kappa", "krippendorff_alpha", "cochran_q").row(0) == (
+        None, None, None,
+    )  # fmt: skip
+
+
+def test_one_unit_and_no_unit_are_survived():
+    one = sa.agreement(detections([{"x": True, "y": False}]), n_resamples=10)
+    assert one.pairs["raw_agreement"].item() == 0.0
+    none = sa.agreement(detections([{"x": None, "y": None}]), n_resamples=10)
+    assert none.pairs.select("n", "raw_agreement", "kappa").row(0) == (0, None, None)
+    assert none.overall["n_detectors"].item() == 0
+
+
+def test_measures_over_all_detectors():
+    answers = [{"x": True, "y": True, "z": True}, {"x": False, "y": False, "z": True},
+               {"x": True, "y": False, "z": None}]  # fmt: skip
+    overall = sa.agreement(detections(answers), n_resamples=0).overall.row(0, named=True)
+    assert (overall["n_units"], overall["n_detectors"], overall["n_complete"]) == (3, 3, 2)
+    # Two complete units, three raters: by hand (2/3 - 5/9) / (1 - 5/9).
+    assert overall["fleiss_kappa"] == pytest.approx((2 / 3 - 5 / 9) / (1 - 5 / 9))
+    assert (overall["cochran_q"], overall["cochran_df"]) == (pytest.approx(2.0), 2)
+
+
+def test_groups_are_compared_apart_and_a_group_of_one_row_is_survived():
+    answers = [{"x": True, "y": True}, {"x": True, "y": False}, {"x": False, "y": False}]
+    found = sa.agreement(
+        detections(answers, kinds=["agent", "agent", "flow"]), by="kind", n_resamples=20
+    )
+    assert found.pairs.select("kind", "n", "n_both").rows() == [("agent", 2, 1), ("flow", 1, 0)]
+    assert found.pairs.columns == ["kind", *AGREEMENT.dtypes.names()]
+    assert found.overall.columns == ["kind", *AGREEMENT_OVERALL.dtypes.names()]
+
+
+def test_pairs_that_are_never_about_the_same_type_are_left_out():
+    other = detections([{"z": True}]).with_columns(entity_type=pl.lit("schedule"))
+    rows = pl.concat([detections([{"x": True, "y": True}]), other])
+    assert sa.agreement(rows, n_resamples=0).pairs.select("a", "b").rows() == [("x", "y")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param({"by": "knd"}, "did you mean 'kind'", id="unknown group"),
+        pytest.param({"by": "fires"}, "compares within groups of", id="an answer"),
+        pytest.param({"n_resamples": -1}, "zero or more; found -1", id="negative"),
+        pytest.param({"conf_level": 95}, "between 0 and 1; found 95", id="per cent"),
+    ],
+)
+def test_options_that_make_no_sense_say_so(arguments, words):
+    with pytest.raises(ArgumentError, match=words):
+        sa.agreement(detections(table(1, 1, 1, 1)), **arguments)
+
+
+def test_one_detector_and_another_frame_say_what_to_do():
+    with pytest.raises(ArgumentError, match=r"at least two detectors; found \['x'\]"):
+        sa.agreement(detections([{"x": True}]))
+    with pytest.raises(MissingColumnsError, match="agreement needs columns"):
+        sa.agreement(pl.DataFrame({"detector": ["x"]}))
+
+
+def test_it_shows_itself():
+    found = sa.agreement(detections(table(1, 1, 1, 1)), n_resamples=0)
+    assert repr(found) == "Agreement of 2 detectors in 1 pairs. Next: .pairs, .overall"
+    assert "<table" in found._repr_html_()
+
+
+ANSWER = st.sampled_from([True, False, None])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(ANSWER, ANSWER, st.integers(0, 3)), min_size=1, max_size=12))
+def test_intervals_equal_drawing_clusters_one_by_one(rows):
+    """The slow loop: the same draws, units put together cluster by cluster."""
+    from stateanalytics.detectors import bootstrap
+    from stateanalytics.detectors.agreement import pairwise_agreement
+
+    labels = pl.DataFrame(
+        rows, schema={"a": pl.Boolean, "b": pl.Boolean, "who": pl.Int64}, orient="row"
+    )
+    found = cluster_intervals(labels, [("a", "b")], "who", n_resamples=30, seed=5)
+    classes, members = bootstrap._classes(labels, ["a", "b"], "who")
+    draws = bootstrap._draws(members, 30, 5)
+    scores = []
+    for draw in range(30):
+        times = draws.filter(pl.col("_draw") == draw)
+        units = pl.concat(
+            [classes.filter(pl.col("_class") == name) for name, n in
+             times.select("_class", "_times").rows() for _ in range(int(n))]
+        )  # fmt: skip
+        scores.append(pairwise_agreement(units, ["a", "b"])["pabak"].item())
+    known = pl.Series(scores, dtype=pl.Float64).drop_nulls()
+    if known.is_empty():
+        assert found.is_empty() or found["pabak_low"].item() is None
+    else:
+        ends = found.select("pabak_low", "pabak_high").row(0)
+        assert ends == pytest.approx(
+            (known.quantile(0.025, "linear"), known.quantile(0.975, "linear"))
+        )
+    # As many clusters in every draw as there are.
+    assert draws.group_by("_draw").agg(pl.col("_times").sum())["_times"].unique().to_list() == [
+        float(labels["who"].n_unique())
+    ]
