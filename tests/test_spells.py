@@ -1,10 +1,20 @@
 """Durations of runs: what was seen, what is a lower bound, what must be left out."""
 
+from datetime import timedelta
+
 import polars as pl
 import pytest
 
-from stateanalytics.durations.spells import EDGES_S, LEFT_OUT, count_spells, spells
-from stateanalytics.errors import MissingColumnsError
+import stateanalytics as sa
+from stateanalytics.durations.spells import (
+    EDGES_S,
+    LEFT_OUT,
+    count_left_out,
+    count_spells,
+    spells,
+)
+from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.schema import SPELLS
 from stateanalytics.windows import read_window
 from tests.frames import (
     AS_OF,
@@ -117,6 +127,101 @@ def test_runs_without_a_start_are_placed_by_what_is_known():
 
 def test_only_sessions_are_runs():
     assert measured({"entity_type": "play", "ended_at": END}, DONE).is_empty()
+
+
+def test_runs_of_opencode_are_turns_which_know_the_work_of_their_session():
+    """A session of opencode also waits for people; that is no time of a run."""
+    session = {"system": "opencode", "entity_id": "ses", "kind": "subagent", "project": "p"}
+    turn = {
+        "system": "opencode", "entity_type": "turn", "entity_id": "ses+1", "session_id": "ses",
+        "agent": "build", "started_at": START, "ended_at": END,
+    }  # fmt: skip
+    given = facts([{**session, "started_at": ago(days=9), "ended_at": END}, turn])
+    told = spells(given, states=states_of(given, [DONE, DONE])).row(0, named=True)
+    assert told["entity_id"] == "ses+1"
+    assert [told[name] for name in ("duration_s", "kind", "project", "agent")] == [
+        3600.0, "subagent", "p", "build",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "limit_s", "duration_s"),
+    [
+        pytest.param(3600, 900.0, 900.0, id="cut off at its limit"),
+        pytest.param(600, 900.0, 600.0, id="another deadline came first"),
+        pytest.param(3600, None, 3600.0, id="limit not known"),
+        pytest.param(3600, 1e300, 3600.0, id="limit beyond the calendar"),
+    ],
+)
+def test_a_timeout_is_cut_off_at_its_limit_or_is_an_end(elapsed, limit_s, duration_s):
+    entity = {"ended_at": START + timedelta(seconds=elapsed), "timeout_s": limit_s}
+    cut = measured(entity, TIMED_OUT).row(0, named=True)
+    assert (cut["duration_s"], cut["is_censored"], cut["cause"]) == (duration_s, True, None)
+    ended = measured(entity, TIMED_OUT, timeouts="event").row(0, named=True)
+    assert (ended["duration_s"], ended["ended"], ended["cause"]) == (elapsed, True, "timed_out")
+
+
+def test_causes_are_there_where_the_end_was_seen():
+    assert measured({"ended_at": END}, FAILED)["cause"].item() == "failed"
+    assert measured({}, RUNNING)["cause"].item() is None
+
+
+def test_a_window_is_the_end_of_what_is_known():
+    week = read_window(("2026-05-18", "2026-05-25"), as_of=AS_OF)
+    long = {"started_at": ago(days=3), "ended_at": ago(days=1)}
+    cut = measured(long, DONE, window=week).row(0, named=True)
+    assert (cut["duration_s"], cut["cut_off_by"]) == (86_400.0, "window_end")
+    assert (cut["ending"], cut["cause"], cut["ended_at"]) == ("running", None, week.until)
+    whole = measured(long, DONE).row(0, named=True)
+    assert (whole["duration_s"], whole["cut_off_by"]) == (2 * 86_400.0, None)
+
+
+def test_runs_that_were_over_before_the_window_were_not_active_in_it():
+    week = read_window(("2026-05-18", "2026-05-25"), as_of=AS_OF)
+    over = {"started_at": ago(days=20), "ended_at": week.since}
+    assert measured(over, DONE, window=week, cohort="active").is_empty()
+
+
+@pytest.mark.parametrize("option", ["cohort", "timeouts", "silent_runs", "observed_ends"])
+def test_options_without_meaning_say_what_there_is(option):
+    with pytest.raises(ArgumentError, match=f"{option} is .* or .*; found 'sometimes'"):
+        measured({}, RUNNING, **{option: "sometimes"})
+
+
+def test_why_runs_do_not_count_is_counted():
+    counts = count_left_out(measured({"ended_at": END, "recorded_by": "mirrored"}, DONE))
+    assert counts.select("left_out", "n").rows() == [("mirrored", 1)]
+    assert count_left_out(measured({}, RUNNING)).is_empty()
+
+
+def test_an_unknown_status_keeps_its_name():
+    odd = measured({"ended_at": END, "raw_status": "zombified"}, LEGACY).row(0, named=True)
+    assert (odd["raw_status"], odd["ending"], odd["left_out"]) == ("zombified", None, "legacy")
+
+
+def test_spells_have_the_shape_of_the_schema_and_are_open_to_sql():
+    snap = sa.demo()
+    runs = sa.spells(snap)
+    assert runs.schema == SPELLS.dtypes
+    asked = snap.sql("SELECT kind, count(*) AS n FROM spells WHERE left_out IS NULL GROUP BY ALL")
+    assert asked["n"].sum() == runs["left_out"].null_count()
+
+
+def test_spells_of_every_system_feed_the_curves(shared):
+    stores = [
+        shared / "samples" / "lionagi" / "0.36.0" / "state.db",
+        shared / "samples" / "agent-orchestrator" / "v2_json",
+        shared / "samples" / "opencode" / "v2_20260717",
+    ]
+    with sa.read(*stores, progress=False) as snap:
+        runs = sa.spells(snap, timeouts="event")
+    counted = runs.filter(pl.col("left_out").is_null())
+    assert counted["system"].n_unique() == 3
+    curve = sa.kaplan_meier(runs, by="system")
+    first = curve.group_by("system").agg(n=pl.col("n_at_risk").max()).sort("system")
+    sizes = counted.group_by("system").agg(n=pl.len().cast(pl.Int64)).sort("system")
+    assert first.equals(sizes)
+    assert sa.cumulative_incidence(runs, by="system").height > 0
 
 
 def test_nothing_gives_no_spells_and_no_steps():
