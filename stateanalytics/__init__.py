@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stateanalytics.advice import Advice, Costs, recommend_thresholds
+    from stateanalytics.advice.worksheet import stale_thresholds
     from stateanalytics.answers import attention, phantoms
     from stateanalytics.audit import audit
     from stateanalytics.detectors.alarms import alarms
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from stateanalytics.failures.parameters import failure_parameters
     from stateanalytics.failures.rules_file import FailureRules
     from stateanalytics.failures.templates import merge_templates, mine_templates
+    from stateanalytics.live import severity_changes, watch
     from stateanalytics.report import Report, report
     from stateanalytics.rules.comparison import compare_policies
     from stateanalytics.rules.policy import Policy
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     from stateanalytics.rules.severity import derive_severity
     from stateanalytics.rules.states import reasons, states
     from stateanalytics.snapshot import Snapshot, demo, read
+    from stateanalytics.widgets import ThresholdWorksheet
 
 _ERRORS = (
     "StateAnalyticsError",
@@ -103,6 +106,7 @@ _WHERE = {
     "recommend_thresholds": "advice",
     "Advice": "advice",
     "Costs": "advice",
+    "ThresholdWorksheet": "widgets",
     "states": "rules.states",
     "reasons": "rules.states",
     "derive_severity": "rules.severity",
@@ -136,6 +140,9 @@ _WHERE = {
     "quality_of_service": "detectors.quality",
     "phi": "detectors.phi",
     "phi_threshold": "detectors.phi",
+    "severity_changes": "live",
+    "watch": "live",
+    "stale_thresholds": "advice.worksheet",
     "report": "report",
     "Report": "report",
     "spells": "durations.spells",
@@ -176,6 +183,7 @@ __all__ = [
     "SourceNotFoundError",
     "StateAnalyticsError",
     "StoreBusyError",
+    "ThresholdWorksheet",
     "TruncatedWarning",
     "agreement",
     "alarms",
@@ -218,12 +226,15 @@ __all__ = [
     "recommend_thresholds",
     "report",
     "restricted_mean",
+    "severity_changes",
     "silence_gaps",
     "slow_thresholds",
     "spells",
+    "stale_thresholds",
     "states",
     "timeout_candidates",
     "timeouts",
+    "watch",
 ]
 
 

@@ -64,12 +64,19 @@ def marks(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
         mark after all others: what closes its last silence.
     """
     signs = _signs(facts, sessions)
-    signs = pl.concat([signs, _unseen_messages(signs, sessions, facts)])
     last = signs.group_by("who").agg(last_us=pl.col("at_us").max())
-    seen = sessions.join(last, on="who", how="inner")
+    heard = sessions.join(last, on="who", how="left")
+    unseen = _unseen_messages(heard, facts)
+    later = unseen.select("who", unseen_us="at_us")
+    seen = (
+        heard.join(later, on="who", how="left")
+        .with_columns(last_us=pl.max_horizontal("last_us", "unseen_us"))
+        .filter(pl.col("last_us").is_not_null())
+    )
     return pl.concat(
         [
             signs,
+            unseen,
             _known_ends(seen),
             _ends_in_history(facts, seen),
             _executions(facts, seen),
@@ -99,12 +106,10 @@ def _telling(events: pl.DataFrame, sessions: pl.DataFrame) -> list[str]:
     return [*telling, "entity_id"]
 
 
-def _unseen_messages(signs: pl.DataFrame, sessions: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+def _unseen_messages(heard: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """The last message of sessions that said more than their store still holds."""
-    last = signs.lazy().group_by("who").agg(last_us=pl.col("at_us").max())
-    said_us = _us("last_message_at")
-    is_unseen = said_us > pl.col("last_us").fill_null(-(2**62)) + _ROUNDING_US
-    rows = sessions.lazy().join(last, on="who", how="left").filter(is_unseen)
+    known_us = pl.col("last_us").fill_null(-(2**62))
+    rows = heard.lazy().filter(_us("last_message_at") > known_us + _ROUNDING_US)
     unseen = _marked(rows.with_columns(at="last_message_at"), LAST_MESSAGE)
     return unseen.filter(pl.col("at_us") <= _us(pl.lit(facts.as_of))).collect()
 
