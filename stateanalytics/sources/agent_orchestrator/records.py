@@ -45,6 +45,7 @@ _SILENT = frozenset(
     )
 )  # fmt: skip
 _KNOWN = frozenset(KEYS) | _SILENT
+_NOTHING = (None,) * len(KEYS)
 _MOST_KEYS_NAMED = 40
 Record = dict[str, str | None]
 
@@ -55,12 +56,14 @@ class NoRecordError(ValueError):
 
 @dataclass(frozen=True)
 class Opened:
-    """One file that should be a session record."""
+    """What is kept of one file that should be a session record."""
 
     file: File
     session_id: str
-    content: Content
-    record: Record
+    size_bytes: int
+    modified_s: float | None
+    values: tuple[str | None, ...]
+    other_keys: str | None
     problem: str | None
 
 
@@ -92,14 +95,14 @@ def read_records(files: Iterable[File], faults: Faults) -> pl.DataFrame:
             [one.file.is_migrated for one in opened], dtype=pl.Boolean
         ),
         "archived_at": _archived_at(opened),
-        "modified_at": moments([one.content.modified_s for one in opened]),
-        "size_bytes": pl.Series([one.content.size_bytes for one in opened], dtype=pl.Int64),
+        "modified_at": moments([one.modified_s for one in opened]),
+        "size_bytes": pl.Series([one.size_bytes for one in opened], dtype=pl.Int64),
         "is_readable": pl.Series([one.problem is None for one in opened], dtype=pl.Boolean),
         "problem": texts([one.problem for one in opened]),
-        "other_keys": texts([_others(one.record) for one in opened]),
+        "other_keys": texts([one.other_keys for one in opened]),
     }
-    held = [one.record for one in opened]
-    keys = {key: texts([record.get(key) for record in held]) for key in KEYS}
+    held = zip(*(one.values for one in opened), strict=True) if opened else [()] * len(KEYS)
+    keys = {key: texts(values) for key, values in zip(KEYS, held, strict=True)}
     frame = pl.DataFrame(columns | keys)
     named = frame.with_columns(
         sessionId="session_id",
@@ -118,19 +121,19 @@ def _open(file: File, faults: Faults) -> Opened:
     session_id = archive["id"] if archive else name.removesuffix(".json")
     content = read_file(file.path, faults, session_id=session_id)
     if content.text is None:
-        return Opened(file, session_id, content, {}, content.problem)
+        return _unread(file, session_id, content, content.problem)
     if not content.text.strip():
         problem = "empty: its name is reserved, and its spawn goes on or was cut off"
         fault = Fault(
             "record.reserved", "info", problem, faults.below(file.path), session_id=session_id
         )
         faults.add(fault)
-        return Opened(file, session_id, content, {}, problem)
+        return _unread(file, session_id, content, problem)
     # A name promises a layout, and a hand that copies files keeps none.
     is_json = content.text.lstrip().startswith(("{", "["))
     parse = json_record if is_json or "=" not in content.text else key_value_record
     try:
-        return Opened(file, session_id, content, parse(content.text), None)
+        record = parse(content.text)
     except NoRecordError as error:
         faults.add(
             Fault(
@@ -142,7 +145,15 @@ def _open(file: File, faults: Faults) -> Opened:
                 session_id=session_id,
             )
         )
-        return Opened(file, session_id, content, {}, str(error))
+        return _unread(file, session_id, content, str(error))
+    values = tuple(map(record.get, KEYS))
+    size_bytes, modified_s = content.size_bytes, content.modified_s
+    return Opened(file, session_id, size_bytes, modified_s, values, _others(record), None)
+
+
+def _unread(file: File, session_id: str, content: Content, problem: str | None) -> Opened:
+    size_bytes, modified_s = content.size_bytes, content.modified_s
+    return Opened(file, session_id, size_bytes, modified_s, _NOTHING, None, problem)
 
 
 def json_record(text: str) -> Record:
