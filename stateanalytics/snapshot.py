@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from stateanalytics.windows import in_utc, read_moment
 
 if TYPE_CHECKING:
     from stateanalytics.rules.policy import Policy
+    from stateanalytics.sources.reading import Memory
     from stateanalytics.sources.sqlite import Store
     from stateanalytics.sql import Table
 
@@ -30,6 +31,16 @@ _AS_OF_FROM = {"given": "as asked", "data": "the newest moment in the data", "cl
 _NEXT = 'sa.states(snap), snap.sql("FROM attention"), sa.report(snap).write_html("week.html")'
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What `read` was asked for, to ask for it again."""
+
+    paths: tuple[str | Path, ...]
+    as_of: datetime | None
+    bodies: bool
+    on_error: Literal["skip", "raise", "salvage"]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -54,6 +65,8 @@ class Snapshot(Facts):
 
     stores: tuple[Store, ...] = ()
     has_bodies: bool = False
+    _asked: _Asked | None = None
+    _memory: Memory = field(default_factory=dict)
     _tables: dict[Policy | None, Mapping[str, Table]] = field(default_factory=dict, init=False)
 
     __hash__ = object.__hash__
@@ -181,6 +194,61 @@ class Snapshot(Facts):
         """
         return self.table("error_counts")
 
+    def refresh(
+        self, *, as_of: datetime | date | str | float | None = None, progress: bool | None = None
+    ) -> Snapshot:
+        """The same inputs as they are now: a new snapshot; this one stays what it is.
+
+        Parameters
+        ----------
+        as_of : datetime, date, str or number, optional
+            The instant of the new one; by default chosen as this one's was, so that an
+            instant that was given stays.
+        progress : bool, optional
+            As for `read`.
+
+        Returns
+        -------
+        Snapshot
+            Equal to what `read` would give now.
+
+        Raises
+        ------
+        ArgumentError
+            If this snapshot does not know what it was read from, or as-of is no moment.
+        SourceError
+            If an input cannot be read any more.
+
+        Notes
+        -----
+        Tables that only grow (messages, transitions, signals, …) are gone on with from
+        the last row, if the rows before it are still there; all else is read again. Each
+        snapshot has private copies of its own: close those that are not needed any more.
+
+        Examples
+        --------
+        >>> snap = demo()
+        >>> snap.refresh(progress=False).entities.equals(snap.entities)
+        True
+        """
+        from stateanalytics.sources.reading import read_and_keep
+
+        if self._asked is None:
+            raise ArgumentError(
+                "This snapshot does not know what it was read from.",
+                "sa.read(…) gives one that does",
+            )
+        asked = self._asked if as_of is None else replace(self._asked, as_of=_instant(as_of))
+        found = read_and_keep(
+            asked.paths,
+            as_of=asked.as_of,
+            bodies=asked.bodies,
+            on_error=asked.on_error,
+            shown=progress,
+            before=self._memory,
+        )
+        return _snapshot(*found, self._asked)
+
     def close(self) -> None:
         """Delete the private copies; frames stay, raw tables cannot be read any more."""
         for store in self.stores:
@@ -280,7 +348,8 @@ def read(
     as_of : datetime, date, str or number, optional
         The instant that ages are measured at: a datetime (one without a zone is in UTC),
         ISO text, or epoch seconds. By default the newest moment that the data prove, for
-        copies; the clock, for a store that somebody has open.
+        copies; the clock, for a store that somebody has open. What began after an instant
+        that is given is left out and counted in ``findings``; raw tables keep it.
     bodies : bool
         Whether to read what people and models said, too.
     on_error : {"skip", "raise", "salvage"}
@@ -310,12 +379,15 @@ def read(
     >>> snap = sa.read("~/.lionagi/state.db")                        # doctest: +SKIP
     >>> snap = sa.read("fleet/*/state.db", as_of="2026-05-27")       # doctest: +SKIP
     """
-    from stateanalytics.sources import read_facts
+    from stateanalytics.sources.reading import read_and_keep
 
     named = [one for path in paths for one in (path if isinstance(path, list | tuple) else [path])]
-    facts, stores = read_facts(
-        named, as_of=_instant(as_of), bodies=bodies, on_error=on_error, shown=progress
-    )
+    instant = _instant(as_of)
+    found = read_and_keep(named, as_of=instant, bodies=bodies, on_error=on_error, shown=progress)
+    return _snapshot(*found, _Asked(tuple(named), instant, bodies, on_error))
+
+
+def _snapshot(facts: Facts, stores: tuple[Store, ...], memory: Memory, asked: _Asked) -> Snapshot:
     return Snapshot(
         entities=facts.entities,
         transitions=facts.transitions,
@@ -326,7 +398,9 @@ def read(
         as_of_from=facts.as_of_from,
         details=facts.details,
         stores=stores,
-        has_bodies=bodies,
+        has_bodies=asked.bodies,
+        _asked=asked,
+        _memory=memory,
     )
 
 

@@ -188,7 +188,7 @@ def validate_status(status: str) -> str:
     if status not in STATUSES:
         raise ArgumentError(
             f"a session status must be one of {', '.join(STATUSES)}; found {status!r}.",
-            "map other words with rules.vocabulary.STATUS_WORDS",
+            "map other words with stateanalytics.vocabulary.STATUS_WORDS",
         )
     return status
 

@@ -42,6 +42,7 @@ READERS, WAL_INDEX_USERS = (0x40000002, 510), (128, 1)
 SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 N_TRIES = 5
 CHECK_S, CHECK_S_PER_GB = 60.0, 20.0  # how long the check may take; 1 s for a GB is usual
+ILLEGIBLE = "\ufffd"  # what stands for octets that are not UTF-8; such tables are not read
 VIRTUAL = 2  # how table_xinfo calls a generated column that is not stored
 # What a check ends with: bad pages; or an expression of the schema itself (a view, an index
 # by a collation or function of the writer's own) that cannot or may not be run here.
@@ -351,7 +352,7 @@ def look_for_damage(copy: sqlite3.Connection) -> tuple[list[str], list[str]]:
     """What is wrong with the pages, and the tables of which that cannot be told."""
     # Views and virtual tables have no pages, and asking for their columns may run code.
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
-    names = [name for (name,) in copy.execute(query).fetchall()]
+    names = [name for (name,) in copy.execute(query).fetchall() if ILLEGIBLE not in name]
     # The check runs the expressions of virtual generated columns, which may do anything.
     unchecked = [name for name in names if computes(copy, name)]
     if not unchecked:
