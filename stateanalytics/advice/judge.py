@@ -39,6 +39,8 @@ VERDICTS = {
     "not_identified": "the cheapest value lies where runs were cut off: longer ones are not seen",
     "not_enough_data": "too few sessions, or too few deaths to weigh the delay",
 }
+SILENT = ("silences", "reports")
+"""Evidence that is made of silences; the rest is elapsed time."""
 MIN_DEATHS = 5
 """With fewer deaths in a kind, the rate of its whole system is taken."""
 CLOSE_TO_THE_END = 0.05
@@ -79,7 +81,7 @@ def judge(constant: Constant, found: pl.DataFrame, costs: Costs, draws: Draws) -
     """
     of_system = found.filter(pl.col("system") == constant.system)
     mine = of_system.filter(_is_of_kind(constant))
-    is_silence = constant.evidence in ("silences", "reports")
+    is_silence = constant.evidence in SILENT
     weighed = (
         _silence(constant, mine, of_system, costs, draws)
         if is_silence
@@ -138,7 +140,7 @@ def _silence(
         at_least=constant.at_least,
         deaths_per_hour=None if rate is None else rate / 100,
     ).with_columns(pl.col(waiting_columns(tried)) * share)
-    choice = _chosen(constant, counts, tried, costs, draws, hour=costs.undetected_hour)
+    choice = _chosen(constant, counts, tried, costs, draws)
     return _Weighed(n, n_deaths, upper, choice, _verdict(constant, choice))
 
 
@@ -158,8 +160,7 @@ def _elapsed(constant: Constant, mine: pl.DataFrame, costs: Costs, draws: Draws)
     longest, outlasting = horizon(mine)
     tried = [limit for limit in _candidates(constant.today_s) if limit <= longest or not outlasting]
     counts = elapsed_counts(mine, tried, mistake=constant.mistake)
-    hour = costs.run_hour if constant.mistake == "lost_run" else costs.undetected_hour
-    choice = _chosen(constant, counts, tried, costs, draws, hour=hour)
+    choice = _chosen(constant, counts, tried, costs, draws)
     verdict = _verdict(constant, choice)
     is_at_the_end = choice is not None and bool(tried) and choice.best_s == tried[-1]
     if is_at_the_end and outlasting > CLOSE_TO_THE_END and verdict != "keep":
@@ -167,19 +168,21 @@ def _elapsed(constant: Constant, mine: pl.DataFrame, costs: Costs, draws: Draws)
     return _Weighed(n, None, upper, choice, verdict)
 
 
+def prices(constant: Constant, costs: Costs) -> tuple[float, float]:
+    """What a mistake of the constant costs, and an hour of waiting."""
+    is_limit = constant.mistake == "lost_run" and constant.evidence not in SILENT
+    hour = costs.run_hour if is_limit else costs.undetected_hour
+    return costs.of_mistake(constant.mistake), hour
+
+
 def _chosen(
-    constant: Constant,
-    counts: pl.DataFrame,
-    tried: Sequence[float],
-    costs: Costs,
-    draws: Draws,
-    *,
-    hour: float,
+    constant: Constant, counts: pl.DataFrame, tried: Sequence[float], costs: Costs, draws: Draws
 ) -> Choice | None:
+    price, hour = prices(constant, costs)
     return choose(
         counts,
         tried,
-        price=costs.of_mistake(constant.mistake),
+        price=price,
         hour=hour,
         today_s=constant.today_s,
         n_boot=draws.n_boot,
@@ -272,7 +275,7 @@ def _hits(constant: Constant, mistakes: float | None) -> str:
     """What a threshold does to work that is fine, in words."""
     number = per_hundred(mistakes)
     is_closing = constant.mistake == "lost_run"
-    if constant.evidence in ("silences", "reports"):
+    if constant.evidence in SILENT:
         what = f"closes {number} live runs" if is_closing else f"gives {number} false alarms"
         return f"{what} per 100 session-hours"
     fate = "would have ended well" if is_closing else "go on to end well"

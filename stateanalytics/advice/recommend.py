@@ -12,7 +12,7 @@ from stateanalytics.advice import export
 from stateanalytics.advice.constants import Constant, constants, slow_of_kind, time_limit
 from stateanalytics.advice.costs import Costs
 from stateanalytics.advice.evidence import evidence, time_limits
-from stateanalytics.advice.judge import COLUMNS, Draws, Judged, judge
+from stateanalytics.advice.judge import COLUMNS, Draws, Judged, judge, prices
 from stateanalytics.advice.words import spoken
 from stateanalytics.errors import ArgumentError
 from stateanalytics.facts import Facts
@@ -22,7 +22,11 @@ from stateanalytics.text import visible
 CURVES = {
     **dict.fromkeys(("name", "system", "kind", "per", "mistake"), pl.String),
     **dict.fromkeys(
-        ("threshold_s", "mistakes", "waiting_h", "loss", "loss_low", "loss_high"), pl.Float64
+        (
+            *("threshold_s", "mistakes", "waiting_h", "price", "hour"),
+            *("loss", "loss_low", "loss_high"),
+        ),
+        pl.Float64,
     ),
     **dict.fromkeys(("is_today", "is_best", "is_recommended"), pl.Boolean),
 }
@@ -38,8 +42,9 @@ class Advice:
         One row a constant, see `recommend_thresholds`.
     curves : polars.DataFrame
         One row a constant and candidate: ``mistakes`` and ``waiting_h`` per 100 units of
-        exposure (``per``), ``loss`` with its interval, and which candidate is today's,
-        the best and the recommended one.
+        exposure (``per``), the ``price`` of a mistake and of an ``hour`` of waiting,
+        ``loss`` (their sum) with its interval, and which candidate is today's, the best
+        and the recommended one.
     costs : Costs
         What mistakes were taken to cost.
     """
@@ -165,7 +170,7 @@ def recommend_thresholds(
     judged = tuple(judge(one, found[one.evidence], costs, draws) for one in asked)
     return Advice(
         pl.DataFrame([one.row for one in judged], schema=COLUMNS),
-        _curves(judged),
+        _curves(judged, costs),
         costs,
         judged,
     )
@@ -190,7 +195,7 @@ def _asked(snap: Facts, policy: Policy | None, found: Mapping[str, pl.DataFrame]
     ]
 
 
-def _curves(judged: tuple[Judged, ...]) -> pl.DataFrame:
+def _curves(judged: tuple[Judged, ...], costs: Costs) -> pl.DataFrame:
     drawn = [
         one.curve.with_columns(
             name=pl.lit(one.constant.name),
@@ -198,6 +203,8 @@ def _curves(judged: tuple[Judged, ...]) -> pl.DataFrame:
             kind=pl.lit(one.constant.kind, dtype=pl.String),
             per=pl.lit(one.row["per"]),
             mistake=pl.lit(one.constant.mistake),
+            price=pl.lit(prices(one.constant, costs)[0]),
+            hour=pl.lit(prices(one.constant, costs)[1]),
             is_today=pl.col("threshold_s").eq_missing(pl.lit(one.row["today_s"], dtype=pl.Float64)),
             is_best=pl.col("threshold_s") == one.row["best_s"],
             is_recommended=pl.col("threshold_s").eq_missing(

@@ -1,0 +1,5 @@
+"""Explorers for notebooks over frames that are computed before: moving a slider draws only."""
+
+from stateanalytics.widgets.thresholds import ThresholdWorksheet
+
+__all__ = ["ThresholdWorksheet"]

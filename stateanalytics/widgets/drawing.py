@@ -1,0 +1,198 @@
+"""A threshold as a drawing and a table, in plain HTML: quick enough for a slider.
+
+No script, no style sheet, no id: a fragment that any page can hold, in light and dark,
+and that still says everything when it is printed or exported.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass
+
+import polars as pl
+
+from stateanalytics.advice.words import per_hundred, spoken
+from stateanalytics.text import visible
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 270, 56, 12, 70, 40
+TICKS_S = (10.0, 60.0, 600.0, 3600.0, 21600.0, 86400.0, 604800.0)
+_TEXT = 'font-family="system-ui, sans-serif" font-size="12" fill="currentColor"'
+
+
+@dataclass(frozen=True)
+class Priced:
+    """The candidates of one threshold under one statement of costs.
+
+    Attributes
+    ----------
+    thresholds_s, mistakes, waiting_h, losses : tuple of float
+        One number a candidate, rising in the first; all others per ``per``.
+    per : str
+        What the numbers count over.
+    chosen, cheapest : int
+        Places of the candidate that is looked at and of the cheapest.
+    today : int or None
+        Place of today's value; None where it is no candidate.
+    """
+
+    thresholds_s: tuple[float, ...]
+    mistakes: tuple[float, ...]
+    waiting_h: tuple[float, ...]
+    losses: tuple[float, ...]
+    per: str
+    chosen: int
+    cheapest: int
+    today: int | None
+
+
+def priced(
+    curve: pl.DataFrame, *, price: float, hour: float, threshold_s: float | None = None
+) -> Priced:
+    """One curve of `Advice.curves` under other costs.
+
+    Parameters
+    ----------
+    curve : polars.DataFrame
+        Rows of one constant.
+    price, hour : float
+        What a mistake and an hour of waiting cost.
+    threshold_s : float, optional
+        The candidate to look at; the cheapest by default, and where it is none.
+
+    Examples
+    --------
+    >>> curve = pl.DataFrame(
+    ...     {
+    ...         "threshold_s": [60.0, 600.0],
+    ...         "mistakes": [9.0, 1.0],
+    ...         "waiting_h": [1.0, 10.0],
+    ...         "per": ["100 runs"] * 2,
+    ...         "is_today": [True, False],
+    ...     }
+    ... )
+    >>> priced(curve, price=1.0, hour=1.0).cheapest, priced(curve, price=9.0, hour=1.0).cheapest
+    (0, 1)
+    """
+    rows = curve.sort("threshold_s")
+    limits = tuple(rows["threshold_s"].to_list())
+    mistakes, waiting = tuple(rows["mistakes"].to_list()), tuple(rows["waiting_h"].to_list())
+    losses = tuple(price * m + hour * w for m, w in zip(mistakes, waiting, strict=True))
+    cheapest = min(range(len(losses)), key=losses.__getitem__)
+    today = next((place for place, one in enumerate(rows["is_today"]) if one), None)
+    chosen = limits.index(threshold_s) if threshold_s in limits else cheapest
+    return Priced(limits, mistakes, waiting, losses, rows["per"][0], chosen, cheapest, today)
+
+
+def sentence(of: Priced) -> str:
+    """What the threshold that is looked at does, against the cheapest and today's.
+
+    Examples
+    --------
+    >>> sentence(Priced((60.0, 600.0), (9.0, 1.0), (1.0, 10.0), (10.0, 11.0), "100 runs", 1, 0, 0))
+    '10 min: mistakes 1, waiting 10 h, loss 11 per 100 runs; 1 min, the cheapest, 10.'
+    """
+    here = of.chosen
+    said = (
+        f"{spoken(of.thresholds_s[here])}: mistakes {per_hundred(of.mistakes[here])}, waiting "
+        f"{per_hundred(of.waiting_h[here])} h, loss {per_hundred(of.losses[here])} per {of.per}"
+    )
+    others = [("the cheapest", of.cheapest), ("today's", of.today)]
+    for name, place in others:
+        if place is not None and place != here and not (name == "today's" and place == of.cheapest):
+            limit, loss = of.thresholds_s[place], of.losses[place]
+            said += f"; {spoken(limit)}, {name}, {per_hundred(loss)}"
+    return f"{said}."
+
+
+def drawing(of: Priced) -> str:
+    """The loss of every candidate as an SVG, the marked ones named."""
+    low, high = of.thresholds_s[0], of.thresholds_s[-1]
+    # Far from the cheapest the losses would flatten everything that matters.
+    top = max(1e-9, 4 * of.losses[of.cheapest], 1.15 * of.losses[of.chosen])
+    span = math.log(high / low) or 1.0
+
+    def x(seconds: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * math.log(seconds / low) / span
+
+    def y(loss: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * loss / top
+
+    # Relative to a frame of its own, which cuts off what would run out of the drawing.
+    points = " ".join(
+        f"{x(limit) - LEFT:.1f},{y(loss) - TOP:.1f}"
+        for limit, loss in zip(of.thresholds_s, of.losses, strict=True)
+    )
+    ticks = "".join(
+        f'<line x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" '
+        'stroke="currentColor" stroke-opacity="0.15"/>'
+        f'<text x="{x(tick):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" {_TEXT}>'
+        f"{spoken(tick)}</text>"
+        for tick in TICKS_S
+        if low <= tick <= high
+    )
+    marks = "".join(
+        _mark(x(of.thresholds_s[place]), name, line, of.thresholds_s[place])
+        for line, (place, name) in enumerate(_marked(of).items())
+    )
+    here = f'cx="{x(of.thresholds_s[of.chosen]):.1f}" cy="{y(of.losses[of.chosen]):.1f}"'
+    axis = HEIGHT - BOTTOM
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(sentence(of))}" '
+        f'style="max-width:{WIDTH}px;width:100%">{ticks}'
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{axis}" y2="{axis}" stroke="currentColor"/>'
+        f'<svg x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" height="{axis - TOP}">'
+        f'<polyline points="{points}" fill="none" stroke="#175CD3" stroke-width="2"/></svg>'
+        f'{marks}<circle {here} r="4" fill="#175CD3"/>'
+        f'<text x="{LEFT - 6}" y="{axis}" text-anchor="end" {_TEXT}>0</text>'
+        f'<text x="{LEFT - 6}" y="{TOP + 4}" text-anchor="end" {_TEXT}>{per_hundred(top)}</text>'
+        f'<text x="{LEFT}" y="14" {_TEXT}>loss, minutes of attention per {html.escape(of.per)}'
+        "</text>"
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end" {_TEXT}>'
+        "threshold: delay until the alarm</text></svg>"
+    )
+
+
+def table(of: Priced) -> str:
+    """Every candidate with its numbers; the marked ones say what they are."""
+    names = _marked(of)
+    columns = (of.thresholds_s, of.mistakes, of.waiting_h, of.losses)
+    rows = "".join(
+        f"<tr><th scope='row'>{spoken(limit)}</th><td>{per_hundred(mistakes)}</td>"
+        f"<td>{per_hundred(waiting)}</td><td>{per_hundred(loss)}</td>"
+        f"<td>{names.get(place, '')}</td></tr>"
+        for place, (limit, mistakes, waiting, loss) in enumerate(zip(*columns, strict=True))
+    )
+    head = "".join(
+        f"<th scope='col'>{name}</th>"
+        for name in ("threshold", "mistakes", "waiting, h", "loss", "")
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def heading(name: str, kind: str | None) -> str:
+    """A constant in words; text of a store shows as text."""
+    return html.escape(visible(name if kind is None or kind in name else f"{name} ({kind})"))
+
+
+def _marked(of: Priced) -> dict[int, str]:
+    """Places that have a name, and all their names."""
+    named = {"this": of.chosen, "cheapest": of.cheapest, "today": of.today}
+    found: dict[int, list[str]] = {}
+    for name, place in named.items():
+        if place is not None:
+            found.setdefault(place, []).append(name)
+    return {place: ", ".join(names) for place, names in found.items()}
+
+
+def _mark(x: float, name: str, line: int, seconds: float) -> str:
+    is_right = x > WIDTH / 2
+    anchor, aside = ("end", -5) if is_right else ("start", 5)
+    dash = {"this": "1 0", "cheapest": "2 2", "today": "6 3"}[name.split(",", maxsplit=1)[0]]
+    top = TOP - 42 + 14 * line
+    return (
+        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{HEIGHT - BOTTOM}" '
+        f'stroke="currentColor" stroke-dasharray="{dash}"/>'
+        f'<text x="{x + aside:.1f}" y="{top + 10}" text-anchor="{anchor}" {_TEXT}>'
+        f"{name}: {spoken(seconds)}</text>"
+    )
