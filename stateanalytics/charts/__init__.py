@@ -1,7 +1,10 @@
 """Frames drawn with Altair. No statistics: every number is in the frame already."""
 
+from stateanalytics.charts.alarm_timeline import chart_alarms
+from stateanalytics.charts.disagreement import chart_disagreement
 from stateanalytics.charts.durations import chart_durations
 from stateanalytics.charts.fates import chart_fates
+from stateanalytics.charts.intersections import chart_intersections
 from stateanalytics.charts.limits import chart_limits
 from stateanalytics.charts.over_time import chart_over_time
 from stateanalytics.charts.palette import DARK, LIGHT, ORDER, VARIABLES
@@ -15,8 +18,11 @@ __all__ = [
     "LIGHT",
     "ORDER",
     "VARIABLES",
+    "chart_alarms",
+    "chart_disagreement",
     "chart_durations",
     "chart_fates",
+    "chart_intersections",
     "chart_limits",
     "chart_over_time",
     "chart_severity",

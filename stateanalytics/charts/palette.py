@@ -69,30 +69,29 @@ def dress(chart: Chart, palette: Palette) -> Chart:
         Of the same kind. A notebook shows it as a drawing, see `shown_safely`.
     """
     plain: Any = chart
-    dressed: Chart = (
-        plain.configure(
-            background="transparent",
-            font=FONT,
-            padding={"left": 2, "right": 8, "top": 4, "bottom": 4},
-        )
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=palette["muted"],
-            titleColor=palette["muted"],
-            labelFontSize=FONT_SIZE,
-            titleFontSize=FONT_SIZE,
-            titleFontWeight="normal",
-            domainColor=palette["line"],
-            tickColor=palette["line"],
-            gridColor=palette["line"],
-            labelLimit=220,
-        )
-        .configure_header(
-            labelColor=palette["text"],
-            labelFontSize=FONT_SIZE,
-            labelLimit=260,
-            title=None,
-        )
+    # One call: each one copies the whole chart.
+    dressed: Chart = plain.configure(
+        background="transparent",
+        font=FONT,
+        padding={"left": 2, "right": 8, "top": 4, "bottom": 4},
+        view={"stroke": None},
+        axis={
+            "labelColor": palette["muted"],
+            "titleColor": palette["muted"],
+            "labelFontSize": FONT_SIZE,
+            "titleFontSize": FONT_SIZE,
+            "titleFontWeight": "normal",
+            "domainColor": palette["line"],
+            "tickColor": palette["line"],
+            "gridColor": palette["line"],
+            "labelLimit": 220,
+        },
+        header={
+            "labelColor": palette["text"],
+            "labelFontSize": FONT_SIZE,
+            "labelLimit": 260,
+            "title": None,
+        },
     )
     return shown_safely(dressed)
 

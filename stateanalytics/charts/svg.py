@@ -49,7 +49,7 @@ def to_svg(chart: Any, *, name: str, label: str) -> str:
     """
     import vl_convert
 
-    spec = json.dumps(_tame(chart.to_dict()), allow_nan=False)
+    spec = json.dumps(_tame(chart.to_dict(validate=False)), allow_nan=False)
     return inert(vl_convert.vegalite_to_svg(spec), name=name, label=label)
 
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from stateanalytics.charts import (
     VARIABLES,
+    chart_disagreement,
     chart_durations,
     chart_over_time,
     chart_severity,
@@ -37,6 +38,7 @@ def render(summary: Plain) -> str:
             charts={
                 "severity": _severity(summary["attention"]),
                 "over_time": _over_time(summary["over_time"]),
+                "detectors": _detectors(summary["detectors"]),
                 "durations": _durations(summary["durations"]),
             },
             content_policy=POLICY,
@@ -78,6 +80,15 @@ def _over_time(section: Plain) -> dict[str, Markup]:
         ]
     )
     return _both_widths(chart_over_time, frame, "over-time", section["finding"])
+
+
+def _detectors(section: Plain) -> dict[str, Markup]:
+    if not section["pairs"]:
+        return {}
+    frame = pl.DataFrame(section["pairs"], infer_schema_length=None)
+    order = [row["detector"] for row in section["said"]]
+    chart = partial(chart_disagreement, detectors=order)
+    return _both_widths(chart, frame, "detectors", section["finding"])
 
 
 def _durations(section: Plain) -> dict[str, Markup]:

@@ -63,6 +63,7 @@ def summarize(
         "failures": sections.summarize_failures(material),
         "over_time": sections.summarize_over_time(material),
         "slow": sections.summarize_slow(material),
+        "detectors": sections.summarize_detectors(material),
         "durations": sections.summarize_durations(material),
         "audit": sections.summarize_audit(material),
         "appendix": sections.summarize_appendix(material),

@@ -3,6 +3,7 @@
 from stateanalytics.report.sections.appendix import summarize_appendix
 from stateanalytics.report.sections.attention import summarize_attention
 from stateanalytics.report.sections.audit import summarize_audit
+from stateanalytics.report.sections.detectors import summarize_detectors
 from stateanalytics.report.sections.durations import summarize_durations
 from stateanalytics.report.sections.failures import summarize_failures
 from stateanalytics.report.sections.headline import summarize_headline
@@ -15,6 +16,7 @@ __all__ = [
     "summarize_appendix",
     "summarize_attention",
     "summarize_audit",
+    "summarize_detectors",
     "summarize_durations",
     "summarize_failures",
     "summarize_headline",

@@ -1,0 +1,48 @@
+"""The report's section on detectors: the worst contradiction first, and never an invented one."""
+
+from stateanalytics.report import report
+from tests.frames import ago, facts
+
+
+def running(entity_id, *, hours, silent_s):
+    return {
+        "entity_id": entity_id, "raw_status": "running", "n_messages": 3, "kind": "flow",
+        "created_at": ago(hours=hours), "started_at": ago(hours=hours),
+        "last_message_at": ago(seconds=silent_s), "last_activity_at": ago(seconds=silent_s),
+        "updated_at": ago(seconds=silent_s),
+    }  # fmt: skip
+
+
+def section(rows):
+    made = report(facts(rows))
+    return made.summary["detectors"], made
+
+
+def test_a_long_run_that_speaks_is_stuck_for_one_and_fine_for_the_other():
+    """lionagi #1162: "Stale: 0" beside "1 stuck >60m"."""
+    found, made = section([running("long", hours=9, silent_s=40)])
+    assert "1 stuck (B2) beside 0 stale (B4)" in found["finding"]
+    assert "B2 counts 9 h since start, B4 counts 40 s of silence" in found["finding"]
+    assert found["causes"][0]["cause"] == "construct"
+    assert found["finding"].split(":")[0] in made.as_html()
+
+
+def test_a_young_run_that_speaks_contradicts_nothing_on_the_dashboard():
+    found, _ = section([running("young", hours=0.1, silent_s=5)])
+    flagged = {row["detector"] for row in found["said"]}
+    assert not flagged & {"dashboard_stuck_60m", "dashboard_stale_card", "policy"}
+
+
+def test_without_open_runs_there_is_nothing_to_contradict():
+    found, made = section([])
+    assert found["finding"] == "No run is open, so no detector could contradict another."
+    assert found["pairs"] == []
+    assert "Do the detectors agree?" in made.as_html()
+
+
+def test_the_words_say_what_each_detector_looked_at():
+    found, _ = section([running("long", hours=9, silent_s=40)])
+    by_name = {row["detector"]: row for row in found["said"]}
+    assert by_name["dashboard_stuck_60m"]["n_flagged"] == 1
+    assert by_name["dashboard_stuck_60m"]["n_covered"] == 1
+    assert by_name["dashboard_stuck_60m"]["known_as"] == "B2"
