@@ -20,7 +20,6 @@ LONGEST, HEAD, TAIL = 4_000, 3_000, 900
 _ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
 _UNSEEN = r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ue000-\ue003]"
 _BREAKS = r"\s{2,}|[\t\n\r\x0b\x0c]"
-_ODD = "[^ -~]|  "
 
 _MARKS = OPEN + CLOSE + KEPT_HERE + NUMBERED_HERE
 _INSIDE = rf"[^{PARTING}{_MARKS}]"
@@ -38,6 +37,7 @@ _KEPT = "|".join([*(pattern for _, pattern in masks.KEPT), masks.NAME_WITH_NUMBE
 _KEPT = f"{_START}(?:{_KEPT})".replace(r"\b", r"(?-u:\b)").replace(r"\d", "[0-9]")
 
 _SHOWN = f"<({'|'.join(dict.fromkeys(['PATH', *(name for name, _ in masks.MASKS)]))})>"
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _HEX = re.compile(r"\W?[0-9a-f]{7,}")
 
 _PYTHON = "Traceback (most recent call last):"
@@ -59,13 +59,13 @@ def mask(distinct: pl.DataFrame) -> pl.DataFrame:
 
     Returns
     -------
-    polars.DataFrame, shape (n_messages, 2)
-        ``number`` and ``pattern``: the cleaned message with placeholders as they are shown,
-        such as ``<UUID>``. In any order.
+    polars.DataFrame, shape (n_patterns, 2)
+        Distinct ``pattern``: a cleaned message with placeholders as they are shown, such as
+        ``<UUID>``; and the list of the ``numbers`` of its messages. In any order.
     """
     text = pl.col("text")
-    taken = (
-        reduced(distinct)
+    patterns = (
+        _masked_before(reduced(distinct))
         .lazy()
         .with_columns(_shaped(text))
         .with_columns(
@@ -80,13 +80,16 @@ def mask(distinct: pl.DataFrame) -> pl.DataFrame:
                 _WORD, f"{OPEN}{CLOSE}"
             ),
         )
+        .group_by("text", "kept", "numbered")
+        .agg(numbers="number")
         .collect()
     )
-    parts = ["text", "kept", "numbered"]
-    patterns = taken.select(parts).unique()
-    whole = [_put_back(*row) for row in patterns.rows()]
-    shown = patterns.with_columns(pattern=as_shown(pl.lit(pl.Series(whole, dtype=pl.String))))
-    return taken.join(shown, on=parts).select("number", "pattern")
+    whole = [_put_back(*row) for row in patterns.select("text", "kept", "numbered").rows()]
+    return (
+        patterns.select("numbers", pattern=as_shown(pl.lit(pl.Series(whole, dtype=pl.String))))
+        .group_by("pattern")
+        .agg(pl.col("numbers").explode())
+    )
 
 
 def reduced(distinct: pl.DataFrame) -> pl.DataFrame:
@@ -102,17 +105,34 @@ def reduced(distinct: pl.DataFrame) -> pl.DataFrame:
     polars.DataFrame, shape (n_messages, 2)
         ``number`` and ``text``. In any order.
     """
-    message, text = pl.col("message"), pl.col("text")
+    message = pl.col("message")
+    # Most messages are clean already, and looking is much cheaper than cleaning.
+    is_odd = (
+        (message.str.len_bytes() != message.str.len_chars())
+        | message.str.contains("  ", literal=True)
+        | message.str.contains(r"[\t\n\r]")
+        | message.str.contains("\x1b", literal=True)
+    )
+    flagged = distinct.with_columns(is_odd=is_odd)
+    odd = flagged.filter("is_odd")
     is_trace = message.str.contains(_PYTHON, literal=True) | message.str.contains(_NODE_FRAME)
-    flagged = distinct.with_columns(is_trace=is_trace)
-    plain = flagged.filter(~pl.col("is_trace")).select("number", text=message)
-    traces = flagged.filter("is_trace").select("number", text=_raised_and_own_frames(message))
-    short = pl.concat([plain, traces]).with_columns(cut(text), is_odd=text.str.contains(_ODD))
-    # Most messages are clean already, and looking is cheaper than cleaning.
+    traces, others = odd.filter(is_trace), odd.filter(~is_trace)
     return pl.concat(
         [
-            short.filter(~pl.col("is_odd")).select("number", text.str.strip_chars()),
-            short.filter("is_odd").select("number", _cleaned(text)),
+            flagged.filter(~pl.col("is_odd")).select("number", text=cut(message).str.strip_chars()),
+            others.select("number", text=_cleaned(cut(message))),
+            traces.select("number", text=_cleaned(cut(_raised_and_own_frames(message)))),
+        ]
+    )
+
+
+def _masked_before(texts: pl.DataFrame) -> pl.DataFrame:
+    """Read placeholders where there are any."""
+    has_any = pl.col("text").str.contains("<", literal=True)
+    return pl.concat(
+        [
+            texts.filter(~has_any),
+            texts.filter(has_any).with_columns(as_placeholders(pl.col("text"))),
         ]
     )
 
@@ -135,7 +155,6 @@ def _cleaned(text: pl.Expr) -> pl.Expr:
 
 def _shaped(text: pl.Expr) -> pl.Expr:
     """Placeholders for things with a shape of their own."""
-    text = as_placeholders(text)
     for name, pattern in masks.MASKS:
         text = text.str.replace_all(pattern, f"{OPEN}{name}{CLOSE}")
     text = text.str.replace_all(masks.LINK, f"${{1}}{OPEN}LINK{CLOSE}")
@@ -188,7 +207,8 @@ def _put_back(text: str, kept: str, numbered: str) -> str:
         parts = text.split(mark)
         pieces = [*taken.split(KEPT_HERE)[: len(parts) - 1], ""]
         text = "".join(part + piece for part, piece in zip(parts, pieces, strict=True))
-    return text
+    # Seldom there, and dear to look for in every message.
+    return re.sub("  +", " ", _CONTROL.sub("", text)).strip() if _CONTROL.search(text) else text
 
 
 def _without_hash(kept: str) -> str:

@@ -73,13 +73,16 @@ def mine_templates(
     distinct = rows.drop_nulls().group_by("message").agg("row").with_row_index("number")
     masked = mask(distinct.select("number", "message"))
     known = [masked] if earlier is None else [masked, _patterns_of(earlier, "mine_templates")]
-    return (
-        masked.join(merge_templates(*known), on="pattern")
+    named = masked.join(merge_templates(*known), on="pattern").with_row_index("which")
+    # Numbers all the way down: only the few patterns are compared as text.
+    which = (
+        named.select("which", number="numbers")
+        .explode("number")
         .join(distinct.select("number", "row"), on="number")
         .explode("row")
-        .join(rows.select("row"), on="row", how="right", maintain_order="right")
-        .select(COLUMNS)
     )
+    placed = rows.select("row").join(which, on="row", how="left", maintain_order="left")
+    return named.select(pl.col(COLUMNS).gather(placed["which"]))
 
 
 def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
