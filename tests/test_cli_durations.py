@@ -1,0 +1,131 @@
+"""``stateanalytics durations`` and ``timeouts``, as a person and as a program use them."""
+
+import csv
+import io
+import json
+
+import pytest
+
+import stateanalytics as sa
+from stateanalytics import cli
+from stateanalytics.demo_data import demo_path
+
+
+@pytest.fixture(scope="module")
+def store():
+    return str(demo_path() / "state.db")
+
+
+@pytest.fixture(scope="module")
+def snap():
+    return sa.demo()
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+
+    def running(*arguments):
+        code = cli.run([str(one) for one in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return running
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+AS_OF = ("--as-of", "2026-05-25T06:00Z")
+
+
+def test_durations_are_quantiles_with_words(run, store, snap):
+    code, out, err = run("durations", store, *AS_OF, "-f", "csv")
+    found = rows_of(out)
+    assert code == 0
+    expected = sa.quantiles(sa.kaplan_meier(sa.spells(snap), by="kind"), [0.25, 0.5, 0.75, 0.95])
+    assert [row["in_words"] for row in found] == expected["in_words"].to_list()
+    n_left_out = sa.spells(snap)["left_out"].count()
+    assert f"{n_left_out} of 388 runs are left out: see --show left-out" in err
+
+
+def test_durations_by_other_columns_and_shares(run, store):
+    _, out, _ = run(
+        "durations", store, *AS_OF, "--by", "agent", "--by", "kind", "--prob", "0.9", "-f", "csv"
+    )
+    found = rows_of(out)
+    assert list(found[0])[:3] == ["agent", "kind", "prob"]
+    assert {row["prob"] for row in found} == {"0.9"}
+
+
+@pytest.mark.parametrize(
+    ("show", "columns"),
+    [
+        ("curve", ["kind", "duration_s", "n_at_risk"]),
+        ("outcomes", ["kind", "cause", "duration_s"]),
+        ("slow", ["kind", "threshold_s", "known_as"]),
+        ("change", ["dimension", "value", "measure"]),
+        ("spells", ["source", "system", "entity_type"]),
+        ("left-out", ["left_out", "meaning", "n"]),
+    ],
+)
+def test_each_thing_to_show_has_its_columns(run, store, show, columns):
+    code, out, _ = run("durations", store, *AS_OF, "--show", show, "-f", "csv")
+    assert code == 0
+    assert list(rows_of(out)[0])[:3] == columns
+
+
+@pytest.mark.parametrize(
+    ("show", "columns"),
+    [
+        ("limits", ["kind", "limit_s", "limit_from"]),
+        ("candidates", ["kind", "candidate_s", "is_today"]),
+        ("implicit", ["kind", "at_s", "n_at"]),
+        ("runs", ["source", "system", "entity_type"]),
+    ],
+)
+def test_each_side_of_timeouts_has_its_columns(run, store, show, columns):
+    code, out, _ = run("timeouts", store, *AS_OF, "--show", show, "-f", "csv")
+    assert code == 0
+    assert list(rows_of(out)[0])[:3] == columns
+
+
+def test_candidates_are_those_that_were_asked_for_and_todays(run, store):
+    _, out, _ = run(
+        *("timeouts", store, *AS_OF, "--show", "candidates"),
+        *("--candidate", "1200", "--by", "system", "-f", "json"),
+    )
+    found = json.loads(out)
+    assert [row["candidate_s"] for row in found if not row["is_today"]] == [1200.0]
+
+
+def test_a_window_of_the_command_line_is_that_of_the_library(run, store, snap):
+    code, out, _ = run(
+        "durations", store, *AS_OF, "--week", "2026-W20", "--show", "spells", "-f", "json"
+    )
+    assert code == 0
+    assert len(json.loads(out)) == sa.spells(snap, window="2026-W20").height
+
+
+def test_tables_show_what_matters(run, store):
+    _, out, _ = run("timeouts", store, *AS_OF, "--show", "implicit")
+    assert "probably an undeclared timeout" in out
+    assert "q_value" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("durations", "--prob", "1.5"), "--prob"),
+        (("durations", "--by", "colour"), "colour"),
+        (("durations", "--show", "mean"), "mean"),
+        (("durations", "--week", "2026-W21", "--since", "2026-05-18"), "leave one of them out"),
+        (("timeouts", "--show", "candidates", "--candidate", "-5"), "above 0 seconds"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_and_code_2(run, store, arguments, words):
+    code, out, err = run(arguments[0], store, *AS_OF, *arguments[1:])
+    assert (code, out) == (2, "")
+    assert words in err
+    assert "Traceback" not in err
