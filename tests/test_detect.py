@@ -328,6 +328,43 @@ def test_the_report_watchers_are_the_ones_that_the_oracle_proves(shared):
         assert found["fires"].fill_null(value=False).equals(expected.alias("fires")), name
 
 
+def activities(rows, word):
+    """The agent's last word and its age, as detectors read them."""
+    return rows.with_row_index("n").select(
+        source=pl.lit("s"), system=pl.lit("agent_orchestrator"), entity_type=pl.lit("session"),
+        entity_id=pl.col("n").cast(pl.String).str.zfill(6), session_id=pl.lit("s"),
+        kind=pl.lit("worker"), status=pl.lit("working"), generation=pl.lit("G2"), activity=word,
+        activity_age_s=pl.col("age_ms").cast(pl.Float64, strict=False) / 1000,
+    )  # fmt: skip
+
+
+def fired(rows, word, name):
+    found = judge(activities(rows, word), [named(name)], at=AS_OF).sort("entity_id")
+    return found["fires"].to_list()
+
+
+def test_stale_activity_is_the_freshness_that_the_oracle_proves(shared):
+    path = shared / "oracles" / "agent-orchestrator" / "oracle_activity_signal.csv"
+    rows = read_oracle(path).filter(pl.col("kind") == "detected")
+    assert rows.height > 20
+    assert fired(rows, "activity", "ao_activity_stale") == (
+        (rows["freshness"] == "stale").to_list()
+    )
+
+
+def test_idleness_is_the_ladder_that_the_oracle_proves(shared):
+    path = shared / "oracles" / "agent-orchestrator" / "oracle_activity_log.csv"
+    rows = read_oracle(path).filter(pl.col("fallback_state").is_not_null())
+    at_work = rows.filter(pl.col("entry_state").is_in(["active", "ready"]))
+    assert fired(at_work, "entry_state", "ao_activity_idle") == (
+        (at_work["fallback_state"] == "idle").to_list()
+    )
+    calls = rows.filter(pl.col("entry_state").is_in(["waiting_input", "blocked"]))
+    assert fired(calls, "entry_state", "ao_call_decayed") == (
+        (calls["fallback_state"] == "idle").to_list()
+    )
+
+
 def test_signs_of_a_store_are_judged_by_the_same_classifier(lionagi_samples):
     snap = sa.read(lionagi_samples / "0.36.0" / "state.db", as_of=1779840000)
     signs = signs_of(facts_at(snap), "lionagi").filter(pl.col("entity_type") == "session")

@@ -205,7 +205,7 @@ def _of(
         .join(whose, on=KEY, how="inner", maintain_order="left")
         # An entity that is over, nobody knows since when, may have been over all along.
         .filter(pl.col("next_at").is_not_null() | ~pl.col("is_over").fill_null(value=True))
-        .filter(_population(detector))
+        .filter(*_population(detector))
         .with_columns(limit=detector.threshold())
         .with_columns(begins=pl.col("at") + _span(pl.col("limit")), leaves=_leaves(detector))
         .with_columns(is_left=_is_left(detector, stops).fill_null(value=False))
@@ -237,13 +237,13 @@ def _is_about(detector: Detector) -> pl.Expr:
     return of_type if detector.system is None else of_type & (pl.col("system") == detector.system)
 
 
-def _population(detector: Detector) -> pl.Expr:
+def _population(detector: Detector) -> list[pl.Expr]:
     """Which entities, and after which reports, a detector ever looks at."""
-    kept = pl.lit(value=True) if detector.population is None else detector.population
+    kept = [] if detector.population is None else [detector.population]
     when = detector.when
     if when is not None and when.meta.root_names() == ["report_state"]:
-        kept = kept & when
-    return kept.fill_null(value=False)
+        kept.append(when)
+    return kept
 
 
 def _leaves(detector: Detector) -> pl.Expr:
