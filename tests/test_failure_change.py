@@ -1,0 +1,139 @@
+"""New, growing, steady, shrinking, gone: against an earlier stretch, and against a snapshot."""
+
+from datetime import timedelta
+
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.errors import ArgumentError
+from tests.failures import fan_out, run, store
+from tests.frames import AS_OF, ago
+
+NOW, BEFORE = (ago(days=7), AS_OF), (ago(days=14), ago(days=7))
+
+
+def week(name, n, *, days, **rest):
+    """Failures of one message, spread over a day."""
+    return [
+        run(
+            f"{name}{i}{days}",
+            reason_message=f"{name} broke",
+            ended=ago(days=days, minutes=i),
+            **rest,
+        )
+        for i in range(n)
+    ]
+
+
+def well(n, *, days):
+    return [
+        run(f"ok{i}{days}", status="completed", ended=ago(days=days, minutes=i)) for i in range(n)
+    ]
+
+
+def change(*rows, **asked):
+    found = sa.failure_change(store(*rows), window=NOW, **asked)
+    return {row["template"]: row for row in found.iter_rows(named=True)}
+
+
+RUNS = [*well(50, days=1), *well(50, days=8)]
+
+
+def test_every_status_is_what_the_counts_say():
+    found = change(
+        *RUNS,
+        *week("fresh", 3, days=1),
+        *week("rising", 30, days=1), *week("rising", 3, days=8),
+        *week("even", 5, days=1), *week("even", 5, days=8),
+        *week("falling", 3, days=1), *week("falling", 30, days=8),
+        *week("past", 4, days=8),
+    )  # fmt: skip
+    assert {name.split()[0]: row["status"] for name, row in found.items()} == {
+        "fresh": "new",
+        "rising": "growing",
+        "even": "steady",
+        "falling": "shrinking",
+        "past": "gone",
+    }
+    rising = found["rising broke"]
+    assert (rising["n_causes_before"], rising["n_causes"]) == (3, 30)
+    assert rising["ratio_low"] > 1 and rising["q_value"] < 0.05
+    assert found["fresh broke"]["ratio"] is None
+
+
+def test_a_rate_counts_runs_so_a_busy_week_is_not_a_bad_one():
+    rows = [*week("even", 40, days=1), *week("even", 4, days=8)]
+    busy = change(*rows, *well(360, days=1), *well(36, days=8))["even broke"]
+    assert busy["status"] == "steady"
+    assert busy["rate"] == busy["rate_before"] == pytest.approx(0.1)
+    assert busy["ratio"] == pytest.approx(1.0)
+
+
+def test_a_fan_out_is_one_cause_and_proves_nothing():
+    found = change(*RUNS, *fan_out(24), run("b", reason_message="x", ended=ago(days=8)))
+    limit = found["API Error: 429 slow down, request <*>"]
+    assert (limit["status"], limit["n_rows"], limit["n_causes"]) == ("new", 24, 1)
+    assert limit["q_value"] > 0.5
+
+
+def test_what_was_seen_before_both_stretches_is_back_not_new():
+    found = change(*week("old", 1, days=1), *week("old", 1, days=30), *week("fresh", 1, days=1))
+    assert found["old broke"]["is_seen_before"] is True
+    assert found["fresh broke"]["is_seen_before"] is False
+    assert found["old broke"]["status"] == found["fresh broke"]["status"] == "new"
+
+
+def test_two_snapshots_agree_on_ids_through_their_templates():
+    users = ("ada", "ben", "cyd", "dov", "eve")
+    last = store(*(run(u, reason_message=f"login of {u} broke", ended=ago(days=9)) for u in users))
+    this = store(
+        run("fay", reason_message="login of fay broke"),
+        run("g", reason_message="disk 7 is full"),
+    )
+    found = sa.failure_change(this, window=NOW, before=BEFORE, earlier=last)
+    assert set(found.select("template", "status", "n_rows_before", "n_rows").rows()) == {
+        ("login of <*> broke", "steady", 5, 1),
+        ("disk <*> is full", "new", 0, 1),
+    }
+
+
+def test_without_runs_there_is_no_rate_and_no_test():
+    plays = [
+        run("p", status="escalated", entity_type="play", reason_message="x", ended=ago(days=days))
+        for days in (1, 8)
+    ]
+    [row] = change(*plays).values()
+    assert (row["rate"], row["ratio"], row["p_value"], row["status"]) == (
+        None,
+        None,
+        None,
+        "steady",
+    )
+
+
+def test_nothing_gives_no_rows_of_the_same_shape():
+    nothing = sa.failure_change(store(), window=NOW)
+    assert nothing.is_empty()
+    assert nothing.schema == sa.failure_change(store(run("a")), window=NOW).schema
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"before": (ago(days=8), ago(days=6))}, "The earlier stretch ends .* after the later one"),
+        ({"fdr": 0}, "fdr is a share between 0 and 1; found 0"),
+        ({"earlier": "x"}, "those of a snapshot; found str"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(asked, words):
+    with pytest.raises(ArgumentError, match=words):
+        change(**asked)
+
+
+def test_the_stretch_before_is_as_long_and_just_before():
+    edge = ago(days=7)
+    rows = [run("now", reason_message="a", ended=edge)]
+    rows += [run("then", reason_message="b", ended=edge - timedelta(microseconds=1))]
+    rows += [run("long ago", reason_message="c", ended=ago(days=14, seconds=1))]
+    found = change(*rows)
+    assert {name: row["status"] for name, row in found.items()} == {"a": "new", "b": "gone"}

@@ -1,0 +1,214 @@
+"""Clusters of failures: what is one, what it had cost, which comes first."""
+
+import random
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.demo_data import demo_path
+from stateanalytics.errors import ArgumentError
+from stateanalytics.failures.gathering import cluster_id
+from stateanalytics.failures.ranking import WEIGHTS
+from tests.failures import fan_out, run, store
+from tests.frames import ago
+
+CODE = "run.failed.exception"
+SCORES = [f"score_{name}" for name in WEIGHTS]
+
+
+def clusters(*rows, **asked):
+    return sa.failure_clusters(store(*rows), **asked)
+
+
+def test_a_fan_out_of_one_rate_limit_is_one_cluster_and_one_cause():
+    found = clusters(*fan_out(24))
+    assert found.select("n_rows", "n_sessions", "n_causes", "rank").rows() == [(24, 24, 1, 1)]
+    assert found["template"].item() == "API Error: 429 slow down, request <*>"
+    assert found["meaning"].item() and found["what_to_do"].item()
+
+
+def test_the_same_message_under_another_code_is_another_cluster():
+    found = clusters(
+        run("a", reason_code=CODE, reason_message="boom 1"),
+        run("b", reason_code="run.failed.exit_nonzero", reason_message="boom 2"),
+        run("c", reason_message="boom 3"),
+    )
+    assert found["template"].to_list() == ["boom <*>"] * 3
+    assert found["template_id"].n_unique() == 1
+    assert found["cluster_id"].n_unique() == 3
+    assert found["code"].null_count() == 1
+
+
+def test_rows_without_a_message_are_a_cluster_of_their_own_and_a_cause_each():
+    found = clusters(run("a"), run("b"), run("c", reason_message="said"))
+    silent = found.filter(pl.col("template").is_null())
+    assert silent.select("n_rows", "n_causes", "template_id", "example_newest").rows() == [
+        (2, 2, None, None)
+    ]
+
+
+def test_ids_are_those_of_code_and_template_whatever_the_window():
+    rows = [
+        run(str(i), reason_code=CODE, reason_message=f"login of {who} failed", ended=ago(days=i))
+        for i, who in enumerate(("ada", "ben", "cyd", "dov", "eve"), 1)
+    ]
+    whole, week = clusters(*rows), clusters(*rows, window=(ago(days=2), None))
+    assert whole["cluster_id"].to_list() == [cluster_id(CODE, "login of <*> failed")]
+    assert week["cluster_id"].equals(whole["cluster_id"])
+    assert week["n_rows"].to_list() == [2]
+
+
+def test_order_and_repetition_of_rows_never_matter():
+    rows = [*fan_out(6), *(run(f"x{i}", reason_message=f"boom {i % 3}") for i in range(9))]
+    shuffled = rows[:]
+    random.Random(4).shuffle(shuffled)
+    assert clusters(*shuffled).equals(clusters(*rows))
+
+
+def test_every_piece_of_work_costs_once():
+    session = run("s", reason_code=CODE, reason_message="x", n_input_tokens=5, cost_usd=2.0)
+    play = run("p", status="escalated", entity_type="play", session_id="s", reason_code=CODE)
+    play["reason_message"] = "x"
+    invocation = run("i", entity_type="invocation", reason_code=CODE, reason_message="x")
+    found = clusters(session, play, invocation).row(0, named=True)
+    assert found["n_rows"] == 3
+    assert (found["n_work"], found["run_s"], found["n_tokens"], found["cost_usd"]) == (
+        *(1, 600.0, 5, 2.0),
+    )
+
+
+def test_what_was_not_reported_is_null_and_counted_never_zero():
+    found = clusters(run("a", reason_message="x"), run("b", reason_message="x", cost_usd=3.0))
+    assert found.select("cost_usd", "n_cost_unreported").rows() == [(3.0, 1)]
+    found = clusters(run("a", reason_message="x"))
+    assert found.select("cost_usd", "n_tokens", "score_cost", "n_cost_unreported").rows() == [
+        (None, None, None, 1)
+    ]
+
+
+def test_an_end_that_a_reaper_wrote_costs_only_up_to_the_last_message():
+    late = {"end_written_by": "observer", "reason_message": "x"}
+    spoke = run("a", **late) | {"last_message_at": ago(days=1, minutes=7)}
+    silent = run("b", **late) | {"last_message_at": None}
+    found = clusters(spoke, silent).row(0, named=True)
+    assert (found["run_s"], found["n_run_unreported"]) == (180.0, 1)
+
+
+def test_the_parts_of_a_score_add_up_to_it():
+    found = clusters(
+        *fan_out(5), run("a", reason_message="x", cost_usd=1.0, n_input_tokens=9), run("b")
+    )
+    for row in found.iter_rows(named=True):
+        assert row["score"] == pytest.approx(sum(row[name] or 0.0 for name in SCORES))
+        assert 0 <= row["score"] <= 1
+    assert found["rank"].to_list() == [1, 2, 3]
+
+
+def test_weights_decide_the_rank():
+    dear = run("dear", reason_message="dear one", cost_usd=100.0, ended=ago(days=9))
+    rows = [dear, *(run(f"r{i}", reason_message="often", cost_usd=0.1) for i in range(9))]
+    only = dict.fromkeys(WEIGHTS, 0)
+    assert clusters(*rows, weights=only | {"cost": 1})["template"][0] == "dear one"
+    assert clusters(*rows, weights=only | {"rows": 1})["template"][0] == "often"
+    assert clusters(*rows, weights=only | {"recency": 1})["template"][0] == "often"
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ({"costs": 1}, r"found 'costs'[\s\S]*did you mean 'cost'"),
+        ({"cost": -1}, "from 0; found -1"),
+        ({"cost": float("nan")}, "found nan"),
+        ({"cost": "much"}, "found 'much'"),
+        (dict.fromkeys(WEIGHTS, 0), "All weights are 0"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(weights, words):
+    with pytest.raises(ArgumentError, match=words):
+        clusters(weights=weights)
+
+
+def test_examples_are_the_shortest_the_median_and_the_newest():
+    texts = ("boom 1", "boom 22", "boom 333", "boom 4444", "boom 55555")
+    rows = [run(t, reason_message=t, ended=ago(days=9 - i)) for i, t in enumerate(texts)]
+    found = clusters(*rows).row(0, named=True)
+    assert [found[f"example_{which}"] for which in ("shortest", "median", "newest")] == [
+        *("boom 1", "boom 333", "boom 55555"),
+    ]
+
+
+def test_a_trend_counts_every_row_once_in_equal_steps():
+    rows = [run(str(i), reason_message="x", ended=ago(days=i / 2)) for i in range(1, 13)]
+    found = clusters(*rows, window=(ago(days=7), None)).row(0, named=True)
+    assert found["trend_step_s"] == 6 * 3600
+    assert (len(found["trend"]), sum(found["trend"])) == (28, 12)
+
+
+def test_nothing_failed_gives_no_rows_of_the_same_shape():
+    nothing, something = clusters(run("a", status="completed")), clusters(run("a"))
+    assert nothing.is_empty()
+    assert nothing.schema == something.schema
+    assert clusters().schema == something.schema
+
+
+def test_members_are_the_rows_behind_the_clusters():
+    rows = [*fan_out(3), run("a", reason_message="x"), run("ok", status="completed")]
+    members, found = sa.failure_members(store(*rows)), clusters(*rows)
+    counts = members.group_by("cluster_id").len("n").join(found, on="cluster_id")
+    assert counts["n"].sum() == 4
+    assert (counts["n"] == counts["n_rows"]).all()
+    assert members["failed_at"].is_sorted(descending=True)
+
+
+def test_parameters_are_what_stood_in_the_holes():
+    rows = [run(str(i), reason_message=f"job {i % 2} of /a/{i} died") for i in range(4)]
+    found = sa.failure_parameters(store(*rows), n_values=1)
+    assert found.select("position", "value", "n_rows", "share", "n_distinct").rows() == [
+        (1, "0", 2, 0.5, 2),
+        (2, "/a/0", 1, 0.25, 4),
+    ]
+    assert sa.failure_parameters(store(run("a", reason_message="plain"))).is_empty()
+    with pytest.raises(ArgumentError, match="n_values needs a number from 1; found 0"):
+        sa.failure_parameters(store(), n_values=0)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "\x00\x01",
+        "x" * 1_000_000,
+        "<script>alert(1)</script>",
+        "\x1b]0;owned\x07",
+        "(?:[",
+        "<*>",
+    ],
+    ids=["empty", "binary", "long", "script", "escape", "pattern", "placeholder"],
+)
+def test_no_message_breaks_anything(message):
+    snap = store(run("a", reason_message=message), run("b", reason_message=message))
+    assert sa.failure_clusters(snap)["n_rows"].to_list() == [2]
+    sa.failure_parameters(snap)
+    sa.failure_incidents(snap)
+
+
+def test_what_is_no_snapshot_is_refused():
+    with pytest.raises(ArgumentError, match="Failures are those of a snapshot; found str 'x'"):
+        sa.failure_clusters("x")
+
+
+def test_the_fan_out_of_the_sample_reads_as_one_cause():
+    truth = pl.read_csv(demo_path() / "truth.csv", infer_schema=False)
+    whose = truth.select("entity_type", "entity_id", "scenario", made_from="template_id")
+    members = sa.failure_members(sa.demo()).join(whose, on=["entity_type", "entity_id"])
+    sessions = members.filter(pl.col("entity_type") == "session")
+    fan = sessions.filter(pl.col("scenario") == "fan_out_one_cause")
+    assert fan.height == 24
+    assert fan.select(pl.col("cluster_id", "cause", "incident_id").n_unique()).row(0) == (1, 1, 1)
+    # One cluster never holds messages that were made from two templates.
+    made = (
+        sessions.drop_nulls("made_from").group_by("cluster_id").agg(pl.col("made_from").n_unique())
+    )
+    assert made.height > 15
+    assert made["made_from"].to_list() == [1] * made.height

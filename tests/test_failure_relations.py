@@ -1,0 +1,161 @@
+"""What distinguishes a cluster, and which failures hang together."""
+
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.distributions import hypergeometric_tail
+from stateanalytics.errors import ArgumentError
+from tests.failures import LIMIT, fan_out, run, store
+from tests.frames import ago
+
+# --- lift ------------------------------------------------------------------------------
+
+
+def lifted(*rows, **asked):
+    found = sa.failure_lift(store(*rows), **asked)
+    return {(row["dimension"], row["value"]): row for row in found.iter_rows(named=True)}
+
+
+def test_an_agent_that_a_cluster_has_more_of_is_found():
+    rows = [run(f"bad{i}", reason_message="boom", agent="coder", model="m") for i in range(10)]
+    rows += [run(f"ok{i}", status="completed", agent="critic", model="m") for i in range(90)]
+    found = lifted(*rows)
+    coder = found["agent", "coder"]
+    assert (coder["n_in"], coder["n_cluster"], coder["n_value"], coder["n_all"]) == (
+        10,
+        10,
+        10,
+        100,
+    )
+    assert coder["lift"] == pytest.approx(10.0)
+    assert coder["lift_low"] > 7 and coder["is_over_represented"]
+    # A dimension with one value distinguishes nothing.
+    assert ("model", "m") not in found
+
+
+def test_sessions_of_one_fan_out_prove_nothing():
+    rows = fan_out(24, agent="coder")
+    rows += [run(f"ok{i}", status="completed", agent="critic") for i in range(30)]
+    assert lifted(*rows) == {}
+
+
+def test_a_dimension_that_was_not_recorded_is_left_out():
+    rows = [run(f"bad{i}", reason_message="boom", agent="coder" if i else None) for i in range(3)]
+    rows += [run("ok", status="completed", agent="critic")]
+    assert lifted(*rows)["agent", "coder"]["n_cluster"] == 2
+
+
+def test_the_p_value_is_fishers():
+    scipy = pytest.importorskip("scipy.stats")
+    for k, drawn, marked, n in [(3, 4, 4, 8), (5, 6, 10, 308), (1, 2, 3, 40), (9, 9, 9, 9)]:
+        expected = scipy.hypergeom.sf(k - 1, n, marked, drawn)
+        assert hypergeometric_tail(k, drawn, marked, n) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("table", "p"),
+    [((3, 4, 4, 8), 17 / 70), ((4, 4, 4, 8), 1 / 70), ((0, 4, 4, 8), 1.0), ((2, 2, 2, 2), 1.0)],
+)
+def test_the_tail_by_hand(table, p):
+    assert hypergeometric_tail(*table) == pytest.approx(p)
+
+
+# --- incidents -------------------------------------------------------------------------
+
+
+def incidents(*rows, **asked):
+    return sa.failure_incidents(store(*rows), **asked)
+
+
+def spread(n=20):
+    """Other failures, far apart, so that there is a usual distance."""
+    return [
+        run(f"o{i}", reason_message=f"other {chr(97 + i)}", ended=ago(days=2 + i)) for i in range(n)
+    ]
+
+
+def test_one_rate_limit_that_failed_24_sessions_is_one_incident():
+    found = incidents(*fan_out(24), *spread())
+    assert found.select("n_rows", "n_sessions", "n_causes", "n_work").rows() == [(24, 24, 1, 24)]
+    assert found["linked_by"].item() == "invocation, time, provider"
+    assert found["duration_s"].item() == 23.0
+    assert found["providers"].item().to_list() == ["claude_code"]
+
+
+def test_one_provider_that_fails_in_several_ways_and_systems_is_one_incident():
+    moment = ago(days=1)
+    rows = [
+        run("a", reason_message=LIMIT.format(1), provider="p", ended=moment),
+        run(
+            "b",
+            reason_message="HTTP 503 upstream connect error",
+            provider="p",
+            source="other.db",
+            ended=moment + timedelta(minutes=4),
+        ),
+        run("c", reason_message="ValueError: mine", provider="p", ended=moment),
+        run("d", reason_message=LIMIT.format(2), provider="q", ended=moment + timedelta(days=1)),
+    ]
+    found = incidents(*rows, *spread())
+    assert found.select("n_rows", "n_clusters", "linked_by").rows() == [(2, 2, "provider")]
+
+
+def test_links_over_several_steps_make_one_incident():
+    moment = ago(days=1)
+    rows = [
+        run("a", reason_message="x", invocation_id="i", ended=moment),
+        run("b", reason_message="y", invocation_id="i", ended=moment + timedelta(hours=1)),
+        run(
+            "c", reason_message="y", invocation_id="j", ended=moment + timedelta(hours=1, seconds=5)
+        ),
+        run("d", reason_message="z", invocation_id="j", ended=moment + timedelta(hours=2)),
+    ]
+    found = incidents(*rows, *spread())
+    assert found.select("n_rows", "n_clusters", "linked_by").rows() == [(4, 3, "invocation, time")]
+
+
+def test_a_play_and_its_session_are_one_failure_and_no_incident():
+    play = run("p", status="escalated", entity_type="play", session_id="s", reason_message="x")
+    assert incidents(run("s", reason_message="x"), play, *spread()).is_empty()
+
+
+def test_what_fails_all_the_time_anyway_is_no_incident():
+    rows = [run(f"t{i}", reason_message="tick", ended=ago(minutes=5 * i + 1)) for i in range(300)]
+    assert incidents(*rows).is_empty()
+
+
+@pytest.mark.parametrize(("gap_s", "n"), [(0, 0), (29, 0), (31, 1), (600, 1)])
+def test_the_gap_can_be_chosen(gap_s, n):
+    rows = [
+        run(name, reason_message="x", ended=ago(days=1) + timedelta(seconds=after))
+        for name, after in (("a", 0), ("b", 30))
+    ]
+    assert incidents(*rows, *spread(), gap_s=gap_s).height == n
+
+
+def test_incidents_keep_their_id_and_order_never_matters():
+    rows = [*fan_out(5), *spread()]
+    assert incidents(*rows[::-1]).equals(incidents(*rows))
+    more = incidents(*rows, *fan_out(9)[5:])
+    assert more["incident_id"].to_list() == incidents(*rows)["incident_id"].to_list()
+
+
+def test_members_name_their_incident():
+    members = sa.failure_members(store(*fan_out(3), *spread(4)))
+    assert members["incident_id"].drop_nulls().len() == 3
+    assert members.filter(pl.col("incident_id").is_null()).height == 4
+
+
+def test_nothing_gives_no_rows_of_the_same_shape():
+    assert incidents().is_empty()
+    assert incidents().schema == incidents(*fan_out(3)).schema
+    assert sa.failure_lift(store()).is_empty()
+
+
+@pytest.mark.parametrize("gap_s", [-1, float("inf"), float("nan")])
+def test_a_gap_that_makes_no_sense_is_refused(gap_s):
+    with pytest.raises(ArgumentError, match="gap_s needs seconds from 0"):
+        incidents(gap_s=gap_s)

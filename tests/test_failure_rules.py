@@ -1,0 +1,205 @@
+"""Your own clusters: what rules do, and what a file of rules is told that cannot be used."""
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.errors import ArgumentError
+from stateanalytics.failures import patterns
+from tests.failures import run, store
+
+GOOD = """
+version = 1
+
+[[rule]]
+name = "limits"
+action = "merge"
+message = '(?i)rate limit|overloaded'
+"""
+
+
+def rule(**keys):
+    return {"name": "mine", "action": "name", "message": "boom"} | keys
+
+
+def clusters(snap, *rules):
+    found = sa.failure_clusters(snap, rules={"rule": list(rules)})
+    return set(found.select("code", "template", "rule_name", "n_rows").rows())
+
+
+SNAP = store(
+    run("a", reason_code="run.failed.exception", reason_message="boom at host one"),
+    run("b", reason_code="run.failed.exception", reason_message="boom at host two"),
+    run("c", reason_code="run.failed.exit_nonzero", reason_message="boom at host two"),
+    run("d", reason_message="quiet"),
+    run("e"),
+)
+E, X = "run.failed.exception", "run.failed.exit_nonzero"
+ALONE = {(None, "quiet", None, 1), (None, None, None, 1)}
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        pytest.param(
+            {},
+            {
+                (E, "boom at host one", "mine", 1),
+                (E, "boom at host two", "mine", 1),
+                (X, "boom at host two", "mine", 1),
+            },
+            id="name leaves the templates",
+        ),
+        pytest.param(
+            {"action": "merge"},
+            {(E, "mine", "mine", 2), (X, "mine", "mine", 1)},
+            id="merge within each code",
+        ),
+        pytest.param(
+            {"action": "merge", "into_code": "run.failed.boom"},
+            {("run.failed.boom", "mine", "mine", 3)},
+            id="merge over codes",
+        ),
+        pytest.param(
+            {"action": "split", "message": r"(host) (\w+)"},
+            {
+                (E, "boom at host one [host, one]", "mine", 1),
+                (E, "boom at host two [host, two]", "mine", 1),
+                (X, "boom at host two [host, two]", "mine", 1),
+            },
+            id="split by what groups find",
+        ),
+        pytest.param(
+            {"action": "ignore", "code": E},
+            {(X, "boom at host two", None, 1)},
+            id="ignore by code and message",
+        ),
+        pytest.param(
+            {"action": "ignore", "code": "run.failed.*"}, set(), id="ignore by the head of a code"
+        ),
+    ],
+)
+def test_what_a_rule_does(keys, expected):
+    assert clusters(SNAP, rule(**keys)) == expected | ALONE
+
+
+def test_a_rule_can_name_rows_without_a_code():
+    named = {"name": "nameless", "action": "merge", "code": ""}
+    assert (None, "nameless", "nameless", 2) in clusters(SNAP, named)
+
+
+def test_the_first_rule_that_fits_wins_and_the_other_is_told():
+    first, second = rule(name="first", code=E, action="merge"), rule(name="second", action="merge")
+    assert clusters(SNAP, first, second) >= {(E, "first", "first", 2), (X, "second", "second", 1)}
+    applied = sa.failure_rules(SNAP, {"rule": [first, second, rule(name="idle", code="a.b.c")]})
+    assert applied.select("rule", "name", "n_rows", "n_lost", "lost_to").rows() == [
+        (1, "first", 2, 0, None),
+        (2, "second", 1, 2, "first"),
+        (3, "idle", 0, 0, None),
+    ]
+
+
+def test_no_rules_are_no_rules():
+    assert sa.failure_rules(SNAP, None).is_empty()
+    assert sa.failure_clusters(SNAP, rules={}).equals(sa.failure_clusters(SNAP))
+    assert sa.failure_rules(store(), {"rule": [rule()]})["n_rows"].to_list() == [0]
+
+
+def test_a_file_is_read(tmp_path):
+    path = tmp_path / "rules.toml"
+    path.write_text(GOOD)
+    rules = sa.FailureRules.of(path)
+    assert (rules.rules[0].name, rules.origin) == ("limits", str(path))
+    assert sa.FailureRules.of(rules) is rules
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("[[rule]\n", "are no TOML: .*line 1", id="no TOML"),
+        pytest.param("versoin = 1", r"line 1: unknown key 'versoin'[\s\S]*'version'", id="top key"),
+        pytest.param("version = 2", "line 1: version 2 is not known", id="version"),
+        pytest.param("rule = 3", "line 1: rule needs tables; found 3", id="no tables"),
+        pytest.param(
+            GOOD + "[[rule]]\nname='x'\naction='merge'\nmesage='y'",
+            r"line 11, rule 2, key 'mesage': this key is unknown[\s\S]*did you mean 'message'",
+            id="key",
+        ),
+        pytest.param(
+            GOOD.replace("merge", "merg"),
+            r"line 6, rule 1, key 'action': needs one of .* found 'merg'[\s\S]*'merge'",
+            id="action",
+        ),
+        pytest.param(
+            GOOD.replace('"limits"', "7"),
+            "line 5, .*key 'name': a text was needed; found 7",
+            id="type",
+        ),
+        pytest.param(
+            GOOD.replace('name = "limits"\n', ""), "line 4, .*a rule needs a name", id="no name"
+        ),
+        pytest.param(
+            "[[rule]]\nname='x'\naction='merge'",
+            "line 1, .*a code, a message or both",
+            id="neither",
+        ),
+        pytest.param(
+            GOOD + "code = 'a.*.b'", r"line 8, .*stands at the end; found 'a.\*.b'", id="star"
+        ),
+        pytest.param(
+            GOOD.replace("merge", "name") + "into_code = 'a'",
+            "line 8, .*belongs to merge",
+            id="into",
+        ),
+        pytest.param(
+            GOOD.replace("merge", "split"), r"line 7, .*split needs a group", id="no group"
+        ),
+        pytest.param(
+            GOOD.replace("'(?i)rate", "'(?=x)rate"), r"line 7, .*look-around", id="look-around"
+        ),
+        pytest.param(GOOD.replace("'(?i)rate", "'(rate"), "line 7, .*unclosed group", id="pattern"),
+        pytest.param(GOOD.replace("(?i)rate limit|overloaded", ""), "is empty", id="empty pattern"),
+    ],
+)
+def test_what_cannot_be_used_names_line_and_key(tmp_path, text, words):
+    path = tmp_path / "rules.toml"
+    path.write_text(text)
+    with pytest.raises(ArgumentError, match=words):
+        sa.FailureRules.of(path)
+
+
+def test_a_file_that_is_not_there_says_so():
+    with pytest.raises(ArgumentError, match=r"'no\.toml' cannot be read: No such file"):
+        sa.FailureRules.of("no.toml")
+    with pytest.raises(ArgumentError, match="a TOML file or a mapping; found int 3"):
+        sa.FailureRules.of(3)
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        pytest.param("(.{0,100}){50}", id="nested counts"),
+        pytest.param("((a{1,30}){1,30}){1,30}", id="three deep"),
+        pytest.param("(a{1000}){1000}", id="too large to compile"),
+        pytest.param(r"\pL{1000}", id="large class"),
+        pytest.param("a" * 5_000, id="long"),
+    ],
+)
+def test_bombs_are_refused_before_they_run(bomb):
+    with pytest.raises(ArgumentError, match="rule 1, key 'message'"):
+        sa.FailureRules.of({"rule": [rule(message=bomb)]})
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*a){20}$", "(?:a{10}){20}b"])
+def test_what_explodes_elsewhere_is_linear_here(pattern):
+    snap = store(*(run(str(i), reason_message="a" * 50_000 + f"! {i}") for i in range(20)))
+    assert sa.failure_rules(snap, {"rule": [rule(message=pattern)]}).height == 1
+
+
+def test_a_pattern_that_takes_too_long_is_stopped(monkeypatch):
+    monkeypatch.setattr(patterns, "LIMIT_S", -1.0)
+    messages = pl.Series([f"boom {i}" for i in range(100)])
+    with pytest.raises(
+        ArgumentError, match=r"rule 1: the pattern 'b' took .* for 16 of 100 messages"
+    ):
+        patterns.found(messages, "b", "rules, rule 1")
