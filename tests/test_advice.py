@@ -12,11 +12,17 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.advice import VERDICTS, constants, constants_frame, export
 from stateanalytics.advice.constants import UNIT_S, time_limit
-from stateanalytics.advice.evidence import detecting_episodes, first_reports, report_silences
+from stateanalytics.advice.evidence import (
+    detecting_episodes,
+    first_reports,
+    report_silences,
+    sampled,
+)
 from stateanalytics.advice.judge import COLUMNS, Draws, judge
 from stateanalytics.errors import ArgumentError
 from stateanalytics.rules.policy_fields import STALLED_AFTER_S
 from stateanalytics.testing import durations, silences
+from stateanalytics.testing.spells import Kind
 from tests.conftest import ROOT
 from tests.frames import AS_OF, ago, facts
 
@@ -254,8 +260,26 @@ def test_limits_beyond_what_was_seen_are_not_identified():
     row = judge(time_limit("agent", 300.0), cut, sa.Costs(), DRAWS).row
     assert row["verdict"] == "not_identified"
     assert row["recommended_s"] is None
-    assert row["in_words"].startswith("At least 10 min: runs are cut off there")
+    assert row["in_words"].startswith("At least 10 min: ")
     assert row["healthy_upper_s"] is None
+
+
+def test_what_todays_limit_cuts_off_cannot_speak_for_it():
+    """All data end at 30 min: that none would have ended well later is not known."""
+    kind = Kind("agent", 1.0, 600.0, 0.9, 1800.0)
+    found = durations(400, seed=1, kinds=(kind,)).select(
+        "duration_s",
+        "kind",
+        unit=pl.int_range(pl.len()).cast(pl.String),
+        system=pl.lit("lionagi"),
+        ended=pl.col("end") != "timed_out",
+        is_good=pl.col("end") == "completed",
+    )
+    row = judge(time_limit("agent", 1800.0), found, sa.Costs(), DRAWS).row
+    assert row["verdict"] == "not_identified"
+    assert re.fullmatch(
+        r"At least 30 min: [\d.]+ of 100 runs outlast the data, .*", row["in_words"]
+    )
 
 
 def test_a_limit_that_nobody_set_is_chosen():
@@ -285,6 +309,24 @@ def test_each_curve_marks_todays_value_and_the_best_once(advice):
     assert set(marked["is_today"]) <= {0, 1}
 
 
+def test_a_sample_of_sessions_takes_everything_that_is_theirs_and_says_how_many():
+    snap = sa.demo()
+    some = sampled(snap, 100, seed=3)
+    ids = some.entities.filter(entity_type="session")["entity_id"]
+    assert ids.n_unique() == 100
+    assert set(some.events.filter(entity_type="session")["entity_id"]) <= set(ids)
+    assert some.events.filter(pl.col("entity_id") == ids[0]).equals(
+        snap.events.filter(pl.col("entity_id") == ids[0])
+    )
+    shuffled = facts([])  # only its entities matter here
+    object.__setattr__(shuffled, "entities", snap.entities.sample(fraction=1, shuffle=True, seed=1))
+    again = sampled(shuffled, 100, seed=3).entities.filter(entity_type="session")["entity_id"]
+    assert set(again) == set(ids)
+    assert sampled(snap, 10_000, seed=3) is snap
+    few = sa.recommend_thresholds(snap, most_sessions=100, n_boot=10)
+    assert (few.n_sessions_drawn, few.n_sessions) == (100, 388)
+
+
 def test_advice_shows_itself(advice):
     assert repr(advice).startswith(f"Advice on {advice.frame.height} thresholds")
     assert ".to_toml()" in repr(advice)
@@ -296,6 +338,7 @@ def test_advice_shows_itself(advice):
     [
         ({"snap": "state.db"}, "needs a snapshot; found str 'state.db'"),
         ({"costs": 5}, "costs needs Costs; found 5"),
+        ({"most_sessions": 0}, "most_sessions needs at least one; found 0"),
         ({"n_boot": 0}, "at least one repetition; found 0"),
         ({"conf_level": 95}, "conf_level needs to be between 0 and 1; found 95"),
     ],

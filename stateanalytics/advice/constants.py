@@ -38,7 +38,7 @@ class Constant:
     system : str
         Whose it is.
     place : str
-        The file it stands in, or ``environment``, or ``command line``.
+        The file it stands in, or ``environment``, or who else sets it.
     path : tuple of str
         What it is called there, from the outside in.
     today_s : float or None
@@ -96,7 +96,7 @@ _STALENESS = "lionagi/state/staleness.py"
 _DASHBOARD = "apps/studio/frontend/src/routes/index.tsx"
 _CORE, _YAML = "packages/core/src", "agent-orchestrator.yaml"
 _DECISIONS = f"{_CORE}/lifecycle-status-decisions.ts"
-_ENVIRONMENT, _COMMANDS = "environment", "command line"
+_ENVIRONMENT = "environment"
 
 
 def constants(policy: Policy | None = None) -> tuple[Constant, ...]:
@@ -198,16 +198,6 @@ def _lionagi(policy: Policy) -> list[Constant]:
         Constant(
             "worker.idle", "lionagi", _ENVIRONMENT, ("LIONAGI_WORKER_IDLE_TIMEOUT",), 600.0,
             "a worker without output for longer is ended", "silences", kind="agent",
-            mistake="lost_run", prob=0.99, is_configurable=True,
-        ),
-        Constant(
-            "kill.stale", "lionagi", _COMMANDS, ("li kill --all-stale", "--threshold"), 3600.0,
-            "started so long ago and no process known alive: closed as cancelled", "runs",
-            mistake="lost_run", prob=0.99, at_least=True, is_configurable=True,
-        ),
-        Constant(
-            "doctor.stale", "lionagi", _COMMANDS, ("li state doctor", "--stale-hours"), 86400.0,
-            "started longer ago and its process is gone: closed as aborted", "runs", unit="h",
             mistake="lost_run", prob=0.99, is_configurable=True,
         ),
     ]  # fmt: skip

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from stateanalytics import chance
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.durations.spells import spells
 from stateanalytics.durations.timeouts import timeouts
 from stateanalytics.facts import Facts
 from stateanalytics.rules.policy import Policy
+from stateanalytics.rules.states import states as states_of
+from stateanalytics.schema import ENTITY_KEY
 
 SILENCES = ("unit", "system", "kind", "gap_s", "closed_by", "is_dead")
 RUNS = ("unit", "system", "kind", "duration_s", "ended", "is_good", "timeout_s")
@@ -25,7 +28,7 @@ _OVER = ("killed", "terminated", "errored", "done", "cleanup", "exited")
 
 
 def evidence(snap: Facts, *, policy: Policy | None = None) -> Mapping[str, pl.DataFrame]:
-    """Every kind of evidence that `Constant.evidence` names, by its name.
+    """Every kind of evidence that `Constant.evidence` names, by its name, and time limits.
 
     Parameters
     ----------
@@ -37,17 +40,58 @@ def evidence(snap: Facts, *, policy: Policy | None = None) -> Mapping[str, pl.Da
     Returns
     -------
     mapping of str to polars.DataFrame
-        ``silences`` and ``reports`` have the columns `SILENCES`; the others `RUNS`. Only
-        what counts; null ``kind`` is not known.
+        ``silences`` and ``reports`` have the columns `SILENCES`, ``limits`` those of
+        `time_limits`, the others `RUNS`. Only what counts; null ``kind`` is not known.
     """
+    states = states_of(snap, policy=policy)
     gaps = silence_gaps(snap, policy=policy).filter(pl.col("left_out").is_null())
     return {
         "silences": silences(gaps),
-        "runs": runs(spells(snap, policy=policy)),
+        "runs": runs(spells(snap, states=states, policy=policy)),
         "detecting": detecting_episodes(snap),
         "first_report": first_reports(snap),
         "reports": report_silences(snap, gaps),
+        "limits": time_limits(timeouts(snap, states=states, policy=policy)),
     }
+
+
+def sampled(snap: Facts, most_sessions: int, *, seed: int) -> Facts:
+    """The facts of sessions drawn at random, with everything that belongs to them.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    most_sessions : int
+        How many; a snapshot with no more is given back as it is.
+    seed : int
+        The same seed draws the same sessions, in whatever order they stand.
+    """
+    key, whose = ["source", "entity_id"], pl.coalesce("session_id", "entity_id")
+    sessions = snap.entities.filter(pl.col("entity_type") == "session").select(key).unique()
+    if sessions.height <= most_sessions:
+        return snap
+    row = pl.int_range(pl.len(), dtype=pl.UInt64)
+    drawn = (
+        sessions.sort(key)
+        .with_columns(draw=chance.bits(row, seed, "session"))
+        .sort("draw")
+        .head(most_sessions)
+    )
+    entities = snap.entities.with_columns(_session=whose).join(
+        drawn, left_on=["source", "_session"], right_on=key, how="semi", maintain_order="left"
+    )
+    theirs = entities.select(ENTITY_KEY)
+    return Facts(
+        entities=entities.drop("_session"),
+        transitions=snap.transitions.join(theirs, on=ENTITY_KEY, how="semi", maintain_order="left"),
+        events=snap.events.join(theirs, on=ENTITY_KEY, how="semi", maintain_order="left"),
+        findings=snap.findings,
+        sources=snap.sources,
+        as_of=snap.as_of,
+        as_of_from=snap.as_of_from,
+        details=snap.details,
+    )
 
 
 def silences(gaps: pl.DataFrame) -> pl.DataFrame:
@@ -70,8 +114,13 @@ def runs(found: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def time_limits(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
+def time_limits(found: pl.DataFrame) -> pl.DataFrame:
     """The most common time limit of each kind of lionagi's runs: declared, else inferred.
+
+    Parameters
+    ----------
+    found : polars.DataFrame
+        What `timeouts` gave.
 
     Returns
     -------
@@ -79,7 +128,7 @@ def time_limits(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
         ``kind``, ``limit_s`` and ``is_inferred``: nobody wrote it down, but many ends lie
         there. Kinds without any known limit have no row.
     """
-    known = timeouts(snap, policy=policy).filter(
+    known = found.filter(
         (pl.col("system") == "lionagi")
         & pl.col("kind").is_not_null()
         & pl.col("limit_s").is_not_null()

@@ -110,6 +110,7 @@ class _Weighed:
     choice: Choice | None
     verdict: str
     why_not: str = ""
+    outlasting: float = 0.0
 
 
 def _silence(
@@ -162,10 +163,12 @@ def _elapsed(constant: Constant, mine: pl.DataFrame, costs: Costs, draws: Draws)
     counts = elapsed_counts(mine, tried, mistake=constant.mistake)
     choice = _chosen(constant, counts, tried, costs, draws)
     verdict = _verdict(constant, choice)
-    is_at_the_end = choice is not None and bool(tried) and choice.best_s == tried[-1]
-    if is_at_the_end and outlasting > CLOSE_TO_THE_END and verdict != "keep":
+    is_at_the_end = choice is not None and choice.best_s == tried[-1]
+    # What is cut off at today's limit cannot speak for that limit.
+    is_open = verdict != "keep" or constant.today_s == tried[-1]
+    if is_at_the_end and is_open and outlasting > CLOSE_TO_THE_END:
         verdict = "not_identified"
-    return _Weighed(n, None, upper, choice, verdict)
+    return _Weighed(n, None, upper, choice, verdict, outlasting=outlasting)
 
 
 def prices(constant: Constant, costs: Costs) -> tuple[float, float]:
@@ -255,7 +258,10 @@ def _in_words(constant: Constant, row: dict[str, Any], weighed: _Weighed) -> str
     best = f"{spoken(row['best_s'])} ({_range(row['best_low_s'], row['best_high_s'])})"
     if verdict == "not_identified":
         best = spoken(row["best_s"])
-        return f"At least {best}: runs are cut off there, so longer limits are not identified."
+        return (
+            f"At least {best}: {per_hundred(100 * weighed.outlasting)} of 100 runs outlast the "
+            "data, so longer limits are not identified."
+        )
     if verdict == "choose":
         return f"Choose {best}; none is set today. {behind}."
     if row["gain"] is None:

@@ -11,7 +11,7 @@ import polars as pl
 from stateanalytics.advice import export
 from stateanalytics.advice.constants import Constant, constants, slow_of_kind, time_limit
 from stateanalytics.advice.costs import Costs
-from stateanalytics.advice.evidence import evidence, time_limits
+from stateanalytics.advice.evidence import evidence, sampled
 from stateanalytics.advice.judge import COLUMNS, Draws, Judged, judge, prices
 from stateanalytics.advice.words import spoken
 from stateanalytics.errors import ArgumentError
@@ -47,12 +47,16 @@ class Advice:
         and the recommended one.
     costs : Costs
         What mistakes were taken to cost.
+    n_sessions, n_sessions_drawn : int
+        How many sessions the snapshot holds, and how many were looked at.
     """
 
     frame: pl.DataFrame
     curves: pl.DataFrame
     costs: Costs
     _judged: tuple[Judged, ...]
+    n_sessions: int = 0
+    n_sessions_drawn: int = 0
 
     def to_json(self) -> str:
         """The settings in their owners' words, and all advice, as JSON."""
@@ -106,6 +110,7 @@ def recommend_thresholds(
     n_boot: int = 400,
     seed: int = 0,
     conf_level: float = 0.95,
+    most_sessions: int | None = None,
 ) -> Advice:
     """For every threshold: today's value, what it costs, and what the data recommend.
 
@@ -122,6 +127,9 @@ def recommend_thresholds(
         seed give the same advice.
     conf_level : float
         Of the intervals.
+    most_sessions : int, optional
+        Look at no more sessions than this, drawn at random by ``seed``: quick on a fleet,
+        with ranges as wide as so many sessions make them. None: all.
 
     Returns
     -------
@@ -163,8 +171,13 @@ def recommend_thresholds(
     ['not_enough_data']
     """
     _check(snap, costs, n_boot, conf_level)
+    if most_sessions is not None and most_sessions < 1:
+        raise ArgumentError(
+            f"most_sessions needs at least one; found {most_sessions!r}.", "most_sessions=5000"
+        )
     costs = costs or Costs()
-    found = evidence(snap, policy=policy)
+    looked_at = snap if most_sessions is None else sampled(snap, most_sessions, seed=seed)
+    found = evidence(looked_at, policy=policy)
     draws = Draws(n_boot, seed, conf_level)
     asked = _asked(snap, policy, found)
     judged = tuple(judge(one, found[one.evidence], costs, draws) for one in asked)
@@ -173,7 +186,13 @@ def recommend_thresholds(
         _curves(judged, costs),
         costs,
         judged,
+        _count_sessions(snap),
+        _count_sessions(looked_at),
     )
+
+
+def _count_sessions(facts: Facts) -> int:
+    return facts.entities.filter(pl.col("entity_type") == "session").height
 
 
 def _asked(snap: Facts, policy: Policy | None, found: Mapping[str, pl.DataFrame]) -> list[Constant]:
@@ -183,7 +202,7 @@ def _asked(snap: Facts, policy: Policy | None, found: Mapping[str, pl.DataFrame]
     slow = next((one for one in fixed if one.name == "slow"), None)
     kinds = found["runs"].filter((pl.col("system") == "lionagi") & pl.col("kind").is_not_null())
     there = kinds.select(pl.col("kind").unique().sort())
-    limits = there.join(time_limits(snap, policy=policy), on="kind", how="left").sort("kind")
+    limits = there.join(found["limits"], on="kind", how="left").sort("kind")
     per_kind = [slow_of_kind(slow, kind) for kind in there["kind"] if slow is not None]
     return [
         *fixed,
