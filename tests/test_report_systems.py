@@ -1,6 +1,7 @@
 """One report over several systems: each beside the others, and their total."""
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -142,6 +143,24 @@ def test_nothing_that_ended_has_no_share(snap):
     summary = report(snap, window=("2001-01-01", "2001-01-02")).summary["systems"]
     assert summary["total"]["completed_share"] is None
     assert summary["finding"].startswith("No run of all three systems ended in this window")
+
+
+def test_without_a_name_all_three_are_looked_up_in_the_home(tmp_path, monkeypatch):
+    for name in ("LIONAGI_HOME", "AO_DATA_DIR", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for system, place in {
+        "lionagi": ".lionagi/state.db",
+        "agent_orchestrator": ".agent-orchestrator",
+        "opencode": ".local/share/opencode",
+    }.items():
+        target = tmp_path / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if SHIPPED[system].is_dir() else shutil.copy
+        copy(SHIPPED[system], target)
+    with sa.read(progress=False) as found:
+        assert found.sources["system"].to_list() == list(SHIPPED)
+        assert found.entities.height == sum(found.sources["n_entities"])
 
 
 @pytest.fixture(scope="module")

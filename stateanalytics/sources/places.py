@@ -47,7 +47,7 @@ def usual_places(
     Parameters
     ----------
     environment : mapping of str to str
-        Where ``LIONAGI_HOME`` and ``XDG_DATA_HOME`` may be set.
+        Where ``LIONAGI_HOME``, ``AO_DATA_DIR`` and ``XDG_DATA_HOME`` may be set.
     home : pathlib.Path, optional
         The home directory; the user's own by default.
 
@@ -69,7 +69,7 @@ def usual_places(
     places = [
         *(folder / STORE_NAME for folder in (*own, home / ".lionagi")),
         home / ".agent-orchestrator",
-        home / ".ao",
+        _at_home(environment.get("AO_DATA_DIR") or str(home / ".ao")),
         Path(data) / "opencode",
     ]
     return list(dict.fromkeys(places))
