@@ -131,7 +131,7 @@ def per_entity(
 
 
 def folded(findings: pl.DataFrame) -> pl.DataFrame:
-    """Findings that differ only in their entity and example as one, its rows added up.
+    """Findings that differ only in whose they are and in the example as one, rows added up.
 
     Parameters
     ----------
@@ -141,8 +141,9 @@ def folded(findings: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        In the same shape, each kind where its first stood. ``entity_id`` is null where
-        several were folded; ``example`` is the first that is known.
+        In the same shape, each kind where its first stood. ``source``, ``system``,
+        ``entity_type`` and ``entity_id`` are null where several were folded; ``example``
+        is the first that is known.
 
     Examples
     --------
@@ -151,12 +152,16 @@ def folded(findings: pl.DataFrame) -> pl.DataFrame:
     >>> folded(found).select("entity_type", "entity_id", "n_rows").rows()
     [('session', None, 3)]
     """
-    own = ("entity_id", "n_rows", "example")
-    alike = [name for name in schema.FINDINGS.dtypes.names() if name not in own]
-    entity = pl.col("entity_id")
+    whose = ("source", "system", "entity_type", "entity_id")
+    alike = [
+        name for name in schema.FINDINGS.dtypes.names() if name not in (*whose, "n_rows", "example")
+    ]
     return schema.FINDINGS.conform(
         findings.group_by(alike, maintain_order=True).agg(
-            pl.when(entity.n_unique() == 1).then(entity.first()),
+            *(
+                pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name)
+                for name in whose
+            ),
             pl.col("n_rows").fill_null(1).sum(),
             pl.col("example").drop_nulls().first(),
         )
