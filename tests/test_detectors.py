@@ -105,6 +105,7 @@ BLOCKED = ("ao_blocked_stuck", "ao_call_decayed")
 UNLIKE = {
     # By the first version, what nobody saw alive is stale at once.
     "health_0_26": {"process_alive": True},
+    "ao_detecting_budget": {"detecting_attempts": 3},
     "dashboard_slow_30m": {"status": "completed"},
     "dashboard_slow_60m": {"status": "completed"},
     "null_status": {"status": None, "raw_status": None},
@@ -203,6 +204,9 @@ def test_an_empty_selection_and_two_of_one_name_are_refused():
     [
         pytest.param({}, "has no rule", id="no rule"),
         pytest.param({"measures": "silence_s"}, "has no rule", id="no threshold"),
+        pytest.param(
+            {"fires": pl.lit(value=True), "threshold_s": 3}, "which it would not use", id="both"
+        ),
         pytest.param({"measures": "silence_s", "threshold_s": -1}, "needs seconds", id="negative"),
         pytest.param({"measures": "silence_s", "threshold_s": True}, "needs seconds", id="Boolean"),
         pytest.param(
@@ -280,3 +284,16 @@ def test_durations_are_cut_and_never_rounded_over_a_limit():
     ages = pl.DataFrame({"s": [3599.999, 7199.99, 119.99, 0.0]})
     said = ages.select(duration(pl.col("s"))).to_series().to_list()
     assert said == ["59.9 min", "119.9 min", "119.9 s", "0 s"]
+
+
+def test_the_python_of_the_page_runs(capsys):
+    from stateanalytics.detectors.causes import CAUSES
+    from tests.conftest import ROOT
+
+    page = (ROOT / "docs" / "detectors.md").read_text("utf-8")
+    scope = {}
+    for block in page.split("```python\n")[1:]:
+        exec(compile(block.split("```")[0], "docs/detectors.md", "exec"), scope)
+    assert "The dashboard says" in capsys.readouterr().out
+    for cause, meaning in CAUSES.items():
+        assert f"| `{cause}` | {meaning} |" in page

@@ -59,6 +59,8 @@ class Detector:
         Does a row that lacks all of ``measures`` count as over the limit.
     when : polars.Expr, optional
         What must hold besides the comparison; null counts as no.
+    also : polars.Expr, optional
+        What makes it fire whatever it measured; null counts as no.
     fires : polars.Expr, optional
         The whole rule as a Boolean over the signs, where it is no comparison.
     classify : callable, optional
@@ -117,6 +119,7 @@ class Detector:
     upper_s: float | None = None
     counts_never: bool = False
     when: pl.Expr | None = None
+    also: pl.Expr | None = None
     fires: pl.Expr | None = None
     classify: Callable[[pl.DataFrame, Mapping[str, float] | None], pl.Series] | None = None
     bad: tuple[str, ...] = ()
@@ -201,6 +204,8 @@ class Detector:
         if self.upper_s is not None:
             over = over & (value < self.upper_s)
         over = over.fill_null(value=self.counts_never)
+        if self.also is not None:
+            over = over | self.also.fill_null(value=False)
         return over if self.when is None else over & self.when.fill_null(value=False)
 
     def threshold_words(self) -> str:
@@ -263,7 +268,8 @@ def _by_kind(limits: Mapping[str, float]) -> str:
 
 def _columns_of(detector: Detector) -> tuple[str, ...]:
     expressions = [
-        *(detector.fires, detector.when, detector.scope, detector.label, detector.threshold_s)
+        *(detector.fires, detector.when, detector.also, detector.scope),
+        *(detector.label, detector.threshold_s),
     ]
     named = [
         name
@@ -301,6 +307,11 @@ def _check(detector: Detector) -> None:
         raise ArgumentError(
             f"Detector {detector.name!r} has no rule.",
             'give measures="silence_s", threshold_s=1200, or fires=pl.col("n_messages") > 500',
+        )
+    if detector.fires is not None and detector.threshold_s is not None:
+        raise ArgumentError(
+            f"Detector {detector.name!r} has a whole rule and a threshold, which it would not use.",
+            "give measures and threshold_s, and what else makes it fire as also=…; or fires alone",
         )
     _check_limits(detector)
 

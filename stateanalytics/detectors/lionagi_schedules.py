@@ -21,7 +21,10 @@ _enabled = pl.col("status") == "enabled"
 def schedules() -> tuple[Detector, ...]:
     """The detectors of the family, in the order of the catalogue."""
     word = pl.col("schedule_health")
-    fleet_wide = "a number about the whole fleet, compared with a limit of the user's own"
+    fleet_wide = (
+        "a number about the whole fleet, compared with a limit of the user's own; "
+        "detectors.schedule_metrics computes it"
+    )
     return (
         Detector(
             "schedule_overdue",
@@ -98,14 +101,14 @@ def schedules() -> tuple[Detector, ...]:
             "schedule_p95_latency",
             known_as="E6",
             rule="nearest rank of the durations of invocations; 0 without any",
-            why_not=fleet_wide + "; sa.report counts durations with censoring",
+            why_not=fleet_wide,
             **{**_SCHEDULE, "question": "slow"},
         ),
         Detector(
             "schedule_failed_sessions",
             known_as="E7",
             rule="distinct causes of failed and timed-out sessions in a window",
-            why_not=fleet_wide + "; sa.report counts distinct causes",
+            why_not=fleet_wide,
             **{**_SCHEDULE, "question": "attention"},
         ),
     )
