@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from stateanalytics.detectors.detector import Detector
     from stateanalytics.detectors.disagreements import disagreements
     from stateanalytics.detectors.gaps import silence_gaps
+    from stateanalytics.detectors.intersections import intersections
     from stateanalytics.detectors.phi import phi, phi_threshold
     from stateanalytics.detectors.quality import quality_of_service
     from stateanalytics.detectors.registry import detectors
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
     from stateanalytics.rules.severity import derive_severity
     from stateanalytics.rules.states import reasons, states
     from stateanalytics.snapshot import Snapshot, demo, read
-    from stateanalytics.widgets import ThresholdWorksheet
+    from stateanalytics.widgets import DetectorExplorer, ThresholdWorksheet
 
 _ERRORS = (
     "StateAnalyticsError",
@@ -106,6 +107,7 @@ _WHERE = {
     "recommend_thresholds": "advice",
     "Advice": "advice",
     "Costs": "advice",
+    "DetectorExplorer": "widgets",
     "ThresholdWorksheet": "widgets",
     "states": "rules.states",
     "reasons": "rules.states",
@@ -131,6 +133,7 @@ _WHERE = {
     "Detector": "detectors.detector",
     "detectors": "detectors.registry",
     "detect": "detectors.detect",
+    "intersections": "detectors.intersections",
     "alarms": "detectors.alarms",
     "agreement": "detectors.comparing",
     "disagreements": "detectors.disagreements",
@@ -168,6 +171,7 @@ __all__ = [
     "Costs",
     "DamagedStoreError",
     "Detector",
+    "DetectorExplorer",
     "FailureRules",
     "MissingColumnsError",
     "MissingComponentError",
@@ -210,6 +214,7 @@ __all__ = [
     "failure_rules",
     "gap_sums",
     "implicit_timeouts",
+    "intersections",
     "kaplan_meier",
     "logrank",
     "merge_gap_sums",

@@ -1,5 +1,6 @@
 """Explorers for notebooks over frames that are computed before: moving a slider draws only."""
 
+from stateanalytics.widgets.detectors import DetectorExplorer
 from stateanalytics.widgets.thresholds import ThresholdWorksheet
 
-__all__ = ["ThresholdWorksheet"]
+__all__ = ["DetectorExplorer", "ThresholdWorksheet"]

@@ -1,0 +1,278 @@
+"""An explorer of detectors: pick some, a kind of work and a threshold of your own."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from stateanalytics import schema
+from stateanalytics.advice.words import spoken
+from stateanalytics.detectors.disagreements import Disagreements, disagreements
+from stateanalytics.detectors.registry import registry
+from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
+from stateanalytics.text import visible
+
+UNIT = [*schema.ENTITY_KEY, "at"]
+YOURS = "silent for longer"
+LIMITS_S = (
+    60.0, 300.0, 600.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0, 10_800.0, 21_600.0, 43_200.0,
+    86_400.0, 172_800.0, 604_800.0,
+)  # fmt: skip
+N_FIRST, N_ROWS = 6, 8
+_NEEDED = (*UNIT, "kind", "detector", "covered", "fires", "measured_s")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DetectorExplorer:
+    """Who flags what another does not, by kind of work, beside a rule of your own.
+
+    Attributes
+    ----------
+    detections : polars.DataFrame
+        What `detect` gave; nothing is detected again.
+
+    Notes
+    -----
+    Rows are folded once into the patterns of answers that occur; every choice after that
+    adds up a small table, within a few milliseconds. Without a kernel the first view
+    stands there as a page.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> look = DetectorExplorer(sa.detect(sa.demo(), detectors=["B2", "B4"]))
+    >>> look.counts().select("flags", "silent", "n_only").rows()
+    [('dashboard_stuck_60m', 'dashboard_stale_card', 6)]
+    """
+
+    detections: pl.DataFrame
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.detections, pl.DataFrame):
+            raise ArgumentError(
+                f"DetectorExplorer needs detections; found {type(self.detections).__name__}.",
+                "DetectorExplorer(sa.detect(snap))",
+            )
+        if missing := [name for name in _NEEDED if name not in self.detections.columns]:
+            raise MissingColumnsError.of(missing, self.detections.columns, "DetectorExplorer")
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Detectors that flag anything, the loudest first."""
+        counts = self.detections.group_by("detector").agg(n=pl.col("fires").sum())
+        loud = counts.filter(pl.col("n") > 0).sort("n", "detector", descending=[True, False])
+        return loud["detector"].to_list()
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Kinds of work that occur."""
+        return self.detections["kind"].drop_nulls().unique().sort().to_list()
+
+    @cached_property
+    def found(self) -> Disagreements:
+        """All disagreements, with their causes."""
+        known = self.detections.filter(pl.col("detector").is_in(list(registry())))
+        return disagreements(known)
+
+    def counts(
+        self,
+        detectors: Sequence[str] | None = None,
+        *,
+        kind: str | None = None,
+        silent_after_s: float | None = None,
+    ) -> pl.DataFrame:
+        """How many rows one flags and another, who looks at them too, does not.
+
+        Parameters
+        ----------
+        detectors : sequence of str, optional
+            Names; by default the six loudest.
+        kind : str, optional
+            Only this kind of work.
+        silent_after_s : float, optional
+            Adds a rule of yours: silent for longer than this, one of `LIMITS_S` or the
+            next below.
+
+        Returns
+        -------
+        polars.DataFrame
+            ``flags``, ``silent``, ``n`` (rows both look at), ``n_only``; only pairs that
+            differ, most first.
+        """
+        chosen = self._chosen(detectors)
+        patterns = self._patterns if kind is None else self._patterns.filter(kind=kind)
+        if silent_after_s is not None:
+            limit = max((one for one in LIMITS_S if one <= silent_after_s), default=LIMITS_S[0])
+            patterns = patterns.with_columns((pl.col("past_s") >= limit).alias(YOURS))
+            chosen = [YOURS, *chosen]
+        pairs = [
+            patterns.select(
+                flags=pl.lit(one),
+                silent=pl.lit(other),
+                n=pl.col("n").filter(pl.col(one).is_not_null(), pl.col(other).is_not_null()).sum(),
+                n_only=pl.col("n").filter(pl.col(one), ~pl.col(other)).sum(),
+            )
+            for one in chosen
+            for other in chosen
+            if one != other
+        ]
+        if not pairs:
+            return _NO_COUNTS.clear()
+        counted = pl.concat(pairs).filter(pl.col("n_only") > 0)
+        return counted.sort("n_only", "flags", "silent", descending=[True, False, False])
+
+    def view(
+        self,
+        detectors: Sequence[str] | None = None,
+        *,
+        kind: str | None = None,
+        silent_after_s: float | None = None,
+    ) -> str:
+        """Matrix, causes and rows of a choice, as HTML."""
+        chosen = self._chosen(detectors)
+        counted = self.counts(chosen, kind=kind, silent_after_s=silent_after_s)
+        shown = [YOURS, *chosen] if silent_after_s is not None else chosen
+        rows = self.found.rows.filter(pl.col("a").is_in(chosen), pl.col("b").is_in(chosen))
+        rows = rows if kind is None else rows.filter(kind=kind)
+        causes = rows.group_by("a", "b", "cause").agg(n=pl.len(), words=pl.col("words").first())
+        causes = causes.sort("n", "a", "b", "cause", descending=[True, False, False, False])
+        head = f"<p>{YOURS} than {spoken(silent_after_s)}</p>" if silent_after_s else ""
+        return (
+            head
+            + _matrix(counted, shown)
+            + _table("Causes", causes.head(N_ROWS), ("a", "b", "cause", "n", "words"))
+            + _table("Rows", rows.head(N_ROWS), ("entity_id", "a", "b", "cause", "words"))
+        )
+
+    def as_html(self) -> str:
+        """The first view, for pages where nothing moves."""
+        worst = self.found.worst or "All detectors agree."
+        return f"<p><strong>{html.escape(visible(worst))}</strong></p>{self.view()}"
+
+    @cached_property
+    def widget(self) -> Any:
+        """The ipywidgets box: detectors, kind, threshold, and what follows."""
+        import ipywidgets as w
+
+        shown = w.HTML()
+        if not self.names:
+            shown.value = "<p>No detector flags anything.</p>"
+            return w.VBox([shown])
+        which = w.SelectMultiple(
+            options=[(visible(name), name) for name in self.names],
+            value=tuple(self.names[:N_FIRST]),
+            rows=8,
+            description="detectors",
+        )
+        kind = w.Dropdown(
+            options=[("every kind", None), *((visible(one), one) for one in self.kinds)],
+            description="kind",
+        )
+        limit = w.SelectionSlider(
+            options=[("none", 0.0), *((spoken(one), one) for one in LIMITS_S)],
+            description="silent for",
+        )
+
+        def draw(_: object = None) -> None:
+            shown.value = self.view(
+                which.value, kind=kind.value, silent_after_s=limit.value or None
+            )
+
+        for control in (which, kind, limit):
+            control.observe(draw, "value")
+        draw()
+        return w.VBox([w.HBox([which, w.VBox([kind, limit])]), shown])
+
+    @cached_property
+    def _patterns(self) -> pl.DataFrame:
+        """Answers that occur together, with how many rows they are and how long silent."""
+        rows = self.detections.filter(pl.col("detector").is_in(self.names))
+        wide = rows.pivot(
+            "detector", index=[*UNIT, "kind"], values="fires", aggregate_function="first"
+        )
+        silent = [name for name, one in registry().items() if one.construct == "silence"]
+        silences = (
+            self.detections.filter(pl.col("detector").is_in(silent), pl.col("covered"))
+            .group_by(UNIT)
+            .agg(silence_s=pl.col("measured_s").max())
+        )
+        limits = pl.DataFrame({"past_s": (-1.0, *LIMITS_S)})  # known, and past none of them
+        placed = (
+            wide.join(silences, on=UNIT, how="left")
+            # Strictly longer: exactly at the limit is not past it.
+            .sort("silence_s")
+            .join_asof(
+                limits, left_on="silence_s", right_on="past_s", allow_exact_matches=False,
+                coalesce=False,
+            )
+        )  # fmt: skip
+        return placed.group_by("kind", "past_s", *self.names).agg(n=pl.len().cast(pl.Int64))
+
+    def _chosen(self, detectors: Iterable[str] | None) -> list[str]:
+        if detectors is None:
+            return self.names[:N_FIRST]
+        chosen = [detectors] if isinstance(detectors, str) else list(detectors)
+        for name in chosen:
+            if name not in self.names:
+                raise ArgumentError(
+                    f"{name!r:.60} flags nothing here; {len(self.names)} detectors do.",
+                    "look.names lists them" + did_you_mean(str(name), self.names),
+                )
+        return chosen
+
+    def __repr__(self) -> str:
+        return (
+            f"DetectorExplorer of {len(self.names)} detectors. "
+            "Show it as the last line of a cell, or .as_html()"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.as_html()
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        bundle: dict[str, Any] = dict(self.widget._repr_mimebundle_())
+        return {**bundle, "text/html": self.as_html(), "text/plain": repr(self)}
+
+
+_NO_COUNTS = pl.DataFrame(
+    schema={"flags": pl.String, "silent": pl.String, "n": pl.Int64, "n_only": pl.Int64}
+)
+
+
+def _matrix(counted: pl.DataFrame, names: Sequence[str]) -> str:
+    """A table: the line flags, the column does not."""
+    cells = {(row["flags"], row["silent"]): row["n_only"] for row in counted.iter_rows(named=True)}
+    head = "".join(f'<th scope="col">{_safe(name)}</th>' for name in names)
+    lines = "".join(
+        f'<tr><th scope="row">{_safe(one)}</th>'
+        + "".join(
+            "<td></td>" if one == other else f"<td>{cells.get((one, other), 0)}</td>"
+            for other in names
+        )
+        + "</tr>"
+        for one in names
+    )
+    caption = "<caption>Flagged by the line, and not by the column</caption>"
+    return f"<table>{caption}<thead><tr><td></td>{head}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+def _table(caption: str, frame: pl.DataFrame, columns: Sequence[str]) -> str:
+    head = "".join(f'<th scope="col">{name}</th>' for name in columns)
+    lines = "".join(
+        "<tr>" + "".join(f"<td>{_safe(value)}</td>" for value in row) + "</tr>"
+        for row in frame.select(columns).iter_rows()
+    )
+    return (
+        f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{lines}</tbody></table>"
+    )
+
+
+def _safe(value: object) -> str:
+    """Text of a store, as text."""
+    return html.escape(visible("" if value is None else str(value)))
