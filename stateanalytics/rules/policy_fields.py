@@ -173,7 +173,9 @@ def _share(name: str, value: Any) -> float:
 
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ArgumentError(f"{name} is true or false; found {value!r:.60}.", f"{name}=True")
+        raise ArgumentError(
+            f"{name} is true or false; found {value!r:.60}.", f"{name}=True", shell=f"{name} = true"
+        )
     return value
 
 
