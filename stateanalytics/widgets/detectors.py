@@ -195,12 +195,11 @@ class DetectorExplorer:
         wide = rows.pivot(
             "detector", index=[*UNIT, "kind"], values="fires", aggregate_function="first"
         )
-        silent = [name for name, one in registry().items() if one.construct == "silence"]
-        silences = (
-            self.detections.filter(pl.col("detector").is_in(silent), pl.col("covered"))
-            .group_by(UNIT)
-            .agg(silence_s=pl.col("measured_s").max())
-        )
+        silences = self._covered_by("silence").agg(silence_s=pl.col("measured_s").max())
+        # Rules of elapsed time look at running work only; where there are some, yours does too.
+        running = self._covered_by("elapsed").agg()
+        if running.height:
+            silences = silences.join(running, on=UNIT, how="semi")
         limits = pl.DataFrame({"past_s": (-1.0, *LIMITS_S)})  # known, and past none of them
         placed = (
             wide.join(silences, on=UNIT, how="left")
@@ -212,6 +211,13 @@ class DetectorExplorer:
             )
         )  # fmt: skip
         return placed.group_by("kind", "past_s", *self.names).agg(n=pl.len().cast(pl.Int64))
+
+    def _covered_by(self, construct: str) -> Any:
+        """The rows that detectors of a construct look at, by entity and instant."""
+        names = [name for name, one in registry().items() if one.construct == construct]
+        return self.detections.filter(pl.col("detector").is_in(names), pl.col("covered")).group_by(
+            UNIT
+        )
 
     def _chosen(self, detectors: Iterable[str] | None) -> list[str]:
         if detectors is None:
