@@ -7,14 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.durations.confidence import interval
-from stateanalytics.durations.incidence import (
-    GROUP,
-    cause_table,
-    covariance,
-    incidence_of_cause,
-    running_sums,
-)
-from stateanalytics.durations.risk_sets import strata_of
+from stateanalytics.durations.incidence import cause_table, covariance, of_one_cause
+from stateanalytics.durations.risk_sets import STRATUM, strata_of
 
 GOOD_END = "completed"
 SHARE = ("duration_s", "share", "share_se", "share_low", "share_high", "horizon_s")
@@ -69,25 +63,26 @@ def completion_times(
     """
     strata = strata_of(by)
     ends = interval("share", conf_level)
-    table, names = cause_table(spells, cause, strata, "completion_times")
-    good = names.filter(pl.col("cause").cast(pl.String) == GOOD_END)
-    f, last = pl.col("incidence"), pl.col("incidence").last().over(GROUP)
+    causes = cause_table(spells, cause, strata, "completion_times")
+    words = causes.names["cause"].cast(pl.String).to_list()
+    if GOOD_END not in words:
+        whose = {name: spells.schema[name] for name in strata}
+        return pl.DataFrame(schema={**whose, **dict.fromkeys(SHARE, pl.Float64)})
+    f, last = pl.col("incidence"), pl.col("incidence").last().over(STRATUM)
     variances = (
-        table.join(good.select(GROUP), on=GROUP, how="semi", maintain_order="left")
-        .with_columns(incidence_of_cause())
-        .with_columns(running_sums())
+        of_one_cause(causes.table, words.index(GOOD_END))
         .with_columns(
             _variance=covariance(f),
             _covariance=covariance(last),
             _last=last,
-            horizon_s=pl.col("duration_s").last().over(GROUP),
+            horizon_s=pl.col("duration_s").last().over(STRATUM),
         )
         .filter(pl.col("_last") > 0)
     )
     last = pl.col("_last")
     relative = (
         pl.col("_variance") / (f * f)
-        + pl.col("_variance").last().over(GROUP) / (last * last)
+        + pl.col("_variance").last().over(STRATUM) / (last * last)
         - 2 * pl.col("_covariance") / (f * last)
     )
     shares = (
@@ -101,4 +96,5 @@ def completion_times(
         )
         .with_columns(ends)
     )
-    return shares.join(good, on=GROUP, how="left", maintain_order="left").select(*strata, *SHARE)
+    named = shares.join(causes.strata, on=STRATUM, how="left", maintain_order="left")
+    return named.select(*strata, *SHARE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -19,6 +20,7 @@ INCIDENCE = (
     "incidence_low",
     "incidence_high",
 )
+_NUMBER = "_number"
 
 
 def cumulative_incidence(
@@ -81,36 +83,60 @@ def cumulative_incidence(
     """
     strata = strata_of(by)
     ends = interval("incidence", conf_level, conf_type)
-    table, names = cause_table(spells, cause, strata, "cumulative_incidence")
-    curve = (
-        table.with_columns(incidence_of_cause())
-        .with_columns(running_sums())
+    causes = cause_table(spells, cause, strata, "cumulative_incidence")
+    curves = [
+        of_one_cause(causes.table, number)
         .with_columns(incidence_se=covariance(pl.col("incidence")).clip(lower_bound=0.0).sqrt())
         .with_columns(ends)
+        # A list per stratum: putting lists in order costs nothing, millions of rows would.
+        .group_by(STRATUM, maintain_order=True)
+        .agg(INCIDENCE[1:])
+        .with_columns(pl.lit(number, pl.UInt32).alias(_NUMBER))
+        for number in range(causes.names.height)
+    ]
+    if not curves:
+        return _nothing(spells, cause, strata)
+    return (
+        pl.concat(curves)
+        .sort(STRATUM, _NUMBER)
+        .join(causes.strata, on=STRATUM, how="left", maintain_order="left")
+        .join(causes.names.with_row_index(_NUMBER), on=_NUMBER, how="left", maintain_order="left")
+        .select(*strata, *INCIDENCE)
+        .explode(INCIDENCE[1:])
     )
-    named = curve.join(names, on=GROUP, how="left", maintain_order="left")
-    return named.select(*strata, *INCIDENCE)
 
 
-# --- the pieces, which `conditional` needs as well --------------------------------------
+def _nothing(spells: pl.DataFrame, cause: str, strata: Sequence[str]) -> pl.DataFrame:
+    numbers = dict.fromkeys(INCIDENCE[1:], pl.Float64)
+    whose = {name: spells.schema[name] for name in strata}
+    return pl.DataFrame(schema={**whose, "cause": spells.schema[cause], **numbers})
 
-GROUP = "_group"
+
+# --- the pieces, which `completion` needs as well ----------------------------------------
 
 
-def cause_table(
-    spells: pl.DataFrame, cause: str, strata: Sequence[str], function: str
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Risk sets with the ends of each cause, and the names of stratum and cause.
+@dataclass(frozen=True)
+class Causes:
+    """Risk sets with the ends of each cause.
 
-    Returns
-    -------
-    table : polars.DataFrame, shape (n_distinct_durations * n_causes, ...)
-        Sorted by `GROUP` (a number for a stratum and cause) and ``duration_s``; counts
-        ``n_at_risk``, ``n_events``, ``n_cause``, and ``alive_before``, the all-cause
-        survival just before.
-    names : polars.DataFrame
-        `GROUP`, the strata, ``cause``.
+    Attributes
+    ----------
+    table : polars.DataFrame, shape (n_distinct_durations, ...)
+        Sorted by stratum number and ``duration_s``, with a count for each cause and the
+        terms that all causes share.
+    names : polars.DataFrame, shape (n_causes, 1)
+        ``cause``, in order.
+    strata : polars.DataFrame
+        One row per stratum number.
     """
+
+    table: pl.DataFrame
+    names: pl.DataFrame
+    strata: pl.DataFrame
+
+
+def cause_table(spells: pl.DataFrame, cause: str, strata: Sequence[str], function: str) -> Causes:
+    """Count the ends of each cause, per stratum and distinct duration."""
     if cause not in spells.columns:
         raise MissingColumnsError.of([cause], spells.columns, function)
     if "ended" not in spells.columns:
@@ -122,58 +148,41 @@ def cause_table(
             f"{nameless} of {spells.height} have none.",
             f".with_columns(pl.col({cause!r}).fill_null('unknown')), or set `ended` to False",
         )
-    causes = spells.filter("ended").select(cause=pl.col(cause)).unique().sort("cause")
+    names = spells.filter("ended").select(cause=pl.col(cause)).unique().sort("cause")
     counts = {
-        f"_n_{number}": pl.col("ended") & (pl.col(cause) == word)
-        for number, word in enumerate(causes["cause"])
+        _count(number): pl.col("ended") & (pl.col(cause) == word)
+        for number, word in enumerate(names["cause"])
     }
     sets = risk_sets(spells, strata, counts)
+    n, d = pl.col("n_at_risk").cast(pl.Float64), pl.col("n_events")
     before = pl.col("_alive").shift(1, fill_value=1.0).over(STRATUM)
-    table = sets.table.with_columns(_alive=survival()).with_columns(alive_before=before)
-    shared = ("duration_s", "n_at_risk", "n_events", "alive_before")
-    group = pl.col(STRATUM) * causes.height
-    # A list per stratum: putting lists in order costs nothing, millions of rows would.
-    in_lists = table.group_by(STRATUM, maintain_order=True).agg(*shared, *counts)
-    per_cause = [
-        in_lists.select((group + number).alias(GROUP), *shared, pl.col(name).alias("n_cause"))
-        for number, name in enumerate(counts)
-    ]
-    no_cause = in_lists.clear().select(
-        pl.col(STRATUM).alias(GROUP), *shared, pl.col("n_at_risk").alias("n_cause")
+    table = (
+        sets.table.with_columns(_alive=survival(), _n=n)
+        # Where everyone at risk ended, the term that it weighs is 0.
+        .with_columns(
+            _each=before / n, _greenwood=pl.when(n > d).then(d / (n * (n - d))).otherwise(0.0)
+        )
+        .with_columns(_weight=pl.col("_greenwood").cum_sum().over(STRATUM))
     )
-    stacked = pl.concat([no_cause, *per_cause]).sort(GROUP).explode(*shared, "n_cause")
-    names = (
-        sets.strata.join(causes.with_row_index("_number"), how="cross")
-        .with_columns((group + pl.col("_number")).alias(GROUP))
-        .drop(STRATUM, "_number")
-    )
-    return stacked.with_columns(pl.col(GROUP).set_sorted()), names
+    return Causes(table, names, sets.strata)
 
 
-def incidence_of_cause() -> pl.Expr:
-    """The running sum of the all-cause survival before, times the share that ends so."""
-    step = pl.col("alive_before") * pl.col("n_cause") / pl.col("n_at_risk")
-    return step.cum_sum().over(GROUP).alias("incidence")
-
-
-def running_sums() -> list[pl.Expr]:
-    """The sums over ends u <= t that `covariance` is made of.
+def of_one_cause(table: pl.DataFrame, number: int) -> pl.DataFrame:
+    """Incidence of a cause, and the sums over ends u <= t that `covariance` is made of.
 
     With F the incidence and S the all-cause survival before u, the variance at t sums
     (F(t)-F(u))² d/(n(n-d)) + S² d_k (n-d_k)/n³ - 2 (F(t)-F(u)) S d_k/n² over ends u <= t.
     Expanding the squares leaves sums that run over u alone. Where everyone at risk ended
     (n = d), F(t) = F(u) and the first term is 0.
     """
-    n, d = pl.col("n_at_risk").cast(pl.Float64), pl.col("n_events")
-    d_k, s, f = pl.col("n_cause"), pl.col("alive_before"), pl.col("incidence")
-    weight = pl.when(n > d).then(d / (n * (n - d))).otherwise(0.0)
-    cross = s * d_k / (n * n)
-    sums = {
-        "_weight": weight,
-        "_f_weight": f * weight + cross,
-        "_rest": f * f * weight + s * s * d_k * (n - d_k) / (n * n * n) + 2 * f * cross,
-    }
-    return [term.cum_sum().over(GROUP).alias(name) for name, term in sums.items()]
+    n, each, weight = pl.col("_n"), pl.col("_each"), pl.col("_greenwood")
+    d_k, f = pl.col(_count(number)), pl.col("incidence")
+    step = each * d_k
+    f_weight = f * weight + step / n
+    rest = f * (f_weight + step / n) + each * step * (n - d_k) / n
+    return table.with_columns(incidence=step.cum_sum().over(STRATUM)).with_columns(
+        _f_weight=f_weight.cum_sum().over(STRATUM), _rest=rest.cum_sum().over(STRATUM)
+    )
 
 
 def covariance(later: pl.Expr) -> pl.Expr:
@@ -183,3 +192,7 @@ def covariance(later: pl.Expr) -> pl.Expr:
     """
     now = pl.col("incidence")
     return now * later * pl.col("_weight") - (now + later) * pl.col("_f_weight") + pl.col("_rest")
+
+
+def _count(number: int) -> str:
+    return f"_n_{number}"
