@@ -18,10 +18,12 @@ import click
 from stateanalytics.cli.audit import audit
 from stateanalytics.cli.detectors import detectors
 from stateanalytics.cli.durations import durations, timeouts
+from stateanalytics.cli.failures import failures
 from stateanalytics.cli.options import examples
 from stateanalytics.cli.queries import places, schema, sql
 from stateanalytics.cli.reports import attention, demo, findings, policies, report, states
 from stateanalytics.cli.thresholds import thresholds
+from stateanalytics.cli.watch import watch
 from stateanalytics.errors import (
     MissingComponentError,
     NoRoomError,
@@ -82,8 +84,9 @@ def cli() -> None:
 
 
 for _command in (
+    watch,
     *(report, sql, attention, audit, states, findings, detectors, thresholds),
-    *(durations, timeouts),
+    *(durations, timeouts, failures),
     *(policies, schema, places, demo),
 ):
     cli.add_command(_command)

@@ -1,0 +1,227 @@
+"""The command ``failures``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import polars as pl
+
+from stateanalytics.cli.options import (
+    as_of_option,
+    examples,
+    note,
+    opened,
+    output_options,
+    policy_of,
+    policy_option,
+    salvage_option,
+    sources_argument,
+)
+from stateanalytics.cli.output import FORMATS, write
+from stateanalytics.cli.windows import window_of, window_options
+from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.text import visible
+
+if TYPE_CHECKING:
+    from stateanalytics.snapshot import Snapshot
+
+# Columns of a table on the terminal; files hold all.
+SHOWN = {
+    "clusters": ("rank", "code", "template", "n_rows", "n_causes", "run_s", "cost_usd", "last_at"),
+    "codes": ("code", "n_rows", "n_sessions", "n_causes", "share", "last_at", "what_to_do"),
+    "members": ("failed_at", "entity_type", "entity_id", "code", "message", "cluster_id"),
+    "parameters": ("template", "position", "value", "n_rows", "n_distinct"),
+    "change": ("status", "code", "template", "n_causes_before", "n_causes", "ratio", "q_value"),
+    "lift": ("code", "template", "dimension", "value", "n_in", "n_cluster", "lift", "q_value"),
+    "incidents": ("since", "duration_s", "n_sessions", "n_causes", "linked_by", "code", "template"),
+    "rules": ("rule", "name", "action", "n_rows", "n_lost", "lost_to"),
+}
+#: Columns that hold what agents, tools and providers wrote.
+TEXTS = ("template", "message", "value", "example_shortest", "example_median", "example_newest")
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics failures ~/.lionagi/state.db --week 2026-W21",
+        "stateanalytics failures state.db --weight cost=10 --rules rules.toml",
+        "stateanalytics failures state.db --show change --against last-week/state.db",
+        "stateanalytics failures state.db --show members --cluster v1:0f37f6d0d43c -o rows.csv",
+    )
+)
+@sources_argument
+@click.option(
+    "--show",
+    type=click.Choice(tuple(SHOWN)),
+    default="clusters",
+    show_default=True,
+    help="What of them: clusters by cost, the namespace of codes, the rows, what stood in the "
+    "holes of templates, what is new or gone, what distinguishes clusters, what hangs "
+    "together, what your rules claimed.",
+)
+@click.option("--code", help="Only this code and those below it, such as run.failed.")
+@click.option("--cluster", metavar="ID", help="Only this cluster.")
+@click.option(
+    "--rules", type=click.Path(path_type=Path, dir_okay=False), help="Your own clusters: TOML."
+)
+@click.option(
+    "--weight",
+    "weights",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="What the rank is made of: causes, rows, recency, run_s, tokens, cost; may be repeated.",
+)
+@click.option(
+    "--against",
+    metavar="STORE",
+    help="With --show change: read the earlier stretch from this store.",
+)
+@click.option(
+    "--redact/--no-redact", default=True, help="Mask what looks like a secret.", show_default=True
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Rows to print; 50 in a table.")
+@window_options
+@as_of_option
+@salvage_option
+@policy_option
+@output_options(FORMATS)
+def failures(
+    *,
+    sources: tuple[str, ...],
+    show: str,
+    code: str | None,
+    cluster: str | None,
+    rules: Path | None,
+    weights: tuple[str, ...],
+    against: str | None,
+    redact: bool,
+    limit: int | None,
+    week: str | None,
+    since: str | None,
+    until: str | None,
+    as_of: str | None,
+    salvage: bool,
+    policy: str,
+    form: str | None,
+    output: Path | None,
+    safe_csv: bool,
+) -> None:
+    """Why runs fail: by reason code and message template, ranked by what it cost.
+
+    Without a window, everything is counted; --show change then compares the seven days up
+    to as-of with the seven before.
+    """
+    if show == "rules" and rules is None:
+        raise click.UsageError("There are no rules to show. Hint: --rules rules.toml")
+    if against is not None and show != "change":
+        raise click.UsageError("--against belongs to --show change. Hint: leave it out")
+    asked: dict[str, Any] = {
+        "window": window_of(week, since, until),
+        "policy": policy_of(policy),
+        "rules": rules,
+    }
+    with opened(sources, as_of=as_of, salvage=salvage) as snap:
+        if against is None:
+            frame = _answer(show, snap, asked, _weights(weights), None)
+        else:
+            with opened([against], salvage=salvage) as earlier:
+                frame = _answer(show, snap, asked, _weights(weights), earlier)
+        frame = _narrowed(frame, show, code, cluster)
+        write(
+            _masked(frame) if redact else frame,
+            form=form,
+            output=output,
+            safe_csv=safe_csv,
+            columns=SHOWN[show],
+            limit=limit,
+            inputs=[store.path for store in snap.stores],
+        )
+
+
+def _answer(
+    show: str,
+    snap: Snapshot,
+    asked: dict[str, Any],
+    weights: dict[str, float],
+    earlier: Snapshot | None,
+) -> pl.DataFrame:
+    import stateanalytics as sa
+
+    answers: dict[str, Callable[[], pl.DataFrame]] = {
+        "clusters": lambda: sa.failure_clusters(snap, weights=weights, **asked),
+        "codes": lambda: sa.failure_codes(snap, **asked),
+        "members": lambda: sa.failure_members(snap, **asked),
+        "parameters": lambda: sa.failure_parameters(snap, **asked),
+        "change": lambda: sa.failure_change(snap, earlier=earlier, **asked),
+        "lift": lambda: sa.failure_lift(snap, **asked),
+        "incidents": lambda: sa.failure_incidents(snap, **asked),
+        "rules": lambda: sa.failure_rules(snap, **asked),
+    }
+    return answers[show]()
+
+
+def _weights(texts: tuple[str, ...]) -> dict[str, float]:
+    weights = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        try:
+            weights[name] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise click.UsageError(
+                f"A weight is NAME=NUMBER, found {text!r}. Hint: --weight cost=10"
+            )
+    return weights
+
+
+def _narrowed(
+    frame: pl.DataFrame, show: str, code: str | None, cluster: str | None
+) -> pl.DataFrame:
+    for asked, name, column in ((code, "--code", "code"), (cluster, "--cluster", "cluster_id")):
+        if asked is not None and (column not in frame.columns or show == "rules"):
+            raise click.UsageError(f"{name} does not narrow --show {show}. Hint: leave it out")
+    if code is not None:
+        is_below = pl.col("code").str.starts_with(f"{code}.")
+        frame = frame.filter((pl.col("code") == code) | is_below)
+    if cluster is not None:
+        known = frame["cluster_id"].unique()
+        if cluster not in known:
+            raise ArgumentError(
+                f"There is no cluster {cluster!r:.60} here; there are {known.len()}.",
+                "stateanalytics failures … --format json lists their ids"
+                + did_you_mean(cluster, known),
+            )
+        frame = frame.filter(pl.col("cluster_id") == cluster)
+    return frame
+
+
+def _masked(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame without what looks like a secret, each text looked at once."""
+    found: Counter[str] = Counter()
+    for name in set(TEXTS) & set(frame.columns):
+        texts = frame[name].drop_nulls().unique().to_list()
+        masked = []
+        for text in texts:
+            shown, kinds = _without_secrets(text)
+            masked.append(shown)
+            found.update(kinds)
+        frame = frame.with_columns(
+            pl.col(name).replace_strict(texts, masked, default=None, return_dtype=pl.String)
+        )
+    if found:
+        counts = ", ".join(f"{n} × {kind}" for kind, n in sorted(found.items()))
+        note(f"masked: {counts}; --no-redact shows them")
+    return frame
+
+
+def _without_secrets(text: str) -> tuple[str, Counter[str]]:
+    from stateanalytics.report.redact import redact
+
+    masked, found = redact(text)
+    # An escape sequence inside a secret hides it until it is taken out.
+    seen, later = redact(visible(masked, keep="\n\t"))
+    return (seen if later else masked), found + later

@@ -1,0 +1,88 @@
+"""The command ``failures``: what it prints, narrows, masks and refuses."""
+
+import json
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.cli import run
+from stateanalytics.demo_data import demo_path
+
+STORE = str(demo_path() / "state.db")
+SHOWS = ("clusters", "codes", "members", "parameters", "change", "lift", "incidents")
+
+
+def rows_of(capsys, *arguments):
+    assert run(["failures", STORE, "--format", "json", *arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("show", SHOWS)
+def test_every_answer_is_a_table_for_eyes(capsys, show):
+    assert run(["failures", STORE, "--show", show, "--limit", "2"]) == 0
+    said = capsys.readouterr()
+    assert "(2 rows)" in said.out
+    assert "did not fit" not in said.err
+    assert "\x1b" not in said.out
+
+
+def test_clusters_are_those_of_the_library(capsys):
+    found = rows_of(capsys, "--week", "2026-W21", "--weight", "cost=10")
+    expected = sa.failure_clusters(sa.demo(), window="2026-W21", weights={"cost": 10})
+    assert [row["cluster_id"] for row in found] == expected["cluster_id"].to_list()
+
+
+def test_a_code_and_a_cluster_narrow(capsys):
+    found = rows_of(capsys, "--code", "run.failed", "--show", "codes")
+    assert {row["code"][:10] for row in found} == {"run.failed"}
+    clusters = sa.failure_clusters(sa.demo())
+    row = clusters.row(0, named=True)
+    members = rows_of(capsys, "--show", "members", "--cluster", row["cluster_id"])
+    assert len(members) == row["n_rows"]
+
+
+def test_secrets_are_masked_and_counted_unless_asked_for(capsys):
+    assert run(["failures", STORE, "--show", "members", "--format", "csv"]) == 0
+    masked = capsys.readouterr()
+    assert "masked: " in masked.err and "× API key" in masked.err
+    assert "sk-test-" not in masked.out
+    assert run(["failures", STORE, "--show", "members", "--format", "csv", "--no-redact"]) == 0
+    whole = capsys.readouterr()
+    assert "sk-test-" in whole.out and "masked" not in whole.err
+
+
+def test_rules_and_another_store_are_read(capsys, tmp_path):
+    path = tmp_path / "rules.toml"
+    path.write_text("[[rule]]\nname = 'limits'\naction = 'merge'\nmessage = 'rate limit'\n")
+    assert "limits" in {row["template"] for row in rows_of(capsys, "--rules", str(path))}
+    [applied] = rows_of(capsys, "--rules", str(path), "--show", "rules")
+    assert applied["n_rows"] > 20
+    change = rows_of(capsys, "--show", "change", "--against", STORE, "--week", "2026-W21")
+    assert {"new", "steady", "gone"} == {row["status"] for row in change}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--show", "rules"], "no rules to show. Hint: --rules"),
+        (["--against", STORE], "--against belongs to --show change"),
+        (["--weight", "cost"], "A weight is NAME=NUMBER, found 'cost'"),
+        (["--weight", "price=1"], "found 'price'"),
+        (["--cluster", "v1:no"], "There is no cluster 'v1:no' here; there are"),
+        (["--show", "incidents", "--cluster", "v1:no"], "--cluster does not narrow"),
+        (["--rules", "no.toml"], "cannot be read"),
+        (["--week", "2026-W21", "--since", "2026-05-01"], "found both"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_that_helps(capsys, arguments, words):
+    assert run(["failures", STORE, *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert words in said.err and said.err.count("\n") == 1
+
+
+def test_a_file_holds_every_column(tmp_path):
+    path = tmp_path / "clusters.parquet"
+    assert run(["failures", STORE, "-o", str(path)]) == 0
+    assert pl.read_parquet(path).columns == sa.failure_clusters(sa.demo()).columns
