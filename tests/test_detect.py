@@ -15,7 +15,7 @@ from stateanalytics.detectors.signs import signs_of
 from stateanalytics.errors import ArgumentError
 from stateanalytics.facts import Facts
 from stateanalytics.rules.session_health import VERSIONS, classify_session_health_by_age
-from tests.frames import AS_OF, WHOSE, ago, facts
+from tests.frames import AS_OF, WHOSE, ago, facts, frame
 
 QUIET = ["dashboard_stuck_60m", "dashboard_stale_card", "adr0030_stuck", "phantom_v2"]
 
@@ -176,7 +176,8 @@ def test_the_status_of_then_comes_from_transitions(transitions, status):
     now = session(raw_status="completed", ended_at=ago(hours=1), updated_at=ago(hours=1))
     past = facts_at(facts([now], transitions=transitions), ago(hours=5))
     assert past.facts.entities["raw_status"].item() == status
-    assert past.facts.entities["ended_at"].item() is None
+    ended = ago(hours=6) if status == "failed" else None
+    assert past.facts.entities["ended_at"].item() == ended
     assert past.lost["status"].item() is (status is None)
 
 
@@ -184,6 +185,65 @@ def test_what_did_not_exist_yet_is_not_asked_about():
     given = facts([session(), session("old", created_at=ago(days=2), started_at=ago(days=2))])
     found = sa.detect(given, at=ago(hours=12), detectors=["B1"])
     assert found["entity_id"].to_list() == ["old"]
+
+
+def test_work_that_was_resumed_later_had_ended_then():
+    """The row has its last end only; that of then is in the history."""
+    resumed = session(raw_status="completed", ended_at=ago(hours=1), updated_at=ago(hours=1))
+    history = [
+        change(ago(hours=9), None, "running"),
+        change(ago(hours=7), "running", "completed", seq=1),
+        change(ago(hours=4), "completed", "running", seq=2),
+        change(ago(hours=1), "running", "completed", seq=3),
+    ]
+    given = facts([resumed], transitions=history)
+    then = answers(given, at=ago(hours=5), detectors=["B3"])["dashboard_slow_60m"]
+    assert (then["fires"], then["measured_s"]) == (True, 2 * 3600)
+    running = answers(given, at=ago(hours=3), detectors=["B2"])["dashboard_stuck_60m"]
+    assert (running["covered"], running["measured_s"]) == (True, 6 * 3600)
+
+
+def test_sessions_that_came_later_do_not_count_then():
+    invocation = {
+        "entity_type": "invocation", "entity_id": "i", "raw_status": "running", "n_children": 1,
+        "created_at": ago(hours=1), "started_at": ago(hours=1), "updated_at": ago(hours=1),
+    }  # fmt: skip
+    later = session(invocation_id="i", created_at=ago(minutes=30), started_at=ago(minutes=30))
+    given = facts([invocation, later])
+    assert answers(given, detectors=["C6"])["zero_session_invocation"]["fires"] is False
+    then = answers(given, at=ago(minutes=40), detectors=["C6"])["zero_session_invocation"]
+    assert (then["fires"], then["measured_s"]) == (True, 1200)
+
+
+def test_turns_that_were_counted_later_are_not_missing_then():
+    done = session(raw_status="completed", ended_at=ago(hours=6), n_turns=3)
+    history = [change(ago(hours=6), "running", "completed")]
+    given = facts([done], transitions=history)
+    assert answers(given, detectors=["B17"])["status_degraded"]["fires"] is False
+    then = answers(given, at=ago(hours=5), detectors=["B17"])["status_degraded"]
+    assert (then["covered"], then["is_knowable"]) == (True, False)
+
+
+def test_what_directories_say_is_of_the_present():
+    show = {"entity_type": "show", "entity_id": "w", "raw_status": "active", "name": "topic",
+            "created_at": ago(days=2), "started_at": ago(days=2),
+            "updated_at": ago(days=1)}  # fmt: skip
+    then = answers(facts([show]), at=ago(hours=5), detectors=["C9"])["stale_show"]
+    assert then["is_knowable"] is False
+
+
+def test_a_schedule_that_ran_since_is_unknowable():
+    ran = {"source": "state.db", "schedule_id": "c", "is_enabled": True, "trigger_type": "cron",
+           "cadence_s": 3600.0, "n_runs": 3, "last_executed_at": ago(hours=1),
+           "last_executed_status": "completed"}  # fmt: skip
+    given = dataclasses.replace(
+        facts([{"entity_type": "schedule", "entity_id": "c", "raw_status": "enabled",
+                "created_at": ago(days=2), "updated_at": ago(days=2)}]),
+        details={"lionagi_schedules": frame("lionagi_schedules", [ran])},
+    )  # fmt: skip
+    assert answers(given, detectors=["E1"])["schedule_overdue"]["fires"] is False
+    then = answers(given, at=ago(hours=5), detectors=["E1"])["schedule_overdue"]
+    assert (then["is_knowable"], then["fires"]) == (False, None)
 
 
 def test_the_future_does_not_change_the_past(demo):

@@ -16,11 +16,18 @@ import polars as pl
 from stateanalytics import schema
 from stateanalytics.errors import ArgumentError
 from stateanalytics.facts import Facts
+from stateanalytics.vocabulary import STATUS_WORDS
 from stateanalytics.windows import in_utc, read_moment
 
 KEY = list(schema.ENTITY_KEY)
-LOST = ("status", "updated", "message", "silence", "n_messages", "reason", "record")
-"""What can be lost of a row; `Past.lost` has a Boolean column for each."""
+LOST = (
+    *("status", "updated", "message", "silence", "n_messages", "reason", "report"),
+    *("record", "present"),
+)
+"""What can be lost of a row; `Past.lost` has a Boolean column for each.
+
+``record``: the row was written since; ``present``: it is only ever known of the present.
+"""
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ def facts_at(facts: Facts, at: object = None) -> Past:
         *(pl.col(name) for name in schema.ENTITIES.dtypes.names() if name not in _THEN),
         **{name: rule for name, rule in _then(instant).items() if name in _THEN},
     )
-    lost = told.select(**_lost(instant))
+    lost = told.with_columns(**_lost(instant)).select(LOST)
     rows = {
         "entities": schema.ENTITIES.conform(then),
         "events": facts.events.filter(pl.col("at") <= instant),
@@ -127,6 +134,7 @@ def _told(entities: pl.DataFrame, facts: Facts, at: datetime) -> pl.DataFrame:
     is_before = pl.col("at") <= at
     of_history = changes.group_by(KEY, maintain_order=True).agg(
         status_then=pl.col("status").filter(is_before).last(),
+        changed_at=pl.col("at").filter(is_before).last(),
         code_then=pl.col("reason_code").filter(is_before).last(),
         message_then=pl.col("message").filter(is_before).last(),
         was_changed=is_before.any(),
@@ -138,17 +146,28 @@ def _told(entities: pl.DataFrame, facts: Facts, at: datetime) -> pl.DataFrame:
         said_at=pl.col("at").filter(is_message & is_before).max(),
         n_said=(is_message & is_before).sum(),
         has_messages=is_message.any(),
+        has_reports=pl.col("kind").str.starts_with("report.").any(),
         active_at=pl.col("at").filter(pl.col("is_activity") & is_before).max(),
     )
+    of_sessions = (
+        entities.filter(pl.col("entity_type") == "session", pl.col("invocation_id").is_not_null())
+        .group_by("source", "system", entity_id="invocation_id")
+        .agg(n_begun=pl.len().cast(pl.Int64))
+        .with_columns(entity_type=pl.lit("invocation"))
+    )
     joined = entities.join(of_history, on=KEY, how="left", maintain_order="left")
-    return joined.join(of_events, on=KEY, how="left", maintain_order="left")
+    told = joined.join(of_events, on=KEY, how="left", maintain_order="left")
+    return told.join(of_sessions, on=KEY, how="left", maintain_order="left")
 
 
 _THEN = (
     *("raw_status", "ended_at", "updated_at", "last_message_at", "last_activity_at"),
-    *("n_messages", "n_turns", "reason_code", "reason_message", "process_alive"),
-    *("has_stale_locks", "exit_code"),
+    *("n_messages", "n_turns", "n_children", "reason_code", "reason_message"),
+    *("process_alive", "has_stale_locks", "exit_code"),
 )
+
+
+_OVER = [f"{one.entity_type}:{one.raw_status}" for one in STATUS_WORDS if one.is_terminal]
 
 
 def _is_untouched(at: datetime) -> pl.Expr:
@@ -162,7 +181,16 @@ def _then(at: datetime) -> dict[str, pl.Expr]:
     is_told = pl.col("has_messages").fill_null(value=False)
     updated = pl.when(untouched).then("updated_at")
     said = pl.when(said_before).then("last_message_at").when(is_told).then("said_at")
-    ended = pl.when(pl.col("ended_at") <= at).then("ended_at")
+    # Work that was resumed later has an end of its own only in its history.
+    was_closed = ~untouched & pl.concat_str("entity_type", "status_then", separator=":").is_in(
+        _OVER
+    )
+    ended = (
+        pl.when(pl.col("ended_at") <= at)
+        .then("ended_at")
+        .when(was_closed.fill_null(value=False))
+        .then("changed_at")
+    )
     was_active = pl.when(pl.col("last_activity_at") <= at).then("last_activity_at")
     of_lionagi = pl.coalesce(said, updated, "started_at")
     of_others = pl.coalesce("active_at", pl.when(pl.col("started_at") <= at).then("started_at"))
@@ -179,6 +207,9 @@ def _then(at: datetime) -> dict[str, pl.Expr]:
         .when(is_told)
         .then(pl.col("n_said").cast(pl.Int64)),
         "n_turns": pl.when(was_over).then("n_turns"),
+        "n_children": pl.when(pl.col("entity_type") == "invocation")
+        .then(pl.col("n_begun").fill_null(0))
+        .otherwise("n_children"),
         "reason_code": pl.when(untouched).then("reason_code").otherwise("code_then"),
         "reason_message": pl.when(untouched).then("reason_message").otherwise("message_then"),
         # These were looked at now, not then.
@@ -220,5 +251,7 @@ def _lost(at: datetime) -> dict[str, pl.Expr]:
         .otherwise(by_event.fill_null(value=False)),
         "n_messages": message & ~untouched,
         "reason": ~untouched & ~is_changed & ~later,
+        "report": ~untouched & ~pl.col("has_reports").fill_null(value=False),
         "record": ~untouched,
+        "present": pl.lit(value=True),
     }

@@ -46,9 +46,10 @@ SIGNS = MappingProxyType(
 LOST_OF = MappingProxyType(
     {
         **dict.fromkeys((*_RECORD, "detecting_age_s", "is_escalated", "merge_wait_s"), ("record",)),
+        **dict.fromkeys(("report_state", "report_age_s"), ("report",)),
         "activity": ("activity",),
         "activity_age_s": ("activity",),
-        "watcher_trigger": ("status",),
+        "watcher_trigger": ("status", "report"),
         "web_attention": ("record",),
     }
 )
@@ -122,7 +123,8 @@ def _judged(told: pl.DataFrame, past: Past) -> pl.DataFrame:
         .then(seen.str.extract(r"\bactivity=(\w+)"))
         .otherwise("logged_activity"),
         activity_age_s=age(activity_at),
-        # What a poll saw is written over by the next one.
+        # Without a log only the last report is known, and only what the last poll saw.
+        lost_report=pl.col("lost_report") & (pl.col("report_at") > past.at),
         lost_activity=pl.col("lost_record") & pl.col("logged_activity_at").is_null(),
         detecting_age_s=age(pl.col("detecting_started_at")),
         merge_wait_s=age(pl.col("merge_cleanup_since")),

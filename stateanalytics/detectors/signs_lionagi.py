@@ -48,7 +48,7 @@ SIGNS = MappingProxyType(
     }
 )
 _JUDGED = ("status", "silence", "n_messages")
-_SCHEDULE = ("record",)
+_SCHEDULE = ("record", "schedule")
 LOST_OF = MappingProxyType(
     {
         **dict.fromkeys(
@@ -67,12 +67,15 @@ LOST_OF = MappingProxyType(
                 "schedule_limit_s",
                 "next_fire_overdue_s",
                 "n_failed_in_row",
-                "n_missed",
             ),
             _SCHEDULE,
         ),
+        "n_missed": ("present",),
+        "disk_end": ("present",),
     }
 )
+
+_SEEN = ("last_executed_at", "last_fired_at", "last_evaluated_at", "last_healthy_poll_at")
 
 
 def add_signs(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
@@ -173,6 +176,10 @@ def _add_schedules(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         schedule_silence_s="silence_s",
         schedule_limit_s=pl.when(cadence > 0).then(pl.max_horizontal(3 * cadence, cadence + 300)),
         next_fire_overdue_s=-pl.col("next_fire_in_s"),
+        # A run or a look after the instant: what was known then is written over.
+        lost_schedule=pl.any_horizontal(
+            (pl.col(name) > past.at).fill_null(value=False) for name in _SEEN
+        ),
     )
     return rows.join(
         known, on=["source", "entity_type", "entity_id"], how="left", maintain_order="left"
