@@ -8,9 +8,11 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.failures.by_code import by_reason_code
-from stateanalytics.report import report
+from stateanalytics.report import sections
+from stateanalytics.report.material import Material
 from tests.conftest import ROOT
 from tests.opencode_logs import event, step, write
+from tests.report_parts import material_of
 
 CODE = "run.failed.content_filtered"
 CHAIN = "Failed · Blocked by provider content filter"
@@ -25,11 +27,11 @@ FILES = {
 
 
 class Case(NamedTuple):
-    """One file, the number of blocked sessions in it, and its report."""
+    """One file, the number of blocked sessions in it, and what its report is made from."""
 
     snap: sa.Snapshot
     n: int
-    whole: sa.Report
+    material: Material
 
     @property
     def blocked(self) -> list[str]:
@@ -45,7 +47,7 @@ def case(request, shared: Path) -> Case:
     snap = sa.read(shared / "samples" / "opencode" / path, progress=False)
     blocked = snap.detail("opencode_executions").filter("is_blocked")
     assert set(blocked["era"]) == eras
-    return Case(snap, n, report(snap, window=("2000-01-01", None)))
+    return Case(snap, n, material_of(snap))
 
 
 def test_states_say_failed_blocked_and_critical(case):
@@ -93,13 +95,14 @@ def test_sql_finds_it_in_every_table(case):
 
 
 def test_the_report_shows_it_and_no_rate_counts_it_as_good(case):
-    summary = case.whole.summary
-    codes = {one["code"]: one["n_rows"] for one in summary["failures"]["codes"]}
+    failures = sections.summarize_failures(case.material)
+    codes = {one["code"]: one["n_rows"] for one in failures["codes"]}
     assert codes[CODE] == case.n
-    told = [one["display"] for part in ("open", "ended")
-            for one in summary["attention"][part]["items"]]  # fmt: skip
+    items = sections.summarize_attention(case.material)["ended"]["items"]
+    told = [one["display"] for one in items]
     assert any(display.startswith(CHAIN) for display in told)
-    completed = next(one for one in summary["headline"]["numbers"] if one["name"] == "completed")
+    numbers = sections.summarize_headline(case.material)["numbers"]
+    completed = next(one for one in numbers if one["name"] == "completed")
     good = sa.states(case.snap).filter(
         pl.col("entity_type") == "session", pl.col("outcome").cast(pl.String).is_in(GOOD)
     )
@@ -125,18 +128,16 @@ def test_a_blocked_turn_that_the_session_outlived_stays_a_failure(tmp_path: Path
     )
     with sa.read(log, progress=False) as snap:
         states = {row["entity_id"]: row for row in sa.states(snap).to_dicts()}
-        codes = {one["code"] for one in report(snap).summary["failures"]["codes"]}
+        failures = sections.summarize_failures(material_of(snap))
         listed = sa.attention(snap)["display"].to_list()
     assert states["ses_a"]["outcome"] == "completed"
     assert states["ses_a:turn:1"]["outcome"] == "failed"
-    assert codes == {CODE}
+    assert {one["code"] for one in failures["codes"]} == {CODE}
     assert any(display.startswith(CHAIN) for display in listed)
 
 
-def test_the_page_of_the_shipped_sample_shows_it() -> None:
+def test_the_shipped_sample_has_it_too() -> None:
+    """The page that shows it is `test_report_systems`'s."""
     with sa.read(ROOT / "data" / "samples" / "opencode", progress=False) as snap:
         answer = snap.sql("SELECT count(*) FROM attention WHERE code = $c", {"c": CODE})
-        page = report(snap).as_html()
     assert answer.item() == 4
-    assert CODE in page
-    assert CHAIN in page

@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.report import report
+from stateanalytics.report import report, sections
 from tests.conftest import ROOT
 from tests.frames import facts
+from tests.report_parts import EVER, material_of
 from tests.test_report import WEEK
 from tests.test_report_page import Page
 
-EVER = ("2000-01-01", None)
 AS_OF = datetime(2026, 11, 21, 1, tzinfo=UTC)
 SAMPLES = ROOT / "data" / "samples"
 SHIPPED = {
@@ -23,11 +23,6 @@ SHIPPED = {
     "agent_orchestrator": SAMPLES / "agent_orchestrator",
     "opencode": SAMPLES / "opencode",
 }
-
-
-def summary_of(*paths: Path) -> dict:
-    with sa.read(*paths, as_of=AS_OF, progress=False) as snap:
-        return report(snap, window=EVER).summary
 
 
 @pytest.fixture(scope="module")
@@ -58,17 +53,20 @@ def test_the_three_are_told_in_one_order_with_their_denominators(whole, systems)
 
 @pytest.mark.parametrize("system", list(SHIPPED))
 def test_a_system_says_the_same_alone_and_beside_the_others(systems, system):
-    alone = summary_of(SHIPPED[system])
-    assert alone["systems"]["systems"] == []
+    with sa.read(SHIPPED[system], as_of=AS_OF, progress=False) as snap:
+        alone = material_of(snap)
+    assert sections.summarize_systems(alone)["systems"] == []
     own = systems[system]["runs"]
-    numbers = {one["name"]: one for one in alone["headline"]["numbers"]}
+    numbers = {one["name"]: one for one in sections.summarize_headline(alone)["numbers"]}
     assert own["n"] == numbers["runs"]["n"]
     assert own["ends"]["completed"] == numbers["completed"]["n"]
     assert own["n_ended"] == numbers["completed"]["of"]
     assert own["n_unresolved"] == numbers["unresolved"]["n"]
     assert own["n_open"] == numbers["unresolved"]["of"]
-    assert systems[system]["attention"]["n"] == alone["attention"]["n_things"]
-    assert systems[system]["findings"]["n_codes"] == len(alone["provenance"]["findings"])
+    things = sections.summarize_attention(alone)["n_things"]
+    assert systems[system]["attention"]["n"] == things
+    problems = sections.summarize_provenance(alone)["findings"]
+    assert systems[system]["findings"]["n_codes"] == len(problems)
 
 
 def test_the_total_is_the_sum_and_the_headline(whole, systems):
@@ -123,6 +121,9 @@ def test_the_page_has_the_section_once_and_links_to_it(whole):
     assert {"href": "#systems"} in page.all("a")
     for title in ("lionagi", "Agent Orchestrator", "opencode", "All of them"):
         assert title in page.text
+    # Seed 004's case is among what needs a look.
+    assert "Failed · Blocked by provider content filter" in page.text
+    assert "run.failed.content_filtered" in page.text
     json.loads(whole.as_json())
 
 
@@ -133,14 +134,14 @@ def test_one_system_alone_has_no_section():
 
 
 def test_a_system_without_anything_in_the_window_is_still_told(snap):
-    summary = report(snap, window="2026-W21").summary["systems"]
+    summary = sections.summarize_systems(material_of(snap, "2026-W21"))
     opencode = next(one for one in summary["systems"] if one["system"] == "opencode")
     assert opencode["finding"].startswith("No run ended") or not opencode["runs"]["n_ended"]
     assert "opencode none ended" in summary["finding"]
 
 
 def test_nothing_that_ended_has_no_share(snap):
-    summary = report(snap, window=("2001-01-01", "2001-01-02")).summary["systems"]
+    summary = sections.summarize_systems(material_of(snap, ("2001-01-01", "2001-01-02")))
     assert summary["total"]["completed_share"] is None
     assert summary["finding"].startswith("No run of all three systems ended in this window")
 
@@ -175,11 +176,10 @@ def many(shared: Path) -> sa.Snapshot:
     )
 
 
-def test_the_report_over_all_real_sets_is_right(many):
-    whole = report(many, window=EVER)
-    Page(whole.as_html())
+def test_the_section_over_all_real_sets_is_right(many):
+    told = sections.summarize_systems(material_of(many))
     sessions = many.entities.filter(entity_type="session")
-    for one in whole.summary["systems"]["systems"]:
+    for one in told["systems"]:
         runs = one["runs"]
         n_sessions = sessions.filter(system=one["system"]).height
         assert runs["n"] + runs["n_left_out"] == n_sessions, one["system"]
@@ -187,5 +187,7 @@ def test_the_report_over_all_real_sets_is_right(many):
         assert sum(runs["ends"].values()) == runs["n_ended"]
     states = sa.states(many).filter(pl.col("entity_type") == "session")
     ended = states.filter("is_terminal", ~pl.col("is_legacy"), pl.col("system") == "opencode")
-    told = whole.summary["systems"]["systems"][-1]["runs"]
-    assert told["ends"]["failed"] == ended.filter(pl.col("outcome") == "failed").height
+    assert (
+        told["systems"][-1]["runs"]["ends"]["failed"]
+        == ended.filter(pl.col("outcome") == "failed").height
+    )
