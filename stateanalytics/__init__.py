@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from stateanalytics.rules.severity import derive_severity
     from stateanalytics.rules.states import reasons, states
     from stateanalytics.snapshot import Snapshot, demo, read
+    from stateanalytics.summaries import Summary, merge, summarize
     from stateanalytics.widgets import DetectorExplorer, ThresholdWorksheet
 
 _ERRORS = (
@@ -146,6 +147,9 @@ _WHERE = {
     "severity_changes": "live",
     "watch": "live",
     "stale_thresholds": "advice.worksheet",
+    "Summary": "summaries",
+    "merge": "summaries",
+    "summarize": "summaries",
     "report": "report",
     "Report": "report",
     "spells": "durations.spells",
@@ -187,6 +191,7 @@ __all__ = [
     "SourceNotFoundError",
     "StateAnalyticsError",
     "StoreBusyError",
+    "Summary",
     "ThresholdWorksheet",
     "TruncatedWarning",
     "agreement",
@@ -217,6 +222,7 @@ __all__ = [
     "intersections",
     "kaplan_meier",
     "logrank",
+    "merge",
     "merge_gap_sums",
     "merge_templates",
     "mine_templates",
@@ -237,6 +243,7 @@ __all__ = [
     "spells",
     "stale_thresholds",
     "states",
+    "summarize",
     "timeout_candidates",
     "timeouts",
     "watch",

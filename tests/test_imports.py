@@ -30,6 +30,8 @@ ORDER = (
     ("advice",),
     ("sql", "answers"),
     ("snapshot",),
+    ("summaries",),
+    ("live",),
     ("charts",),
     ("report",),
     ("widgets", "magics"),

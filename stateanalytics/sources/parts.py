@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
+    from stateanalytics.sources.appending import Kept
     from stateanalytics.sources.sqlite import Store
 
 
@@ -34,6 +35,8 @@ class Parts:
         Whether a writer had it open.
     stores : tuple of Store
         Private copies that stay open for raw tables; whoever pools the parts closes them.
+    kept : mapping of str to Kept
+        Tables that the next read of the same input can go on from.
     """
 
     system: str
@@ -47,3 +50,4 @@ class Parts:
     size_bytes: int = 0
     is_live: bool = False
     stores: tuple[Store, ...] = ()
+    kept: Mapping[str, Kept] = field(default_factory=dict)

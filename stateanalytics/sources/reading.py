@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ from stateanalytics.facts import Facts, pool
 from stateanalytics.progress import progress
 from stateanalytics.sources import lionagi
 from stateanalytics.sources.agent_orchestrator import databases as agent_orchestrator_databases
+from stateanalytics.sources.appending import Kept
 from stateanalytics.sources.findings import counted
 from stateanalytics.sources.fingerprint import fingerprint
 from stateanalytics.sources.instant import as_utc, future_findings, newest_proven, up_to
@@ -28,6 +29,9 @@ from stateanalytics.sources.sqlite import Store, open_store
 
 READERS: tuple[ModuleType, ...] = (lionagi, agent_orchestrator_databases)
 """Who reads a SQLite store; `path_readers.PATH_READERS` reads files and directories."""
+
+Memory = Mapping[str, Mapping[str, Kept]]
+"""By input and table: what the next read can go on from."""
 
 OnError = Literal["skip", "raise", "salvage"]
 _MAX_TABLES_NAMED = 8
@@ -80,6 +84,38 @@ def read_facts(
     ArgumentError
         If a name is no path, as-of no datetime, or ``on_error`` neither word.
     """
+    facts, stores, _ = read_and_keep(
+        paths, as_of=as_of, bodies=bodies, on_error=on_error, shown=shown, clock=clock
+    )
+    return facts, stores
+
+
+def read_and_keep(
+    paths: Sequence[str | Path] | str | Path = (),
+    *,
+    as_of: datetime | None = None,
+    bodies: bool = False,
+    on_error: OnError = "skip",
+    shown: bool | None = None,
+    clock: Callable[[], datetime] = _wall_clock,
+    before: Memory | None = None,
+) -> tuple[Facts, tuple[Store, ...], Memory]:
+    """What `read_facts` gives, and what the next read of the same paths can go on from.
+
+    Parameters
+    ----------
+    paths, as_of, bodies, on_error, shown, clock
+        As for `read_facts`.
+    before : mapping, optional
+        What the last read of these paths kept. The facts are those of a fresh read.
+
+    Returns
+    -------
+    facts, stores
+        As of `read_facts`.
+    memory : mapping of str to mapping of str to Kept
+        By input and table.
+    """
     if on_error not in get_args(OnError):
         raise ArgumentError(
             f"on_error must be 'skip', 'raise' or 'salvage'; found {on_error!r:.60}.",
@@ -93,7 +129,8 @@ def read_facts(
         with progress("reading", len(places), shown=shown) as begin:
             for place in places:
                 begin(place.label)
-                part = _read(place, bodies=bodies, on_error=on_error)
+                kept = (before or {}).get(place.label)
+                part = _read(place, bodies=bodies, on_error=on_error, before=kept)
                 for store in part.stores:
                     open_stores.enter_context(store)
                 parts.append(part)
@@ -101,10 +138,13 @@ def read_facts(
             raise _no_store(parts[0].stores[0])
         facts = _pooled(parts, again, given, clock)
         open_stores.pop_all()
-    return facts, tuple(store for part in parts for store in part.stores)
+    stores = tuple(store for part in parts for store in part.stores)
+    return facts, stores, {part.label: part.kept for part in parts if part.kept}
 
 
-def _read(place: Place, *, bodies: bool, on_error: OnError) -> Parts:
+def _read(
+    place: Place, *, bodies: bool, on_error: OnError, before: Mapping[str, Kept] | None = None
+) -> Parts:
     """One input: a store by whoever knows its tables, anything else by who found it."""
     if place.reader is not None:
         return place.reader.read(place.path, label=place.label, bodies=bodies, on_error=on_error)
@@ -115,7 +155,10 @@ def _read(place: Place, *, bodies: bool, on_error: OnError) -> Parts:
         reader = _reader_of(store)
         if reader is None and place.is_named:
             raise _no_store(store)
-        part = _skipped(store) if reader is None else reader.read(store, bodies=bodies)
+        if reader is lionagi:
+            part = lionagi.read(store, bodies=bodies, before=before)
+        else:
+            part = _skipped(store) if reader is None else reader.read(store, bodies=bodies)
         odd = findings_of_store(store, system=part.system)
         opened.pop_all()
     return replace(

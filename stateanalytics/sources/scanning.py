@@ -158,9 +158,11 @@ def cursor_of(store: Store) -> Iterator[Any]:
         connection.close()
 
 
-def parts(plan: Plan) -> list[str]:
-    """WHERE clauses that cut the table into ranges of row numbers."""
+def parts(plan: Plan, after: int | None = None) -> list[str]:
+    """WHERE clauses that cut the table, or its rows after one, into ranges of row numbers."""
     name = plan.rowid
+    if after is not None:
+        return [f"WHERE {name} > {after}"]
     if name is None or N_THREADS == 1:
         return [""]
     table = quoted(plan.table)

@@ -256,7 +256,12 @@ def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
 
 
 def read_table(
-    store: Store, table: str, columns: Mapping[str, Cell], *, system: str = ""
+    store: Store,
+    table: str,
+    columns: Mapping[str, Cell],
+    *,
+    system: str = "",
+    after: int | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows of a table in the columns and kinds that are asked for, and what was wrong.
 
@@ -271,6 +276,8 @@ def read_table(
         is null in every row.
     system : str
         Goes into the ``system`` column of the findings.
+    after : int, optional
+        Only rows with greater row numbers; the table must have some.
 
     Returns
     -------
@@ -305,7 +312,7 @@ def read_table(
     """
     if not store.copy.exists():
         raise refusals.closed(store.label)
-    rows, problems = tables.read(store, table, columns)
+    rows, problems = tables.read(store, table, columns, after)
     store.check()
     named = [{"source": store.label, "system": system, **found} for found in problems]
     findings = pl.DataFrame(named) if named else schema.FINDINGS.empty()

@@ -27,13 +27,13 @@ Problem = dict[str, object]
 
 
 def read(
-    store: Store, table: str, columns: Mapping[str, Cell]
+    store: Store, table: str, columns: Mapping[str, Cell], after: int | None = None
 ) -> tuple[pl.DataFrame, list[Problem]]:
     """Rows of a table, as `sqlite.read_table` gives them, and problems as dicts."""
     shape = pl.Schema({name: cells.DTYPES[cell.kind] for name, cell in columns.items()})
     if table not in store.tables:
         return shape.to_frame(), _why_absent(store, table)
-    found, n_rows, problems = _columns(plans(store, table, columns))
+    found, n_rows, problems = _columns(plans(store, table, columns), after)
     documents_in = [name for name in found.columns if columns[name].kind == "json"]
     found, of_documents = documents.checked(found, documents_in)
     rows = pl.DataFrame(
@@ -47,9 +47,11 @@ def read(
     return rows, [{"table": table, **found} for found in (*problems, *of_documents)]
 
 
-def _columns(planned: list[Plan]) -> tuple[pl.DataFrame, int, list[Problem]]:
+def _columns(
+    planned: list[Plan], after: int | None = None
+) -> tuple[pl.DataFrame, int, list[Problem]]:
     """The columns of all plans side by side, how many rows, and what was odd in them."""
-    ranges = parts(planned[0])
+    ranges = parts(planned[0], after)
     tasks = [(plan, where) for plan in planned for where in ranges]
     with ThreadPoolExecutor(scanning.N_THREADS) as threads:
         scanned = list(threads.map(_Scan(), tasks))

@@ -13,6 +13,7 @@ import polars as pl
 
 from stateanalytics.facts import pool
 from stateanalytics.schema import FINDINGS
+from stateanalytics.sources.appending import Kept, read_appended
 from stateanalytics.sources.sqlite import (
     INTEGER,
     JSON,
@@ -363,7 +364,23 @@ _BODIES: Mapping[str, Mapping[str, Cell]] = {
 Raw = Mapping[str, pl.DataFrame]
 
 
-def read_raw(store: Store, *, bodies: bool = False) -> tuple[Raw, pl.DataFrame]:
+# Each of their rows is written once, and never touched again but to be pruned.
+APPENDED = (
+    "messages",
+    "status_transitions",
+    "session_signals",
+    "team_messages",
+    "admin_events",
+    "attention_disposition_history",
+)
+
+
+def read_raw(
+    store: Store,
+    *,
+    bodies: bool = False,
+    before: Mapping[str, Kept] | None = None,
+) -> tuple[Raw, pl.DataFrame, Mapping[str, Kept]]:
     """Every table that facts need, by name, in the columns of `TABLES`.
 
     Parameters
@@ -372,6 +389,9 @@ def read_raw(store: Store, *, bodies: bool = False) -> tuple[Raw, pl.DataFrame]:
         An open lionagi store.
     bodies : bool
         Whether to load the texts of messages, signals and team messages too.
+    before : mapping of str to Kept, optional
+        What an earlier read of the same store kept; of `APPENDED` tables only new rows
+        are read then.
 
     Returns
     -------
@@ -379,12 +399,20 @@ def read_raw(store: Store, *, bodies: bool = False) -> tuple[Raw, pl.DataFrame]:
         A table or column that the store does not have is empty or null.
     findings : polars.DataFrame
         Cells that held something else than their column should, counted.
+    kept : mapping of str to Kept
+        For the next read.
     """
-    tables, found = {}, []
+    tables, found, kept = {}, [], {}
     for table, cells in TABLES.items():
         wanted = {**cells, **(_BODIES.get(table, {}) if bodies else {})}
         if table == "sessions" and "run_id" in store.tables[table]:
             wanted["metadata_run_id"] = _RUN_ID_OF_OLD_ROWS
-        tables[table], findings = read_table(store, table, wanted, system=SYSTEM)
+        if table in APPENDED:
+            tables[table], findings = read_appended(
+                store, table, wanted, (before or {}).get(table), system=SYSTEM
+            )
+            kept[table] = Kept(store, tables[table], findings)
+        else:
+            tables[table], findings = read_table(store, table, wanted, system=SYSTEM)
         found.append(findings)
-    return tables, pool(found, FINDINGS)
+    return tables, pool(found, FINDINGS), kept

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from stateanalytics import schema
 from stateanalytics.facts import pool
+from stateanalytics.sources.appending import Kept
 from stateanalytics.sources.findings import per_entity
 from stateanalytics.sources.lionagi import checks, schedules, sessions, work
 from stateanalytics.sources.lionagi.dispositions import dispositions
@@ -35,7 +38,7 @@ def recognises(store: Store) -> bool:
     return is_lionagi(store.tables)
 
 
-def read(store: Store, *, bodies: bool = False) -> Parts:
+def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | None = None) -> Parts:
     """The facts of one lionagi store and of the run and show directories beside it.
 
     Parameters
@@ -44,6 +47,8 @@ def read(store: Store, *, bodies: bool = False) -> Parts:
         An open lionagi store, of any release.
     bodies : bool
         Whether to load the texts of messages and signals too.
+    before : mapping of str to Kept, optional
+        What an earlier read of the same store kept.
 
     Returns
     -------
@@ -51,7 +56,7 @@ def read(store: Store, *, bodies: bool = False) -> Parts:
         Canonical frames; a table that the store does not have gives no rows.
     """
     label = store.label
-    raw, cells = read_raw(store, bodies=bodies)
+    raw, cells, kept = read_raw(store, bodies=bodies, before=before)
     raw, doubles = _distinct(raw, label)
     runs, run_files = read_runs(store.path, label)
     runs = link_runs(runs, raw)
@@ -89,6 +94,7 @@ def read(store: Store, *, bodies: bool = False) -> Parts:
         events=_named(happened, schema.EVENTS, label),
         findings=pool(found, schema.FINDINGS),
         details={shape.name: _named(frame, shape, label) for shape, frame in frames.items()},
+        kept=kept,
     )
 
 

@@ -1,0 +1,172 @@
+"""Following stores that somebody writes to: what changed its severity, as it happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+
+from stateanalytics import schema
+from stateanalytics.errors import ArgumentError, StoreBusyError
+from stateanalytics.rules.policy import Policy
+from stateanalytics.rules.states import states
+from stateanalytics.schema import MOMENT, SEVERITIES, TEXT, Column, Frame
+from stateanalytics.snapshot import Snapshot
+
+__all__ = ["CHANGES", "severity_changes", "watch"]
+
+_SEVERITY = pl.Enum(SEVERITIES)
+_KEY = list(schema.ENTITY_KEY)
+
+CHANGES = Frame(
+    "severity_changes",
+    "one entity whose severity is another than a moment ago",
+    (*schema.ENTITY_KEY, "at"),
+    (
+        *schema.ENTITIES.columns[:4],
+        Column("at", MOMENT, "as-of of the later look"),
+        Column("name", TEXT, "name shown to people"),
+        Column("severity_before", _SEVERITY, "severity a moment ago; null: it was not there"),
+        Column("severity", _SEVERITY, "severity now; null: it is gone"),
+        Column("display", TEXT, "its state now, in words"),
+        Column("reason_codes", TEXT, "codes of its reasons now"),
+    ),
+)
+
+
+def severity_changes(
+    before: Snapshot, after: Snapshot, *, policy: Policy | None = None
+) -> pl.DataFrame:
+    """The entities whose severity differs between two snapshots of the same inputs.
+
+    Parameters
+    ----------
+    before, after : Snapshot
+        An earlier and a later look, such as a snapshot and its `Snapshot.refresh`.
+    policy : Policy, optional
+        What counts as bad; v1 by default.
+
+    Returns
+    -------
+    polars.DataFrame
+        `CHANGES`, most severe first, then by key. Branches, which repeat their session,
+        are left out; so is what is new and neutral.
+
+    Examples
+    --------
+    >>> from stateanalytics.snapshot import demo
+    >>> snap = demo()
+    >>> severity_changes(snap, snap).height
+    0
+    """
+    return _differences(_judged(before, policy), _judged(after, policy), after)
+
+
+def watch(
+    snap: Snapshot,
+    *,
+    policy: Policy | None = None,
+    every_s: float = 5.0,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[pl.DataFrame]:
+    """Changes of severity as they happen, without end.
+
+    Parameters
+    ----------
+    snap : Snapshot
+        What to begin with; its inputs are read again and again. It stays open.
+    policy : Policy, optional
+        What counts as bad; v1 by default.
+    every_s : float
+        Seconds between two looks.
+    clock, sleep : callable
+        The clock that ages are measured by, and how to wait.
+
+    Yields
+    ------
+    polars.DataFrame
+        `CHANGES` since the last look, with rows or without; one frame a look.
+
+    Raises
+    ------
+    ArgumentError
+        If ``every_s`` is not positive.
+    SourceError
+        If an input cannot be read any more. One that is only busy is tried again.
+
+    Notes
+    -----
+    A look takes a consistent private copy, as `read` does, so that no writer ever waits
+    for it longer than for any reader in WAL mode: not at all. Where all inputs are stores
+    and nobody touched them, nothing is copied; silence alone may still change a severity.
+    """
+    if not every_s > 0:
+        raise ArgumentError(f"every_s must be above 0; found {every_s!r}.", "every_s=5")
+    # What was written since the snapshot was read is found at the first look.
+    now = replace(snap, as_of=clock())
+    touched: Touched = None
+    known = _judged(now, policy)
+    try:
+        while True:
+            sleep(every_s)
+            later, touched = _look(now, touched, clock())
+            if later.stores is not now.stores and now.stores is not snap.stores:
+                now.close()
+            judged = _judged(later, policy)
+            yield _differences(known, judged, later)
+            now, known = later, judged
+    finally:
+        if now.stores is not snap.stores:
+            now.close()
+
+
+Touched = tuple[tuple[str, int, int, int], ...] | None
+
+
+def _look(now: Snapshot, touched: Touched, at: datetime) -> tuple[Snapshot, Touched]:
+    """The inputs at another instant, read again where somebody touched their files."""
+    found = _touched(now)
+    if found is not None and found == touched:
+        return replace(now, as_of=at), touched
+    with suppress(StoreBusyError):
+        # What is written while it is read counts as touched at the next look.
+        return now.refresh(as_of=at, progress=False), found
+    return replace(now, as_of=at), touched
+
+
+def _touched(snap: Snapshot) -> Touched:
+    """What tells that a store was written to; None where the inputs are more than stores."""
+    if not snap.stores or len(snap.stores) < snap.sources.height:
+        return None
+    found = []
+    for store in snap.stores:
+        for ending in ("", "-wal", "-journal"):
+            with suppress(OSError):
+                status = Path(f"{store.path}{ending}").stat()
+                found.append((ending, status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+def _judged(snap: Snapshot, policy: Policy | None) -> pl.DataFrame:
+    kept = ("severity", "display", "reason_codes")
+    judged: pl.DataFrame = states(snap, policy=policy).select(*_KEY, *kept)
+    # Null is its own change: an entity that has no state is not there.
+    return judged.filter(pl.col("entity_type") != "branch").unique(_KEY, keep="first")
+
+
+def _differences(before: pl.DataFrame, after: pl.DataFrame, snap: Snapshot) -> pl.DataFrame:
+    was = before.select(*_KEY, severity_before="severity")
+    names = snap.entities.select(*_KEY, "name").unique(_KEY, keep="first")
+    both = was.join(after, on=_KEY, how="full", coalesce=True, nulls_equal=True)
+    is_news = pl.col("severity_before").is_not_null() | (pl.col("severity") != "neutral")
+    changed = both.filter(pl.col("severity_before").ne_missing(pl.col("severity")) & is_news)
+    named = changed.join(names, on=_KEY, how="left", nulls_equal=True)
+    return CHANGES.conform(named.with_columns(at=pl.lit(snap.as_of))).sort(
+        "severity", *_KEY, nulls_last=True
+    )

@@ -1,0 +1,248 @@
+"""A refreshed snapshot is what a fresh read gives; the one before stays what it was."""
+
+import sqlite3
+from contextlib import closing
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+import stateanalytics as sa
+from stateanalytics.errors import ArgumentError, SourceNotFoundError
+from stateanalytics.schema import FACTS
+from stateanalytics.sources import appending
+from stateanalytics.sources.sqlite import TEXT, open_store
+from tests.frames import AS_OF, facts
+from tests.lionagi_stores import NOW_S, change, listing, session, write_store
+
+FRAMES = [frame.name for frame in FACTS]
+
+
+def first(path):
+    """A store with two sessions, their messages, a transition and a signal."""
+    return write_store(
+        path,
+        sessions=[session("a"), session("b", status="running", ended_at=None)],
+        branches=[{"id": "x", "session_id": "a", "progression_id": "list-x", "status": None}],
+        progressions=[listing("list-a", ["m1"]), listing("list-b", []), listing("list-x", ["m2"])],
+        messages=[message("m1", 100), message("m2", 99)],
+        status_transitions=[change("a", "completed", NOW_S - 600)],
+        session_signals=[
+            {"session_id": "a", "seq": 1, "kind": "RunStart", "ts": NOW_S, "payload": "{}"}
+        ],
+    )
+
+
+def message(identity, ago_s, content="hello"):
+    return {
+        "id": identity,
+        "created_at": NOW_S - ago_s,
+        "content": content,
+        "role": "user",
+        "lion_class": 2,
+    }
+
+
+def read(path):
+    return sa.read(path, as_of=AS_OF, progress=False)
+
+
+def assert_same(one, other):
+    for name in FRAMES:
+        assert_frame_equal(getattr(one, name), getattr(other, name))
+    assert one.details.keys() == other.details.keys()
+    for name, frame in one.details.items():
+        assert_frame_equal(frame, other.details[name])
+    assert (one.as_of, one.as_of_from) == (other.as_of, other.as_of_from)
+
+
+WRITES = {
+    "append": "INSERT INTO messages (id, created_at, content, role) "
+    "VALUES ('n{n}', {at}, 'x', 'user')",
+    "change": "INSERT INTO status_transitions (id, entity_type, entity_id, status, created_at) "
+    "VALUES ('t{n}', 'session', 'b', 'running', {at})",
+    "signal": "INSERT INTO session_signals (session_id, seq, kind, ts, payload) "
+    "VALUES ('a', {n}, 'NodeStarted', {at}, '{{\"name\": \"step\"}}')",
+    "finish": "UPDATE sessions SET status = 'failed', ended_at = {at} WHERE id = 'b'",
+    "prune": "DELETE FROM messages WHERE id = (SELECT min(id) FROM messages)",
+    "replace_last": "UPDATE messages SET id = 'r{n}', created_at = {at} "
+    "WHERE rowid = (SELECT max(rowid) FROM messages)",
+    "empty": "UPDATE messages SET content = '[pruned]' WHERE rowid = 1",
+    "odd": "INSERT INTO messages (id, created_at, content, role) VALUES ('o{n}', 'soon', x'ff', 1)",
+    "clear": "DELETE FROM status_transitions",
+    "far": "INSERT INTO messages (rowid, id, created_at) VALUES ({far}, 'f{n}', {at})",
+    "widen": "ALTER TABLE messages ADD COLUMN more{n} TEXT",
+    "compact": "VACUUM",
+}  # fmt: skip
+
+
+@settings(
+    max_examples=5,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(rounds=st.lists(st.lists(st.sampled_from(sorted(WRITES)), max_size=3), max_size=2))
+def test_whatever_is_written_a_refresh_equals_a_fresh_read(tmp_path_factory, rounds):
+    path = first(tmp_path_factory.mktemp("store") / "state.db")
+    snap, n = read(path), 0
+    for writes in rounds:
+        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+            for name in writes:
+                n += 1
+                writer.execute(WRITES[name].format(n=n, at=NOW_S - 50 + n, far=10**12 + n))
+        snap = snap.refresh(progress=False)
+        assert_same(snap, read(path))
+
+
+@pytest.mark.parametrize("name", sorted(WRITES))
+def test_each_way_to_write_is_seen(tmp_path, name):
+    path = first(tmp_path / "state.db")
+    before = read(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute(WRITES[name].format(n=7, at=NOW_S, far=10**12))
+    assert_same(before.refresh(progress=False), read(path))
+
+
+def test_the_snapshot_before_stays_what_it_was(tmp_path):
+    path = first(tmp_path / "state.db")
+    before = read(path)
+    kept = {name: getattr(before, name).clone() for name in FRAMES}
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("DELETE FROM messages")
+        writer.commit()
+    after = before.refresh(progress=False)
+    assert after.events.height < before.events.height
+    for name, frame in kept.items():
+        assert_frame_equal(getattr(before, name), frame)
+    assert before.sql("SELECT count(*) AS n FROM raw_messages")["n"].item() == 2
+    after.close()
+    assert before.sql("SELECT count(*) AS n FROM raw_messages")["n"].item() == 2
+
+
+def test_of_a_table_that_grew_only_the_new_rows_are_read(tmp_path, monkeypatch):
+    path = first(tmp_path / "state.db")
+    before = read(path)
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute(WRITES["append"].format(n=1, at=NOW_S))
+        writer.commit()
+    asked = {}
+
+    def read_table(store, table, columns, *, system="", after=None):
+        asked[table] = after
+        return whole(store, table, columns, system=system, after=after)
+
+    whole = appending.read_table
+    monkeypatch.setattr(appending, "read_table", read_table)
+    after = before.refresh(progress=False)
+    assert (asked["messages"], asked["session_signals"]) == (2, 1)
+    assert after.events.height == before.events.height + 1
+
+
+def test_a_closed_snapshot_can_still_be_refreshed(tmp_path):
+    path = first(tmp_path / "state.db")
+    before = read(path)
+    before.close()
+    assert_same(before.refresh(progress=False), read(path))
+
+
+def test_a_live_writer_is_not_blocked_and_its_last_commit_is_seen(tmp_path):
+    path = first(tmp_path / "state.db")
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as writer:
+        writer.execute("PRAGMA journal_mode=WAL")
+        snap = read(path)
+        for n in range(5):
+            writer.execute(WRITES["append"].format(n=n, at=NOW_S))
+            snap = snap.refresh(progress=False)
+            assert snap.events.filter(pl.col("kind") == "message").height == 3 + n
+            writer.execute("BEGIN IMMEDIATE")
+            writer.execute(WRITES["change"].format(n=n, at=NOW_S))
+            assert snap.refresh(progress=False).transitions.height == 1 + n
+            writer.execute("COMMIT")
+        assert_same(snap.refresh(progress=False), read(path))
+
+
+def test_the_instant_is_chosen_as_before_or_given(tmp_path):
+    path = first(tmp_path / "state.db")
+    assert read(path).refresh(progress=False).as_of == AS_OF
+    later = read(path).refresh(as_of="2026-06-01", progress=False)
+    assert later.as_of.isoformat() == "2026-06-01T00:00:00+00:00"
+    proven = sa.read(path, progress=False)
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute(WRITES["append"].format(n=1, at=NOW_S + 3600))
+        writer.commit()
+    assert (proven.refresh(progress=False).as_of - proven.as_of).total_seconds() == 3600
+
+
+def test_inputs_that_came_or_went_are_noticed(tmp_path):
+    first(tmp_path / "one.db")
+    snap = sa.read(str(tmp_path / "*.db"), as_of=AS_OF, progress=False)
+    first(tmp_path / "two.db")
+    assert snap.refresh(progress=False).sources.height == 2
+    for path in tmp_path.glob("*.db"):
+        path.unlink()
+    with pytest.raises(SourceNotFoundError):
+        snap.refresh(progress=False)
+
+
+def test_what_was_not_read_cannot_be_read_again():
+    by_hand = facts([])
+    snap = sa.Snapshot(**{name: getattr(by_hand, name) for name in (*FRAMES, "as_of")})
+    with pytest.raises(ArgumentError, match="does not know what it was read from"):
+        snap.refresh()
+
+
+def test_a_table_without_row_numbers_is_read_again(tmp_path):
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID")
+        connection.execute("INSERT INTO t VALUES ('a')")
+        connection.commit()
+    with open_store(path) as store:
+        rows, findings = appending.read_appended(store, "t", {"id": TEXT})
+        kept = appending.Kept(store, rows, findings)
+        again, _ = appending.read_appended(store, "t", {"id": TEXT}, kept)
+    assert again["id"].to_list() == ["a"]
+
+
+def test_a_refresh_beside_lionagi_itself_equals_a_fresh_read(tmp_path):
+    """The real writer, its connection open all the while."""
+    import asyncio
+
+    from lionagi.state import db
+
+    path = tmp_path / "state.db"
+
+    async def work() -> None:
+        async with db.StateDB(path) as store:
+            snap = None
+            for n in range(3):
+                await store.create_progression(f"list-{n}")
+                await store.create_session(
+                    {
+                        "id": f"s{n}",
+                        "name": "agent",
+                        "progression_id": f"list-{n}",
+                        "status": "running",
+                        "created_at": NOW_S + n,
+                        "updated_at": NOW_S + n,
+                        "started_at": NOW_S + n,
+                        "node_metadata": {},
+                    }
+                )
+                await store.insert_session_signal(
+                    session_id=f"s{n}", kind="RunStart", ts=NOW_S + n, payload={}
+                )
+                snap = read(path) if snap is None else snap.refresh(progress=False)
+                assert_same(snap, read(path))
+                await store.update_status(
+                    "session",
+                    f"s{n}",
+                    new_status="completed",
+                    reason_code="run.completed.ok",
+                    reason_summary="done",
+                )
+            assert_same(snap.refresh(progress=False), read(path))
+
+    asyncio.run(work())
