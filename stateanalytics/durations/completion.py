@@ -70,7 +70,7 @@ def completion_times(
         return pl.DataFrame(schema={**whose, **dict.fromkeys(SHARE, pl.Float64)})
     f, last = pl.col("incidence"), pl.col("incidence").last().over(STRATUM)
     variances = (
-        of_one_cause(causes.table, words.index(GOOD_END))
+        of_one_cause(causes.table.lazy(), words.index(GOOD_END))
         .with_columns(
             _variance=covariance(f),
             _covariance=covariance(last),
@@ -78,6 +78,7 @@ def completion_times(
             horizon_s=pl.col("duration_s").last().over(STRATUM),
         )
         .filter(pl.col("_last") > 0)
+        .collect()
     )
     last = pl.col("_last")
     relative = (

@@ -85,7 +85,7 @@ def cumulative_incidence(
     ends = interval("incidence", conf_level, conf_type)
     causes = cause_table(spells, cause, strata, "cumulative_incidence")
     curves = [
-        of_one_cause(causes.table, number)
+        of_one_cause(causes.table.lazy(), number)
         .with_columns(incidence_se=covariance(pl.col("incidence")).clip(lower_bound=0.0).sqrt())
         .with_columns(ends)
         # A list per stratum: putting lists in order costs nothing, millions of rows would.
@@ -97,7 +97,7 @@ def cumulative_incidence(
     if not curves:
         return _nothing(spells, cause, strata)
     return (
-        pl.concat(curves)
+        pl.concat(pl.collect_all(curves))
         .sort(STRATUM, _NUMBER)
         .join(causes.strata, on=STRATUM, how="left", maintain_order="left")
         .join(causes.names.with_row_index(_NUMBER), on=_NUMBER, how="left", maintain_order="left")
@@ -167,7 +167,7 @@ def cause_table(spells: pl.DataFrame, cause: str, strata: Sequence[str], functio
     return Causes(table, names, sets.strata)
 
 
-def of_one_cause(table: pl.DataFrame, number: int) -> pl.DataFrame:
+def of_one_cause(table: pl.LazyFrame, number: int) -> pl.LazyFrame:
     """Incidence of a cause, and the sums over ends u <= t that `covariance` is made of.
 
     With F the incidence and S the all-cause survival before u, the variance at t sums
