@@ -110,6 +110,12 @@ def test_opencodes_parts_of_runs_are_shown_and_never_counted(systems):
     assert systems["opencode"]["bad_ends"]["n_rows"] == 14 + 3 + 1
 
 
+def test_durations_say_that_they_count_turns_of_opencode(whole, snap):
+    denominator = whole.summary["durations"]["denominator"]
+    n_turns = snap.entities.filter(entity_type="turn").height
+    assert denominator.endswith(f"; {n_turns} of them are turns of opencode")
+
+
 def test_what_died_in_agent_orchestrator_is_named(systems):
     codes = [one["code"] for one in systems["agent_orchestrator"]["bad_ends"]["codes"]]
     assert "run.aborted.runtime_lost" in codes

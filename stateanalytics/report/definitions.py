@@ -44,7 +44,8 @@ DEFINITIONS = (
     ),
     (
         "Duration",
-        "End minus start of runs that started in the window. A run that is still going, or that "
+        "End minus start of runs that started in the window; of opencode, whose sessions also "
+        "wait for people, of every turn. A run that is still going, or that "
         "its time limit ended, gives a lower bound. Ends that were repaired, or written by an "
         "observer, give none.",
     ),

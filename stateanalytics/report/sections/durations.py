@@ -7,6 +7,7 @@ import polars as pl
 from stateanalytics.durations.spells import ENDINGS, LEFT_OUT, count_spells, spells
 from stateanalytics.report.material import Material, Plain, plain_rows
 from stateanalytics.report.phrases import count, how_long, listed, number
+from stateanalytics.rules.mirrors import TURN
 
 N_KINDS_SHOWN = 12
 CUT_OFF_BY = {
@@ -28,7 +29,7 @@ def summarize_durations(material: Material) -> Plain:
     ]
     return {
         "finding": _sentence(kept, material.policy.slow_after_s),
-        "denominator": "runs that started in the window and whose times can be trusted",
+        "denominator": _denominator(kept),
         "n": kept.height,
         "slow_after_s": material.policy.slow_after_s,
         "steps": plain_rows(steps),
@@ -45,14 +46,23 @@ def summarize_durations(material: Material) -> Plain:
     }
 
 
+def _denominator(kept: pl.DataFrame) -> str:
+    """What was counted; a session of opencode also waits for people, so its turns are."""
+    whole = "runs that started in the window and whose times can be trusted"
+    n_turns = kept.filter(pl.col("entity_type") == TURN).height
+    return f"{whole}; {number(n_turns)} of them are turns of opencode" if n_turns else whole
+
+
 def _sentence(kept: pl.DataFrame, slow_after_s: float) -> str:
     if kept.is_empty():
         return "No run that started in this window has a duration that can be trusted."
     n_ended = kept.filter("ended").height
     n_cut_off = kept.height - n_ended
     n_slow = kept.filter(pl.col("duration_s") > slow_after_s).height
+    is_all_turns = (kept["entity_type"] == TURN).all()
+    noun = "turn" if is_all_turns else "run"
     shown = (
-        f"Of {count(kept.height, 'run')} that started in the window, "
+        f"Of {count(kept.height, noun)} that started in the window, "
         f"{f'the end of {number(n_ended)}' if n_ended else 'no end'} was seen"
     )
     bound = (
