@@ -80,7 +80,7 @@ def silence_gaps(
     6
     """
     who = sessions(checked_snapshot(snap, "silence_gaps"), policy)
-    columns = columns_by(by, who)
+    columns = [name for name in columns_by(by, who) if name not in ENTITY_KEY]
     rows = paired(marks(snap, who))
     named = who.select("who", *ENTITY_KEY, *columns, "left_out")
     moment = pl.Datetime("us", "UTC")
