@@ -7,8 +7,9 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.detectors.constructs import CONSTRUCTS
 from stateanalytics.detectors.detect import judge
-from stateanalytics.detectors.detector import CONSTRUCTS, Detector
+from stateanalytics.detectors.detector import Detector
 from stateanalytics.detectors.frames import DETECTIONS, DETECTORS
 from stateanalytics.detectors.registry import chosen_detectors, named, registry
 from stateanalytics.detectors.signs import SIGNS
@@ -60,7 +61,7 @@ def test_the_list_has_its_shape_and_says_why_not():
 
 def test_detectors_read_signs_that_are_described():
     undescribed = {
-        name for detector in chosen_detectors(None) for name in detector.inputs if name not in SIGNS
+        name for detector in chosen_detectors(None) for name in detector.reads if name not in SIGNS
     }
     # What reapers read of the rows themselves, and of linked ones.
     assert undescribed <= {
@@ -75,7 +76,7 @@ def test_detectors_read_signs_that_are_described():
 def signs(detector, value):
     """One running row with everything fine, but the measure of one detector."""
     row = {
-        **dict.fromkeys(detector.inputs),
+        **dict.fromkeys(detector.reads),
         "source": "s", "system": detector.system or "lionagi",
         "entity_type": detector.entity_types[0], "entity_id": "e", "session_id": "e",
         "kind": "agent", "status": "running", "raw_status": "running",
@@ -149,6 +150,17 @@ def test_each_takes_another_limit(detector):
     assert found.select("fires", "threshold_s").row(0) == (True, 77.0)
 
 
+def test_one_number_limits_every_kind_of_a_classifier():
+    health = dataclasses.replace(named("A6"), threshold_s=77.0)
+    flow = signs(health, 78.0).with_columns(kind=pl.lit("flow"), invocation_kind=pl.lit("flow"))
+    assert judge(flow, [health], at=NOW).select("fires", "label").row(0) == (True, "stale")
+
+
+def test_what_a_changed_detector_reads_follows():
+    moved = dataclasses.replace(named("adr0030_stuck"), measures="updated_age_s")
+    assert moved.reads == ("updated_age_s", "status")
+
+
 def test_an_upper_limit_ends_a_range():
     slow = named("adr0030_slow")
     rows = pl.concat([signs(slow, age) for age in (3600.0, 3601.0, 10799.0, 10800.0)])
@@ -206,6 +218,11 @@ def test_an_empty_selection_and_two_of_one_name_are_refused():
         pytest.param({"measures": "silence_s"}, "has no rule", id="no threshold"),
         pytest.param(
             {"fires": pl.lit(value=True), "threshold_s": 3}, "which it would not use", id="both"
+        ),
+        pytest.param(
+            {"classify": lambda rows, limits: rows["kind"], "threshold_s": pl.lit(3)},
+            "needs limits in seconds",
+            id="classifier with an expression",
         ),
         pytest.param({"measures": "silence_s", "threshold_s": -1}, "needs seconds", id="negative"),
         pytest.param({"measures": "silence_s", "threshold_s": True}, "needs seconds", id="Boolean"),

@@ -1,4 +1,4 @@
-"""Agent Orchestrator's detectors: of silence, of doubt, of reports that do not come."""
+"""Agent Orchestrator's detectors: probes, doubt, and what is derived from its record."""
 
 from __future__ import annotations
 
@@ -6,42 +6,35 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.detectors.agent_orchestrator_silence import (
+    FAMILY,
+    IS_OPEN,
+    IS_TYPESCRIPT,
+    OPEN_WORDS,
+    reports,
+    silence,
+)
 from stateanalytics.detectors.detector import Detector
-from stateanalytics.rules.agent_orchestrator.activity import FRESH_S, READY_THRESHOLD_S, STICKY_S
 from stateanalytics.rules.agent_orchestrator.go_status import NO_SIGNAL_S
-from stateanalytics.rules.agent_orchestrator.report_watcher import WatcherThresholds
-from stateanalytics.rules.agent_orchestrator.thresholds import STUCK_THRESHOLD_S
-from stateanalytics.rules.agent_orchestrator.words import TERMINAL_STATUSES
 
-_FAMILY: dict[str, Any] = {"family": "agent_orchestrator", "system": "agent_orchestrator"}
-_open = ~pl.col("status").is_in(TERMINAL_STATUSES).fill_null(value=False)
-_typescript = pl.col("generation").ne_missing(pl.lit("G3"))
 _go = pl.col("generation") == "G3"
-_state, _runtime, _activity = (
-    pl.col(name) for name in ("session_state", "runtime_state", "activity")
-)
-_OPEN = "sessions that are not over"
-# An open pull request in one of these states decides before silence is looked at.
-_REVIEWED = (
-    *("ci_failing", "changes_requested", "approved", "merge_ready", "review_pending"),
-    *("merged", "closed_unmerged"),
-)
+_state, _runtime = pl.col("session_state"), pl.col("runtime_state")
 
 
 def agent_orchestrator() -> tuple[Detector, ...]:
     """The detectors of Agent Orchestrator, in the order of its catalogue."""
-    return (*_probes(), *_silence(), *_reports(), *_rest(), *_rewrite())
+    return (*_probes(), *silence(), *reports(), *_rest(), *_rewrite())
 
 
 def _probes() -> tuple[Detector, ...]:
-    said: dict[str, Any] = {**_FAMILY, "construct": "liveness", "question": "dead"}
+    said: dict[str, Any] = {**FAMILY, "construct": "liveness", "question": "dead"}
     return (
         Detector(
             "ao_runtime_probe",
             known_as="D1",
             fires=_runtime.is_in(("missing", "probe_failed")),
-            scope=_runtime.is_not_null() & _open,
-            scope_words=_OPEN,
+            scope=_runtime.is_not_null() & IS_OPEN,
+            scope_words=OPEN_WORDS,
             label=_runtime,
             rule="the last probe did not find its terminal",
             origin="lifecycle manager",
@@ -51,8 +44,8 @@ def _probes() -> tuple[Detector, ...]:
             "ao_process_probe",
             known_as="D2",
             fires=_runtime == "exited",
-            scope=_runtime.is_not_null() & _open,
-            scope_words=_OPEN,
+            scope=_runtime.is_not_null() & IS_OPEN,
+            scope_words=OPEN_WORDS,
             label="exited",
             rule="the last probe did not find its process",
             origin="lifecycle manager",
@@ -62,8 +55,8 @@ def _probes() -> tuple[Detector, ...]:
             "ao_detecting",
             known_as="D3",
             fires=pl.col("status") == "detecting",
-            scope=_open & _typescript,
-            scope_words=_OPEN,
+            scope=IS_OPEN & IS_TYPESCRIPT,
+            scope_words=OPEN_WORDS,
             label="detecting",
             rule="its probes disagree",
             origin="lifecycle manager",
@@ -75,7 +68,7 @@ def _probes() -> tuple[Detector, ...]:
             measures="detecting_age_s",
             threshold_s=300.0,
             also=pl.col("detecting_attempts") > 3,
-            scope=pl.col("detecting_attempts").is_not_null() & _open,
+            scope=pl.col("detecting_attempts").is_not_null() & IS_OPEN,
             scope_words="sessions in doubt",
             label="stuck",
             rule="in doubt for more than three polls, or for five minutes",
@@ -96,165 +89,12 @@ def _probes() -> tuple[Detector, ...]:
     )
 
 
-def _silence() -> tuple[Detector, ...]:
-    said: dict[str, Any] = {
-        **_FAMILY,
-        "measures": "activity_age_s",
-        "construct": "silence",
-        "origin": "activity of the agent's log",
-    }
-    fresh_report = (pl.col("report_age_s") <= FRESH_S).fill_null(value=False)
-    decided = pl.col("pr_reason").is_in(_REVIEWED).fill_null(value=False)
-    waits = (_activity == "waiting_input").fill_null(value=False)
-    blocked = (_activity == "blocked").fill_null(value=False)
-    may_be_stuck = ~decided & ~fresh_report & ~waits
-    beyond: dict[str, Any] = {
-        **said,
-        "threshold_s": STUCK_THRESHOLD_S,
-        "scope": _open & _typescript,
-        "scope_words": _OPEN,
-        "label": "stuck",
-        "question": "stuck",
-        "page": "session list",
-    }
-    return (
-        Detector(
-            "ao_activity_stale",
-            known_as="D6",
-            threshold_s=FRESH_S,
-            scope=_open & _typescript,
-            scope_words=_OPEN,
-            label="stale",
-            question="stale",
-            rule="no activity for five minutes: too old to prove anything",
-            **said,
-        ),
-        Detector(
-            "ao_activity_idle",
-            known_as="D7",
-            threshold_s=READY_THRESHOLD_S,
-            when=~waits & ~blocked,
-            scope=_open & _typescript,
-            scope_words=_OPEN,
-            label="idle",
-            question="stale",
-            rule="no activity for five minutes (readyThresholdMs): idle",
-            **said,
-        ),
-        Detector(
-            "ao_idle_stuck",
-            known_as="D8",
-            when=may_be_stuck & ~blocked,
-            rule="idle for ten minutes, unless a pull request or a fresh report says more",
-            **beyond,
-        ),
-        Detector(
-            "ao_blocked_stuck",
-            known_as="D9",
-            when=may_be_stuck & blocked,
-            rule="blocked for ten minutes",
-            **beyond,
-        ),
-        Detector(
-            "ao_waiting_input",
-            known_as="D10",
-            fires=waits,
-            scope=_open & _typescript,
-            scope_words=_OPEN,
-            label="needs_input",
-            question="waiting",
-            origin="activity of the agent's log",
-            rule="its agent waits for a person, however long ago it said so",
-            **_FAMILY,
-        ),
-        Detector(
-            "ao_call_decayed",
-            known_as="D11",
-            threshold_s=STICKY_S,
-            when=waits | blocked,
-            scope=_open & _typescript,
-            scope_words=_OPEN,
-            label="idle",
-            question="stale",
-            until="2026-05-17",
-            rule="a call for help older than five minutes was taken for idleness",
-            **said,
-        ),
-    )
-
-
-def _reports() -> tuple[Detector, ...]:
-    limits = WatcherThresholds()
-    watched: dict[str, Any] = {
-        **_FAMILY,
-        "scope": _open & _typescript & pl.col("kind").ne_missing(pl.lit("orchestrator")),
-        "population": pl.col("kind").ne_missing(pl.lit("orchestrator")),
-        "scope_words": "sessions that are not over, orchestrators left out",
-        "origin": "report watcher",
-    }
-    state = pl.col("report_state")
-    asks = (state == "needs_input").fill_null(value=False)
-    return (
-        Detector(
-            "ao_report_ignored",
-            known_as="D12",
-            measures="report_age_s",
-            threshold_s=FRESH_S,
-            scope=_open & _typescript & state.is_not_null(),
-            scope_words="sessions that ever reported",
-            label="ignored",
-            construct="silence",
-            question="stale",
-            restarts_on="report",
-            origin="agent report",
-            rule="its last report is older than five minutes, and does not count any more",
-            **_FAMILY,
-        ),
-        Detector(
-            "ao_no_acknowledge",
-            known_as="D13",
-            measures="created_age_s",
-            comparison=">=",
-            threshold_s=limits.acknowledge_s,
-            when=state.is_null(),
-            label="no_acknowledge",
-            question="attention",
-            rule="created ten minutes ago, and never reported; a restore does not restart it",
-            **watched,
-        ),
-        Detector(
-            "ao_stale_report",
-            known_as="D14",
-            measures="report_age_s",
-            comparison=">=",
-            threshold_s=limits.stale_s,
-            when=~state.is_in(("waiting", "needs_input")),
-            label="stale_report",
-            page="session list",
-            construct="silence",
-            question="stale",
-            restarts_on="report",
-            rule="its last report is half an hour old, though it may be in review, or done",
-            **watched,
-        ),
-        Detector(
-            "ao_agent_needs_input",
-            known_as="D15",
-            fires=asks,
-            label="agent_needs_input",
-            question="waiting",
-            rule="its last report asked for input, however long ago",
-            **watched,
-        ),
-    )
-
-
 def _rest() -> tuple[Detector, ...]:
     web = pl.col("web_attention")
     is_over = _state.is_in(("done", "terminated"))
 
     def listed(name: str, number: str, rule: str, why_not: str) -> Detector:
-        return Detector(name, known_as=number, rule=rule, why_not=why_not, **_FAMILY)
+        return Detector(name, known_as=number, rule=rule, why_not=why_not, **FAMILY)
 
     return (
         listed(
@@ -273,7 +113,7 @@ def _rest() -> tuple[Detector, ...]:
             question="dead",
             origin="isTerminal",
             rule="its runtime is gone, so it counts as over, though its session is not",
-            **_FAMILY,
+            **FAMILY,
         ),
         listed(
             "ao_recovery",
@@ -291,7 +131,7 @@ def _rest() -> tuple[Detector, ...]:
             page="dashboard",
             origin="getAttentionLevel",
             rule="stuck, in doubt, asking, failing checks or in need of changes",
-            **_FAMILY,
+            **FAMILY,
         ),
         Detector(
             "ao_merge_cleanup",
@@ -306,7 +146,7 @@ def _rest() -> tuple[Detector, ...]:
             question="overdue",
             origin="lifecycle manager",
             rule="merged five minutes ago, and closed though its agent is busy",
-            **_FAMILY,
+            **FAMILY,
         ),
         listed(
             "ao_reaction_escalation",
@@ -324,10 +164,10 @@ def _rest() -> tuple[Detector, ...]:
 
 
 def _rewrite() -> tuple[Detector, ...]:
-    said: dict[str, Any] = {**_FAMILY, "since": "the Go rewrite", "construct": "silence"}
+    said: dict[str, Any] = {**FAMILY, "since": "the Go rewrite", "construct": "silence"}
 
     def listed(name: str, number: str, rule: str, why_not: str) -> Detector:
-        return Detector(name, known_as=number, rule=rule, why_not=why_not, **_FAMILY)
+        return Detector(name, known_as=number, rule=rule, why_not=why_not, **FAMILY)
 
     return (
         listed(
@@ -340,7 +180,7 @@ def _rewrite() -> tuple[Detector, ...]:
             "ao_go_no_signal",
             known_as="D24",
             fires=pl.col("status") == "no_signal",
-            scope=_go & _open,
+            scope=_go & IS_OPEN,
             scope_words="sessions of the Go rewrite that are not over",
             label="no_signal",
             question="stale",

@@ -109,12 +109,13 @@ def _about(chosen: Sequence[Detector], system: str) -> list[Detector]:
 
 def _answers(rows: pl.DataFrame, detector: Detector, at: datetime) -> pl.LazyFrame:
     own = rows.filter(pl.col("entity_type").is_in(detector.entity_types))
-    missing = [name for name in detector.inputs if name not in rows.columns]
+    missing = [name for name in detector.reads if name not in rows.columns]
     if missing:
         return _uncovered(own, detector, at, f"it needs {', '.join(missing)}, which is not there")
     if detector.classify is not None:
-        limits = detector.threshold_s if isinstance(detector.threshold_s, dict) else None
-        own = own.with_columns(detector.classify(own, limits).alias(detector.word))
+        limits = detector.threshold_s
+        seconds = None if isinstance(limits, pl.Expr) else limits
+        own = own.with_columns(detector.classify(own, seconds).alias(detector.word))
     is_lost = lost(detector, rows.columns)
     in_scope = pl.lit(value=True) if detector.scope is None else detector.scope.fill_null(False)
     recorded = _is_recorded(detector, is_lost)

@@ -4,38 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from types import MappingProxyType
+from typing import TypeAlias
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.detectors.checks import check
+from stateanalytics.detectors.constructs import limit_words, limits_by_kind
 
-CONSTRUCTS = MappingProxyType(
-    {
-        "silence": "how long ago the last sign of life was",
-        "elapsed": "how long ago it started",
-        "write": "how long ago its row was last written, by anyone",
-        "liveness": "whether its process is there",
-        "lock": "whether lock files are left",
-        "count": "how often something happened",
-        "schedule": "whether a planned fire came",
-        "verdict": "which words are stored, or what other rules said",
-    }
-)
-"""What a rule looks at; two rules of different constructs answer different questions."""
-
-QUESTIONS = ("stale", "stuck", "slow", "dead", "attention", "overdue", "degraded", "waiting")
-COMPARISONS = (">", ">=")
-LIVENESS = MappingProxyType(
-    {
-        "not asked": "it does not ask whether the process is alive",
-        "assumed": "it takes every process for alive",
-        "unknown is dead": "a process nobody could see counts as dead",
-        "unknown stays unknown": "a process nobody could see is judged by its silence",
-    }
-)
-RESTARTS = ("message", "activity", "report", "start", "creation")
-"""What sets a rule's clock back to zero, where that is recorded as it happens."""
+Limits: TypeAlias = float | Mapping[str, float]
+Classifier: TypeAlias = Callable[[pl.DataFrame, Limits | None], pl.Series]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,7 +42,7 @@ class Detector:
         The whole rule as a Boolean over the signs, where it is no comparison.
     classify : callable, optional
         Signs and ``threshold_s`` → a word for each row, where the rule is a classifier;
-        it fires where the word is in ``bad``.
+        it fires where the word is in ``bad``, and its limits are seconds.
     bad : tuple of str
         The classifier's words that ask for attention.
     scope : polars.Expr, optional
@@ -91,6 +68,8 @@ class Detector:
     known_as, family, origin, page, since, until, clock, scope_words, rule : str
         For people: its number in the catalogue, where it stood, on which page, from
         which release until which one (empty: still), whose clock, and the rule in words.
+    limits : str
+        Its limits in words, where they are an expression.
     version_of : str
         The rule that it is one version of; versions never stood side by side.
     why_not : str
@@ -107,7 +86,7 @@ class Detector:
     ...                  scope=pl.col("status") == "running")
     >>> quiet
     Detector 'quiet_20m': silence_s > 1200 s
-    >>> Detector("chatty", fires=pl.col("n_messages") > 500).inputs
+    >>> Detector("chatty", fires=pl.col("n_messages") > 500).reads
     ('n_messages',)
     """
 
@@ -115,13 +94,13 @@ class Detector:
     _: KW_ONLY
     measures: str | tuple[str, ...] = ()
     comparison: str = ">"
-    threshold_s: float | Mapping[str, float] | pl.Expr | None = None
+    threshold_s: Limits | pl.Expr | None = None
     upper_s: float | None = None
     counts_never: bool = False
     when: pl.Expr | None = None
     also: pl.Expr | None = None
     fires: pl.Expr | None = None
-    classify: Callable[[pl.DataFrame, Mapping[str, float] | None], pl.Series] | None = None
+    classify: Classifier | None = None
     bad: tuple[str, ...] = ()
     scope: pl.Expr | None = None
     label: str | pl.Expr = ""
@@ -143,13 +122,12 @@ class Detector:
     clock: str = "the reader's"
     scope_words: str = ""
     rule: str = ""
+    limits: str = ""
     version_of: str = ""
     why_not: str = field(default="")
 
     def __post_init__(self) -> None:
-        _check(self)
-        if not self.inputs:
-            object.__setattr__(self, "inputs", _columns_of(self))
+        check(self)
         if self.fires is None and self.construct == "verdict" and self.compares:
             found = _CONSTRUCT_OF.get(self.compares[0], "silence")
             object.__setattr__(self, "construct", found)
@@ -163,6 +141,11 @@ class Detector:
     def compares(self) -> tuple[str, ...]:
         """The columns that it compares; of several, the first that is known in a row."""
         return (self.measures,) if isinstance(self.measures, str) else self.measures
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The signs that it reads."""
+        return self.inputs or _columns_of(self)
 
     @property
     def short(self) -> str:
@@ -210,10 +193,10 @@ class Detector:
 
     def threshold_words(self) -> str:
         """The limits, for people."""
-        if isinstance(self.threshold_s, pl.Expr):
-            return "depends on the row"
+        if self.limits or isinstance(self.threshold_s, pl.Expr):
+            return self.limits or "depends on the row"
         if isinstance(self.threshold_s, Mapping):
-            return _by_kind(self.threshold_s)
+            return limits_by_kind(self.threshold_s)
         if self.threshold_s is None:
             return ""
         upper = "" if self.upper_s is None else f" to {limit_words(self.upper_s)}"
@@ -242,30 +225,6 @@ _CONSTRUCT_OF = {
 }
 
 
-def limit_words(seconds: float) -> str:
-    """A limit as people write it.
-
-    Examples
-    --------
-    >>> [limit_words(s) for s in (40, 1800, 3600, 5400, 21600, 86400)]
-    ['40 s', '30 min', '60 min', '90 min', '6 h', '24 h']
-    """
-    for size, unit, least in ((3600, "h", 7200), (60, "min", 60)):
-        if seconds >= least and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} s"
-
-
-def _by_kind(limits: Mapping[str, float]) -> str:
-    default = limits["default"]
-    kinds: dict[float, list[str]] = {}
-    for kind, limit in limits.items():
-        if limit != default:
-            kinds.setdefault(limit, []).append(kind)
-    own = (f"{', '.join(names)} {limit_words(limit)}" for limit, names in kinds.items())
-    return "; ".join((limit_words(default), *own))
-
-
 def _columns_of(detector: Detector) -> tuple[str, ...]:
     expressions = [
         *(detector.fires, detector.when, detector.also, detector.scope),
@@ -279,56 +238,3 @@ def _columns_of(detector: Detector) -> tuple[str, ...]:
     ]
     by_kind = ["kind"] if isinstance(detector.threshold_s, Mapping) else []
     return tuple(dict.fromkeys([*detector.compares, *named, *by_kind]))
-
-
-def _check(detector: Detector) -> None:
-    if not isinstance(detector.name, str) or not detector.name.strip():
-        raise ArgumentError(
-            f"A detector needs a name; found {detector.name!r:.60}.", 'sa.Detector("quiet_20m", …)'
-        )
-    for what, known in (
-        ("comparison", COMPARISONS),
-        ("construct", tuple(CONSTRUCTS)),
-        ("question", QUESTIONS),
-        ("liveness", tuple(LIVENESS)),
-        ("restarts_on", (*RESTARTS, None)),
-    ):
-        word = getattr(detector, what)
-        if word not in known:
-            shown = ", ".join(repr(one) for one in known if one is not None)
-            raise ArgumentError(
-                f"{what} of detector {detector.name!r} needs one of {shown}; found {word!r:.60}.",
-                "use one of these" + did_you_mean(str(word), [one for one in known if one]),
-            )
-    if detector.why_not:
-        return
-    is_compared = bool(detector.compares) and detector.threshold_s is not None
-    if detector.fires is None and detector.classify is None and not is_compared:
-        raise ArgumentError(
-            f"Detector {detector.name!r} has no rule.",
-            'give measures="silence_s", threshold_s=1200, or fires=pl.col("n_messages") > 500',
-        )
-    if detector.fires is not None and detector.threshold_s is not None:
-        raise ArgumentError(
-            f"Detector {detector.name!r} has a whole rule and a threshold, which it would not use.",
-            "give measures and threshold_s, and what else makes it fire as also=…; or fires alone",
-        )
-    _check_limits(detector)
-
-
-def _check_limits(detector: Detector) -> None:
-    limits = detector.threshold_s
-    if isinstance(limits, pl.Expr) or limits is None:
-        return
-    if isinstance(limits, Mapping) and "default" not in limits:
-        raise ArgumentError(
-            f"The thresholds of {detector.name!r} lack a 'default'; found {sorted(limits)}.",
-            'such as threshold_s={"flow": 43200, "default": 21600}',
-        )
-    for value in limits.values() if isinstance(limits, Mapping) else (limits,):
-        if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
-            raise ArgumentError(
-                f"The threshold of {detector.name!r} needs seconds, zero or more; "
-                f"found {value!r:.60}.",
-                "such as threshold_s=1200",
-            )

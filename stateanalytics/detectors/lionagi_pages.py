@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Detector
+from stateanalytics.detectors.detector import Detector, Limits
 from stateanalytics.detectors.lionagi_stored import (
     BAD_HEALTHS,
     READ_BY_HEALTH,
@@ -48,7 +47,7 @@ def pages() -> tuple[Detector, ...]:
     return (_design(), *_dashboard(), *_runs_list())
 
 
-def assumed_alive(rows: pl.DataFrame, limits: Mapping[str, float] | None) -> pl.Series:
+def assumed_alive(rows: pl.DataFrame, limits: Limits | None) -> pl.Series:
     """The word of the runs list of 0.26: every process alive, unresponsive called stale."""
     seen = rows.with_columns(process_alive=pl.lit(value=True), has_stale_locks=pl.lit(value=False))
     return health_by("0.26.1")(seen, limits).replace("unresponsive", "stale")

@@ -31,6 +31,7 @@ def schedules() -> tuple[Detector, ...]:
             known_as="E1",
             measures="schedule_silence_s",
             threshold_s=pl.col("schedule_limit_s"),
+            limits="three cadences, and at least a cadence and 5 min",
             scope=_enabled,
             scope_words="schedules that are switched on",
             label="overdue",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Detector
+from stateanalytics.detectors.detector import Classifier, Detector, Limits
+from stateanalytics.rules.policy_fields import STALLED_AFTER_S
 from stateanalytics.rules.session_health import VERSIONS, classify_session_health_by_age
 from stateanalytics.rules.staleness import (
     DEFAULT_STALE_AFTER_S,
@@ -33,25 +34,28 @@ def limits_of(version: str) -> dict[str, float]:
     return {"default": DEFAULT_STALE_AFTER_S, **VERSIONS[version].stale_after_s}
 
 
-def health_by(
-    version: str,
-) -> Callable[[pl.DataFrame, Mapping[str, float] | None], pl.Series]:
+def health_by(version: str) -> Classifier:
     """The classifier of one version, as detectors take it."""
 
-    def classify(rows: pl.DataFrame, limits: Mapping[str, float] | None) -> pl.Series:
+    def classify(rows: pl.DataFrame, limits: Limits | None) -> pl.Series:
         judged: pl.DataFrame = classify_session_health_by_age(
-            rows, thresholds=limits, version=version
+            rows, thresholds=_of_kinds(limits), version=version
         )
         return judged["session_health"]
 
     return classify
 
 
-def _stale_by(
-    version: str,
-) -> Callable[[pl.DataFrame, Mapping[str, float] | None], pl.Series]:
-    def classify(rows: pl.DataFrame, limits: Mapping[str, float] | None) -> pl.Series:
-        judged: pl.DataFrame = staleness_by_age(rows, thresholds=limits, version=version)
+def _of_kinds(limits: Limits | None) -> Mapping[str, float] | None:
+    """Limits by kind of work; one number holds for every kind."""
+    if limits is None or isinstance(limits, Mapping):
+        return limits
+    return dict.fromkeys(("default", *STALLED_AFTER_S), limits)
+
+
+def _stale_by(version: str) -> Classifier:
+    def classify(rows: pl.DataFrame, limits: Limits | None) -> pl.Series:
+        judged: pl.DataFrame = staleness_by_age(rows, thresholds=_of_kinds(limits), version=version)
         return judged["staleness"]
 
     return classify

@@ -7,6 +7,11 @@ from typing import Any
 from stateanalytics.detectors.detector import Detector
 
 _IN_PROCESS = "it watches from inside a process; a store holds only what it led to"
+_CONSTRUCTS = {
+    **dict.fromkeys(("D1", "D2", "D6", "D8", "D10", "D11"), "silence"),
+    **dict.fromkeys(("D3", "D9"), "elapsed"),
+    "D4": "liveness",
+}
 _RULES: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("worker_first_output", "D1", "dead", "no output for 120 s after a turn began", "failed", ""),
     ("worker_idle", "D2", "dead", "more than 600 s between two pieces of output", "failed", ""),
@@ -36,6 +41,7 @@ def watchdogs() -> tuple[Detector, ...]:
             name,
             known_as=number,
             question=question,
+            construct=_CONSTRUCTS.get(number, "verdict"),
             rule=rule,
             label=label,
             why_not=why_not or _IN_PROCESS,

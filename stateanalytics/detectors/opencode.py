@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.detectors.constructs import limit_words
 from stateanalytics.detectors.detector import Detector
 from stateanalytics.rules.opencode.thresholds import Thresholds
 
@@ -35,6 +36,7 @@ def opencode(limits: Thresholds | None = None) -> tuple[Detector, ...]:
             measures="event_age_s",
             comparison=">=",
             threshold_s=chosen.stalled_after_s * patience,
+            limits=_limits(chosen.stalled_after_s, chosen),
             label="stalled",
             construct="silence",
             question="stale",
@@ -47,6 +49,7 @@ def opencode(limits: Thresholds | None = None) -> tuple[Detector, ...]:
             measures="event_age_s",
             comparison=">=",
             threshold_s=chosen.dead_after_s * patience,
+            limits=_limits(chosen.dead_after_s, chosen),
             when=~claimed,
             label="process_dead",
             construct="silence",
@@ -76,3 +79,8 @@ def opencode(limits: Thresholds | None = None) -> tuple[Detector, ...]:
             **said,
         ),
     )
+
+
+def _limits(seconds: float, chosen: Thresholds) -> str:
+    patient = limit_words(seconds * chosen.tool_factor)
+    return f"{limit_words(seconds)}; with a tool at work {patient}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import polars as pl
@@ -140,7 +140,7 @@ def named(name: object) -> Detector:
 def _row(detector: Detector) -> dict[str, object]:
     limit = detector.threshold_s
     if not isinstance(limit, int | float):
-        limit = limit["default"] if isinstance(limit, dict) else None
+        limit = limit["default"] if isinstance(limit, Mapping) else None
     is_compared = bool(detector.compares) and detector.fires is None
     return {
         "name": detector.name,
@@ -162,7 +162,7 @@ def _row(detector: Detector) -> dict[str, object]:
         "liveness": detector.liveness,
         "clock": detector.clock,
         "scope": detector.scope_words or None,
-        "inputs": ", ".join(detector.inputs) or None,
+        "inputs": ", ".join(detector.reads) or None,
         "rule": detector.rule or None,
         "label": detector.label if isinstance(detector.label, str) and detector.label else None,
         "is_offline": detector.is_offline,

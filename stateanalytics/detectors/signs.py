@@ -149,5 +149,5 @@ def lost(detector: Detector, columns: Iterable[str]) -> pl.Expr:
     of_measures = pl.lit(value=False)
     for name in reversed(detector.compares):
         of_measures = gone(name) | (pl.col(name).is_null() & of_measures)
-    others = (gone(name) for name in detector.inputs if name not in detector.compares)
+    others = (gone(name) for name in detector.reads if name not in detector.compares)
     return pl.any_horizontal(of_measures, *others)
