@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from stateanalytics.failures.templates import merge_templates, mine_templates
     from stateanalytics.live import severity_changes, watch
     from stateanalytics.report import Report, report
+    from stateanalytics.report.diff import diff
     from stateanalytics.rules.comparison import compare_policies
     from stateanalytics.rules.policy import Policy
     from stateanalytics.rules.reason_codes import reason_codes
@@ -150,6 +151,7 @@ _WHERE = {
     "Summary": "summaries",
     "merge": "summaries",
     "summarize": "summaries",
+    "diff": "report.diff",
     "report": "report",
     "Report": "report",
     "spells": "durations.spells",
@@ -207,6 +209,7 @@ __all__ = [
     "derive_severity",
     "detect",
     "detectors",
+    "diff",
     "disagreements",
     "duration_change",
     "failure_change",

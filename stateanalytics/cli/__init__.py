@@ -17,6 +17,7 @@ import click
 
 from stateanalytics.cli.audit import audit
 from stateanalytics.cli.detectors import detectors
+from stateanalytics.cli.diff import diff
 from stateanalytics.cli.durations import durations, timeouts
 from stateanalytics.cli.failures import failures
 from stateanalytics.cli.options import examples
@@ -85,6 +86,7 @@ def cli() -> None:
 
 for _command in (
     watch,
+    diff,
     *(report, sql, attention, audit, states, findings, detectors, thresholds),
     *(durations, timeouts, failures),
     *(policies, schema, places, demo),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stateanalytics.report import sections
 from stateanalytics.report.comparison import compared_with, with_changes
+from stateanalytics.report.ledger import write_ledger
 from stateanalytics.report.material import Material, Plain, iso
 from stateanalytics.report.redact import clean
 from stateanalytics.windows import TICK, WEEK, Window
@@ -65,6 +66,7 @@ def summarize(
         "slow": sections.summarize_slow(material),
         "detectors": sections.summarize_detectors(material),
         "durations": sections.summarize_durations(material),
+        "thresholds": sections.summarize_thresholds(material),
         "audit": sections.summarize_audit(material),
         "appendix": sections.summarize_appendix(material),
     }
@@ -72,6 +74,8 @@ def summarize(
     kinds = [{"kind": kind, "n": n} for kind, n in sorted(found.items())]
     return {
         **cleaned,
+        # Digests, which a mask for secrets must not touch: two reports are compared by them.
+        "ledger": write_ledger(material),
         "redactions": {"is_on": redact, "n": sum(found.values()), "kinds": kinds},
     }
 
