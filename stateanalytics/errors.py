@@ -90,12 +90,13 @@ class MissingColumnsError(StateAnalyticsError, ValueError):
     def of(cls, missing: Sequence[str], found: Iterable[str], function: str) -> MissingColumnsError:
         """Name the function, what it lacks and what is there."""
         there = sorted(found)
+        near = did_you_mean(sorted(missing)[0], there)
         shown = ", ".join(there[:12]) + (f" and {len(there) - 12} more" if len(there) > 12 else "")
         return cls(
             f"{function} needs columns {sorted(missing)}, which this frame does not have; "
             f"it has {shown or 'no columns'}.",
-            f"rename with .rename({{'old': {sorted(missing)[0]!r}}})"
-            + did_you_mean(sorted(missing)[0], there),
+            f"rename with .rename({{'old': {sorted(missing)[0]!r}}})" + near,
+            shell="name a column that is there" + near,
         )
 
 

@@ -580,6 +580,10 @@ PYTHON = re.compile(r"sa\.|snap\.|Policy\.|\w=[\"'(…]|\(\"|_s=|=True|params|da
         (("sql", "SELECT content FROM raw_messages"), "Hint: say --bodies"),
         (("sql", "SELECT count(*) FROM range(1e12::BIGINT)", "--timeout", "0.01"), "--timeout …"),
         (("schema", "stats"), "did you mean 'states'"),
+        (("durations", "--by", "knd"), "name a column that is there; did you mean 'kind'?"),
+        (("durations", "--week", "last"), "--week 2026-W21"),
+        (("failures", "--week", "last"), "--week 2026-W21"),
+        (("detectors", "--detector", "nosuch"), "stateanalytics detectors --list"),
     ],
 )
 def test_hints_say_what_to_type_in_a_shell(run, store, tmp_path, monkeypatch, arguments, words):

@@ -100,6 +100,7 @@ def chosen_detectors(asked: Chosen | None, function: str = "detect") -> tuple[De
             raise ArgumentError(
                 f"Detector {one.name!r} cannot be evaluated from data: {one.why_not}.",
                 "choose others; sa.detectors() says which can, in is_offline",
+                shell="choose others; stateanalytics detectors --list names them",
             )
     return found
 
@@ -134,6 +135,7 @@ def named(name: object) -> Detector:
     raise ArgumentError(
         f"There is no detector {name!r:.80}; there are {len(known)}.",
         f"sa.detectors() lists them, or make one: sa.Detector(…){near}",
+        shell=f"stateanalytics detectors --list names them{near}",
     )
 
 
