@@ -8,6 +8,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.demo_data import demo_path
 from stateanalytics.errors import ArgumentError
+from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
 from stateanalytics.failures.gathering import cluster_id
 from stateanalytics.failures.ranking import WEIGHTS
 from tests.failures import fan_out, run, store
@@ -212,3 +213,20 @@ def test_the_fan_out_of_the_sample_reads_as_one_cause():
     )
     assert made.height > 15
     assert made["made_from"].to_list() == [1] * made.height
+
+
+def test_sql_gives_the_rows_behind_a_cluster():
+    snap = sa.demo()
+    top = sa.failure_clusters(snap).row(0, named=True)
+    query = "SELECT entity_id FROM failures WHERE cluster_id = $id"
+    members = sa.failure_members(snap).filter(pl.col("cluster_id") == top["cluster_id"])
+    found = snap.sql(query, {"id": top["cluster_id"]})
+    assert sorted(found["entity_id"]) == sorted(members["entity_id"])
+    counts = snap.sql("FROM failure_clusters ORDER BY rank").row(0, named=True)
+    assert (counts["cluster_id"], counts["n_rows"]) == (top["cluster_id"], top["n_rows"])
+
+
+def test_frames_that_sql_can_name_have_the_columns_of_the_functions():
+    snap = store(run("a"))
+    assert set(FAILURES.dtypes) <= set(sa.failure_members(snap).columns)
+    assert set(FAILURE_CLUSTERS.dtypes) <= set(sa.failure_clusters(snap).columns)

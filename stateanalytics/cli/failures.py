@@ -148,17 +148,23 @@ def _answer(
     weights: dict[str, float],
     earlier: Snapshot | None,
 ) -> pl.DataFrame:
-    import stateanalytics as sa
+    from stateanalytics.failures.change import failure_change
+    from stateanalytics.failures.clusters import failure_clusters
+    from stateanalytics.failures.codes import failure_codes
+    from stateanalytics.failures.incidents import failure_incidents
+    from stateanalytics.failures.lift import failure_lift
+    from stateanalytics.failures.members import failure_members, failure_rules
+    from stateanalytics.failures.parameters import failure_parameters
 
     answers: dict[str, Callable[[], pl.DataFrame]] = {
-        "clusters": lambda: sa.failure_clusters(snap, weights=weights, **asked),
-        "codes": lambda: sa.failure_codes(snap, **asked),
-        "members": lambda: sa.failure_members(snap, **asked),
-        "parameters": lambda: sa.failure_parameters(snap, **asked),
-        "change": lambda: sa.failure_change(snap, earlier=earlier, **asked),
-        "lift": lambda: sa.failure_lift(snap, **asked),
-        "incidents": lambda: sa.failure_incidents(snap, **asked),
-        "rules": lambda: sa.failure_rules(snap, **asked),
+        "clusters": lambda: failure_clusters(snap, weights=weights, **asked),
+        "codes": lambda: failure_codes(snap, **asked),
+        "members": lambda: failure_members(snap, **asked),
+        "parameters": lambda: failure_parameters(snap, **asked),
+        "change": lambda: failure_change(snap, earlier=earlier, **asked),
+        "lift": lambda: failure_lift(snap, **asked),
+        "incidents": lambda: failure_incidents(snap, **asked),
+        "rules": lambda: failure_rules(snap, **asked),
     }
     return answers[show]()
 

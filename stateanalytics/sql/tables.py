@@ -13,6 +13,10 @@ from stateanalytics.dictionary import data_dictionary
 from stateanalytics.durations.spells import spells
 from stateanalytics.durations.timeouts import timeouts
 from stateanalytics.facts import Facts, pool
+from stateanalytics.failures.clusters import count_clusters
+from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
+from stateanalytics.failures.gathering import find_members
+from stateanalytics.failures.incidents import add_incidents
 from stateanalytics.rules import states as rules
 from stateanalytics.rules.attention import ATTENTION, attention
 from stateanalytics.rules.phantoms import PHANTOMS, phantoms
@@ -29,6 +33,8 @@ FRAMES: tuple[Frame, ...] = (
     *schema.FRAMES.values(),
     ATTENTION,
     PHANTOMS,
+    FAILURES,
+    FAILURE_CLUSTERS,
     *(view.frame for view in VIEWS),
     REASON_CODES,
     ERROR_COUNTS,
@@ -97,12 +103,17 @@ def tables_of(
 def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFrame]]:
     states = functools.cache(functools.partial(rules.states, facts, policy=policy))
     reasons = functools.cache(functools.partial(rules.reasons, facts, policy=policy))
+    failed = functools.cache(lambda: find_members(facts, judged=states()))
     audited = functools.cache(lambda: audit(facts, policy=policy, states=states()))
     return {
         **{shape.name: functools.partial(getattr, facts, shape.name) for shape in schema.FACTS},
         **{shape.name: functools.partial(facts.detail, shape.name) for shape in schema.DETAILS},
         schema.STATES.name: states,
         schema.REASONS.name: reasons,
+        FAILURES.name: lambda: FAILURES.conform(add_incidents(failed())),
+        FAILURE_CLUSTERS.name: lambda: FAILURE_CLUSTERS.conform(
+            count_clusters(failed(), window=None, as_of=facts.as_of)
+        ),
         schema.SPELLS.name: lambda: spells(facts, states=states()),
         schema.TIMEOUTS.name: lambda: timeouts(facts, states=states()),
         schema.AUDIT.name: audited,
