@@ -45,7 +45,7 @@ FIELDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "retry_at_ms": (("at",), "BIGINT"),
     "reason": (("reason",), "VARCHAR"),
     "error_type": (("error.type", "error.name"), "VARCHAR"),
-    "error_message": (("error.message", "error.data.message"), "VARCHAR"),
+    "error_message": (("error.message", "error.data.message", "error.reason"), "VARCHAR"),
     "error_status": (("error.status",), "BIGINT"),
     "error_permission": (("error.permission",), "VARCHAR"),
     "error_resource": (("error.resource",), "VARCHAR"),
