@@ -15,7 +15,7 @@ from stateanalytics.durations.spells import spells
 from stateanalytics.durations.words import span
 from stateanalytics.errors import ArgumentError
 from stateanalytics.facts import Facts
-from stateanalytics.intervals import rate_ratio
+from stateanalytics.intervals import RateRatio, rate_ratio
 from stateanalytics.multiplicity import benjamini_hochberg
 from stateanalytics.rules.policy import Policy
 from stateanalytics.windows import Window, read_window
@@ -162,8 +162,8 @@ def duration_change(
     if not 0 < fdr < 1:
         raise ArgumentError(f"fdr is a share between 0 and 1; found {fdr!r}.", "fdr=0.1")
     groups = _grouped(runs.filter(pl.col("left_out").is_null()), dimensions)
-    compared = pl.concat([_durations(groups, conf_level), _rates(groups, conf_level)])
-    enough = (pl.col("runs_before") >= least) & (pl.col("runs_now") >= least)
+    compared = pl.concat([_durations(groups, conf_level), _rates(groups, conf_level, least)])
+    enough = pl.min_horizontal("runs_before", "runs_now") >= least
     more_is_worse = pl.col("measure").replace_strict(
         {"duration": True, **RATES}, return_dtype=pl.Boolean
     )
@@ -257,7 +257,7 @@ def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
     )
 
 
-def _rates(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
+def _rates(groups: pl.DataFrame, conf_level: float, least: int) -> pl.DataFrame:
     """Ends per run-hour, compared exactly."""
     counts = groups.group_by(*_GROUP, "period").agg(
         n=pl.len().cast(pl.Int64),
@@ -269,17 +269,19 @@ def _rates(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
     )
     both = _side_by_side(counts, ["n", "hours", *RATES])
     both = both.with_columns(pl.col(name).fill_null(0) for name in both.columns[len(_GROUP) :])
-    return pl.concat(_rate(both, name, conf_level) for name in RATES)
+    return pl.concat(_rate(both, name, conf_level, least) for name in RATES)
 
 
-def _rate(both: pl.DataFrame, name: str, conf_level: float) -> pl.DataFrame:
+def _rate(both: pl.DataFrame, name: str, conf_level: float, least: int) -> pl.DataFrame:
     now, before = f"{name}_now", f"{name}_before"
+    counts = both.select(now, "hours_now", before, "hours_before", "n_before", "n_now")
     found = [
-        rate_ratio(*row, confidence=conf_level)
-        for row in both.select(now, "hours_now", before, "hours_before").iter_rows()
+        # With no end in either window there is nothing to compare, though p would be 1.
+        rate_ratio(*row[:4], confidence=conf_level)
+        if min(row[4:]) >= least and row[0] + row[2]
+        else RateRatio(None, None, None, None)
+        for row in counts.iter_rows()
     ]
-    # With no end in either window there is nothing to compare, though p is 1.
-    is_seen = (pl.col(now) + pl.col(before)) > 0
     return both.with_columns(
         pl.Series("ratio", [one.ratio for one in found], pl.Float64),
         pl.Series("ratio_low", [one.low for one in found], pl.Float64),
@@ -297,7 +299,7 @@ def _rate(both: pl.DataFrame, name: str, conf_level: float) -> pl.DataFrame:
         ratio="ratio",
         ratio_low="ratio_low",
         ratio_high="ratio_high",
-        p_value=pl.when(is_seen).then("p_value"),
+        p_value="p_value",
     )
 
 
