@@ -51,7 +51,7 @@ def test_reference_values_come_out_of_detections():
 
 def test_intervals_are_near_those_of_large_samples():
     """Of 4 times the reference table; psych's interval narrows by half."""
-    found = sa.agreement(detections(table(80, 20, 40, 60)), n_resamples=2000).pairs
+    found = sa.agreement(detections(table(80, 20, 40, 60)), n_resamples=1000).pairs
     row = found.row(0, named=True)
     assert row["kappa_low"] == pytest.approx(0.4 - 0.2489 / 2, abs=0.02)
     assert row["kappa_high"] == pytest.approx(0.4 + 0.2489 / 2, abs=0.02)
@@ -168,7 +168,7 @@ def test_it_shows_itself():
 ANSWER = st.sampled_from([True, False, None])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(ANSWER, ANSWER, st.integers(0, 3)), min_size=1, max_size=12))
 def test_intervals_equal_drawing_clusters_one_by_one(rows):
     """The slow loop: the same draws, units put together cluster by cluster."""
@@ -178,11 +178,11 @@ def test_intervals_equal_drawing_clusters_one_by_one(rows):
     labels = pl.DataFrame(
         rows, schema={"a": pl.Boolean, "b": pl.Boolean, "who": pl.Int64}, orient="row"
     )
-    found = cluster_intervals(labels, [("a", "b")], "who", n_resamples=30, seed=5)
+    found = cluster_intervals(labels, [("a", "b")], "who", n_resamples=12, seed=5)
     classes, members = bootstrap._classes(labels, ["a", "b"], "who")
-    draws = bootstrap._draws(members, 30, 5)
+    draws = bootstrap._draws(members, 12, 5)
     scores = []
-    for draw in range(30):
+    for draw in range(12):
         times = draws.filter(pl.col("_draw") == draw)
         units = pl.concat(
             [classes.filter(pl.col("_class") == name) for name, n in

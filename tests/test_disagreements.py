@@ -126,16 +126,20 @@ def test_the_cause_of_one_row(row, detectors, cause, words):
     assert first["words"].startswith(words)
 
 
-def test_every_cause_is_explained():
-    given = sa.disagreements(sa.detect(sa.demo()))
-    assert set(given.rows["cause"]) <= set(CAUSES)
-    assert given.rows["words"].null_count() == 0
-    assert given.rows.schema == DISAGREEMENTS.dtypes
-    assert given.causes.schema == DISAGREEMENT_CAUSES.dtypes
+@pytest.fixture(scope="module")
+def demo():
+    return sa.disagreements(sa.detect(sa.demo()))
 
 
-def test_totals_are_the_rows_counted():
-    found = sa.disagreements(sa.detect(sa.demo()))
+def test_every_cause_is_explained(demo):
+    assert set(demo.rows["cause"]) <= set(CAUSES)
+    assert demo.rows["words"].null_count() == 0
+    assert demo.rows.schema == DISAGREEMENTS.dtypes
+    assert demo.causes.schema == DISAGREEMENT_CAUSES.dtypes
+
+
+def test_totals_are_the_rows_counted(demo):
+    found = demo
     counted = found.rows.group_by("a", "b", "cause").agg(n=pl.len().cast(pl.Int64))
     same = found.causes.select("a", "b", "cause", "n")
     key = ["a", "b", "cause"]
