@@ -1,4 +1,4 @@
-"""The signs of lionagi: what its classifiers would say, of every version, and schedules."""
+"""The signs of lionagi: what its classifier says, its pages show, and its schedules do."""
 
 from __future__ import annotations
 
@@ -11,26 +11,15 @@ from stateanalytics.rules.display_status import with_display_status
 from stateanalytics.rules.phantoms import with_phantom_reason
 from stateanalytics.rules.schedule_health import schedule_ages, with_schedule_health
 from stateanalytics.rules.session_health import HEALTH_ORDER, classify_session_health_by_age
-from stateanalytics.rules.staleness import staleness_by_age
 
-VERSIONS = MappingProxyType(
-    {
-        "health_0_26": "0.26.1",
-        "health_0_27": "2026-07-04a",
-        "health_0_28": "0.28",
-        "health_0_29": "0.29.1",
-        "health_0_36": "0.36",
-    }
-)
-"""ADR-0024's word by each version of the classifier."""
+VERSIONS = MappingProxyType({"health_0_28": "0.28", "health_0_36": "0.36"})
+"""ADR-0024's word by the versions of the classifier that other pages build on."""
 
 SIGNS = MappingProxyType(
     {
         **{name: f"health by the classifier of {since}" for name, since in VERSIONS.items()},
         "list_health_0_26": "health as the runs list of 0.26 showed it: every process alive",
         "list_health_0_36": "health as the runs list of 0.35 shows it: of running ones only",
-        "staleness_v1": "stale, by the check that did not look at the start",
-        "staleness_v2": "stale, by the check that does",
         "children_health": "the worst health of the sessions of an invocation",
         "display_status": "the word on the chip",
         "is_effectively_active": "does the page count it as active",
@@ -54,8 +43,6 @@ LOST_OF = MappingProxyType(
         **dict.fromkeys(
             (*VERSIONS, "list_health_0_26", "list_health_0_36", "children_health"), _JUDGED
         ),
-        "staleness_v1": ("status", "silence"),
-        "staleness_v2": ("status", "silence"),
         "display_status": ("status", "reason"),
         "is_effectively_active": (*_JUDGED, "reason"),
         "phantom_reason": ("updated",),
@@ -94,7 +81,7 @@ def add_signs(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
 
 
 def add_words(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with the words of all versions of the classifiers.
+    """Rows with the words of the classifier, and what pages make of them.
 
     Parameters
     ----------
@@ -116,10 +103,6 @@ def add_words(rows: pl.DataFrame) -> pl.DataFrame:
     named = named.with_columns(listed).with_columns(
         list_health_0_36=pl.when(pl.col("status") == "running").then("health_0_36")
     )
-    for version in ("v1", "v2"):
-        named = staleness_by_age(named, version=version).rename(
-            {"staleness": f"staleness_{version}"}
-        )
     # A row without a status arrives on the pages as completed.
     arriving = named.with_columns(
         session_health="list_health_0_36", status=pl.col("status").fill_null("completed")
