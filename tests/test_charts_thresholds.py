@@ -38,6 +38,7 @@ CURVE = pl.DataFrame(
         "name": ["stale.agent"] * 4,
         "threshold_s": [600.0, 1800.0, 3600.0, 21600.0],
         "mistakes": [40.0, 2.8, 1.0, 0.0],
+        "mistake": ["false_alarm"] * 4,
         "per": ["100 session-hours"] * 4,
         "is_today": [False, False, False, True],
         "is_best": [False, True, False, False],
@@ -134,13 +135,19 @@ def test_limits_count_equal_runs_and_leave_out_what_is_not_known():
 def test_the_worksheet_names_both_axes_today_and_the_cheapest():
     shown = texts(CHARTS["worksheet"])
     assert "false alarms per 100 session-hours" in shown
-    assert "delay until the alarm (the threshold)" in shown
+    assert "delay until it acts (the threshold)" in shown
     assert "today 6 h: 0" in shown
     assert "cheapest 30 min: 2.8" in shown
     assert (
         "Today 6 h: 0 false alarms per 100 session-hours. The cheapest, 30 min: 2.8, 5.5 h sooner."
         in " ".join(shown)
     )
+
+
+def test_a_limit_that_ends_runs_is_not_said_to_alarm():
+    limit = CURVE.with_columns(mistake=pl.lit("lost_run"), per=pl.lit("100 runs"))
+    assert "Today 6 h: 0 good runs ended per 100 runs." in say_worksheet(limit)
+    assert "good runs ended per 100 runs" in texts(chart_worksheet(limit))
 
 
 def test_one_mark_where_today_is_the_cheapest():

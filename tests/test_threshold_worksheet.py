@@ -52,7 +52,7 @@ def test_the_drawing_is_sound_and_names_its_marks(curve):
     assert "this, cheapest: 10 min" in texts
     assert "today: 1 h" in texts
     assert "loss, minutes of attention per 100 runs" in texts
-    assert "threshold: delay until the alarm" in texts
+    assert "threshold: delay until it acts" in texts
 
 
 def test_one_candidate_and_no_loss_are_drawn(curve):

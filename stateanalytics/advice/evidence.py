@@ -27,7 +27,9 @@ _UNSURE = ("detecting", "stuck")
 _OVER = ("killed", "terminated", "errored", "done", "cleanup", "exited")
 
 
-def evidence(snap: Facts, *, policy: Policy | None = None) -> Mapping[str, pl.DataFrame]:
+def evidence(
+    snap: Facts, *, policy: Policy | None = None, states: pl.DataFrame | None = None
+) -> Mapping[str, pl.DataFrame]:
     """Every kind of evidence that `Constant.evidence` names, by its name, and time limits.
 
     Parameters
@@ -36,6 +38,8 @@ def evidence(snap: Facts, *, policy: Policy | None = None) -> Mapping[str, pl.Da
         What `read` gave.
     policy : Policy, optional
         Decides which runs have ended; v1 by default.
+    states : polars.DataFrame, optional
+        The states under that policy, where they are known already.
 
     Returns
     -------
@@ -43,7 +47,7 @@ def evidence(snap: Facts, *, policy: Policy | None = None) -> Mapping[str, pl.Da
         ``silences`` and ``reports`` have the columns `SILENCES`, ``limits`` those of
         `time_limits`, the others `RUNS`. Only what counts; null ``kind`` is not known.
     """
-    states = states_of(snap, policy=policy)
+    states = states_of(snap, policy=policy) if states is None else states
     gaps = silence_gaps(snap, policy=policy).filter(pl.col("left_out").is_null())
     return {
         "silences": silences(gaps),

@@ -251,26 +251,32 @@ def _in_words(constant: Constant, row: dict[str, Any], weighed: _Weighed) -> str
     if row["per"] == "100 runs":
         one, many = ("run that ended well", "runs that ended well")
     behind = f"{row['n']} {one if row['n'] == 1 else many}"
-    verdict, today = weighed.verdict, spoken(constant.today_s)
-    if verdict == "not_enough_data":
+    if weighed.verdict == "not_enough_data":
         why = weighed.why_not or f"it takes {row['n_needed']}"
         return f"Not enough data: {behind}; {why}."
-    best = f"{spoken(row['best_s'])} ({_range(row['best_low_s'], row['best_high_s'])})"
-    if verdict == "not_identified":
-        best = spoken(row["best_s"])
+    alike = _range(row["best_low_s"], row["best_high_s"])
+    best = f"{spoken(row['best_s'])} ({alike})"
+    if weighed.verdict == "not_identified":
         return (
-            f"At least {best}: {per_hundred(100 * weighed.outlasting)} of 100 runs outlast the "
-            "data, so longer limits are not identified."
+            f"At least {spoken(row['best_s'])}: {per_hundred(100 * weighed.outlasting)} of 100 "
+            "runs outlast the data, so longer limits are not identified."
         )
-    if verdict == "choose":
+    if weighed.verdict == "choose":
         return f"Choose {best}; none is set today. {behind}."
+    return _against_today(constant, row, best, alike)
+
+
+def _against_today(constant: Constant, row: dict[str, Any], best: str, alike: str) -> str:
+    today = spoken(constant.today_s)
     if row["gain"] is None:
         return f"{today} lies beyond the data; the cheapest value they show is {best}."
-    hits = f"{today} {_hits(constant, row['mistakes_today'])}"
-    if verdict == "keep":
-        return f"Keep {today}: the best value, {best}, saves no more than noise; {hits}."
+    does = _hits(constant, row["mistakes_today"])
+    if row["verdict"] == "keep" and row["best_s"] == constant.today_s:
+        return f"Keep {today}, the cheapest value ({alike}); it {does}."
+    if row["verdict"] == "keep":
+        return f"Keep {today}: the best value, {best}, saves no more than noise; {today} {does}."
     return (
-        f"{today} to {best}: {hits}, {spoken(row['best_s'])} "
+        f"{today} to {best}: {today} {does}, {spoken(row['best_s'])} "
         f"{per_hundred(row['mistakes_recommended'])}; saves {per_hundred(row['gain'])} "
         f"({per_hundred(row['gain_low'])} to {per_hundred(row['gain_high'])}) min of attention "
         f"per {row['per']}."

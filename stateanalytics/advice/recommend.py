@@ -111,6 +111,7 @@ def recommend_thresholds(
     seed: int = 0,
     conf_level: float = 0.95,
     most_sessions: int | None = None,
+    states: pl.DataFrame | None = None,
 ) -> Advice:
     """For every threshold: today's value, what it costs, and what the data recommend.
 
@@ -130,6 +131,8 @@ def recommend_thresholds(
     most_sessions : int, optional
         Look at no more sessions than this, drawn at random by ``seed``: quick on a fleet,
         with ranges as wide as so many sessions make them. None: all.
+    states : polars.DataFrame, optional
+        What `states` gave under this policy, where it is known already.
 
     Returns
     -------
@@ -177,7 +180,7 @@ def recommend_thresholds(
         )
     costs = costs or Costs()
     looked_at = snap if most_sessions is None else sampled(snap, most_sessions, seed=seed)
-    found = evidence(looked_at, policy=policy)
+    found = evidence(looked_at, policy=policy, states=states)
     draws = Draws(n_boot, seed, conf_level)
     asked = _asked(snap, policy, found)
     judged = tuple(judge(one, found[one.evidence], costs, draws) for one in asked)

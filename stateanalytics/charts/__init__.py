@@ -3,7 +3,10 @@
 from stateanalytics.charts.alarm_timeline import chart_alarms
 from stateanalytics.charts.disagreement import chart_disagreement
 from stateanalytics.charts.durations import chart_durations
+from stateanalytics.charts.failure_codes import chart_failure_codes
+from stateanalytics.charts.failure_trend import chart_failure_trend
 from stateanalytics.charts.fates import chart_fates
+from stateanalytics.charts.incidents import chart_incidents
 from stateanalytics.charts.intersections import chart_intersections
 from stateanalytics.charts.limits import chart_limits
 from stateanalytics.charts.over_time import chart_over_time
@@ -21,7 +24,10 @@ __all__ = [
     "chart_alarms",
     "chart_disagreement",
     "chart_durations",
+    "chart_failure_codes",
+    "chart_failure_trend",
     "chart_fates",
+    "chart_incidents",
     "chart_intersections",
     "chart_limits",
     "chart_over_time",

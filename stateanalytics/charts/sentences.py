@@ -10,6 +10,13 @@ from stateanalytics.advice.words import per_hundred, roughly, spoken
 from stateanalytics.durations.read_off import quantiles
 from stateanalytics.text import shortened, visible
 
+MISTAKES = {
+    ("false_alarm", "100 session-hours"): "false alarms",
+    ("lost_run", "100 session-hours"): "live runs closed",
+    ("false_alarm", "100 runs"): "good runs flagged",
+    ("lost_run", "100 runs"): "good runs ended",
+}
+"""What a mistake is, by what it costs and what is counted over."""
 _MOST_STRATA = 3
 
 
@@ -102,6 +109,7 @@ def say_worksheet(curve: pl.DataFrame) -> str:
     ...     {
     ...         "threshold_s": [1800.0, 21600.0],
     ...         "mistakes": [2.8, 0.0],
+    ...         "mistake": ["false_alarm"] * 2,
     ...         "per": ["100 session-hours"] * 2,
     ...         "is_today": [False, True],
     ...         "is_best": [True, False],
@@ -114,17 +122,29 @@ def say_worksheet(curve: pl.DataFrame) -> str:
     best = curve.filter("is_best").head(1).to_dicts()
     if not best:
         return "Not enough data to weigh a threshold."
-    per, cheapest = best[0]["per"], best[0]
+    cheapest = best[0]
+    what = mistakes_of(cheapest["mistake"], cheapest["per"])
     number, limit = per_hundred(cheapest["mistakes"]), spoken(cheapest["threshold_s"])
     if not today:
-        return f"The cheapest, {limit}: {number} false alarms per {per}."
+        return f"The cheapest, {limit}: {number} {what}."
     now = today[0]
-    said = f"{spoken(now['threshold_s'])}: {per_hundred(now['mistakes'])} false alarms per {per}."
+    said = f"{spoken(now['threshold_s'])}: {per_hundred(now['mistakes'])} {what}."
     moved = now["threshold_s"] - cheapest["threshold_s"]
     if not moved:
         return f"Today's value is the cheapest, {said}"
     sooner = "sooner" if moved > 0 else "later"
     return f"Today {said} The cheapest, {limit}: {number}, {roughly(abs(moved))} {sooner}."
+
+
+def mistakes_of(mistake: str, per: str) -> str:
+    """What is counted, over what.
+
+    Examples
+    --------
+    >>> mistakes_of("lost_run", "100 runs")
+    'good runs ended per 100 runs'
+    """
+    return f"{MISTAKES.get((mistake, per), 'mistakes')} per {visible(per)}"
 
 
 def _half(row: dict[str, object], what: str) -> str:

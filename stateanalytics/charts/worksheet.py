@@ -9,19 +9,14 @@ import polars as pl
 from stateanalytics.advice.words import per_hundred, spoken
 from stateanalytics.charts.log_time import log_time
 from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress, largest
-from stateanalytics.charts.sentences import say_worksheet
+from stateanalytics.charts.sentences import mistakes_of, say_worksheet
 from stateanalytics.charts.titles import titled
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.text import visible
 
 if TYPE_CHECKING:
     import altair as alt
 
-NEEDED = ("name", "threshold_s", "mistakes", "per", "is_today", "is_best")
-MISTAKES = {
-    "100 session-hours": "false alarms per 100 session-hours",
-    "100 runs": "healthy runs hit, of 100",
-}
+NEEDED = ("name", "threshold_s", "mistakes", "mistake", "per", "is_today", "is_best")
 _LABEL_STEP = 15
 _AROUND = 6
 
@@ -72,13 +67,13 @@ def chart_worksheet(
     drawn = _near(curve.filter(pl.col("mistakes").is_not_null()).sort("threshold_s"))
     high = max(largest(drawn, "threshold_s"), 60.0)
     low = float(drawn["threshold_s"].min() or 1.0)  # type: ignore[arg-type]
-    per = drawn["per"][0] if drawn.height else next(iter(MISTAKES))
-    what = "delay until the alarm (the threshold)"
+    counted = mistakes_of(*drawn.select("mistake", "per").row(0)) if drawn.height else "mistakes"
+    what = "delay until it acts (the threshold)"
     delay = log_time("threshold_s", low_s=low, high_s=high, title=what, width=width)
     top = max(largest(drawn, "mistakes"), 1.0)
     alarms = alt.Y(
         "mistakes:Q",
-        title=MISTAKES.get(per, f"mistakes per {visible(per)}"),
+        title=counted,
         scale=alt.Scale(type="sqrt", domain=[0, 1.1 * top], nice=False),
         axis=alt.Axis(tickCount=5),
     )

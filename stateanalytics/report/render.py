@@ -16,6 +16,7 @@ from stateanalytics.charts import (
     chart_durations,
     chart_over_time,
     chart_severity,
+    chart_worksheet,
     to_svg,
 )
 from stateanalytics.charts.palette import DARK, LIGHT
@@ -40,6 +41,7 @@ def render(summary: Plain) -> str:
                 "over_time": _over_time(summary["over_time"]),
                 "detectors": _detectors(summary["detectors"]),
                 "durations": _durations(summary["durations"]),
+                "thresholds": _thresholds(summary["thresholds"]),
             },
             content_policy=POLICY,
             style=Markup(_style()),
@@ -97,6 +99,15 @@ def _durations(section: Plain) -> dict[str, Markup]:
         return {}
     chart = partial(chart_durations, slow_after_s=section["slow_after_s"])
     return _both_widths(chart, frame, "durations", section["finding"])
+
+
+def _thresholds(section: Plain) -> dict[str, Markup]:
+    sheet = section["worksheet"]
+    if sheet is None:
+        return {}
+    frame = pl.DataFrame(sheet["curve"], infer_schema_length=None)
+    chart = partial(chart_worksheet, sentence="")
+    return _both_widths(chart, frame, "thresholds", sheet["finding"])
 
 
 def _both_widths(chart: Any, frame: pl.DataFrame, name: str, label: str) -> dict[str, Markup]:

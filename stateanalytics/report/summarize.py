@@ -62,6 +62,7 @@ def summarize(
         "provenance": sections.summarize_provenance(material),
         "attention": sections.summarize_attention(material),
         "failures": sections.summarize_failures(material),
+        "clusters": sections.summarize_clusters(material),
         "over_time": sections.summarize_over_time(material),
         "slow": sections.summarize_slow(material),
         "detectors": sections.summarize_detectors(material),

@@ -149,7 +149,7 @@ def drawing(of: Priced) -> str:
         f'<text x="{LEFT}" y="14" {_TEXT}>loss, minutes of attention per {html.escape(of.per)}'
         "</text>"
         f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end" {_TEXT}>'
-        "threshold: delay until the alarm</text></svg>"
+        "threshold: delay until it acts</text></svg>"
     )
 
 

@@ -1,0 +1,77 @@
+"""The report's section on thresholds: a sentence, one curve, a table of reasons."""
+
+import json
+import re
+
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.report import sections
+from stateanalytics.report.material import Material
+from stateanalytics.windows import Window
+from tests.frames import AS_OF, ago, facts
+
+HOSTILE = "</script><script>x()</script>"
+
+
+@pytest.fixture(scope="module")
+def report():
+    return sa.report(sa.demo())
+
+
+@pytest.fixture(scope="module")
+def section(report):
+    return report.summary["thresholds"]
+
+
+def material(snap) -> Material:
+    states = sa.states(snap)
+    window = Window(ago(days=7), AS_OF, "a week")
+    return Material.of(snap, states, sa.reasons(snap), window, sa.Policy.v1())
+
+
+def test_it_leads_with_what_should_change_and_what_is_not_known(section):
+    changed = [row for row in section["rows"] if row["verdict"] == "change"]
+    assert section["finding"].startswith(f"{len(changed)} threshold")
+    assert changed[0]["name"] in section["finding"]
+    n_unknown = section["n_thresholds"] - len(section["rows"])
+    assert f"for {n_unknown} of {section['n_thresholds']} there is not enough" in section["finding"]
+
+
+def test_changes_stand_first_and_every_row_says_why(section):
+    order = ["change", "choose", "keep", "not identified"]
+    verdicts = [order.index(row["verdict"]) for row in section["rows"]]
+    assert verdicts == sorted(verdicts)
+    assert all(row["in_words"].endswith(".") for row in section["rows"])
+
+
+def test_it_is_the_advice_of_the_library(section):
+    frame = sa.recommend_thresholds(sa.demo(), n_boot=200).frame
+    said = {row["name"]: row["in_words"] for row in section["rows"]}
+    known = frame.filter(~frame["verdict"].is_in(["not_enough_data"]))
+    assert said == dict(known.select("name", "in_words").iter_rows())
+
+
+def test_the_page_has_the_curve_with_both_axes_named(report, section):
+    page = report.as_html()
+    start = page.index('<section id="thresholds"')
+    part = page[start : page.index("</section>", start)]
+    assert section["worksheet"]["finding"] in part.replace("&#39;", "'")
+    assert "delay until it acts (the threshold)" in part
+    assert re.search(r"(good runs ended|false alarms) per 100", part)
+    assert '<a href="#thresholds">' in page
+
+
+def test_a_snapshot_without_data_says_so():
+    empty = sections.summarize_thresholds(material(facts([])))
+    assert empty["finding"] == "No threshold of these systems is known."
+    one = facts([{"entity_id": "a", "kind": HOSTILE, "started_at": ago(hours=3)}])
+    few = sections.summarize_thresholds(material(one))
+    assert few["finding"] == "There is not enough data to judge any threshold."
+    assert few["rows"] == []
+    assert few["worksheet"] is None
+    assert "<script" not in sa.report(one).as_html()
+
+
+def test_it_is_plain_data(section):
+    assert json.loads(json.dumps(section, allow_nan=False)) == section
