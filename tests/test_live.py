@@ -1,0 +1,188 @@
+"""Changes of severity are told as they happen, and the writer never waits."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import stateanalytics as sa
+from stateanalytics import live
+from stateanalytics.errors import ArgumentError, StoreBusyError
+from tests.frames import AS_OF
+from tests.lionagi_stores import NOW_S, listing, session, write_store
+
+RUNNING = {"status": "running", "ended_at": None, "last_message_at": NOW_S - 1}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write_store(
+        tmp_path / "state.db",
+        sessions=[session("a", **RUNNING), session("b", name="b")],
+        branches=[{"id": "x", "session_id": "a", "progression_id": "list-x"}],
+        progressions=[listing("list-x", ["m"])],
+    )
+
+
+class Clock:
+    """A clock that a test moves, and that does something before each look."""
+
+    def __init__(self, *steps):
+        self.now, self.steps = AS_OF, list(steps)
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += timedelta(seconds=seconds)
+        if self.steps:
+            self.steps.pop(0)()
+
+
+def write(path, sql):
+    def step():
+        with closing(sqlite3.connect(path)) as writer:
+            writer.execute(sql)
+            writer.commit()
+
+    return step
+
+
+def nothing():
+    pass
+
+
+def looks(path, clock, n, **options):
+    with sa.read(path, as_of=AS_OF, progress=False) as snap:
+        seen = sa.watch(snap, clock=clock, sleep=clock.sleep, **options)
+        found = [
+            frame.select("entity_id", "severity_before", "severity").rows()
+            for frame, _ in zip(seen, range(n), strict=False)
+        ]
+        seen.close()
+        return found
+
+
+def test_a_failure_is_told_once(path):
+    fail = write(path, "UPDATE sessions SET status = 'failed' WHERE id = 'a'")
+    assert looks(path, Clock(nothing, fail, nothing), 3) == [[], [("a", "info", "critical")], []]
+
+
+def test_what_is_new_and_bad_is_told_and_what_is_new_and_well_is_not(path):
+    new = (
+        "INSERT INTO sessions (id, progression_id, status, started_at) VALUES ('{}', 'p', '{}', 1)"
+    )
+    bad, well = write(path, new.format("c", "failed")), write(path, new.format("d", "completed"))
+    assert looks(path, Clock(bad, well), 2) == [[("c", None, "critical")], []]
+
+
+def test_what_is_gone_is_told(path):
+    gone = write(path, "DELETE FROM sessions WHERE id = 'a'")
+    assert looks(path, Clock(gone), 1) == [[("a", "info", None)]]
+
+
+def test_silence_alone_changes_a_severity(path):
+    assert looks(path, Clock(), 3, every_s=4 * 3600) == [
+        [("a", "info", "warning")],
+        [("a", "warning", "critical")],
+        [],
+    ]
+
+
+def test_a_policy_says_what_is_bad(path):
+    patient = sa.Policy.v1().replace(
+        idle_after_s=1e9, stalled_after_default_s=1e9, stalled_after_s=()
+    )
+    assert looks(path, Clock(), 2, every_s=4 * 3600, policy=patient) == [[], []]
+
+
+def test_a_store_that_nobody_touched_is_not_copied_again(path, monkeypatch):
+    clock = Clock(nothing, nothing, write(path, "UPDATE sessions SET status = 'failed'"))
+    read = []
+    refresh = sa.Snapshot.refresh
+
+    def counted(self, **options):
+        read.append(clock.now)
+        return refresh(self, **options)
+
+    monkeypatch.setattr(sa.Snapshot, "refresh", counted)
+    looks(path, clock, 3)
+    assert len(read) == 2
+
+
+def test_a_store_that_is_busy_is_tried_again(path, monkeypatch):
+    fail = write(path, "UPDATE sessions SET status = 'failed' WHERE id = 'a'")
+    refresh, refused = sa.Snapshot.refresh, []
+
+    def busy_once(self, **options):
+        if not refused:
+            refused.append(1)
+            raise StoreBusyError("busy", "wait")
+        return refresh(self, **options)
+
+    monkeypatch.setattr(sa.Snapshot, "refresh", busy_once)
+    assert looks(path, Clock(fail), 2) == [[], [("a", "info", "critical")]]
+
+
+def test_private_copies_of_looks_that_are_over_are_deleted(path, tmp_path, monkeypatch):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    touch = write(path, "UPDATE sessions SET updated_at = updated_at + 1")
+    looks(path, Clock(*[touch] * 4), 4)
+    assert list(folder.iterdir()) == []
+
+
+def test_changes_have_the_documented_shape(path):
+    snap = sa.read(path, as_of=AS_OF, progress=False)
+    assert sa.severity_changes(snap, snap).schema == live.CHANGES.dtypes
+
+
+@pytest.mark.parametrize("every_s", [0, -1, float("nan")])
+def test_no_time_between_looks_is_refused(path, every_s):
+    with pytest.raises(ArgumentError, match="every_s must be above 0"):
+        next(sa.watch(sa.read(path, progress=False), every_s=every_s))
+
+
+def test_the_command_prints_changes_until_it_is_interrupted(path):
+    """A real process beside a real writer, which never waits."""
+    command = [sys.executable, "-m", "stateanalytics", "watch", str(path), "--every", "0.1"]
+    with (
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        ) as process,
+        closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as writer,
+    ):  # fmt: skip
+        try:
+            writer.execute("PRAGMA journal_mode=WAL")
+            assert process.stderr.readline().startswith("note: watching 3 entities every 0.1 s")
+            now = datetime.now(UTC).timestamp()
+            for _ in range(20):
+                writer.execute("UPDATE sessions SET updated_at = ?", (now,))
+                time.sleep(0.01)
+            writer.execute(
+                "UPDATE sessions SET status = 'failed', name = ? WHERE id = 'b'", ("\x1b[31mred",)
+            )
+            line = next(line for line in process.stdout if "red" in line)
+            process.send_signal(signal.SIGINT)
+            out, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert "neutral -> critical  session red  Failed" in line
+    assert "\x1b" not in line + out
+    assert process.returncode == 0
+    assert said.strip().endswith("of severity seen")
+
+
+def test_the_command_may_stop_by_itself(path, capsys):
+    from stateanalytics.cli import run
+
+    assert run(["watch", str(path), "--every", "0.01", "--looks", "2"]) == 0
+    assert "Ctrl-C ends it" in capsys.readouterr().err

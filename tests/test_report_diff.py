@@ -1,0 +1,231 @@
+"""Why a number moved: every cause by itself, all of them together, and nothing hidden."""
+
+import json
+from datetime import timedelta
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import stateanalytics as sa
+from stateanalytics.cli import run
+from stateanalytics.errors import ArgumentError, SourceNotFoundError
+from stateanalytics.report import diff as module
+from stateanalytics.report import report
+from tests.conftest import ROOT
+from tests.frames import AS_OF, ago, facts
+
+WINDOW = (ago(days=7), AS_OF + timedelta(days=1))
+
+
+def entity(identity, status="completed", *, hours_ago=5.0, **columns):
+    began = ago(hours=hours_ago)
+    ended = {} if status == "running" else {"ended_at": began + timedelta(minutes=30)}
+    alive = {"last_activity_at": AS_OF, "n_messages": 3}
+    return {
+        "entity_id": identity, "raw_status": status, "created_at": began, "started_at": began,
+        **ended, **alive, **columns,
+    }  # fmt: skip
+
+
+def made(entities, *, sources=("state.db",), as_of=AS_OF, window=WINDOW, **options):
+    whole = facts(entities, as_of=as_of, sources=[{"source": name} for name in sources])
+    return report(whole, window=window, shown=False, **options)
+
+
+def steps(last, this, number="runs"):
+    """Cause and change of the counts of a number; what is unexplained, only if anything is."""
+    found = sa.diff(last, this).filter(number=number)
+    return {
+        row["cause"]: row["n_after"] - row["n_before"]
+        for row in found.iter_rows(named=True)
+        if row["cause"] != "unexplained" or row["n_after"] != row["n_before"]
+    }
+
+
+OLD = [entity("a"), entity("b", "failed", reason_code="run.failed.exception")]
+
+
+def test_the_same_report_twice_has_nothing_to_explain():
+    found = sa.diff(made(OLD), made(OLD))
+    assert found["cause"].to_list() == ["unexplained"] * 5
+    assert found["change"].drop_nulls().sum() == 0
+    assert found.schema == module.DIFF.dtypes
+
+
+def test_new_rows_began_after_the_first_report_and_late_rows_before():
+    later = AS_OF + timedelta(hours=6)
+    this = made([*OLD, entity("n", hours_ago=-1), entity("l", hours_ago=3)], as_of=later)
+    assert steps(made(OLD), this) == {"new rows": 1, "late rows": 1}
+
+
+def test_work_that_has_ended_closes_a_censoring():
+    last = made([*OLD, entity("r", "running")])
+    this = made([*OLD, entity("r", "timed_out")], as_of=AS_OF + timedelta(hours=1))
+    assert steps(last, this) == {}
+    assert steps(last, this, "timed_out") == {"closed censoring": 1}
+    step = sa.diff(last, this).filter(number="timed_out", cause="closed censoring")
+    assert step.select("before", "after", "of_before", "of_after").row(0) == (0.0, 1 / 3, 2, 3)
+
+
+def test_another_policy_moves_what_nobody_wrote_to():
+    rows = [*OLD, entity("e", "completed_empty")]
+    this = made(rows, policy=sa.Policy.parity())
+    assert steps(made(rows), this, "completed") == {"another policy": -1}
+
+
+def test_another_as_of_moves_what_nobody_wrote_to():
+    rows = [*OLD, entity("r", "running", hours_ago=0.5)]
+    this = made(rows, as_of=AS_OF + timedelta(hours=10))
+    assert steps(made(rows), this, "unresolved") == {"another as-of": 1}
+
+
+def test_of_open_work_under_both_nobody_can_say_which():
+    rows = [*OLD, entity("r", "running", hours_ago=0.5)]
+    this = made(rows, as_of=AS_OF + timedelta(hours=10), policy=sa.Policy.operator())
+    assert steps(made(rows), this, "unresolved") == {"another policy or as-of": 1}
+
+
+def test_another_input_is_told_by_its_name_and_its_runs():
+    other = entity("o", source="other.db")
+    assert steps(made(OLD), made([*OLD, other], sources=("state.db", "other.db"))) == {
+        "another input": 1
+    }
+    assert steps(made([*OLD, other], sources=("state.db", "other.db")), made(OLD)) == {
+        "another input": -1
+    }
+    moved = [{**row, "source": "/elsewhere/state.db"} for row in [*OLD, entity("l")]]
+    assert steps(made(OLD), made(moved, sources=("/elsewhere/state.db",))) == {"late rows": 1}
+
+
+def test_another_window_and_rows_that_are_gone():
+    rows = [*OLD, entity("w", hours_ago=72)]
+    assert steps(made(rows), made(rows, window=(ago(days=2), AS_OF))) == {"another window": -1}
+    assert steps(made(rows), made(OLD)) == {"rows that are gone": -1}
+
+
+def test_a_row_that_was_written_to_is_named_as_that():
+    changed = [OLD[0], entity("b", "completed")]
+    assert steps(made(OLD), made(changed), "completed") == {"changed rows": 1}
+
+
+def test_a_run_that_rates_leave_out_is_no_run_until_it_counts():
+    legacy = [*OLD, entity("x", None)]
+    assert made(legacy).summary["headline"]["numbers"][0]["n"] == 2
+    assert steps(made(legacy), made([*OLD, entity("x")])) == {"changed rows": 1}
+
+
+def test_causes_are_distinct_on_both_sides():
+    fan = [entity(str(n), "failed", reason_code="run.failed.exception", invocation_id="i",
+                  hours_ago=-1) for n in range(9)]  # fmt: skip
+    this = made([*OLD, *fan], as_of=AS_OF + timedelta(hours=6))
+    assert steps(made(OLD), this, "causes") == {"new rows": 1}
+    assert sa.diff(made(OLD), this).filter(number="causes")["n_runs"].to_list() == [9, None]
+
+
+def test_what_no_run_explains_is_not_hidden():
+    last, this = made(OLD).summary, json.loads(made(OLD).as_json())
+    this["headline"]["numbers"][0]["n"] += 7
+    this["headline"]["numbers"][1]["of"] += 1
+    assert steps(last, this) == {"unexplained": 7}
+    told = sa.diff(last, this).filter(number="completed", cause="unexplained")
+    assert told.select("of_before", "of_after").row(0) == (2, 3)
+
+
+def test_little_or_nothing_can_be_compared():
+    nothing = made([])
+    assert sa.diff(nothing, nothing)["before"].to_list() == [0.0, None, None, None, 0.0]
+    assert steps(nothing, made(OLD)) == {"late rows": 2}
+    assert steps(made([entity(None), entity(None)]), nothing) == {}
+
+
+STATUSES = ("completed", "failed", "timed_out", "running", "completed_empty", None, "odd")
+runs = st.dictionaries(
+    st.sampled_from("abcdefgh"),
+    st.tuples(st.sampled_from(STATUSES), st.sampled_from([-30, 0.5, 5, 80, 200])),
+    max_size=6,
+)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(first=runs, second=runs, hours=st.sampled_from([0, 40]), other=st.booleans())
+def test_steps_always_add_up_and_leave_nothing_over(first, second, hours, other):
+    last = made([entity(name, one, hours_ago=at) for name, (one, at) in first.items()])
+    this = made(
+        [entity(name, one, hours_ago=at) for name, (one, at) in second.items()],
+        as_of=AS_OF + timedelta(hours=hours),
+        policy=sa.Policy.operator() if other else None,
+    )
+    found = sa.diff(last, this)
+    for place, name in enumerate(("runs", "completed", "timed_out", "unresolved", "causes")):
+        rows = found.filter(number=name)
+        ends = [one.summary["headline"]["numbers"][place] for one in (last, this)]
+        assert (rows["n_before"][0], rows["of_before"][0]) == (ends[0]["n"], ends[0]["of"])
+        assert (rows["n_after"][-1], rows["of_after"][-1]) == (ends[1]["n"], ends[1]["of"])
+        assert rows["n_before"].to_list()[1:] == rows["n_after"].to_list()[:-1]
+        unexplained = rows.row(-1, named=True)
+        assert unexplained["cause"] == "unexplained"
+        assert unexplained["n_before"] == unexplained["n_after"]
+        assert unexplained["of_before"] == unexplained["of_after"]
+    assert found["cause"].is_in(module.CAUSES).all()
+
+
+def test_the_ledger_holds_no_text_of_a_store():
+    secret = "sk-test-AAAAAAAAAAAAAAAAAAAAAAAA"
+    lines = made([entity(secret, "failed", reason_code=secret, name=secret)]).summary["ledger"]
+    assert len(lines) == 1
+    assert secret not in lines[0]
+    assert len(lines[0].split(" ")) == 8
+
+
+def test_the_order_of_rows_does_not_matter():
+    assert made(OLD).as_json() == made(OLD[::-1]).as_json()
+
+
+def test_the_command_compares_two_files(tmp_path, capsys):
+    store, last, this = (
+        ROOT / "data/samples/state.db",
+        tmp_path / "last.json",
+        tmp_path / "this.json",
+    )
+    for path, as_of in ((last, "2026-05-22T12:00:00Z"), (this, "2026-05-25T06:00:00Z")):
+        assert run(["report", str(store), "--week", "2026-W21", "--as-of", as_of,
+                    "-o", str(path)]) == 0  # fmt: skip
+    capsys.readouterr()
+    assert run(["diff", str(last), str(this), "--format", "json"]) == 0
+    found = pl.DataFrame(json.loads(capsys.readouterr().out), infer_schema_length=None)
+    by_cause = found.filter(number="runs")
+    assert by_cause["cause"].to_list()[0] == "new rows"
+    assert by_cause.row(-1, named=True)["change"] == 0.0
+    assert run(["diff", str(last), str(tmp_path / "none.json")]) == 2
+    assert "There is no report at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        pytest.param(7, ArgumentError, "diff needs two reports; last is 7", id="no report"),
+        pytest.param({}, ArgumentError, "diff needs two reports", id="another dict"),
+        pytest.param({"headline": {}}, ArgumentError, "has no ledger", id="an older version"),
+        pytest.param({"headline": {}, "ledger": []}, ArgumentError, "lacks", id="half a report"),
+        pytest.param("nowhere.json", SourceNotFoundError, "There is no report at", id="no file"),
+    ],
+)
+def test_what_is_no_report_is_refused(given, error, words):
+    with pytest.raises(error, match=words):
+        sa.diff(given, made(OLD))
+
+
+@pytest.mark.parametrize("lines", [7, ["x"], [1], ["a b c d e f g h"], None])
+def test_a_ledger_that_cannot_be_read_is_refused(lines):
+    broken = {**made(OLD).summary, "ledger": lines}
+    with pytest.raises(ArgumentError, match="ledger"):
+        sa.diff(broken, made(OLD))
+
+
+def test_a_file_that_is_no_json_is_refused(tmp_path):
+    path = tmp_path / "week.json"
+    path.write_text("<html>")
+    with pytest.raises(ArgumentError, match="was to be the JSON of a report"):
+        sa.diff(path, path)
