@@ -214,6 +214,15 @@ def test_flags_stand_in_for_what_closed_a_silence():
     assert (found["n_mistakes"], found["n_cut_off"], found["n_found"]) == (1, 1, 1)
 
 
+def test_what_closed_a_silence_can_be_counted_by():
+    given = gaps_of([("agent", 9.0, "sign_of_life", False), ("agent", 9.0, "death", False)])
+    found = gap_sums(given, [5], by="closed_by")
+    assert found.select("closed_by", "n_mistakes", "n_found").rows() == [
+        ("death", 0, 1),
+        ("sign_of_life", 1, 0),
+    ]
+
+
 def test_the_grid_holds_the_thresholds_that_people_name():
     grid = silence_grid()
     assert set(NAMED_S) <= set(grid)

@@ -115,9 +115,9 @@ def gap_sums(
     """
     strata = [by] if isinstance(by, str) else list(by)
     limits = _limits_us(thresholds_s)
+    binned, flags = _binned(gaps.lazy(), strata, limits, at_least=at_least)
     table = (
-        _binned(gaps.lazy(), strata, limits, at_least=at_least)
-        .group_by(*strata, "closed", "bin")
+        binned.group_by(dict.fromkeys((*strata, *flags, "bin")))
         .agg(n=pl.len().cast(pl.Int64), us=pl.col("us").sum(), n_bad=pl.col("us").null_count())
         .collect(engine="streaming")
     )
@@ -127,7 +127,7 @@ def gap_sums(
             f"{table['n'].sum()} are null, negative, not finite or longer.",
             'gaps.filter(pl.col("gap_s").is_between(0, 1e9)); divide milliseconds by 1000',
         )
-    return _running_sums(table, strata, limits)
+    return _running_sums(table.with_columns(closed=_closed(flags)), strata, limits)
 
 
 def merge_gap_sums(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
@@ -175,8 +175,12 @@ def merge_gap_sums(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 def _binned(
     gaps: pl.LazyFrame, strata: list[str], limits: pl.Series, *, at_least: bool
-) -> pl.LazyFrame:
-    """Each counted silence with its microseconds and how many thresholds flag it."""
+) -> tuple[pl.LazyFrame, list[str]]:
+    """Each counted silence with its length and how many thresholds flag it.
+
+    Also names the columns that say what closed it. They are read in the small table of
+    counts: every step here must stream, and costs a pass over all silences.
+    """
     found = gaps.collect_schema()
     if missing := [name for name in (*strata, "gap_s") if name not in found]:
         raise MissingColumnsError.of(missing, found.names(), "gap_sums")
@@ -190,31 +194,30 @@ def _binned(
     length_s = pl.col("gap_s").cast(pl.Float64)
     us = pl.when(length_s.is_between(0, _LONGEST_S)).then((length_s * _US_PER_S).round())
     side: Literal["left", "right"] = "right" if at_least else "left"
-    return gaps.select(*strata, closed=_closed(found), us=us.cast(pl.Int64)).with_columns(
+    given = ["closed_by"] if "closed_by" in found else ["is_last", "is_dead"]
+    flags = [name for name in given if name in found]
+    columns = dict.fromkeys((*strata, *flags))
+    kept = gaps.select(*columns, us=us.cast(pl.Int64)).with_columns(
         bin=pl.col("us").map_batches(
             lambda us: limits.search_sorted(us, side=side),
             return_dtype=pl.UInt32,
             is_elementwise=True,
         )
     )
+    return kept, flags
 
 
-def _closed(found: pl.Schema) -> pl.Expr:
+def _closed(flags: list[str]) -> pl.Expr:
     """What closed a silence: spoke, ended, dead, or cut (off)."""
-    if "closed_by" in found:
-        words = pl.col("closed_by").cast(pl.String)
-        return words.replace_strict(_CLOSED, default="cut", return_dtype=pl.String)
+    if "closed_by" in flags:
+        closed_by = pl.col("closed_by").cast(pl.String)
+        return closed_by.replace_strict(_CLOSED, default="cut", return_dtype=pl.String)
     is_last, is_dead = (
-        pl.col(name).fill_null(value=False) if name in found else pl.lit(value=False)
+        pl.col(name).fill_null(value=False) if name in flags else pl.lit(value=False)
         for name in ("is_last", "is_dead")
     )
-    return (
-        pl.when(is_dead)
-        .then(pl.lit("dead"))
-        .when(is_last)
-        .then(pl.lit("cut"))
-        .otherwise(pl.lit("spoke"))
-    )
+    cut_or_spoke = pl.when(is_last).then(pl.lit("cut")).otherwise(pl.lit("spoke"))
+    return pl.when(is_dead).then(pl.lit("dead")).otherwise(cut_or_spoke)
 
 
 def _running_sums(table: pl.DataFrame, strata: list[str], limits: pl.Series) -> pl.DataFrame:
