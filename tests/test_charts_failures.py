@@ -1,0 +1,104 @@
+"""Failures drawn: the namespace of codes, clusters over time, incidents."""
+
+import itertools
+from datetime import UTC, datetime
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.charts import (
+    chart_failure_codes,
+    chart_failure_trend,
+    chart_incidents,
+    to_svg,
+)
+from stateanalytics.errors import MissingColumnsError
+from tests.test_charts_detectors import HOSTILE
+
+SINCE = datetime(2026, 5, 18, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def snap():
+    with sa.demo() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def frames(snap):
+    return {
+        "codes": sa.failure_codes(snap, window="2026-W21"),
+        "clusters": sa.failure_clusters(snap, window="2026-W21"),
+        "incidents": sa.failure_incidents(snap, window="2026-W21"),
+    }
+
+
+def drawings(frames):
+    return {
+        "codes": chart_failure_codes(frames["codes"]),
+        "clusters": chart_failure_trend(frames["clusters"], since=SINCE),
+        "incidents": chart_incidents(frames["incidents"]),
+    }
+
+
+def test_every_node_lies_within_its_parent_and_siblings_do_not_overlap(frames):
+    drawn = chart_failure_codes(frames["codes"]).data
+    spans = {row["code"]: (row["start"], row["end"]) for row in drawn.iter_rows(named=True)}
+    for row in drawn.filter(pl.col("parent").is_not_null()).iter_rows(named=True):
+        begin, end = spans[row["parent"]]
+        assert begin <= row["start"] <= row["end"] <= end
+    for _, level in drawn.group_by("depth"):
+        ends = level.sort("start").select("start", "end").rows()
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(ends))
+
+
+def test_the_icicle_is_as_wide_as_all_rows(frames):
+    drawn = chart_failure_codes(frames["codes"]).data
+    assert drawn["end"].max() == frames["codes"].filter(depth=1)["n_rows"].sum()
+
+
+def test_cells_of_a_cluster_add_up_to_its_rows(frames):
+    drawn = chart_failure_trend(frames["clusters"], since=SINCE).data
+    sums = drawn.group_by("name", maintain_order=True).agg(pl.col("n").sum())["n"].to_list()
+    assert sums == frames["clusters"].sort("rank").head(12)["n_rows"].to_list()
+    assert drawn["step"].unique(maintain_order=True).to_list()[0] == "Mon 18"
+
+
+def test_the_fan_out_is_one_incident_with_its_words(frames):
+    drawn = chart_incidents(frames["incidents"]).data
+    assert "25 rows, 24 sessions: invocation, time, provider" in drawn["words"].to_list()
+
+
+@pytest.mark.parametrize("name", ["codes", "clusters", "incidents"])
+def test_nothing_is_a_drawing_too(frames, name):
+    empty = {key: frame.clear() for key, frame in frames.items()}
+    assert to_svg(drawings(empty)[name], name="x", label="x")
+
+
+@pytest.mark.parametrize("name", ["codes", "clusters", "incidents"])
+def test_hostile_text_is_text(frames, name):
+    hostile = {
+        key: frame.with_columns(
+            pl.lit(HOSTILE).alias(one) for one in ("template", "code") if one in frame.columns
+        )
+        for key, frame in frames.items()
+    }
+    drawn = to_svg(drawings(hostile)[name], name="x", label="x")
+    assert "<img" not in drawn
+    assert "<script" not in drawn
+
+
+@pytest.mark.parametrize("draw", [chart_failure_codes, chart_incidents])
+def test_a_missing_column_is_named(draw):
+    with pytest.raises(MissingColumnsError, match=draw.__name__):
+        draw(pl.DataFrame({"a": [1]}))
+
+
+def test_the_report_tells_the_fan_out_once(snap):
+    section = sa.report(snap, window="2026-W21").summary["clusters"]
+    assert "the largest incident took 24 sessions within 47 s" in section["finding"]
+    assert section["incidents"][0]["n_rows"] == 25
+    fan_out = next(one for one in section["clusters"] if "429" in one["template"])
+    assert (fan_out["n_rows"], fan_out["n_causes"]) == (27, 4)
+    assert section["n_new"] < section["n"]
