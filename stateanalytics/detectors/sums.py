@@ -117,7 +117,7 @@ def gap_sums(
     limits = _limits_us(thresholds_s)
     binned, flags = _binned(gaps.lazy(), strata, limits, at_least=at_least)
     table = (
-        binned.group_by(dict.fromkeys((*strata, *flags, "bin")))
+        binned.group_by(*dict.fromkeys((*strata, *flags, "bin")))
         .agg(n=pl.len().cast(pl.Int64), us=pl.col("us").sum(), n_bad=pl.col("us").null_count())
         .collect(engine="streaming")
     )
