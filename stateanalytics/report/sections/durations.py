@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
+from stateanalytics.durations.curves import kaplan_meier
+from stateanalytics.durations.read_off import quantiles
 from stateanalytics.durations.spells import ENDINGS, LEFT_OUT, count_spells, spells
 from stateanalytics.report.material import Material, Plain, plain_rows
 from stateanalytics.report.phrases import count, how_long, listed, number
@@ -37,6 +41,7 @@ def summarize_durations(material: Material) -> Plain:
         "by_kind": _by_kind(kept),
         "cut_off": cut_off,
         "cut_off_in_words": _cut_off_in_words(cut_off),
+        "found_dead": _found_dead(kept),
         "left_out": [
             {"reason": name, "meaning": meaning, "n": n}
             for name, meaning in LEFT_OUT.items()
@@ -109,6 +114,7 @@ def _by_kind(kept: pl.DataFrame) -> Plain:
             shortest_s=pl.col("duration_s").min(),
             longest_s=pl.col("duration_s").max(),
         )
+        .join(_medians(kept), on="kind", how="left", nulls_equal=True)
         .sort(-pl.col("n").cast(pl.Int64), "kind", nulls_last=True)
     )
     return {
@@ -122,9 +128,49 @@ def _by_kind(kept: pl.DataFrame) -> Plain:
                 "shortest_s": row["shortest_s"],
                 "longest_s": row["longest_s"],
                 "range": f"{how_long(row['shortest_s'])} to {how_long(row['longest_s'])}",
+                "median_s": row["median_s"],
+                "median_low_s": row["median_low_s"],
+                "median_high_s": row["median_high_s"],
+                "median": _median_in_words(row),
             }
             for row in per_kind.head(N_KINDS_SHOWN).iter_rows(named=True)
         ],
+    }
+
+
+def _medians(kept: pl.DataFrame) -> pl.DataFrame:
+    """The middle of each kind, with lower bounds counted as such."""
+    return quantiles(kaplan_meier(kept, by="kind"), [0.5]).select(
+        "kind",
+        median_s="duration_s",
+        median_low_s="duration_low_s",
+        median_high_s="duration_high_s",
+    )
+
+
+def _median_in_words(row: dict[str, Any]) -> str:
+    if row["median_s"] is None:
+        return "not identified"
+    low, high = (
+        "?" if row[name] is None else how_long(row[name])
+        for name in ("median_low_s", "median_high_s")
+    )
+    return f"{how_long(row['median_s'])} ({low} to {high})"
+
+
+def _found_dead(kept: pl.DataFrame) -> Plain:
+    """Runs whose end is a guess: an observer found them dead some time after it."""
+    found = kept.filter(pl.col("end_from") == "last_activity")
+    widest_s = found.select(pl.col("end_width_s").max()).item()
+    words = (
+        f"{count(found.height, 'run')} {'was' if found.height == 1 else 'were'} found dead by "
+        f"an observer, up to {how_long(widest_s)} after the last sign of life, where the run "
+        "counts as ended."
+    )
+    return {
+        "n": found.height,
+        "widest_s": widest_s,
+        "in_words": words if found.height else "",
     }
 
 
