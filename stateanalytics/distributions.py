@@ -280,12 +280,23 @@ def hypergeometric_tail(k: int, n_drawn: int, n_marked: int, n_all: int) -> floa
     lowest, most = max(0, n_drawn + n_marked - n_all), min(n_drawn, n_marked)
     if k <= lowest:
         return 1.0
-    total = _log_choose(n_all, n_drawn)
-    terms = (
-        _log_choose(n_marked, i) + _log_choose(n_all - n_marked, n_drawn - i) - total
-        for i in range(k, most + 1)
+    if k <= n_drawn * n_marked / n_all:
+        # From the other side, where terms only fall.
+        return 1.0 - hypergeometric_tail(n_drawn - k + 1, n_drawn, n_all - n_marked, n_all)
+    first = (
+        _log_choose(n_marked, k)
+        + _log_choose(n_all - n_marked, n_drawn - k)
+        - _log_choose(n_all, n_drawn)
     )
-    return min(1.0, math.fsum(map(math.exp, terms)))
+    # In units of the first term, so that even the smallest tail keeps its digits.
+    term = tail = 1.0
+    for i in range(k, most):
+        term *= (n_marked - i) * (n_drawn - i)
+        term /= (i + 1) * (n_all - n_marked - n_drawn + i + 1)
+        tail += term
+        if term < tail * 1e-17:
+            break
+    return min(1.0, math.exp(first) * tail)
 
 
 def _log_choose(n: int, k: int) -> float:

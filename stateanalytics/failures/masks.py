@@ -39,26 +39,33 @@ LINK = r"""\b([A-Za-z][A-Za-z0-9+.-]*)://[^\s'"\])>,;|]+"""
 KEPT: tuple[tuple[str, str], ...] = (
     (
         "exit code",
-        r"(?i:exit(?:ed|s)?(?: with)?(?: non-?zero)?(?: (?:code|status))?|exit_?code"
-        r"|return(?:ed)? code|returncode|rc)(?:[ =:]+|\()-?\d{1,3}\b",
+        r"(?i:exit(?:ed|s)?(?: with)?(?: non-?zero)?(?:[ -](?:code|status))?|exit_?code|exit_status"
+        r"|return(?:ed)? code|returncode|rc|code)(?:[\"' =:]+|\()-?\d{1,3}\b",
     ),
     (
         "HTTP status",
-        r"(?i:HTTP(?:/\d(?:\.\d)?)?(?: (?:error|status|code))*|status(?:[ _]code)?"
-        r"|(?:api |server )?error(?: code)?)[ =:]+[1-5]\d\d\b",
+        r"(?i:HTTP(?:/\d(?:\.\d)?)?(?: (?:error|status|code))*|(?:http[ _])?status(?:[ _]?code)?"
+        r"|response(?: code)?|returned|responded with|got)(?:[\"' =:_]+|\()[1-5]\d\d\b",
+    ),
+    (
+        "error with a status",
+        r"(?:(?i:(?:api |server )?error(?: code)?)(?:[\"' =:]+| \()[1-5]\d\d"
+        r"|\w+Error(?: |\()[45]\d\d|(?i:error) \d{1,3})\b",
     ),
     ("HTTP status and phrase", r"[45]\d\d [A-Z][a-z]+\b"),
+    ("HTTP status in brackets", r"[\[(](?:4[0-3]\d|5[0-3]\d)[\])]"),
     ("error number", r"(?i:errno|error number)[ =:]*-?\d+\b"),
     ("error code", r"(?:ERR|SQLSTATE|TS|CS|LNK|MSB|SC|RUF|PLR|[EFWC])[-_ ]?\d{3,5}\b"),
-    ("signal", r"(?i:signal)[ =:]+\d{1,2}\b"),
+    ("signal", r"(?i:signal)(?i: number)?[ =:]+\d{1,2}\b"),
     (
         "language version",
         r"(?i:python|node|java|php|ruby|perl|lua|gcc|clang)[ -]?v?\d+(?:\.\d+)?\b",
     ),
     (
         "model",
-        r"(?i:(?:[a-z][a-z_-]*/)?(?:gpt|claude|gemini|llama|mistral|mixtral|qwen|deepseek|grok|phi|gemma|codex)"
-        r"-?\d?(?:[-.][A-Za-z0-9]+)*|o[134](?:-[a-z]+)?)\b",
+        r"(?i:(?:[a-z][a-z_-]*[/.])*(?:gpt|claude|opus|sonnet|haiku|gemini|gemma|llama|mistral|mixtral"
+        r"|codestral|devstral|magistral|qwen|deepseek|grok|phi|codex|kimi|glm|minimax|nemotron)"
+        r"\d*(?:[-.:][A-Za-z0-9]+)*|o[134](?:-[a-z]+)?)\b",
     ),
 )
 
@@ -78,8 +85,11 @@ OPPOSITES = frozenset(
 """.split()
 )
 
-#: Names that say what went wrong: exceptions with their package, signals, system errors.
+#: Names that say what went wrong: exceptions, with their package, signals, system errors.
 NAMES = (
     r"^(?:(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Fault|Failure)s?"
-    r"|SIG[A-Z]+|E[A-Z]{4,})$"
+    r"|(?:[a-z_]\w*\.)+(?:[A-Z]\w*|error)"
+    r"|\w+(?:Timeout|Expired|Denied|Refused|Rejected|Cancelled|Canceled|Disconnected|Aborted"
+    r"|Unavailable|Exceeded|Overloaded|Iteration|Requests|Reset|Pipe|Pool)"
+    r"|Unauthorized|Forbidden|NotFound|SIG[A-Z]+|E[A-Z]{4,})$"
 )
