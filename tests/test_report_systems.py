@@ -1,5 +1,6 @@
 """One report over several systems: each beside the others, and their total."""
 
+import dataclasses
 import json
 import shutil
 from datetime import UTC, datetime
@@ -9,12 +10,14 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.report import report, sections
+from stateanalytics.report import phrases, report, sections
+from stateanalytics.report.redact import clean
+from stateanalytics.report.render import _pages
 from tests.conftest import ROOT
 from tests.frames import facts
 from tests.report_parts import EVER, material_of
 from tests.test_report import WEEK
-from tests.test_report_page import Page
+from tests.test_report_page import HOSTILE, Page, hostile_facts
 
 AS_OF = datetime(2026, 11, 21, 1, tzinfo=UTC)
 SAMPLES = ROOT / "data" / "samples"
@@ -131,6 +134,28 @@ def test_the_page_has_the_section_once_and_links_to_it(whole):
     assert "Failed · Blocked by provider content filter" in page.text
     assert "run.failed.content_filtered" in page.text
     json.loads(whole.as_json())
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_inert_in_every_system(text):
+    """The section by itself, as `test_report_page` judges the page."""
+    given = hostile_facts(text)
+    both = pl.int_range(pl.len()).mod(2).replace_strict([0, 1], ["lionagi", "opencode"])
+    mixed = dataclasses.replace(
+        given,
+        **{
+            name: getattr(given, name).with_columns(system=both)
+            for name in ("entities", "findings", "sources")
+        },
+    )
+    cleaned, _ = clean(sections.summarize_systems(material_of(mixed)), secrets=True)
+    assert len(cleaned["systems"]) == 2
+    page = _pages().from_string(
+        '{% import "macros.html.j2" as part with context %}{% include "systems.html.j2" %}'
+    )
+    read = Page(page.render(report={"systems": cleaned}, phrases=phrases))
+    assert read.all("script") == read.all("img") == []
+    assert not [name for _, found in read.tags for name in found if name.startswith("on")]
 
 
 def test_one_system_alone_has_no_section():
