@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from stateanalytics.rules.states import reasons, states
     from stateanalytics.snapshot import Snapshot, demo, read
     from stateanalytics.summaries import Summary, merge, summarize
-    from stateanalytics.widgets import DetectorExplorer, ThresholdWorksheet
+    from stateanalytics.widgets import DetectorExplorer, FailureExplorer, ThresholdWorksheet
 
 _ERRORS = (
     "StateAnalyticsError",
@@ -110,6 +110,7 @@ _WHERE = {
     "Advice": "advice",
     "Costs": "advice",
     "DetectorExplorer": "widgets",
+    "FailureExplorer": "widgets",
     "ThresholdWorksheet": "widgets",
     "states": "rules.states",
     "reasons": "rules.states",
@@ -178,6 +179,7 @@ __all__ = [
     "DamagedStoreError",
     "Detector",
     "DetectorExplorer",
+    "FailureExplorer",
     "FailureRules",
     "MissingColumnsError",
     "MissingComponentError",

@@ -1,6 +1,7 @@
 """Explorers for notebooks over frames that are computed before: moving a slider draws only."""
 
 from stateanalytics.widgets.detectors import DetectorExplorer
+from stateanalytics.widgets.failures import FailureExplorer
 from stateanalytics.widgets.thresholds import ThresholdWorksheet
 
-__all__ = ["DetectorExplorer", "ThresholdWorksheet"]
+__all__ = ["DetectorExplorer", "FailureExplorer", "ThresholdWorksheet"]

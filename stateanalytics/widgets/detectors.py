@@ -145,8 +145,8 @@ class DetectorExplorer:
         return (
             head
             + _matrix(counted, shown)
-            + _table("Causes", causes.head(N_ROWS), ("a", "b", "cause", "n", "words"))
-            + _table("Rows", rows.head(N_ROWS), ("entity_id", "a", "b", "cause", "words"))
+            + table("Causes", causes.head(N_ROWS), ("a", "b", "cause", "n", "words"))
+            + table("Rows", rows.head(N_ROWS), ("entity_id", "a", "b", "cause", "words"))
         )
 
     def as_html(self) -> str:
@@ -253,9 +253,9 @@ _NO_COUNTS = pl.DataFrame(
 def _matrix(counted: pl.DataFrame, names: Sequence[str]) -> str:
     """A table: the line flags, the column does not."""
     cells = {(row["flags"], row["silent"]): row["n_only"] for row in counted.iter_rows(named=True)}
-    head = "".join(f'<th scope="col">{_safe(name)}</th>' for name in names)
+    head = "".join(f'<th scope="col">{safe(name)}</th>' for name in names)
     lines = "".join(
-        f'<tr><th scope="row">{_safe(one)}</th>'
+        f'<tr><th scope="row">{safe(one)}</th>'
         + "".join(
             "<td></td>" if one == other else f"<td>{cells.get((one, other), 0)}</td>"
             for other in names
@@ -267,10 +267,11 @@ def _matrix(counted: pl.DataFrame, names: Sequence[str]) -> str:
     return f"<table>{caption}<thead><tr><td></td>{head}</tr></thead><tbody>{lines}</tbody></table>"
 
 
-def _table(caption: str, frame: pl.DataFrame, columns: Sequence[str]) -> str:
+def table(caption: str, frame: pl.DataFrame, columns: Sequence[str]) -> str:
+    """A frame as a small HTML table."""
     head = "".join(f'<th scope="col">{name}</th>' for name in columns)
     lines = "".join(
-        "<tr>" + "".join(f"<td>{_safe(value)}</td>" for value in row) + "</tr>"
+        "<tr>" + "".join(f"<td>{safe(value)}</td>" for value in row) + "</tr>"
         for row in frame.select(columns).iter_rows()
     )
     return (
@@ -279,6 +280,6 @@ def _table(caption: str, frame: pl.DataFrame, columns: Sequence[str]) -> str:
     )
 
 
-def _safe(value: object) -> str:
+def safe(value: object) -> str:
     """Text of a store, as text."""
     return html.escape(visible("" if value is None else str(value)))
