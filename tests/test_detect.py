@@ -215,6 +215,14 @@ def test_sessions_that_came_later_do_not_count_then():
     assert (then["fires"], then["measured_s"]) == (True, 1200)
 
 
+def test_work_that_was_waiting_then_had_not_started():
+    """Created nine hours ago, started one hour ago: four hours ago it was only planned."""
+    late = session(started_at=ago(hours=1), raw_status="running")
+    given = facts([late], transitions=[change(ago(hours=1), "pending", "running")])
+    past = facts_at(given, ago(hours=4))
+    assert past.facts.entities.select("raw_status", "started_at").row(0) == ("pending", None)
+
+
 def test_turns_that_were_counted_later_are_not_missing_then():
     done = session(raw_status="completed", ended_at=ago(hours=6), n_turns=3)
     history = [change(ago(hours=6), "running", "completed")]

@@ -14,20 +14,10 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics import schema
+from stateanalytics.detectors.then import LOST, lost, then, told
 from stateanalytics.errors import ArgumentError
 from stateanalytics.facts import Facts
-from stateanalytics.vocabulary import STATUS_WORDS
 from stateanalytics.windows import in_utc, read_moment
-
-KEY = list(schema.ENTITY_KEY)
-LOST = (
-    *("status", "updated", "message", "silence", "n_messages", "reason", "report"),
-    *("record", "present"),
-)
-"""What can be lost of a row; `Past.lost` has a Boolean column for each.
-
-``record``: the row was written since; ``present``: it is only ever known of the present.
-"""
 
 
 @dataclass(frozen=True)
@@ -92,18 +82,14 @@ def facts_at(facts: Facts, at: object = None) -> Past:
             + (f"the data begin at {in_utc(first)}." if first else "the data name no beginning."),
             "choose a later instant, or leave it out for as-of",
         )
-    told = _told(existing, facts, instant)
-    then = told.select(
-        *(pl.col(name) for name in schema.ENTITIES.dtypes.names() if name not in _THEN),
-        **{name: rule for name, rule in _then(instant).items() if name in _THEN},
-    )
-    lost = told.with_columns(**_lost(instant)).select(LOST)
+    known = told(existing, facts, instant)
     rows = {
-        "entities": schema.ENTITIES.conform(then),
+        "entities": schema.ENTITIES.conform(known.with_columns(**then(instant))),
         "events": facts.events.filter(pl.col("at") <= instant),
         "transitions": facts.transitions.filter(pl.col("at") <= instant),
     }
-    return Past(_with(facts, rows, instant), lost)
+    gone = known.with_columns(**lost(instant)).select(LOST)
+    return Past(_with(facts, rows, instant), gone)
 
 
 def _with(facts: Facts, rows: dict[str, pl.DataFrame], as_of: datetime) -> Facts:
@@ -126,132 +112,3 @@ def _refuse_future(instant: datetime, facts: Facts) -> None:
             "and nothing is known of it.",
             "choose an earlier instant, or read the store with a later as_of",
         )
-
-
-def _told(entities: pl.DataFrame, facts: Facts, at: datetime) -> pl.DataFrame:
-    """Each entity with what its transitions and events say of the instant."""
-    changes = facts.transitions.sort("at", "seq", nulls_last=True)
-    is_before = pl.col("at") <= at
-    of_history = changes.group_by(KEY, maintain_order=True).agg(
-        status_then=pl.col("status").filter(is_before).last(),
-        changed_at=pl.col("at").filter(is_before).last(),
-        code_then=pl.col("reason_code").filter(is_before).last(),
-        message_then=pl.col("message").filter(is_before).last(),
-        was_changed=is_before.any(),
-        next_previous=pl.col("previous_status").filter(~is_before).first(),
-        changes_later=(~is_before).any(),
-    )
-    is_message = pl.col("kind") == "message"
-    of_events = facts.events.group_by(KEY).agg(
-        said_at=pl.col("at").filter(is_message & is_before).max(),
-        n_said=(is_message & is_before).sum(),
-        has_messages=is_message.any(),
-        has_reports=pl.col("kind").str.starts_with("report.").any(),
-        active_at=pl.col("at").filter(pl.col("is_activity") & is_before).max(),
-    )
-    of_sessions = (
-        entities.filter(pl.col("entity_type") == "session", pl.col("invocation_id").is_not_null())
-        .group_by("source", "system", entity_id="invocation_id")
-        .agg(n_begun=pl.len().cast(pl.Int64))
-        .with_columns(entity_type=pl.lit("invocation"))
-    )
-    joined = entities.join(of_history, on=KEY, how="left", maintain_order="left")
-    told = joined.join(of_events, on=KEY, how="left", maintain_order="left")
-    return told.join(of_sessions, on=KEY, how="left", maintain_order="left")
-
-
-_THEN = (
-    *("raw_status", "ended_at", "updated_at", "last_message_at", "last_activity_at"),
-    *("n_messages", "n_turns", "n_children", "reason_code", "reason_message"),
-    *("process_alive", "has_stale_locks", "exit_code"),
-)
-
-
-_OVER = [f"{one.entity_type}:{one.raw_status}" for one in STATUS_WORDS if one.is_terminal]
-
-
-def _is_untouched(at: datetime) -> pl.Expr:
-    """Was the row last written before the instant, so that it still says what it said."""
-    return (pl.coalesce("updated_at", "ended_at") <= at).fill_null(value=False)
-
-
-def _then(at: datetime) -> dict[str, pl.Expr]:
-    untouched = _is_untouched(at)
-    said_before = (pl.col("last_message_at") <= at).fill_null(value=False)
-    is_told = pl.col("has_messages").fill_null(value=False)
-    updated = pl.when(untouched).then("updated_at")
-    said = pl.when(said_before).then("last_message_at").when(is_told).then("said_at")
-    # Work that was resumed later has an end of its own only in its history.
-    was_closed = ~untouched & pl.concat_str("entity_type", "status_then", separator=":").is_in(
-        _OVER
-    )
-    ended = (
-        pl.when(pl.col("ended_at") <= at)
-        .then("ended_at")
-        .when(was_closed.fill_null(value=False))
-        .then("changed_at")
-    )
-    was_active = pl.when(pl.col("last_activity_at") <= at).then("last_activity_at")
-    of_lionagi = pl.coalesce(said, updated, "started_at")
-    of_others = pl.coalesce("active_at", pl.when(pl.col("started_at") <= at).then("started_at"))
-    by_event = pl.when(pl.col("system") == "lionagi").then(of_lionagi).otherwise(of_others)
-    was_over = ended.is_not_null() & untouched
-    return {
-        "raw_status": _status(at),
-        "ended_at": ended,
-        "updated_at": updated,
-        "last_message_at": said,
-        "last_activity_at": pl.coalesce(was_active, by_event),
-        "n_messages": pl.when(said_before | untouched)
-        .then("n_messages")
-        .when(is_told)
-        .then(pl.col("n_said").cast(pl.Int64)),
-        "n_turns": pl.when(was_over).then("n_turns"),
-        "n_children": pl.when(pl.col("entity_type") == "invocation")
-        .then(pl.col("n_begun").fill_null(0))
-        .otherwise("n_children"),
-        "reason_code": pl.when(untouched).then("reason_code").otherwise("code_then"),
-        "reason_message": pl.when(untouched).then("reason_message").otherwise("message_then"),
-        # These were looked at now, not then.
-        "process_alive": pl.lit(None, pl.Boolean),
-        "has_stale_locks": pl.lit(None, pl.Boolean),
-        "exit_code": pl.when(was_over).then("exit_code"),
-    }
-
-
-def _status(at: datetime) -> pl.Expr:
-    told = pl.when(pl.col("was_changed").fill_null(value=False)).then("status_then")
-    return (
-        pl.when(_is_untouched(at)).then("raw_status").otherwise(pl.coalesce(told, "next_previous"))
-    )
-
-
-def _lost(at: datetime) -> dict[str, pl.Expr]:
-    untouched = _is_untouched(at)
-    is_told = pl.col("has_messages").fill_null(value=False)
-    is_changed = pl.col("was_changed").fill_null(value=False)
-    later = pl.col("next_previous").is_not_null()
-    updated = ~untouched & pl.col("updated_at").is_not_null()
-    said_later = (pl.col("last_message_at") > at).fill_null(value=False)
-    message = said_later & ~is_told
-    # A message, where there is one, is younger than any update that would count.
-    has_said = (
-        pl.when(is_told)
-        .then(pl.col("said_at").is_not_null())
-        .otherwise(pl.col("last_message_at").is_not_null() & ~said_later)
-    )
-    by_event = pl.col("active_at").is_null() & (pl.col("last_activity_at") > at)
-    of_lionagi = message | (updated & ~has_said)
-    return {
-        "status": ~untouched & ~is_changed & ~later,
-        "updated": updated,
-        "message": message,
-        "silence": pl.when(pl.col("system") == "lionagi")
-        .then(of_lionagi)
-        .otherwise(by_event.fill_null(value=False)),
-        "n_messages": message & ~untouched,
-        "reason": ~untouched & ~is_changed & ~later,
-        "report": ~untouched & ~pl.col("has_reports").fill_null(value=False),
-        "record": ~untouched,
-        "present": pl.lit(value=True),
-    }

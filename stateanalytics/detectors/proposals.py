@@ -6,7 +6,7 @@ import polars as pl
 
 from stateanalytics.detectors.detector import Detector
 
-UNWELL = ("stalled", "process_dead", "orphaned", "misfired", "disconnected", "degraded")
+UNWELL = ("stalled", "process_dead", "orphaned", "misfired")
 
 
 def proposals() -> tuple[Detector, ...]:
@@ -73,6 +73,6 @@ def canonical() -> tuple[Detector, ...]:
             liveness="unknown stays unknown",
             origin="sa.states, by the policy that is given",
             page="this report",
-            rule="ADR-0033's health is stalled, process_dead, orphaned or otherwise unwell",
+            rule="ADR-0033's health is stalled, process_dead, orphaned or misfired",
         ),
     )

@@ -14,7 +14,8 @@ import polars as pl
 
 from stateanalytics.detectors import signs_agent_orchestrator, signs_lionagi, signs_opencode
 from stateanalytics.detectors.detector import Detector
-from stateanalytics.detectors.instant import LOST, Past
+from stateanalytics.detectors.instant import Past
+from stateanalytics.detectors.then import LOST
 from stateanalytics.rules.phantoms import seen_by_reapers
 from stateanalytics.rules.policy import Policy
 from stateanalytics.rules.states import states
@@ -99,7 +100,7 @@ def signs_of(past: Past, system: str, policy: Policy | None = None) -> pl.DataFr
     -------
     polars.DataFrame
         A row an entity: ``schema.ENTITIES``, the columns of `SIGNS` that there are, and
-        a Boolean ``lost_<what>`` for each of `instant.LOST`.
+        a Boolean ``lost_<what>`` for each of `then.LOST`.
     """
     facts = past.facts
     health = states(facts, policy=policy)
