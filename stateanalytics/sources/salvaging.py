@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-import stateanalytics
 from stateanalytics import schema
 from stateanalytics.facts import pool
 from stateanalytics.sources import refusals
@@ -65,7 +64,7 @@ def salvage(path: str | Path, source: str, size_bytes: int) -> Salvaged:
         folder.rmdir()
         raise refusals.no_room(path, f"{refusals.megabytes(room)} are free", 3 * size_bytes)
     clean = folder / "salvaged.db"
-    root = Path(stateanalytics.__file__).parents[1]
+    root = Path(schema.__file__).parents[1]
     command = [sys.executable, "-I", "-S", "-c", _START, str(root), source, str(clean)]
     done = subprocess.run(
         command,
