@@ -11,12 +11,21 @@ import stateanalytics as sa
 from stateanalytics import schema
 from stateanalytics.audit import CHECKS, CODES, as_findings, audit, count_transitions
 from stateanalytics.errors import ArgumentError
+from stateanalytics.report.material import Material
+from stateanalytics.report.sections.audit import summarize_audit
+from stateanalytics.windows import read_window
 from tests.conftest import ROOT
 from tests.frames import AS_OF, WHOSE, ago, facts
 
 AN_HOUR_AGO = ago(hours=1)
 STARTED = {"started_at": ago(hours=2), "created_at": ago(hours=2)}
 ENDED = {**STARTED, "raw_status": "completed", "ended_at": ago(hours=1)}
+
+
+@pytest.fixture(scope="module")
+def demo():
+    """The sample week, read once."""
+    return sa.demo()
 
 
 def codes(*entities, **frames):
@@ -237,8 +246,8 @@ def test_little_or_nothing_can_be_audited():
     assert audit(facts([session(ended_at=None)] * 2)).height == 1
 
 
-def test_the_order_of_rows_does_not_matter():
-    snap = sa.demo()
+def test_the_order_of_rows_does_not_matter(demo):
+    snap = demo
     shuffled = facts([])
     object.__setattr__(shuffled, "entities", snap.entities.sample(fraction=1, shuffle=True, seed=1))
     object.__setattr__(
@@ -275,8 +284,8 @@ def test_what_is_no_snapshot_is_refused():
         audit(facts([]), policy="v1")
 
 
-def test_sql_has_it_by_itself_and_within_findings():
-    snap = sa.demo()
+def test_sql_has_it_by_itself_and_within_findings(demo):
+    snap = demo
     found = sa.audit(snap)
     assert snap.sql("FROM audit").height == found.height
     within = snap.sql("SELECT * FROM findings WHERE code LIKE 'audit.%'")
@@ -286,11 +295,11 @@ def test_sql_has_it_by_itself_and_within_findings():
     assert snap.findings.filter(pl.col("code").str.starts_with("audit.")).is_empty()
 
 
-def test_legal_changes_are_counted_though_they_make_no_row():
-    counts = count_transitions(sa.demo())
+def test_legal_changes_are_counted_though_they_make_no_row(demo):
+    counts = count_transitions(demo)
     legal = counts.filter(entity_type="session", verdict="legal")["n"].item()
     assert legal > 300
-    assert counts["n"].sum() == sa.demo().transitions.filter(system="lionagi").height
+    assert counts["n"].sum() == demo.transitions.filter(system="lionagi").height
 
 
 # --- the real stores ----------------------------------------------------------------------
@@ -413,10 +422,10 @@ ODD = {
 }
 
 
-def test_the_sample_week_is_told_as_it_was_meant():
+def test_the_sample_week_is_told_as_it_was_meant(demo):
     """Scenarios of truth.csv; nothing of the ordinary week contradicts itself."""
     truth = pl.read_csv(ROOT / "data/samples/truth.csv", infer_schema=False)
-    found = sa.audit(sa.demo()).join(
+    found = sa.audit(demo).join(
         truth.select("entity_type", "entity_id", "scenario", "health"),
         on=["entity_type", "entity_id"],
         how="left",
@@ -449,11 +458,13 @@ def test_executions_of_opencode_that_ended_twice_are_told():
     ]
 
 
-def test_the_report_counts_contradictions_with_examples():
-    from stateanalytics.report import report
-
-    section = report(sa.demo(), window="2026-W21").summary["audit"]
-    found = sa.audit(sa.demo())
+def test_the_report_counts_contradictions_with_examples(demo):
+    material = Material.of(
+        demo, sa.states(demo), sa.reasons(demo), read_window("2026-W21", as_of=demo.as_of),
+        sa.Policy.v1(),
+    )  # fmt: skip
+    section = summarize_audit(material)
+    found = sa.audit(demo)
     assert section["n"] == found.height == sum(one["n"] for one in section["codes"])
     assert section["finding"].startswith("24 contradictions and 5 explained exceptions in ")
     missing = next(one for one in section["codes"] if one["code"] == "audit.end_missing")
@@ -469,3 +480,9 @@ def test_the_command_lists_contradictions(capsys):
     out = capsys.readouterr().out
     assert '"audit.end_before_start"' in out
     assert '"audit.transition_override"' not in out
+
+
+def test_the_page_lists_every_code():
+    page = (ROOT / "docs" / "audit.md").read_text("utf-8")
+    for code in CODES.values():
+        assert f"| `{code.code}` | {code.severity} | {code.message} | {code.what_to_do} |" in page
