@@ -11,6 +11,7 @@ from stateanalytics.charts import (
     DARK,
     LIGHT,
     VARIABLES,
+    chart_false_alarms,
     chart_fates,
     chart_limits,
     chart_survival,
@@ -51,6 +52,16 @@ LIMITS = pl.DataFrame(
         "ending": ["timed_out", "timed_out", "failed", "completed", "completed"],
         "fits": ["at_limit", "at_limit", "before", "before", None],
         "has_no_turns": [True, True, None, False, None],
+    }
+)
+SHEET = pl.DataFrame(
+    {
+        "threshold_s": [600.0, 1800.0, 3600.0, 21600.0, 86400.0],
+        "mistakes_per_100h": [75.0, 2.8, 0.0, 0.0, 0.0],
+        "mistakes_per_100h_low": [49.0, 0.1, 0.0, 0.0, 0.0],
+        "mistakes_per_100h_high": [109.0, 15.4, 10.2, 10.2, 10.2],
+        "constants": ["worker.idle", None, "idle, phantom", "stale.agent", None],
+        "is_today": [True, False, True, True, False],
     }
 )
 SURVIVAL = kaplan_meier(RUNS)
@@ -144,6 +155,17 @@ def test_the_worksheet_names_both_axes_today_and_the_cheapest():
     )
 
 
+def test_false_alarms_are_drawn_with_all_of_todays_constants():
+    shown = texts(chart_false_alarms(SHEET, what="agents"))
+    assert {"10 min: worker.idle", "1 h: idle, phantom", "6 h: stale.agent"} <= set(shown)
+    assert shown.count("false alarms per 100 session-hours") == 1
+    assert "silence until the alarm (the delay)" in shown
+    said = "Of agents, per 100 session-hours: 10 min flags 75 wrongly (49 to 109), 6 h 0 (0 to 10)."
+    assert said in " ".join(shown)
+    nothing = chart_false_alarms(SHEET.with_columns(is_today=False))
+    assert "No threshold of today can be judged by these sessions." in " ".join(texts(nothing))
+
+
 def test_a_limit_that_ends_runs_is_not_said_to_alarm():
     limit = CURVE.with_columns(mistake=pl.lit("lost_run"), per=pl.lit("100 runs"))
     assert "Today 6 h: 0 good runs ended per 100 runs." in say_worksheet(limit)
@@ -186,6 +208,7 @@ def test_themes_change_colours_and_nothing_else(palette):
         pytest.param(chart_fates, FATES.clear(), id="no fates"),
         pytest.param(chart_limits, LIMITS.clear(), id="no limits"),
         pytest.param(chart_worksheet, CURVE.clear(), id="no worksheet"),
+        pytest.param(chart_false_alarms, SHEET.clear(), id="no false alarms"),
         pytest.param(chart_worksheet, CURVE.with_columns(mistakes=0.0), id="no mistakes"),
     ],
 )
@@ -215,6 +238,10 @@ def test_what_cannot_be_drawn_is_refused_in_words():
         chart_limits(RUNS)
     with pytest.raises(MissingColumnsError, match="chart_worksheet needs columns"):
         chart_worksheet(RUNS)
+    with pytest.raises(MissingColumnsError, match="chart_false_alarms needs columns"):
+        chart_false_alarms(RUNS)
+    with pytest.raises(ArgumentError, match="found thresholds twice"):
+        chart_false_alarms(pl.concat([SHEET, SHEET]))
     with pytest.raises(ArgumentError, match=r"draws one stratum; found the strata \['kind'\]"):
         chart_fates(cumulative_incidence(RUNS, by="kind"))
     with pytest.raises(ArgumentError, match="draws one constant; found 2"):

@@ -5,6 +5,7 @@ from stateanalytics.charts.disagreement import chart_disagreement
 from stateanalytics.charts.durations import chart_durations
 from stateanalytics.charts.failure_codes import chart_failure_codes
 from stateanalytics.charts.failure_trend import chart_failure_trend
+from stateanalytics.charts.false_alarms import chart_false_alarms
 from stateanalytics.charts.fates import chart_fates
 from stateanalytics.charts.incidents import chart_incidents
 from stateanalytics.charts.intersections import chart_intersections
@@ -26,6 +27,7 @@ __all__ = [
     "chart_durations",
     "chart_failure_codes",
     "chart_failure_trend",
+    "chart_false_alarms",
     "chart_fates",
     "chart_incidents",
     "chart_intersections",

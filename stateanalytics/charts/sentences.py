@@ -136,6 +136,37 @@ def say_worksheet(curve: pl.DataFrame) -> str:
     return f"Today {said} The cheapest, {limit}: {number}, {roughly(abs(moved))} {sooner}."
 
 
+def say_false_alarms(sheet: pl.DataFrame, *, what: str = "sessions") -> str:
+    """What the shortest and the longest of today's constants do, with exact intervals.
+
+    Examples
+    --------
+    >>> sheet = pl.DataFrame(
+    ...     {
+    ...         "threshold_s": [3600.0, 21600.0],
+    ...         "mistakes_per_100h": [2.8, 0.0],
+    ...         "mistakes_per_100h_low": [0.1, 0.0],
+    ...         "mistakes_per_100h_high": [15.4, 10.2],
+    ...         "constants": ["idle", "stale.agent"],
+    ...         "is_today": [True, True],
+    ...     }
+    ... )
+    >>> say_false_alarms(sheet, what="agents")
+    'Of agents, per 100 session-hours: 1 h flags 2.8 wrongly (0.1 to 15), 6 h 0 (0 to 10).'
+    """
+    today = sheet.filter("is_today", pl.col("mistakes_per_100h").is_not_null()).sort("threshold_s")
+    if today.is_empty():
+        return f"No threshold of today can be judged by these {what}."
+    ends = today.head(1) if today.height == 1 else pl.concat([today.head(1), today.tail(1)])
+    rate, low, high = (f"mistakes_per_100h{end}" for end in ("", "_low", "_high"))
+    parts = [
+        f"{spoken(row['threshold_s'])}{' flags' if place == 0 else ''} {per_hundred(row[rate])}"
+        f"{' wrongly' if place == 0 else ''} ({per_hundred(row[low])} to {per_hundred(row[high])})"
+        for place, row in enumerate(ends.iter_rows(named=True))
+    ]
+    return f"Of {what}, per 100 session-hours: {', '.join(parts)}."
+
+
 def mistakes_of(mistake: str, per: str) -> str:
     """What is counted, over what.
 
