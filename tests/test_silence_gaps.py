@@ -1,10 +1,17 @@
 """Silences between signs of life: what opens them, what closes them, what is none."""
 
+import itertools
+from datetime import timedelta
+
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stateanalytics import Policy, demo, read
 from stateanalytics.detectors.gaps import CLOSED_BY, LEFT_OUT, lean_gaps, silence_gaps
+from stateanalytics.detectors.marks import DEATH_CODES
+from stateanalytics.detectors.quality import quality_of_service
 from stateanalytics.detectors.sums import gap_sums
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.schema import ENTITY_KEY
@@ -248,3 +255,70 @@ def test_real_stores_add_up(where, shared):
     ends = found.group_by(ENTITY_KEY).agg(pl.col("is_last").last())
     assert ends["is_last"].all()
     assert gap_sums(lean_gaps(snap)).equals(gap_sums(found))
+
+
+MINUTES = st.integers(0, 60)
+SESSION = st.fixed_dictionaries(
+    {
+        "began": MINUTES,
+        "said": st.lists(MINUTES, max_size=6),
+        "ended": st.none() | MINUTES,
+        "end_by": st.sampled_from(["executor", "observer", "reaper"]),
+    }
+)
+
+
+def slowly(session):
+    """The obvious version, session by session: (minutes, closed_by) of what counts."""
+    signs = sorted(at for at in (session["began"], *session["said"]) if at <= 50)
+    end, is_dead = session["ended"], session["end_by"] == "reaper"
+    if not signs or (end is not None and end > 50):
+        return []
+    word = {"executor": "own_end", "observer": "other_end", "reaper": "death"}[session["end_by"]]
+    # An end before the last sign of life parts the work in two; a wrong reaper does not.
+    parts = end is not None and end < signs[-1] and not is_dead
+    found = []
+    for before, after in itertools.pairwise(signs):
+        if parts and before <= end < after:
+            found.append((end - before, word))
+        else:
+            found.append((after - before, "sign_of_life"))
+    if end is None:
+        return [*found, (50 - signs[-1], "as_of")]
+    if end >= signs[-1]:
+        return [*found, (end - signs[-1], word)]
+    return [*found, (0, "other_end")]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(SESSION, min_size=1, max_size=5), st.lists(MINUTES, min_size=1, max_size=4))
+def test_silences_equal_the_loop_over_sessions(sessions, thresholds):
+    origin = ago(minutes=50)
+    rows, events = [], []
+    for number, one in enumerate(sessions):
+        name = str(number)
+        row = {"entity_id": name, "started_at": origin + timedelta(minutes=one["began"])}
+        row |= {"kind": "agent", "raw_status": "running"}
+        if one["ended"] is not None:
+            row |= {
+                "raw_status": "failed",
+                "ended_at": origin + timedelta(minutes=one["ended"]),
+                "end_written_by": "executor" if one["end_by"] == "executor" else "observer",
+                "reason_code": DEATH_CODES[0] if one["end_by"] == "reaper" else None,
+            }
+        rows.append(row)
+        moments = [origin + timedelta(minutes=at) for at in one["said"]]
+        events += said(*moments, entity_id=name)
+    given_facts = facts(rows, events=events)
+    found = silence_gaps(given_facts).filter(pl.col("left_out").is_null())
+    expected = [
+        (str(number), gap * 60.0, word)
+        for number, one in enumerate(sessions)
+        for gap, word in slowly(one)
+    ]
+    shown_rows = found.select("entity_id", "gap_s", pl.col("closed_by").cast(pl.String)).rows()
+    assert sorted(shown_rows) == sorted(expected)
+    judged = quality_of_service(given_facts, thresholds_s=[60.0 * t for t in thresholds])
+    for threshold_s, n_mistakes in judged.select("threshold_s", "n_mistakes").rows():
+        longer = [gap for _, gap, word in expected if word == "sign_of_life" and gap > threshold_s]
+        assert n_mistakes == len(longer)
