@@ -280,6 +280,8 @@ def hypergeometric_tail(k: int, n_drawn: int, n_marked: int, n_all: int) -> floa
     lowest, most = max(0, n_drawn + n_marked - n_all), min(n_drawn, n_marked)
     if k <= lowest:
         return 1.0
+    if k > most:
+        return 0.0
     if k <= n_drawn * n_marked / n_all:
         # From the other side, where terms only fall.
         return 1.0 - hypergeometric_tail(n_drawn - k + 1, n_drawn, n_all - n_marked, n_all)

@@ -1,6 +1,8 @@
 """What distinguishes a cluster, and which failures hang together."""
 
+import random
 from datetime import timedelta
+from math import comb
 
 import polars as pl
 import pytest
@@ -57,10 +59,28 @@ def test_the_p_value_is_fishers():
 
 @pytest.mark.parametrize(
     ("table", "p"),
-    [((3, 4, 4, 8), 17 / 70), ((4, 4, 4, 8), 1 / 70), ((0, 4, 4, 8), 1.0), ((2, 2, 2, 2), 1.0)],
+    [
+        ((3, 4, 4, 8), 17 / 70),
+        ((4, 4, 4, 8), 1 / 70),
+        ((0, 4, 4, 8), 1.0),
+        ((2, 2, 2, 2), 1.0),
+        ((5, 4, 4, 8), 0.0),
+    ],
 )
 def test_the_tail_by_hand(table, p):
     assert hypergeometric_tail(*table) == pytest.approx(p)
+
+
+def test_the_tail_is_exact_against_counting():
+    chance = random.Random(1)
+    for _ in range(300):
+        n = chance.randint(1, 200)
+        marked, drawn = chance.randint(0, n), chance.randint(0, n)
+        k = chance.randint(0, min(marked, drawn))
+        ways = range(k, min(marked, drawn) + 1)
+        hits = sum(comb(marked, i) * comb(n - marked, drawn - i) for i in ways)
+        expected = hits / comb(n, drawn)
+        assert hypergeometric_tail(k, drawn, marked, n) == pytest.approx(expected, rel=1e-9)
 
 
 # --- incidents -------------------------------------------------------------------------

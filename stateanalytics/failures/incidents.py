@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 GAP_S = 600.0
 #: Failures that follow each other faster than this share of their usual distance do so
 #: by chance about as often.
-CHANCE = 0.05
+CHANCE = 0.01
 LINKS = ("invocation", "time", "provider")
 #: What failed at the provider and not here, by code or by message.
 AT_PROVIDER = (
@@ -75,7 +75,7 @@ def failure_incidents(
     Notes
     -----
     Two failures of a cluster, or of a provider, are linked in time where they are at most
-    ``gap_s`` apart and at most a twentieth of the usual distance between its causes: what
+    ``gap_s`` apart and at most a hundredth of the usual distance between its causes: what
     fails every minute anyway makes no incident. Links are hypotheses about a common
     cause, not proof of one.
 
