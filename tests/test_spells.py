@@ -188,6 +188,12 @@ def test_options_without_meaning_say_what_there_is(option):
         measured({}, RUNNING, **{option: "sometimes"})
 
 
+@pytest.mark.parametrize("question", [sa.spells, sa.timeouts, sa.duration_change])
+def test_what_is_no_snapshot_says_what_to_type(question):
+    with pytest.raises(ArgumentError, match=r"needs a snapshot; found str[\s\S]*sa.read"):
+        question("state.db")
+
+
 def test_why_runs_do_not_count_is_counted():
     counts = count_left_out(measured({"ended_at": END, "recorded_by": "mirrored"}, DONE))
     assert counts.select("left_out", "n").rows() == [("mirrored", 1)]

@@ -11,7 +11,7 @@ from stateanalytics.durations.curves import kaplan_meier
 from stateanalytics.durations.logrank import logrank
 from stateanalytics.durations.read_off import quantiles, restricted_mean
 from stateanalytics.durations.risk_sets import strata_of
-from stateanalytics.durations.spells import spells
+from stateanalytics.durations.spells import check_snapshot, spells
 from stateanalytics.durations.words import span
 from stateanalytics.errors import ArgumentError
 from stateanalytics.facts import Facts
@@ -78,6 +78,7 @@ def two_windows(
     >>> two_windows(demo())["period"].unique().sort().to_list()
     ['before', 'now']
     """
+    check_snapshot(snap, "duration_change")
     now = read_window(window, as_of=snap.as_of)
     before = Window(now.since - (now.until - now.since), now.since, "the window before")
     return pl.concat(
@@ -135,7 +136,7 @@ def duration_change(
     Raises
     ------
     ArgumentError
-        If the window, the rate or a column makes no sense.
+        If it is no snapshot, or the window, the rate or a column makes no sense.
 
     Notes
     -----

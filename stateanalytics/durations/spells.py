@@ -99,7 +99,7 @@ def spells(
     Raises
     ------
     ArgumentError
-        If an option or the window makes no sense.
+        If it is no snapshot, or an option or the window makes no sense.
 
     Notes
     -----
@@ -118,6 +118,7 @@ def spells(
     >>> runs.filter(pl.col("left_out") == "mirrored").height > 0
     True
     """
+    check_snapshot(snap, "spells")
     _check_option("cohort", cohort, ("started", "active"))
     _check_option("timeouts", timeouts, ("cut_off", "event"))
     _check_option("silent_runs", silent_runs, ("last_activity", "as_of"))
@@ -340,6 +341,15 @@ def _narrowed(rows: pl.DataFrame, window: Window, cohort: str) -> pl.DataFrame:
         .then(_seconds(until - pl.col("started_at")))
         .otherwise("duration_s"),
     )
+
+
+def check_snapshot(snap: object, function: str) -> None:
+    """Refuse what has no entities and no as-of."""
+    if not all(hasattr(snap, name) for name in ("entities", "as_of")):
+        raise ArgumentError(
+            f"{function} needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
+            f'read one first: sa.{function}(sa.read("~/.lionagi/state.db"))',
+        )
 
 
 def _check_option(name: str, value: object, known: tuple[str, ...]) -> None:

@@ -44,7 +44,7 @@ def timeouts(
 
     Returns
     -------
-    polars.DataFrame, shape (n_runs, 18)
+    polars.DataFrame, shape (n_runs, 19)
         ``schema.TIMEOUTS``: ``limit_s``, ``limit_from`` (checkpoint, metadata; inferred:
         nobody declared it, but many ends lie there, see `implicit_timeouts`; null: not
         known), ``over_s`` (elapsed minus limit), ``fits`` (at_limit, before, after: it hit
