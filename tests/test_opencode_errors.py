@@ -77,6 +77,22 @@ def test_the_drafted_union_is_read_with_its_fields(tmp_path: Path, error_type: s
     assert codes == [f"invocation.failed.{cause}"]
 
 
+@pytest.mark.parametrize(
+    ("said", "message"), [("HTTP 401: no key", "HTTP 401: no key"), (" ", "It failed"),
+                          (None, "It failed")]
+)  # fmt: skip
+def test_the_words_of_the_error_are_the_message(
+    tmp_path: Path, said: str | None, message: str
+) -> None:
+    error = {"type": "provider.auth", "message": said}
+    facts = facts_of(
+        tmp_path, event(0, "execution.started"), event(1, "execution.failed", error=error)
+    )
+    first = sa.reasons(facts).filter(entity_type="session", order=0)
+    assert first["message"].to_list() == [message]
+    assert sa.attention(facts)["message"].to_list() == [message]
+
+
 @pytest.mark.parametrize("error_type", ["provider.tired", "Provider_Auth", "", None, 7])
 def test_a_type_that_nobody_knows_stays_visible(tmp_path: Path, error_type: object) -> None:
     facts = facts_of(

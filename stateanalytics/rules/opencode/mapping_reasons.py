@@ -28,6 +28,8 @@ class Because:
         ADR-0033's claim status; a confidence of the row's cause goes before this one.
     has_event : bool
         Is the event that ended it the evidence; else the rule is.
+    is_quoted : bool
+        Are the words of the error the message, where there are any.
     """
 
     dimension: str
@@ -36,9 +38,10 @@ class Because:
     claim: str = OBSERVED
     confidence: float = 1.0
     has_event: bool = True
+    is_quoted: bool = False
 
 
-_FAILED = Because("lifecycle", "run.failed.{cause}", "It failed")
+_FAILED = Because("lifecycle", "run.failed.{cause}", "It failed", is_quoted=True)
 _SHUTDOWN = Because("lifecycle", "run.aborted.server_shutdown", "The server was stopped")
 RESUMED = Because(
     "health",
@@ -229,7 +232,7 @@ def _rows(frame: pl.DataFrame, because: Because, place: int) -> pl.DataFrame:
         place=pl.lit(place),
         dimension=pl.lit(because.dimension),
         code=code,
-        message=pl.lit(because.message),
+        message=quoted(because.message) if because.is_quoted else pl.lit(because.message),
         claim_status=pl.when(keeps).then(pl.lit(because.claim)).otherwise(pl.lit(INFERRED)),
         confidence=pl.when(keeps)
         .then(pl.lit(because.confidence))
@@ -241,6 +244,12 @@ def _rows(frame: pl.DataFrame, because: Because, place: int) -> pl.DataFrame:
             detail if because.has_event else pl.lit(because.message),
         ),
     )
+
+
+def quoted(otherwise: str) -> pl.Expr:
+    """The words of the error; ``otherwise`` where it has none."""
+    said = pl.col("error_message")
+    return pl.when(said.str.strip_chars() != "").then(said).otherwise(pl.lit(otherwise))
 
 
 def evidence(kind: pl.Expr, identity: pl.Expr, detail: pl.Expr) -> pl.Expr:
@@ -305,7 +314,7 @@ def call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
         code="code",
         message=pl.when(pl.col("code").str.ends_with("exit_nonzero"))
         .then(pl.lit("The program it ran returned an error, which the tool took as its result"))
-        .otherwise(pl.lit("What its own events say")),
+        .otherwise(quoted("What its own events say")),
         claim_status=pl.when(pl.col("confidence") < 1)
         .then(pl.lit(INFERRED))
         .otherwise(pl.lit(OBSERVED)),
