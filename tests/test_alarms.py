@@ -214,3 +214,25 @@ def test_alarms_are_what_the_slow_loop_finds(minutes, threshold, comparison):
             for begin, end, is_censored in spells
         )
         assert is_on == expected, minute
+
+
+def test_alarms_are_the_silences_that_are_longer_than_the_threshold():
+    """`sa.silence_gaps` counts them in its own way; both say the same."""
+    snap = sa.demo()
+    quiet = sa.Detector("quiet", measures="silence_s", threshold_s=600.0, restarts_on="activity")
+    key = ["entity_id", "started_at"]
+    gaps = sa.silence_gaps(snap)
+    counted = gaps.filter(pl.col("left_out").is_null())["entity_id"].unique()
+    found = sa.alarms(snap, detectors=[quiet]).filter(
+        pl.col("entity_type") == "session", pl.col("ended_by") == "sign of life",
+        pl.col("entity_id").is_in(counted.implode()),
+    )  # fmt: skip
+    long = gaps.filter(
+        pl.col("left_out").is_null(), pl.col("gap_s") > 600, pl.col("closed_by") == "sign_of_life"
+    )
+    assert long.height > 100
+    assert (
+        found.select("entity_id", started_at="sign_at").sort(key).equals(long.select(key).sort(key))
+    )
+    lengths = found.sort("entity_id", "sign_at")["duration_s"] + 600
+    assert lengths.to_list() == pytest.approx(long.sort(key)["gap_s"].to_list())

@@ -69,8 +69,8 @@ def test_silence_and_time_since_the_start_are_two_constructs():
         ),
         pytest.param(
             session(**silent(minutes=3)), ("A3", "A2"), "liveness",
-            "nobody saw the process: A3 takes it for dead, A2 does not ask; A3 counts 3 min of "
-            "silence, A2 counts 3 min of silence (limit 6 h)",
+            "A3 takes a process that nobody saw for dead, A2 does not ask for the process; "
+            "A3 counts 3 min of silence, A2 counts 3 min of silence (limit 6 h)",
             id="process nobody saw",
         ),
         pytest.param(

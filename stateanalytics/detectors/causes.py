@@ -28,10 +28,10 @@ CAUSES = MappingProxyType(
 # A row's last write stands for its last sign of life.
 _SAME = {"write": "silence"}
 _OF_LIVENESS = {
-    "not asked": "does not ask",
-    "assumed": "takes it for alive",
-    "unknown is dead": "takes it for dead",
-    "unknown stays unknown": "goes by its silence",
+    "not asked": "does not ask for the process",
+    "assumed": "takes every process for alive",
+    "unknown is dead": "takes a process that nobody saw for dead",
+    "unknown stays unknown": "goes by the silence of a process that nobody saw",
 }
 _SIDES = ("a", "b")
 _TRAITS = {
@@ -86,8 +86,9 @@ def with_causes(pairs: pl.DataFrame, detectors: Sequence[Detector]) -> pl.DataFr
     told = pairs
     for side in _SIDES:
         renamed = known.rename({name: f"{name}_{side}" for name in known.columns[1:]})
-        told = told.join(renamed, left_on=side, right_on="detector", how="left",
-                         maintain_order="left")  # fmt: skip
+        told = told.join(
+            renamed, left_on=side, right_on="detector", how="left", maintain_order="left"
+        )
     added = told.with_columns(cause=_cause()).with_columns(words=_words())
     return added.select(*pairs.columns, "cause", "words")
 
@@ -118,13 +119,11 @@ def _cause() -> pl.Expr:
         "strictness": at_limit & (limit_a <= limit_b) & is_alike,
         "threshold": (passed & (limit_a != limit_b) & with_limit_of_a) | above,
         "clock": is_alike & straddled & (pl.col("clock_a") != pl.col("clock_b")),
-        "input": passed & other_columns & with_measure_of_a,
+        "input": passed & other_columns & (with_measure_of_a | ~is_version),
         "version": is_version,
-        "input ": passed & other_columns,
     }
     chosen = pl.coalesce(
-        pl.when(holds.fill_null(value=False)).then(pl.lit(name.strip()))
-        for name, holds in rules.items()
+        pl.when(holds.fill_null(value=False)).then(pl.lit(name)) for name, holds in rules.items()
     )
     return chosen.fill_null("condition")
 
@@ -136,51 +135,35 @@ def _passes(side: str, measured: pl.Expr, limit: pl.Expr) -> pl.Expr:
 
 
 def _words() -> pl.Expr:
-    cause = pl.col("cause")
     a, b = pl.col("short_a"), pl.col("short_b")
-    both = pl.concat_str(_counted("a"), pl.lit(", "), _counted("b"), _limits())
-    return (
-        pl.when(cause == "scope")
-        .then(pl.concat_str(_counted("a"), pl.lit(", "), b, pl.lit(" only looks at "), "looks_b"))
-        .when(cause == "liveness")
-        .then(
-            pl.concat_str(
-                pl.lit("nobody saw the process: "), a, pl.lit(" "), "liveness_a",
-                pl.lit(", "), b, pl.lit(" "), "liveness_b", pl.lit("; "), both,
-            )
-        )
-        .when(cause == "strictness")
-        .then(
-            pl.concat_str(
-                pl.lit("at exactly "), duration(pl.col("measured_b_s")), pl.lit(" "), a,
-                pl.lit(" fires (>=), "), b, pl.lit(" only past it (>)"),
-            )
-        )
-        .when(cause == "clock")
-        .then(pl.concat_str(both, pl.lit("; "), a, pl.lit(" by the clock of "), "clock_a",
-                            pl.lit(", "), b, pl.lit(" of "), "clock_b"))
-        .when(cause == "version")
-        .then(
-            pl.concat_str(
-                a, pl.lit(" is the rule of "), "born_a", pl.lit(": "), "rule_a", pl.lit("; "), b,
-                pl.lit(" that of "), "born_b", pl.lit(": "), "rule_b",
-            )
-        )
-        .when(cause == "condition")
-        .then(pl.concat_str(a, pl.lit(": "), "rule_a", pl.lit("; "), b, pl.lit(": "), "rule_b"))
-        .otherwise(both)
-    )  # fmt: skip
+    counted = pl.format("{}, {}{}", _counted("a"), _counted("b"), _limits())
+    measured = duration(pl.col("measured_b_s"))
+    sentences = {
+        "scope": pl.format("{}, {} only looks at {}", _counted("a"), b, "looks_b"),
+        "liveness": pl.format("{} {}, {} {}; {}", a, "liveness_a", b, "liveness_b", counted),
+        "strictness": pl.format("at exactly {} {} fires (>=), {} only past it (>)", measured, a, b),
+        "clock": pl.format(
+            "{}; {} by the clock of {}, {} of {}", counted, a, "clock_a", b, "clock_b"
+        ),
+        "version": pl.format(
+            "{} is the rule of {}: {}; {} that of {}: {}",
+            *(a, "born_a", "rule_a", b, "born_b", "rule_b"),
+        ),
+        "condition": pl.format("{}: {}; {}: {}", a, "rule_a", b, "rule_b"),
+    }
+    own = (
+        pl.when(pl.col("cause") == cause).then(sentence) for cause, sentence in sentences.items()
+    )
+    return pl.coalesce(*own, counted)
 
 
 def _counted(side: str) -> pl.Expr:
     """``B2 counts 9 h since start``; its rule, where it counts nothing in this row."""
     name, measured = pl.col(f"short_{side}"), pl.col(f"measured_{side}_s")
     counts = pl.col(f"counts_{side}")
-    return (
-        pl.when(measured.is_not_null())
-        .then(pl.concat_str(name, pl.lit(" counts "), duration(measured), pl.lit(" "), counts))
-        .otherwise(pl.concat_str(name, pl.lit(" asks: "), pl.col(f"rule_{side}")))
-    )
+    told = pl.format("{} counts {} {}", name, duration(measured), counts)
+    asks = pl.format("{} asks: {}", name, f"rule_{side}")
+    return pl.when(measured.is_not_null()).then(told).otherwise(asks)
 
 
 def _limits() -> pl.Expr:
@@ -191,13 +174,15 @@ def _limits() -> pl.Expr:
         for what in ("measured", "threshold")
         for side in _SIDES
     )
-    one = pl.concat_str(pl.lit(" (limit "), a, pl.lit(")"))
-    two = pl.concat_str(pl.lit(" (limits "), a, pl.lit(" and "), b, pl.lit(")"))
+    one, two = pl.format(" (limit {})", a), pl.format(" (limits {} and {})", a, b)
     return pl.when(~compared).then(pl.lit("")).when(a == b).then(one).otherwise(two)
 
 
 def _limit(side: str) -> pl.Expr:
     upper = pl.col(f"upper_s_{side}")
-    up_to = pl.concat_str(pl.lit(" to "), duration(upper))
     own = duration(pl.col(f"threshold_{side}_s"))
-    return pl.concat_str(own, pl.when(upper.is_not_null()).then(up_to).otherwise(pl.lit("")))
+    return (
+        pl.when(upper.is_not_null())
+        .then(pl.format("{} to {}", own, duration(upper)))
+        .otherwise(own)
+    )
