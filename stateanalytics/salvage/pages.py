@@ -170,6 +170,8 @@ class File:
         """A whole row, with what overflows; empty where a page of it is not there."""
         page = self.page(number)
         size, after = _varint(page, at)
+        if size > len(self.octets):  # it would go round in circles
+            return b""
         _, begin = _varint(page, after)
         local = self.local_size(size)
         found = bytearray(page[begin : begin + local])

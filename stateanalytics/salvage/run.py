@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 import sys
@@ -126,8 +125,3 @@ def _limit(size: int) -> None:
         _, hard = resource.getrlimit(what)
         if hard == resource.RLIM_INFINITY or wanted < hard:
             resource.setrlimit(what, (wanted, hard))
-
-
-if __name__ == "__main__":
-    os.umask(0o077)
-    main()

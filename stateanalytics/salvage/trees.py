@@ -28,11 +28,22 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Gap:
-    """Rows above ``low``, up to ``high``, that a page which cannot be read would lead to."""
+    """Rows above ``low``, up to ``high``, that a page which cannot be read would lead to.
+
+    Attributes
+    ----------
+    page : int
+        The page.
+    low, high : int
+        The bounds.
+    depth : int or None
+        How far below the root it lies; None where other pages may be missing with it.
+    """
 
     page: int
     low: int
     high: int
+    depth: int | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,10 @@ class Tree:
         In the order of row numbers.
     gaps : tuple of Gap
         Where nothing can be read, in the same order.
+    leaf_depth : int or None
+        How far below the root all leaves lie; None where there is none.
+    seen : frozenset of int
+        Pages that are its own.
     """
 
     name: str
@@ -59,6 +74,7 @@ class Tree:
     n_columns: int = 0
     leaves: tuple[Leaf, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    leaf_depth: int | None = None
     seen: frozenset[int] = field(default=frozenset(), repr=False)
 
     @property
@@ -69,26 +85,30 @@ class Tree:
 
 def walk(file: File, tree: Tree) -> Tree:
     """Follow a table from its root, and note each page that is not what it should be."""
-    leaves, gaps, seen = [], [], set()
-    left = [(tree.root, LEAST, MOST)]
+    leaves: list[Leaf] = []
+    gaps: list[Gap] = []
+    seen: set[int] = set()
+    left = [(tree.root, LEAST, MOST, 0)]
+    leaf_depth = None
     while left:
-        page, low, high = left.pop()
-        if page in seen:
-            gaps.append(Gap(page, low, high))
-            continue
-        children = file.children(page, low, high)
-        if children is not None:
-            seen.add(page)
-            left.extend(reversed(children))
-            continue
-        cells = file.cells(page, low, high)
-        if cells is None:
-            gaps.append(Gap(page, low, high))
+        page, low, high, depth = left.pop()
+        children = None if page in seen else file.children(page, low, high)
+        cells = None if page in seen or children else file.cells(page, low, high)
+        if children is None and cells is None:
+            gaps.append(Gap(page, low, high, depth))
             continue
         seen.add(page)
+        left.extend((*child, depth + 1) for child in reversed(children or []))
         if cells:
             leaves.append(Leaf(page, tuple(cells)))
-    return replace(tree, leaves=tuple(leaves), gaps=tuple(gaps), seen=frozenset(seen))
+            leaf_depth = depth
+    return replace(
+        tree,
+        leaves=tuple(leaves),
+        gaps=tuple(gaps),
+        leaf_depth=leaf_depth,
+        seen=frozenset(seen),
+    )
 
 
 def adopt(file: File, trees: list[Tree], taken: set[int] | None) -> tuple[list[Tree], int]:
@@ -169,8 +189,12 @@ def _rest(gap: Gap, leaves: list[Leaf]) -> Iterable[Gap]:
 
 
 def n_lost(tree: Tree, gap: Gap) -> int | None:
-    """About how many rows a gap held: no more than numbers, no more than a leaf has; else None."""
+    """About how many rows a gap held, by how the leaves that are left are filled; else None."""
     if not tree.leaves:
         return None
-    usual = round(sum(len(leaf.cells) for leaf in tree.leaves) / len(tree.leaves))
-    return max(1, min(gap.high - gap.low, usual))
+    n_rows = sum(len(leaf.cells) for leaf in tree.leaves)
+    if gap.low != LEAST and gap.high != MOST:
+        n_numbers = sum(leaf.last - leaf.first + 1 for leaf in tree.leaves)
+        return max(1, round((gap.high - gap.low) * n_rows / n_numbers))
+    is_one_leaf = gap.depth is not None and gap.depth == tree.leaf_depth
+    return max(1, round(n_rows / len(tree.leaves))) if is_one_leaf else None
