@@ -84,3 +84,19 @@ def slow_incidence(rows, cause):
             variance += s**2 * e_k * (m - e_k) / m**3 - 2 * gap * s * e_k / m**2
         found.append((moments[i], incidence, max(variance, 0.0) ** 0.5))
     return found
+
+
+def slow_logrank(rows):
+    """Chi-square of two groups, by observed minus expected at each end; None without spread.
+
+    ``rows`` are (entry, duration, ended, is_first).
+    """
+    u = v = 0.0
+    for moment in sorted({duration for _, duration, ended, _ in rows if ended}):
+        at_risk = [row for row in rows if row[0] < moment <= row[1]]
+        n, n_1 = len(at_risk), sum(row[3] for row in at_risk)
+        ends = [row for row in at_risk if row[1] == moment and row[2]]
+        d, d_1 = len(ends), sum(row[3] for row in ends)
+        u += d_1 - n_1 * d / n
+        v += n_1 * (n - n_1) * d * (n - d) / (n * n * (n - 1)) if n > 1 else 0.0
+    return u * u / v if v > 1e-12 else None

@@ -25,6 +25,7 @@ from tests.survival_data import (
     read_lung,
     read_mgus2,
     slow_incidence,
+    slow_logrank,
 )
 
 
@@ -509,3 +510,27 @@ def test_the_order_of_rows_does_not_matter(rows, random):
         (cumulative_incidence(frame(rows)), cumulative_incidence(frame(mixed))),
     ):
         assert one.equals(other)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(1, 6), st.booleans(), st.booleans()).map(
+            lambda row: (float(row[0]), float(row[0] + row[1]), row[2], row[3])
+        ),
+        min_size=2,
+        max_size=25,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_log_rank_of_late_entries_equals_the_slow_loop(rows):
+    spells = pl.DataFrame(
+        rows,
+        schema={"entry_s": pl.Float64, "duration_s": pl.Float64, "ended": pl.Boolean,
+                "is_first": pl.Boolean},
+        orient="row",
+    )  # fmt: skip
+    found, slow = logrank(spells, "is_first")["statistic"].item(), slow_logrank(rows)
+    if slow is None:
+        assert not found
+    else:
+        assert found == pytest.approx(slow, rel=1e-9, abs=1e-9)
