@@ -232,6 +232,19 @@ def test_turns_that_were_counted_later_are_not_missing_then():
     assert (then["covered"], then["is_knowable"]) == (True, False)
 
 
+def test_an_invocation_is_as_unknowable_as_its_sessions():
+    invocation = {
+        "entity_type": "invocation", "entity_id": "i", "raw_status": "running",
+        "created_at": ago(hours=9), "started_at": ago(hours=9), "updated_at": ago(hours=8),
+    }  # fmt: skip
+    child = session(invocation_id="i")
+    given = facts([invocation, child], transitions=[change(ago(hours=9), None, "running")])
+    now = answers(given, detectors=["invocation_health"])["invocation_health"]
+    assert (now["fires"], now["is_knowable"]) == (False, True)
+    then = answers(given, at=ago(hours=5), detectors=["invocation_health"])["invocation_health"]
+    assert (then["fires"], then["is_knowable"]) == (None, False)
+
+
 def test_what_directories_say_is_of_the_present():
     show = {"entity_type": "show", "entity_id": "w", "raw_status": "active", "name": "topic",
             "created_at": ago(days=2), "started_at": ago(days=2),

@@ -7,10 +7,12 @@ from types import MappingProxyType
 import polars as pl
 
 from stateanalytics.detectors.instant import Past
+from stateanalytics.detectors.lionagi_pages import assumed_alive
+from stateanalytics.detectors.lionagi_stored import health_by
 from stateanalytics.rules.display_status import with_display_status
 from stateanalytics.rules.phantoms import with_phantom_reason
 from stateanalytics.rules.schedule_health import schedule_ages, with_schedule_health
-from stateanalytics.rules.session_health import HEALTH_ORDER, classify_session_health_by_age
+from stateanalytics.rules.session_health import HEALTH_ORDER
 
 VERSIONS = MappingProxyType({"health_0_28": "0.28", "health_0_36": "0.36"})
 """ADR-0024's word by the versions of the classifier that other pages build on."""
@@ -40,9 +42,8 @@ _JUDGED = ("status", "silence", "n_messages")
 _SCHEDULE = ("record", "schedule")
 LOST_OF = MappingProxyType(
     {
-        **dict.fromkeys(
-            (*VERSIONS, "list_health_0_26", "list_health_0_36", "children_health"), _JUDGED
-        ),
+        **dict.fromkeys((*VERSIONS, "list_health_0_26", "list_health_0_36"), _JUDGED),
+        "children_health": ("children",),
         "display_status": ("status", "reason"),
         "is_effectively_active": (*_JUDGED, "reason"),
         "phantom_reason": ("updated",),
@@ -86,22 +87,17 @@ def add_words(rows: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     rows : polars.DataFrame
-        ``status``, ``kind``, ``n_messages``, ``last_message_age_s``, ``updated_age_s``,
+        The key; ``status``, ``kind``, ``n_messages``, ``last_message_age_s``, ``updated_age_s``,
         ``started_age_s``, ``process_alive``, ``has_artifacts``, ``has_stale_locks``,
         ``reason_code``, ``reason_message``.
     """
     named = rows.with_columns(invocation_kind="kind", message_count="n_messages")
-    for column, version in VERSIONS.items():
-        named = _judged_as(named, column, version)
-    listed = _judged_as(
-        named.select(pl.all().exclude("process_alive", "has_stale_locks")).with_columns(
-            process_alive=pl.lit(value=True), has_stale_locks=pl.lit(value=False)
-        ),
-        "list_health_0_26",
-        "0.26.1",
-    )["list_health_0_26"].replace("unresponsive", "stale")
-    named = named.with_columns(listed).with_columns(
-        list_health_0_36=pl.when(pl.col("status") == "running").then("health_0_36")
+    named = named.with_columns(
+        health_by(version)(named, None).alias(column) for column, version in VERSIONS.items()
+    )
+    named = named.with_columns(
+        list_health_0_26=assumed_alive(named, None),
+        list_health_0_36=pl.when(pl.col("status") == "running").then("health_0_36"),
     )
     # A row without a status arrives on the pages as completed.
     arriving = named.with_columns(
@@ -109,16 +105,8 @@ def add_words(rows: pl.DataFrame) -> pl.DataFrame:
     )
     shown = with_display_status(arriving).with_columns(status=named["status"])
     reaped: pl.DataFrame = with_phantom_reason(shown)
-    return reaped.with_columns(
-        update_rank=pl.col("updated_age_s").rank("ordinal").over("entity_type")
-        if "entity_type" in rows.columns
-        else pl.lit(None, pl.UInt32)
-    )
-
-
-def _judged_as(rows: pl.DataFrame, column: str, version: str) -> pl.DataFrame:
-    judged: pl.DataFrame = classify_session_health_by_age(rows, version=version)
-    return judged.rename({"session_health": column})
+    place = pl.col("updated_age_s").rank("ordinal").over("source", "entity_type")
+    return reaped.with_columns(update_rank=place)
 
 
 def _add_children(rows: pl.DataFrame) -> pl.DataFrame:
@@ -132,9 +120,13 @@ def _add_children(rows: pl.DataFrame) -> pl.DataFrame:
     children = (
         rows.filter(is_session & pl.col("invocation_id").is_not_null())
         .group_by("source", "invocation_id")
-        .agg(_rank=seen.replace_strict(ranks, return_dtype=pl.Int8).max())
+        .agg(
+            _rank=seen.replace_strict(ranks, return_dtype=pl.Int8).max(),
+            lost_children=pl.any_horizontal(f"lost_{what}" for what in _JUDGED).any(),
+        )
         .select(
             "source",
+            "lost_children",
             pl.col("_rank").replace_strict(dict(enumerate(HEALTH_ORDER))).alias("children_health"),
             entity_id="invocation_id",
             entity_type=pl.lit("invocation"),
