@@ -264,6 +264,15 @@ def test_limits_beyond_what_was_seen_are_not_identified():
     assert row["healthy_upper_s"] is None
 
 
+def test_runs_of_seconds_say_nothing_about_minutes():
+    short = runs(200).with_columns(
+        duration_s=pl.col("duration_s") / 10_000,
+        ended=pl.col("duration_s") < pl.col("duration_s").max(),
+    )
+    row = judge(time_limit("agent", 1800.0), short, sa.Costs(), DRAWS).row
+    assert row["in_words"].endswith("runs that ended well; the data end within 10 s.")
+
+
 def test_what_todays_limit_cuts_off_cannot_speak_for_it():
     """All data end at 30 min: that none would have ended well later is not known."""
     kind = Kind("agent", 1.0, 600.0, 0.9, 1800.0)
@@ -347,6 +356,30 @@ def test_arguments_that_make_no_sense_are_refused_in_words(wrong, words):
     arguments = {"snap": facts([]), **wrong}
     with pytest.raises(ArgumentError, match=words):
         sa.recommend_thresholds(arguments.pop("snap"), **arguments)
+
+
+def test_agent_orchestrators_budget_is_judged_by_how_doubt_ended():
+    """70 of 82 doubts were over within 4 minutes; the others were deaths, killed after 20."""
+    back = [
+        changes(f"b{n}", (90, "working"), (60, "detecting"), (60 - (n % 8 + 1) / 2, "working"))
+        for n in range(70)
+    ]
+    gone = [
+        changes(f"g{n}", (90, "working"), (60, "detecting"), (58, "stuck"), (40, "killed"))
+        for n in range(12)
+    ]
+    names = [f"b{n}" for n in range(70)] + [f"g{n}" for n in range(12)]
+    snap = facts(ao(*names), transitions=[one for some in (*back, *gone) for one in some])
+    advice = sa.recommend_thresholds(snap, n_boot=100)
+    budget = advice.frame.filter(name="ao.detecting.duration").row(0, named=True)
+    assert (budget["n"], budget["today_s"], budget["best_s"]) == (70, 300.0, 300.0)
+    assert budget["in_words"].startswith("Keep 5 min, the cheapest value")
+    attempts = advice.frame.filter(name="ao.detecting.attempts").row(0, named=True)
+    assert attempts["mistakes_today"] == pytest.approx(100 * 43 / 82)
+    settings = json.loads(advice.to_json())["settings"]["agent_orchestrator"]
+    core = settings["packages/core/src/lifecycle-status-decisions.ts"]
+    assert core["DETECTING_MAX_DURATION_MS"] == 300_000
+    assert core["DETECTING_MAX_ATTEMPTS"] == 10
 
 
 # --- settings ----------------------------------------------------------------------------

@@ -160,6 +160,9 @@ def _elapsed(constant: Constant, mine: pl.DataFrame, costs: Costs, draws: Draws)
         return _Weighed(n, None, upper, None, "not_enough_data")
     longest, outlasting = horizon(mine)
     tried = [limit for limit in _candidates(constant.today_s) if limit <= longest or not outlasting]
+    if not tried:
+        why = f"the data end within {spoken(CANDIDATES_S[0])}"
+        return _Weighed(n, None, upper, None, "not_enough_data", why)
     counts = elapsed_counts(mine, tried, mistake=constant.mistake)
     choice = _chosen(constant, counts, tried, costs, draws)
     verdict = _verdict(constant, choice)
