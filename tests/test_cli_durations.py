@@ -129,3 +129,34 @@ def test_what_makes_no_sense_is_one_line_and_code_2(run, store, arguments, words
     assert (code, out) == (2, "")
     assert words in err
     assert "Traceback" not in err
+
+
+def test_names_from_a_store_cannot_write_to_the_terminal(run, tmp_path):
+    from tests.lionagi_stores import NOW_S, write_store
+
+    hostile = "coder\x1b[31m\u202e\x07"
+    sessions = [
+        {
+            "id": f"s{i}",
+            "progression_id": "p",
+            "status": "completed",
+            "agent_name": hostile,
+            "invocation_kind": hostile,
+            "created_at": NOW_S - 90_000,
+            "started_at": NOW_S - 90_000 - 500_000 * (i % 2),
+            "ended_at": NOW_S - 86_000,
+            "last_message_at": NOW_S - 86_000,
+        }
+        for i in range(12)
+    ]
+    store = write_store(tmp_path / "state.db", sessions=sessions)
+    for arguments in (
+        ("durations", store),
+        ("durations", store, "--show", "change", "--by", "agent"),
+        ("durations", store, "--show", "spells"),
+        ("timeouts", store, "--show", "candidates"),
+    ):
+        code, out, err = run(*arguments)
+        assert code == 0
+        assert "coder" in out
+        assert not {"\x1b", "\u202e", "\x07"} & set(out + err)
