@@ -59,7 +59,7 @@ def failure_change(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 21)
+    polars.DataFrame, shape (n_clusters, 22)
         The key of `failure_clusters` and ``rule_name``; ``status``: new and gone where
         one stretch has none, growing and shrinking where ``q_value`` is at most ``fdr``,
         else steady; ``n_causes`` and ``n_rows`` of both; ``n_runs``, the runs that ended;

@@ -62,7 +62,7 @@ def failure_clusters(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 38)
+    polars.DataFrame, shape (n_clusters, 39)
         ``cluster_id`` (of code and template: the same next week), ``code`` (null: none was
         stored), ``template`` (null: no message), ``template_id``, ``rule_name``; ``n_rows``
         (``n_failed``, ``n_timed_out``), ``n_sessions``, ``n_causes`` (`cause_key`);

@@ -15,8 +15,6 @@ COSTS = ("run_s", "n_tokens", "cost_usd")
 
 #: What only holds the work of others; its time is the time of its parts.
 CONTAINERS = ("invocation", "show", "team", "schedule", "branch")
-#: What does the work, where a session is not the one that does.
-RUN_OF = {"opencode": "turn"}
 
 
 def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
@@ -32,10 +30,9 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``failed`` in its order, with ``unit`` (the work, as text: the session of a play,
-        the turn in opencode; null where the row only holds or repeats the work of others),
-        ``run_s`` (seconds), ``n_tokens`` and ``cost_usd`` of that work. Null: not
-        reported, never free.
+        ``failed`` in its order, with ``unit`` (the work, as text: the session of a play;
+        null where the row only holds the work of others), ``run_s`` (seconds),
+        ``n_tokens`` and ``cost_usd`` of that work. Null: not reported, never free.
 
     Raises
     ------
@@ -45,27 +42,18 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
     Notes
     -----
     An end that a reaper wrote, or that is approximate, says when somebody looked; the
-    work then ends at its last message, and without one its length is not known.
-
-    Rows share a unit: sum over distinct units.
+    work then ends at its last message, and without one its length is not known. Rows
+    share a unit: sum over distinct units.
     """
     if missing := [name for name in NEEDED if name not in entities.columns]:
         raise MissingColumnsError.of(missing, entities.columns, "add_costs (entities)")
-    own_type = pl.col("system").replace_strict(RUN_OF, default="session", return_dtype=pl.String)
-    is_run = pl.col("entity_type") == own_type
-    is_part = own_type != "session"
     row_key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
     session_key = pl.concat_str("source", "system", pl.lit("session"), "session_id", separator="|")
-    is_alone = pl.col("session_id").is_null() & ~pl.col("entity_type").is_in(CONTAINERS)
     priced = entities.select(row_key.alias("unit"), _run_s(), _tokens(), "cost_usd").unique(
         subset="unit", keep="first", maintain_order=True
     )
-    unit = (
-        pl.when(is_run | (is_alone & ~is_part))
-        .then(row_key)
-        .when(~is_part & ~pl.col("entity_type").is_in(CONTAINERS))
-        .then(session_key)
-    )
+    is_container = pl.col("entity_type").is_in(CONTAINERS)
+    unit = pl.when(~is_container).then(pl.coalesce(session_key, row_key))
     return (
         failed.drop(COSTS, strict=False)
         .with_columns(unit=unit)
