@@ -113,7 +113,7 @@ def timeout_candidates(
     )
     runs, names = (frame.rename({STRATUM: WORK}) for frame in number(kept, strata))
     runs = runs.with_columns(cause=pl.when("ended").then("ending"))
-    today = _todays_limits(runs, strata)
+    today = _todays_limits(runs)
     grid = _grid(names, today, asked)
     curve = kaplan_meier(runs, by=WORK, conf_level=conf_level)
     told = (
@@ -155,7 +155,7 @@ def timeout_candidates(
     )
 
 
-def _todays_limits(runs: pl.DataFrame, strata: Sequence[str]) -> pl.DataFrame:
+def _todays_limits(runs: pl.DataFrame) -> pl.DataFrame:
     """The most common limit of each stratum; where none is declared, the fullest heap."""
     declared = (
         runs.filter(pl.col("timeout_s") > 0)
