@@ -11,7 +11,7 @@ from stateanalytics.failures.masks import CLOSE, OPEN, PARTING
 N_VALUES = 5
 #: What remains of a template must still say something.
 N_CONSTANT = 2
-#: Pairs of words are looked at in patterns with at most so many words that may vary.
+#: Pairs of placeholders are looked at in patterns with at most so many.
 N_WORDS = 12
 
 
@@ -85,9 +85,10 @@ def _hashed(live: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     hashed = live.with_columns(
         part=pl.when(is_wild).then(wildcard).otherwise(pl.col("piece").hash(11)) ^ place,
         blank=wildcard ^ place,
+        is_wild=is_wild,
     )
     whole = hashed.group_by("number").agg(
-        whole=pl.col("part").sum(), n_constant=pl.col("is_constant").sum()
+        whole=pl.col("part").sum(), n_constant=pl.col("is_constant").sum(), length=pl.len()
     )
     return hashed, whole
 
@@ -103,12 +104,12 @@ def _two_words(live: pl.DataFrame) -> pl.DataFrame | None:
     words = (
         hashed.filter("may_vary")
         .join(whole.filter(pl.col("n_constant") > N_CONSTANT + 2), on="number")
-        .filter(pl.len().over("number") <= N_WORDS)
-        .select("number", "column", "whole", change=change)
+        .select("number", "column", "whole", "length", change=change)
     )
+    others = words.select("number", other="column", more="change")
     pairs = (
-        words.join(words.select("number", other="column", more="change"), on="number")
-        .filter(pl.col("column") < pl.col("other"))
+        words.join(_open_pairs(hashed, whole), on=["length", "column"])
+        .join(others, on=["number", "other"])
         .with_columns(without=pl.col("whole") + pl.col("change") + pl.col("more"))
         .filter(pl.col("without").is_in(whole["whole"].unique().implode()))
     )
@@ -119,6 +120,25 @@ def _two_words(live: pl.DataFrame) -> pl.DataFrame | None:
     )
     both = first.select("number", column=pl.concat_list("column", "other")).explode("column")
     return _with_placeholders(live, both)
+
+
+def _open_pairs(hashed: pl.DataFrame, whole: pl.DataFrame) -> pl.DataFrame:
+    """Which two columns are placeholders in some pattern of each length."""
+    wild = (
+        hashed.filter("is_wild")
+        .filter(pl.len().over("number") <= N_WORDS)
+        .join(whole.select("number", "length"), on="number")
+        .select("number", "length", "column")
+    )
+    # Patterns with the same placeholders say the same: one of each is enough.
+    alike = wild.group_by("number", "length").agg(pl.col("column").sort())
+    one = alike.unique(["length", "column"], keep="any").explode("column")
+    return (
+        one.join(one.select("number", other="column"), on="number")
+        .filter(pl.col("column") < pl.col("other"))
+        .select("length", "column", "other")
+        .unique()
+    )
 
 
 def _one_round(live: pl.DataFrame) -> pl.DataFrame | None:
