@@ -46,7 +46,8 @@ def over_or_open(cases: Cases) -> pl.DataFrame:
                 at="last_end_at",
                 says=said,
                 against=pl.format(
-                    "all {} {}s over, the last since {}",
+                    "{} of {} {}s over, the last since {}",
+                    "n_children",
                     "n_children",
                     pl.lit(child),
                     moment("last_end_at"),

@@ -142,15 +142,15 @@ def _losses(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _of_table(table: Mapping[str, Any]) -> dict[str, Any]:
     n_lost, n_read = table["n_lost"], table["n_read"]
     how_many = "an unknown number of rows" if n_lost is None else f"about {n_lost:,}"
-    first = table["ranges"][0]
+    n_more = table["n_ranges"] - 1
+    more = f" and {n_more:,} more range{'s' if n_more > 1 else ''}" if n_more else ""
     return _loss(
         "rows_lost",
         f"of {table['table']} {how_many} cannot be read; {n_read:,} were",
         n_rows=n_lost,
         table=table["table"],
-        example=_shown(first) + (f" and {table['n_ranges'] - 1} more ranges" if
-                                 table["n_ranges"] > 1 else ""),
-    )  # fmt: skip
+        example=_shown(table["ranges"][0]) + more,
+    )
 
 
 def _shown(lost: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ def summarize_audit(material: Material) -> Plain:
         "n_warnings": found.filter(pl.col("severity") == "warning").height,
         "codes": [
             _code(code, rows)
-            for code in CODES
+            for code in sorted(CODES, key=lambda code: CODES[code].severity == "info")
             if (rows := found.filter(pl.col("code") == code)).height
         ],
         "transitions": _transitions(transitions),
