@@ -6,13 +6,8 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.durations.spells import (
-    EDGES_S,
-    LEFT_OUT,
-    count_left_out,
-    count_spells,
-    spells,
-)
+from stateanalytics.durations.counts import EDGES_S, count_left_out, count_spells
+from stateanalytics.durations.spells import LEFT_OUT, spells
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.schema import SPELLS
 from stateanalytics.windows import read_window

@@ -179,11 +179,12 @@ def _durations(
     policy: str,
 ) -> pl.DataFrame:
     from stateanalytics.durations.change import duration_change
+    from stateanalytics.durations.counts import count_left_out
     from stateanalytics.durations.curves import kaplan_meier
     from stateanalytics.durations.incidence import cumulative_incidence
     from stateanalytics.durations.read_off import quantiles
     from stateanalytics.durations.slow import slow_thresholds
-    from stateanalytics.durations.spells import count_left_out, spells
+    from stateanalytics.durations.spells import spells
 
     judged = policy_of(policy)
     if show == "change":

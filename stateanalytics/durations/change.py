@@ -18,6 +18,7 @@ from stateanalytics.facts import Facts
 from stateanalytics.intervals import RateRatio, rate_ratio
 from stateanalytics.multiplicity import benjamini_hochberg
 from stateanalytics.rules.policy import Policy
+from stateanalytics.rules.states import states as states_of
 from stateanalytics.windows import Window, read_window
 
 DIMENSIONS = ("kind", "agent", "model", "playbook")
@@ -81,8 +82,9 @@ def two_windows(
     check_snapshot(snap, "duration_change")
     now = read_window(window, as_of=snap.as_of)
     before = Window(now.since - (now.until - now.since), now.since, "the window before")
+    states = states_of(snap, policy=policy) if states is None else states
     return pl.concat(
-        spells(snap, window=one, timeouts="event", states=states, policy=policy).with_columns(
+        spells(snap, window=one, timeouts="event", states=states).with_columns(
             period=pl.lit(period)
         )
         for period, one in zip(PERIODS, (before, now), strict=True)

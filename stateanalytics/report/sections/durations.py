@@ -6,9 +6,10 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.durations.counts import count_spells
 from stateanalytics.durations.curves import kaplan_meier
 from stateanalytics.durations.read_off import quantiles
-from stateanalytics.durations.spells import ENDINGS, LEFT_OUT, count_spells, spells
+from stateanalytics.durations.spells import ENDINGS, LEFT_OUT, spells
 from stateanalytics.report.material import Material, Plain, plain_rows
 from stateanalytics.report.phrases import count, how_long, listed, number
 from stateanalytics.rules.mirrors import TURN
