@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import time
 from collections.abc import Callable
 from dataclasses import astuple, fields
 from functools import partial
@@ -124,16 +125,23 @@ def _distinct(n: int, n_runs: int) -> Row:
         seconds, peer_s = side_by_side(partial(ours, messages), partial(drain3, messages), n_runs)
     else:
         seconds = median_s(partial(ours, messages), n_runs)
-    rate = messages.len() / seconds
+    rate = messages.len() / min(_core_s(partial(ours, messages)) for _ in range(n_runs))
     return Row(
         f"{messages.len():,} distinct messages",
         seconds,
         "drain3" if peer_s else "",
         peer_s,
-        f"> {LEAST_PER_S:,} a second",
+        f"> {LEAST_PER_S:,} a second of one core",
         rate > LEAST_PER_S,
-        f"{rate:,.0f} a second on {pl.thread_pool_size()} threads",
+        f"{rate:,.0f} a second of one core",
     )
+
+
+def _core_s(work: Callable[[], object]) -> float:
+    """Seconds of all cores together: the goal is of one, and other work may share them."""
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
 
 
 def _repeated(n_runs: int) -> Row:
