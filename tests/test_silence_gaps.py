@@ -203,6 +203,16 @@ def test_rows_in_any_order_give_the_same_silences():
     assert gaps_of(RUNNING, *reversed(moments)).equals(straight)
 
 
+def test_a_session_that_is_listed_twice_is_one():
+    twice = silence_gaps(facts([RUNNING, RUNNING], events=said(MIDDLE)))
+    assert twice.equals(gaps_of(RUNNING, MIDDLE))
+
+
+def test_events_without_a_moment_or_an_owner_are_none():
+    events = said(MIDDLE) + said(None) + said(END, entity_id=None)
+    assert silence_gaps(facts([RUNNING], events=events)).equals(gaps_of(RUNNING, MIDDLE))
+
+
 def test_columns_to_count_by_are_carried_along():
     found = silence_gaps(facts([{**RUNNING, "model": "m"}]), by=("model", "kind"))
     assert found.columns[4:6] == ["model", "kind"]

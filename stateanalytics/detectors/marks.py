@@ -13,6 +13,7 @@ from stateanalytics.facts import Facts
 from stateanalytics.population import population
 from stateanalytics.rules.policy import Policy
 from stateanalytics.rules.states import states
+from stateanalytics.schema import ENTITY_KEY
 from stateanalytics.vocabulary import words_of
 
 MARKS = ("crash", "sign_of_life", "last_message", "death", "own_end", "other_end", "as_of")
@@ -43,7 +44,10 @@ _KEY = ["source", "system", "entity_id"]
 def sessions(facts: Facts, policy: Policy | None = None) -> pl.DataFrame:
     """Every session with the columns of `population`, and ``who``: its number."""
     rows = population(facts.entities, states(facts, policy=policy), as_of=facts.as_of)
-    return rows.filter(pl.col("entity_type") == "session").with_row_index("who")
+    each = rows.filter(pl.col("entity_type") == "session").unique(
+        subset=ENTITY_KEY, keep="first", maintain_order=True
+    )
+    return each.with_row_index("who")
 
 
 def marks(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
