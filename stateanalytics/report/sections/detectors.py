@@ -74,16 +74,17 @@ def _open_only(material: Material) -> Facts:
 
 
 def _asked(facts: Facts) -> list[str]:
-    """The rules about trouble of runs, of the systems that were read."""
+    """The rules about trouble of runs, of the systems that were read: of each its last version."""
     here = set(facts.entities["system"].unique())
-    return [
-        name
+    rules = {
+        one.version_of or name: name
         for name, one in registry().items()
         if one.is_offline
         and one.question in TROUBLE
         and "session" in one.entity_types
         and (one.system is None or one.system in here)
-    ]
+    }
+    return list(rules.values())
 
 
 def _said(detections: pl.DataFrame) -> pl.DataFrame:
