@@ -135,6 +135,9 @@ def test_it_says_what_it_holds_and_what_to_do_next(parts):
     assert repr(merge(parts)).startswith("Summary as of 2026-11-22 00:00 UTC, policy v1: ")
     assert "4 inputs" in repr(merge(parts))
     assert "1 input\n" in repr(parts[0])
+    hostile = replace(parts[0], policy="<b>\n\x1b[31m")
+    assert "&lt;b&gt;" in hostile._repr_html_()
+    assert "\x1b" not in repr(hostile)
 
 
 def test_summaries_that_do_not_fit_together_are_refused(parts):

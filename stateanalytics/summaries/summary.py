@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import combinations
@@ -10,6 +11,7 @@ import polars as pl
 
 from stateanalytics.detectors.agreement import CELLS, score_cells
 from stateanalytics.failures.templates import merge_templates
+from stateanalytics.text import visible
 from stateanalytics.windows import in_utc
 
 FAILED = (pl.col("n_rows").sum(), pl.col("first_at").min(), pl.col("last_at").max())
@@ -111,10 +113,14 @@ class Summary:
         n = int(self.states["n"].sum())
         inputs = "1 input" if self.sources.height == 1 else f"{self.sources.height:,} inputs"
         return (
-            f"Summary as of {in_utc(self.as_of)}, policy {self.policy}: "
+            f"Summary as of {in_utc(self.as_of)}, policy {visible(self.policy)}: "
             f"{n:,} entities of {inputs}\n"
             "Next: sa.merge([…]), sa.quality_of_service(summary.silences), summary.failures()"
         )
+
+    def _repr_html_(self) -> str:
+        first, following = html.escape(repr(self)).split("\n")
+        return f"<p><strong>{first}</strong></p><p>{following}</p>"
 
 
 def _cells(a: str, b: str) -> dict[str, pl.Expr]:
