@@ -534,3 +534,21 @@ def test_log_rank_of_late_entries_equals_the_slow_loop(rows):
         assert not found
     else:
         assert found == pytest.approx(slow, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.UInt8])
+def test_ended_may_be_the_0_and_1_of_a_file(dtype):
+    spells = pl.DataFrame({"duration_s": [5, 8, 9], "ended": [True, False, None]}).head(2)
+    as_numbers = spells.with_columns(pl.col("ended").cast(dtype))
+    assert kaplan_meier(as_numbers).equals(kaplan_meier(spells))
+
+
+def test_ended_with_other_numbers_is_refused():
+    spells = pl.DataFrame({"duration_s": [5.0, 8.0], "ended": [1, 2]})
+    with pytest.raises(ColumnTypeError, match="as true or false; found Int64"):
+        kaplan_meier(spells)
+
+
+def test_one_share_needs_no_list():
+    curve = kaplan_meier(pl.DataFrame({"duration_s": [5.0, 8.0], "ended": [True, True]}))
+    assert quantiles(curve, 0.5).equals(quantiles(curve, [0.5]))

@@ -18,7 +18,7 @@ TOLERANCE = 1e-9
 
 def quantiles(
     curve: pl.DataFrame,
-    probs: Sequence[float] = (0.25, 0.5, 0.75),
+    probs: float | Sequence[float] = (0.25, 0.5, 0.75),
     *,
     flat: Literal["left", "middle"] = "left",
 ) -> pl.DataFrame:
@@ -28,7 +28,7 @@ def quantiles(
     ----------
     curve : polars.DataFrame
         What `kaplan_meier` returned; other columns than its own are strata.
-    probs : sequence of float
+    probs : float or sequence of float
         Shares in (0, 1): 0.5 is the median.
     flat : {"left", "middle"}
         What to say where the curve lies exactly on ``1 - prob`` for a while: the duration
@@ -70,6 +70,7 @@ def quantiles(
     [8.0, None]
     """
     strata = _strata_of(curve, "quantiles")
+    probs = (probs,) if isinstance(probs, (int, float)) else probs
     if wrong := [prob for prob in probs if not 0 < prob < 1]:
         raise ArgumentError(
             f"quantiles needs shares between 0 and 1; found {wrong}.", "probs=[0.5]"

@@ -190,7 +190,7 @@ def checked_spells(
                 f"{function} needs `{name}` as seconds; found {spells[name].dtype}.",
                 f".with_columns(pl.col({name!r}).dt.total_seconds(fractional=True))",
             )
-    if spells["ended"].dtype not in (pl.Boolean, pl.Null):
+    if not _says_yes_or_no(spells["ended"]):
         raise ColumnTypeError(
             f"{function} needs `ended` as true or false; found {spells['ended'].dtype}.",
             ".with_columns(pl.col('ended').cast(pl.Boolean))",
@@ -220,6 +220,13 @@ def checked_spells(
             "spells.filter(pl.col('duration_s').is_finite() & (pl.col('duration_s') >= 0))",
         )
     return spells
+
+
+def _says_yes_or_no(ended: pl.Series) -> bool:
+    """Booleans, or the 0 and 1 that files and R keep for them."""
+    if ended.dtype in (pl.Boolean, pl.Null):
+        return True
+    return ended.dtype.is_integer() and bool(ended.drop_nulls().is_in([0, 1]).all())
 
 
 def strata_of(by: str | Sequence[str]) -> list[str]:
