@@ -205,6 +205,12 @@ def test_a_salvaged_snapshot_says_so_everywhere(tmp_path, capsys):
     assert run(["states", str(path), "--salvage", "--limit", "1"]) == 0
     assert f"lost: {path}: " in capsys.readouterr().err
     assert run(["states", str(path)]) == 2
+    assert capsys.readouterr().err.endswith(
+        "Hint: read a backup; or what is left of it, with --salvage\n"
+    )
+    for command in (["detectors", "--detector", "B2"], ["thresholds"]):
+        assert run([*command, str(path), "--salvage"]) == 0
+        assert f"lost: {path}: " in capsys.readouterr().err
 
 
 def test_a_whole_store_is_read_as_ever(tmp_path):

@@ -15,6 +15,7 @@ from stateanalytics.cli.options import (
     output_options,
     policy_of,
     policy_option,
+    salvage_option,
     sources_argument,
 )
 from stateanalytics.cli.output import FORMATS, write
@@ -51,6 +52,7 @@ _OF_LIST = ("name", "known_as", "since", "until", "construct", "comparison", "th
 @click.option("--list", "listed", is_flag=True, help="The known detectors; reads no store.")
 @click.option("--limit", type=click.IntRange(min=1), help="Rows to print; 50 in a table.")
 @as_of_option
+@salvage_option
 @policy_option
 @output_options(FORMATS)
 def detectors(
@@ -62,6 +64,7 @@ def detectors(
     listed: bool,
     limit: int | None,
     as_of: str | None,
+    salvage: bool,
     policy: str,
     form: str | None,
     output: Path | None,
@@ -80,7 +83,7 @@ def detectors(
     from stateanalytics.detectors.detect import detect
     from stateanalytics.detectors.disagreements import disagreements
 
-    with opened(sources, as_of=as_of) as snap:
+    with opened(sources, as_of=as_of, salvage=salvage) as snap:
         found = detect(snap, at=at, detectors=list(chosen) or None, policy=policy_of(policy))
         compared = disagreements(found)
         if form in (None, "table") and output is None:
@@ -110,4 +113,6 @@ def _said(found: pl.DataFrame, compared: Disagreements) -> str:
         return compared.worst + lost
     if n == 1:
         return f"Only {covered['detector'][0]} looks at anything here: nothing to compare." + lost
-    return f"All {n} detectors agree on all that they both look at." + lost
+    if n == 2:
+        return "Both detectors agree on all that they both look at." + lost
+    return f"All {n} detectors agree on all that two or more of them look at." + lost

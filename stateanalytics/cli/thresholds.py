@@ -14,6 +14,7 @@ from stateanalytics.cli.options import (
     output_options,
     policy_of,
     policy_option,
+    salvage_option,
     sources_argument,
 )
 from stateanalytics.cli.output import FORMATS, put, refuse_inputs, write
@@ -30,8 +31,15 @@ SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
 )
 @sources_argument
 @as_of_option
+@salvage_option
 @policy_option
-@click.option("--false-alarm", type=float, default=5.0, show_default=True, help="Its cost.")
+@click.option(
+    "--false-alarm",
+    type=float,
+    default=5.0,
+    show_default=True,
+    help="Cost of an alarm for nothing.",
+)
 @click.option(
     "--undetected-hour",
     type=float,
@@ -47,10 +55,10 @@ SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
     help="Cost of a run that was ended though it would have ended well.",
 )
 @click.option(
-    "--run-hour", type=float, default=3.0, show_default=True, help="Cost of an hour of work."
+    "--run-hour", type=float, default=3.0, show_default=True, help="Cost of an hour of a run."
 )
 @click.option("--deaths", type=float, help="Deaths per 100 session-hours; default: as seen.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the bootstrap.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrap.")
 @click.option(
     "--settings",
     type=click.Choice(("toml", "json", "python")),
@@ -61,6 +69,7 @@ def thresholds(
     *,
     sources: tuple[str, ...],
     as_of: str | None,
+    salvage: bool,
     policy: str,
     false_alarm: float,
     undetected_hour: float,
@@ -85,7 +94,7 @@ def thresholds(
             "Settings have a format of their own; found --format, too. Hint: leave it out"
         )
     costs = Costs(false_alarm, undetected_hour, lost_run, run_hour, deaths)
-    with opened(sources, as_of=as_of) as snap:
+    with opened(sources, as_of=as_of, salvage=salvage) as snap:
         advice = recommend_thresholds(snap, costs=costs, policy=policy_of(policy), seed=seed)
         inputs = [store.path for store in snap.stores]
         if settings:

@@ -128,6 +128,7 @@ def damaged(path: str | Path, found: list[str]) -> DamagedStoreError:
     return DamagedStoreError(
         f"The store {_shown(path)} was to be read whole, but it is damaged: {shown}{more}.",
         "read a backup; or what is left of it, with on_error='salvage' (--salvage)",
+        shell="read a backup; or what is left of it, with --salvage",
     )
 
 
