@@ -49,6 +49,7 @@ def test_an_agent_that_takes_twice_as_long_is_named():
     assert of(table, "duration", "tester")["verdict"] == "no_difference"
     assert table["verdict"][0] == "worse"
     assert found["in_words"].startswith("agent coder: half end within ")
+    assert f" (on average {round(found['ratio'], 2)} times, " in found["in_words"]
 
 
 def test_an_agent_that_fails_more_often_is_named():
@@ -80,7 +81,10 @@ def test_timeouts_are_a_rate_of_their_own_and_no_failure():
         + week_of(30, days_ago=7, state=TIMED_OUT, seed=5)
     )
     table = changed(rows)
-    assert of(table, "timed_out")["verdict"] == "worse"
+    timed_out = of(table, "timed_out")
+    assert timed_out["verdict"] == "worse"
+    assert timed_out["ratio"] is None  # none before: only a lower end is known
+    assert f" (at least {round(timed_out['ratio_low'], 2)} times; q " in timed_out["in_words"]
     assert of(table, "failed")["verdict"] == "not_enough_data"
     assert of(table, "failed")["n_now"] == 0
 

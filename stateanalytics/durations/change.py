@@ -331,13 +331,18 @@ def _in_words() -> pl.Expr:
         for name in ("now", "before")
     )
     what = pl.when(is_duration).then(pl.lit("half end within")).otherwise("measure")
-    times = pl.format(
-        " ({} times, {} to {}; q {})",
-        pl.col("ratio").round(2).cast(pl.String).fill_null("?"),
-        pl.col("ratio_low").round(2).cast(pl.String).fill_null("?"),
-        pl.col("ratio_high").round(2).cast(pl.String).fill_null("?"),
-        pl.col("q_value").round(4),
+    ratio, low, high = (
+        pl.col(name).round(2).cast(pl.String) for name in ("ratio", "ratio_low", "ratio_high")
     )
+    # Medians are told and means compared, so the words say which; what is null drops out.
+    on_average = pl.when(is_duration).then(pl.lit("on average ")).otherwise(pl.lit(""))
+    times = pl.coalesce(
+        pl.format("{}{} times, {} to {}", on_average, ratio, low, high),
+        pl.format("{}{} times", on_average, ratio),
+        pl.format("at least {} times", low),
+        pl.lit("no ratio"),
+    )
+    times = pl.format(" ({}; q {})", times, pl.col("q_value").round(4))
     return pl.format("{}: {} {}, before {}", whose, what, now, before) + pl.when(
         pl.col("q_value").is_not_null()
     ).then(times).otherwise(pl.lit(" (not enough data to compare)"))

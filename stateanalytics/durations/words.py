@@ -10,8 +10,9 @@ def span(seconds: str | pl.Expr) -> pl.Expr:
 
     Examples
     --------
-    >>> pl.DataFrame({"s": [45.0, 900.0, 5400.0, 86400.0]}).select(span("s"))["s"].to_list()
-    ['45 s', '15 min', '90 min', '24 h']
+    >>> long = pl.DataFrame({"s": [45.0, 900.0, 5400.0, 86400.0, 604800.0]})
+    >>> long.select(span("s"))["s"].to_list()
+    ['45 s', '15 min', '90 min', '24 h', '7 d']
     """
     value = pl.col(seconds) if isinstance(seconds, str) else seconds
 
@@ -23,7 +24,9 @@ def span(seconds: str | pl.Expr) -> pl.Expr:
         .then(pl.format("{} s", number(value)))
         .when(value < 7200)
         .then(pl.format("{} min", number(value / 60)))
-        .otherwise(pl.format("{} h", number(value / 3600)))
+        .when(value <= 48 * 3600)
+        .then(pl.format("{} h", number(value / 3600)))
+        .otherwise(pl.format("{} d", number(value / 86400)))
     )
 
 
