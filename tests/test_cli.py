@@ -328,6 +328,8 @@ def test_long_lists_are_cut_and_said(run):
     assert "(50 rows)" in out
     assert "more rows; see them with --limit" in err
     assert "(7 rows)" in run("states", str(cli_sample()), "--limit", "7")[1]
+    without_limit = run("policies", "v1", "operator", str(cli_sample()))[2]
+    assert "more rows; see them with --format csv" in without_limit
 
 
 def cli_sample():

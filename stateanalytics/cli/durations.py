@@ -193,7 +193,8 @@ def _durations(
     runs = spells(snap, window=window, timeouts="event" if is_outcome else "cut_off", policy=judged)
     n_left_out = runs["left_out"].count()
     if n_left_out and show not in ("spells", "left-out"):
-        note(f"{n_left_out} of {runs.height} runs are left out: see --show left-out")
+        is_or_are = "is" if n_left_out == 1 else "are"
+        note(f"{n_left_out} of {runs.height} runs {is_or_are} left out: see --show left-out")
     if show == "spells":
         return runs
     if show == "left-out":

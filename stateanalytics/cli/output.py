@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import click
 import polars as pl
 
 from stateanalytics.cli.options import note
@@ -83,7 +84,14 @@ def write(
         content = _as_parquet(shown, is_seen=_is_seen(output))
     put(content, output)
     if shown.height < frame.height:
-        note(f"{frame.height - shown.height:,} more rows; see them with --limit or --format csv")
+        note(f"{frame.height - shown.height:,} more rows; see them with {_ways_to_more()}")
+
+
+def _ways_to_more() -> str:
+    """What this command offers to see all rows; not every command has a limit of its own."""
+    command = click.get_current_context(silent=True)
+    has_limit = command is not None and "limit" in command.params
+    return "--limit or --format csv" if has_limit else "--format csv"
 
 
 def form_of(form: str | None, output: Path | None, *, formats: Sequence[str] = FORMATS) -> str:
