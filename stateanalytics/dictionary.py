@@ -53,7 +53,10 @@ def data_dictionary(
     for name, columns in (raw or {}).items():
         rows += [(name, column, "", "", _meaning(name, column)) for column in columns]
     for name, columns in (left_out or {}).items():
-        rows += [(name, column, "", "", "not read: `read(…, bodies=True)`") for column in columns]
+        rows += [
+            (name, column, "", "", "not read: `read(…, bodies=True)`, or `--bodies`")
+            for column in columns
+        ]
     return pl.DataFrame(rows, schema=SHAPE, orient="row")
 
 

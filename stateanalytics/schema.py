@@ -228,7 +228,7 @@ EVENTS = Frame(
         Column("size_bytes", INTEGER, "size of the body, which is not loaded", "bytes"),
         Column("duration_s", REAL, "how long it took, where it was recorded", "s"),
         Column("detail", TEXT, "a short text (at most 500 characters)"),
-        Column("body", TEXT, "the body; null unless `read(bodies=True)`"),
+        Column("body", TEXT, "the body; null unless `read(bodies=True)`, or `--bodies`"),
     ),
 )
 

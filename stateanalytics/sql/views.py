@@ -43,7 +43,9 @@ SNAPSHOT = Frame(
         Column("policy_version", TEXT, "policy of `states`, `reasons` and `attention`"),
         Column("slow_after_s", REAL, "age at which a running session counts as slow", "s"),
         Column("n_sources", INTEGER, "inputs"),
-        Column("has_bodies", YES_NO, "were texts of messages read: `read(bodies=True)`"),
+        Column(
+            "has_bodies", YES_NO, "were texts of messages read: `read(bodies=True)`, or `--bodies`"
+        ),
     ),
 )
 
