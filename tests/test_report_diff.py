@@ -227,5 +227,5 @@ def test_a_ledger_that_cannot_be_read_is_refused(lines):
 def test_a_file_that_is_no_json_is_refused(tmp_path):
     path = tmp_path / "week.json"
     path.write_text("<html>")
-    with pytest.raises(ArgumentError, match="was to be the JSON of a report"):
+    with pytest.raises(ArgumentError, match="was to be the JSON of a report, but it is no JSON"):
         sa.diff(path, path)

@@ -20,6 +20,8 @@ from stateanalytics.cli.options import (
 )
 from stateanalytics.cli.output import FORMATS, write
 from stateanalytics.cli.windows import window_of, window_options
+from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.schema import SPELLS, TIMEOUTS, Frame
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,7 +49,7 @@ by_option = click.option(
     default=("kind",),
     show_default=True,
     metavar="COLUMN",
-    help="Count apart: kind, agent, model, playbook, project, system, timeout_s; may be repeated.",
+    help="Count apart: kind, agent, model, playbook, project, system; may be repeated.",
 )
 
 
@@ -186,6 +188,7 @@ def _durations(
     from stateanalytics.durations.slow import slow_thresholds
     from stateanalytics.durations.spells import spells
 
+    _check(by, SPELLS)
     judged = policy_of(policy)
     if show == "change":
         return duration_change(snap, window, by=by, policy=judged)
@@ -222,6 +225,7 @@ def _timeouts(
     from stateanalytics.durations.timeouts import count_timeouts
     from stateanalytics.durations.timeouts import timeouts as limited
 
+    _check(by, TIMEOUTS if show in ("limits", "runs") else SPELLS)
     judged = policy_of(policy)
     if show in ("limits", "runs"):
         found = limited(snap, window=window, policy=judged)
@@ -230,6 +234,18 @@ def _timeouts(
     if show == "implicit":
         return implicit_timeouts(runs, by=by)
     return timeout_candidates(runs, candidates, by=by)
+
+
+def _check(by: list[str], frame: Frame) -> None:
+    """Refuse a column that the frame behind the table does not have, in the shell's words."""
+    known = [column.name for column in frame.columns]
+    for name in by:
+        if name not in known:
+            raise ArgumentError(
+                f"--by needs a column of {frame.name}; found {name!r:.60}.",
+                f"such as --by agent; `stateanalytics schema {frame.name}` lists them"
+                + did_you_mean(name, known),
+            )
 
 
 def _write(

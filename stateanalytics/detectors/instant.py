@@ -111,4 +111,5 @@ def _refuse_future(instant: datetime, facts: Facts) -> None:
             f"The facts hold up to {in_utc(facts.as_of)}; {in_utc(instant)} lies after that, "
             "and nothing is known of it.",
             "choose an earlier instant, or read the store with a later as_of",
+            shell="choose an earlier instant, or a later --as-of",
         )

@@ -42,6 +42,7 @@ def read_weights(weights: Mapping[str, float] | None) -> dict[str, float]:
         raise ArgumentError(
             f"weights needs names of {list(WEIGHTS)}; found {unknown[0]!r}.",
             "weights={'cost': 3}" + did_you_mean(str(unknown[0]), WEIGHTS),
+            shell="--weight cost=3" + did_you_mean(str(unknown[0]), WEIGHTS),
         )
     for name, value in given.items():
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

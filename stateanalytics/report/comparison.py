@@ -52,12 +52,20 @@ def earlier_window(compare: object, window: Window, *, as_of: datetime) -> Windo
     if compare in (PREVIOUS, LAST_WEEK):
         step = WEEK if compare == LAST_WEEK else window.until - window.since
         return _earlier_by(step, window)
-    earlier = read_window(compare, as_of=as_of)
+    try:
+        earlier = read_window(compare, as_of=as_of)
+    except ArgumentError as error:
+        raise ArgumentError(
+            f"What a report is compared with is a window, too: {error.problem}",
+            'compare="previous", "last-week", None, or an earlier window',
+            shell="--compare previous, last-week, none, or an ISO week such as 2026-W20",
+        ) from None
     if earlier.since >= window.since:
         raise ArgumentError(
             f"A report is compared with an earlier window; {earlier.label} does not begin "
             f"before {in_utc(window.since)}.",
             'name an earlier one, such as "last-week"',
+            shell="name an earlier one, such as --compare last-week",
         )
     return earlier
 

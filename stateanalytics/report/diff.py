@@ -321,7 +321,13 @@ def _from_file(path: Path) -> Any:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise SourceNotFoundError(f"There is no report at {str(path)!r}.", _HINT) from None
-    except (OSError, ValueError) as error:
+    except ValueError:
         raise ArgumentError(
-            f"{str(path)!r} was to be the JSON of a report, but {error!s:.80}.", _HINT
+            f"{str(path)!r} was to be the JSON of a report, but it is no JSON.", _HINT
+        ) from None
+    except OSError as error:
+        raise ArgumentError(
+            f"{str(path)!r} was to be the JSON of a report, but cannot be read: "
+            f"{error.strerror or error}.",
+            _HINT,
         ) from None
