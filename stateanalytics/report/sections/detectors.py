@@ -18,6 +18,10 @@ from stateanalytics.schema import ENTITY_KEY
 
 N_CAUSES, N_IN_CHART = 8, 10
 TROUBLE = ("stale", "stuck", "slow", "dead")
+_DENOMINATOR = (
+    "runs that are open at as-of and began before the window's end, "
+    "by the detectors that look at them"
+)
 
 
 def summarize_detectors(material: Material) -> Plain:
@@ -34,7 +38,7 @@ def summarize_detectors(material: Material) -> Plain:
     pairs = agreement(detections, n_resamples=0).pairs if len(names) > 1 else None
     return {
         "finding": found.worst or _all_agree(loud.height, len(names), n_open),
-        "denominator": "runs that are open at as-of, by the detectors that look at them",
+        "denominator": _DENOMINATOR,
         "n_open": n_open,
         "n_detectors": len(names),
         "n_disagreements": found.rows.height,
@@ -47,7 +51,7 @@ def summarize_detectors(material: Material) -> Plain:
 
 
 _NOTHING: Plain = {
-    "denominator": "runs that are open at as-of, by the detectors that look at them",
+    "denominator": _DENOMINATOR,
     "n_open": 0,
     "n_detectors": 0,
     "n_disagreements": 0,
