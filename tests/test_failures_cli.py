@@ -19,7 +19,8 @@ def rows_of(capsys, *arguments):
 
 
 @pytest.mark.parametrize("show", SHOWS)
-def test_every_answer_is_a_table_for_eyes(capsys, show):
+def test_every_answer_is_a_table_for_eyes(capsys, monkeypatch, show):
+    monkeypatch.setenv("COLUMNS", "160")
     assert run(["failures", STORE, "--show", show, "--limit", "2"]) == 0
     said = capsys.readouterr()
     assert "(2 rows)" in said.out
