@@ -91,7 +91,12 @@ def population(
         placed_at=pl.when("is_open").then(pl.lit(as_of)).otherwise(_stored_moment()),
         left_out=_left_out(as_of),
     )
-    return rows if window is None else rows.filter(_is_within(window, as_of))
+    return rows if window is None else within(rows, window, as_of=as_of)
+
+
+def within(rows: pl.DataFrame, window: Window, *, as_of: datetime) -> pl.DataFrame:
+    """Rows of a `population` of all time that belong to a window."""
+    return rows.filter(_is_within(window, as_of))
 
 
 def counted(rows: pl.DataFrame, entity_type: str | None = None) -> pl.DataFrame:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.advice.words import spoken
+from stateanalytics.charts.labels import leaning_labels
 from stateanalytics.charts.log_time import log_time
-from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress, largest
+from stateanalytics.charts.palette import LIGHT, Palette, dress, largest
 from stateanalytics.charts.sentences import say_false_alarms
 from stateanalytics.charts.titles import titled
 from stateanalytics.errors import ArgumentError, MissingColumnsError
@@ -104,22 +105,7 @@ def chart_false_alarms(
         .mark_rule(strokeDash=[4, 3])
         .encode(x=silence, color=alt.value(palette["muted"]))
     )
-    names = [
-        alt.Chart(marks.filter(pl.col("is_right") == is_right))
-        .mark_text(
-            align="right" if is_right else "left",
-            dx=-4 if is_right else 4,
-            baseline="top",
-            fontSize=FONT_SIZE,
-        )
-        .encode(
-            x=silence,
-            y=alt.Y("line:Q", axis=None, scale=None),
-            text="label:N",
-            color=alt.value(palette["text"]),
-        )
-        for is_right in (False, True)
-    ]
+    names = leaning_labels(marks, silence, dx=4, palette=palette)
     curve = alt.layer(band, line)
     chart: Any = (
         alt.layer(curve, rules, *names)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 OPEN = "open"
 NEEDED = ("label", "ending", "n")
 ROW_HEIGHT = 40
-MOST_COUNTS, MOST_LABELS = 16, 10
 
 
 def chart_over_time(

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.advice.words import per_hundred, spoken
+from stateanalytics.charts.labels import leaning_labels
 from stateanalytics.charts.log_time import log_time
-from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress, largest
+from stateanalytics.charts.palette import LIGHT, Palette, dress, largest
 from stateanalytics.charts.sentences import mistakes_of, say_worksheet
 from stateanalytics.charts.titles import titled
 from stateanalytics.errors import ArgumentError, MissingColumnsError
@@ -95,23 +96,7 @@ def chart_worksheet(
             color=alt.value(palette["muted"]),
         )
     )
-    # A label leans away from the nearer edge, and two never share a line.
-    words = [
-        alt.Chart(marks.filter(pl.col("is_right") == is_right))
-        .mark_text(
-            align="right" if is_right else "left",
-            dx=-5 if is_right else 5,
-            baseline="top",
-            fontSize=FONT_SIZE,
-        )
-        .encode(
-            x=delay,
-            y=alt.Y("line:Q", axis=None, scale=None),
-            text="label:N",
-            color=alt.value(palette["text"]),
-        )
-        for is_right in (False, True)
-    ]
+    words = leaning_labels(marks, delay, dx=5, palette=palette)
     chart: Any = (
         alt.layer(line, rule, *words)
         .resolve_scale(y="independent")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import polars as pl
 
 from stateanalytics.facts import Facts
-from stateanalytics.population import counted, population
+from stateanalytics.population import counted, population, within
 from stateanalytics.rules.policy import Policy
 from stateanalytics.windows import Window
 
@@ -30,6 +30,8 @@ class Material:
         Derived at as-of under the policy.
     window : Window
         The stretch of time that is reported on.
+    ever : polars.DataFrame
+        The `population` of all time.
     rows : polars.DataFrame
         The `population` of the window.
     policy : Policy
@@ -40,6 +42,7 @@ class Material:
     states: pl.DataFrame
     reasons: pl.DataFrame
     window: Window
+    ever: pl.DataFrame
     rows: pl.DataFrame
     policy: Policy
 
@@ -53,12 +56,14 @@ class Material:
         policy: Policy,
     ) -> Material:
         """Narrow the facts to the window."""
-        rows = population(facts.entities, states, as_of=facts.as_of, window=window)
-        return cls(facts, states, reasons, window, rows, policy)
+        ever = population(facts.entities, states, as_of=facts.as_of)
+        rows = within(ever, window, as_of=facts.as_of)
+        return cls(facts, states, reasons, window, ever, rows, policy)
 
     def over(self, window: Window) -> Material:
         """The same facts and states, narrowed to another window."""
-        return Material.of(self.facts, self.states, self.reasons, window, self.policy)
+        rows = within(self.ever, window, as_of=self.facts.as_of)
+        return replace(self, window=window, rows=rows)
 
     @property
     def runs(self) -> pl.DataFrame:

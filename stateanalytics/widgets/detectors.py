@@ -16,6 +16,7 @@ from stateanalytics.detectors.disagreements import Disagreements, disagreements
 from stateanalytics.detectors.registry import registry
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
 from stateanalytics.text import visible
+from stateanalytics.widgets.tables import safe, table
 
 UNIT = [*schema.ENTITY_KEY, "at"]
 YOURS = "silent for longer"
@@ -265,21 +266,3 @@ def _matrix(counted: pl.DataFrame, names: Sequence[str]) -> str:
     )
     caption = "<caption>Flagged by the line, and not by the column</caption>"
     return f"<table>{caption}<thead><tr><td></td>{head}</tr></thead><tbody>{lines}</tbody></table>"
-
-
-def table(caption: str, frame: pl.DataFrame, columns: Sequence[str]) -> str:
-    """A frame as a small HTML table."""
-    head = "".join(f'<th scope="col">{name}</th>' for name in columns)
-    lines = "".join(
-        "<tr>" + "".join(f"<td>{safe(value)}</td>" for value in row) + "</tr>"
-        for row in frame.select(columns).iter_rows()
-    )
-    return (
-        f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{lines}</tbody></table>"
-    )
-
-
-def safe(value: object) -> str:
-    """Text of a store, as text."""
-    return html.escape(visible("" if value is None else str(value)))

@@ -10,12 +10,13 @@ import polars as pl
 
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.facts import Facts
-from stateanalytics.failures.clusters import failure_clusters
-from stateanalytics.failures.codes import failure_codes
+from stateanalytics.failures.clusters import count_clusters
+from stateanalytics.failures.codes import count_codes
 from stateanalytics.failures.members import failure_members
 from stateanalytics.report.redact import redact
 from stateanalytics.text import shortened
-from stateanalytics.widgets.detectors import safe, table
+from stateanalytics.widgets.tables import safe, table
+from stateanalytics.windows import Window, read_window
 
 N_ROWS, N_LETTERS = 12, 90
 NO_CODE = "(no code)"
@@ -61,12 +62,12 @@ class FailureExplorer:
     @cached_property
     def clusters(self) -> pl.DataFrame:
         """`failure_clusters` of the window."""
-        return failure_clusters(self.snap, window=self.window)
+        return count_clusters(self.members, window=self._chosen, as_of=self.snap.as_of)
 
     @cached_property
     def codes(self) -> list[str]:
         """The nodes of the namespace, the widest first; rows without a code last."""
-        nodes = failure_codes(self.snap, window=self.window)
+        nodes = count_codes(self.members, window=self._chosen, as_of=self.snap.as_of)
         order = nodes.sort("n_rows", "code", descending=[True, False])["code"]
         return [*order.drop_nulls().to_list(), *([NO_CODE] if order.null_count() else [])]
 
@@ -145,6 +146,10 @@ class FailureExplorer:
         code.observe(choose, "value")
         template.observe(draw, "value")
         return w.VBox([code, template, shown])
+
+    @property
+    def _chosen(self) -> Window | None:
+        return None if self.window is None else read_window(self.window, as_of=self.snap.as_of)
 
     def _within(self, code: str | None) -> pl.Expr:
         if code is None:

@@ -8,7 +8,7 @@ from stateanalytics.failures.clusters import count_clusters
 from stateanalytics.failures.gathering import find_members
 from stateanalytics.failures.incidents import add_incidents, count_incidents
 from stateanalytics.report.material import Material, Plain, iso, plain_rows
-from stateanalytics.report.phrases import count, how_long, listed, number, share
+from stateanalytics.report.phrases import count, how_long, number, share
 
 N_SHOWN, N_INCIDENTS, N_NAMED = 10, 5, 2
 _TOLD = (
@@ -100,7 +100,7 @@ def _sentence(clusters: pl.DataFrame, incidents: pl.DataFrame, n_new: int | None
         )
     if n_new is not None:
         parts.append(f"{number(n_new)} {'was' if n_new == 1 else 'were'} never seen before")
-    return listed(parts[:1]) + "".join(f"; {part}" for part in parts[1:]) + "."
+    return "; ".join(parts) + "."
 
 
 def _quoted(text: str) -> str:

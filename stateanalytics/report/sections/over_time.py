@@ -8,7 +8,7 @@ import polars as pl
 
 from stateanalytics.durations.spells import ENDINGS
 from stateanalytics.intervals import wilson_columns
-from stateanalytics.population import counted, population
+from stateanalytics.population import counted
 from stateanalytics.report.material import Material, Plain, iso
 from stateanalytics.report.phrases import count, number, share
 from stateanalytics.windows import TICK, Window, day_of
@@ -81,8 +81,7 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
 
 def _began_and_ended(material: Material) -> tuple[pl.Series, pl.Series]:
     """Sorted moments at which the counted runs of all time began, and those at which they ended."""
-    sessions = material.facts.entities.filter(pl.col("entity_type") == "session")
-    runs = counted(population(sessions, material.states, as_of=material.facts.as_of))
+    runs = counted(material.ever, "session")
     began = pl.coalesce("started_at", "created_at")
     runs = runs.select(
         began=began,
