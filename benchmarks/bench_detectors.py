@@ -11,10 +11,10 @@ import duckdb
 import polars as pl
 
 from benchmarks.measure import Row, median_s, peak_mb, side_by_side
-from stateanalytics import schema
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
 from stateanalytics.detectors.quality import quality_of_service
 from stateanalytics.detectors.sums import gap_sums
-from stateanalytics.facts import Facts
 
 GOAL_S, GOAL_MB = 3.0, 1_000
 N_OUT_OF_CORE, N_EVENTS, EVENTS_PER_SESSION = 100_000_000, 10_000_000, 20

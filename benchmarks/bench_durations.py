@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from benchmarks.measure import Row, side_by_side
-from stateanalytics.durations.curves import kaplan_meier
-from stateanalytics.durations.incidence import cumulative_incidence
+from stateanalytics.survival.curves import kaplan_meier
+from stateanalytics.survival.incidence import cumulative_incidence
 from stateanalytics.testing import durations
 
 GOAL_S = 1.0

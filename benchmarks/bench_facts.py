@@ -4,11 +4,11 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.measure import Row, median_s
-from stateanalytics.sources import lionagi
-from stateanalytics.sources.lionagi import ends, events, sessions
-from stateanalytics.sources.lionagi.raw import read_raw
-from stateanalytics.sources.lionagi.transitions import transitions
-from stateanalytics.sources.sqlite import open_store
+from stateanalytics.io.sqlite import open_store
+from stateanalytics.systems import lionagi
+from stateanalytics.systems.lionagi import ends, events, sessions
+from stateanalytics.systems.lionagi.raw import read_raw
+from stateanalytics.systems.lionagi.transitions import transitions
 from stateanalytics.testing import write_store
 
 N_MESSAGES_EACH = 10

@@ -113,7 +113,7 @@ def create(path: Path) -> None:
 
 def is_consistent(path: Path) -> bool:
     """Do the two tables of one load agree."""
-    from stateanalytics.sources.sqlite import INTEGER, TEXT, open_store, read_table
+    from stateanalytics.io.sqlite import INTEGER, TEXT, open_store, read_table
 
     with open_store(path) as store:
         rows, _ = read_table(store, "rows", {"id": INTEGER, "text": TEXT})

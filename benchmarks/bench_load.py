@@ -21,9 +21,9 @@ from urllib.parse import quote
 import polars as pl
 
 from benchmarks.measure import N_RUNS, Row, median_s, peak_mb, side_by_side
-from stateanalytics.sources import scanning, tables
-from stateanalytics.sources.lionagi import raw
-from stateanalytics.sources.sqlite import TEXT, Cell, Store, open_store, read_table
+from stateanalytics.io import scanning, tables
+from stateanalytics.io.sqlite import TEXT, Cell, Store, open_store, read_table
+from stateanalytics.systems.lionagi import raw
 from stateanalytics.testing import write_store
 
 DIRTY = 0.01

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import Row, median_s, peak_mb, side_by_side
-from stateanalytics.rules.opencode.fold import fold
-from stateanalytics.rules.opencode.log import Log
-from stateanalytics.sources.opencode.records import read_record_file
+from stateanalytics.systems.opencode.fold import fold
+from stateanalytics.systems.opencode.log import Log
+from stateanalytics.systems.opencode.records import read_record_file
 
 SAMPLE = Path(__file__).parents[1] / "data" / "samples" / "opencode" / "events_july_2026.jsonl"
 GOAL_S = 10.0
@@ -35,7 +35,7 @@ def write_events(path: Path, n_events: int) -> int:
 
 def gather(path: Path) -> Log:
     """The typed events of a log."""
-    from stateanalytics.sources.opencode.payloads import Parser
+    from stateanalytics.systems.opencode.payloads import Parser
 
     with Parser() as parser:
         return read_record_file(path, parser).log

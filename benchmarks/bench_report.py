@@ -15,7 +15,7 @@ MOST_S, MOST_MB = 10.0, 1_500.0
 
 def whole_report(path: str) -> None:
     """What the command does: read, derive, count, draw."""
-    from stateanalytics.report import report
+    from stateanalytics.reporting import report
     from stateanalytics.snapshot import read
 
     report(read(path), shown=False).as_html()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from benchmarks.measure import Row, median_s, side_by_side
-from stateanalytics import schema
+from stateanalytics.core import schema
 from stateanalytics.snapshot import Snapshot, demo
 
 GOAL_S = 0.1

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from benchmarks.measure import Row, median_s, peak_mb, side_by_side
-from stateanalytics import schema
+from stateanalytics.core import schema
 
 AS_OF = datetime(2026, 5, 27, tzinfo=UTC)
 NOW_US = int(AS_OF.timestamp()) * 1_000_000
@@ -247,7 +247,7 @@ def out_of_core(folder: str) -> None:
     """Parquet in, states, Parquet out, in DuckDB under a memory limit."""
     import duckdb
 
-    from stateanalytics.rules.states import states
+    from stateanalytics.state.states import states
 
     connection = duckdb.connect()
     connection.execute("SET memory_limit = '300MB'")
@@ -260,7 +260,7 @@ def out_of_core(folder: str) -> None:
 
 def run(n_sessions: int = 1_000_000) -> list[Row]:
     """Goals of the issue: 20 × the loop, below .3 s, and below 500 MB out of core."""
-    from stateanalytics.rules.states import states_and_reasons
+    from stateanalytics.state.states import states_and_reasons
 
     frame = entities(n_sessions)
     bare_s = median_s(partial(only_classified, as_lionagi_rows(frame)), 3)

@@ -19,33 +19,18 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stateanalytics.advice import Advice, Costs, recommend_thresholds
-    from stateanalytics.advice.worksheet import stale_thresholds
-    from stateanalytics.answers import attention, phantoms
-    from stateanalytics.audit import audit
-    from stateanalytics.detectors.alarms import alarms
+    from stateanalytics.auditing import audit
+    from stateanalytics.detectors.alarm_episodes import alarms
+    from stateanalytics.detectors.catalogue import detectors
     from stateanalytics.detectors.comparing import agreement
-    from stateanalytics.detectors.detect import detect
+    from stateanalytics.detectors.detections import detect
     from stateanalytics.detectors.detector import Detector
-    from stateanalytics.detectors.disagreements import disagreements
+    from stateanalytics.detectors.disagreeing_pairs import disagreements
     from stateanalytics.detectors.gaps import silence_gaps
-    from stateanalytics.detectors.intersections import intersections
-    from stateanalytics.detectors.phi import phi, phi_threshold
+    from stateanalytics.detectors.overlaps import intersections
+    from stateanalytics.detectors.phi_accrual import phi, phi_threshold
     from stateanalytics.detectors.quality import quality_of_service
-    from stateanalytics.detectors.registry import detectors
     from stateanalytics.detectors.sums import gap_sums, merge_gap_sums
-    from stateanalytics.durations.bands import confidence_band
-    from stateanalytics.durations.candidates import timeout_candidates
-    from stateanalytics.durations.change import duration_change
-    from stateanalytics.durations.completion import completion_times
-    from stateanalytics.durations.curves import kaplan_meier
-    from stateanalytics.durations.heaping import implicit_timeouts
-    from stateanalytics.durations.incidence import cumulative_incidence
-    from stateanalytics.durations.logrank import logrank
-    from stateanalytics.durations.read_off import quantiles, restricted_mean
-    from stateanalytics.durations.slow import slow_thresholds
-    from stateanalytics.durations.spells import spells
-    from stateanalytics.durations.timeouts import timeouts
     from stateanalytics.errors import (
         ArgumentError,
         ColumnTypeError,
@@ -63,26 +48,41 @@ if TYPE_CHECKING:
         StoreBusyError,
         TruncatedWarning,
     )
-    from stateanalytics.failures.change import failure_change
-    from stateanalytics.failures.clusters import failure_clusters
-    from stateanalytics.failures.codes import failure_codes
-    from stateanalytics.failures.incidents import failure_incidents
-    from stateanalytics.failures.lift import failure_lift
-    from stateanalytics.failures.members import failure_members, failure_rules
-    from stateanalytics.failures.parameters import failure_parameters
+    from stateanalytics.failures.clustering import failure_clusters
+    from stateanalytics.failures.code_tree import failure_codes
+    from stateanalytics.failures.failure_rows import failure_members, failure_rules
+    from stateanalytics.failures.incident_grouping import failure_incidents
+    from stateanalytics.failures.lift_ratios import failure_lift
     from stateanalytics.failures.rules_file import FailureRules
+    from stateanalytics.failures.template_parameters import failure_parameters
     from stateanalytics.failures.templates import merge_templates, mine_templates
+    from stateanalytics.failures.weekly_change import failure_change
     from stateanalytics.live import severity_changes, watch
-    from stateanalytics.report import Report, report
-    from stateanalytics.report.diff import diff
-    from stateanalytics.rules.comparison import compare_policies
-    from stateanalytics.rules.policy import Policy
-    from stateanalytics.rules.reason_codes import reason_codes
-    from stateanalytics.rules.session_health import classify_session_health
-    from stateanalytics.rules.severity import derive_severity
-    from stateanalytics.rules.states import reasons, states
+    from stateanalytics.queries import attention, phantoms
+    from stateanalytics.reporting import Report, report
+    from stateanalytics.reporting.diff import diff
     from stateanalytics.snapshot import Snapshot, demo, read
+    from stateanalytics.state.comparison import compare_policies
+    from stateanalytics.state.policy import Policy
+    from stateanalytics.state.reason_codes import reason_codes
+    from stateanalytics.state.session_health import classify_session_health
+    from stateanalytics.state.severity import derive_severity
+    from stateanalytics.state.states import reasons, states
     from stateanalytics.summaries import Summary, merge, summarize
+    from stateanalytics.survival.bands import confidence_band
+    from stateanalytics.survival.candidates import timeout_candidates
+    from stateanalytics.survival.change import duration_change
+    from stateanalytics.survival.completion import completion_times
+    from stateanalytics.survival.curves import kaplan_meier
+    from stateanalytics.survival.estimates import quantiles, restricted_mean
+    from stateanalytics.survival.heaping import implicit_timeouts
+    from stateanalytics.survival.incidence import cumulative_incidence
+    from stateanalytics.survival.log_rank import logrank
+    from stateanalytics.survival.run_spells import spells
+    from stateanalytics.survival.slow import slow_thresholds
+    from stateanalytics.survival.time_limits import timeouts
+    from stateanalytics.thresholds import Advice, Costs, recommend_thresholds
+    from stateanalytics.thresholds.worksheet import stale_thresholds
     from stateanalytics.widgets import DetectorExplorer, FailureExplorer, ThresholdWorksheet
 
 _ERRORS = (
@@ -106,68 +106,68 @@ _WHERE = {
     "read": "snapshot",
     "demo": "snapshot",
     "Snapshot": "snapshot",
-    "recommend_thresholds": "advice",
-    "Advice": "advice",
-    "Costs": "advice",
+    "recommend_thresholds": "thresholds",
+    "Advice": "thresholds",
+    "Costs": "thresholds",
     "DetectorExplorer": "widgets",
     "FailureExplorer": "widgets",
     "ThresholdWorksheet": "widgets",
-    "states": "rules.states",
-    "reasons": "rules.states",
-    "derive_severity": "rules.severity",
-    "classify_session_health": "rules.session_health",
-    "attention": "answers",
-    "audit": "audit",
-    "phantoms": "answers",
-    "Policy": "rules.policy",
-    "compare_policies": "rules.comparison",
-    "reason_codes": "rules.reason_codes",
-    "failure_clusters": "failures.clusters",
-    "failure_members": "failures.members",
-    "failure_rules": "failures.members",
-    "failure_codes": "failures.codes",
-    "failure_change": "failures.change",
-    "failure_lift": "failures.lift",
-    "failure_incidents": "failures.incidents",
-    "failure_parameters": "failures.parameters",
+    "states": "state.states",
+    "reasons": "state.states",
+    "derive_severity": "state.severity",
+    "classify_session_health": "state.session_health",
+    "attention": "queries",
+    "audit": "auditing",
+    "phantoms": "queries",
+    "Policy": "state.policy",
+    "compare_policies": "state.comparison",
+    "reason_codes": "state.reason_codes",
+    "failure_clusters": "failures.clustering",
+    "failure_members": "failures.failure_rows",
+    "failure_rules": "failures.failure_rows",
+    "failure_codes": "failures.code_tree",
+    "failure_change": "failures.weekly_change",
+    "failure_lift": "failures.lift_ratios",
+    "failure_incidents": "failures.incident_grouping",
+    "failure_parameters": "failures.template_parameters",
     "FailureRules": "failures.rules_file",
     "mine_templates": "failures.templates",
     "merge_templates": "failures.templates",
     "Detector": "detectors.detector",
-    "detectors": "detectors.registry",
-    "detect": "detectors.detect",
-    "intersections": "detectors.intersections",
-    "alarms": "detectors.alarms",
+    "detectors": "detectors.catalogue",
+    "detect": "detectors.detections",
+    "intersections": "detectors.overlaps",
+    "alarms": "detectors.alarm_episodes",
     "agreement": "detectors.comparing",
-    "disagreements": "detectors.disagreements",
+    "disagreements": "detectors.disagreeing_pairs",
     "silence_gaps": "detectors.gaps",
     "gap_sums": "detectors.sums",
     "merge_gap_sums": "detectors.sums",
     "quality_of_service": "detectors.quality",
-    "phi": "detectors.phi",
-    "phi_threshold": "detectors.phi",
+    "phi": "detectors.phi_accrual",
+    "phi_threshold": "detectors.phi_accrual",
     "severity_changes": "live",
     "watch": "live",
-    "stale_thresholds": "advice.worksheet",
+    "stale_thresholds": "thresholds.worksheet",
     "Summary": "summaries",
     "merge": "summaries",
     "summarize": "summaries",
-    "diff": "report.diff",
-    "report": "report",
-    "Report": "report",
-    "spells": "durations.spells",
-    "kaplan_meier": "durations.curves",
-    "confidence_band": "durations.bands",
-    "cumulative_incidence": "durations.incidence",
-    "quantiles": "durations.read_off",
-    "restricted_mean": "durations.read_off",
-    "logrank": "durations.logrank",
-    "timeouts": "durations.timeouts",
-    "implicit_timeouts": "durations.heaping",
-    "timeout_candidates": "durations.candidates",
-    "completion_times": "durations.completion",
-    "slow_thresholds": "durations.slow",
-    "duration_change": "durations.change",
+    "diff": "reporting.diff",
+    "report": "reporting",
+    "Report": "reporting",
+    "spells": "survival.run_spells",
+    "kaplan_meier": "survival.curves",
+    "confidence_band": "survival.bands",
+    "cumulative_incidence": "survival.incidence",
+    "quantiles": "survival.estimates",
+    "restricted_mean": "survival.estimates",
+    "logrank": "survival.log_rank",
+    "timeouts": "survival.time_limits",
+    "implicit_timeouts": "survival.heaping",
+    "timeout_candidates": "survival.candidates",
+    "completion_times": "survival.completion",
+    "slow_thresholds": "survival.slow",
+    "duration_change": "survival.change",
     **dict.fromkeys(_ERRORS, "errors"),
 }
 

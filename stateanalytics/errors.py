@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-from stateanalytics.text import visible
+from stateanalytics.core.text import visible
 
 
 class StateAnalyticsError(Exception):

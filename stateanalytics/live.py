@@ -11,12 +11,12 @@ from pathlib import Path
 
 import polars as pl
 
-from stateanalytics import schema
+from stateanalytics.core import schema
+from stateanalytics.core.schema import MOMENT, SEVERITIES, TEXT, Column, Frame
 from stateanalytics.errors import ArgumentError, StoreBusyError
-from stateanalytics.rules.policy import Policy
-from stateanalytics.rules.states import states
-from stateanalytics.schema import MOMENT, SEVERITIES, TEXT, Column, Frame
 from stateanalytics.snapshot import Snapshot
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.states import states
 
 __all__ = ["CHANGES", "severity_changes", "watch"]
 

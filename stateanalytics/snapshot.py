@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
+from stateanalytics.core.facts import Facts, losses_of
+from stateanalytics.core.text import visible
+from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import ArgumentError
-from stateanalytics.facts import Facts, losses_of
-from stateanalytics.text import visible
-from stateanalytics.windows import in_utc, read_moment
 
 if TYPE_CHECKING:
-    from stateanalytics.rules.policy import Policy
-    from stateanalytics.sources.reading import Memory
-    from stateanalytics.sources.sqlite import Store
+    from stateanalytics.io.reading import Memory
+    from stateanalytics.io.sqlite import Store
     from stateanalytics.sql import Table
+    from stateanalytics.state.policy import Policy
 
 _MOST_SOURCES_SHOWN = 5
 _MOST_LOSSES_SHOWN = 8
@@ -50,7 +50,7 @@ class Snapshot(Facts):
     Attributes
     ----------
     entities, transitions, events, findings, sources : polars.DataFrame
-        As documented in `stateanalytics.schema` and by `schema`.
+        As documented in `stateanalytics.core.schema` and by `schema`.
     details : mapping of str to polars.DataFrame
         Frames of one system only, such as ``lionagi_schedules``.
     as_of : datetime
@@ -231,7 +231,7 @@ class Snapshot(Facts):
         >>> snap.refresh(progress=False).entities.equals(snap.entities)
         True
         """
-        from stateanalytics.sources.reading import read_and_keep
+        from stateanalytics.io.reading import read_and_keep
 
         if self._asked is None:
             raise ArgumentError(
@@ -379,7 +379,7 @@ def read(
     >>> snap = sa.read("~/.lionagi/state.db")                        # doctest: +SKIP
     >>> snap = sa.read("fleet/*/state.db", as_of="2026-05-27")       # doctest: +SKIP
     """
-    from stateanalytics.sources.reading import read_and_keep
+    from stateanalytics.io.reading import read_and_keep
 
     named = [one for path in paths for one in (path if isinstance(path, list | tuple) else [path])]
     instant = _instant(as_of)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import polars as pl
 
-from stateanalytics.rules import agent_orchestrator as rules
-from stateanalytics.rules.agent_orchestrator.at_instant import judge_sessions
-from stateanalytics.sources import agent_orchestrator as source
-from stateanalytics.sources.agent_orchestrator.finding import files_of
-from stateanalytics.sources.agent_orchestrator.layout import RECORDS
-from stateanalytics.sources.agent_orchestrator.opening import Faults
-from stateanalytics.sources.agent_orchestrator.records import read_records
-from stateanalytics.sources.agent_orchestrator.sessions import interpret
+from stateanalytics.systems import agent_orchestrator as source
+from stateanalytics.systems.agent_orchestrator import rules
+from stateanalytics.systems.agent_orchestrator.at_instant import judge_sessions
+from stateanalytics.systems.agent_orchestrator.layout import RECORDS
+from stateanalytics.systems.agent_orchestrator.opening import Faults
+from stateanalytics.systems.agent_orchestrator.places import files_of
+from stateanalytics.systems.agent_orchestrator.records import read_records
+from stateanalytics.systems.agent_orchestrator.sessions import interpret
 from tests.oracles_agent_orchestrator import lifecycles_of
 
 NOW = datetime(2026, 5, 4, 10, tzinfo=UTC)

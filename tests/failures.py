@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from stateanalytics.facts import Facts
+from stateanalytics.core.facts import Facts
 from tests.frames import Row, ago, facts
 
 LIMIT = "API Error: 429 slow down, request {}"

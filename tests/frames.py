@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from stateanalytics import schema
-from stateanalytics.facts import Facts
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
 
 Row: TypeAlias = dict[str, Any]
 AS_OF = datetime(2026, 5, 27, tzinfo=UTC)

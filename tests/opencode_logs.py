@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.facts import Facts
-from stateanalytics.sources import read_facts
+from stateanalytics.core.facts import Facts
+from stateanalytics.io.reading import read_facts
 
 T0 = 1_795_300_000_000
 

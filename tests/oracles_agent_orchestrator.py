@@ -12,17 +12,17 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from stateanalytics.rules import agent_orchestrator as ao
-from stateanalytics.rules.agent_orchestrator.javascript_dates import (
+from stateanalytics.state.severity import derive_severity
+from stateanalytics.systems.agent_orchestrator import rules as ao
+from stateanalytics.systems.agent_orchestrator.javascript_dates import (
     date_ms,
     iso_text,
     milliseconds,
     moment,
 )
-from stateanalytics.rules.agent_orchestrator.mapping import AXES
-from stateanalytics.rules.agent_orchestrator.status_events import DEFAULT_REACTIONS
-from stateanalytics.rules.agent_orchestrator.synthesis import LIFECYCLE_COLUMNS
-from stateanalytics.rules.severity import derive_severity
+from stateanalytics.systems.agent_orchestrator.mapping import AXES
+from stateanalytics.systems.agent_orchestrator.status_events import DEFAULT_REACTIONS
+from stateanalytics.systems.agent_orchestrator.synthesis import LIFECYCLE_COLUMNS
 
 Adapter = Callable[[pl.DataFrame], pl.DataFrame]
 

@@ -1,9 +1,9 @@
 """Sections of a report by themselves: a whole report takes seconds, one section does not."""
 
-from stateanalytics.report.material import Material
-from stateanalytics.rules.policy import Policy
-from stateanalytics.rules.states import states_and_reasons
-from stateanalytics.windows import read_window
+from stateanalytics.core.windows import read_window
+from stateanalytics.reporting.material import Material
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.states import states_and_reasons
 
 EVER = ("2000-01-01", None)
 

@@ -1,6 +1,6 @@
 """NormalizedState one row at a time: the slow obvious version that bulk rules must equal."""
 
-from stateanalytics.vocabulary import STATUS_WORDS
+from stateanalytics.core.vocabulary import STATUS_WORDS
 
 WORDS = {(word.entity_type, word.raw_status): word for word in STATUS_WORDS}
 LIMITS = {"flow": 43200, "fanout": 43200, "show-play": 43200, "engine": 43200}

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics import sources
+from stateanalytics import io as sources
+from stateanalytics.core.vocabulary import EXIT_CODES
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.rules.adr0025 import (
+from stateanalytics.state.adr0025 import (
     COLOURS,
     LEGACY,
     PILL_CSS,
@@ -22,8 +23,7 @@ from stateanalytics.rules.adr0025 import (
     with_effective_state,
     with_timeout_sentence,
 )
-from stateanalytics.rules.states import states
-from stateanalytics.vocabulary import EXIT_CODES
+from stateanalytics.state.states import states
 from tests.engines import assert_same_rows, on_every_engine
 
 ENOUGH_FOR_SMALL_TEXT = 4.5

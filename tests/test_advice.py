@@ -10,19 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stateanalytics as sa
-from stateanalytics.advice import VERDICTS, constants, constants_frame, export
-from stateanalytics.advice.constants import UNIT_S, time_limit
-from stateanalytics.advice.evidence import (
+from stateanalytics.errors import ArgumentError
+from stateanalytics.state.policy_fields import STALLED_AFTER_S
+from stateanalytics.testing import durations, silences
+from stateanalytics.testing.spells import Kind
+from stateanalytics.thresholds import VERDICTS, constants_frame, export
+from stateanalytics.thresholds import settings as constants
+from stateanalytics.thresholds.evidence import (
     detecting_episodes,
     first_reports,
     report_silences,
     sampled,
 )
-from stateanalytics.advice.judge import COLUMNS, Draws, judge
-from stateanalytics.errors import ArgumentError
-from stateanalytics.rules.policy_fields import STALLED_AFTER_S
-from stateanalytics.testing import durations, silences
-from stateanalytics.testing.spells import Kind
+from stateanalytics.thresholds.judge import COLUMNS, Draws, judge
+from stateanalytics.thresholds.settings import UNIT_S, time_limit
 from tests.conftest import ROOT
 from tests.frames import AS_OF, ago, facts
 

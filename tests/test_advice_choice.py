@@ -9,22 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics.advice.bounds import n_needed, upper_bound
-from stateanalytics.advice.choice import CANDIDATES_S, choose
-from stateanalytics.advice.costs import Costs
-from stateanalytics.advice.counts import (
-    elapsed_counts,
-    horizon,
-    silence_counts,
-    with_weights,
-)
-from stateanalytics.advice.resampling import MOST_BATCHES, resampled_sums
-from stateanalytics.durations.curves import kaplan_meier
-from stateanalytics.durations.incidence import cumulative_incidence
-from stateanalytics.durations.read_off import quantiles, restricted_mean
 from stateanalytics.errors import ArgumentError
+from stateanalytics.survival.curves import kaplan_meier
+from stateanalytics.survival.estimates import quantiles, restricted_mean
+from stateanalytics.survival.incidence import cumulative_incidence
 from stateanalytics.testing import durations, silences
 from stateanalytics.testing.spells import FATES, KINDS, PACE, Kind
+from stateanalytics.thresholds.bounds import n_needed, upper_bound
+from stateanalytics.thresholds.choice import CANDIDATES_S, choose
+from stateanalytics.thresholds.costs import Costs
+from stateanalytics.thresholds.counts import elapsed_counts, horizon, silence_counts, with_weights
+from stateanalytics.thresholds.resampling import MOST_BATCHES, resampled_sums
 
 LIMITS = [1.0, 3.0, 10.0]
 NORMAL = NormalDist()

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics.detectors.agreement import (
+from stateanalytics.detectors.agreement_coefficients import (
     cochran_q,
     fleiss_kappa,
     krippendorff_alpha,
     pairwise_agreement,
     weighted_kappa,
 )
-from stateanalytics.distributions import even_split_p
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.stats.distributions import even_split_p
 
 NONE = None
 

@@ -5,14 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics.rules.agent_orchestrator.javascript import (
+from stateanalytics.systems.agent_orchestrator.javascript import (
     NotJsonError,
     leading_integer,
     read_json,
     trim,
     write_json,
 )
-from stateanalytics.rules.agent_orchestrator.javascript_dates import date_ms, iso_text, parse_dates
+from stateanalytics.systems.agent_orchestrator.javascript_dates import (
+    date_ms,
+    iso_text,
+    parse_dates,
+)
 
 # What V8 (Node 20, TZ=UTC) says: new Date(Date.parse(text)).toISOString(), None for NaN.
 V8 = [

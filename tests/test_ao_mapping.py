@@ -5,18 +5,18 @@ from typing import Any
 import polars as pl
 import pytest
 
+from stateanalytics.core.schema import CLAIM_STATUSES, DELIVERIES, HEALTHS, LIFECYCLES, OUTCOMES
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.rules import agent_orchestrator as ao
-from stateanalytics.rules.agent_orchestrator.mapping import AXES
-from stateanalytics.rules.agent_orchestrator.mapping_table import SESSION_MEANINGS
-from stateanalytics.rules.agent_orchestrator.mapping_words import GO_MEANINGS, LEGACY_MEANINGS
-from stateanalytics.rules.agent_orchestrator.words import (
+from stateanalytics.state.severity import derive_severity
+from stateanalytics.systems.agent_orchestrator import rules as ao
+from stateanalytics.systems.agent_orchestrator.mapping import AXES
+from stateanalytics.systems.agent_orchestrator.mapping_table import SESSION_MEANINGS
+from stateanalytics.systems.agent_orchestrator.mapping_words import GO_MEANINGS, LEGACY_MEANINGS
+from stateanalytics.systems.agent_orchestrator.words import (
     LEGACY_STATUSES,
     SESSION_REASONS,
     SESSION_STATES,
 )
-from stateanalytics.rules.severity import derive_severity
-from stateanalytics.schema import CLAIM_STATUSES, DELIVERIES, HEALTHS, LIFECYCLES, OUTCOMES
 
 NONE = ("none", "not_created")
 ALIVE = ("alive", "process_running")

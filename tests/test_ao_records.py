@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.rules import agent_orchestrator as ao
-from stateanalytics.rules.agent_orchestrator.synthesis import LIFECYCLE_COLUMNS, RECORD_KEYS
-from stateanalytics.rules.agent_orchestrator.words import (
+from stateanalytics.systems.agent_orchestrator import rules as ao
+from stateanalytics.systems.agent_orchestrator.synthesis import LIFECYCLE_COLUMNS, RECORD_KEYS
+from stateanalytics.systems.agent_orchestrator.words import (
     LEGACY_STATUSES,
     PR_REASONS,
     PR_STATES,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.rules import agent_orchestrator as ao
-from stateanalytics.rules.agent_orchestrator.poll_columns import STORED
-from stateanalytics.rules.agent_orchestrator.replay import WRITTEN
-from stateanalytics.rules.agent_orchestrator.status_events import DEFAULT_REACTIONS
+from stateanalytics.systems.agent_orchestrator import rules as ao
+from stateanalytics.systems.agent_orchestrator.poll_columns import STORED
+from stateanalytics.systems.agent_orchestrator.replay import WRITTEN
+from stateanalytics.systems.agent_orchestrator.status_events import DEFAULT_REACTIONS
 
 START = datetime(2026, 5, 4, 9, tzinfo=UTC)
 MOMENT = pl.Datetime("us", "UTC")

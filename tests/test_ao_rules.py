@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.rules import agent_orchestrator as ao
-from stateanalytics.rules.agent_orchestrator.mapping import AXES
+from stateanalytics.systems.agent_orchestrator import rules as ao
+from stateanalytics.systems.agent_orchestrator.mapping import AXES
 from tests.engines import Engine, assert_same_rows, on_every_engine
 
 START = datetime(2026, 5, 1, 12, tzinfo=UTC)

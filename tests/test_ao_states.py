@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics import schema
+from stateanalytics.core import schema
 from tests.ao_trees import lifecycle, record, write_flat, write_json, write_lines
 
 AXES = ("session_state", "session_reason", "pr_state", "pr_reason", "runtime_state")

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stateanalytics.core.facts import Facts
 from stateanalytics.errors import ArgumentError, DamagedStoreError
-from stateanalytics.facts import Facts
-from stateanalytics.sources import read_facts
-from stateanalytics.sources.agent_orchestrator import finding, reading
-from stateanalytics.sources.agent_orchestrator.records import (
+from stateanalytics.io.reading import read_facts
+from stateanalytics.systems.agent_orchestrator import places as finding
+from stateanalytics.systems.agent_orchestrator import reading
+from stateanalytics.systems.agent_orchestrator.records import (
     NoRecordError,
     json_record,
     key_value_record,

@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from stateanalytics.facts import Facts
-from stateanalytics.sources import read_facts
+from stateanalytics.core.facts import Facts
+from stateanalytics.io.reading import read_facts
 from tests.ao_trees import CREATED, lifecycle, put, record, write_json, write_lines
 
 

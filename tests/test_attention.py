@@ -5,13 +5,14 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from stateanalytics import schema, sources
-from stateanalytics.facts import Facts
-from stateanalytics.rules import reasons as reasons_rule
-from stateanalytics.rules import states as states_rule
-from stateanalytics.rules.attention import ATTENTION, attention, with_item_id
-from stateanalytics.rules.policy import Policy
-from stateanalytics.rules.reason_codes import REGISTRY
+from stateanalytics import io as sources
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
+from stateanalytics.state import reasons as reasons_rule
+from stateanalytics.state import states as states_rule
+from stateanalytics.state.attention import ATTENTION, attention, with_item_id
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.reason_codes import REGISTRY
 from tests.frames import AS_OF, ago, facts, frame
 
 SOURCE = {"source": "state.db", "system": "lionagi"}

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics import schema
-from stateanalytics.audit import CHECKS, CODES, as_findings, audit, count_transitions
+from stateanalytics.auditing import CHECKS, CODES, as_findings, audit, count_transitions
+from stateanalytics.core import schema
+from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
-from stateanalytics.report.material import Material
-from stateanalytics.report.sections.audit import summarize_audit
-from stateanalytics.windows import read_window
+from stateanalytics.reporting.material import Material
+from stateanalytics.reporting.sections.audit import summarize_audit
 from tests.conftest import ROOT
 from tests.frames import AS_OF, WHOSE, ago, facts
 
@@ -266,7 +266,7 @@ def test_every_code_is_made_by_a_check_and_can_be_acted_on():
         assert code.severity in ("warning", "info")
         assert code.message
         assert code.what_to_do
-    sources = "".join(path.read_text("utf-8") for path in (ROOT / "stateanalytics/audit").iterdir()
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "stateanalytics/auditing").iterdir()
                       if path.name != "codes.py" and path.suffix == ".py")  # fmt: skip
     assert [code for code in CODES if f'"{code}"' not in sources] == []
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stateanalytics import schema
+from stateanalytics.core import schema
 from stateanalytics.errors import SourceError
-from stateanalytics.sources import cells, documents, scanning
-from stateanalytics.sources.sqlite import (
+from stateanalytics.io import cells, documents, scanning
+from stateanalytics.io.sqlite import (
     INTEGER,
     JSON,
     MOMENT,

@@ -7,12 +7,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.charts import (
-    chart_failure_codes,
-    chart_failure_trend,
-    chart_incidents,
-    to_svg,
-)
+from stateanalytics.charts import chart_failure_codes, chart_failure_trend, chart_incidents, to_svg
 from stateanalytics.errors import MissingColumnsError
 from tests.test_charts_detectors import HOSTILE
 

@@ -21,9 +21,9 @@ from stateanalytics.charts import (
 from stateanalytics.charts.log_time import ticks_between
 from stateanalytics.charts.sentences import say_survival, say_worksheet
 from stateanalytics.charts.strata import COLOURS, DASHES, MOST
-from stateanalytics.durations.curves import kaplan_meier
-from stateanalytics.durations.incidence import cumulative_incidence
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.survival.curves import kaplan_meier
+from stateanalytics.survival.incidence import cumulative_incidence
 
 HOSTILE = '</script><script>window.PWNED=1</script><img src=x onerror="x()">\x1b[31m'
 RUNS = pl.DataFrame(

@@ -8,8 +8,8 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.failures.by_code import by_reason_code
-from stateanalytics.report import sections
-from stateanalytics.report.material import Material
+from stateanalytics.reporting import sections
+from stateanalytics.reporting.material import Material
 from tests.conftest import ROOT
 from tests.opencode_logs import event, step, write
 from tests.report_parts import material_of

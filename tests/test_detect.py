@@ -7,14 +7,14 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.detectors.detect import judge
+from stateanalytics.core.facts import Facts
+from stateanalytics.detectors.catalogue import chosen_detectors, named
+from stateanalytics.detectors.detections import judge
+from stateanalytics.detectors.features import signs_of
 from stateanalytics.detectors.frames import DETECTIONS
 from stateanalytics.detectors.instant import facts_at
-from stateanalytics.detectors.registry import chosen_detectors, named
-from stateanalytics.detectors.signs import signs_of
 from stateanalytics.errors import ArgumentError
-from stateanalytics.facts import Facts
-from stateanalytics.rules.session_health import VERSIONS, classify_session_health_by_age
+from stateanalytics.state.session_health import VERSIONS, classify_session_health_by_age
 from tests.frames import AS_OF, WHOSE, ago, facts, frame
 
 QUIET = ["dashboard_stuck_60m", "dashboard_stale_card", "adr0030_stuck", "phantom_v2"]

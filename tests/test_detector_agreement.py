@@ -173,7 +173,7 @@ ANSWER = st.sampled_from([True, False, None])
 def test_intervals_equal_drawing_clusters_one_by_one(rows):
     """The slow loop: the same draws, units put together cluster by cluster."""
     from stateanalytics.detectors import bootstrap
-    from stateanalytics.detectors.agreement import pairwise_agreement
+    from stateanalytics.detectors.agreement_coefficients import pairwise_agreement
 
     labels = pl.DataFrame(
         rows, schema={"a": pl.Boolean, "b": pl.Boolean, "who": pl.Int64}, orient="row"

@@ -7,12 +7,12 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.detectors.catalogue import chosen_detectors, named, registry
 from stateanalytics.detectors.constructs import CONSTRUCTS
-from stateanalytics.detectors.detect import judge
+from stateanalytics.detectors.detections import judge
 from stateanalytics.detectors.detector import Detector
+from stateanalytics.detectors.features import SIGNS
 from stateanalytics.detectors.frames import DETECTIONS, DETECTORS
-from stateanalytics.detectors.registry import chosen_detectors, named, registry
-from stateanalytics.detectors.signs import SIGNS
 from stateanalytics.detectors.wording import duration
 from stateanalytics.errors import ArgumentError
 
@@ -272,7 +272,7 @@ def test_a_users_detector_joins_every_table():
 
 
 def registry_with(own):
-    from stateanalytics.detectors.registry import detectors
+    from stateanalytics.detectors.catalogue import detectors
 
     return detectors([own])
 
@@ -304,7 +304,7 @@ def test_durations_are_cut_and_never_rounded_over_a_limit():
 
 
 def test_the_python_of_the_page_runs(capsys):
-    from stateanalytics.detectors.causes import CAUSES
+    from stateanalytics.detectors.disagreement_causes import CAUSES
     from tests.conftest import ROOT
 
     page = (ROOT / "docs" / "detectors.md").read_text("utf-8")

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.detectors.causes import CAUSES
+from stateanalytics.detectors.catalogue import named
+from stateanalytics.detectors.disagreement_causes import CAUSES
 from stateanalytics.detectors.frames import DETECTIONS, DISAGREEMENT_CAUSES, DISAGREEMENTS
-from stateanalytics.detectors.registry import named
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from tests.frames import ago, facts
 

@@ -7,7 +7,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import cli, run
-from stateanalytics.report.definitions import as_markdown
+from stateanalytics.reporting.definitions import as_markdown
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

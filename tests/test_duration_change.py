@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.chance import log_normal
-from stateanalytics.durations.change import VERDICTS, two_windows
+from stateanalytics.stats.random_columns import log_normal
+from stateanalytics.survival.change import VERDICTS, two_windows
 from tests.frames import AS_OF, DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
 
 WEEK = ("2026-05-20", "2026-05-27")

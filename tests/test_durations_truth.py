@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.distributions import solve
+from stateanalytics.stats.distributions import solve
 from stateanalytics.testing import durations
 from stateanalytics.testing.spells import FATES, PACE, Kind
 

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.distributions import hypergeometric_tail
 from stateanalytics.errors import ArgumentError
+from stateanalytics.stats.distributions import hypergeometric_tail
 from tests.failures import LIMIT, fan_out, run, store
 from tests.frames import ago
 

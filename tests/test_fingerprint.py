@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing.parametric import dataframes
 
-from stateanalytics import schema
-from stateanalytics.sources.fingerprint import fingerprint
+from stateanalytics.core import schema
+from stateanalytics.io.fingerprint import fingerprint
 
 ROWS = pl.DataFrame(
     {

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics.distributions import beta_cdf, binomial_p, gamma_cdf
 from stateanalytics.errors import ArgumentError
-from stateanalytics.intervals import (
+from stateanalytics.stats.distributions import beta_cdf, binomial_p, gamma_cdf
+from stateanalytics.stats.intervals import (
     clopper_pearson,
     poisson_rate,
     rate_ratio,
     wilson,
     wilson_columns,
 )
-from stateanalytics.multiplicity import benjamini_hochberg
+from stateanalytics.stats.multiplicity import benjamini_hochberg
 
 
 @pytest.mark.parametrize(

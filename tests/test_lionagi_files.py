@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from stateanalytics.sources import lionagi
-from stateanalytics.sources.lionagi.run_directories import derive_status
-from stateanalytics.sources.sqlite import open_store
+from stateanalytics.io.sqlite import open_store
+from stateanalytics.systems import lionagi
+from stateanalytics.systems.lionagi.run_directories import derive_status
 from tests.lionagi_stores import NOW_S, session, write_store
 
 

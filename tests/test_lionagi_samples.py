@@ -6,10 +6,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from stateanalytics import schema
-from stateanalytics.sources import lionagi, read_facts
-from stateanalytics.sources.parts import Parts
-from stateanalytics.sources.sqlite import open_store
+from stateanalytics.core import schema
+from stateanalytics.io.parts import Parts
+from stateanalytics.io.reading import read_facts
+from stateanalytics.io.sqlite import open_store
+from stateanalytics.systems import lionagi
 from tests.conftest import ROOT
 
 NOW = datetime(2026, 5, 27, tzinfo=UTC)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics.sources import lionagi
-from stateanalytics.sources.lionagi.cron import cadence_s, occurrences, parse
-from stateanalytics.sources.sqlite import open_store
+from stateanalytics.io.sqlite import open_store
+from stateanalytics.systems import lionagi
+from stateanalytics.systems.lionagi.cron import cadence_s, occurrences, parse
 from tests.lionagi_stores import NOW_S, write_store
 
 WEDNESDAY = datetime(2026, 5, 27, 10, 7, tzinfo=UTC)

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics import schema
-from stateanalytics.rules.states import states
-from stateanalytics.sources import lionagi, read_facts
-from stateanalytics.sources.lionagi import formats
-from stateanalytics.sources.sqlite import open_store
+from stateanalytics.core import schema
+from stateanalytics.io.reading import read_facts
+from stateanalytics.io.sqlite import open_store
+from stateanalytics.state.states import states
+from stateanalytics.systems import lionagi
+from stateanalytics.systems.lionagi import formats
 from tests.lionagi_stores import NOW_S, change, listing, session, write_store
 
 

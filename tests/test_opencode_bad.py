@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import stateanalytics as sa
-from stateanalytics import schema
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError
-from stateanalytics.facts import Facts
-from stateanalytics.sources import opencode, read_facts
-from stateanalytics.sources.opencode import records
+from stateanalytics.io.reading import read_facts
+from stateanalytics.systems import opencode
+from stateanalytics.systems.opencode import records
 from tests.opencode_logs import T0, event, facts_of, step, write
 
 GOOD = (

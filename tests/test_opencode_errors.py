@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.facts import Facts
+from stateanalytics.core.facts import Facts
 from tests.opencode_logs import event, facts_of, step
 
 # Seed 004's union, with its typed fields.

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics.facts import Facts
-from stateanalytics.sources import read_facts
+from stateanalytics.core.facts import Facts
+from stateanalytics.io.reading import read_facts
 from tests.opencode_logs import event, ms, read_once, step, write
 
 LOGS = {

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics import schema
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError, NotAStoreError
-from stateanalytics.facts import Facts
-from stateanalytics.sources import read_facts
-from stateanalytics.sources.opencode import find
-from stateanalytics.sources.opencode.tables import ALLOWED
+from stateanalytics.io.reading import read_facts
+from stateanalytics.systems.opencode import find
+from stateanalytics.systems.opencode.tables import ALLOWED
 from tests.opencode_logs import event, facts_of, step, write
 from tests.test_opencode_fold import CRASH
 

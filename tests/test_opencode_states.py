@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.facts import Facts
-from stateanalytics.sources import read_facts
+from stateanalytics.core.facts import Facts
+from stateanalytics.io.reading import read_facts
 from tests.opencode_logs import T0, event, facts_of, read_once, step
 
 READINGS = [

@@ -5,15 +5,15 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from stateanalytics import sources
+from stateanalytics import io as sources
+from stateanalytics.core.facts import Facts
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.facts import Facts
-from stateanalytics.rules.phantoms import PHANTOMS, phantoms, with_phantom_reason
-from stateanalytics.rules.policy import Policy
-from stateanalytics.rules.reapers import NO_TERMINAL, Limits, reapers
-from stateanalytics.rules.reason_codes import REGISTRY
-from stateanalytics.rules.states import states
-from stateanalytics.rules.transitions import VALID_TRANSITIONS
+from stateanalytics.state.phantoms import PHANTOMS, phantoms, with_phantom_reason
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.reapers import NO_TERMINAL, Limits, reapers
+from stateanalytics.state.reason_codes import REGISTRY
+from stateanalytics.state.states import states
+from stateanalytics.state.transitions import VALID_TRANSITIONS
 from tests.engines import assert_same_rows, on_every_engine
 from tests.frames import AS_OF, ago, facts, frame
 

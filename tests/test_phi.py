@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics.detectors.gaps import silence_gaps
-from stateanalytics.detectors.phi import MODELS, phi, phi_threshold
+from stateanalytics.detectors.phi_accrual import MODELS, phi, phi_threshold
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.snapshot import demo
 from stateanalytics.testing import message_gaps

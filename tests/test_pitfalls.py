@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.durations.spells import spells
+from stateanalytics.survival.run_spells import spells
 from tests.frames import AS_OF, DONE, FAILED, RUNNING, STALLED, TIMED_OUT, ago, facts, states_of
 from tests.survival_data import TIED, TYPE_I, at
 

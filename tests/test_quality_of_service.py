@@ -9,16 +9,10 @@ from hypothesis import strategies as st
 
 from stateanalytics.detectors.gaps import CLOSED_BY, silence_gaps
 from stateanalytics.detectors.quality import quality_of_service
-from stateanalytics.detectors.sums import (
-    NAMED_S,
-    SUMS,
-    gap_sums,
-    merge_gap_sums,
-    silence_grid,
-)
+from stateanalytics.detectors.sums import NAMED_S, SUMS, gap_sums, merge_gap_sums, silence_grid
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
-from stateanalytics.intervals import poisson_rate, wilson
 from stateanalytics.snapshot import demo
+from stateanalytics.stats.intervals import poisson_rate, wilson
 from stateanalytics.testing import message_gaps
 
 LENGTH_S = st.integers(0, 10_000_000).map(lambda us: us / 1e6)

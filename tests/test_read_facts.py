@@ -11,11 +11,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from stateanalytics import schema
+from stateanalytics.core import schema
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError
-from stateanalytics.sources import read_facts, usual_places
-from stateanalytics.sources.patterns import matching
-from stateanalytics.sources.places import find_places
+from stateanalytics.io.patterns import matching
+from stateanalytics.io.places import find_places, usual_places
+from stateanalytics.io.reading import read_facts
 from tests.lionagi_stores import NOW_S, change, session, write_store
 
 NOW = datetime.fromtimestamp(NOW_S, UTC)
@@ -392,7 +392,7 @@ def test_no_store_is_opened_by_this_process_itself(tmp_path):
         "opened = []\n"
         "sys.addaudithook(lambda event, args: opened.append(str(args[0])) "
         "if event == 'open' else None)\n"
-        "from stateanalytics.sources import read_facts\n"
+        "from stateanalytics.io import read_facts\n"
         f"facts, stores = read_facts([{str(path)!r}])\n"
         "[store.close() for store in stores]\n"
         f"assert facts.entities.height == 1 and {str(path)!r} not in opened, opened\n"

@@ -5,23 +5,16 @@ import csv
 import polars as pl
 import pytest
 
-from stateanalytics import schema, sources
+from stateanalytics import io as sources
+from stateanalytics.core import schema
+from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.rules.agent_orchestrator.mapping_reasons import MESSAGES
-from stateanalytics.rules.agent_orchestrator.mapping_table import SESSION_MEANINGS
-from stateanalytics.rules.agent_orchestrator.mapping_words import (
-    GO_MEANINGS,
-    LEGACY_MEANINGS,
-    map_go_words,
-    map_legacy_words,
-)
-from stateanalytics.rules.evidence import (
+from stateanalytics.state.evidence import (
     ADR_EVIDENCE_KINDS,
     STORED_EVIDENCE_KINDS,
     adr_evidence_kind,
 )
-from stateanalytics.rules.opencode.causes import CAUSES
-from stateanalytics.rules.reason_codes import (
+from stateanalytics.state.reason_codes import (
     REGISTRY,
     is_valid_code,
     nearest_codes,
@@ -30,7 +23,15 @@ from stateanalytics.rules.reason_codes import (
     unknown_codes,
     with_code_facts,
 )
-from stateanalytics.vocabulary import ADR_DELIVERIES, ADR_HEALTHS
+from stateanalytics.systems.agent_orchestrator.mapping_reasons import MESSAGES
+from stateanalytics.systems.agent_orchestrator.mapping_table import SESSION_MEANINGS
+from stateanalytics.systems.agent_orchestrator.mapping_words import (
+    GO_MEANINGS,
+    LEGACY_MEANINGS,
+    map_go_words,
+    map_legacy_words,
+)
+from stateanalytics.systems.opencode.causes import CAUSES
 from tests.engines import assert_same_rows, on_every_engine
 from tests.frames import frame
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
+from stateanalytics.core.schema import FACTS
 from stateanalytics.errors import ArgumentError, SourceNotFoundError
-from stateanalytics.schema import FACTS
-from stateanalytics.sources import appending
-from stateanalytics.sources.sqlite import TEXT, open_store
+from stateanalytics.io import appending
+from stateanalytics.io.sqlite import TEXT, open_store
 from tests.frames import AS_OF, facts
 from tests.lionagi_stores import NOW_S, change, listing, session, write_store
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.report import report
-from stateanalytics.rules.policy import Policy
+from stateanalytics.reporting import report
+from stateanalytics.state.policy import Policy
 from tests.frames import AS_OF, ago, facts
 
 KEY = "sk-abcdefghij0123456789"
@@ -403,7 +403,7 @@ def test_times_of_any_zone_are_shown_in_utc():
 
 def test_sa_report_can_be_called_however_the_package_was_imported():
     code = (
-        "import stateanalytics.report.redact, stateanalytics as sa\n"
+        "import stateanalytics.reporting.redact, stateanalytics as sa\n"
         "from stateanalytics import report\n"
         "assert callable(sa.report) and callable(report)\n"
         "try:\n    sa.report('state.db')\n"

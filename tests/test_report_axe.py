@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stateanalytics.report import report
+from stateanalytics.reporting import report
 from stateanalytics.snapshot import demo
 from tests.conftest import absent
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from stateanalytics.report import report
+from stateanalytics.reporting import report
 from tests.conftest import absent
 from tests.frames import facts
 from tests.test_report import WEEK

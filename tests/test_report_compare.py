@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.intervals import newcombe, wilson
-from stateanalytics.report import report
+from stateanalytics.reporting import report
+from stateanalytics.stats.intervals import newcombe, wilson
 from tests.frames import AS_OF, ago, facts
 
 

@@ -1,6 +1,6 @@
 """The report's section on detectors: the worst contradiction first, and never an invented one."""
 
-from stateanalytics.report import report
+from stateanalytics.reporting import report
 from tests.frames import ago, facts
 
 

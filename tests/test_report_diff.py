@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.errors import ArgumentError, SourceNotFoundError
-from stateanalytics.report import diff as module
-from stateanalytics.report import report
+from stateanalytics.reporting import diff as module
+from stateanalytics.reporting import report
 from tests.conftest import ROOT
 from tests.frames import AS_OF, ago, facts
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from stateanalytics.report import report
+from stateanalytics.reporting import report
 from tests.frames import AS_OF, ago, facts
 from tests.test_report_compare import ended, some
 

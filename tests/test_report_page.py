@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from stateanalytics.report import report
+from stateanalytics.reporting import report
 from tests.frames import AS_OF, ago, facts
 from tests.test_report import WEEK, run
 

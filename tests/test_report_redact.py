@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics.report.redact import LONGEST_SHOWN, MASKS, clean, redact
+from stateanalytics.reporting.redact import LONGEST_SHOWN, MASKS, clean, redact
 from tests.ratios import times_as_slow
 
 TOKEN = "abcdefghij0123456789ABCDEF"

@@ -10,7 +10,7 @@ from contextlib import closing
 import polars as pl
 import pytest
 
-from stateanalytics.report import report
+from stateanalytics.reporting import report
 from stateanalytics.snapshot import read
 from tests.conftest import ROOT
 from tests.test_report_page import Page

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.report import phrases, report, sections
-from stateanalytics.report.redact import clean
-from stateanalytics.report.render import _pages
+from stateanalytics.reporting import phrases, report, sections
+from stateanalytics.reporting.redact import clean
+from stateanalytics.reporting.render import _pages
 from tests.conftest import ROOT
 from tests.frames import facts
 from tests.report_parts import EVER, material_of

@@ -6,9 +6,9 @@ import re
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.report import sections
-from stateanalytics.report.material import Material
-from stateanalytics.windows import Window
+from stateanalytics.core.windows import Window
+from stateanalytics.reporting import sections
+from stateanalytics.reporting.material import Material
 from tests.frames import AS_OF, ago, facts
 
 HOSTILE = "</script><script>x()</script>"

@@ -4,8 +4,8 @@ from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 
+from stateanalytics.core.windows import TICK, Window, read_moment, read_window
 from stateanalytics.errors import ArgumentError
-from stateanalytics.windows import TICK, Window, read_moment, read_window
 from tests.frames import AS_OF
 
 

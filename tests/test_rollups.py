@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stateanalytics.core.vocabulary import EXIT_CODES
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.rules.rollups import SEVERITY_ORDER, TERMINAL_STATUSES, roll_up
-from stateanalytics.vocabulary import EXIT_CODES
+from stateanalytics.state.rollups import SEVERITY_ORDER, TERMINAL_STATUSES, roll_up
 from tests.engines import DUCKDB, assert_same_rows, on_every_engine
 
 ODD = ("running", "done", "", None)

@@ -10,9 +10,9 @@ import pytest
 import stateanalytics as sa
 from stateanalytics import errors
 from stateanalytics.cli import run
-from stateanalytics.salvage import pages, repair, trees
-from stateanalytics.salvage.run import salvage
-from stateanalytics.sources.sqlite import TEXT, open_store, read_table
+from stateanalytics.io.salvage import pages, repair, trees
+from stateanalytics.io.salvage.run import salvage
+from stateanalytics.io.sqlite import TEXT, open_store, read_table
 from stateanalytics.testing import write_store
 from tests.conftest import ROOT
 

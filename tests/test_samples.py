@@ -16,10 +16,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from stateanalytics import demo_data, sources
+from stateanalytics import demo_data
+from stateanalytics import io as sources
 from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import MissingComponentError
-from stateanalytics.sources import lionagi
+from stateanalytics.systems import lionagi
 from stateanalytics.testing.templates import BY_ID
 from tests.conftest import ROOT, absent
 
@@ -374,7 +375,7 @@ def test_every_flaw_of_the_sample_is_found(facts_and_stores):
 
 
 def test_every_state_is_the_one_that_was_meant(facts_and_stores, truth_frame):
-    from stateanalytics.rules.states import states
+    from stateanalytics.state.states import states
 
     axes = ["lifecycle", "outcome", "health", "delivery", "severity"]
     derived = states(facts_and_stores[0]).with_columns(pl.col(axes).cast(pl.String))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics import schema
+from stateanalytics.core import schema
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
-from stateanalytics.rules.schedule_health import WORDS, schedule_ages, with_schedule_health
+from stateanalytics.state.schedule_health import WORDS, schedule_ages, with_schedule_health
 from tests.engines import assert_same_rows, on_every_engine
 from tests.frames import AS_OF, ago, frame
 

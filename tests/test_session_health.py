@@ -13,15 +13,15 @@ from lionagi.state.health import classify_session_health as lionagi_classifier
 from lionagi.state.staleness import staleness_check
 
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
-from stateanalytics.rules.clock import epoch_s
-from stateanalytics.rules.session_health import (
+from stateanalytics.state.clock import epoch_s
+from stateanalytics.state.session_health import (
     HEALTH_ORDER,
     VERSIONS,
     classify_session_health,
     classify_session_health_by_age,
     worst_health,
 )
-from stateanalytics.rules.staleness import (
+from stateanalytics.state.staleness import (
     staleness_by_age,
     threshold_for_kind,
     with_stale_thresholds,

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics import schema
+from stateanalytics.core import schema
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
-from stateanalytics.rules.policy import Policy, SeverityRule
-from stateanalytics.rules.policy_fields import TONES_OF
-from stateanalytics.rules.severity import derive_severity
+from stateanalytics.state.policy import Policy, SeverityRule
+from stateanalytics.state.policy_fields import TONES_OF
+from stateanalytics.state.severity import derive_severity
 from tests.engines import assert_same_rows, on_every_engine
 from tests.slow_states import cascade
 

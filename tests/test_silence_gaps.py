@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics import Policy, demo, read
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.gaps import CLOSED_BY, LEFT_OUT, lean_gaps, silence_gaps
-from stateanalytics.detectors.marks import DEATH_CODES
 from stateanalytics.detectors.quality import quality_of_service
+from stateanalytics.detectors.silence_boundaries import DEATH_CODES
 from stateanalytics.detectors.sums import gap_sums
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.schema import ENTITY_KEY
 from tests.frames import ago, facts
 
 START, END = ago(hours=5), ago(hours=4)

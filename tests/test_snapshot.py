@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics import schema
+from stateanalytics.core import schema
 from stateanalytics.snapshot import Snapshot
 from tests.lionagi_stores import NOW_S, write_store
 from tests.ratios import times_as_slow

@@ -6,11 +6,11 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.durations.counts import EDGES_S, count_left_out, count_spells
-from stateanalytics.durations.spells import LEFT_OUT, spells
+from stateanalytics.core.schema import SPELLS
+from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.schema import SPELLS
-from stateanalytics.windows import read_window
+from stateanalytics.survival.counts import EDGES_S, count_left_out, count_spells
+from stateanalytics.survival.run_spells import LEFT_OUT, spells
 from tests.frames import (
     AS_OF,
     DONE,

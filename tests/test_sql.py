@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics import schema
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
 from stateanalytics.errors import (
     ArgumentError,
     QueryError,
@@ -18,9 +19,8 @@ from stateanalytics.errors import (
     QueryTimeoutError,
     TruncatedWarning,
 )
-from stateanalytics.facts import Facts
-from stateanalytics.rules.policy import Policy
 from stateanalytics.snapshot import Snapshot
+from stateanalytics.state.policy import Policy
 from tests import frames
 from tests.frames import AS_OF, ago
 

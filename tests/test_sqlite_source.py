@@ -21,8 +21,9 @@ from pathlib import Path
 import pytest
 
 from stateanalytics import errors
-from stateanalytics.sources import copier, refusals, sqlite
-from stateanalytics.sources.sqlite import INTEGER, TEXT, open_store, read_table
+from stateanalytics.io import refusals, sqlite
+from stateanalytics.io import sqlite_copy as copier
+from stateanalytics.io.sqlite import INTEGER, TEXT, open_store, read_table
 
 N_ROWS = 200
 
@@ -89,7 +90,7 @@ def without_privileges(code, *arguments):
 COUNT = """
     import sys
     from stateanalytics.errors import SourceError
-    from stateanalytics.sources.sqlite import INTEGER, open_store, read_table
+    from stateanalytics.io.sqlite import INTEGER, open_store, read_table
     try:
         with open_store(sys.argv[1]) as store:
             print(read_table(store, "t", {"id": INTEGER})[0].height)

@@ -4,11 +4,11 @@ import polars as pl
 import pytest
 
 from stateanalytics import Policy, demo
-from stateanalytics.advice.worksheet import stale_thresholds
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.detectors.quality import quality_of_service
 from stateanalytics.detectors.sums import gap_sums
 from stateanalytics.errors import ArgumentError
+from stateanalytics.thresholds.worksheet import stale_thresholds
 
 HOUR = 3600.0
 

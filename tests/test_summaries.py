@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics import schema
+from stateanalytics.core import schema
+from stateanalytics.core.windows import read_moment
 from stateanalytics.demo_data import demo_path
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.summaries import Summary, merge, summarize
-from stateanalytics.windows import read_moment
 
 AS_OF = "2026-11-22"
 FRAMES = ("sources", "states", "spells", "silences", "detections", "templates")

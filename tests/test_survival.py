@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics.distributions import chi_square_tail
-from stateanalytics.durations.bands import confidence_band
-from stateanalytics.durations.curves import kaplan_meier
-from stateanalytics.durations.incidence import cumulative_incidence
-from stateanalytics.durations.logrank import logrank
-from stateanalytics.durations.read_off import quantiles, restricted_mean
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
+from stateanalytics.stats.distributions import chi_square_tail
+from stateanalytics.survival.bands import confidence_band
+from stateanalytics.survival.curves import kaplan_meier
+from stateanalytics.survival.estimates import quantiles, restricted_mean
+from stateanalytics.survival.incidence import cumulative_incidence
+from stateanalytics.survival.log_rank import logrank
 from tests.survival_data import (
     FLAT,
     TIED,

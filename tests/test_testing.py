@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics import chance, sources
+from stateanalytics import io as sources
 from stateanalytics.errors import ArgumentError
+from stateanalytics.stats import random_columns as chance
 from stateanalytics.testing import (
     AS_OF,
     dirty_cells,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics.text import shortened, visible, without_formula
+from stateanalytics.core.text import shortened, visible, without_formula
 from tests.ratios import times_as_slow
 
 

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.advice.recommend import CURVES
-from stateanalytics.advice.words import spoken
 from stateanalytics.errors import ArgumentError
+from stateanalytics.thresholds.advice import CURVES
+from stateanalytics.thresholds.words import spoken
 from stateanalytics.widgets.drawing import drawing, heading, priced, sentence, table
 
 HOSTILE = "</script><script>x()</script>\x1b[31m"

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.durations.candidates import CANDIDATES_S
-from stateanalytics.durations.timeouts import count_timeouts
+from stateanalytics.survival.candidates import CANDIDATES_S
+from stateanalytics.survival.time_limits import count_timeouts
 from stateanalytics.testing import durations
 from tests.frames import DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
 from tests.survival_data import at

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics import sources
+from stateanalytics import io as sources
+from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
-from stateanalytics.rules.transitions import (
+from stateanalytics.state.transitions import (
     ADMIN_TRANSITION_TARGETS,
     LIFECYCLES,
     OVERRIDE_EVENT,
@@ -22,7 +23,6 @@ from stateanalytics.rules.transitions import (
     with_can_transition,
     with_edge_facts,
 )
-from stateanalytics.vocabulary import STATUS_WORDS
 from tests.engines import DUCKDB, assert_same_rows, on_every_engine
 from tests.frames import frame
 

@@ -1,12 +1,12 @@
 """Frames drawn with Altair. No statistics: every number is in the frame already."""
 
 from stateanalytics.charts.alarm_timeline import chart_alarms
+from stateanalytics.charts.cumulative_incidence import chart_fates
 from stateanalytics.charts.disagreement import chart_disagreement
 from stateanalytics.charts.durations import chart_durations
 from stateanalytics.charts.failure_codes import chart_failure_codes
 from stateanalytics.charts.failure_trend import chart_failure_trend
 from stateanalytics.charts.false_alarms import chart_false_alarms
-from stateanalytics.charts.fates import chart_fates
 from stateanalytics.charts.incidents import chart_incidents
 from stateanalytics.charts.intersections import chart_intersections
 from stateanalytics.charts.limits import chart_limits

@@ -8,8 +8,8 @@ import polars as pl
 
 from stateanalytics.charts.palette import LIGHT, Palette, dress
 from stateanalytics.charts.titles import titled
+from stateanalytics.core.text import visible
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.text import visible
 
 if TYPE_CHECKING:
     import altair as alt

@@ -8,8 +8,8 @@ import polars as pl
 
 from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress
 from stateanalytics.charts.titles import titled
+from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.text import shortened, visible
 
 if TYPE_CHECKING:
     import altair as alt

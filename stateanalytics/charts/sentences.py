@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.advice.words import per_hundred, roughly, spoken
-from stateanalytics.durations.read_off import quantiles
-from stateanalytics.text import shortened, visible
+from stateanalytics.core.text import shortened, visible
+from stateanalytics.survival.estimates import quantiles
+from stateanalytics.thresholds.words import per_hundred, roughly, spoken
 
 MISTAKES = {
     ("false_alarm", "100 session-hours"): "false alarms",
@@ -25,7 +25,7 @@ def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95)
 
     Examples
     --------
-    >>> from stateanalytics.durations.curves import kaplan_meier
+    >>> from stateanalytics.survival.curves import kaplan_meier
     >>> runs = pl.DataFrame({"duration_s": [60.0, 120.0, 180.0], "ended": [True, True, False]})
     >>> say_survival(kaplan_meier(runs), what="flow runs")
     'Half of the flow runs end within 2 min (60 s to not identified); p95 is not identified.'
@@ -55,7 +55,7 @@ def say_fates(incidence: pl.DataFrame, *, at_s: float = 3600.0, what: str = "run
 
     Examples
     --------
-    >>> from stateanalytics.durations.incidence import cumulative_incidence
+    >>> from stateanalytics.survival.incidence import cumulative_incidence
     >>> runs = pl.DataFrame({"duration_s": [60.0, 90.0, 99.0], "cause": ["done", None, "done"]})
     >>> say_fates(cumulative_incidence(runs), at_s=90.0)
     'By 1.5 min, of 100 runs: 33 done, 67 still running.'

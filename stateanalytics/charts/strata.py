@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.text import shortened, visible
+from stateanalytics.core.text import shortened, visible
 
 MOST = 5
 """More lines than this cannot be told apart; the largest strata are drawn."""

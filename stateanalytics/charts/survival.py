@@ -12,8 +12,8 @@ from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress, larg
 from stateanalytics.charts.sentences import say_survival
 from stateanalytics.charts.strata import ALL, COLOURS, DASHES, apart, named
 from stateanalytics.charts.titles import titled
+from stateanalytics.core.text import visible
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.text import visible
 
 if TYPE_CHECKING:
     import altair as alt

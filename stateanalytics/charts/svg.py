@@ -7,7 +7,7 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
-from stateanalytics.text import shortened, visible
+from stateanalytics.core.text import shortened, visible
 
 LONGEST_TEXT = 2_000  # more than any expression of ours, and than anybody reads in a drawing
 SVG = "http://www.w3.org/2000/svg"

@@ -6,7 +6,7 @@ import textwrap
 from typing import Any, TypeVar
 
 from stateanalytics.charts.palette import FONT_SIZE, Palette
-from stateanalytics.text import visible
+from stateanalytics.core.text import visible
 
 Chart = TypeVar("Chart")
 _WIDTH_OF_A_LETTER = 6.6

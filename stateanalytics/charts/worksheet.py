@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from stateanalytics.advice.words import per_hundred, spoken
 from stateanalytics.charts.labels import leaning_labels
 from stateanalytics.charts.log_time import log_time
 from stateanalytics.charts.palette import LIGHT, Palette, dress, largest
 from stateanalytics.charts.sentences import mistakes_of, say_worksheet
 from stateanalytics.charts.titles import titled
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.thresholds.words import per_hundred, spoken
 
 if TYPE_CHECKING:
     import altair as alt

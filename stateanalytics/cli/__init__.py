@@ -25,6 +25,7 @@ from stateanalytics.cli.queries import places, schema, sql
 from stateanalytics.cli.reports import attention, demo, findings, policies, report, states
 from stateanalytics.cli.thresholds import thresholds
 from stateanalytics.cli.watch import watch
+from stateanalytics.core.text import visible
 from stateanalytics.errors import (
     MissingComponentError,
     NoRoomError,
@@ -33,7 +34,6 @@ from stateanalytics.errors import (
     StoreBusyError,
     did_you_mean,
 )
-from stateanalytics.text import visible
 
 FAILED_RUNS = (QueryTimeoutError, StoreBusyError, NoRoomError, MissingComponentError)
 

@@ -19,12 +19,12 @@ from stateanalytics.cli.options import (
     sources_argument,
 )
 from stateanalytics.cli.output import FORMATS, write
-from stateanalytics.text import visible
+from stateanalytics.core.text import visible
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from stateanalytics.detectors.disagreements import Disagreements
+    from stateanalytics.detectors.disagreeing_pairs import Disagreements
 
 _OF_CAUSES = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words")
 _OF_ROWS = ("entity_type", "entity_id", "a", "b", "label_a", "says_b", "cause", "words")
@@ -75,13 +75,13 @@ def detectors(
     The worst contradiction is said first, in a sentence: rules that stood on one page, then
     those that disagree about most.
     """
-    from stateanalytics.detectors.registry import detectors as known
+    from stateanalytics.detectors.catalogue import detectors as known
 
     if listed:
         write(known(), form=form, output=output, safe_csv=safe_csv, columns=_OF_LIST, limit=limit)
         return
-    from stateanalytics.detectors.detect import detect
-    from stateanalytics.detectors.disagreements import disagreements
+    from stateanalytics.detectors.detections import detect
+    from stateanalytics.detectors.disagreeing_pairs import disagreements
 
     with opened(sources, as_of=as_of, salvage=salvage) as snap:
         found = detect(snap, at=at, detectors=list(chosen) or None, policy=policy_of(policy))

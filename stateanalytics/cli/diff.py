@@ -26,7 +26,7 @@ def diff(*, last: Path, this: Path, form: str | None, output: Path | None, safe_
     headline number is taken apart by cause: new rows, late rows, work that has ended
     since, another policy, as-of, window or input, and what remains unexplained.
     """
-    from stateanalytics.report.diff import diff as compare
+    from stateanalytics.reporting.diff import diff as compare
 
     found = compare(last, this)
     shown = ("title", "cause", "n_runs", "before", "after", "change", "n_after", "of_after")

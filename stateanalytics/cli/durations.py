@@ -20,8 +20,8 @@ from stateanalytics.cli.options import (
 )
 from stateanalytics.cli.output import FORMATS, write
 from stateanalytics.cli.windows import window_of, window_options
+from stateanalytics.core.schema import SPELLS, TIMEOUTS, Frame
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.schema import SPELLS, TIMEOUTS, Frame
 
 if TYPE_CHECKING:
     import polars as pl
@@ -180,13 +180,13 @@ def _durations(
     window: object,
     policy: str,
 ) -> pl.DataFrame:
-    from stateanalytics.durations.change import duration_change
-    from stateanalytics.durations.counts import count_left_out
-    from stateanalytics.durations.curves import kaplan_meier
-    from stateanalytics.durations.incidence import cumulative_incidence
-    from stateanalytics.durations.read_off import quantiles
-    from stateanalytics.durations.slow import slow_thresholds
-    from stateanalytics.durations.spells import spells
+    from stateanalytics.survival.change import duration_change
+    from stateanalytics.survival.counts import count_left_out
+    from stateanalytics.survival.curves import kaplan_meier
+    from stateanalytics.survival.estimates import quantiles
+    from stateanalytics.survival.incidence import cumulative_incidence
+    from stateanalytics.survival.run_spells import spells
+    from stateanalytics.survival.slow import slow_thresholds
 
     _check(by, SPELLS)
     judged = policy_of(policy)
@@ -219,11 +219,11 @@ def _timeouts(
     window: object,
     policy: str,
 ) -> pl.DataFrame:
-    from stateanalytics.durations.candidates import timeout_candidates
-    from stateanalytics.durations.heaping import implicit_timeouts
-    from stateanalytics.durations.spells import spells
-    from stateanalytics.durations.timeouts import count_timeouts
-    from stateanalytics.durations.timeouts import timeouts as limited
+    from stateanalytics.survival.candidates import timeout_candidates
+    from stateanalytics.survival.heaping import implicit_timeouts
+    from stateanalytics.survival.run_spells import spells
+    from stateanalytics.survival.time_limits import count_timeouts
+    from stateanalytics.survival.time_limits import timeouts as limited
 
     _check(by, TIMEOUTS if show in ("limits", "runs") else SPELLS)
     judged = policy_of(policy)

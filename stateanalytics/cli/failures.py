@@ -23,8 +23,8 @@ from stateanalytics.cli.options import (
 )
 from stateanalytics.cli.output import FORMATS, write
 from stateanalytics.cli.windows import window_of, window_options
+from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.text import visible
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
@@ -148,13 +148,13 @@ def _answer(
     weights: dict[str, float],
     earlier: Snapshot | None,
 ) -> pl.DataFrame:
-    from stateanalytics.failures.change import failure_change
-    from stateanalytics.failures.clusters import failure_clusters
-    from stateanalytics.failures.codes import failure_codes
-    from stateanalytics.failures.incidents import failure_incidents
-    from stateanalytics.failures.lift import failure_lift
-    from stateanalytics.failures.members import failure_members, failure_rules
-    from stateanalytics.failures.parameters import failure_parameters
+    from stateanalytics.failures.clustering import failure_clusters
+    from stateanalytics.failures.code_tree import failure_codes
+    from stateanalytics.failures.failure_rows import failure_members, failure_rules
+    from stateanalytics.failures.incident_grouping import failure_incidents
+    from stateanalytics.failures.lift_ratios import failure_lift
+    from stateanalytics.failures.template_parameters import failure_parameters
+    from stateanalytics.failures.weekly_change import failure_change
 
     answers: dict[str, Callable[[], pl.DataFrame]] = {
         "clusters": lambda: failure_clusters(snap, weights=weights, **asked),
@@ -225,7 +225,7 @@ def _masked(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _without_secrets(text: str) -> tuple[str, Counter[str]]:
-    from stateanalytics.report.redact import redact
+    from stateanalytics.reporting.redact import redact
 
     masked, found = redact(text)
     # An escape sequence inside a secret hides it until it is taken out.

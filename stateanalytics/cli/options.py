@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from stateanalytics.text import visible
+from stateanalytics.core.text import visible
 
 if TYPE_CHECKING:
-    from stateanalytics.rules.policy import Policy
     from stateanalytics.snapshot import Snapshot
+    from stateanalytics.state.policy import Policy
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -80,7 +80,7 @@ def opened(
     sources: Sequence[str], *, as_of: str | None = None, bodies: bool = False, salvage: bool = False
 ) -> Snapshot:
     """Read the sources; say which, where none was named, and what was lost of them."""
-    from stateanalytics.facts import losses_of
+    from stateanalytics.core.facts import losses_of
     from stateanalytics.snapshot import read
 
     on_error: Literal["skip", "salvage"] = "salvage" if salvage else "skip"
@@ -96,7 +96,7 @@ def opened(
 
 def policy_of(name_or_path: str) -> Policy:
     """The policy that an argument names."""
-    from stateanalytics.rules.policy import Policy
+    from stateanalytics.state.policy import Policy
 
     return Policy.of(name_or_path)
 

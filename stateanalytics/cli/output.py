@@ -18,8 +18,8 @@ import click
 import polars as pl
 
 from stateanalytics.cli.options import note
+from stateanalytics.core.text import shortened, visible, without_formula
 from stateanalytics.errors import ArgumentError
-from stateanalytics.text import shortened, visible, without_formula
 
 FORMATS = ("table", "csv", "json", "parquet")
 _SUFFIXES = {

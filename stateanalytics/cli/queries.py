@@ -150,7 +150,7 @@ def schema(
     *, frame: str | None, source: str | None, form: str | None, output: Path | None, safe_csv: bool
 ) -> None:
     """List every table that SQL can name: columns, types, units, meanings."""
-    from stateanalytics.dictionary import as_markdown, data_dictionary
+    from stateanalytics.core.dictionary import as_markdown, data_dictionary
     from stateanalytics.snapshot import only_frame
     from stateanalytics.sql.tables import FRAMES
 
@@ -171,8 +171,8 @@ def schema(
 @click.command()
 def places() -> None:
     """Show where stores are looked for when no source is named."""
-    from stateanalytics.sources.places import is_there, usual_places
-    from stateanalytics.text import visible
+    from stateanalytics.core.text import visible
+    from stateanalytics.io.places import is_there, usual_places
 
     for path in usual_places():
         click.echo(f"{visible(str(path))}  {'found' if is_there(path) else 'nothing there'}")

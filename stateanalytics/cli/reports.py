@@ -22,9 +22,9 @@ from stateanalytics.cli.options import (
 )
 from stateanalytics.cli.output import FORMATS, form_of, write
 from stateanalytics.cli.windows import window_of, window_options
+from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
+from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.schema import FINDING_SEVERITIES, SEVERITIES
-from stateanalytics.text import visible
 
 
 @click.command(
@@ -81,7 +81,7 @@ def report(
 
     Without a window, the seven days up to as-of are reported.
     """
-    from stateanalytics.report import report as make_report
+    from stateanalytics.reporting import report as make_report
 
     window = window_of(week, since, until)
     suffix = output.suffix.lower()
@@ -167,7 +167,7 @@ def findings(**arguments: Any) -> None:
     A table shows findings that differ only in their entity once, with their rows added
     up; the other formats list each.
     """
-    from stateanalytics.sources.findings import folded
+    from stateanalytics.io.findings import folded
 
     shown = ("severity", "code", "table", "column", "n_rows", "message", "example", "action")
     print_table("findings", shown, fold=folded, **arguments)
@@ -243,7 +243,7 @@ def policies(
     safe_csv: bool,
 ) -> None:
     """Compare two policies over one snapshot: which entities change severity."""
-    from stateanalytics.rules.comparison import compare_policies, count_changes
+    from stateanalytics.state.comparison import compare_policies, count_changes
 
     shown = ("entity_type", "entity_id", "severity_a", "severity_b", "display_a", "display_b")
     if Path(second).exists() and Path(second).suffix.lower() not in (".toml", ".json"):

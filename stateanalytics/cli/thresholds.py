@@ -87,7 +87,7 @@ def thresholds(
     Costs are minutes of a person's attention; only their ratios matter. Today's value is
     kept where the gain over it is within noise.
     """
-    from stateanalytics.advice import Costs, recommend_thresholds
+    from stateanalytics.thresholds import Costs, recommend_thresholds
 
     if settings and form:
         raise click.UsageError(

@@ -15,7 +15,7 @@ from stateanalytics.cli.options import (
     policy_option,
     sources_argument,
 )
-from stateanalytics.text import visible
+from stateanalytics.core.text import visible
 
 
 @click.command(

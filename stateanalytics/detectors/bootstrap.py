@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.detectors.agreement import CELLS, score_cells
+from stateanalytics.detectors.agreement_coefficients import CELLS, score_cells
 
 SCORES = ("kappa", "ac1", "pabak")
 _DRAWS_AT_ONCE = 2_000_000

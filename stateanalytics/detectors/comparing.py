@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics import schema
-from stateanalytics.detectors.agreement import (
+from stateanalytics.core import schema
+from stateanalytics.detectors.agreement_coefficients import (
     cochran_q,
     fleiss_kappa,
     krippendorff_alpha,
@@ -97,7 +97,7 @@ def agreement(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> from stateanalytics.detectors.detect import detect
+    >>> from stateanalytics.detectors.detections import detect
     >>> found = agreement(detect(demo(), detectors=["B2", "B4"]), n_resamples=200)
     >>> found.pairs.select("n", "n_both", "n_only_a", "n_only_b", "n_neither").row(0)
     (18, 5, 6, 0, 7)

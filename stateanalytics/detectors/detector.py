@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import polars as pl
 
-from stateanalytics.detectors.checks import check
 from stateanalytics.detectors.constructs import limit_words, limits_by_kind
+from stateanalytics.detectors.detector_checks import check
 
 Limits: TypeAlias = float | Mapping[str, float]
 Classifier: TypeAlias = Callable[[pl.DataFrame, Limits | None], pl.Series]

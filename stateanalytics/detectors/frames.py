@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stateanalytics import schema
-from stateanalytics.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Column
+from stateanalytics.core import schema
+from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Column
 
 _ENTITY = (
     *schema.ENTITIES.columns[:4],

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.detectors.marks import LAST_MESSAGE, MARKS, SIGNS, marks, sessions
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.schema import ENTITY_KEY, FACTS
+from stateanalytics.detectors.silence_boundaries import LAST_MESSAGE, MARKS, SIGNS, marks, sessions
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.facts import Facts
-from stateanalytics.population import LEFT_OUT as LEFT_OUT_OF_ALL
-from stateanalytics.rules.policy import Policy
-from stateanalytics.schema import ENTITY_KEY, FACTS
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import LEFT_OUT as LEFT_OUT_OF_ALL
 
 CLOSED_BY = ("sign_of_life", "own_end", "death", "other_end", "as_of")
 """What closes a silence: the run goes on; it wrote its own end; an observer found its

@@ -13,11 +13,11 @@ from datetime import datetime
 
 import polars as pl
 
-from stateanalytics import schema
-from stateanalytics.detectors.then import LOST, lost, then, told
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.windows import in_utc, read_moment
+from stateanalytics.detectors.history import LOST, lost, then, told
 from stateanalytics.errors import ArgumentError
-from stateanalytics.facts import Facts
-from stateanalytics.windows import in_utc, read_moment
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def stood_together(a: Detector, b: Detector) -> bool:
 
     Examples
     --------
-    >>> from stateanalytics.detectors.registry import named
+    >>> from stateanalytics.detectors.catalogue import named
     >>> stood_together(named("B2"), named("B4")), stood_together(named("B2/30"), named("B4"))
     (True, False)
     """

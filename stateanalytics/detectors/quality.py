@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 
 import polars as pl
 
+from stateanalytics.core.facts import Facts
 from stateanalytics.detectors.gaps import checked_snapshot, lean_gaps
 from stateanalytics.detectors.sums import SUMS, gap_sums
 from stateanalytics.errors import ArgumentError
-from stateanalytics.facts import Facts
-from stateanalytics.intervals import poisson_columns, wilson_columns
-from stateanalytics.rules.policy import Policy
+from stateanalytics.state.policy import Policy
+from stateanalytics.stats.intervals import poisson_columns, wilson_columns
 
 __all__ = ["quality_of_service"]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics import schema
-from stateanalytics.detectors.detect import checked_snapshot
+from stateanalytics.core import schema
+from stateanalytics.core.schema import INTEGER, REAL, TEXT, Column
+from stateanalytics.detectors.detections import checked_snapshot
 from stateanalytics.detectors.instant import facts_at
 from stateanalytics.errors import ArgumentError
-from stateanalytics.schema import INTEGER, REAL, TEXT, Column
 
 if TYPE_CHECKING:
-    from stateanalytics.facts import Facts
+    from stateanalytics.core.facts import Facts
 
 METRICS = schema.Frame(
     "schedule_metrics",

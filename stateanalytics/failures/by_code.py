@@ -7,11 +7,11 @@ from typing import Protocol
 
 import polars as pl
 
+from stateanalytics.core.schema import OUTCOMES
+from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
 from stateanalytics.failures.causes import NEEDED, cause_key
-from stateanalytics.population import counted, population
-from stateanalytics.schema import OUTCOMES
-from stateanalytics.windows import read_window
+from stateanalytics.state.population import counted, population
 
 FAILURES = ("failed", "timed_out")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.failures.costs import sum_costs
-from stateanalytics.intervals import wilson_columns
+from stateanalytics.stats.intervals import wilson_columns
 
 
 def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stateanalytics.schema import (
+from stateanalytics.core.schema import (
     ENTITIES,
     ENTITY_KEY,
     INTEGER,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.by_code import select_failures
 from stateanalytics.failures.causes import cause_key
@@ -14,14 +15,13 @@ from stateanalytics.failures.costs import add_costs
 from stateanalytics.failures.rule_effects import apply_rules
 from stateanalytics.failures.rules_file import FailureRules
 from stateanalytics.failures.templates import VERSION, mine_templates, template_id
-from stateanalytics.population import counted, population
-from stateanalytics.rules.states import states
-from stateanalytics.windows import read_window
+from stateanalytics.state.population import counted, population
+from stateanalytics.state.states import states
 
 if TYPE_CHECKING:
-    from stateanalytics.facts import Facts
-    from stateanalytics.rules.policy import Policy
-    from stateanalytics.windows import Window
+    from stateanalytics.core.facts import Facts
+    from stateanalytics.core.windows import Window
+    from stateanalytics.state.policy import Policy
 
 COLUMNS = (
     *("source", "system", "entity_type", "entity_id", "session_id", "invocation_id"),

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from stateanalytics.windows import Window
+from stateanalytics.core.windows import Window
 
 #: Lengths of a step; the first that cuts the span into at most `N_STEPS` is taken.
 STEPS = tuple(timedelta(hours=hours) for hours in (1, 6, 24, 7 * 24, 28 * 24, 364 * 24))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from stateanalytics.core.schema import FRAMES
 from stateanalytics.errors import QueryError, did_you_mean
-from stateanalytics.schema import FRAMES
 from stateanalytics.sql.functions import (
     CLOCK_WORDS,
     DOUBLING,

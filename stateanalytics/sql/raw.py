@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
-from stateanalytics.sources.sqlite import Cell, Store, read_table
+from stateanalytics.io.sqlite import Cell, Store, read_table
 
 PREFIX = "raw_"
 STORE = "store"

@@ -7,27 +7,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import polars as pl
 
-from stateanalytics import schema
-from stateanalytics.audit import as_findings, audit
-from stateanalytics.dictionary import data_dictionary
-from stateanalytics.durations.spells import spells
-from stateanalytics.durations.timeouts import timeouts
-from stateanalytics.facts import Facts, pool
-from stateanalytics.failures.clusters import count_clusters
+from stateanalytics.auditing import as_findings, audit
+from stateanalytics.core import schema
+from stateanalytics.core.dictionary import data_dictionary
+from stateanalytics.core.facts import Facts, pool
+from stateanalytics.core.schema import Frame
+from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
 from stateanalytics.failures.gathering import find_members
-from stateanalytics.failures.incidents import add_incidents
-from stateanalytics.rules import states as rules
-from stateanalytics.rules.attention import ATTENTION, attention
-from stateanalytics.rules.phantoms import PHANTOMS, phantoms
-from stateanalytics.rules.policy import Policy
-from stateanalytics.rules.reason_codes import reason_codes
-from stateanalytics.schema import Frame
-from stateanalytics.sources import lionagi
-from stateanalytics.sources.sqlite import Store
+from stateanalytics.failures.incident_grouping import add_incidents
+from stateanalytics.io.sqlite import Store
 from stateanalytics.sql.engine import Table
 from stateanalytics.sql.raw import left_out, raw_columns, read_raw_table
 from stateanalytics.sql.views import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES, VIEWS
+from stateanalytics.state import states as rules
+from stateanalytics.state.attention import ATTENTION, attention
+from stateanalytics.state.phantoms import PHANTOMS, phantoms
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.reason_codes import reason_codes
+from stateanalytics.survival.run_spells import spells
+from stateanalytics.survival.time_limits import timeouts
+from stateanalytics.systems import lionagi
 
 FRAMES: tuple[Frame, ...] = (
     *schema.FRAMES.values(),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stateanalytics import schema
-from stateanalytics.schema import (
+from stateanalytics.core import schema
+from stateanalytics.core.schema import (
     ENTITIES,
     ENTITY_KEY,
     INTEGER,

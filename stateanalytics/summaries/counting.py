@@ -7,20 +7,20 @@ from pathlib import Path
 
 import polars as pl
 
-from stateanalytics.detectors.detect import detect
+from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.windows import Moment
+from stateanalytics.detectors.detections import detect
 from stateanalytics.detectors.gaps import lean_gaps
 from stateanalytics.detectors.sums import gap_sums
-from stateanalytics.durations.spells import spells
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.failures.members import failure_members
+from stateanalytics.failures.failure_rows import failure_members
 from stateanalytics.failures.templates import mine_templates
-from stateanalytics.rules.policy import Policy
-from stateanalytics.rules.states import states
-from stateanalytics.schema import ENTITY_KEY
 from stateanalytics.snapshot import Snapshot, read
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.states import states
 from stateanalytics.summaries.merging import added, failed, in_order
 from stateanalytics.summaries.summary import Summary
-from stateanalytics.windows import Moment
+from stateanalytics.survival.run_spells import spells
 
 _AXES = ("lifecycle", "outcome", "health", "delivery", "severity", "is_legacy")
 _SPELL = ("timeout_s", "duration_s", "ending", "ended", "cause", "cut_off_by", "left_out")

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import polars as pl
 
+from stateanalytics.core.text import visible
 from stateanalytics.detectors.sums import merge_gap_sums
 from stateanalytics.errors import ArgumentError
 from stateanalytics.summaries.summary import FAILED, Summary
-from stateanalytics.text import visible
 
 
 def merge(summaries: Iterable[Summary]) -> Summary:

@@ -9,10 +9,10 @@ from itertools import combinations
 
 import polars as pl
 
-from stateanalytics.detectors.agreement import CELLS, score_cells
+from stateanalytics.core.text import visible
+from stateanalytics.core.windows import in_utc
+from stateanalytics.detectors.agreement_coefficients import CELLS, score_cells
 from stateanalytics.failures.templates import merge_templates
-from stateanalytics.text import visible
-from stateanalytics.windows import in_utc
 
 FAILED = (pl.col("n_rows").sum(), pl.col("first_at").min(), pl.col("last_at").max())
 """How rows about failures add up."""

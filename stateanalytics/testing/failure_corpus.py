@@ -11,7 +11,7 @@ import re
 
 import polars as pl
 
-from stateanalytics import chance
+from stateanalytics.stats import random_columns as chance
 from stateanalytics.testing.corpus_texts import FAMILIES, TRACEBACKS
 from stateanalytics.testing.messages import holes
 from stateanalytics.testing.templates import HOLE

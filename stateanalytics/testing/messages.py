@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics import chance
+from stateanalytics.stats import random_columns as chance
 from stateanalytics.testing.templates import BY_ID, HOLE, TEMPLATES, Template
 
 MODELS = ("sonnet", "opus", "gpt-5.1-codex", "gpt-5.1-mini", "gemini-3-pro")

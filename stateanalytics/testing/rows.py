@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics import chance
+from stateanalytics.stats import random_columns as chance
 from stateanalytics.testing.messages import MODELS, add_messages
 from stateanalytics.testing.plan import Plan
 from stateanalytics.testing.spells import add_spells, kind_of

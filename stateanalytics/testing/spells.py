@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics import chance
 from stateanalytics.errors import ArgumentError
+from stateanalytics.stats import random_columns as chance
 
 
 @dataclass(frozen=True)

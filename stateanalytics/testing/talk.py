@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from stateanalytics import chance
+from stateanalytics.stats import random_columns as chance
 from stateanalytics.testing.plan import Plan
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics import schema
-from stateanalytics.advice.words import spoken
-from stateanalytics.detectors.disagreements import Disagreements, disagreements
-from stateanalytics.detectors.registry import registry
+from stateanalytics.core import schema
+from stateanalytics.core.text import visible
+from stateanalytics.detectors.catalogue import registry
+from stateanalytics.detectors.disagreeing_pairs import Disagreements, disagreements
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
-from stateanalytics.text import visible
+from stateanalytics.thresholds.words import spoken
 from stateanalytics.widgets.tables import safe, table
 
 UNIT = [*schema.ENTITY_KEY, "at"]

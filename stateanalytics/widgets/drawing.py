@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.advice.words import per_hundred, spoken
-from stateanalytics.text import visible
+from stateanalytics.core.text import visible
+from stateanalytics.thresholds.words import per_hundred, spoken
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 270, 56, 12, 70, 40
 TICKS_S = (10.0, 60.0, 600.0, 3600.0, 21600.0, 86400.0, 604800.0)

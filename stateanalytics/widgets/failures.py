@@ -8,15 +8,15 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.text import shortened
+from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.facts import Facts
-from stateanalytics.failures.clusters import count_clusters
-from stateanalytics.failures.codes import count_codes
-from stateanalytics.failures.members import failure_members
-from stateanalytics.report.redact import redact
-from stateanalytics.text import shortened
+from stateanalytics.failures.clustering import count_clusters
+from stateanalytics.failures.code_tree import count_codes
+from stateanalytics.failures.failure_rows import failure_members
+from stateanalytics.reporting.redact import redact
 from stateanalytics.widgets.tables import safe, table
-from stateanalytics.windows import Window, read_window
 
 N_ROWS, N_LETTERS = 12, 90
 NO_CODE = "(no code)"

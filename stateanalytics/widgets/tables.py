@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.text import visible
+from stateanalytics.core.text import visible
 
 
 def table(caption: str, frame: pl.DataFrame, columns: Sequence[str]) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.advice import Advice
-from stateanalytics.advice.words import spoken
+from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.text import visible
+from stateanalytics.thresholds import Advice
+from stateanalytics.thresholds.words import spoken
 from stateanalytics.widgets.drawing import drawing, heading, priced, sentence, table
 
 _DEAREST = 240.0

@@ -1,0 +1,162 @@
+"""Contradictions: what the data say twice, and not the same way both times.
+
+Each row of `audit` names an entity, the two sides of the evidence and what to do. The
+codes, with their severities, are data: `codes.CODES`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.auditing import copies, families, histories, promises, times
+from stateanalytics.auditing.cases import Cases
+from stateanalytics.auditing.codes import CODES, PREFIX
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
+from stateanalytics.errors import ArgumentError
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.states import states as derive_states
+
+__all__ = ["CODES", "PREFIX", "as_findings", "audit", "count_transitions"]
+
+CHECKS = (
+    histories.against_graphs,
+    histories.against_themselves,
+    histories.against_rows,
+    times.without_sign_of_life,
+    times.ends,
+    times.durations,
+    promises.verdicts,
+    promises.reasons,
+    families.over_or_open,
+    families.roll_ups,
+    families.plays_and_sessions,
+    families.fires_and_requests,
+    copies.shows_on_disk,
+    copies.run_directories,
+    copies.records,
+    copies.executions,
+)
+"""Each takes the `cases.Cases` and gives rows of ``schema.AUDIT``."""
+
+
+def audit(
+    snap: Facts, *, policy: Policy | None = None, states: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """Everything in which the data contradict themselves, worst first.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    policy : Policy, optional
+        Whose thresholds say how long silence may last; v1's by default.
+    states : polars.DataFrame, optional
+        ``schema.STATES`` of the same facts under the same policy, where they are there
+        already.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_contradictions, 11)
+        ``schema.AUDIT``: an entity and code may have several rows, one for each moment.
+        ``warning``: two things that cannot both be true. ``info``: an exception that the
+        data themselves explain, such as an override. In the order of severity, then of
+        `CODES`, then of time.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, or the policy none.
+
+    Notes
+    -----
+    What is not known contradicts nothing: entities without a status, or with one outside
+    the vocabulary, are only held against their own history. Legal changes of status, and
+    those that write the same status again, make no row; `count_transitions` has them all.
+
+    Examples
+    --------
+    >>> from stateanalytics.snapshot import demo
+    >>> found = audit(demo())
+    >>> found.filter(code="audit.end_while_open").select("says", "against").row(0)
+    ("its status is 'running'", 'ended 2026-05-25 05:26:40 UTC')
+    """
+    cases = _cases(snap, policy, states)
+    found = pl.concat([check(cases) for check in CHECKS])
+    # A parent may belong to two families that say the same of it.
+    return found.unique(maintain_order=True).sort(
+        _rank("severity", schema.FINDING_SEVERITIES),
+        _rank("code", tuple(CODES)),
+        "at",
+        *schema.ENTITY_KEY,
+        "says",
+        "against",
+        nulls_last=True,
+    )
+
+
+def count_transitions(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
+    """How many changes of status are legal, and how many are what else, by entity type.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    policy : Policy, optional
+        As for `audit`.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``entity_type``, ``verdict`` (`rules.transitions.VERDICTS`), ``n``. Only changes
+        that a graph can judge: lionagi's.
+
+    Examples
+    --------
+    >>> from stateanalytics.snapshot import demo
+    >>> count_transitions(demo()).filter(entity_type="session")["verdict"].to_list()
+    ['first', 'legal', 'override']
+    """
+    judged = histories.judged_transitions(_cases(snap, policy, schema.STATES.empty()))
+    return judged.group_by("entity_type", "verdict").agg(n=pl.len()).sort("entity_type", "verdict")
+
+
+def as_findings(found: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the audit in the shape of ``schema.FINDINGS``, so that both can be asked at once.
+
+    Examples
+    --------
+    >>> as_findings(schema.AUDIT.empty()).columns == schema.FINDINGS.dtypes.names()
+    True
+    """
+    return schema.FINDINGS.conform(
+        found.with_columns(
+            n_rows=pl.lit(1),
+            example=pl.format("{}; but {}", "says", "against"),
+            action=pl.lit("kept; see the table audit"),
+        )
+    )
+
+
+def _cases(snap: Any, policy: Policy | None, states: pl.DataFrame | None) -> Cases:
+    needed = ("entities", "transitions", "events", "as_of", "detail")
+    if not all(hasattr(snap, name) for name in needed):
+        raise ArgumentError(
+            f"audit needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
+            'read one first: sa.audit(sa.read("~/.lionagi/state.db"))',
+        )
+    if not (policy is None or isinstance(policy, Policy)):
+        raise ArgumentError(
+            f"policy needs a Policy; found {policy!r:.60}.",
+            "Policy.v1(), or Policy.of('operator')",
+        )
+    policy = policy or Policy.v1()
+    judged = derive_states(snap, policy=policy) if states is None else states
+    return Cases(snap, judged, policy)
+
+
+def _rank(column: str, words: tuple[str, ...]) -> pl.Expr:
+    places = {word: place for place, word in enumerate(words)}
+    return pl.col(column).replace_strict(places, default=len(words), return_dtype=pl.Int32)

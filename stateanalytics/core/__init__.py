@@ -1,0 +1,1 @@
+"""What everything else stands on: the canonical frames, facts, windows of time, safe text."""

@@ -1,0 +1,60 @@
+"""What the sources hand over: canonical frames and the instant they hold for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import polars as pl
+
+from stateanalytics.core import schema
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The canonical frames of one or more inputs, read at one instant.
+
+    Attributes
+    ----------
+    entities, transitions, events, findings, sources : polars.DataFrame
+        As documented in `stateanalytics.core.schema`.
+    details : mapping of str to polars.DataFrame
+        Per-system frames such as ``lionagi_schedules``, by name.
+    as_of : datetime
+        The instant that ages are measured at, in UTC.
+    as_of_from : str
+        Where it is known from: ``given``, ``data`` or ``clock``.
+    """
+
+    entities: pl.DataFrame
+    transitions: pl.DataFrame
+    events: pl.DataFrame
+    findings: pl.DataFrame
+    sources: pl.DataFrame
+    as_of: datetime
+    as_of_from: str = "given"
+    details: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+
+    def detail(self, name: str) -> pl.DataFrame:
+        """A per-system frame; empty, in its own shape, where no input fills it."""
+        found = self.details.get(name)
+        return schema.FRAMES[name].empty() if found is None else found
+
+
+def losses_of(findings: pl.DataFrame) -> pl.DataFrame:
+    """The findings that say what could not be read of a damaged store.
+
+    Examples
+    --------
+    >>> losses_of(schema.FINDINGS.empty()).height
+    0
+    """
+    is_loss = pl.col("code").str.starts_with("salvage.") & (pl.col("severity") == "error")
+    return findings.filter(is_loss)
+
+
+def pool(frames: Sequence[pl.DataFrame], shape: schema.Frame) -> pl.DataFrame:
+    """Stack frames of one canonical shape; none give an empty frame of that shape."""
+    kept = [frame for frame in frames if frame.height]
+    return pl.concat(kept) if kept else shape.empty()

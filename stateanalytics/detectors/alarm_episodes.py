@@ -1,0 +1,285 @@
+"""When each detector of silence or age was on, over the whole history, without a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
+from stateanalytics.detectors.detections import checked_snapshot
+from stateanalytics.detectors.detector import Detector
+from stateanalytics.detectors.frames import ALARMS
+from stateanalytics.errors import ArgumentError
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.states import states
+from stateanalytics.systems.agent_orchestrator.words import TERMINAL_STATUSES
+
+if TYPE_CHECKING:
+    from stateanalytics.core.facts import Facts
+
+KEY = list(schema.ENTITY_KEY)
+_RUNNING = "running"
+# In the order that they count in, where several are of one instant.
+_END, _SIGN, _STORED = 0, 1, 2
+
+
+def alarms(
+    snap: Facts, *, detectors: Chosen | None = None, policy: Policy | None = None
+) -> pl.DataFrame:
+    """Every stretch of time for which a detector of silence or age was on.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    detectors : sequence of str or Detector, optional
+        By default all whose clock is restarted by something that is recorded as it
+        happens (``has_alarms`` in `detectors`).
+    policy : Policy, optional
+        Decides which entities are over; ADR-0033's by default.
+
+    Returns
+    -------
+    polars.DataFrame
+        `frames.ALARMS`, by entity, detector and time. An alarm begins a threshold after the
+        last sign of life (or after the start, for rules that count from it), and ends with
+        the next one, with the end, where the rule stops looking, or is censored at as-of.
+
+    Raises
+    ------
+    ArgumentError
+        If a detector is unknown, or its alarms cannot be told.
+
+    Notes
+    -----
+    Exact: each comes from the gap between two recorded moments, not from asking again and
+    again. A gap that is just as long as the threshold gives none, for at its end there is a
+    new sign; only where nothing came up to as-of a rule that fires *at* its threshold
+    (``>=``) has an alarm of no length.
+
+    Between an end and the restart of the same work nothing is on. Rules over columns that
+    are written over (``updated_at``) have no history. What a rule asks besides its clock
+    (is the process alive, did anything come out) is not known of the past either: a
+    classifier's alarm is that of its silence. Messages of which only the last one's time
+    is left make no gap.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> found = alarms(demo(), detectors=["dashboard_stuck_60m"])
+    >>> found["ended_by"].unique().sort().to_list()
+    ['as-of', 'end', 'range']
+    """
+    checked = checked_snapshot(snap, "alarms")
+    chosen = _with_history(detectors)
+    whose = _entities(checked, policy)
+    points = {what: _points(checked, whose, what) for what in {one.restarts_on for one in chosen}}
+    parts = [_of(one, points[one.restarts_on], whose, checked) for one in chosen]
+    found = pl.concat([ALARMS.empty(), *parts])
+    return found.sort(*KEY, maintain_order=True)
+
+
+def _with_history(asked: Chosen | None) -> list[Detector]:
+    chosen = chosen_detectors(asked, "alarms")
+    if asked is None:
+        return [one for one in chosen if one.restarts_on is not None]
+    for one in chosen:
+        if one.restarts_on is None:
+            raise ArgumentError(
+                f"The alarms of {one.name!r} cannot be told: what restarts its clock is not "
+                "recorded as it happens.",
+                "choose one with has_alarms in sa.detectors(), or give yours restarts_on",
+            )
+    return list(chosen)
+
+
+def _entities(facts: Facts, policy: Policy | None) -> pl.DataFrame:
+    """Each entity once, with what its points are looked up by."""
+    over = states(facts, policy=policy)["is_terminal"]
+    return (
+        facts.entities.with_columns(session_id=pl.coalesce("session_id", "entity_id"), is_over=over)
+        .unique(KEY, keep="last", maintain_order=True)
+        .select(
+            *(*KEY, "session_id", "kind", "recorded_by", "agent", "is_over"),
+            *("created_at", "started_at", "ended_at", "last_message_at"),
+        )
+    )
+
+
+def _points(facts: Facts, whose: pl.DataFrame, restarts_on: str | None) -> pl.DataFrame:
+    """Every moment that starts or restarts the clock of a kind of rule, and the next one.
+
+    An end comes before a sign of the same instant: that is work that goes on.
+    """
+    begins = "created_at" if restarts_on == "creation" else "started_at"
+    changes = _changes(facts)
+    parts = [
+        whose.select(*KEY, at=pl.coalesce(begins, "created_at"), what=_SIGN),
+        whose.select(*KEY, at="ended_at", what=_END),
+        changes,
+    ]
+    if restarts_on == "report":
+        # A start is no report: nothing counts before the first one.
+        parts = [parts[1], changes.filter(pl.col("what") == _END)]
+    if restarts_on in _HEARD:
+        parts.append(_heard(facts, whose, _HEARD[restarts_on]))
+    if restarts_on == "message":
+        parts.append(whose.select(*KEY, at="last_message_at", what=_STORED))
+    points = (
+        pl.concat([_shaped(part) for part in parts])
+        .drop_nulls("at")
+        .filter(pl.col("at") <= facts.as_of)
+        .sort(*KEY, "at", "what")
+        .with_columns(
+            next_at=pl.col("at").shift(-1).over(KEY),
+            next_what=pl.col("what").shift(-1).over(KEY),
+            n_tools_running=pl.col("n_tools").cum_sum().over(KEY),
+        )
+    )
+    # Before a last message of which only the time is stored, others may have come.
+    is_unseen = (pl.col("next_what") == _STORED) & (pl.col("next_at") > pl.col("at"))
+    return points.filter(pl.col("what") != _END, ~is_unseen.fill_null(value=False))
+
+
+def _shaped(points: pl.DataFrame) -> pl.DataFrame:
+    absent = {"n_tools": pl.lit(0), "report_state": pl.lit(None, pl.String)}
+    filled = points.with_columns(
+        **{name: value for name, value in absent.items() if name not in points.columns}
+    )
+    return filled.select(
+        *KEY, "at", pl.col("what").cast(pl.Int8), pl.col("n_tools").cast(pl.Int64), "report_state"
+    )
+
+
+def _changes(facts: Facts) -> pl.DataFrame:
+    """Starts and ends that transitions tell, so that resumed work counts anew."""
+
+    def is_at_work(status: str) -> pl.Expr:
+        over = pl.col(status).is_in(TERMINAL_STATUSES)
+        is_theirs = pl.col("system") == "agent_orchestrator"
+        return pl.when(is_theirs).then(~over).otherwise(pl.col(status) == _RUNNING)
+
+    starts = is_at_work("status")
+    told = facts.transitions.filter((starts != is_at_work("previous_status")).fill_null(value=True))
+    return told.select(*KEY, "at", what=pl.when(starts).then(_SIGN).otherwise(_END))
+
+
+_HEARD: Mapping[str | None, pl.Expr] = {
+    "message": pl.col("kind") == "message",
+    "activity": pl.col("is_activity"),
+    "report": pl.col("kind").str.starts_with("report.") & pl.col("is_activity"),
+}
+
+
+def _heard(facts: Facts, whose: pl.DataFrame, which: pl.Expr) -> pl.DataFrame:
+    """Signs of life in the log of the session that does the work, while it is at it."""
+    kind = pl.col("kind")
+    is_called = kind.str.ends_with("tool.called")
+    is_answered = kind.str.ends_with("tool.success") | kind.str.ends_with("tool.failed")
+    heard = facts.events.filter(which.fill_null(value=False), pl.col("at").is_not_null()).select(
+        "source",
+        "system",
+        "at",
+        session_id="entity_id",
+        report_state="name",
+        n_tools=is_called.cast(pl.Int8) - is_answered.cast(pl.Int8),
+    )
+    joined = whose.join(heard, on=["source", "system", "session_id"], how="inner")
+    # Of work inside a session only what was heard while it went on.
+    is_session = pl.col("entity_type") == "session"
+    until = pl.coalesce("ended_at", pl.lit(facts.as_of))
+    during = pl.col("at").is_between("started_at", until)
+    return joined.filter(is_session | during).with_columns(what=_SIGN)
+
+
+def _of(
+    detector: Detector, points: pl.DataFrame, whose: pl.DataFrame, facts: Facts
+) -> pl.DataFrame:
+    """One detector's alarms: what is left of each gap past its threshold."""
+    stops = pl.coalesce("next_at", pl.lit(facts.as_of))
+    gaps = (
+        points.filter(_is_about(detector))
+        .join(whose, on=KEY, how="inner", maintain_order="left")
+        # An entity that is over, nobody knows since when, may have been over all along.
+        .filter(pl.col("next_at").is_not_null() | ~pl.col("is_over").fill_null(value=True))
+        .filter(*_population(detector))
+        .with_columns(limit=detector.threshold())
+        .with_columns(begins=pl.col("at") + _span(pl.col("limit")), leaves=_leaves(detector))
+        .with_columns(is_left=_is_left(detector, stops).fill_null(value=False))
+        .with_columns(
+            ends=pl.when("is_left").then("leaves").otherwise(stops),
+            is_on=pl.col("next_at").is_null() & ~pl.col("is_left"),
+        )
+    )
+    is_alarm = pl.col("begins") < pl.col("ends")
+    if detector.comparison == ">=":
+        is_alarm = is_alarm | ((pl.col("begins") == pl.col("ends")) & pl.col("is_on"))
+    found = gaps.filter(is_alarm).select(
+        *(*KEY, "session_id", "kind"),
+        detector=pl.lit(detector.name),
+        label=pl.lit(_shown(detector)),
+        sign_at="at",
+        started_at="begins",
+        ended_at="ends",
+        duration_s=(pl.col("ends") - pl.col("begins")).dt.total_microseconds() / 1e6,
+        is_censored="is_on",
+        ended_by=_ended_by(),
+        threshold_s="limit",
+    )
+    return ALARMS.conform(found).sort(*KEY, "started_at")
+
+
+def _is_about(detector: Detector) -> pl.Expr:
+    of_type = pl.col("entity_type").is_in(detector.entity_types)
+    return of_type if detector.system is None else of_type & (pl.col("system") == detector.system)
+
+
+def _population(detector: Detector) -> list[pl.Expr]:
+    """Which entities, and after which reports, a detector ever looks at."""
+    kept = [] if detector.population is None else [detector.population]
+    when = detector.when
+    if when is not None and when.meta.root_names() == ["report_state"]:
+        kept.append(when)
+    return kept
+
+
+def _leaves(detector: Detector) -> pl.Expr:
+    """When a detector stops looking, however silent it stays."""
+    moments = [pl.lit(None, schema.MOMENT)]
+    if detector.upper_s is not None:
+        moments.append(pl.col("at") + _span(pl.lit(detector.upper_s)))
+    if detector.listed_s is not None:
+        moments.append(pl.col("started_at") + _span(pl.lit(detector.listed_s)))
+    return pl.min_horizontal(moments)
+
+
+def _is_left(detector: Detector, stops: pl.Expr) -> pl.Expr:
+    """Does it stop looking first; below an upper limit means not at it, within a day at it."""
+    leaves = pl.col("leaves")
+    return leaves < stops if detector.upper_s is None else leaves <= stops
+
+
+def _ended_by() -> pl.Expr:
+    return (
+        pl.when("is_left")
+        .then(pl.lit("range"))
+        .when(pl.col("next_at").is_null())
+        .then(pl.lit("as-of"))
+        .when(pl.col("next_what") == _END)
+        .then(pl.lit("end"))
+        .otherwise(pl.lit("sign of life"))
+    )
+
+
+def _span(seconds: pl.Expr) -> pl.Expr:
+    return pl.duration(microseconds=(seconds * 1e6).round().cast(pl.Int64))
+
+
+def _shown(detector: Detector) -> str:
+    """The word of an alarm: its label, where it has one of its own."""
+    if isinstance(detector.label, str) and detector.label:
+        return detector.label
+    return detector.question

@@ -1,0 +1,173 @@
+"""All known detectors, by name, and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+
+import polars as pl
+
+from stateanalytics.detectors.detector import Detector
+from stateanalytics.detectors.frames import DETECTORS
+from stateanalytics.detectors.proposals import canonical, proposals
+from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.systems.agent_orchestrator.detectors import agent_orchestrator
+from stateanalytics.systems.lionagi.detectors.attention import attention_pages
+from stateanalytics.systems.lionagi.detectors.pages import pages
+from stateanalytics.systems.lionagi.detectors.reapers import closers
+from stateanalytics.systems.lionagi.detectors.schedules import schedules
+from stateanalytics.systems.lionagi.detectors.stored import stored
+from stateanalytics.systems.lionagi.detectors.watchdogs import watchdogs
+from stateanalytics.systems.opencode.detectors import opencode
+
+Chosen = Sequence[str | Detector]
+
+
+@cache
+def registry() -> dict[str, Detector]:
+    """Every known detector by its name, in the order of the catalogues."""
+    known = (
+        *stored(),
+        *pages(),
+        *attention_pages(),
+        *closers(),
+        *watchdogs(),
+        *schedules(),
+        *agent_orchestrator(),
+        *opencode(),
+        *proposals(),
+        *canonical(),
+    )
+    return {detector.name: detector for detector in known}
+
+
+def detectors(own: Iterable[Detector] = ()) -> pl.DataFrame:
+    """Every known rule that calls work stale, stuck, slow or dead, one row each.
+
+    Parameters
+    ----------
+    own : iterable of Detector
+        Rules of yours to list with them.
+
+    Returns
+    -------
+    polars.DataFrame
+        `frames.DETECTORS`, in the order of the catalogues of the three systems. Those
+        that cannot be evaluated from data alone are listed with the reason, in
+        ``why_not``.
+
+    Examples
+    --------
+    >>> listed = detectors()
+    >>> stuck = listed.filter(name="dashboard_stuck_60m")
+    >>> stuck.select("known_as", "construct", "threshold").row(0)
+    ('B2', 'elapsed', '60 min')
+    >>> listed.filter(is_offline=False)["why_not"].null_count()
+    0
+    """
+    rows = [_row(detector) for detector in (*registry().values(), *own)]
+    return DETECTORS.conform(pl.DataFrame(rows, infer_schema_length=None))
+
+
+def chosen_detectors(asked: Chosen | None, function: str = "detect") -> tuple[Detector, ...]:
+    """The detectors that someone asked for; all that can be evaluated by default.
+
+    Raises
+    ------
+    ArgumentError
+        If a name is unknown, none is asked for, two share a name, or one cannot be
+        evaluated from data.
+    """
+    known = registry()
+    if asked is None:
+        return tuple(one for one in known.values() if one.is_offline)
+    if isinstance(asked, str | Detector):
+        asked = [asked]
+    found = tuple(one if isinstance(one, Detector) else named(one) for one in asked)
+    if not found:
+        raise ArgumentError(
+            f"{function} needs at least one detector; found none.",
+            "leave detectors out for all of them, or name some: sa.detectors() lists them",
+        )
+    names = [one.name for one in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ArgumentError(
+            f"{function} got two detectors called {twice[0]!r}.",
+            "give yours a name of its own: dataclasses.replace(detector, name=…)",
+        )
+    for one in found:
+        if not one.is_offline:
+            raise ArgumentError(
+                f"Detector {one.name!r} cannot be evaluated from data: {one.why_not}.",
+                "choose others; sa.detectors() says which can, in is_offline",
+                shell="choose others; stateanalytics detectors --list names them",
+            )
+    return found
+
+
+def named(name: object) -> Detector:
+    """A known detector by its name, or by its number in a catalogue.
+
+    Raises
+    ------
+    ArgumentError
+        If there is none; the error lists near matches.
+
+    Examples
+    --------
+    >>> named("B2").name
+    'dashboard_stuck_60m'
+    """
+    known = registry()
+    if isinstance(name, str) and name in known:
+        return known[name]
+    by_number = [one for one in known.values() if one.known_as == name]
+    if len(by_number) == 1:
+        return by_number[0]
+    if by_number:
+        both = " and ".join(repr(one.name) for one in by_number)
+        raise ArgumentError(f"{name!r} is the number of {both}.", "use one of the names")
+    words = str(name).lower().replace("-", "_").split("_")
+    alike = [one for one in known if any(word and word in one for word in words)][:3]
+    near = did_you_mean(str(name), known) or (
+        f"; did you mean {' or '.join(map(repr, alike))}?" if alike else ""
+    )
+    raise ArgumentError(
+        f"There is no detector {name!r:.80}; there are {len(known)}.",
+        f"sa.detectors() lists them, or make one: sa.Detector(…){near}",
+        shell=f"stateanalytics detectors --list names them{near}",
+    )
+
+
+def _row(detector: Detector) -> dict[str, object]:
+    limit = detector.threshold_s
+    if not isinstance(limit, int | float):
+        limit = limit["default"] if isinstance(limit, Mapping) else None
+    is_compared = bool(detector.compares) and detector.fires is None
+    return {
+        "name": detector.name,
+        "known_as": detector.known_as or None,
+        "family": detector.family,
+        "question": detector.question,
+        "system": detector.system,
+        "entity_types": ", ".join(detector.entity_types),
+        "since": detector.since or None,
+        "until": detector.until or None,
+        "origin": detector.origin or None,
+        "page": detector.page or None,
+        "construct": detector.construct,
+        "measures": ", else ".join(detector.compares) or None,
+        "comparison": detector.comparison if is_compared and detector.is_offline else None,
+        "threshold_s": None if limit is None else float(limit),
+        "threshold": detector.threshold_words() or None,
+        "upper_s": detector.upper_s,
+        "liveness": detector.liveness,
+        "clock": detector.clock,
+        "scope": detector.scope_words or None,
+        "inputs": ", ".join(detector.reads) or None,
+        "rule": detector.rule or None,
+        "label": detector.label if isinstance(detector.label, str) and detector.label else None,
+        "is_offline": detector.is_offline,
+        "has_alarms": detector.is_offline and detector.restarts_on is not None,
+        "why_not": detector.why_not or None,
+    }

@@ -1,0 +1,192 @@
+"""Every detector over every entity, at any instant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
+from stateanalytics.detectors.detector import Detector
+from stateanalytics.detectors.features import lost, signs_of
+from stateanalytics.detectors.frames import DETECTIONS
+from stateanalytics.detectors.instant import facts_at
+from stateanalytics.detectors.wording import compared
+from stateanalytics.errors import ArgumentError
+from stateanalytics.state.policy import Policy
+
+if TYPE_CHECKING:
+    from stateanalytics.core.facts import Facts
+
+# Where no row of a source has one of these, the source does not record it.
+_RECORDED = ("last_message_age_s", "updated_age_s", "started_age_s", "created_age_s")
+
+
+def detect(
+    snap: Facts,
+    *,
+    at: object = None,
+    detectors: Chosen | None = None,
+    policy: Policy | None = None,
+) -> pl.DataFrame:
+    """What every detector says of every entity at one instant.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    at : datetime, date, ISO text or epoch seconds, optional
+        The instant; by default the snapshot's as-of. Only rows up to it are read.
+    detectors : sequence of str or Detector, optional
+        Names, numbers of the catalogue (``"B2"``), or rules of your own; by default all
+        that can be evaluated from data.
+    policy : Policy, optional
+        For the detector ``policy``; ADR-0033's by default.
+
+    Returns
+    -------
+    polars.DataFrame
+        `frames.DETECTIONS`: a row an entity and detector that is about its type and
+        system, sorted by entity, detectors in the order they were asked for. A row that a
+        detector does not look at, or whose inputs its source lacks, has ``covered`` false
+        and ``fires`` null: it never means fine. Where what a rule reads was written over
+        since the instant, ``is_knowable`` is false and ``fires`` null.
+
+    Raises
+    ------
+    ArgumentError
+        If a detector is unknown or cannot be evaluated, the selection is empty, or the
+        instant lies outside the data.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> found = detect(demo(), detectors=["B2", "B4"])
+    >>> found.group_by("detector").agg(pl.col("fires").sum()).sort("detector").rows()
+    [('dashboard_stale_card', 5), ('dashboard_stuck_60m', 11)]
+    """
+    checked = checked_snapshot(snap, "detect")
+    chosen = chosen_detectors(detectors)
+    past = facts_at(checked, at)
+    here = past.facts.entities["system"].unique()
+    parts = [
+        judge(signs_of(past, system, policy), _about(chosen, system), at=past.at)
+        for system in schema.SYSTEMS
+        if system in here and _about(chosen, system)
+    ]
+    found = pl.concat([DETECTIONS.empty(), *parts])
+    return found.sort(*schema.ENTITY_KEY, maintain_order=True)
+
+
+def judge(rows: pl.DataFrame, detectors: Sequence[Detector], *, at: datetime) -> pl.DataFrame:
+    """What detectors say of signs: any frame with the columns that they read.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        The columns that `detectors` read, of those that `signs.SIGNS` names, and the key
+        of an entity.
+    detectors : sequence of Detector
+        Each answers for the rows of its entity types.
+    at : datetime
+        Written beside each answer; the ages in ``rows`` were measured at it.
+
+    Returns
+    -------
+    polars.DataFrame
+        `frames.DETECTIONS`, detector by detector.
+    """
+    answers = [_answers(rows, one, at) for one in detectors]
+    return pl.concat([DETECTIONS.empty(), *pl.collect_all(answers)])
+
+
+def _about(chosen: Sequence[Detector], system: str) -> list[Detector]:
+    return [one for one in chosen if one.system in (None, system)]
+
+
+def _answers(rows: pl.DataFrame, detector: Detector, at: datetime) -> pl.LazyFrame:
+    own = rows.filter(pl.col("entity_type").is_in(detector.entity_types))
+    missing = [name for name in detector.reads if name not in rows.columns]
+    if missing:
+        return _uncovered(own, detector, at, f"it needs {', '.join(missing)}, which is not there")
+    if detector.classify is not None:
+        limits = detector.threshold_s
+        seconds = None if isinstance(limits, pl.Expr) else limits
+        own = own.with_columns(detector.classify(own, seconds).alias(detector.word))
+    is_lost = lost(detector, rows.columns)
+    in_scope = pl.lit(value=True) if detector.scope is None else detector.scope.fill_null(False)
+    recorded = _is_recorded(detector, is_lost)
+    covered = in_scope & recorded
+    measured, limit = detector.measured(), detector.threshold()
+    fires = pl.when(covered & ~is_lost).then(detector.verdict())
+    said = (
+        pl.when(is_lost)
+        .then(pl.lit("what it reads was written over since"))
+        .when(~recorded)
+        .then(pl.lit(f"this source does not record {', '.join(detector.compares)}"))
+        .when(~in_scope)
+        .then(pl.lit(f"it only looks at {detector.scope_words or 'other rows'}"))
+        .otherwise(compared(detector, measured, limit))
+    )
+    return own.lazy().select(
+        *_shown(detector, at),
+        covered=covered,
+        fires=fires,
+        is_knowable=~is_lost,
+        label=pl.when(fires).then(_label(detector)),
+        measured_s=pl.when(covered & ~is_lost).then(measured),
+        threshold_s=pl.when(covered & ~is_lost).then(limit),
+        input=pl.lit(", else ".join(detector.compares) or None, pl.String),
+        why=said,
+    )
+
+
+def _uncovered(rows: pl.DataFrame, detector: Detector, at: datetime, why: str) -> pl.LazyFrame:
+    return rows.lazy().select(
+        *_shown(detector, at),
+        covered=pl.lit(value=False),
+        fires=pl.lit(None, pl.Boolean),
+        is_knowable=pl.lit(value=True),
+        label=pl.lit(None, pl.String),
+        measured_s=pl.lit(None, pl.Float64),
+        threshold_s=pl.lit(None, pl.Float64),
+        input=pl.lit(", else ".join(detector.compares) or None, pl.String),
+        why=pl.lit(why),
+    )
+
+
+def _shown(detector: Detector, at: datetime) -> list[pl.Expr]:
+    return [
+        *(pl.col(name) for name in (*schema.ENTITY_KEY, "session_id", "kind")),
+        pl.lit(detector.name).alias("detector"),
+        pl.lit(at).dt.cast_time_unit("us").alias("at"),
+    ]
+
+
+def _is_recorded(detector: Detector, is_lost: pl.Expr) -> pl.Expr:
+    """Does the source of a row record what the detector compares, for anything of its type."""
+    if not detector.compares or not set(detector.compares) <= set(_RECORDED):
+        return pl.lit(value=True)
+    any_known = pl.any_horizontal(pl.col(name).is_not_null() for name in detector.compares)
+    return (any_known | is_lost).any().over("source", "entity_type")
+
+
+def _label(detector: Detector) -> pl.Expr:
+    if detector.classify is not None and not isinstance(detector.label, pl.Expr):
+        return pl.lit(detector.label) if detector.label else pl.col(detector.word)
+    if isinstance(detector.label, pl.Expr):
+        return detector.label.cast(pl.String)
+    return pl.lit(detector.label or detector.name)
+
+
+def checked_snapshot(snap: object, function: str) -> Facts:
+    """A snapshot, or an error that says what to do."""
+    if not all(hasattr(snap, name) for name in ("entities", "events", "transitions", "as_of")):
+        raise ArgumentError(
+            f"{function} needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
+            f'read one first: sa.{function}(sa.read("~/.lionagi/state.db"))',
+        )
+    return snap  # type: ignore[return-value]

@@ -1,0 +1,156 @@
+"""What detectors read: every entity with its ages, the clock applied once.
+
+`SIGNS` names the columns that a detector may use. Which of them a system has is seen in
+the frame: a column that no input fills is absent, and detectors that read it cover
+nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import polars as pl
+
+from stateanalytics.detectors.detector import Detector
+from stateanalytics.detectors.history import LOST
+from stateanalytics.detectors.instant import Past
+from stateanalytics.state.phantoms import seen_by_reapers
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.states import states
+from stateanalytics.systems.agent_orchestrator import features as signs_agent_orchestrator
+from stateanalytics.systems.lionagi import features as signs_lionagi
+from stateanalytics.systems.opencode import features as signs_opencode
+
+EVERYWHERE = MappingProxyType(
+    {
+        "status": "the stored status at the instant",
+        "kind": "kind of work",
+        "n_messages": "messages so far",
+        "n_turns": "model turns",
+        "n_children": "sessions of an invocation, plays of a show",
+        "agent": "agent profile",
+        "project": "project",
+        "recorded_by": "live, imported or mirrored",
+        "reason_code": "stored reason",
+        "reason_message": "stored reason in words",
+        "process_alive": "is its process alive; null: nobody looked",
+        "has_artifacts": "is an artifacts directory recorded",
+        "has_stale_locks": "are lock files left behind; null: nobody looked",
+        "is_foreign": "does it run on another machine; null: not recorded",
+        "created_age_s": "since its row was made",
+        "started_age_s": "since it started",
+        "ended_age_s": "since it ended",
+        "elapsed_s": "from its start to its end, or to now",
+        "elapsed_whole_s": "the same in whole seconds, as a browser counts them",
+        "updated_age_s": "since its row was last written",
+        "touched_age_s": "since its row was last written, else since it started",
+        "last_message_age_s": "since its last message",
+        "silence_s": "since its last message, else update, else start",
+        "policy_health": "ADR-0033's health of it, by the policy",
+    }
+)
+SIGNS: Mapping[str, str] = MappingProxyType(
+    {
+        **EVERYWHERE,
+        **signs_lionagi.SIGNS,
+        **signs_agent_orchestrator.SIGNS,
+        **signs_opencode.SIGNS,
+    }
+)
+"""Every column that a detector may read, and what it says; ages in seconds."""
+
+_LOST_OF = MappingProxyType(
+    {
+        "status": ("status",),
+        "raw_status": ("status",),
+        "reason_code": ("reason",),
+        "reason_message": ("reason",),
+        "n_messages": ("n_messages",),
+        "n_turns": ("record",),
+        "updated_age_s": ("updated",),
+        "touched_age_s": ("updated",),
+        "last_message_age_s": ("message",),
+        "silence_s": ("silence",),
+        "policy_health": ("status", "silence", "record", "schedule"),
+        **signs_lionagi.LOST_OF,
+        **signs_agent_orchestrator.LOST_OF,
+        **signs_opencode.LOST_OF,
+    }
+)
+
+_OF_SYSTEM = {
+    "lionagi": signs_lionagi.add_signs,
+    "agent_orchestrator": signs_agent_orchestrator.add_signs,
+    "opencode": signs_opencode.add_signs,
+}
+
+
+def signs_of(past: Past, system: str, policy: Policy | None = None) -> pl.DataFrame:
+    """The signs of one system's entities at an instant.
+
+    Parameters
+    ----------
+    past : Past
+        From `instant.facts_at`.
+    system : str
+        One of ``schema.SYSTEMS``.
+    policy : Policy, optional
+        For ``policy_health``; ADR-0033's by default.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row an entity: ``schema.ENTITIES``, the columns of `SIGNS` that there are, and
+        a Boolean ``lost_<what>`` for each of `then.LOST`.
+    """
+    facts = past.facts
+    health = states(facts, policy=policy)
+    seen = seen_by_reapers(facts, health).with_columns(
+        policy_health=health["health"].cast(pl.String),
+        **{f"lost_{name}": past.lost[name] for name in LOST},
+    )
+    own = seen.filter(pl.col("system") == system)
+    added = _OF_SYSTEM[system](with_ages(own, past), past)
+    return added
+
+
+def with_ages(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
+    """Entities with the ages that all systems share."""
+    now = pl.lit(past.at)
+
+    def age(moment: str) -> pl.Expr:
+        return (now - pl.col(moment)).dt.total_microseconds() / 1e6
+
+    begun, ended = age("started_at"), age("ended_at")
+    return rows.with_columns(
+        status="raw_status",
+        is_foreign=pl.lit(None, pl.Boolean),
+        session_id=pl.coalesce("session_id", "entity_id"),
+        created_age_s=age("created_at"),
+        started_age_s=begun,
+        ended_age_s=ended,
+        elapsed_s=begun - ended.fill_null(0.0),
+        elapsed_whole_s=(begun - ended.fill_null(0.0)).floor(),
+        updated_age_s=age("updated_at"),
+        touched_age_s=age("updated_at").fill_null(begun),
+        last_message_age_s=age("last_message_at"),
+        silence_s=age("last_activity_at"),
+    )
+
+
+def lost(detector: Detector, columns: Iterable[str]) -> pl.Expr:
+    """Is anything that a detector reads of a row lost at the instant; never null."""
+    there = set(columns)
+
+    def gone(name: str) -> pl.Expr:
+        flags = [f"lost_{what}" for what in _LOST_OF.get(name, ()) if f"lost_{what}" in there]
+        found = (pl.col(flag).fill_null(value=False) for flag in flags)
+        return pl.any_horizontal(found) if flags else pl.lit(value=False)
+
+    # A later measure counts only where the ones before it are unknown.
+    of_measures = pl.lit(value=False)
+    for name in reversed(detector.compares):
+        of_measures = gone(name) | (pl.col(name).is_null() & of_measures)
+    others = (gone(name) for name in detector.reads if name not in detector.compares)
+    return pl.any_horizontal(of_measures, *others)

@@ -1,0 +1,211 @@
+"""Incidents: failures that hang together, whatever code or system they were written by.
+
+Failures are linked where they belong to one request (an invocation, else a session), where
+the same cluster fails again at once, and where one provider fails in several ways at once.
+What is linked, over any number of steps, is one incident.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from stateanalytics.errors import ArgumentError
+from stateanalytics.failures.costs import COSTS, sum_costs
+from stateanalytics.failures.gathering import find_members
+from stateanalytics.failures.templates import VERSION
+
+if TYPE_CHECKING:
+    from stateanalytics.core.facts import Facts
+    from stateanalytics.state.policy import Policy
+
+GAP_S = 600.0
+#: Failures that follow each other faster than this share of their usual distance do so
+#: by chance about as often.
+CHANCE = 0.01
+LINKS = ("invocation", "time", "provider")
+#: What failed at the provider and not here, by code or by message.
+AT_PROVIDER = (
+    r"(?i)provider|rate.?limit|overloaded|quota|insufficient balance|upstream connect"
+    r"|\b(?:429|50[0234]|529)\b"
+)
+
+
+def failure_incidents(
+    snap: Facts,
+    *,
+    window: object = None,
+    gap_s: float = GAP_S,
+    policy: Policy | None = None,
+    rules: object = None,
+) -> pl.DataFrame:
+    """Failures that hang together, one row an incident.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    window : str, pair of moments or Window, optional
+        As in `read_window`; None: all time.
+    gap_s : float
+        Failures further apart than this are not linked by time.
+    policy : Policy, optional
+        Which states count; v1 by default.
+    rules : path, mapping or FailureRules, optional
+        Your own clusters, as for `failure_clusters`.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_incidents, 19)
+        At least two pieces of work each, newest first. ``incident_id`` (of its earliest
+        row); ``since`` and ``until``, the first and last failure, ``duration_s`` between
+        them; ``n_rows``, ``n_sessions``, ``n_causes``, ``n_clusters``; ``linked_by``, words
+        of `LINKS` joined by ', '; ``code`` and ``template`` of its largest cluster; the
+        lists ``cluster_ids``, ``codes``, ``providers`` and ``systems``; ``run_s``,
+        ``n_tokens`` and ``cost_usd`` of ``n_work`` pieces of work (null: none reported it).
+        `failure_members` names the incident of every row.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, the window makes no sense or ``gap_s`` is negative.
+
+    Notes
+    -----
+    Two failures of a cluster, or of a provider, are linked in time where they are at most
+    ``gap_s`` apart and at most a hundredth of the usual distance between its causes: what
+    fails every minute anyway makes no incident. Links are hypotheses about a common
+    cause, not proof of one.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> failure_incidents(demo()).sort("n_rows")["n_rows"][-1] > 20
+    True
+    """
+    rows = find_members(snap, window=window, policy=policy, rules=rules)
+    return count_incidents(add_incidents(rows, gap_s=gap_s))
+
+
+def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S) -> pl.DataFrame:
+    """Add ``incident_id`` to `failure_members`; null: it stands alone.
+
+    Raises
+    ------
+    ArgumentError
+        If ``gap_s`` is negative or no number.
+    """
+    if not 0 <= gap_s < float("inf"):
+        raise ArgumentError(f"gap_s needs seconds from 0; found {gap_s!r}.", "gap_s=600")
+    linked = _with_links(rows, gap_s)
+    together = _components(linked)
+    key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
+    first = (
+        together.sort("failed_at", key)
+        .group_by("component", maintain_order=True)
+        .agg(first_key=key.first(), n_work=pl.col("unit").n_unique() - pl.col("unit").has_nulls())
+        .filter(pl.col("n_work") > 1)
+    )
+    ids = first.with_columns(
+        incident_id=pl.Series([_incident_id(text) for text in first["first_key"]], dtype=pl.String)
+    )
+    return together.join(
+        ids.select("component", "incident_id"), on="component", how="left", maintain_order="left"
+    ).drop("component")
+
+
+def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
+    """Count rows that `add_incidents` gave; see `failure_incidents` for the columns."""
+    members = rows.filter(pl.col("incident_id").is_not_null())
+    sessions = pl.struct("source", "session_id").filter(pl.col("session_id").is_not_null())
+    links = [
+        pl.when(pl.col(f"by_{link}").drop_nulls().is_duplicated().any()).then(pl.lit(link))
+        for link in LINKS
+    ]
+    largest = (
+        members.group_by("incident_id", "cluster_id", "code", "template")
+        .agg(n=pl.len())
+        .sort("n", "cluster_id", descending=[True, False])
+        .unique("incident_id", keep="first", maintain_order=True)
+        .select("incident_id", "code", "template")
+    )
+    counted = members.group_by("incident_id").agg(
+        since=pl.col("failed_at").min(),
+        until=pl.col("failed_at").max(),
+        n_rows=pl.len().cast(pl.Int64),
+        n_sessions=sessions.n_unique().cast(pl.Int64),
+        n_causes=pl.col("cause").n_unique().cast(pl.Int64),
+        n_clusters=pl.col("cluster_id").n_unique().cast(pl.Int64),
+        linked_by=pl.concat_list(links).list.drop_nulls().list.join(", ").first(),
+        cluster_ids=pl.col("cluster_id").unique().sort(),
+        codes=pl.col("code").drop_nulls().unique().sort(),
+        providers=pl.col("provider").drop_nulls().unique().sort(),
+        systems=pl.col("system").unique().sort(),
+        **{name: sums for name, sums in sum_costs().items() if name in (*COSTS, "n_work")},
+    )
+    return (
+        counted.join(largest, on="incident_id")
+        .with_columns(duration_s=(pl.col("until") - pl.col("since")).dt.total_microseconds() / 1e6)
+        .sort("since", "incident_id", descending=[True, False])
+        .select(
+            *("incident_id", "since", "until", "duration_s", "n_rows", "n_sessions", "n_causes"),
+            *("n_clusters", "linked_by", "code", "template", "cluster_ids", "codes"),
+            *("providers", "systems", "run_s", "n_tokens", "cost_usd", "n_work"),
+        )
+    )
+
+
+def _with_links(rows: pl.DataFrame, gap_s: float) -> pl.DataFrame:
+    """What each row is linked by: rows with the same ``by_…`` hang together."""
+    request = pl.coalesce(
+        pl.lit("invocation:") + pl.col("invocation_id"),
+        pl.lit("session:") + pl.col("session_id"),
+        pl.col("entity_type") + ":" + pl.col("entity_id"),
+    )
+    text = pl.concat_str("code", "message", separator=" ", ignore_nulls=True).str.head(4_000)
+    is_at_provider = text.str.contains(AT_PROVIDER) & pl.col("provider").is_not_null()
+    return (
+        rows.with_columns(by_invocation=pl.concat_str("source", request, separator="|"))
+        .pipe(_bursts, pl.col("cluster_id"), "by_time", gap_s)
+        .pipe(_bursts, pl.when(is_at_provider).then("provider"), "by_provider", gap_s)
+    )
+
+
+def _bursts(rows: pl.DataFrame, whose: pl.Expr, name: str, gap_s: float) -> pl.DataFrame:
+    """Name each run of failures of the same group that follow each other at once."""
+    in_order = rows.with_row_index("_row").with_columns(_group=whose).sort("failed_at", "_row")
+    # Of all failures, not of the group's own: a single burst has no usual distance.
+    span_s = (pl.col("failed_at").max() - pl.col("failed_at").min()).dt.total_microseconds() / 1e6
+    n_requests = pl.col("by_invocation").n_unique().over("_group")
+    passed_s = pl.col("failed_at").diff().over("_group").dt.total_microseconds() / 1e6
+    least_s = pl.min_horizontal(pl.lit(float(gap_s)), span_s / n_requests * CHANCE)
+    burst = pl.col("_begins").cum_sum().over("_group")
+    return (
+        in_order.with_columns(_begins=~(passed_s <= least_s).fill_null(False))
+        .with_columns(pl.concat_str("_group", burst, separator="#").alias(name))
+        .sort("_row")
+        .drop("_row", "_group", "_begins")
+    )
+
+
+def _components(linked: pl.DataFrame) -> pl.DataFrame:
+    """Number what hangs together over any number of links."""
+    numbered = linked.with_columns(component=pl.int_range(pl.len(), dtype=pl.Int64))
+    while True:
+        smaller = numbered
+        for link in LINKS:
+            least = pl.col("component").min().over(f"by_{link}")
+            smaller = smaller.with_columns(
+                component=pl.when(pl.col(f"by_{link}").is_not_null())
+                .then(least)
+                .otherwise("component")
+            )
+        if smaller["component"].equals(numbered["component"]):
+            return numbered
+        numbered = smaller
+
+
+def _incident_id(first_key: str) -> str:
+    return f"{VERSION}:{hashlib.blake2b(first_key.encode(), digest_size=6).hexdigest()}"

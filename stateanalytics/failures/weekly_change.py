@@ -1,0 +1,190 @@
+"""What is new, growing, shrinking or gone since an earlier stretch of time."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from stateanalytics.core.windows import Window, in_utc, read_window
+from stateanalytics.errors import ArgumentError
+from stateanalytics.failures.clustering import KEY
+from stateanalytics.failures.gathering import checked, ended_runs, failures_of, find_members, judge
+from stateanalytics.failures.templates import merge_templates, mine_templates
+from stateanalytics.stats.intervals import rate_ratio
+from stateanalytics.stats.multiplicity import benjamini_hochberg
+
+if TYPE_CHECKING:
+    from stateanalytics.core.facts import Facts
+    from stateanalytics.state.policy import Policy
+
+STATUSES = ("new", "growing", "steady", "shrinking", "gone")
+COLUMNS = (
+    *(*KEY, "rule_name", "status"),
+    *("n_causes_before", "n_causes", "n_rows_before", "n_rows", "n_runs_before", "n_runs"),
+    *("rate_before", "rate", "ratio", "ratio_low", "ratio_high", "p_value", "q_value"),
+    *("is_seen_before", "first_at", "last_at"),
+)
+
+
+def failure_change(
+    snap: Facts,
+    *,
+    window: object = None,
+    before: object = None,
+    earlier: Facts | None = None,
+    policy: Policy | None = None,
+    rules: object = None,
+    fdr: float = 0.05,
+) -> pl.DataFrame:
+    """How often each cluster fails now, compared with an earlier stretch of time.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    window : str, pair of moments or Window, optional
+        Now: as in `read_window`; None: the seven days up to as-of.
+    before : str, pair of moments or Window, optional
+        The stretch to compare with; None: as long, just before.
+    earlier : Snapshot or Facts, optional
+        Where the earlier stretch is read from, if not from ``snap``: last week's copy.
+    policy : Policy, optional
+        Which states count; v1 by default.
+    rules : path, mapping or FailureRules, optional
+        Your own clusters, as for `failure_clusters`.
+    fdr : float
+        The share of false alarms among growing and shrinking clusters that is accepted.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_clusters, 22)
+        The key of `failure_clusters` and ``rule_name``; ``status``: new and gone where
+        one stretch has none, growing and shrinking where ``q_value`` is at most ``fdr``,
+        else steady; ``n_causes`` and ``n_rows`` of both; ``n_runs``, the runs that ended;
+        ``rate``, causes per run, and their ``ratio`` with its exact 95 % interval;
+        ``p_value`` and ``q_value`` (null: no runs to compare); ``is_seen_before``: also
+        before both stretches, so a new one is back; ``first_at``, ``last_at`` of all time.
+        New ones first, then growing, steady, shrinking, gone; the smallest p-value first.
+
+    Raises
+    ------
+    ArgumentError
+        If a snapshot is none, a window makes no sense or they overlap, or ``fdr`` is not
+        between 0 and 1.
+
+    Notes
+    -----
+    Causes are counted and not rows, since the sessions of a fan-out fail together. The
+    test is exact and conditional on the causes of both stretches (`rate_ratio`), with
+    runs as exposure; the q-value is Benjamini and Hochberg's over all clusters. A
+    status of new or gone is a fact and no test; its q-value says whether it could be
+    chance. Both snapshots are mined together, so ids agree.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> change = failure_change(demo(), window="2026-W21")
+    >>> change["status"].dtype == pl.Enum(STATUSES)
+    True
+    """
+    if not 0 < fdr < 1:
+        raise ArgumentError(f"fdr is a share between 0 and 1; found {fdr!r}.", "fdr=0.05")
+    now = read_window(window, as_of=checked(snap).as_of)
+    base = snap if earlier is None else checked(earlier)
+    then = _before(before, now, base)
+    judged = judge(snap, policy)
+    judged_before = judged if earlier is None else judge(base, policy)
+    both = ((snap, judged), (base, judged_before))
+    known = merge_templates(*(mine_templates(failures_of(*one)["reason_message"]) for one in both))
+    rows, rows_before = (
+        find_members(one, rules=rules, earlier=known, judged=its_states) for one, its_states in both
+    )
+    everything = pl.concat([rows, rows_before]).unique(
+        [*KEY, "cause", "failed_at", "entity_type", "entity_id"], maintain_order=True
+    )
+    counts = (
+        everything.group_by(KEY)
+        .agg(
+            pl.col("rule_name").sort().first(),
+            first_at=pl.col("failed_at").min(),
+            last_at=pl.col("failed_at").max(),
+            is_seen_before=(pl.col("failed_at") < then.since).any(),
+        )
+        .join(_count(rows, now, ""), on="cluster_id", how="left")
+        .join(_count(rows_before, then, "_before"), on="cluster_id", how="left")
+        .with_columns(
+            pl.col("n_causes", "n_rows", "n_causes_before", "n_rows_before").fill_null(0),
+            n_runs=pl.lit(ended_runs(snap, judged, now).height, pl.Int64),
+            n_runs_before=pl.lit(ended_runs(base, judged_before, then).height, pl.Int64),
+        )
+        .filter((pl.col("n_causes") > 0) | (pl.col("n_causes_before") > 0))
+    )
+    return _judged(counts, fdr)
+
+
+def _before(before: object, now: Window, base: Facts) -> Window:
+    if before is None:
+        length = now.until - now.since
+        return Window(now.since - length, now.since, f"the {now.days:g} days before")
+    then = read_window(before, as_of=base.as_of)
+    if then.until > now.since:
+        raise ArgumentError(
+            f"The earlier stretch ends {in_utc(then.until)}, after the later one began "
+            f"({in_utc(now.since)}).",
+            'window="2026-W21", before="2026-W20"',
+        )
+    return then
+
+
+def _count(rows: pl.DataFrame, window: Window, suffix: str) -> pl.DataFrame:
+    is_within = pl.col("failed_at").is_between(window.since, window.until, closed="left")
+    return (
+        rows.filter(is_within)
+        .group_by("cluster_id")
+        .agg(
+            pl.col("cause").n_unique().cast(pl.Int64).alias(f"n_causes{suffix}"),
+            pl.len().cast(pl.Int64).alias(f"n_rows{suffix}"),
+        )
+    )
+
+
+def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
+    numbers = ("n_causes", "n_runs", "n_causes_before", "n_runs_before")
+    pairs = counts.select(numbers).unique()
+    ratios = [astuple(rate_ratio(*row)) for row in pairs.rows()]
+    names = ("ratio", "ratio_low", "ratio_high", "p_value")
+    tested = pl.DataFrame(ratios, schema=dict.fromkeys(names, pl.Float64), orient="row")
+    is_change = pl.col("q_value") <= fdr
+    status = (
+        pl.when(pl.col("n_causes_before") == 0)
+        .then(pl.lit("new"))
+        .when(pl.col("n_causes") == 0)
+        .then(pl.lit("gone"))
+        .when(is_change & (pl.col("rate") > pl.col("rate_before")))
+        .then(pl.lit("growing"))
+        .when(is_change & (pl.col("rate") < pl.col("rate_before")))
+        .then(pl.lit("shrinking"))
+        .otherwise(pl.lit("steady"))
+    )
+    return (
+        counts.join(pl.concat([pairs, tested], how="horizontal"), on=list(numbers), how="left")
+        .with_columns(
+            benjamini_hochberg(),
+            rate=pl.col("n_causes") / pl.when(pl.col("n_runs") > 0).then("n_runs"),
+            rate_before=pl.col("n_causes_before")
+            / pl.when(pl.col("n_runs_before") > 0).then("n_runs_before"),
+        )
+        .with_columns(status=status.cast(pl.Enum(STATUSES)))
+        .sort(
+            "status",
+            "p_value",
+            "n_causes",
+            "n_rows",
+            "cluster_id",
+            nulls_last=True,
+            descending=[False, False, True, True, False],
+        )
+        .select(COLUMNS)
+    )

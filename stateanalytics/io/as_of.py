@@ -1,0 +1,208 @@
+"""The instant that ages are measured at, and what lies after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import pool
+from stateanalytics.errors import ArgumentError
+from stateanalytics.io.findings import counted, per_entity
+from stateanalytics.io.parts import Parts
+
+_MOMENTS = ("created_at", "started_at", "ended_at", "updated_at", "last_message_at")
+_LONELY_DAYS = 7
+_COMPANY = 3
+_TOLERANCE = timedelta(seconds=1)
+
+
+def as_utc(moment: datetime) -> datetime:
+    """A moment in UTC; one without a time zone is taken to be in UTC.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no datetime.
+
+    Examples
+    --------
+    >>> as_utc(datetime(2026, 5, 27)).isoformat()
+    '2026-05-27T00:00:00+00:00'
+    """
+    if not isinstance(moment, datetime):
+        raise ArgumentError(
+            f"as_of must be a datetime, not {moment!r}.",
+            "as_of=datetime(2026, 5, 27, tzinfo=timezone.utc)",
+        )
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def newest_proven(parts: Sequence[Parts]) -> datetime | None:
+    """The newest moment at which something certainly happened.
+
+    Parameters
+    ----------
+    parts : sequence of Parts
+        What was read.
+
+    Returns
+    -------
+    datetime or None
+        None where no moment is recorded at all.
+
+    Notes
+    -----
+    Events, transitions and the creation of rows are written once, by the clock of then,
+    so they prove a moment; ``updated_at`` is only asked where there are none of them. A
+    moment does not count when fewer than three of any kind lie within a cluster that a
+    week of silence separates from all before it: one clock that ran ahead must not make
+    a whole store old.
+    """
+    proofs = [
+        frame.select(pl.col(column).alias("at"))
+        for part in parts
+        for frame, column in (
+            (part.transitions, "at"),
+            (part.events, "at"),
+            (part.entities, "created_at"),
+        )
+    ]
+    company = [
+        part.entities.select(pl.col(name).alias("at")) for part in parts for name in _MOMENTS
+    ]
+    proven = pl.concat(proofs)["at"].drop_nulls() if proofs else pl.Series(dtype=schema.MOMENT)
+    if proven.is_empty():
+        updated = [part.entities["updated_at"] for part in parts]
+        proven = pl.concat(updated).drop_nulls() if updated else proven
+    if proven.is_empty():
+        return None
+    everything = pl.concat([proven.to_frame("at"), *company])["at"].drop_nulls()
+    limit = _end_of_company(everything)
+    kept = proven.filter(proven.dt.epoch("d") <= limit)
+    return (kept if len(kept) else proven).max()  # type: ignore[return-value]
+
+
+def _end_of_company(moments: pl.Series) -> int:
+    """The last day of the newest cluster that is no lonely one."""
+    days = (
+        moments.dt.epoch("d")
+        .alias("day")
+        .value_counts(name="n")
+        .sort("day")
+        .with_columns(
+            cluster=(pl.col("day").diff().fill_null(0) > _LONELY_DAYS).cum_sum(),
+        )
+    )
+    clusters = days.group_by("cluster").agg(pl.col("n").sum(), pl.col("day").max()).sort("day")
+    in_company = clusters.filter(pl.col("n") >= _COMPANY)
+    return int((in_company if in_company.height else clusters)["day"].max())  # type: ignore[arg-type]
+
+
+def up_to(part: Parts, as_of: datetime) -> Parts:
+    """What had begun by an instant that was asked for; the rest is counted and left out.
+
+    Parameters
+    ----------
+    part : Parts
+        What was read of one input.
+    as_of : datetime
+        The instant.
+
+    Returns
+    -------
+    Parts
+        Entities that were created (or, where that is not known, started) by then, and
+        transitions and events up to then; ``time.after_as_of`` in the findings.
+
+    Notes
+    -----
+    Only for an instant that somebody chose: in the data of a copy, or beside the clock, a
+    row from the future is one whose own clock was wrong, and is kept. A row that began in
+    time holds its newest values, later ones too: stores keep no old ones.
+    """
+    limit = as_of + _TOLERANCE
+    began = pl.coalesce("created_at", "started_at")
+    later = part.entities.filter(began > limit)
+    left_out = {
+        (None, "transitions"): part.transitions.filter(pl.col("at") > limit).height,
+        (None, "events"): part.events.filter(pl.col("at") > limit).height,
+        **{
+            (entity_type, "entities"): n
+            for entity_type, n in later.group_by("entity_type").len().sort("entity_type").rows()
+        },
+    }
+    if not any(left_out.values()):
+        return part
+    found = [
+        counted(
+            part.label,
+            part.system,
+            "time.after_as_of",
+            "info",
+            f"began after as-of ({as_of.isoformat()})",
+            n_rows=n,
+            table=table,
+            entity_type=entity_type,
+            action="left out",
+        )
+        for (entity_type, table), n in left_out.items()
+    ]
+    return replace(
+        part,
+        entities=part.entities.filter((began <= limit).fill_null(True)),
+        transitions=part.transitions.filter((pl.col("at") <= limit).fill_null(True)),
+        events=part.events.filter((pl.col("at") <= limit).fill_null(True)),
+        findings=pool([part.findings, *found], schema.FINDINGS),
+    )
+
+
+def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
+    """Rows with moments after as-of (``time.future``), in the shape of findings.
+
+    A second is tolerated: the moments of one write are not taken at once.
+    """
+    limit = as_of + _TOLERANCE
+    late = [
+        pl.when(pl.col(name) > limit).then(pl.lit(name, pl.String)).alias(name) for name in _MOMENTS
+    ]
+    latest = pl.max_horizontal(_MOMENTS)
+    beyond = part.entities.filter(latest > limit).select(
+        "entity_type",
+        "entity_id",
+        latest=latest,
+        columns=pl.concat_str(late, separator=", ", ignore_nulls=True),
+    )
+    return pool(
+        [
+            per_entity(
+                beyond,
+                source,
+                part.system,
+                "time.future",
+                "warning",
+                message=pl.format("{} lies after as-of ({})", "columns", pl.lit(as_of.isoformat())),
+                column=pl.col("columns"),
+                example=pl.col("latest"),
+                action="kept; its age is negative",
+            ),
+            *(
+                counted(
+                    source,
+                    part.system,
+                    "time.future",
+                    "warning",
+                    f"{name} after as-of ({as_of.isoformat()})",
+                    n_rows=frame.filter(pl.col("at") > limit).height,
+                    table=name,
+                    column="at",
+                    action="kept",
+                )
+                for name, frame in (("transitions", part.transitions), ("events", part.events))
+            ),
+        ],
+        schema.FINDINGS,
+    )

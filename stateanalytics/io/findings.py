@@ -1,0 +1,172 @@
+"""Rows of `findings`: one problem each, and never so many that they drown the data."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.core import schema
+
+MAX_ROWS_PER_CODE = 1000
+MAX_EXAMPLE = 200
+
+
+def counted(
+    source: str,
+    system: str,
+    code: str,
+    severity: str,
+    message: str,
+    *,
+    n_rows: int | None = 1,
+    table: str | None = None,
+    column: str | None = None,
+    entity_type: str | None = None,
+    entity_id: str | None = None,
+    example: str | None = None,
+    action: str | None = None,
+) -> pl.DataFrame:
+    """One finding about several rows, or about a file; none where it concerns no row.
+
+    Returns
+    -------
+    polars.DataFrame, shape (0 or 1, 12)
+        In the shape of `stateanalytics.core.schema.FINDINGS`.
+
+    Examples
+    --------
+    >>> counted("a.db", "lionagi", "run.unreadable", "warning", "not JSON").height
+    1
+    >>> counted("a.db", "lionagi", "run.unreadable", "warning", "not JSON", n_rows=0).height
+    0
+    """
+    if n_rows == 0:
+        return schema.FINDINGS.empty()
+    row = {
+        "source": source,
+        "system": system,
+        "code": code,
+        "severity": severity,
+        "entity_type": entity_type,
+        "entity_id": entity_id,
+        "table": table,
+        "column": column,
+        "n_rows": n_rows,
+        "message": message,
+        "example": None if example is None else example[:MAX_EXAMPLE],
+        "action": action,
+    }
+    return pl.DataFrame([row], schema=schema.FINDINGS.dtypes)
+
+
+def per_entity(
+    rows: pl.DataFrame,
+    source: str,
+    system: str,
+    code: str,
+    severity: str,
+    *,
+    message: str | pl.Expr,
+    table: str | None = None,
+    column: str | pl.Expr | None = None,
+    example: str | pl.Expr | None = None,
+    action: str | None = None,
+    max_rows: int = MAX_ROWS_PER_CODE,
+) -> pl.DataFrame:
+    """One finding an entity; beyond ``max_rows`` the rest become one counted finding.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame, shape (n_entities, >= 2)
+        Has ``entity_type`` and ``entity_id``, and what the expressions need.
+    source, system, code, severity, table, action : str
+        As in `stateanalytics.core.schema.FINDINGS`.
+    message, column, example : str or polars.Expr
+        A text for all, or an expression over ``rows``.
+    max_rows : int
+        How many entities get a row of their own.
+
+    Returns
+    -------
+    polars.DataFrame, shape (min(n_entities, max_rows) + 1 or less, 12)
+        Ordered by entity, whatever the order of ``rows``.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"entity_type": ["session"] * 3, "entity_id": ["c", "a", "b"]})
+    >>> found = per_entity(rows, "a.db", "lionagi", "end.missing", "info", message="-", max_rows=2)
+    >>> found.select("entity_id", "n_rows").rows()
+    [('a', 1), ('b', 1), (None, 1)]
+    """
+    if rows.is_empty():
+        return schema.FINDINGS.empty()
+    few = rows.height <= max_rows
+    key = ["entity_type", "entity_id"]
+    named = rows.sort(key) if few else rows.bottom_k(max_rows, by=key).sort(key)
+    found = named.select(
+        _text(source).alias("source"),
+        _text(system).alias("system"),
+        _text(code).alias("code"),
+        _text(severity).alias("severity"),
+        "entity_type",
+        "entity_id",
+        _text(table).alias("table"),
+        _text(column).alias("column"),
+        pl.lit(1, schema.INTEGER).alias("n_rows"),
+        _text(message).alias("message"),
+        _text(example).str.slice(0, MAX_EXAMPLE).alias("example"),
+        _text(action).alias("action"),
+    )
+    rest = counted(
+        source,
+        system,
+        code,
+        severity,
+        f"{rows.height - named.height} more entities with the same problem, not listed one by one",
+        n_rows=rows.height - named.height,
+        table=table,
+        column=column if isinstance(column, str) else None,
+        action=action,
+    )
+    return schema.FINDINGS.conform(pl.concat([found, rest]))
+
+
+def folded(findings: pl.DataFrame) -> pl.DataFrame:
+    """Findings that differ only in whose they are and in the example as one, rows added up.
+
+    Parameters
+    ----------
+    findings : polars.DataFrame
+        In the shape of `stateanalytics.core.schema.FINDINGS`.
+
+    Returns
+    -------
+    polars.DataFrame
+        In the same shape, each kind where its first stood. ``source``, ``system``,
+        ``entity_type`` and ``entity_id`` are null where several were folded; ``example``
+        is the first that is known.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"entity_type": ["session"] * 3, "entity_id": ["c", "a", "b"]})
+    >>> found = per_entity(rows, "a.db", "lionagi", "end.missing", "info", message="-")
+    >>> folded(found).select("entity_type", "entity_id", "n_rows").rows()
+    [('session', None, 3)]
+    """
+    whose = ("source", "system", "entity_type", "entity_id")
+    alike = [
+        name for name in schema.FINDINGS.dtypes.names() if name not in (*whose, "n_rows", "example")
+    ]
+    return schema.FINDINGS.conform(
+        findings.group_by(alike, maintain_order=True).agg(
+            *(
+                pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name)
+                for name in whose
+            ),
+            pl.col("n_rows").fill_null(1).sum(),
+            pl.col("example").drop_nulls().first(),
+        )
+    )
+
+
+def _text(value: str | pl.Expr | None) -> pl.Expr:
+    return value.cast(pl.String) if isinstance(value, pl.Expr) else pl.lit(value, pl.String)

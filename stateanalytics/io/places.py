@@ -1,0 +1,251 @@
+"""From what a user names to the stores that are meant: paths, directories, patterns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError
+from stateanalytics.io.files import legible
+from stateanalytics.io.path_readers import PathReader, found_by
+from stateanalytics.io.patterns import matching
+
+STORE_NAME = "state.db"
+_PATTERN_CHARACTERS = "*?["
+
+
+@dataclass(frozen=True)
+class Place:
+    """One file or directory to read, and how the user named it.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The file, or the directory.
+    label : str
+        What to call it in the ``source`` column.
+    is_named : bool
+        Did the user name this very file, so that it must be a store; a file that a
+        directory or a pattern brought along may be something else.
+    reader : PathReader, optional
+        Who reads it; None: it is a SQLite store.
+    """
+
+    path: Path
+    label: str
+    is_named: bool
+    reader: PathReader | None = None
+
+
+def usual_places(
+    environment: Mapping[str, str] = os.environ, home: Path | None = None
+) -> list[Path]:
+    """Where the orchestrators keep their stores: lionagi, Agent Orchestrator, opencode.
+
+    Parameters
+    ----------
+    environment : mapping of str to str
+        Where ``LIONAGI_HOME``, ``AO_DATA_DIR`` and ``XDG_DATA_HOME`` may be set.
+    home : pathlib.Path, optional
+        The home directory; the user's own by default.
+
+    Returns
+    -------
+    list of pathlib.Path
+        Distinct files and directories, whether they exist or not. Of those called
+        ``state.db`` only the first that exists is read when nothing is named.
+
+    Examples
+    --------
+    >>> [str(path) for path in usual_places({"LIONAGI_HOME": "/srv/lion"}, Path("/home/me"))]
+    ['/srv/lion/state.db', '/home/me/.lionagi/state.db', '/home/me/.agent-orchestrator', \
+'/home/me/.ao', '/home/me/.local/share/opencode']
+    """
+    home = home or Path.home()
+    own = [_at_home(environment["LIONAGI_HOME"])] if environment.get("LIONAGI_HOME") else []
+    data = environment.get("XDG_DATA_HOME") or home / ".local" / "share"
+    places = [
+        *(folder / STORE_NAME for folder in (*own, home / ".lionagi")),
+        home / ".agent-orchestrator",
+        _at_home(environment.get("AO_DATA_DIR") or str(home / ".ao")),
+        Path(data) / "opencode",
+    ]
+    return list(dict.fromkeys(places))
+
+
+def is_there(path: Path) -> bool:
+    """Does a usual place hold anything to read."""
+    return path.is_file() or (path.is_dir() and bool(found_by(path)[1]))
+
+
+def find_places(
+    named: Sequence[str | Path], usual: Iterable[Path] | None = None
+) -> tuple[list[Place], list[Place]]:
+    """The files that are meant, each once, in the order they were named.
+
+    Parameters
+    ----------
+    named : sequence of str or pathlib.Path
+        Files, directories, patterns; ``~`` stands for the home directory. A name that
+        exists as it is written is never read as a pattern.
+    usual : iterable of pathlib.Path, optional
+        Where to look when nothing is named; `usual_places` by default.
+
+    Returns
+    -------
+    places : list of Place
+        What to open.
+    again : list of Place
+        Files that were named a second time, by whatever name.
+
+    Raises
+    ------
+    SourceNotFoundError
+        If nothing is at a name, or in none of the usual places.
+    NotAStoreError
+        If a directory holds no store.
+    ArgumentError
+        If a name is empty or no path at all.
+    """
+    if not named:
+        return _first_usual(list(usual_places() if usual is None else usual)), []
+    places: dict[tuple[int, int], Place] = {}
+    again = []
+    for name in named:
+        for found in _expand(name):
+            place = replace(found, label=legible(found.label))
+            status = place.path.stat()
+            identity = (status.st_dev, status.st_ino)
+            if identity in places:
+                again.append(place)
+            else:
+                places[identity] = place
+    return list(places.values()), again
+
+
+def _first_usual(usual: list[Path]) -> list[Place]:
+    """The first store of lionagi, and what the other systems keep in the home directory."""
+    stores = [path for path in usual if path.name == STORE_NAME]
+    found = [Place(path, str(path), is_named=True) for path in stores if path.is_file()][:1]
+    for folder in usual:
+        if folder not in stores and folder.is_dir():
+            found += _of_other_systems(folder, str(folder))
+    if found:
+        return found
+    looked = ", ".join(repr(str(path)) for path in usual)
+    raise SourceNotFoundError(
+        f"No source was named, and nothing is in the usual places: {looked}.",
+        "name a store, for example sa.read('path/to/state.db'), or set LIONAGI_HOME",
+        shell="name a store, such as path/to/state.db, or set LIONAGI_HOME",
+    )
+
+
+def _expand(name: str | Path) -> list[Place]:
+    text = str(name)
+    if not isinstance(name, str | Path) or not text.strip() or "\x00" in text:
+        raise ArgumentError(
+            f"A source must be the path of a store, not {name!r}.",
+            "sa.read('~/.lionagi/state.db')",
+            shell="~/.lionagi/state.db",
+        )
+    path = _at_home(text)
+    try:
+        if path.exists() and (places := _of_other_systems(path, text)):
+            return places
+        if path.is_dir():
+            return _in_directory(path, text)
+        if path.exists():
+            return [Place(path, text, is_named=True)]
+        is_dangling = path.is_symlink()
+    except OSError as error:
+        raise SourceNotFoundError(
+            f"{text!r} cannot be looked at: {error.strerror}.", "check the path and its permissions"
+        ) from error
+    if any(character in text for character in _PATTERN_CHARACTERS):
+        return _matching(str(path), text)
+    if is_dangling:
+        raise SourceNotFoundError(
+            f"{text!r} is a link to {str(path.readlink())!r}, where nothing is.",
+            "mend the link, or name the store itself",
+        )
+    raise SourceNotFoundError(f"Nothing is at {text!r}.", _hint_for(path, text))
+
+
+def _at_home(text: str) -> Path:
+    """A path with ``~`` expanded, unless a file is called so or nobody is."""
+    path = Path(text)
+    try:
+        return path if text.startswith("~") and path.exists() else path.expanduser()
+    except (OSError, RuntimeError):
+        return path
+
+
+def _of_other_systems(path: Path, text: str) -> list[Place]:
+    """What a path holds of systems that keep files; a store in it comes first."""
+    if (path / STORE_NAME).is_file():
+        return []
+    reader, found = found_by(path)
+    return [
+        Place(one, text if one == path else str(one), is_named=True, reader=reader) for one in found
+    ]
+
+
+def _in_directory(folder: Path, text: str) -> list[Place]:
+    """The store of a directory; a rotated copy such as ``state.db.pre-x.1.bak`` never is it."""
+    for store in (folder / STORE_NAME, folder / ".lionagi" / STORE_NAME):
+        if store.is_file():
+            return [Place(store, text, is_named=True)]
+    stores = [path for path in sorted(folder.glob("*.db")) if path.is_file()]
+    if stores:
+        return [Place(path, str(path), is_named=False) for path in stores]
+    below = sorted(folder.glob(f"*/{STORE_NAME}"))[:3]
+    raise NotAStoreError(
+        f"A store was needed, but the directory {text!r} holds no {STORE_NAME} and no other "
+        "*.db file.",
+        "name one of these: " + ", ".join(repr(str(path)) for path in below)
+        if below
+        else "name the directory or the file of a store, such as '~/.lionagi'",
+    )
+
+
+def _matching(pattern: str, text: str) -> list[Place]:
+    found = [Path(match) for match in matching(pattern)]
+    stores = [
+        place
+        for path in found
+        if not _is_beside_a_store(path)
+        for place in (
+            _of_other_systems(path, str(path))
+            or ([Place(path, str(path), is_named=False)] if path.is_file() else _of_match(path))
+        )
+    ]
+    if not stores:
+        raise SourceNotFoundError(
+            f"No store matches {text!r}"
+            + (f"; {len(found)} other files or directories do." if found else "."),
+            "check the pattern; copies (*.bak) and journals (*-wal) are left alone on purpose",
+        )
+    return stores
+
+
+def _of_match(folder: Path) -> list[Place]:
+    if not folder.is_dir():
+        return []
+    store = folder / STORE_NAME
+    return [Place(store, str(folder), is_named=False)] if store.is_file() else []
+
+
+def _is_beside_a_store(path: Path) -> bool:
+    return path.suffix == ".bak" or path.name.endswith(("-wal", "-shm", "-journal"))
+
+
+def _hint_for(path: Path, text: str) -> str:
+    if text.startswith("file:") or text == ":memory:":
+        return "name the file itself; URIs and :memory: are no stores"
+    there = path.parent
+    if not there.is_dir():
+        return f"the directory {str(there)!r} does not exist either; check the path"
+    stores = sorted(legible(store.name) for store in there.glob("*.db"))[:3]
+    return f"in {str(there)!r} there is {', '.join(stores)}" if stores else "check the path"

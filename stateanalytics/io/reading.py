@@ -1,0 +1,304 @@
+"""From the names of stores to pooled facts: the door of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Literal, get_args
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts, pool
+from stateanalytics.core.progress import progress
+from stateanalytics.errors import ArgumentError, NotAStoreError
+from stateanalytics.io.appending import Kept
+from stateanalytics.io.as_of import as_utc, future_findings, newest_proven, up_to
+from stateanalytics.io.findings import counted
+from stateanalytics.io.fingerprint import fingerprint
+from stateanalytics.io.parts import Parts
+from stateanalytics.io.places import Place, find_places
+from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.io.store_findings import findings_of_store
+from stateanalytics.systems import lionagi
+from stateanalytics.systems.agent_orchestrator import databases as agent_orchestrator_databases
+
+READERS: tuple[ModuleType, ...] = (lionagi, agent_orchestrator_databases)
+"""Who reads a SQLite store; `path_readers.PATH_READERS` reads files and directories."""
+
+Memory = Mapping[str, Mapping[str, Kept]]
+"""By input and table: what the next read can go on from."""
+
+OnError = Literal["skip", "raise", "salvage"]
+_MAX_TABLES_NAMED = 8
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+def read_facts(
+    paths: Sequence[str | Path] | str | Path = (),
+    *,
+    as_of: datetime | None = None,
+    bodies: bool = False,
+    on_error: OnError = "skip",
+    shown: bool | None = None,
+    clock: Callable[[], datetime] = _wall_clock,
+) -> tuple[Facts, tuple[Store, ...]]:
+    """The facts of one or more stores, at one instant.
+
+    Parameters
+    ----------
+    paths : sequence of str or pathlib.Path
+        Files, directories, patterns; none: the usual places are looked up.
+    as_of : datetime, optional
+        The instant that ages are measured at. By default the newest moment that the data
+        prove, for copies; the clock, as soon as one store is live or none proves any.
+    bodies : bool
+        Whether to load what people and models said.
+    on_error : {"skip", "raise", "salvage"}
+        What a file of a directory that cannot be read does: it is left out, counted and
+        named in ``findings``, or it ends the load. A store that is named itself always
+        ends it, unless ``salvage`` reads what is left of a damaged one.
+    shown : bool, optional
+        Whether to show progress; by default only where a person looks.
+    clock : callable
+        The wall clock.
+
+    Returns
+    -------
+    facts : Facts
+        Canonical frames, inputs in the order in which they were named.
+    stores : tuple of Store
+        The open private copies, in the same order; closing them deletes the copies.
+
+    Raises
+    ------
+    SourceNotFoundError, NotAStoreError, DamagedStoreError, StoreBusyError
+        If an input cannot be read; nothing stays open then.
+    ArgumentError
+        If a name is no path, as-of no datetime, or ``on_error`` neither word.
+    """
+    facts, stores, _ = read_and_keep(
+        paths, as_of=as_of, bodies=bodies, on_error=on_error, shown=shown, clock=clock
+    )
+    return facts, stores
+
+
+def read_and_keep(
+    paths: Sequence[str | Path] | str | Path = (),
+    *,
+    as_of: datetime | None = None,
+    bodies: bool = False,
+    on_error: OnError = "skip",
+    shown: bool | None = None,
+    clock: Callable[[], datetime] = _wall_clock,
+    before: Memory | None = None,
+) -> tuple[Facts, tuple[Store, ...], Memory]:
+    """What `read_facts` gives, and what the next read of the same paths can go on from.
+
+    Parameters
+    ----------
+    paths, as_of, bodies, on_error, shown, clock
+        As for `read_facts`.
+    before : mapping, optional
+        What the last read of these paths kept. The facts are those of a fresh read.
+
+    Returns
+    -------
+    facts, stores
+        As of `read_facts`.
+    memory : mapping of str to mapping of str to Kept
+        By input and table.
+    """
+    if on_error not in get_args(OnError):
+        raise ArgumentError(
+            f"on_error must be 'skip', 'raise' or 'salvage'; found {on_error!r:.60}.",
+            "on_error='raise'",
+        )
+    given = None if as_of is None else as_utc(as_of)
+    named = [paths] if isinstance(paths, str | Path) else list(paths)
+    places, again = find_places(named)
+    with ExitStack() as open_stores:
+        parts = []
+        with progress("reading", len(places), shown=shown) as begin:
+            for place in places:
+                begin(place.label)
+                kept = (before or {}).get(place.label)
+                part = _read(place, bodies=bodies, on_error=on_error, before=kept)
+                for store in part.stores:
+                    open_stores.enter_context(store)
+                parts.append(part)
+        if all(not part.system for part in parts):
+            raise _no_store(parts[0].stores[0])
+        facts = _pooled(parts, again, given, clock)
+        open_stores.pop_all()
+    stores = tuple(store for part in parts for store in part.stores)
+    return facts, stores, {part.label: part.kept for part in parts if part.kept}
+
+
+def _read(
+    place: Place, *, bodies: bool, on_error: OnError, before: Mapping[str, Kept] | None = None
+) -> Parts:
+    """One input: a store by whoever knows its tables, anything else by who found it."""
+    if place.reader is not None:
+        return place.reader.read(place.path, label=place.label, bodies=bodies, on_error=on_error)
+    with ExitStack() as opened:
+        store = opened.enter_context(
+            open_store(place.path, label=place.label, salvage=on_error == "salvage")
+        )
+        reader = _reader_of(store)
+        if reader is None and place.is_named:
+            raise _no_store(store)
+        if reader is lionagi:
+            part = lionagi.read(store, bodies=bodies, before=before)
+        else:
+            part = _skipped(store) if reader is None else reader.read(store, bodies=bodies)
+        odd = findings_of_store(store, system=part.system)
+        opened.pop_all()
+    return replace(
+        part,
+        findings=pool([part.findings, odd], schema.FINDINGS),
+        label=store.label,
+        size_bytes=store.size_bytes,
+        is_live=store.is_live,
+        stores=(store,),
+    )
+
+
+def _reader_of(store: Store) -> ModuleType | None:
+    return next((reader for reader in READERS if reader.recognises(store)), None)
+
+
+def _no_store(store: Store) -> NotAStoreError:
+    found = sorted(store.tables)
+    named = ", ".join(repr(table) for table in found[:_MAX_TABLES_NAMED])
+    more = len(found) - _MAX_TABLES_NAMED
+    return NotAStoreError(
+        f"{store.label!r} is an SQLite database, but no store that is understood: lionagi's "
+        f"tables 'sessions', 'branches' and 'progressions' were needed, found "
+        + ((named + (f" and {more} more" if more > 0 else "")) if found else "no tables")
+        + ".",
+        "name the store of an orchestrator, such as '~/.lionagi/state.db'",
+    )
+
+
+def _skipped(store: Store) -> Parts:
+    """A database that a directory or a pattern brought along, and that is no store."""
+    finding = counted(
+        store.label,
+        "",
+        "source.skipped",
+        "info",
+        "a database, but no store of an orchestrator",
+        example=", ".join(sorted(store.tables)),
+        action="not read",
+    )
+    empty = (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)
+    entities, transitions, events = (frame.empty() for frame in empty)
+    return Parts("", "", entities, transitions, events, finding)
+
+
+def _pooled(
+    parts: Sequence[Parts],
+    again: Sequence[Place],
+    given: datetime | None,
+    clock: Callable[[], datetime],
+) -> Facts:
+    as_of, as_of_from = _choose_instant(parts, given, clock)
+    whole = parts
+    if as_of_from == "given":
+        parts = [up_to(part, as_of) for part in whole]
+    findings = [
+        pool([part.findings, future_findings(part, part.label, as_of)], schema.FINDINGS)
+        for part in parts
+    ]
+    twice = [
+        counted(
+            place.label,
+            "",
+            "source.named_twice",
+            "info",
+            "the same file was named before",
+            action="read once",
+        )
+        for place in again
+    ]
+    rows = [
+        _source_row(one, part, found)
+        for one, part, found in zip(whole, parts, findings, strict=True)
+        if one.system
+    ]
+    return Facts(
+        entities=pool([part.entities for part in parts], schema.ENTITIES),
+        transitions=pool([part.transitions for part in parts], schema.TRANSITIONS),
+        events=pool([part.events for part in parts], schema.EVENTS),
+        findings=pool([*findings, *twice], schema.FINDINGS),
+        sources=pl.concat(rows),
+        as_of=as_of,
+        as_of_from=as_of_from,
+        details=_pooled_details(parts),
+    )
+
+
+def _choose_instant(
+    parts: Sequence[Parts], given: datetime | None, clock: Callable[[], datetime]
+) -> tuple[datetime, str]:
+    if given is not None:
+        return given, "given"
+    if not any(part.is_live for part in parts):
+        proven = newest_proven(parts)
+        if proven is not None:
+            return proven, "data"
+    return as_utc(clock()), "clock"
+
+
+def _pooled_details(parts: Sequence[Parts]) -> dict[str, pl.DataFrame]:
+    names = dict.fromkeys(name for part in parts for name in part.details)
+    return {
+        name: pool(
+            [part.details[name] for part in parts if name in part.details], schema.FRAMES[name]
+        )
+        for name in names
+    }
+
+
+def _source_row(whole: Parts, part: Parts, findings: pl.DataFrame) -> pl.DataFrame:
+    """What one input holds as a whole, and how many rows of it are looked at."""
+    first = [
+        frame[column].min()
+        for frame, column in (
+            (whole.transitions, "at"),
+            (whole.events, "at"),
+            (whole.entities, "created_at"),
+        )
+    ]
+    row = {
+        "source": part.label,
+        "system": part.system,
+        "format": part.format,
+        "size_bytes": part.size_bytes,
+        "n_entities": part.entities.height,
+        "n_transitions": part.transitions.height,
+        "n_events": part.events.height,
+        "n_findings": findings.height,
+        "is_live": part.is_live,
+        "first_at": min((moment for moment in first if moment is not None), default=None),
+        "last_at": newest_proven([whole]),
+        "fingerprint": _digest(whole),
+    }
+    return pl.DataFrame([row], schema=schema.SOURCES.dtypes)
+
+
+def _digest(part: Parts) -> str:
+    """The fingerprint of what was read, wherever it lies and however it is labelled.
+
+    Numbers of rows are left out too: compacting a file may change them.
+    """
+    frames = (part.entities, part.transitions, part.events)
+    return fingerprint(frame.drop("source", "seq", strict=False) for frame in frames)

@@ -1,0 +1,176 @@
+"""Damaged stores: what is left of one as a clean store, and what was lost as findings."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import pool
+from stateanalytics.io import refusals
+from stateanalytics.io.findings import counted
+
+PREFIX = "salvage."
+"""Every finding about a loss has a code that begins so."""
+
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from stateanalytics.io.salvage.run import main; main()"
+)
+
+
+class Salvaged(NamedTuple):
+    """A clean store, and what the salvaging process said about it."""
+
+    store: Path
+    told: Mapping[str, Any]
+
+
+def salvage(path: str | Path, source: str, size_bytes: int) -> Salvaged:
+    """Write what can be read of a damaged store to a clean one, in another process.
+
+    Parameters
+    ----------
+    path : str or Path
+        How the user named it.
+    source : str
+        The file it leads to.
+    size_bytes : int
+        Its size, its log included.
+
+    Returns
+    -------
+    Salvaged
+        In a folder of its own, which the caller deletes.
+
+    Raises
+    ------
+    DamagedStoreError
+        If nothing can be read of it.
+    NoRoomError
+        If the clean store does not fit into the folder for temporary files.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="stateanalytics-"))
+    room = shutil.disk_usage(folder).free
+    if room < 3 * size_bytes + 2**20:
+        folder.rmdir()
+        raise refusals.no_room(path, f"{refusals.megabytes(room)} are free", 3 * size_bytes)
+    clean = folder / "salvaged.db"
+    root = Path(schema.__file__).parents[2]
+    command = [sys.executable, "-I", "-S", "-c", _START, str(root), source, str(clean)]
+    done = subprocess.run(
+        command,
+        check=False,  # a process that was killed says so by its answer, which is none
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    told = json.loads(done.stdout) if done.stdout else {}
+    if not told or "problem" in told:
+        shutil.rmtree(folder, ignore_errors=True)
+        why = told.get("problem", f"the process that read it ended with {done.returncode}")
+        raise refusals.beyond_salvage(path, why)
+    return Salvaged(clean, told)
+
+
+def loss_findings(told: Mapping[str, Any], label: str, *, system: str) -> pl.DataFrame:
+    """What was lost of a store, one finding a table and kind of loss.
+
+    Parameters
+    ----------
+    told : mapping
+        What `salvage` was told; empty for a store that is whole.
+    label, system : str
+        The input, and who wrote it.
+
+    Returns
+    -------
+    polars.DataFrame
+        In the shape of `schema.FINDINGS`: ``salvage.truncated``, ``salvage.log_lost``,
+        ``salvage.definitions_lost``, ``salvage.rows_lost`` and ``salvage.rows_unclaimed``
+        are errors; ``salvage.unverified`` says what nobody can check. ``n_rows`` is null
+        where nobody can tell how many.
+    """
+    return pool(
+        [counted(label, system, **one) for one in _losses(told)] if told else [],
+        schema.FINDINGS,
+    )
+
+
+def _losses(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if missing := told["n_bytes_missing"]:
+        yield _loss(
+            "truncated",
+            f"the file ends early: its last {missing:,} bytes "
+            f"({-(-missing // told['page_size']):,} pages) are missing",
+        )
+    for note in told["notes"]:
+        yield _loss("log_lost", note)
+    if n_pages := told["n_definition_pages"]:
+        yield _loss(
+            "definitions_lost",
+            f"{n_pages} page{'s' if n_pages > 1 else ''} that define tables cannot be read, so "
+            "tables may be missing altogether",
+        )
+    for table in told["tables"]:
+        if table["n_ranges"]:
+            yield _of_table(table)
+    if n_rows := told["n_unclaimed"]:
+        yield _loss(
+            "rows_unclaimed",
+            "rows of which nobody can tell which table they belong to",
+            n_rows=n_rows,
+        )
+    yield {
+        "code": f"{PREFIX}unverified",
+        "severity": "info",
+        "message": "rows were read without their indexes; a text that lies on several pages may "
+        "hold bytes of a damaged one, which nothing in the file gives away",
+        "n_rows": sum(table["n_read"] for table in told["tables"]),
+        "action": "kept",
+    }
+
+
+def _of_table(table: Mapping[str, Any]) -> dict[str, Any]:
+    n_lost, n_read = table["n_lost"], table["n_read"]
+    how_many = "an unknown number of rows" if n_lost is None else f"about {n_lost:,}"
+    n_more = table["n_ranges"] - 1
+    more = f" and {n_more:,} more range{'s' if n_more > 1 else ''}" if n_more else ""
+    return _loss(
+        "rows_lost",
+        f"of {table['table']} {how_many} cannot be read; {n_read:,} were",
+        n_rows=n_lost,
+        table=table["table"],
+        example=_shown(table["ranges"][0]) + more,
+    )
+
+
+def _shown(lost: Mapping[str, Any]) -> str:
+    rows = (
+        f"row number {lost['first']}"
+        if lost["first"] == lost["last"]
+        else f"row numbers {_bound(lost['first'])} to {_bound(lost['last'])}"
+    )
+    return rows if lost["page"] is None else f"{rows} (page {lost['page']})"
+
+
+def _bound(rowid: int) -> str:
+    return "?" if abs(rowid) >= 2**62 else str(rowid)
+
+
+def _loss(code: str, message: str, **more: Any) -> dict[str, Any]:
+    return {
+        "code": PREFIX + code,
+        "severity": "error",
+        "message": message,
+        "action": "left out of everything below",
+        **more,
+    }

@@ -1,0 +1,266 @@
+"""Scans of a store's private copy, on several threads, into frames.
+
+Columns are first read as they are; the driver looks at a whole range of rows before it
+chooses types, so that any value of another kind shows in them. Only ranges where
+something shows are read again through the guards of `cells`.
+
+Routes to 35 columns of a million sessions, as multiples of the time that SQLite alone
+needs to touch the same values (``python -m benchmarks.bench_load`` measures them):
+this one .7 on two cores, 1.4 on one; through guards alone 1.0 and 1.9; the Arrow driver
+without either 1.3, but one odd cell ends it, and so it does with connectorx (1.3, no
+UTF-8 no answer, and a file that is missing is made); the standard library 3.8;
+`polars.read_database` 3.8.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import polars as pl
+
+from stateanalytics.io import cells, refusals
+from stateanalytics.io.cells import Cell, Kind
+from stateanalytics.io.sqlite_copy import quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    from stateanalytics.io.sqlite import Store
+
+_UTF8 = (  # matched byte by byte
+    r"^(?:[\x00-\x7F]|[\xC2-\xDF][\x80-\xBF]|\xE0[\xA0-\xBF][\x80-\xBF]"
+    r"|[\xE1-\xEC\xEE\xEF][\x80-\xBF]{2}|\xED[\x80-\x9F][\x80-\xBF]"
+    r"|\xF0[\x90-\xBF][\x80-\xBF]{2}|[\xF1-\xF3][\x80-\xBF]{3}|\xF4[\x80-\x8F][\x80-\xBF]{2})*\z"
+)
+_MARK = b"\xff"
+_DAMAGE = ("disk image is malformed", "malformed database schema", "not a database")
+# A batch holds at most 2 GB of one column's text; where it is more, smaller ones do.
+_BATCHES = (4096, 64, 1)
+N_THREADS = max(1, min(4, os.cpu_count() or 1))
+_ROWS_WORTH_A_THREAD = 20_000
+
+Invalid = dict[str, tuple[int, bytes]]  # column: cells that are not UTF-8, an example
+
+
+class _TooMuchTextError(Exception):
+    """A batch held more text of one column than its offsets can address."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The columns of a table that can be read, and the SQL that each is read by."""
+
+    store: Store
+    table: str
+    kinds: Mapping[str, Kind]
+    sql: Mapping[str, str]
+    is_computed: bool
+
+    @property
+    def rowid(self) -> str | None:
+        """The name of the row's number, where it has one."""
+        return self.store.rowids[self.table]
+
+    @property
+    def is_utf8(self) -> bool:
+        """Does the store keep its text as UTF-8."""
+        return self.store.encoding == "UTF-8"
+
+    def rows(self, where: str = "") -> tuple[str, dict[str, str]]:
+        """A FROM clause, and the name of each column in it."""
+        # An index can answer what the table itself, damaged, could not.
+        table = f"{quoted(self.table)} NOT INDEXED {where}"
+        if not self.is_computed:
+            return table, dict(self.sql)
+        # Guards name a column several times; OFFSET keeps SQLite from computing it as often.
+        inner = ", ".join(f"{sql} AS k{i}" for i, sql in enumerate(self.sql.values()))
+        names = {name: f"k{i}" for i, name in enumerate(self.sql)}
+        return f"(SELECT {inner} FROM {table} LIMIT -1 OFFSET 0)", names
+
+    def scan(self, where: str, *, is_guarded: bool) -> str:
+        """The SELECT over some rows, after one row that tells the types."""
+        source, names = self.rows(where)
+        # SQLite converts the text of a UTF-16 store, and an invalid mark with it.
+        mark = "CAST(x'ff' AS TEXT)" if self.is_utf8 else "NULL"
+        seeds = [cells.SEEDS[kind] for kind in self.kinds.values()]
+        values = [
+            (cells.GUARDS[kind] if is_guarded or self.must_guard(name) else "{c}").format(
+                c=names[name], mark=mark
+            )
+            for name, kind in self.kinds.items()
+        ]
+        types, rows = ", ".join(seeds) or "1", ", ".join(values) or "1"
+        return f"SELECT {types} UNION ALL SELECT {rows} FROM {source}"
+
+    def must_guard(self, name: str) -> bool:
+        """Would numbers come as text in the driver's way of writing them."""
+        kind, kept = self.kinds[name], self.store.texts.get(self.table, ())
+        return kind == "json" or (kind == "text" and (self.is_computed or name not in kept))
+
+
+def plans(store: Store, table: str, columns: Mapping[str, Cell]) -> list[Plan]:
+    """How to read those columns that can be read.
+
+    Computed columns are scanned by themselves: what keeps SQLite from computing them
+    several times would cost the plain ones a third of their time.
+    """
+    there, rowid = set(store.tables[table]), store.rowids[table]
+    plain: dict[str, str] = {}
+    computed: dict[str, str] = {}
+    for name, cell in columns.items():
+        if cell.sql is not None:
+            if there.issuperset(cell.needs):
+                computed[name] = cell.sql
+        elif cell.kind == "rowid":
+            if rowid is not None:
+                plain[name] = rowid
+        elif name in there:
+            # A collation that only the store's writer has could not be compared by.
+            plain[name] = f"{quoted(name)} COLLATE BINARY"
+    kinds = {name: columns[name].kind for name in (*plain, *computed)}
+    found = [
+        Plan(store, table, {name: kinds[name] for name in sql}, sql, sql is computed)
+        for sql in (plain, computed)
+        if sql
+    ]
+    # Without any column there still is a number of rows.
+    return found or [Plan(store, table, {}, {}, False)]
+
+
+@contextmanager
+def cursor_of(store: Store) -> Iterator[Any]:
+    """A cursor of the Arrow driver on the private copy, which trusts nothing in it."""
+    import adbc_driver_manager
+    import adbc_driver_sqlite.dbapi
+
+    # Nobody writes to the copy, so that SQLite need not lock it or look for a log.
+    uri = f"file:{quote(str(store.copy))}?immutable=1"
+    connection = adbc_driver_sqlite.dbapi.connect(uri, autocommit=True)
+    try:
+        with connection.cursor() as cursor:
+            for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=2147418112"):
+                cursor.execute(f"PRAGMA {pragma}")
+            yield cursor
+    except (adbc_driver_manager.Error, OSError) as error:
+        # Behind the first line the driver repeats the whole query.
+        found = str(error).split("\n")[0].split(" query: ", 1)[-1]
+        if not any(words in found for words in _DAMAGE):
+            raise refusals.unreadable(store.path, found) from error
+        store.check()
+        raise refusals.damaged(store.path, [found]) from error
+    finally:
+        connection.close()
+
+
+def parts(plan: Plan, after: int | None = None) -> list[str]:
+    """WHERE clauses that cut the table, or its rows after one, into ranges of row numbers."""
+    name = plan.rowid
+    if after is not None:
+        return [f"WHERE {name} > {after}"]
+    if name is None or N_THREADS == 1:
+        return [""]
+    table = quoted(plan.table)
+    with cursor_of(plan.store) as cursor:
+        cursor.execute(f"SELECT min({name}), (SELECT max({name}) FROM {table}) FROM {table}")
+        low, high = cursor.fetchone()
+    if low is None or high - low < 2 * _ROWS_WORTH_A_THREAD:
+        return [""]
+    n_parts = min(8 * N_THREADS, (high - low) // _ROWS_WORTH_A_THREAD)
+    cuts = [low + (high - low) * part // n_parts for part in range(1, n_parts)]
+    return [
+        f"WHERE {name} < {cuts[0]}",
+        *(f"WHERE {name} >= {a} AND {name} < {b}" for a, b in pairwise(cuts)),
+        f"WHERE {name} >= {cuts[-1]}",
+    ]
+
+
+def scan_unguarded(plan: Plan, where: str) -> tuple[pl.DataFrame, Invalid] | None:
+    """Rows of one range, or None where something in them needs the guards."""
+    # In one batch: the driver looks at all of it before it chooses the types. It also makes
+    # room for all of it, so the batch is as large as the range and no larger.
+    table = _fetched(plan.store, plan.scan(where, is_guarded=False), _n_rows(plan, where) + 1)
+    kinds = plan.kinds.values()
+    if [str(kind) for kind in table.schema.types] != (
+        [cells.ARROW[kind] for kind in kinds] or ["int64"]
+    ):
+        return None
+    try:
+        frame, invalid = _framed(plan, table)
+    except _TooMuchTextError:
+        return None
+    suspicious = frame.select(
+        cells.is_suspicious(kind, pl.col(name)).alias(name) for name, kind in plan.kinds.items()
+    )
+    return None if invalid or any(suspicious.row(0) if plan.kinds else ()) else (frame, invalid)
+
+
+def scan_guarded(
+    plan: Plan, where: str, batches: tuple[int, ...] = _BATCHES
+) -> tuple[pl.DataFrame, Invalid]:
+    """Rows of one range with marks, and which text was not UTF-8."""
+    table = _fetched(plan.store, plan.scan(where, is_guarded=True), batches[0])
+    try:
+        return _framed(plan, table)
+    except _TooMuchTextError:
+        return scan_guarded(plan, where, batches[1:])
+
+
+def _n_rows(plan: Plan, where: str) -> int:
+    """Rows of one range: the driver makes room for a whole batch before it reads."""
+    with cursor_of(plan.store) as cursor:
+        cursor.execute(f"SELECT count(*) FROM {quoted(plan.table)} NOT INDEXED {where}")
+        return int(cursor.fetchone()[0])
+
+
+def _fetched(store: Store, query: str, batch_rows: int) -> pa.Table:
+    with cursor_of(store) as cursor:
+        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": batch_rows})
+        cursor.execute(query)
+        return cursor.fetch_arrow_table().slice(1)
+
+
+def _framed(plan: Plan, table: pa.Table) -> tuple[pl.DataFrame, Invalid]:
+    import pyarrow as pa
+
+    arrays: list[pa.ChunkedArray] = []
+    invalid: Invalid = {}
+    for name, column in zip(plan.kinds or ("",), table.columns, strict=True):
+        array, n_bad, example = _valid(column)
+        arrays.append(array)
+        if n_bad:
+            invalid[name] = (n_bad, example)
+    frame = pl.from_arrow(pa.table(arrays, list(plan.kinds or ("",))), rechunk=False)
+    assert isinstance(frame, pl.DataFrame)
+    return frame, invalid
+
+
+def _valid(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int, bytes]:
+    """A column whose text is UTF-8, how many cells were not, and one of those."""
+    import pyarrow as pa
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    if not pa.types.is_string(column.type) and not pa.types.is_binary(column.type):
+        return column, 0, b""
+    chunks, n_bad, example = [], 0, b""
+    for chunk in column.chunks:
+        text = chunk.view(pa.string())
+        try:
+            text.validate(full=True)
+        except pa.ArrowInvalid as error:
+            if "UTF8" not in str(error):
+                raise _TooMuchTextError from error
+            octets = chunk.view(pa.binary())
+            is_valid = pc.match_substring_regex(octets, _UTF8)
+            bad = octets.filter(pc.invert(is_valid))
+            told = bad.filter(pc.not_equal(bad, pa.scalar(_MARK, pa.binary())))
+            n_bad += len(bad)
+            example = example or (told[0].as_py() if len(told) else b"")
+            text = pc.if_else(is_valid, octets, pa.scalar(None, pa.binary())).view(pa.string())
+        chunks.append(text)
+    return pa.chunked_array(chunks, pa.string()), n_bad, example

@@ -1,0 +1,320 @@
+"""SQLite stores: opened without disturbing anybody, read without trusting anything.
+
+`open_store` makes a private copy of one instant (how, and why in another process, says
+`stateanalytics.io.sqlite_copy`); `read_table` reads typed columns of that copy into
+frames. The original is touched by nothing else, so a live writer never waits for an
+analysis, and no table can be of another instant than its neighbour.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.errors import DamagedStoreError
+from stateanalytics.io import refusals, salvaging, tables
+from stateanalytics.io import sqlite_copy as copier
+from stateanalytics.io.cells import INTEGER, JSON, MOMENT, REAL, ROWID, TEXT, YES_NO, Cell
+
+__all__ = [
+    "INTEGER",
+    "JSON",
+    "MOMENT",
+    "REAL",
+    "ROWID",
+    "TEXT",
+    "YES_NO",
+    "Cell",
+    "Store",
+    "open_store",
+    "read_table",
+]
+
+BUSY_S = 5.0  # how long a locked store is waited for
+
+
+@dataclass(frozen=True)
+class Store:
+    """A private copy of one SQLite store, of one instant.
+
+    Attributes
+    ----------
+    label : str
+        How the user named it; the ``source`` column of every frame read from it.
+    path : Path
+        The original, which nothing opens any more.
+    copy : Path
+        The copy, readable by this user only, deleted by `close`, when the store is
+        garbage, and at the end of the process.
+    tables : mapping of str to tuple of str
+        The tables that hold rows, with their columns; views and virtual tables, which
+        run what the store's writer wrote, are left out.
+    size_bytes : int
+        Size of the original, its log included.
+    is_live : bool
+        Whether another process had it open.
+    losses : mapping
+        What could not be salvaged of a damaged one, as `salvaging` reads it; empty for
+        a store that is whole.
+    """
+
+    label: str
+    path: Path
+    copy: Path
+    tables: Mapping[str, tuple[str, ...]]
+    size_bytes: int
+    is_live: bool
+    others: Mapping[str, str] = field(default_factory=dict, repr=False)
+    rowids: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    texts: Mapping[str, Collection[str]] = field(default_factory=dict, repr=False)
+    encoding: str = field(default="UTF-8", repr=False)
+    illegible: Collection[str] = field(default=(), repr=False)
+    losses: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _copying: _Copying | None = field(default=None, repr=False, compare=False)
+
+    def check(self) -> None:
+        """Wait until the copy has been checked.
+
+        Raises
+        ------
+        DamagedStoreError
+            If a page of the store is corrupted.
+        ArgumentError
+            If the store was closed.
+        """
+        if self._copying is None:
+            return
+        if not self._copying.end.alive:
+            raise refusals.closed(self.label)
+        verdict = self._copying.verdict()
+        if "problem" in verdict:
+            raise refusals.explained(self.path, verdict["problem"], verdict["found"])
+        if verdict["damage"]:
+            raise refusals.damaged(self.path, verdict["damage"])
+
+    def unchecked(self) -> list[str]:
+        """The tables whose pages were not checked; ``*`` where the check took too long."""
+        self.check()
+        return [] if self._copying is None else list(self._copying.verdict()["unchecked"])
+
+    def close(self) -> None:
+        """Delete the copy; nothing can be read from the store after that."""
+        if self._copying is not None:
+            self._copying.end()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Copying:
+    """A private folder, and the process that fills it and then checks what it filled."""
+
+    def __init__(self, source: str, folder: Path) -> None:
+        self.copy = folder / "copy.db"
+        command = [sys.executable, "-I", "-S", copier.__file__, source, str(self.copy), str(BUSY_S)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self.process.stdout is not None
+        self._verdict: dict[str, Any] | None = None
+        self.end = weakref.finalize(self, _end, self.process, self.process.stdout, folder)
+
+    def answer(self) -> dict[str, Any]:
+        """The next thing that the process says."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            return {"problem": "crashed", "found": f"exit code {self.process.wait()}"}
+        return dict(json.loads(line))
+
+    def verdict(self) -> dict[str, Any]:
+        """What the check of the copy came to; waits for it the first time."""
+        if self._verdict is None:
+            self._verdict = self.answer()
+        return self._verdict
+
+
+def _end(process: subprocess.Popen[bytes], output: IO[bytes], folder: Path) -> None:
+    process.kill()
+    process.wait()
+    output.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def open_store(path: str | Path, *, label: str | None = None, salvage: bool = False) -> Store:
+    """A store to read from: a consistent private copy of a SQLite file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. Never a URI: every character of it is a character of the name.
+    label : str, optional
+        How messages and the ``source`` column name it; by default as it was given.
+    salvage : bool
+        Whether to read what is left of a store that is damaged; its ``losses`` say what
+        is not. Its check is waited for.
+
+    Returns
+    -------
+    Store
+        Close it, or use it in a ``with`` block, to delete the copy early.
+
+    Raises
+    ------
+    SourceNotFoundError
+        If nothing is there.
+    NotAStoreError
+        If it is no file, or no SQLite file (encrypted ones look like none).
+    DamagedStoreError
+        If it is truncated, or its list of tables cannot be read. Corrupted pages are
+        looked for while the caller goes on, and end the first `read_table` or `check`.
+    StoreBusyError
+        If it stays locked for 5 s, may not be read, or never holds still.
+    NoRoomError
+        If the copy does not fit into the folder for temporary files.
+
+    Notes
+    -----
+    All committed rows are there, those in the write-ahead log included; nothing is
+    written beside the store and no lock on it outlives this call. A writer in WAL mode,
+    as lionagi's are, never waits; one in a rollback mode waits for the copy, about
+    half a second for each GB.
+    """
+    if salvage:
+        return _whole_or_salvaged(path, label)
+    path, source, size_bytes = Path(path), *refusals.located(path)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="stateanalytics-"))
+    except OSError as error:
+        raise refusals.no_room(path, f"the system says: {error.strerror}", size_bytes) from error
+    room = shutil.disk_usage(folder).free
+    if room < size_bytes + 2**20:
+        folder.rmdir()
+        raise refusals.no_room(path, f"{refusals.megabytes(room)} are free", size_bytes)
+    copying = _Copying(source, folder)
+    answer = copying.answer()
+    if "problem" in answer:
+        copying.end()
+        raise refusals.explained(path, answer["problem"], answer["found"], size_bytes, BUSY_S)
+    return Store(
+        label=str(path) if label is None else label,
+        path=path,
+        copy=copying.copy,
+        tables={name: tuple(table["columns"]) for name, table in answer["tables"].items()},
+        size_bytes=size_bytes,
+        is_live=answer["is_live"],
+        others=answer["others"],
+        rowids={name: table["rowid"] for name, table in answer["tables"].items()},
+        texts={name: frozenset(table["texts"]) for name, table in answer["tables"].items()},
+        encoding=answer["encoding"],
+        illegible=tuple(answer["illegible"]),
+        _copying=copying,
+    )
+
+
+def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
+    try:
+        store = open_store(path, label=label)
+        try:
+            store.check()
+        except BaseException:
+            store.close()
+            raise
+    except DamagedStoreError:
+        source, size_bytes = refusals.located(path)
+        clean, losses = salvaging.salvage(path, source, size_bytes)
+    else:
+        return store
+    try:
+        return replace(
+            open_store(clean, label=str(path) if label is None else label),
+            path=Path(path),
+            size_bytes=size_bytes,
+            losses=losses,
+        )
+    finally:
+        shutil.rmtree(clean.parent, ignore_errors=True)
+
+
+def read_table(
+    store: Store,
+    table: str,
+    columns: Mapping[str, Cell],
+    *,
+    system: str = "",
+    after: int | None = None,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows of a table in the columns and kinds that are asked for, and what was wrong.
+
+    Parameters
+    ----------
+    store : Store
+        An open store.
+    table : str
+        Name of the table. One that is absent gives no rows.
+    columns : mapping of str to Cell
+        Name of each column to its kind. One that is absent, or whose ``needs`` are,
+        is null in every row.
+    system : str
+        Goes into the ``system`` column of the findings.
+    after : int, optional
+        Only rows with greater row numbers; the table must have some.
+
+    Returns
+    -------
+    rows : polars.DataFrame, shape (n_rows, n_columns)
+        In the order of the table's row numbers. A cell that holds something else than
+        its kind is null.
+    findings : polars.DataFrame
+        One row per column and kind of problem, in the shape of `schema.FINDINGS`.
+
+    Raises
+    ------
+    DamagedStoreError
+        If a page of the store is corrupted.
+    ArgumentError
+        If the store was closed.
+
+    Examples
+    --------
+    >>> import sqlite3
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     connection = sqlite3.connect(Path(folder) / "state.db")
+    ...     _ = connection.executescript(
+    ...         "CREATE TABLE t (id TEXT, at REAL); INSERT INTO t VALUES ('a', 0), ('b', 'soon')"
+    ...     )
+    ...     connection.close()
+    ...     with open_store(Path(folder) / "state.db") as store:
+    ...         rows, findings = read_table(store, "t", {"id": TEXT, "at": MOMENT})
+    >>> rows.rows()
+    [('a', None), ('b', None)]
+    >>> findings.select("column", "code", "n_rows", "example").rows()
+    [('at', 'cell.wrong_type', 1, 'soon')]
+    """
+    if not store.copy.exists():
+        raise refusals.closed(store.label)
+    rows, problems = tables.read(store, table, columns, after)
+    store.check()
+    named = [{"source": store.label, "system": system, **found} for found in problems]
+    findings = pl.DataFrame(named) if named else schema.FINDINGS.empty()
+    return rows, schema.FINDINGS.conform(findings)

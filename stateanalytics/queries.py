@@ -1,0 +1,97 @@
+"""Questions to a snapshot that need its states: each is one call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.errors import ArgumentError
+from stateanalytics.state import attention as _attention
+from stateanalytics.state import phantoms as _phantoms
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.states import states_and_reasons
+
+if TYPE_CHECKING:
+    from stateanalytics.core.facts import Facts
+
+
+def attention(
+    snap: Facts, *, policy: Policy | None = None, with_discharged: bool = False
+) -> pl.DataFrame:
+    """What needs an operator's eyes at as-of, most severe first, then most recent.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    policy : Policy, optional
+        What counts as critical and warning; ADR-0033's by default.
+    with_discharged : bool
+        Also list what an operator acknowledged, resolved, expects or snoozed.
+
+    Returns
+    -------
+    polars.DataFrame
+        `rules.attention.ATTENTION`: an item an entity, with its reason, its fingerprint,
+        the cluster it belongs to and what was decided about it.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> attention(demo())["severity"].unique().sort().to_list()
+    ['critical', 'warning']
+    """
+    states, reasons = states_and_reasons(_checked(snap, "attention"), policy=policy)
+    return _attention.attention(
+        snap, states, reasons, policy=policy, with_discharged=with_discharged
+    )
+
+
+def phantoms(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
+    """Which entities a reaper would close at as-of, with which status and reason.
+
+    A preview: nothing is ever written.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    policy : Policy, optional
+        Whose ``phantom_after_s`` counts; v1's by default.
+
+    Returns
+    -------
+    polars.DataFrame
+        `rules.phantoms.PHANTOMS`, a row an entity and rule. Unless ``is_certain``, the
+        entity is closed only if its process is not alive, which data alone cannot tell.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> phantoms(demo()).columns[4:7]
+    ['reaper', 'known_as', 'raw_status']
+    """
+    states, _ = states_and_reasons(_checked(snap, "phantoms"), policy=policy)
+    return _phantoms.phantoms(snap, states, policy=policy)
+
+
+def _checked(snap: object, function: str) -> Facts:
+    needed = (*(frame.name for frame in schema.FACTS), "as_of")
+    if not all(hasattr(snap, name) for name in needed):
+        raise ArgumentError(
+            f"{function} needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
+            f'read one first: sa.{function}(sa.read("~/.lionagi/state.db"))',
+        )
+    return snap  # type: ignore[return-value]

@@ -1,0 +1,184 @@
+"""A report on a window of time: one file that opens anywhere, and the same numbers as JSON."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.progress import progress
+from stateanalytics.core.windows import read_window
+from stateanalytics.errors import ArgumentError
+from stateanalytics.reporting.material import Material, Plain
+from stateanalytics.state.policy import Policy
+
+__all__ = ["Report", "report"]
+
+
+def report(
+    snap: Facts,
+    *,
+    window: object = None,
+    compare: object = "previous",
+    policy: Policy | None = None,
+    redact: bool = True,
+    title: str | None = None,
+    shown: bool | None = None,
+) -> Report:
+    """What happened in a window: five numbers, what needs attention, why work failed.
+
+    Parameters
+    ----------
+    snap : Facts or Snapshot
+        What `read` gave.
+    window : str or pair of moments, optional
+        An ISO week such as ``"2026-W21"``, or ``(since, until)``, half-open, in UTC; by
+        default the seven days up to as-of. See `stateanalytics.core.windows.read_window`.
+    compare : str, pair of moments, or None
+        The window that the five numbers are compared with: ``"previous"`` (as long, right
+        before), ``"last-week"``, any window, or None. See
+        `stateanalytics.reporting.comparison.earlier_window`.
+    policy : Policy, optional
+        What counts as bad; ADR-0033's by default.
+    redact : bool
+        Mask what looks like a secret; what was masked is counted in the report.
+    title : str, optional
+        Heading.
+    shown : bool, optional
+        Show progress; by default where a person looks.
+
+    Returns
+    -------
+    Report
+        Numbers are made now, the page when it is asked for.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, the policy none, or one of the windows makes no sense.
+
+    Examples
+    --------
+    >>> from stateanalytics.snapshot import demo
+    >>> week = report(demo(), window="2026-W21")
+    >>> [one["title"] for one in week.summary["headline"]["numbers"]]
+    ['Runs', 'Completed', 'Timed out', 'Unresolved', 'Distinct failure causes']
+    >>> week.write_html("week.html")                                 # doctest: +SKIP
+    """
+    _check(snap, policy)
+    from stateanalytics.reporting.comparison import earlier_window
+    from stateanalytics.reporting.summarize import summarize
+    from stateanalytics.state.states import reasons, states
+
+    chosen = read_window(window, as_of=snap.as_of)
+    earlier = earlier_window(compare, chosen, as_of=snap.as_of)
+    policy = policy or Policy.v1()
+    with progress("report", 3, shown=shown) as begin:
+        begin("states")
+        derived = states(snap, policy=policy)
+        begin("reasons")
+        why = reasons(snap, policy=policy)
+        begin("numbers")
+        material = Material.of(snap, derived, why, chosen, policy)
+        summary = summarize(material, earlier=earlier, title=title, redact=redact)
+    stores = [Path(store.path) for store in getattr(snap, "stores", ())]
+    return Report(summary, tuple(path for store in stores for path in _files_of(store)))
+
+
+@dataclass(frozen=True)
+class Report:
+    """A finished report.
+
+    Attributes
+    ----------
+    summary : dict
+        Every number and sentence as plain data.
+    inputs : tuple of Path
+        Files that the report was made from, which it refuses to write over.
+    """
+
+    summary: Plain
+    inputs: tuple[Path, ...] = field(default=(), repr=False)
+
+    def as_html(self) -> str:
+        """The whole page: one file, no network, no script."""
+        return self._page
+
+    @cached_property
+    def _page(self) -> str:
+        from stateanalytics.reporting.render import render
+
+        return render(self.summary)
+
+    def as_json(self) -> str:
+        """The same numbers as JSON, keys sorted, ending in a line break."""
+        return json.dumps(self.summary, sort_keys=True, indent=1, allow_nan=False) + "\n"
+
+    def write_html(self, path: str | Path) -> Path:
+        """Write the page, and say where."""
+        return self._write(path, self.as_html())
+
+    def write_json(self, path: str | Path) -> Path:
+        """Write the numbers, and say where."""
+        return self._write(path, self.as_json())
+
+    def _write(self, path: str | Path, text: str) -> Path:
+        target = Path(path).expanduser()
+        if any(_is_same(target, one) for one in self.inputs):
+            raise ArgumentError(
+                f"{str(path)!r} is a store that this report was made from.",
+                "write the report elsewhere, such as week.html",
+            )
+        try:
+            target.write_text(text, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise ArgumentError(
+                f"The report cannot be written to {str(path)!r}: {error.strerror or error}.",
+                "name a file in a directory that exists and that you may write to",
+            ) from None
+        return target
+
+    def __repr__(self) -> str:
+        label = self.summary["window"]["label"]
+        return f"Report({label}): {self.summary['headline']['finding']} .write_html('week.html')"
+
+    def _repr_html_(self) -> str:
+        headline, window = self.summary["headline"], self.summary["window"]
+        cells = "".join(
+            f"<tr><th scope='row'>{html.escape(one['title'])}</th>"
+            f"<td>{html.escape(one['shown'])}</td><td>{html.escape(one['note'])}</td></tr>"
+            for one in headline["numbers"]
+        )
+        return (
+            f"<p><strong>{html.escape(window['label'])}.</strong> "
+            f"{html.escape(headline['finding'])}</p><table>{cells}</table>"
+            "<p>Whole report: <code>.write_html('week.html')</code></p>"
+        )
+
+
+def _check(snap: object, policy: object) -> None:
+    if not all(hasattr(snap, name) for name in ("entities", "findings", "sources", "as_of")):
+        raise ArgumentError(
+            f"report needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
+            'read one first: report(read("~/.lionagi/state.db"))',
+        )
+    if not (policy is None or isinstance(policy, Policy)):
+        raise ArgumentError(
+            f"policy needs a Policy; found {policy!r:.60}.",
+            "Policy.v1(), or Policy.of('operator')",
+        )
+
+
+def _files_of(store: Path) -> tuple[Path, ...]:
+    """A SQLite store is up to three files; each is as precious."""
+    return tuple(store.with_name(store.name + end) for end in ("", "-wal", "-shm"))
+
+
+def _is_same(target: Path, one: Path) -> bool:
+    try:
+        return target.exists() and target.samefile(one)
+    except OSError:
+        return False

@@ -1,0 +1,333 @@
+"""Why a report says something else than the one before: every run that moved a number.
+
+Two ledgers are laid side by side, and the first is turned into the second in steps, one
+cause at a time. Each step moves the numbers by what its runs are worth then, so that all
+steps add up; what they do not explain is a step of its own and never hidden.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from stateanalytics.core.schema import INTEGER, REAL, TEXT, Column, Frame
+from stateanalytics.errors import ArgumentError, SourceNotFoundError
+from stateanalytics.reporting import Report
+from stateanalytics.reporting.ledger import Line, is_within, read_ledger
+from stateanalytics.reporting.material import Plain
+
+DIFF = Frame(
+    "diff",
+    "one cause that moved one headline number from one report to the next",
+    ("number", "cause"),
+    (
+        Column("number", TEXT, "runs, completed, timed_out, unresolved, causes"),
+        Column("title", TEXT, "its name in the report"),
+        Column("cause", TEXT, "what moved it, in the order in which it is reckoned"),
+        Column("n_runs", INTEGER, "runs that the cause concerns; null: not known"),
+        Column("n_before", INTEGER, "the count before this step", "runs"),
+        Column("n_after", INTEGER, "the count after it", "runs"),
+        Column("of_before", INTEGER, "of how many, before; null: no share", "runs"),
+        Column("of_after", INTEGER, "of how many, after; null: no share", "runs"),
+        Column("before", REAL, "the number before: a count or a share; null: of nothing"),
+        Column("after", REAL, "the number after"),
+        Column("change", REAL, "after minus before; null where one of them is of nothing"),
+    ),
+)
+
+CAUSES = (
+    "another input",
+    "another window",
+    "rows that are gone",
+    "new rows",
+    "late rows",
+    "closed censoring",
+    "changed rows",
+    "another policy",
+    "another as-of",
+    "another policy or as-of",
+    "unexplained",
+)
+"""In the order in which they are reckoned; the last is what the others leave over."""
+
+_NUMBERS = ("runs", "completed", "timed_out", "unresolved", "causes")
+_HINT = "stateanalytics report STORE --json writes week.json beside week.html"
+
+Ledger = dict[str, Line]
+
+
+def diff(last: Any, this: Any) -> pl.DataFrame:
+    """What moved each headline number from one report to another.
+
+    Parameters
+    ----------
+    last, this : Report, dict, str or pathlib.Path
+        Reports, their summaries, or the JSON files beside them.
+
+    Returns
+    -------
+    polars.DataFrame
+        `DIFF`: for each of the five numbers a row per cause that concerns it, in the
+        order of `CAUSES`, and always one for what is unexplained, so that the changes of
+        a number add up from the first report to the second.
+
+    Raises
+    ------
+    ArgumentError
+        If one of them is no report, or was written without a ledger.
+    SourceNotFoundError
+        If there is no such file.
+
+    Notes
+    -----
+    *New rows* began after the as-of of the first report; *late rows* before it, and were
+    not there yet. *Closed censoring* is work that was open and has ended since. *Changed
+    rows* were written to otherwise: a sign of life, a correction. Where nothing stored
+    about a run changed, its state did for *another policy* or *another as-of*; of a run
+    that is still open, and where both are others, nobody can say which.
+
+    A share is moved by runs that enter or leave either side of it, so that the size of
+    a step depends on the order of steps; their sum does not.
+
+    Examples
+    --------
+    >>> from stateanalytics.snapshot import demo
+    >>> from stateanalytics.reporting import report
+    >>> week = report(demo(), window="2026-W21")
+    >>> found = diff(week, week)
+    >>> found["cause"].unique().to_list(), found["change"].sum()
+    (['unexplained'], 0.0)
+    """
+    first, second = _summary(last, "last"), _summary(this, "this")
+    before, after = _Side.of(first), _Side.of(second)
+    why = {run: _cause(run, before, after) for run in before.ledger.keys() | after.ledger.keys()}
+    rows: list[Plain] = []
+    for name in _NUMBERS:
+        told, meant = _told(first, name), _told(second, name)
+        count = _COUNTS[name]
+        held = dict(before.ledger)
+        # Where a ledger does not give its own headline, the rest is unexplained as well.
+        at, steps = told, []
+        for cause in CAUSES[:-1]:
+            moved = [run for run, one in why.items() if one == cause]
+            if not moved:
+                continue
+            was = count(held)
+            for run in moved:
+                held.pop(run, None)
+                if run in after.ledger:
+                    held[run] = after.ledger[run]
+            now = count(held)
+            concerned = [run for run in moved if _matters(run, name, before, after)]
+            reached = (at.n + now.n - was.n, _moved(at.of, was.of, now.of))
+            if concerned or reached != (at.n, at.of):
+                steps.append(_row(name, cause, len(concerned), at, _Number(*reached)))
+            at = _Number(*reached)
+        steps.append(_row(name, "unexplained", None, at, meant))
+        rows += [{**step, "title": meant.title} for step in steps]
+    return DIFF.conform(pl.DataFrame(rows, schema=DIFF.dtypes))
+
+
+class _Number(NamedTuple):
+    """A headline number: a count, or a count of some whole."""
+
+    n: int
+    of: int | None
+    title: str = ""
+
+    @property
+    def value(self) -> float | None:
+        if self.of is None:
+            return float(self.n)
+        return self.n / self.of if self.of else None
+
+
+class _Side(NamedTuple):
+    """One report, as far as its runs can be compared."""
+
+    ledger: Ledger
+    sources: tuple[str, ...]
+    since: datetime
+    until: datetime
+    as_of: datetime
+    policy: str
+
+    @classmethod
+    def of(cls, summary: Mapping[str, Any]) -> _Side:
+        try:
+            provenance, window = summary["provenance"], summary["window"]
+            return cls(
+                read_ledger(summary["ledger"]),
+                tuple(str(source["source"]) for source in provenance["sources"]),
+                datetime.fromisoformat(window["since"]),
+                datetime.fromisoformat(window["until"]),
+                datetime.fromisoformat(provenance["as_of"]["at"]),
+                str(summary["appendix"]["policy"]["version"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArgumentError(f"The JSON of a report lacks {error!s:.60}.", _HINT) from None
+
+    def has_input_of(self, line: Line, other: _Side) -> bool:
+        """Is the input of one of its runs an input of another report, by name or by runs."""
+        if not 0 <= line.source < len(self.sources):
+            return False
+        if self.sources[line.source] in other.sources:
+            return True
+        return any(
+            one.source == line.source and run in other.ledger for run, one in self.ledger.items()
+        )
+
+
+def _cause(run: str, before: _Side, after: _Side) -> str | None:
+    """What became of one run; None: nothing."""
+    was, now = before.ledger.get(run), after.ledger.get(run)
+    if was is None or now is None:
+        return _departure(was, before, after) if was else _arrival(now, before, after)
+    if _worth(was) == _worth(now):
+        return None
+    if was.facts == now.facts:
+        return _other_eyes(was, before, after)
+    has_ended = _is_open(was) and _has_ended(now)
+    return "closed censoring" if has_ended else "changed rows"
+
+
+def _other_eyes(was: Line, before: _Side, after: _Side) -> str:
+    """Why a run that nobody wrote to is seen otherwise."""
+    has_policy, has_instant = before.policy != after.policy, before.as_of != after.as_of
+    if has_policy and (not _is_open(was) or not has_instant):
+        return "another policy"
+    if has_instant and not has_policy:
+        return "another as-of"
+    return "another policy or as-of" if has_policy else "changed rows"
+
+
+def _arrival(now: Line | None, before: _Side, after: _Side) -> str | None:
+    if now is None:
+        return None
+    if not after.has_input_of(now, before):
+        return "another input"
+    if now.began is not None and now.began > before.as_of.timestamp():
+        return "new rows"
+    if not is_within(now, before.since, before.until):
+        return "another window"
+    return "late rows"
+
+
+def _departure(was: Line, before: _Side, after: _Side) -> str:
+    if not before.has_input_of(was, after):
+        return "another input"
+    # Open work may have ended outside of the window; nothing tells where it went.
+    if not is_within(was, after.since, after.until):
+        return "another window"
+    return "rows that are gone"
+
+
+def _worth(line: Line) -> tuple[str, bool, str | None]:
+    """What the numbers take from a run."""
+    return line.ending, line.is_in_trouble and _is_open(line), line.cause
+
+
+def _matters(run: str, name: str, before: _Side, after: _Side) -> bool:
+    """Does a run count differently for a number."""
+    sides = []
+    for side in (before, after):
+        line = side.ledger.get(run)
+        one = {run: line} if line is not None else {}
+        sides.append((_COUNTS[name](one), line.cause if line and name == "causes" else None))
+    return sides[0] != sides[1]
+
+
+def _shared(good: Callable[[Line], bool], whole: Callable[[Line], bool]) -> Any:
+    def count(ledger: Ledger) -> _Number:
+        of = [line for line in ledger.values() if whole(line)]
+        return _Number(sum(good(line) for line in of), len(of))
+
+    return count
+
+
+def _is_open(line: Line) -> bool:
+    return line.ending == "open"
+
+
+def _has_ended(line: Line) -> bool:
+    return line.ending not in ("open", "left_out")
+
+
+_COUNTS: Mapping[str, Callable[[Ledger], _Number]] = {
+    "runs": lambda ledger: _Number(
+        sum(line.ending != "left_out" for line in ledger.values()), None
+    ),
+    "completed": _shared(lambda line: line.ending == "good", _has_ended),
+    "timed_out": _shared(lambda line: line.ending == "timed_out", _has_ended),
+    "unresolved": _shared(lambda line: line.is_in_trouble, _is_open),
+    "causes": lambda ledger: _Number(
+        len({line.cause for line in ledger.values() if line.cause is not None}), None
+    ),
+}
+
+
+def _told(summary: Mapping[str, Any], name: str) -> _Number:
+    """A number as the report itself says it."""
+    try:
+        found = next(one for one in summary["headline"]["numbers"] if one["name"] == name)
+        return _Number(int(found["n"]), found["of"], str(found["title"]))
+    except (KeyError, TypeError, ValueError, StopIteration):
+        raise ArgumentError(f"The JSON of a report has no number {name!r}.", _HINT) from None
+
+
+def _moved(at: int | None, was: int | None, now: int | None) -> int | None:
+    return None if at is None or was is None or now is None else at + now - was
+
+
+def _row(name: str, cause: str, n_runs: int | None, at: _Number, then: _Number) -> Plain:
+    has_both = at.value is not None and then.value is not None
+    return {
+        "number": name,
+        "cause": cause,
+        "n_runs": n_runs,
+        "n_before": at.n,
+        "n_after": then.n,
+        "of_before": at.of,
+        "of_after": then.of,
+        "before": at.value,
+        "after": then.value,
+        "change": then.value - at.value if has_both else None,  # type: ignore[operator]
+    }
+
+
+def _summary(given: Any, which: str) -> Mapping[str, Any]:
+    """The summary of a report, whatever it is given as."""
+    if isinstance(given, Report):
+        return given.summary
+    if isinstance(given, str | Path):
+        given = _from_file(Path(given).expanduser())
+    if not isinstance(given, Mapping) or "headline" not in given:
+        raise ArgumentError(f"diff needs two reports; {which} is {given!r:.60}.", _HINT)
+    if "ledger" not in given:
+        raise ArgumentError(
+            f"The report {which} has no ledger, so nobody knows its runs.",
+            "write it again with this version: stateanalytics report … --json",
+        )
+    return given
+
+
+def _from_file(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise SourceNotFoundError(f"There is no report at {str(path)!r}.", _HINT) from None
+    except ValueError:
+        raise ArgumentError(
+            f"{str(path)!r} was to be the JSON of a report, but it is no JSON.", _HINT
+        ) from None
+    except OSError as error:
+        raise ArgumentError(
+            f"{str(path)!r} was to be the JSON of a report, but cannot be read: "
+            f"{error.strerror or error}.",
+            _HINT,
+        ) from None

@@ -1,0 +1,172 @@
+"""Every run of a report in one short line, so that two reports can be held side by side.
+
+The numbers of a report say that something changed; its ledger says which runs made it.
+A line holds no text of a store: ids, causes and facts are digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import NamedTuple
+
+import polars as pl
+
+from stateanalytics.errors import ArgumentError
+from stateanalytics.failures import cause_key
+from stateanalytics.failures.by_code import FAILURES
+from stateanalytics.reporting.material import Material
+from stateanalytics.survival.run_spells import GOOD_ENDS
+
+FIELDS = ("run", "source", "began", "placed", "ending", "is_in_trouble", "cause", "facts")
+"""What the words of a line are: see `Line`."""
+
+NOTHING = "-"
+_FACTS = (
+    "raw_status",
+    "started_at",
+    "ended_at",
+    "last_activity_at",
+    "reason_code",
+    "invocation_id",
+    "process_alive",
+    "recorded_by",
+)
+TROUBLE = ("critical", "warning")
+
+
+class Line(NamedTuple):
+    """One run.
+
+    Attributes
+    ----------
+    run : str
+        Digest of its system and id; the same in every report.
+    source : int
+        Which input of the report it came from, from 0.
+    began, placed : int or None
+        Epoch seconds: its start, else creation; the moment that placed it in the window.
+    ending : str
+        ``open``, ``good``, ``timed_out``, ``failed``, ``other``; ``left_out``: no rate
+        counts it.
+    is_in_trouble : bool
+        Is its severity critical or warning.
+    cause : str or None
+        Digest of the distinct cause that it failed for.
+    facts : str
+        Digest of what is stored about it, whatever a policy makes of it.
+    """
+
+    run: str
+    source: int
+    began: int | None
+    placed: int | None
+    ending: str
+    is_in_trouble: bool
+    cause: str | None
+    facts: str
+
+
+def write_ledger(material: Material) -> list[str]:
+    """The runs of a report, those that rates leave out too, in order of their digest."""
+    labels = material.facts.sources["source"].to_list()
+    places = {label: place for place, label in enumerate(labels)}
+    sessions = material.rows.filter(pl.col("entity_type") == "session")
+    runs = sessions.with_columns(
+        _source=pl.col("source").replace_strict(places, default=-1, return_dtype=pl.Int64),
+        _ending=_ending(),
+        _began=pl.coalesce("started_at", "created_at").dt.epoch("s"),
+        _placed=pl.col("placed_at").dt.epoch("s"),
+        _trouble=pl.col("severity").is_in(list(TROUBLE)).fill_null(value=False),
+        # The label of an input may change from report to report; its place rarely does.
+        _cause=pl.when(pl.col("left_out").is_null(), pl.col("outcome").is_in(list(FAILURES)))
+        .then(cause_key().str.strip_prefix(pl.col("source") + "|"))
+        .alias("_cause"),
+        _facts=pl.concat_str(
+            [pl.col(name).cast(pl.String).fill_null(NOTHING) for name in _FACTS], separator="|"
+        ),
+        # Ids of two inputs may be the same.
+        _again=pl.int_range(pl.len()).over("system", "entity_id"),
+    )
+    columns = ("system", "entity_id", "_again", "_source", "_began", "_placed", "_ending",
+               "_trouble", "_cause", "_facts")  # fmt: skip
+    lines = []
+    for row in runs.select(columns).iter_rows():
+        system, identity, again, source, began, placed, ending, trouble, cause, facts = row
+        line = (
+            _digest(f"{system}|{identity}|{again}", 16),
+            source,
+            NOTHING if began is None else began,
+            NOTHING if placed is None else placed,
+            ending,
+            int(trouble),
+            NOTHING if cause is None else _digest(f"{source}|{cause}", 12),
+            _digest(facts, 8),
+        )
+        lines.append(" ".join(str(word) for word in line))
+    return sorted(lines)
+
+
+def _ending() -> pl.Expr:
+    return (
+        pl.when(pl.col("left_out").is_not_null())
+        .then(pl.lit("left_out"))
+        .when("is_open")
+        .then(pl.lit("open"))
+        .when(pl.col("outcome").is_in(list(GOOD_ENDS)))
+        .then(pl.lit("good"))
+        .when(pl.col("outcome").cast(pl.String).is_in(["timed_out", "failed"]))
+        .then(pl.col("outcome").cast(pl.String))
+        .otherwise(pl.lit("other"))
+    )
+
+
+def _digest(text: str, length: int) -> str:
+    octets = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(octets, digest_size=length // 2).hexdigest()
+
+
+def read_ledger(lines: object) -> dict[str, Line]:
+    """The lines of a report, by run.
+
+    Raises
+    ------
+    ArgumentError
+        If they are no ledger.
+
+    Examples
+    --------
+    >>> line = "00ff00ff00ff00ff 0 1779840000 1779840600 good 0 - 1a2b3c4d"
+    >>> read_ledger([line])["00ff00ff00ff00ff"].ending
+    'good'
+    """
+    try:
+        read = [_line(text) for text in lines]  # type: ignore[attr-defined]
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ArgumentError(
+            f"The ledger of the report cannot be read: {error!s:.80}.",
+            "write the report's JSON again: stateanalytics report … --json",
+        ) from None
+    return {line.run: line for line in read}
+
+
+def _line(text: str) -> Line:
+    run, source, began, placed, ending, trouble, cause, facts = text.split(" ")
+    return Line(
+        run,
+        int(source),
+        None if began == NOTHING else int(began),
+        None if placed == NOTHING else int(placed),
+        ending,
+        trouble == "1",
+        None if cause == NOTHING else cause,
+        facts,
+    )
+
+
+def is_within(line: Line, since: datetime, until: datetime) -> bool:
+    """Does a window count a run, by the rule of `population.population`."""
+    begin, end = since.timestamp(), until.timestamp()
+    if line.ending == "open":
+        return line.began is None or line.began < end
+    return line.placed is not None and begin <= line.placed < end

@@ -1,0 +1,101 @@
+"""What every section of a report is made from, prepared once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import polars as pl
+
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.windows import Window
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import counted, population, within
+
+# Dicts, lists, texts, numbers, None: what JSON can hold, in an order that is always the same.
+Plain: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Material:
+    """The facts, what was derived from them, and the part that the window holds.
+
+    Attributes
+    ----------
+    facts : Facts
+        Everything that was read.
+    states, reasons : polars.DataFrame
+        Derived at as-of under the policy.
+    window : Window
+        The stretch of time that is reported on.
+    ever : polars.DataFrame
+        The `population` of all time.
+    rows : polars.DataFrame
+        The `population` of the window.
+    policy : Policy
+        What the states were derived under.
+    """
+
+    facts: Facts
+    states: pl.DataFrame
+    reasons: pl.DataFrame
+    window: Window
+    ever: pl.DataFrame
+    rows: pl.DataFrame
+    policy: Policy
+
+    @classmethod
+    def of(
+        cls,
+        facts: Facts,
+        states: pl.DataFrame,
+        reasons: pl.DataFrame,
+        window: Window,
+        policy: Policy,
+    ) -> Material:
+        """Narrow the facts to the window."""
+        ever = population(facts.entities, states, as_of=facts.as_of)
+        rows = within(ever, window, as_of=facts.as_of)
+        return cls(facts, states, reasons, window, ever, rows, policy)
+
+    def over(self, window: Window) -> Material:
+        """The same facts and states, narrowed to another window."""
+        rows = within(self.ever, window, as_of=self.facts.as_of)
+        return replace(self, window=window, rows=rows)
+
+    @property
+    def runs(self) -> pl.DataFrame:
+        """The runs that rates count: sessions, without what is left out."""
+        return counted(self.rows, "session")
+
+    @property
+    def ended_runs(self) -> pl.DataFrame:
+        """Those of `runs` that have ended."""
+        return self.runs.filter(~pl.col("is_open"))
+
+    @property
+    def open_runs(self) -> pl.DataFrame:
+        """Those of `runs` that are open at as-of."""
+        return self.runs.filter("is_open")
+
+
+def iso(moment: datetime | None) -> str | None:
+    """A moment as ISO text in UTC, whole seconds."""
+    return None if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def plain_rows(frame: pl.DataFrame, columns: Sequence[str] | None = None) -> list[Plain]:
+    """The rows of a small frame as plain data."""
+    chosen = frame if columns is None else frame.select(columns)
+    return [
+        {name: iso(value) if isinstance(value, datetime) else value for name, value in row.items()}
+        for row in chosen.iter_rows(named=True)
+    ]
+
+
+def tally(frame: pl.DataFrame, column: str) -> Mapping[str, int]:
+    """How often each value of a column occurs; nulls are not counted."""
+    counts = frame[column].cast(pl.String).drop_nulls().value_counts(sort=False)
+    return dict(counts.iter_rows())

@@ -1,0 +1,127 @@
+"""Do the detectors agree: the worst contradiction in a sentence, then who says what."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.detectors.catalogue import registry
+from stateanalytics.detectors.comparing import agreement
+from stateanalytics.detectors.detections import detect
+from stateanalytics.detectors.disagreeing_pairs import disagreements
+from stateanalytics.reporting.material import Material, Plain, plain_rows
+from stateanalytics.reporting.phrases import count, number
+
+N_CAUSES, N_IN_CHART = 8, 10
+TROUBLE = ("stale", "stuck", "slow", "dead")
+_DENOMINATOR = (
+    "runs that are open at as-of and began before the window's end, "
+    "by the detectors that look at them"
+)
+
+
+def summarize_detectors(material: Material) -> Plain:
+    """Every rule that calls an open run stale, stuck, slow or dead, and where they differ."""
+    facts = _open_only(material)
+    names = _asked(facts)
+    n_open = facts.entities.height
+    if not names or not n_open:
+        return {**_NOTHING, "finding": "No run is open, so no detector could contradict another."}
+    detections = detect(facts, detectors=names, policy=material.policy)
+    found = disagreements(detections)
+    said = _said(detections)
+    loud = said.filter(pl.col("n_flagged") > 0)
+    pairs = agreement(detections, n_resamples=0).pairs if len(names) > 1 else None
+    return {
+        "finding": found.worst or _all_agree(loud.height, len(names), n_open),
+        "denominator": _DENOMINATOR,
+        "n_open": n_open,
+        "n_detectors": len(names),
+        "n_disagreements": found.rows.height,
+        "causes": [_cause(row) for row in plain_rows(found.causes.head(N_CAUSES))],
+        "n_causes": found.causes.height,
+        "said": plain_rows(loud.head(N_IN_CHART)),
+        "n_silent": said.height - loud.height,
+        "pairs": _pairs(pairs, loud["detector"].head(N_IN_CHART).to_list()),
+    }
+
+
+_NOTHING: Plain = {
+    "denominator": _DENOMINATOR,
+    "n_open": 0,
+    "n_detectors": 0,
+    "n_disagreements": 0,
+    "causes": [],
+    "n_causes": 0,
+    "said": [],
+    "n_silent": 0,
+    "pairs": [],
+}
+
+
+def _open_only(material: Material) -> Facts:
+    """The facts of the open runs: no rule about trouble looks at work that has ended."""
+    whole = material.facts
+    runs = material.open_runs
+    values: dict[str, Any] = {one.name: getattr(whole, one.name) for one in fields(Facts)}
+    kept = {
+        name: getattr(whole, name).join(runs.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
+        for name in ("entities", "transitions")
+    }
+    whose = ["source", "system", "entity_id"]
+    kept["events"] = whole.events.join(runs.select(whose), on=whose, how="semi")
+    return Facts(**{**values, **kept})
+
+
+def _asked(facts: Facts) -> list[str]:
+    """The rules about trouble of runs, of the systems that were read: of each its last version."""
+    here = set(facts.entities["system"].unique())
+    rules = {
+        one.version_of or name: name
+        for name, one in registry().items()
+        if one.is_offline
+        and one.question in TROUBLE
+        and "session" in one.entity_types
+        and (one.system is None or one.system in here)
+    }
+    return list(rules.values())
+
+
+def _said(detections: pl.DataFrame) -> pl.DataFrame:
+    """What each detector said of how many, the loudest first."""
+    known = registry()
+    titles = {name: one.known_as or name for name, one in known.items()}
+    rules = {name: one.rule for name, one in known.items()}
+    counted = detections.group_by("detector").agg(
+        n_covered=pl.col("covered").sum().cast(pl.Int64),
+        n_flagged=pl.col("fires").sum().cast(pl.Int64),
+        label=pl.col("label").drop_nulls().mode().sort().first(),
+    )
+    return counted.with_columns(
+        known_as=pl.col("detector").replace(titles), rule=pl.col("detector").replace(rules)
+    ).sort("n_flagged", "detector", descending=[True, False])
+
+
+def _cause(row: Plain) -> Plain:
+    told = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words", "is_same_page")
+    return {name: row[name] for name in told}
+
+
+def _pairs(pairs: pl.DataFrame | None, names: list[str]) -> list[Plain]:
+    if pairs is None:
+        return []
+    kept = pairs.filter(pl.col("a").is_in(names), pl.col("b").is_in(names))
+    return plain_rows(kept, ["a", "b", "n", "n_both", "n_only_a", "n_only_b", "n_neither"])
+
+
+def _all_agree(n_loud: int, n_asked: int, n_open: int) -> str:
+    if not n_loud:
+        return (
+            f"None of {count(n_asked, 'detector')} calls any of {count(n_open, 'open run')} "
+            "stale, stuck, slow or dead."
+        )
+    return f"The {number(n_loud)} detectors that flag an open run flag the same ones."

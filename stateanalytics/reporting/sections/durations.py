@@ -1,0 +1,180 @@
+"""How long runs took, and which of those times are only lower bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.reporting.material import Material, Plain, plain_rows
+from stateanalytics.reporting.phrases import count, how_long, listed, number
+from stateanalytics.state.mirrors import TURN
+from stateanalytics.survival.counts import count_spells
+from stateanalytics.survival.curves import kaplan_meier
+from stateanalytics.survival.estimates import quantiles
+from stateanalytics.survival.run_spells import ENDINGS, LEFT_OUT, spells
+
+N_KINDS_SHOWN = 12
+CUT_OFF_BY = {
+    "time_limit": "their time limit ended them",
+    "as_of": "they are still running",
+    "last_activity": "they fell silent, and are counted up to their last sign of life",
+    "window_end": "they went on after the window",
+}
+
+
+def summarize_durations(material: Material) -> Plain:
+    """Durations of the runs that started in the window, in steps, by how they ended."""
+    runs = spells(material.facts, window=material.window, states=material.states)
+    kept = runs.filter(pl.col("left_out").is_null())
+    steps = count_spells(runs)
+    cut_off = [
+        {"by": name, "meaning": meaning, "n": kept.filter(pl.col("cut_off_by") == name).height}
+        for name, meaning in CUT_OFF_BY.items()
+    ]
+    return {
+        "finding": _sentence(kept, material.policy.slow_after_s),
+        "denominator": _denominator(kept),
+        "n": kept.height,
+        "slow_after_s": material.policy.slow_after_s,
+        "steps": plain_rows(steps),
+        "table": _table(steps),
+        "by_kind": _by_kind(kept),
+        "cut_off": cut_off,
+        "cut_off_in_words": _cut_off_in_words(cut_off),
+        "found_dead": _found_dead(kept),
+        "left_out": [
+            {"reason": name, "meaning": meaning, "n": n}
+            for name, meaning in LEFT_OUT.items()
+            if (n := runs.filter(pl.col("left_out") == name).height)
+        ],
+        "n_left_out": runs.height - kept.height,
+    }
+
+
+def _denominator(kept: pl.DataFrame) -> str:
+    """What was counted; a session of opencode also waits for people, so its turns are."""
+    whole = "runs that started in the window and whose times can be trusted"
+    n_turns = kept.filter(pl.col("entity_type") == TURN).height
+    return f"{whole}; {number(n_turns)} of them are turns of opencode" if n_turns else whole
+
+
+def _sentence(kept: pl.DataFrame, slow_after_s: float) -> str:
+    if kept.is_empty():
+        return "No run that started in this window has a duration that can be trusted."
+    n_ended = kept.filter("ended").height
+    n_cut_off = kept.height - n_ended
+    n_slow = kept.filter(pl.col("duration_s") > slow_after_s).height
+    is_all_turns = (kept["entity_type"] == TURN).all()
+    noun = "turn" if is_all_turns else "run"
+    shown = (
+        f"Of {count(kept.height, noun)} that started in the window, "
+        f"{f'the end of {number(n_ended)}' if n_ended else 'no end'} was seen"
+    )
+    bound = (
+        f" and {number(n_cut_off)} {'was' if n_cut_off == 1 else 'were'} cut off, "
+        f"so that only a lower bound is known"
+        if n_cut_off
+        else ""
+    )
+    slow = (
+        f"{number(n_slow)} took longer than {how_long(slow_after_s)}"
+        if n_slow
+        else f"none took longer than {how_long(slow_after_s)}"
+    )
+    return f"{shown}{bound}; {slow}."
+
+
+def _table(steps: pl.DataFrame) -> Plain:
+    """The steps as a table: one row a step, one column an ending."""
+    endings = [ending for ending in ENDINGS if ending in steps["ending"].to_list()]
+    counts = {(row["ending"], row["low_s"]): row["n"] for row in steps.iter_rows(named=True)}
+    edges = steps.select("low_s", "high_s").unique().sort("low_s")
+    return {
+        "columns": endings,
+        "rows": [
+            {"step": _step(low_s, high_s), "counts": [counts.get((e, low_s), 0) for e in endings]}
+            for low_s, high_s in edges.iter_rows()
+        ],
+    }
+
+
+def _step(low_s: float, high_s: float | None) -> str:
+    if high_s is None:
+        return f"{how_long(low_s)} or more"
+    return f"{how_long(low_s)} to {how_long(high_s)}" if low_s else f"under {how_long(high_s)}"
+
+
+def _by_kind(kept: pl.DataFrame) -> Plain:
+    endings = [ending for ending in ENDINGS if ending in kept["ending"].to_list()]
+    per_kind = (
+        kept.group_by("kind")
+        .agg(
+            pl.len().alias("n"),
+            *((pl.col("ending") == ending).sum().alias(ending) for ending in endings),
+            shortest_s=pl.col("duration_s").min(),
+            longest_s=pl.col("duration_s").max(),
+        )
+        .join(_medians(kept), on="kind", how="left", nulls_equal=True)
+        .sort(-pl.col("n").cast(pl.Int64), "kind", nulls_last=True)
+    )
+    return {
+        "columns": endings,
+        "n_kinds": per_kind.height,
+        "rows": [
+            {
+                "kind": row["kind"],
+                "n": row["n"],
+                "counts": [row[ending] for ending in endings],
+                "shortest_s": row["shortest_s"],
+                "longest_s": row["longest_s"],
+                "range": f"{how_long(row['shortest_s'])} to {how_long(row['longest_s'])}",
+                "median_s": row["median_s"],
+                "median_low_s": row["median_low_s"],
+                "median_high_s": row["median_high_s"],
+                "median": _median_in_words(row),
+            }
+            for row in per_kind.head(N_KINDS_SHOWN).iter_rows(named=True)
+        ],
+    }
+
+
+def _medians(kept: pl.DataFrame) -> pl.DataFrame:
+    """The middle of each kind, with lower bounds counted as such."""
+    return quantiles(kaplan_meier(kept, by="kind"), [0.5]).select(
+        "kind",
+        median_s="duration_s",
+        median_low_s="duration_low_s",
+        median_high_s="duration_high_s",
+    )
+
+
+def _median_in_words(row: dict[str, Any]) -> str:
+    if row["median_s"] is None:
+        return "not identified"
+    low, high = (
+        "?" if row[name] is None else how_long(row[name])
+        for name in ("median_low_s", "median_high_s")
+    )
+    return f"{how_long(row['median_s'])} ({low} to {high})"
+
+
+def _found_dead(kept: pl.DataFrame) -> Plain:
+    """Runs whose end is a guess: an observer found them dead some time after it."""
+    found = kept.filter(pl.col("end_from") == "last_activity")
+    widest_s = found.select(pl.col("end_width_s").max()).item()
+    words = (
+        f"{count(found.height, 'run')} {'was' if found.height == 1 else 'were'} found dead by "
+        f"an observer, up to {how_long(widest_s)} after the last sign of life, where the run "
+        "counts as ended."
+    )
+    return {
+        "n": found.height,
+        "widest_s": widest_s,
+        "in_words": words if found.height else "",
+    }
+
+
+def _cut_off_in_words(cut_off: list[Plain]) -> str:
+    parts = [f"{number(part['n'])} because {part['meaning']}" for part in cut_off if part["n"]]
+    return f"Only lower bounds are known of {listed(parts)}." if parts else "Every end was seen."

@@ -1,0 +1,89 @@
+"""What failed, by the reason that was stored: rows, sessions, causes."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.failures import count_causes
+from stateanalytics.failures.by_code import count_by_reason_code, select_failures
+from stateanalytics.reporting.material import Material, Plain, plain_rows, tally
+from stateanalytics.reporting.phrases import count, listed, number, share
+from stateanalytics.state.population import counted
+
+N_SHOWN = 20
+NO_CODE = "(no code was stored)"
+
+
+def summarize_failures(material: Material) -> Plain:
+    """Reason codes of failed and timed-out entities, with what each means."""
+    failed = select_failures(material.rows)
+    by_code = count_by_reason_code(failed)
+    n_causes = count_causes(failed)
+    return {
+        "finding": _sentence(by_code, failed.height, n_causes),
+        "n_rows": failed.height,
+        "n_causes": n_causes,
+        "denominator": "failed and timed-out entities of the window, each work once",
+        "codes": [_code(row) for row in plain_rows(by_code.head(N_SHOWN))],
+        "not_shown": {
+            "n_codes": max(by_code.height - N_SHOWN, 0),
+            "n_rows": int(by_code.slice(N_SHOWN)["n_rows"].sum()),
+        },
+        "by_type": _by_type(failed),
+        "stopped": _stopped(material.rows),
+    }
+
+
+def _code(row: Plain) -> Plain:
+    from stateanalytics.state.reason_codes import REGISTRY
+
+    known = REGISTRY.get(row["code"]) if row["code"] else None
+    return {
+        **row,
+        "code": row["code"] or NO_CODE,
+        "is_known": known is not None,
+        "meaning": known.meaning if known else None,
+        "what_to_do": known.what_to_do if known else None,
+        "shown_share": share(row["share"]),
+    }
+
+
+def _sentence(by_code: pl.DataFrame, n_rows: int, n_causes: int) -> str:
+    if not n_rows:
+        return "Nothing failed or timed out in this window."
+    top = by_code.row(0, named=True)
+    said = (
+        f"{count(n_rows, 'failed or timed-out row').capitalize()} come from "
+        if n_rows != 1
+        else "One failed or timed-out row comes from "
+    ) + count(n_causes, "distinct cause")
+    most = (
+        f"{top['code']} stands for {number(top['n_causes'])} of them"
+        if top["code"]
+        else f"{number(top['n_causes'])} of them without a reason code"
+    )
+    widest = max(by_code.iter_rows(named=True), key=lambda row: row["n_rows"] - row["n_causes"])
+    fan_out = (
+        f"; {widest['code'] or 'no code'} is {number(widest['n_rows'])} rows but only "
+        f"{count(widest['n_causes'], 'cause')}"
+        if widest["n_rows"] >= 2 * widest["n_causes"] and widest["n_rows"] > 2
+        else ""
+    )
+    return f"{said}; {most}{fan_out}."
+
+
+def _by_type(failed: pl.DataFrame) -> str:
+    counts = sorted(tally(failed, "entity_type").items(), key=lambda pair: (-pair[1], pair[0]))
+    return listed(count(n, name.replace("_", " "), plural(name)) for name, n in counts)
+
+
+def plural(entity_type: str) -> str:
+    """The name of several entities of a type."""
+    return entity_type.replace("_", " ") + ("es" if entity_type.endswith("ch") else "s")
+
+
+def _stopped(rows: pl.DataFrame) -> Plain:
+    """Ends that somebody chose are no failures; they are counted beside them."""
+    ends = counted(rows).filter(pl.col("outcome").is_in(["aborted", "cancelled"]))
+    counts = tally(ends, "outcome")
+    return {"aborted": counts.get("aborted", 0), "cancelled": counts.get("cancelled", 0)}

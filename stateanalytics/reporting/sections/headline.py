@@ -1,0 +1,171 @@
+"""The week in five numbers, each with what it is a share of and what it leaves out."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.failures import count_causes
+from stateanalytics.failures.by_code import select_failures
+from stateanalytics.reporting.material import Material, Plain, tally
+from stateanalytics.reporting.phrases import count, interval, listed, number, share
+from stateanalytics.reporting.pills import pill_of
+from stateanalytics.state.population import LEFT_OUT
+from stateanalytics.stats.intervals import wilson
+from stateanalytics.survival.run_spells import GOOD_ENDS
+
+TROUBLE = ("critical", "warning")
+EMPTY_HANDED = ("missing", "partial")
+
+
+def summarize_headline(material: Material) -> Plain:
+    """Runs, completion share, timed-out share, unresolved runs and distinct causes."""
+    ended, still_open = material.ended_runs, material.open_runs
+    completed = ended.filter(pl.col("outcome").is_in(list(GOOD_ENDS)))
+    timed_out = ended.filter(pl.col("outcome") == "timed_out")
+    unresolved = still_open.filter(pl.col("severity").is_in(list(TROUBLE)))
+    failed = select_failures(material.runs)
+    empty = completed.filter(pl.col("delivery").is_in(list(EMPTY_HANDED))).height
+    n_ended, n_open, n_causes = ended.height, still_open.height, count_causes(failed)
+    numbers = [
+        _count(
+            "runs",
+            "Runs",
+            material.runs.height,
+            f"{number(n_ended)} ended, {number(n_open)} still open",
+            "sessions that ended in the window, and those open at as-of that began before its end",
+        ),
+        _share(
+            "completed",
+            "Completed",
+            (completed.height, n_ended),
+            "runs that ended in the window",
+            f"{number(empty)} of them without all they promised" if empty else "",
+        ),
+        _share(
+            "timed_out",
+            "Timed out",
+            (timed_out.height, n_ended),
+            "runs that ended in the window",
+            "a bound that was reached, not an error",
+        ),
+        _share(
+            "unresolved",
+            "Unresolved",
+            (unresolved.height, n_open),
+            "open runs",
+            "open with severity critical or warning",
+        ),
+        _count(
+            "causes",
+            "Distinct failure causes",
+            n_causes,
+            f"behind {count(failed.height, 'failed or timed-out run')}",
+            "pairs of request and reason code among failed and timed-out runs",
+        ),
+    ]
+    return {
+        "finding": _sentence(material, completed.height, n_causes, failed, unresolved.height),
+        "numbers": numbers,
+        "left_out": _left_out(material.rows),
+        "outcomes": _outcomes(ended),
+    }
+
+
+def _sentence(
+    material: Material, n_completed: int, n_causes: int, failed: pl.DataFrame, n_unresolved: int
+) -> str:
+    n_ended, n_open = material.ended_runs.height, material.open_runs.height
+    if not n_ended and not n_open:
+        return f"No run ended in this window ({material.window.label}), and none is open."
+    parts = []
+    if n_ended:
+        parts.append(
+            f"{number(n_completed)} of {count(n_ended, 'ended run')} completed "
+            f"({share(n_completed / n_ended)})"
+        )
+    else:
+        parts.append("no run ended")
+    by_outcome = tally(failed, "outcome")
+    bad = [
+        f"{number(by_outcome[outcome])} {words}"
+        for outcome, words in (("failed", "failed"), ("timed_out", "timed out"))
+        if by_outcome.get(outcome)
+    ]
+    if bad:
+        parts.append(f"{listed(bad)}, from {count(n_causes, 'distinct cause')}")
+    elif n_ended:
+        parts.append("none failed or timed out")
+    if n_open:
+        parts.append(
+            f"{number(n_unresolved)} of {count(n_open, 'open run')} "
+            f"{'needs' if n_unresolved == 1 else 'need'} a look"
+            if n_unresolved
+            else f"{count(n_open, 'run')} still open, none in trouble"
+        )
+    text = "; ".join(parts)
+    return text[:1].upper() + text[1:] + "."
+
+
+def _count(name: str, title: str, n: int, note: str, denominator: str) -> Plain:
+    """A count of everything that was read has no interval."""
+    return {
+        "name": name,
+        "title": title,
+        "n": n,
+        "of": None,
+        "share": None,
+        "interval": None,
+        "shown": number(n),
+        "shown_interval": None,
+        "note": note,
+        "denominator": denominator,
+    }
+
+
+def _share(name: str, title: str, part: tuple[int, int], denominator: str, note: str) -> Plain:
+    n, of = part
+    ends = wilson(n, of)
+    value = n / of if of else None
+    return {
+        "name": name,
+        "title": title,
+        "n": n,
+        "of": of,
+        "share": value,
+        "interval": None if ends is None else list(ends),
+        "shown": share(value) if of else "none",
+        "shown_interval": None if ends is None else interval(ends),
+        "note": note,
+        "denominator": denominator,
+    }
+
+
+def _left_out(rows: pl.DataFrame) -> str:
+    sessions = rows.filter(pl.col("entity_type") == "session")
+    counts = tally(sessions, "left_out")
+    parts = [f"{number(counts[name])} {name}" for name in LEFT_OUT if counts.get(name)]
+    if not parts:
+        return "No session of the window is left out of these numbers."
+    noun = "session" if sum(counts.values()) == 1 else "sessions"
+    return f"Left out of all five: {listed(parts)} {noun}."
+
+
+def _outcomes(ended: pl.DataFrame) -> list[Plain]:
+    counts = tally(ended, "outcome")
+    return [
+        {
+            "outcome": outcome,
+            "n": n,
+            "share": n / ended.height,
+            "shown": share(n / ended.height),
+            "pill": pill_of({**_drawn_as(ended, outcome), "effective_state": None}),
+        }
+        for outcome, n in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    ]
+
+
+def _drawn_as(ended: pl.DataFrame, outcome: str) -> Plain:
+    """The commonest tone of an outcome under this policy, for its pill."""
+    tones = tally(ended.filter(pl.col("outcome") == outcome), "tone")
+    tone = max(sorted(tones), key=lambda name: tones[name]) if tones else None
+    return {"lifecycle": outcome, "tone": tone, "is_legacy": False}

@@ -1,0 +1,139 @@
+"""Lifecycle and outcome over time: how runs ended step by step, and how many were open."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import polars as pl
+
+from stateanalytics.core.windows import TICK, Window, day_of
+from stateanalytics.reporting.material import Material, Plain, iso
+from stateanalytics.reporting.phrases import count, number, share
+from stateanalytics.state.population import counted
+from stateanalytics.stats.intervals import wilson_columns
+from stateanalytics.survival.run_spells import ENDINGS
+
+BAD = ("failed", "timed_out")
+# Longest window (days) -> the step it is cut into, with its name and how it is written.
+STEPS = ((2.0, "1h", "hour"), (35.0, "1d", "day"), (400.0, "1w", "week"))
+LONGEST_STEP = ("1mo", "month")
+
+
+def summarize_over_time(material: Material) -> Plain:
+    """Ends of runs in steps of the window, by outcome, and the runs open at each step's end."""
+    every, name = _step_of(material.window)
+    steps = _steps(material, every)
+    ended = material.ended_runs.select(
+        from_at=pl.col("placed_at").dt.truncate(every),
+        ending=pl.col("outcome").cast(pl.String),
+    )
+    counts = ended.group_by("from_at", "ending").len("n")
+    endings = [ending for ending in ENDINGS if ending in counts["ending"].to_list()]
+    endings += sorted(set(counts["ending"].drop_nulls().to_list()) - set(endings))
+    wide = _wide(steps, counts, endings)
+    return {
+        "finding": _sentence(wide, name),
+        "denominator": "runs that ended in the window, by the step in which they ended",
+        "step": name,
+        "endings": endings,
+        "rows": [
+            {
+                "from": iso(row["from_at"]),
+                "label": _label(row["from_at"], name, is_part=row["is_part"]),
+                "is_part": row["is_part"],
+                "n": row["n"],
+                "counts": [row[ending] for ending in endings],
+                "n_open": row["n_open"],
+            }
+            for row in wide.iter_rows(named=True)
+        ],
+    }
+
+
+def _step_of(window: Window) -> tuple[str, str]:
+    for longest, every, name in STEPS:
+        if window.days <= longest:
+            return every, name
+    return LONGEST_STEP
+
+
+def _steps(material: Material, every: str) -> pl.DataFrame:
+    """Every step that the window touches, with what was open when it ended."""
+    window, as_of = material.window, material.facts.as_of
+    last = min(window.until - TICK, as_of)
+    ends = pl.Series([window.since, max(window.since, last)]).dt.truncate(every)
+    steps = pl.datetime_range(ends[0], ends[1], every, time_unit="us", eager=True)
+    steps_until = pl.col("from_at").dt.offset_by(every)
+    seen_until = pl.min_horizontal(steps_until, pl.lit(window.until), pl.lit(as_of + TICK)).alias(
+        "seen_until"
+    )
+    frame = pl.DataFrame({"from_at": steps}).select(
+        "from_at",
+        seen_until,
+        is_part=(pl.col("from_at") < window.since) | (seen_until < steps_until),
+    )
+    began, ended = (
+        moments.search_sorted(frame["seen_until"], side="left").cast(pl.Int64)
+        for moments in _began_and_ended(material)
+    )
+    return frame.with_columns(n_open=began - ended)
+
+
+def _began_and_ended(material: Material) -> tuple[pl.Series, pl.Series]:
+    """Sorted moments at which the counted runs of all time began, and those at which they ended."""
+    runs = counted(material.ever, "session")
+    began = pl.coalesce("started_at", "created_at")
+    runs = runs.select(
+        began=began,
+        ended=pl.when(~pl.col("is_open")).then(pl.max_horizontal(began, "placed_at")),
+    ).filter(pl.col("began").is_not_null())
+    return runs["began"].sort(), runs["ended"].drop_nulls().sort()
+
+
+def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.DataFrame:
+    """One row a step, one column an ending; a step without any is a row of zeros."""
+    per_step = counts.group_by("from_at").agg(
+        pl.col("n").sum(),
+        *(pl.col("n").filter(pl.col("ending") == one).sum().alias(one) for one in endings),
+    )
+    joined = steps.join(per_step, on="from_at", how="left", maintain_order="left")
+    return joined.with_columns(pl.col("n", *endings).fill_null(0).cast(pl.Int64))
+
+
+def _sentence(wide: pl.DataFrame, name: str) -> str:
+    if not wide["n"].sum():
+        return "No run ended in this window."
+    bad = pl.sum_horizontal([pl.col(one) for one in BAD if one in wide.columns] or [pl.lit(0)])
+    rows = wide.with_columns(bad=bad).with_columns(wilson_columns("bad", "n"))
+    fewest, most = int(wide["n"].min()), int(wide["n"].max())  # type: ignore[arg-type]
+    every = (
+        f"{count(most, 'run').capitalize()} ended"
+        if wide.height == 1
+        else f"Between {number(fewest)} and {count(most, 'run')} ended a {name}"
+        if fewest != most
+        else f"{count(most, 'run').capitalize()} ended every {name}"
+    )
+    # By what is certain of the share: one failure of one run is not the worst day.
+    order = rows.sort("share_low", "from_at", descending=[True, False], nulls_last=True)
+    top = order.row(0, named=True)
+    if not top["bad"]:
+        return f"{every}; none failed or timed out."
+    if wide.height == 1:
+        return f"{every}; {number(top['bad'])} of them failed or timed out."
+    return (
+        f"{every}; {_label(top['from_at'], name)} was worst, when {number(top['bad'])} of "
+        f"{number(top['n'])} failed or timed out ({share(top['bad'] / top['n'])})."
+    )
+
+
+def _label(moment: datetime, name: str, *, is_part: bool = False) -> str:
+    if name == "hour":
+        text = f"{day_of(moment)} {moment:%H:%M}"
+    elif name == "day":
+        text = day_of(moment)
+    elif name == "week":
+        year, week, _ = moment.isocalendar()
+        text = f"{year}-W{week:02}"
+    else:
+        text = f"{moment:%Y-%m}"
+    return f"{text} (part)" if is_part else text

@@ -1,0 +1,94 @@
+"""Slow and running work: what has run long, and what only ran long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.reporting.material import Material, Plain, iso
+from stateanalytics.reporting.phrases import count, how_long, number
+from stateanalytics.reporting.pills import pill_of
+from stateanalytics.survival.run_spells import GOOD_ENDS
+
+N_SHOWN = 8
+TOLD = ("entity_id", "name", "kind", "agent", "model", "project")
+
+
+def summarize_slow(material: Material) -> Plain:
+    """Open runs by age with their silence beside it, and ended runs that had taken long."""
+    limit_s = material.policy.slow_after_s
+    still_open = _longest_first(material.open_runs, "age_s")
+    ended = _longest_first(
+        material.ended_runs.filter(
+            pl.col("duration_s").is_not_null(),
+            ~pl.col("is_end_approximate").fill_null(False),
+            ~pl.col("end_written_by").is_in(["observer", "import"]).fill_null(False),
+        ),
+        "duration_s",
+    )
+    slow_open = still_open.filter(pl.col("age_s") > limit_s)
+    slow_ended = ended.filter(pl.col("duration_s") > limit_s)
+    n_good = slow_ended.filter(pl.col("outcome").is_in(list(GOOD_ENDS))).height
+    return {
+        "finding": _sentence(
+            still_open, slow_open, (n_good, slow_ended.height, ended.height), limit_s
+        ),
+        "slow_after_s": limit_s,
+        "n_open": still_open.height,
+        "n_slow_open": slow_open.height,
+        "open": [_row(row, "age_s") for row in still_open.head(N_SHOWN).iter_rows(named=True)],
+        "n_ended": ended.height,
+        "n_slow_ended": slow_ended.height,
+        "n_slow_and_good": n_good,
+        "ended": [
+            _row(row, "duration_s") for row in slow_ended.head(N_SHOWN).iter_rows(named=True)
+        ],
+    }
+
+
+def _longest_first(runs: pl.DataFrame, column: str) -> pl.DataFrame:
+    return runs.sort(column, "entity_id", descending=[True, False], nulls_last=True)
+
+
+def _row(row: dict[str, Any], column: str) -> Plain:
+    silence_s = row["silence_s"] if row["is_open"] else None  # an ended run is not silent
+    return {
+        **{name: row[name] for name in TOLD},
+        "pill": pill_of(row),
+        "lasted_s": row[column],
+        "lasted": how_long(row[column]),
+        "silence_s": silence_s,
+        "silent": None if silence_s is None else how_long(silence_s),
+        "timeout_s": row["timeout_s"],
+        "limit": how_long(row["timeout_s"]) if row["timeout_s"] is not None else None,
+        "at": iso(row["started_at"]),
+    }
+
+
+def _sentence(
+    still_open: pl.DataFrame, slow_open: pl.DataFrame, ended: tuple[int, int, int], limit_s: float
+) -> str:
+    n_good, n_slow, n_ended = ended
+    limit = how_long(limit_s)
+    if still_open.is_empty():
+        now = "No run is open"
+    elif slow_open.is_empty():
+        now = f"None of {count(still_open.height, 'open run')} has run longer than {limit}"
+    else:
+        longest = slow_open.row(0, named=True)
+        silence = longest["silence_s"]
+        spoke = f", last heard of {how_long(silence)} ago" if silence is not None else ""
+        now = (
+            f"{number(slow_open.height)} of {count(still_open.height, 'open run')} "
+            f"{'has' if slow_open.height == 1 else 'have'} run longer than {limit}, "
+            f"the longest for {how_long(longest['age_s'])}{spoke}"
+        )
+    if not n_ended:
+        return f"{now}; none ended in the window with a known duration."
+    if not n_slow:
+        return f"{now}; none of {count(n_ended, 'ended run')} had taken that long."
+    return (
+        f"{now}; {number(n_slow)} of {count(n_ended, 'ended run')} had taken longer, "
+        f"and {number(n_good)} of these completed."
+    )

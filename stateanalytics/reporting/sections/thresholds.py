@@ -1,0 +1,104 @@
+"""What the thresholds should be: today's value, the best one, and what speaks for it."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.charts.sentences import say_worksheet
+from stateanalytics.reporting.material import Material, Plain, plain_rows
+from stateanalytics.reporting.phrases import count, listed, number
+from stateanalytics.thresholds import Advice, recommend_thresholds
+from stateanalytics.thresholds.words import per_hundred, spoken
+
+MOST_SESSIONS, N_BOOT = 5_000, 200
+VERDICTS = {
+    "change": "change",
+    "choose": "choose",
+    "keep": "keep",
+    "not_identified": "not identified",
+    "not_enough_data": "not enough data",
+}
+_DRAWN = ("name", "threshold_s", "mistakes", "mistake", "per", "is_today", "is_best")
+
+
+def summarize_thresholds(material: Material) -> Plain:
+    """Advice on every threshold that is there; what saves the largest share of its loss first.
+
+    Notes
+    -----
+    Judged by the whole snapshot, not by the window alone: tails take all the data there
+    are. Of a large fleet, sessions are drawn at random.
+    """
+    advice = recommend_thresholds(
+        material.facts,
+        policy=material.policy,
+        states=material.states,
+        most_sessions=MOST_SESSIONS,
+        n_boot=N_BOOT,
+    )
+    known = advice.frame.filter(pl.col("verdict") != "not_enough_data").sort(
+        pl.col("verdict").replace_strict({name: place for place, name in enumerate(VERDICTS)}),
+        -(pl.col("gain") / pl.col("loss_today")),
+        "name",
+        nulls_last=True,
+    )
+    return {
+        "finding": _sentence(advice, known),
+        "n_thresholds": advice.frame.height,
+        "n_unknown": advice.frame.height - known.height,
+        "n_sessions": advice.n_sessions,
+        "n_sessions_drawn": advice.n_sessions_drawn,
+        "costs": _costs(advice),
+        "rows": [
+            {
+                "name": row["name"],
+                "setting": row["setting"],
+                "today": spoken(row["today_s"]),
+                "recommended": spoken(row["recommended_s"]) if row["recommended_s"] else None,
+                "verdict": VERDICTS[row["verdict"]],
+                "n": row["n"],
+                "in_words": row["in_words"],
+            }
+            for row in plain_rows(known)
+        ],
+        "worksheet": _worksheet(advice, known),
+    }
+
+
+def _sentence(advice: Advice, known: pl.DataFrame) -> str:
+    n_unknown = advice.frame.height - known.height
+    rest = f"for {number(n_unknown)} of {number(advice.frame.height)} there is not enough data"
+    changed = known.filter(pl.col("verdict") == "change")
+    if advice.frame.is_empty():
+        return "No threshold of these systems is known."
+    if known.is_empty():
+        return "There is not enough data to judge any threshold."
+    if changed.is_empty():
+        kept = count(known.filter(pl.col("verdict") == "keep").height, "threshold")
+        return f"No threshold should change: {kept} within noise of the best, {rest}."
+    first = changed.row(0, named=True)
+    return (
+        f"{count(changed.height, 'threshold')} would cost less elsewhere, most of all "
+        f"{first['name']}: {spoken(first['today_s'])} to {spoken(first['recommended_s'])}; {rest}."
+    )
+
+
+def _costs(advice: Advice) -> str:
+    costs = advice.costs
+    parts = {
+        "a false alarm": costs.false_alarm,
+        "an hour in which trouble goes unnoticed": costs.undetected_hour,
+        "a run ended by mistake": costs.lost_run,
+        "an hour of work": costs.run_hour,
+    }
+    return listed(f"{name} {per_hundred(cost)}" for name, cost in parts.items())
+
+
+def _worksheet(advice: Advice, known: pl.DataFrame) -> Plain | None:
+    """The curve behind the largest gain."""
+    changed = known.filter(pl.col("verdict") == "change")
+    if changed.is_empty():
+        return None
+    name = changed["name"][0]
+    curve = advice.curves.filter(pl.col("name") == name)
+    return {"name": name, "finding": say_worksheet(curve), "curve": plain_rows(curve, _DRAWN)}

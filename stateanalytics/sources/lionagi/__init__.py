@@ -1,6 +1,0 @@
-"""lionagi's ``state.db``, releases 0.26.0 to 0.36.0, and the files that lie beside it."""
-
-from stateanalytics.sources.lionagi.reading import read, recognises
-from stateanalytics.sources.lionagi.tool_errors import count_errors
-
-__all__ = ["count_errors", "read", "recognises"]

@@ -1,0 +1,291 @@
+"""What needs an operator's eyes, across all entity types, and what was decided about it.
+
+ADR-0030's words: an *item* is an entity whose severity is critical or warning; its
+*fingerprint* is ``entity type:id:reason code``, so that another reason makes another
+item; items of one reason and one cause form a *cluster*; an operator's *disposition*
+(acknowledged, resolved, expected, snoozed) discharges an item, until it lapses or the
+reason changes.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column
+from stateanalytics.core.vocabulary import STATUS_WORDS
+from stateanalytics.state.mirrors import is_mirror
+from stateanalytics.state.policy import Policy
+
+SEVERITIES = ("critical", "warning")
+DISPOSITIONS = ("acknowledged", "resolved", "expected", "snoozed")
+OPEN = "open"
+NO_CODE = "unknown"
+
+ATTENTION = schema.Frame(
+    "attention",
+    "one entity that needs attention at as-of",
+    schema.ENTITY_KEY,
+    (
+        *schema.ENTITIES.columns[:4],
+        Column("item_id", TEXT, "run:<session>, inv:<id>, sched:<id>, play:<topic>:<name>, …"),
+        Column("fingerprint", TEXT, "entity_type:entity_id:code; another reason, another one"),
+        Column("severity", pl.Enum(schema.SEVERITIES), "critical or warning"),
+        Column("tone", pl.Enum(schema.TONES), "how it is coloured"),
+        Column("display", TEXT, "the state in words"),
+        Column("name", TEXT, "name shown to people"),
+        Column("dimension", pl.Enum(schema.DIMENSIONS), "the axis that made it severe"),
+        Column("code", TEXT, "the reason on that axis; `unknown` where none is given"),
+        Column("message", TEXT, "that reason in words"),
+        Column("since_at", MOMENT, "its end, else its last sign of life"),
+        Column("cause", TEXT, "the invocation, else the session, else the entity itself"),
+        Column("cluster", TEXT, "code and cause: what one repair would clear"),
+        Column("n_in_cluster", INTEGER, "items in the cluster, discharged ones included"),
+        Column("n_causes", INTEGER, "distinct causes with this code"),
+        Column("disposition", TEXT, "open, or what was decided and still holds"),
+        Column("reopened_because", TEXT, "why a decision no longer holds"),
+        Column("note", TEXT, "the operator's note"),
+        Column("actor", TEXT, "who decided"),
+        Column("decided_at", MOMENT, "when it was decided"),
+        Column("expires_at", MOMENT, "when the decision lapses"),
+    ),
+)
+
+
+def attention(
+    facts: Facts,
+    states: pl.DataFrame,
+    reasons: pl.DataFrame,
+    *,
+    policy: Policy | None = None,
+    with_discharged: bool = False,
+) -> pl.DataFrame:
+    """The list of what needs attention, most severe first, then most recent.
+
+    Parameters
+    ----------
+    facts : Facts
+        Entities, transitions, as-of, and ``lionagi_dispositions``.
+    states, reasons : polars.DataFrame
+        ``schema.STATES`` and ``schema.REASONS`` of the same facts.
+    policy : Policy, optional
+        The policy that the states were made with: it says which axis each rule of the
+        cascade looks at. ADR-0033's by default.
+    with_discharged : bool, default False
+        Also list items that a disposition discharges.
+
+    Returns
+    -------
+    polars.DataFrame
+        `ATTENTION`. Legacy entities are never in it, nor what another row tells already
+        (`mirrors`: branches; turns that are a session's last, and the parts of turns).
+
+    Notes
+    -----
+    A stored disposition names an item, not its reason, so the reason it was about is
+    that of the last transition before the decision. It is void once the stored status
+    or reason is another, once it expired, and a *resolved* one once anything happened
+    to the entity again.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> empty = [frame.empty() for frame in schema.FACTS]
+    >>> nothing = Facts(*empty, as_of=datetime(2026, 1, 1, tzinfo=UTC))
+    >>> attention(nothing, schema.STATES.empty(), schema.REASONS.empty()).columns[:2]
+    ['source', 'system']
+    """
+    listed = (
+        states.filter(
+            pl.col("severity").cast(pl.String).is_in(SEVERITIES),
+            pl.col("is_legacy").fill_null(False).not_(),
+        )
+        .select(*schema.ENTITY_KEY, "severity", "tone", "display", _dimension(policy))
+        .join(with_item_id(_told_once(facts.entities)), on=schema.ENTITY_KEY, how="inner")
+        .join(_leading(reasons), on=schema.ENTITY_KEY, how="left")
+    )
+    items = (
+        listed.with_columns(**_reason())
+        .with_columns(
+            fingerprint=_joined("entity_type", "entity_id", "code"),
+            cluster=_joined("code", "cause"),
+            n_causes=pl.col("cause").n_unique().over("code").cast(INTEGER),
+        )
+        .with_columns(n_in_cluster=pl.len().over("cluster").cast(INTEGER))
+        .pipe(_with_dispositions, facts)
+    )
+    kept = items if with_discharged else items.filter(pl.col("disposition") == OPEN)
+    return ATTENTION.conform(kept).sort(
+        "severity",
+        "since_at",
+        *schema.ENTITY_KEY,
+        descending=[False, True, False, False, False, False],
+        nulls_last=True,
+    )
+
+
+def _told_once(entities: pl.DataFrame) -> pl.DataFrame:
+    return entities.filter(~is_mirror(entities))
+
+
+def with_item_id(entities: pl.DataFrame) -> pl.DataFrame:
+    """Each entity with the id that attention lists and stored dispositions know it by.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        ``schema.ENTITIES``.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows with ``item_id``: ``run:<session>``, ``inv:<id>``, ``sched:<id>``,
+        ``play:<topic>:<name>`` (by id where the show is not known), else
+        ``<entity_type>:<id>``.
+
+    Examples
+    --------
+    >>> session = pl.DataFrame({"entity_type": ["session"], "entity_id": ["a"]})
+    >>> rows = schema.ENTITIES.conform(session)
+    >>> with_item_id(rows)["item_id"].to_list()
+    ['run:a']
+    """
+    shows = (
+        entities.filter(pl.col("entity_type") == "show")
+        .select("source", "system", parent_id="entity_id", _topic="name")
+        .unique(["source", "system", "parent_id"], keep="last")
+    )
+    prefix = pl.col("entity_type").replace(
+        {"session": "run", "invocation": "inv", "schedule": "sched"}
+    )
+    named_play = (pl.col("entity_type") == "play") & pl.col("_topic").is_not_null()
+    return (
+        entities.join(
+            shows, on=["source", "system", "parent_id"], how="left", maintain_order="left"
+        )
+        .with_columns(
+            item_id=pl.when(named_play & pl.col("name").is_not_null())
+            .then(pl.concat_str(pl.lit("play"), "_topic", "name", separator=":"))
+            .otherwise(pl.concat_str(prefix, "entity_id", separator=":"))
+        )
+        .drop("_topic")
+    )
+
+
+def _joined(*columns: str) -> pl.Expr:
+    return pl.concat_str(*columns, separator=":")
+
+
+def _dimension(policy: Policy | None) -> pl.Expr:
+    """The axis of the rule that fired, in the words of reasons."""
+    axes = {
+        rule.number: "lifecycle" if rule.axis == "outcome" else rule.axis
+        for rule in (policy or Policy.v1()).severity_rules
+        if rule.axis
+    }
+    return (
+        pl.col("severity_rule")
+        .replace_strict(axes, default="lifecycle", return_dtype=pl.String)
+        .alias("dimension")
+    )
+
+
+def _leading(reasons: pl.DataFrame) -> pl.DataFrame:
+    """Of each entity: its first reason on each axis, and its first reason at all."""
+    rows = reasons.with_columns(pl.col("dimension").cast(pl.String)).sort("order")
+    first_of = {
+        f"{what}_{axis}": pl.col(what).filter(pl.col("dimension") == axis).first()
+        for what in ("code", "message")
+        for axis in schema.DIMENSIONS
+    }
+    firsts = {f"{what}_any": pl.col(what).first() for what in ("code", "message")}
+    return rows.group_by(schema.ENTITY_KEY, maintain_order=True).agg(**first_of, **firsts)
+
+
+def _reason() -> dict[str, pl.Expr]:
+    """The reason on the axis that made the entity severe, else any."""
+
+    def on_axis(what: str) -> pl.Expr:
+        chosen = pl.coalesce(
+            pl.when(pl.col("dimension") == axis).then(pl.col(f"{what}_{axis}"))
+            for axis in schema.DIMENSIONS
+        )
+        return pl.coalesce(chosen, f"{what}_any")
+
+    return {
+        "code": on_axis("code").fill_null(NO_CODE),
+        "message": on_axis("message"),
+        "cause": pl.coalesce("invocation_id", "session_id", "entity_id"),
+        "since_at": pl.coalesce(
+            "ended_at", "last_activity_at", "updated_at", "started_at", "created_at"
+        ),
+    }
+
+
+def _with_dispositions(items: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    """Join what was decided about each item, and whether that still holds."""
+    decided = (
+        facts.detail("lionagi_dispositions")
+        .filter(pl.col("state").is_in(DISPOSITIONS))
+        .sort("updated_at")
+        .unique(["source", "item_id"], keep="last", maintain_order=True)
+        .select(
+            "source",
+            "item_id",
+            "state",
+            "note",
+            "actor",
+            "source_status",
+            "expires_at",
+            decided_at="updated_at",
+        )
+    )
+    joined = items.join(decided, on=["source", "item_id"], how="left")
+    history = _history(joined.filter(pl.col("state").is_not_null()), facts.transitions)
+    void = _void(facts)
+    return joined.join(history, on=schema.ENTITY_KEY, how="left").with_columns(
+        reopened_because=pl.when(pl.col("state").is_not_null()).then(void),
+        disposition=pl.when(pl.col("state").is_not_null() & void.is_null())
+        .then(pl.col("state"))
+        .otherwise(pl.lit(OPEN)),
+    )
+
+
+def _history(decided: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
+    """Of each decided item: status and reason when it was decided, and if more followed."""
+    keys = list(schema.ENTITY_KEY)
+    rows = (
+        transitions.join(decided.select(*keys, "decided_at"), on=keys, how="inner")
+        .sort("at", "seq", nulls_last=True)
+        .with_columns(is_before=pl.col("at") <= pl.col("decided_at"))
+    )
+    before = pl.col("is_before")
+    return rows.group_by(keys).agg(
+        status_then=pl.col("status").filter(before).last(),
+        code_then=pl.col("reason_code").filter(before).last(),
+        was_seen=before.any(),
+        went_on=(~before).any(),
+    )
+
+
+_WORDS = sorted(f"{word.entity_type}:{word.raw_status}" for word in STATUS_WORDS)
+
+
+def _void(facts: Facts) -> pl.Expr:
+    """Why a decision no longer holds; null while it does."""
+    was_seen = pl.col("was_seen").fill_null(False)
+    changed = pl.col("status_then").ne_missing(pl.col("raw_status")) | pl.col(
+        "code_then"
+    ).ne_missing(pl.col("reason_code"))
+    # Pages also store words of their own, such as `stuck`: these say nothing of the row.
+    is_word = _joined("entity_type", "source_status").is_in(_WORDS).fill_null(False)
+    other_word = is_word & pl.col("source_status").ne_missing(pl.col("raw_status"))
+    return (
+        pl.when(pl.col("expires_at") <= pl.lit(facts.as_of))
+        .then(pl.lit("expired"))
+        .when(pl.when(was_seen).then(changed).otherwise(other_word))
+        .then(pl.lit("new reason"))
+        .when((pl.col("state") == "resolved") & pl.col("went_on").fill_null(False))
+        .then(pl.lit("happened again"))
+    )

@@ -1,0 +1,174 @@
+"""What a stored status says: the lifecycle, the outcome, and whether it is over, in bulk.
+
+Entity type and stored status together name one *cell* of a small table, which is
+filled once per policy from `vocabulary.STATUS_WORDS`. Everything that follows from the
+status alone is looked up there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import or_
+
+import narwhals as nw
+
+from stateanalytics.core.vocabulary import STATUS_WORDS, SUCCESSES, TABLES, StatusWord
+from stateanalytics.state.engines import TEMPORARY, Frame, encode
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.policy_fields import EMPTY, NULL
+
+CELL = f"{TEMPORARY}cell"
+_TYPE = f"{TEMPORARY}type"
+_STATUS = f"{TEMPORARY}status"
+
+TYPES = tuple(TABLES)
+_WORDS: dict[tuple[str | None, str | None], StatusWord] = {
+    (word.entity_type, word.raw_status): word for word in STATUS_WORDS
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entity type with one stored status, and what that means under a policy.
+
+    Attributes
+    ----------
+    entity_type : str or None
+        None: a type that has no table of words.
+    raw_status : str or None
+        The status as stored; None: none was stored, or (``is_known_text`` false) some
+        text that no table has.
+    is_known_text : bool
+        Is ``raw_status`` the text itself.
+    word : StatusWord or None
+        What it is read as; None: outside of the vocabulary.
+    """
+
+    entity_type: str | None
+    raw_status: str | None
+    is_known_text: bool
+    word: StatusWord | None
+
+    @property
+    def lifecycle(self) -> str:
+        """ADR-0033's word; ``unknown`` outside of the vocabulary."""
+        return self.word.lifecycle if self.word else "unknown"
+
+    @property
+    def outcome(self) -> str | None:
+        """The terminal word; None while not over."""
+        return self.word.outcome if self.word else "unknown"
+
+    @property
+    def is_terminal(self) -> bool | None:
+        """Is it over; None outside of the vocabulary, where nobody can say."""
+        return self.word.is_terminal if self.word else None
+
+    @property
+    def is_legacy(self) -> bool:
+        """Is there no status to go by, so that rates must leave it out."""
+        is_mirror = self.entity_type == "branch" and self.raw_status is None and self.is_known_text
+        return self.lifecycle == "unknown" and not is_mirror
+
+    @property
+    def is_good_end(self) -> bool:
+        """Did it end well, under whatever name."""
+        return self.outcome in SUCCESSES
+
+    @property
+    def is_without_evidence(self) -> bool:
+        """Did it end well, but without the evidence that the completion gate looks for."""
+        return self.word is not None and self.word.raw_status == "completed_empty"
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The table of one policy.
+
+    Examples
+    --------
+    >>> cells = Cells(Policy.v1())
+    >>> [cell.raw_status for cell in cells.all if cell.outcome == "merged"]
+    ['merged']
+    """
+
+    policy: Policy
+
+    @cached_property
+    def statuses(self) -> tuple[str, ...]:
+        """Every text that some table or the policy names, the empty one first."""
+        words = (word.raw_status for word in STATUS_WORDS)
+        read = (stored for _, stored, _ in self.policy.read_as if stored not in (NULL, EMPTY))
+        return ("", *dict.fromkeys([*words, *read]))
+
+    @cached_property
+    def all(self) -> tuple[Cell, ...]:
+        """The cells in the order of their numbers: per type, null, the texts, any other."""
+        return tuple(
+            self._cell(entity_type, raw_status, is_known)
+            for entity_type in (*TYPES, None)
+            for raw_status, is_known in (
+                (None, True),
+                *((text, True) for text in self.statuses),
+                (None, False),
+            )
+        )
+
+    def _cell(self, entity_type: str | None, raw_status: str | None, is_known: bool) -> Cell:
+        read = self.policy.status_read(entity_type or "", raw_status) if is_known else None
+        return Cell(entity_type, raw_status, is_known, _WORDS.get((entity_type, read)))
+
+    def add(self, frame: Frame, only: str | None = None) -> Frame:
+        """Add `CELL`, the number of each row's cell, from ``entity_type`` and ``raw_status``.
+
+        With ``only``, all rows are known to be of that type, which then is not read.
+        """
+        texts = {_STATUS: ("raw_status", self.statuses)}
+        if only is None:
+            texts[_TYPE] = ("entity_type", TYPES)
+        coded = encode(frame, texts)
+        n_slots = len(self.statuses) + 2
+        status = nw.col(_STATUS).cast(nw.Int16)
+        slot = (
+            nw.when(nw.col("raw_status").is_null())
+            .then(nw.lit(0, nw.Int16))
+            .otherwise(status.fill_null(n_slots - 2) + 1)
+        )
+        if only is not None:
+            return coded.with_columns((slot + TYPES.index(only) * n_slots).alias(CELL)).drop(
+                _STATUS
+            )
+        entity_type = nw.col(_TYPE).cast(nw.Int16).fill_null(len(TYPES))
+        return coded.with_columns((entity_type * n_slots + slot).alias(CELL)).drop([_TYPE, _STATUS])
+
+    def where(self, holds: Callable[[Cell], bool | None]) -> nw.Expr:
+        """Is the row's cell one for which this holds; never null."""
+        numbers = [number for number, cell in enumerate(self.all) if holds(cell)]
+        runs = _runs(numbers)
+        if not 0 < len(runs) <= _FEW:
+            return nw.col(CELL).is_in(numbers)
+        # Cells of a type lie together; a range is cheaper than a set, above all in SQL.
+        return reduce(or_, (_within(first, last) for first, last in runs))
+
+
+_FEW = 3
+
+
+def _within(first: int, last: int) -> nw.Expr:
+    cell = nw.col(CELL)
+    return cell == first if first == last else (cell >= first) & (cell <= last)
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Rising numbers as pairs of the first and the last of those that follow each other.
+
+    Examples
+    --------
+    >>> _runs([1, 2, 3, 7])
+    [(1, 3), (7, 7)]
+    """
+    firsts = [n for n in numbers if n - 1 not in numbers]
+    lasts = [n for n in numbers if n + 1 not in numbers]
+    return list(zip(firsts, lasts, strict=True))

@@ -1,0 +1,340 @@
+"""What counts as bad, and after how long: one frozen, versioned value.
+
+A `Policy` holds everything that a team may see differently: the severity cascade (an
+ordered list of rules, as data), the thresholds, and which stored words are read as
+others. `Policy.v1` is ADR-0033 to the letter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.state.open_work import Thresholds
+from stateanalytics.state.policy_fields import (
+    CASCADE,
+    EMPTY,
+    HOUR_S,
+    LAYERS,
+    NULL,
+    READERS,
+    STALLED_AFTER_S,
+    SeverityRule,
+)
+
+__all__ = ["NAMES", "Policy", "SeverityRule"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What counts as bad, and after how long.
+
+    Start from `v1`, `adr0025`, `operator` or `parity`, and derive your own with
+    `replace`; the version then changes by itself, so that no two policies share one.
+
+    Attributes
+    ----------
+    version : str
+        Stamped on every state.
+    severity_rules : tuple of SeverityRule
+        The cascade, first match wins; the last rule takes everything.
+    read_as : tuple of (str, str, str)
+        Entity type, stored status (`NULL` and `EMPTY` for none), and the status of that
+        type it is read as.
+    stalled_after_s : tuple of (str, float)
+        Silence after which running work of a kind is stalled (strictly longer); give a
+        mapping. Kinds that it does not name have ``stalled_after_default_s``.
+    idle_after_s : float
+        Silence after which running work is idle (strictly longer).
+    slow_after_s, stuck_after_s : float
+        ADR-0025's dashboard thresholds.
+    play_stalled_after_s, schedule_run_stalled_after_s : float
+        Silence at which a play without a session, and a fire of a schedule, is stalled
+        (at least as long: lionagi's sweepers use >= here).
+    overdue_cadences, overdue_grace_s : float
+        A schedule is misfired when silent for longer than ``overdue_cadences`` cadences
+        and longer than one cadence plus ``overdue_grace_s``.
+    phantom_after_s : float
+        Age of a phantom before the preview of the reaper lists it.
+    approximate_end_confidence : float
+        Confidence in a stored reason whose end was estimated later.
+    opencode_stalled_after_s, opencode_dead_after_s : float
+        Silence at which an open execution of opencode is stalled, and dead where nothing
+        claims to resume it (at least as long; its mapping uses >=).
+    opencode_tool_factor : float
+        How many times longer both may take while a tool is at work.
+    opencode_retry_grace_s : float
+        How long a scheduled retry of opencode may be overdue (strictly longer).
+    opencode_min_runaway_steps : int
+        Steps of one execution that finished for no known reason, from where it runs away.
+    is_display_verbose : bool
+        Show segments that ADR-0033 leaves out: ``Failed · Infra OK``.
+
+    Examples
+    --------
+    >>> Policy.v1().stalled_after("flow")
+    43200.0
+    >>> strict = Policy.v1().replace(idle_after_s=600)
+    >>> strict.version
+    'v1+e5af5699'
+    >>> strict.replace(idle_after_s=3600) == Policy.v1()
+    True
+    """
+
+    version: str
+    severity_rules: tuple[SeverityRule, ...] = CASCADE
+    read_as: tuple[tuple[str, str, str], ...] = ()
+    stalled_after_s: tuple[tuple[str, float], ...] = tuple(STALLED_AFTER_S.items())
+    stalled_after_default_s: float = 6 * HOUR_S
+    idle_after_s: float = HOUR_S
+    slow_after_s: float = HOUR_S
+    stuck_after_s: float = HOUR_S
+    play_stalled_after_s: float = 6 * HOUR_S
+    schedule_run_stalled_after_s: float = 24 * HOUR_S
+    overdue_cadences: float = 3.0
+    overdue_grace_s: float = 300.0
+    phantom_after_s: float = HOUR_S
+    approximate_end_confidence: float = 0.8
+    opencode_stalled_after_s: float = Thresholds.stalled_after_s
+    opencode_dead_after_s: float = Thresholds.dead_after_s
+    opencode_tool_factor: float = Thresholds.tool_factor
+    opencode_retry_grace_s: float = Thresholds.retry_grace_s
+    opencode_min_runaway_steps: int = Thresholds.min_runaway_steps
+    is_display_verbose: bool = False
+
+    def __post_init__(self) -> None:
+        for name, read in READERS.items():
+            object.__setattr__(self, name, read(name, getattr(self, name)))
+
+    @classmethod
+    def v1(cls) -> Policy:
+        """ADR-0033's cascade to the letter, with lionagi 0.36's thresholds."""
+        return cls("v1")
+
+    @classmethod
+    def adr0025(cls) -> Policy:
+        """As v1, but an abort is intentional, so neutral, as ADR-0025 coloured it."""
+        changed = {1: ("failed",), 13: ("cancelled", "aborted")}
+        return cls(
+            "adr0025",
+            tuple(
+                dataclasses.replace(rule, words=changed.get(rule.number, rule.words))
+                for rule in CASCADE
+            ),
+        )
+
+    @classmethod
+    def operator(cls) -> Policy:
+        """As v1, but blocked work is a warning and unknown states are worth a look (info)."""
+        return cls(
+            "operator",
+            (
+                *CASCADE[:8],
+                SeverityRule(15, "health", ("blocked",), "warning", "warning"),
+                *CASCADE[8:11],
+                SeverityRule(16, "outcome", ("unknown",), "info", "neutral"),
+                SeverityRule(17, "health", ("unknown",), "info", "neutral"),
+                *CASCADE[11:],
+            ),
+        )
+
+    @classmethod
+    def parity(cls) -> Policy:
+        """As v1, over the words as lionagi itself shows them.
+
+        A session without a status counts as completed, a good end without evidence as
+        failed.
+        """
+        gone = (("session", NULL, "completed"), ("session", EMPTY, "completed"))
+        mirrored = ("session", "branch", "invocation")
+        empty = tuple((whose, "completed_empty", "failed") for whose in mirrored)
+        return cls("parity", read_as=(*gone, *empty))
+
+    @classmethod
+    def named(cls, name: str) -> Policy:
+        """The policy of that name: v1, adr0025, operator or parity.
+
+        Raises
+        ------
+        ArgumentError
+            If there is none.
+        """
+        if name not in NAMES:
+            raise ArgumentError(
+                f"There is no policy {name!r}; there are {', '.join(NAMES)}.",
+                "give one of these, or a .toml or .json file" + did_you_mean(name, NAMES),
+            )
+        made: Policy = getattr(cls, name)()
+        return made
+
+    @classmethod
+    def of(cls, name_or_path: str | Path) -> Policy:
+        """A named policy, or the one that a .toml or .json file describes (see `from_dict`).
+
+        Raises
+        ------
+        ArgumentError
+            If there is neither, or the file does not describe a policy.
+        """
+        path = Path(name_or_path)
+        if path.suffix.lower() not in _PARSERS:
+            return cls.named(str(name_or_path))
+        try:
+            content = _PARSERS[path.suffix.lower()](path.read_text("utf-8"))
+        except FileNotFoundError:
+            raise ArgumentError(
+                f"There is no policy file {str(path)!r}.",
+                "write one with Policy.v1().to_dict(), or name one: " + ", ".join(NAMES),
+                shell="name a file that is there, or one of: " + ", ".join(NAMES),
+            ) from None
+        except (OSError, ValueError) as error:
+            raise ArgumentError(
+                f"The policy file {str(path)!r} cannot be read: {error}.",
+                'a policy file looks like: {"base": "v1", "idle_after_s": 1800}',
+            ) from None
+        return cls.from_dict(content)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Policy:
+        """A policy from plain data: the output of `to_dict`, or only what differs.
+
+        Parameters
+        ----------
+        content : mapping
+            Fields of `Policy`; ``base`` names the policy that the rest is taken from
+            (default v1), ``version`` its own name (default: made from the base).
+
+        Raises
+        ------
+        ArgumentError
+            If a field is unknown or its value makes no sense.
+
+        Examples
+        --------
+        >>> Policy.from_dict({"base": "operator", "idle_after_s": 1800}).idle_after_s
+        1800.0
+        >>> Policy.from_dict(Policy.parity().to_dict()) == Policy.parity()
+        True
+        """
+        if not isinstance(content, Mapping):
+            raise ArgumentError(
+                f"A policy is a mapping of fields; found {type(content).__name__}.",
+                'such as {"base": "v1", "idle_after_s": 1800}',
+            )
+        changes = {name: value for name, value in content.items() if name != "base"}
+        return cls.named(str(content.get("base", "v1"))).replace(**changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The policy as plain data that JSON and TOML can hold.
+
+        Examples
+        --------
+        >>> Policy.parity().to_dict()["read_as"]["session"]
+        {'<null>': 'completed', '<empty>': 'completed', 'completed_empty': 'failed'}
+        """
+        read_as: dict[str, dict[str, str]] = {}
+        for entity_type, stored, as_if in self.read_as:
+            read_as.setdefault(entity_type, {})[stored] = as_if
+        rules = [
+            {
+                "number": rule.number,
+                **({"axis": rule.axis, "words": list(rule.words)} if rule.axis else {}),
+                "severity": rule.severity,
+                "tone": rule.tone,
+            }
+            for rule in self.severity_rules
+        ]
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {
+            **plain,
+            "severity_rules": rules,
+            "read_as": read_as,
+            "stalled_after_s": dict(self.stalled_after_s),
+        }
+
+    def replace(self, **changes: Any) -> Policy:
+        """A policy like this one, but for the named fields.
+
+        Parameters
+        ----------
+        **changes
+            Fields of `Policy`. ``stalled_after_s`` and ``read_as`` given as mappings
+            are laid over what is there; without ``version`` the new one is the base's
+            and a digest of the content.
+
+        Raises
+        ------
+        ArgumentError
+            If a field is unknown or its value makes no sense.
+
+        Examples
+        --------
+        >>> Policy.v1().replace(stalled_after_s={"agent": 7200}).stalled_after("play")
+        21600.0
+        """
+        fields = [field.name for field in dataclasses.fields(self)]
+        if unknown := [name for name in changes if name not in fields]:
+            raise ArgumentError(
+                f"A policy has no field {unknown[0]!r}; it has {', '.join(fields)}.",
+                "drop it or spell it as above" + did_you_mean(unknown[0], fields),
+            )
+        laid_over = {
+            name: lay(getattr(self, name), changes[name])
+            for name, lay in LAYERS.items()
+            if isinstance(changes.get(name), Mapping)
+        }
+        changed = dataclasses.replace(self, **{**changes, **laid_over})
+        if "version" in changes or changed == self:
+            return changed
+        base = self.version.partition("+")[0]
+        restored = Policy.named(base) if base in NAMES else None
+        if restored is not None and dataclasses.replace(changed, version=base) == restored:
+            return restored
+        return dataclasses.replace(changed, version=f"{base}+{changed._digest()}")
+
+    def stalled_after(self, kind: str | None) -> float:
+        """Seconds of silence after which running work of this kind is stalled."""
+        return dict(self.stalled_after_s).get(kind or "", self.stalled_after_default_s)
+
+    @property
+    def opencode(self) -> Thresholds:
+        """The limits that opencode's open executions are judged by."""
+        return Thresholds(
+            stalled_after_s=self.opencode_stalled_after_s,
+            dead_after_s=self.opencode_dead_after_s,
+            tool_factor=self.opencode_tool_factor,
+            retry_grace_s=self.opencode_retry_grace_s,
+            min_runaway_steps=self.opencode_min_runaway_steps,
+        )
+
+    def words(self, axis: str) -> tuple[str, ...]:
+        """The words of an axis that the cascade names, each once, in its order."""
+        named = (word for rule in self.severity_rules if rule.axis == axis for word in rule.words)
+        return tuple(dict.fromkeys(named))
+
+    def status_read(self, entity_type: str, raw_status: str | None) -> str | None:
+        """The status that a stored one is read as; itself, unless ``read_as`` names it."""
+        stored = NULL if raw_status is None else (raw_status or EMPTY)
+        for whose, word, as_if in self.read_as:
+            if (whose, word) == (entity_type, stored):
+                return as_if
+        return raw_status
+
+    def _digest(self) -> str:
+        content = {name: value for name, value in self.to_dict().items() if name != "version"}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+
+NAMES = ("v1", "adr0025", "operator", "parity")
+
+_PARSERS: Mapping[str, Callable[[str], Any]] = MappingProxyType(
+    {".toml": tomllib.loads, ".json": json.loads}
+)

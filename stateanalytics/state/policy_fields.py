@@ -1,0 +1,267 @@
+"""What each field of a policy may hold, and how it is read from what people write."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from stateanalytics.core import schema
+from stateanalytics.core.vocabulary import SUCCESSES, TABLES, words_of
+from stateanalytics.errors import ArgumentError, did_you_mean
+
+AXES = MappingProxyType(
+    {
+        "outcome": schema.OUTCOMES,
+        "health": schema.HEALTHS,
+        "delivery": schema.DELIVERIES,
+    }
+)
+
+TONES_OF = MappingProxyType(
+    {
+        "critical": ("danger",),
+        "warning": ("warning",),
+        "info": ("info", "neutral"),
+        "neutral": ("success", "neutral"),
+    }
+)
+"""ADR-0033's table: the tones that each severity may have."""
+
+NULL, EMPTY = "<null>", "<empty>"
+"""How a missing and an empty status are written where only words can be."""
+
+
+@dataclass(frozen=True)
+class SeverityRule:
+    """One step of the cascade: when one axis holds one of these words, it is this bad.
+
+    Attributes
+    ----------
+    number : int
+        What ``severity_rule`` shows; identifies the rule, its place is in the list.
+    axis : str or None
+        ``outcome``, ``health`` or ``delivery``; None for the last rule, which takes all.
+    words : tuple of str
+        Words of that axis.
+    severity, tone : str
+        What follows.
+
+    Examples
+    --------
+    >>> SeverityRule(4, "health", ("stalled",), "critical", "danger").name
+    'health is stalled'
+    """
+
+    number: int
+    axis: str | None
+    words: tuple[str, ...]
+    severity: str
+    tone: str
+
+    @property
+    def name(self) -> str:
+        """The condition in words; also the name of its evidence."""
+        return f"{self.axis} is {' or '.join(self.words)}" if self.axis else "everything else"
+
+
+CASCADE = (
+    SeverityRule(1, "outcome", ("failed", "aborted"), "critical", "danger"),
+    SeverityRule(2, "health", ("process_dead", "orphaned"), "critical", "danger"),
+    SeverityRule(3, "delivery", ("missing",), "critical", "danger"),
+    SeverityRule(4, "health", ("stalled",), "critical", "danger"),
+    SeverityRule(5, "health", ("misfired",), "critical", "danger"),
+    SeverityRule(6, "outcome", ("timed_out",), "warning", "warning"),
+    SeverityRule(7, "health", ("idle", "degraded", "disconnected"), "warning", "warning"),
+    SeverityRule(8, "delivery", ("partial", "invalid"), "warning", "warning"),
+    SeverityRule(9, "health", ("running",), "info", "info"),
+    SeverityRule(10, "health", ("due",), "info", "info"),
+    SeverityRule(11, "outcome", ("skipped",), "info", "neutral"),
+    SeverityRule(12, "outcome", SUCCESSES, "neutral", "success"),
+    SeverityRule(13, "outcome", ("cancelled",), "neutral", "neutral"),
+    SeverityRule(14, None, (), "neutral", "neutral"),
+)
+
+HOUR_S = 3600.0
+STALLED_AFTER_S = MappingProxyType(
+    {
+        "agent": 6 * HOUR_S,
+        "play": 6 * HOUR_S,
+        "flow": 12 * HOUR_S,
+        "fanout": 12 * HOUR_S,
+        "show-play": 12 * HOUR_S,
+        "engine": 12 * HOUR_S,
+    }
+)
+"""lionagi 0.36's silence limits by kind of work; any other kind has the default, 6 h."""
+
+
+def _lay_kinds(here: Iterable[tuple[str, float]], over: Mapping[str, float]) -> dict[str, float]:
+    return {**dict(here), **over}
+
+
+def _lay_readings(
+    here: Iterable[tuple[str, str, str]], over: Mapping[str, Any]
+) -> tuple[tuple[str, str, str], ...]:
+    merged = {(whose, word): as_if for whose, word, as_if in here}
+    merged |= {(whose, word): as_if for whose, word, as_if in _flat(over)}
+    return tuple((whose, word, as_if) for (whose, word), as_if in merged.items())
+
+
+LAYERS: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
+    {"stalled_after_s": _lay_kinds, "read_as": _lay_readings}
+)
+
+
+def _flat(nested: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    for entity_type, words in nested.items():
+        if not isinstance(words, Mapping):
+            raise ArgumentError(
+                f"read_as of {entity_type!r} needs a mapping of words; found {words!r:.60}.",
+                'such as {"session": {"<null>": "completed"}}',
+            )
+    return [
+        (whose, word, as_if) for whose, words in nested.items() for word, as_if in words.items()
+    ]
+
+
+def _one_of(word: Any, known: Sequence[str], what: str) -> str:
+    if word not in known:
+        raise ArgumentError(
+            f"There is no {what} {word!r}; there are {', '.join(known)}.",
+            "use one of these" + did_you_mean(str(word), known),
+        )
+    return str(word)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ArgumentError(
+            f"A policy's {name} is a name; found {value!r:.60}.", f'such as {name}="ours-1"'
+        )
+    return value
+
+
+def _seconds(name: str, value: Any) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value < 0:
+        raise ArgumentError(
+            f"{name} needs a number, zero or more; found {value!r:.60}.",
+            f"such as {name}={HOUR_S:.0f}",
+        )
+    return float(value)
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(
+            f"{name} needs a whole number, one or more; found {value!r:.60}.", f"such as {name}=10"
+        )
+    return value
+
+
+def _share(name: str, value: Any) -> float:
+    if _seconds(name, value) > 1:
+        raise ArgumentError(
+            f"{name} needs a number from 0 to 1; found {value!r}.", f"such as {name}=0.8"
+        )
+    return float(value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ArgumentError(
+            f"{name} is true or false; found {value!r:.60}.", f"{name}=True", shell=f"{name} = true"
+        )
+    return value
+
+
+def _kinds(name: str, value: Any) -> tuple[tuple[str, float], ...]:
+    pairs = value.items() if isinstance(value, Mapping) else value
+    # Sorted, so that equal content is equal however it was written.
+    return tuple(sorted((_text(name, kind), _seconds(name, limit)) for kind, limit in pairs))
+
+
+def _readings(_: str, value: Any) -> tuple[tuple[str, str, str], ...]:
+    triples = _flat(value) if isinstance(value, Mapping) else value
+    for entity_type, _word, as_if in triples:
+        _one_of(entity_type, tuple(TABLES), "entity type")
+        known = tuple(word.raw_status for word in words_of(entity_type))
+        _one_of(as_if, known, f"status of a {entity_type}")
+    return tuple((whose, word, as_if) for whose, word, as_if in triples)
+
+
+def _cascade(name: str, value: Any) -> tuple[SeverityRule, ...]:
+    rules = tuple(_rule(item) for item in value)
+    numbers = [rule.number for rule in rules]
+    if len(set(numbers)) < len(numbers):
+        twice = next(number for number in numbers if numbers.count(number) > 1)
+        raise ArgumentError(
+            f"Each rule of {name} needs a number of its own; {twice} is there twice.",
+            "number new rules from 15",
+        )
+    if [rule.axis for rule in rules].count(None) != 1 or rules[-1].axis is not None:
+        raise ArgumentError(
+            f"The last of {name}, and only the last, takes everything else.",
+            'end with {"number": 14, "severity": "neutral", "tone": "neutral"}',
+        )
+    return rules
+
+
+def _rule(item: Any) -> SeverityRule:
+    if isinstance(item, Mapping):
+        try:
+            item = SeverityRule(**{"axis": None, "words": (), **item})
+        except TypeError:
+            fields = [field.name for field in dataclasses.fields(SeverityRule)]
+            raise ArgumentError(
+                f"A severity rule has the fields {', '.join(fields)}; found {dict(item)!r:.100}.",
+                'such as {"number": 15, "axis": "health", "words": ["blocked"], '
+                '"severity": "warning", "tone": "warning"}',
+            ) from None
+    if not isinstance(item, SeverityRule):
+        raise ArgumentError(
+            f"A severity rule is a SeverityRule or a mapping; found {item!r:.60}.",
+            'SeverityRule(15, "health", ("blocked",), "warning", "warning")',
+        )
+    if not isinstance(item.number, int) or not 1 <= item.number <= 999:
+        raise ArgumentError(
+            f"A severity rule's number is 1 to 999; found {item.number!r}.", "number=15"
+        )
+    rule = dataclasses.replace(item, words=tuple(item.words))
+    _one_of(rule.severity, schema.SEVERITIES, "severity")
+    _one_of(rule.tone, TONES_OF[rule.severity], f"tone of severity {rule.severity}")
+    if rule.axis is not None:
+        _one_of(rule.axis, tuple(AXES), "axis")
+        for word in rule.words:
+            _one_of(word, AXES[rule.axis], rule.axis)
+    return rule
+
+
+READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
+    {
+        "version": _text,
+        "severity_rules": _cascade,
+        "read_as": _readings,
+        "stalled_after_s": _kinds,
+        "stalled_after_default_s": _seconds,
+        "idle_after_s": _seconds,
+        "slow_after_s": _seconds,
+        "stuck_after_s": _seconds,
+        "play_stalled_after_s": _seconds,
+        "schedule_run_stalled_after_s": _seconds,
+        "overdue_cadences": _seconds,
+        "overdue_grace_s": _seconds,
+        "phantom_after_s": _seconds,
+        "approximate_end_confidence": _share,
+        "opencode_stalled_after_s": _seconds,
+        "opencode_dead_after_s": _seconds,
+        "opencode_tool_factor": _seconds,
+        "opencode_retry_grace_s": _seconds,
+        "opencode_min_runaway_steps": _count,
+        "is_display_verbose": _flag,
+    }
+)

@@ -1,0 +1,158 @@
+"""Which rows a number counts, and which it leaves out: decided once, for every number.
+
+A row belongs to a window by lionagi's own rule: the moment it ended, else started,
+else was created. Work that is still open is judged at as-of; it belongs to every
+window that ends after it began.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import polars as pl
+
+from stateanalytics.core.schema import ENTITIES, ENTITY_KEY
+from stateanalytics.core.windows import Window
+from stateanalytics.errors import MissingColumnsError
+from stateanalytics.state.mirrors import is_mirror
+
+LEFT_OUT = {
+    "legacy": "no status, or one outside the vocabulary",
+    "mirrored": "mirrored from a transcript: never fails, ends when it goes quiet",
+    "imported": "imported later: times come from files",
+    "undated": "no start, end or creation time",
+    "future": "ends after as-of",
+}
+
+_STATE_COLUMNS = (
+    "lifecycle",
+    "outcome",
+    "health",
+    "delivery",
+    "severity",
+    "tone",
+    "severity_rule",
+    "is_terminal",
+    "is_legacy",
+    "display",
+    "effective_state",
+    "reason_codes",
+    "age_s",
+    "silence_s",
+    "duration_s",
+)
+
+
+def population(
+    entities: pl.DataFrame,
+    states: pl.DataFrame,
+    *,
+    as_of: datetime,
+    window: Window | None = None,
+) -> pl.DataFrame:
+    """Every entity of a window, with its state and whether rates may count it.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        Canonical ``entities``.
+    states : polars.DataFrame
+        What `states` gave for them.
+    as_of : datetime
+        The instant that the states were read at.
+    window : Window, optional
+        None: all time.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``entities`` in its order, narrowed to the window, with the columns of ``states``
+        and four more: ``is_open`` (not ended, by a status that is understood),
+        ``placed_at`` (the moment that placed it: as-of where open), ``left_out`` (null:
+        counted; else a key of `LEFT_OUT`) and ``is_mirror`` (another row tells it already,
+        as a session tells its branches: totals over several types leave it out). Undated
+        rows belong to every window, and future ones to every window that reaches as-of;
+        both are left out.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a canonical column is absent.
+    """
+    _need(entities, ENTITIES.dtypes.names(), "entities")
+    _need(states, (*ENTITY_KEY, *_STATE_COLUMNS), "states")
+    known = states.select(*ENTITY_KEY, *_STATE_COLUMNS).unique(
+        subset=list(ENTITY_KEY), keep="first", maintain_order=True
+    )
+    joined = entities.with_columns(is_mirror(entities)).join(
+        known, on=ENTITY_KEY, how="left", maintain_order="left"
+    )
+    rows = joined.with_columns(is_open=_is_open()).with_columns(
+        placed_at=pl.when("is_open").then(pl.lit(as_of)).otherwise(_stored_moment()),
+        left_out=_left_out(as_of),
+    )
+    return rows if window is None else within(rows, window, as_of=as_of)
+
+
+def within(rows: pl.DataFrame, window: Window, *, as_of: datetime) -> pl.DataFrame:
+    """Rows of a `population` of all time that belong to a window."""
+    return rows.filter(_is_within(window, as_of))
+
+
+def counted(rows: pl.DataFrame, entity_type: str | None = None) -> pl.DataFrame:
+    """Rows of a `population` that rates may count.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        What `population` gave.
+    entity_type : str, optional
+        Only this type; None: every type, each piece of work once (no mirrors).
+    """
+    kept = rows.filter(pl.col("left_out").is_null())
+    if entity_type is None:
+        return kept.filter(~pl.col("is_mirror"))
+    return kept.filter(pl.col("entity_type") == entity_type)
+
+
+def _stored_moment() -> pl.Expr:
+    return pl.coalesce("ended_at", "started_at", "created_at")
+
+
+def _is_legacy() -> pl.Expr:
+    return pl.col("is_legacy").fill_null(True) | (
+        pl.col("lifecycle").fill_null("unknown") == "unknown"
+    )
+
+
+def _is_open() -> pl.Expr:
+    return ~_is_legacy() & ~pl.col("is_terminal").fill_null(False)
+
+
+def _left_out(as_of: datetime) -> pl.Expr:
+    return (
+        pl.when(_is_legacy())
+        .then(pl.lit("legacy"))
+        .when(pl.col("recorded_by").is_in(["mirrored", "imported"]))
+        .then(pl.col("recorded_by"))
+        .when(_stored_moment().is_null())
+        .then(pl.lit("undated"))
+        .when(~pl.col("is_open") & (_stored_moment() > as_of))
+        .then(pl.lit("future"))
+    )
+
+
+def _is_within(window: Window, as_of: datetime) -> pl.Expr:
+    began = pl.coalesce("started_at", "created_at")
+    open_then = pl.col("is_open") & (began < window.until).fill_null(True)
+    ended_then = ~pl.col("is_open") & pl.col("placed_at").is_between(
+        window.since, window.until, closed="left"
+    )
+    # Lost to every window otherwise: a clock that was wrong, or an as-of in the past.
+    is_future = (pl.col("left_out") == "future").fill_null(False) & (window.until > as_of)
+    return open_then | ended_then | is_future | _stored_moment().is_null()
+
+
+def _need(frame: pl.DataFrame, columns: tuple[str, ...] | list[str], name: str) -> None:
+    if missing := [column for column in columns if column not in frame.columns]:
+        raise MissingColumnsError.of(missing, frame.columns, f"population ({name})")

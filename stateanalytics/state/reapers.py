@@ -1,0 +1,320 @@
+"""The rules by which a system closes entities that look dead, as data.
+
+Two are ADR-0033's, the rest are lionagi 0.36.0's own reapers and sweeps, with their
+exact boundaries: some close *at* their limit (``>=``), some only past it (``>``). Each
+reads ages in seconds; for most, what was never written is infinitely old.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from stateanalytics.core.vocabulary import words_of
+
+NO_TERMINAL = "system.health.process_dead_no_terminal"
+REAPABLE_PLAYS = ("running", "running_complete", "prepared", "redoing")
+REAPABLE_SHOWS = ("active", "imported")
+MIRROR_AGENT = "claude-code"
+PHANTOM_CODES = {
+    "process_dead": "session.phantom.process_dead",
+    "missing_artifacts": "session.phantom.missing_artifacts",
+    "stale_lock": "session.zombie.stale_locks",
+}
+
+OPEN_PLAYS = tuple(word.raw_status for word in words_of("play") if not word.is_terminal)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How old an entity must be before each reaper closes it, in seconds."""
+
+    reconciliation_s: float = 3600
+    phantom_s: float = 3600
+    invocation_deadline_s: float = 7200
+    zero_session_grace_s: float = 300
+    play_s: float = 21600
+    schedule_run_s: float = 86400
+    show_s: float = 21600
+    doctor_s: float = 86400
+    kill_s: float = 3600
+
+
+@dataclass(frozen=True)
+class Reaper:
+    """One rule that closes entities.
+
+    Attributes
+    ----------
+    name : str
+        Its name here.
+    known_as : str
+        Its number in the catalogue of detectors, or the document that demands it.
+    when : polars.Expr
+        Which rows, whatever their age; Boolean, null counts as no.
+    ages : tuple of str
+        The age that it looks at: the first of these columns that is known.
+    limit_s : float
+        The limit of that age; 0 where it has none.
+    comparison : str
+        ``>`` closes past the limit, ``>=`` already at it; empty: at any age.
+    target_status, reason_code, message : polars.Expr
+        What it would write.
+    actor : str
+        Whom the history would name.
+    ignores_liveness : bool
+        Does it close an entity whose process is alive.
+    counts_never : bool
+        Is an entity old whose age nobody wrote down.
+    """
+
+    name: str
+    known_as: str
+    when: pl.Expr
+    ages: tuple[str, ...]
+    limit_s: float
+    comparison: str
+    target_status: pl.Expr
+    reason_code: pl.Expr
+    message: pl.Expr
+    actor: str = "studio_lifecycle_reaper"
+    ignores_liveness: bool = field(default=False)
+    counts_never: bool = field(default=True)
+
+    @property
+    def age_s(self) -> pl.Expr:
+        """The age that it looks at; infinite where it was never written and that counts."""
+        age = pl.coalesce(*self.ages)
+        return age.fill_null(float("inf")) if self.counts_never else age
+
+    @property
+    def closes(self) -> pl.Expr:
+        """Which rows it closes; Boolean, null counts as no."""
+        if not self.comparison:
+            return self.when
+        is_past = self.age_s > self.limit_s
+        return self.when & (is_past if self.comparison == ">" else self.age_s >= self.limit_s)
+
+
+def reapers(limits: Limits | None = None) -> tuple[Reaper, ...]:
+    """All reapers, ADR-0033's first.
+
+    Examples
+    --------
+    >>> [reaper.known_as for reaper in reapers()][:3]
+    ['ADR-0033 terminal enforcement', 'ADR-0033 phantom reconciliation', 'C2, C3']
+    """
+    limits = limits or Limits()
+    return (*_adr0033(limits), *_sessions(limits), *_others(limits), *_sweeps(limits))
+
+
+def _is(entity_type: str, *statuses: str) -> pl.Expr:
+    return (pl.col("entity_type") == entity_type) & pl.col("raw_status").is_in(statuses)
+
+
+_NOT_ALIVE = pl.col("process_alive").ne_missing(pl.lit(value=True))
+
+
+def _adr0033(limits: Limits) -> tuple[Reaper, ...]:
+    is_open = pl.col("is_terminal").not_() & pl.col("is_legacy").not_()
+    age = ("age_s", "created_age_s")
+    aborted, reason = pl.lit("aborted"), pl.lit(NO_TERMINAL)
+    return (
+        Reaper(
+            "terminal_enforcement",
+            "ADR-0033 terminal enforcement",
+            is_open & pl.col("process_alive").not_(),
+            age,
+            0,
+            "",
+            aborted,
+            reason,
+            pl.lit("its process ended without writing an end"),
+            "watchdog",
+        ),
+        Reaper(
+            "phantom_reconciliation",
+            "ADR-0033 phantom reconciliation",
+            is_open & pl.col("health").is_in(("process_dead", "orphaned")),
+            age,
+            limits.reconciliation_s,
+            ">",
+            aborted,
+            reason,
+            pl.format("health is {}, and no end was written", "health"),
+            "watchdog",
+        ),
+    )
+
+
+def _sessions(limits: Limits) -> tuple[Reaper, ...]:
+    is_mirror = (pl.col("agent") == MIRROR_AGENT).fill_null(False)
+    return (
+        Reaper(
+            "phantom_session",
+            "C2, C3",
+            _is("session", "running") & _NOT_ALIVE,
+            ("updated_age_s",),
+            limits.phantom_s,
+            ">=",
+            pl.when(is_mirror).then(pl.lit("completed")).otherwise(pl.lit("failed")),
+            pl.when(is_mirror)
+            .then(pl.lit("run.completed.ok"))
+            .otherwise(pl.col("phantom_reason").replace_strict(PHANTOM_CODES, default=None)),
+            pl.when(is_mirror)
+            .then(pl.lit("mirror_idle_reaped"))
+            .otherwise(pl.lit("phantom_reaped")),
+        ),
+        Reaper(
+            "null_status",
+            "C4",
+            (pl.col("entity_type") == "session") & pl.col("raw_status").is_null() & _NOT_ALIVE,
+            ("updated_age_s", "started_age_s"),
+            limits.phantom_s,
+            ">=",
+            pl.lit("failed"),
+            pl.lit("run.failed.exception"),
+            pl.lit("process_exited_without_status"),
+        ),
+    )
+
+
+def _others(limits: Limits) -> tuple[Reaper, ...]:
+    deadline = pl.lit("run.timed_out.deadline")
+    is_running = _is("invocation", "running")
+    touched = ("updated_age_s", "started_age_s")
+    return (
+        Reaper(
+            "invocation_deadline",
+            "C5",
+            is_running,
+            ("started_age_s",),
+            limits.invocation_deadline_s,
+            ">",
+            pl.lit("timed_out"),
+            deadline,
+            pl.lit("invocation_deadline_exceeded"),
+            ignores_liveness=True,
+            counts_never=False,
+        ),
+        Reaper(
+            "zero_session_invocation",
+            "C6",
+            is_running
+            & (pl.col("started_age_s") > limits.invocation_deadline_s).ne_missing(
+                pl.lit(value=True)
+            )
+            & (pl.col("n_children").fill_null(0) == 0)
+            # A plain command opens no session, however well it runs.
+            & pl.col("kind").ne_missing("command"),
+            touched,
+            limits.zero_session_grace_s,
+            ">",
+            pl.lit("timed_out"),
+            deadline,
+            pl.lit("zero_session_invocation_timeout"),
+            ignores_liveness=True,
+            counts_never=False,
+        ),
+        Reaper(
+            "stale_play",
+            "C7",
+            _is("play", *REAPABLE_PLAYS) & pl.col("session_alive").ne_missing(pl.lit(value=True)),
+            touched,
+            limits.play_s,
+            ">=",
+            pl.lit("blocked"),
+            pl.lit("run.cancelled.stale_auto"),
+            pl.lit("play_runner_dead_or_orphaned"),
+        ),
+        Reaper(
+            "stale_schedule_run",
+            "C8",
+            _is("schedule_run", "running") & pl.col("parent_id").is_not_null(),
+            touched,
+            limits.schedule_run_s,
+            ">",
+            pl.lit("timed_out"),
+            deadline,
+            pl.lit("schedule_run_stale_running_reaped"),
+            ignores_liveness=True,
+            counts_never=False,
+        ),
+        Reaper(
+            "stale_show",
+            "C9",
+            _is("show", *REAPABLE_SHOWS)
+            & pl.col("has_live_play").ne_missing(pl.lit(value=True))
+            & pl.col("disk_end").is_not_null(),
+            ("updated_age_s",),
+            limits.show_s,
+            ">=",
+            pl.when(pl.col("disk_end") == "show.aborted.operator")
+            .then(pl.lit("aborted"))
+            .otherwise(pl.lit("completed")),
+            pl.col("disk_end"),
+            pl.lit("the show's directory says so"),
+        ),
+    )
+
+
+def _sweeps(limits: Limits) -> tuple[Reaper, ...]:
+    """What an operator's own commands would close: `li state doctor`, `li kill --all-stale`."""
+    kill_age = ("started_age_s", "updated_age_s", "created_age_s")
+    is_work = pl.col("entity_type").is_in(("session", "invocation")) & (
+        pl.col("raw_status") == "running"
+    )
+    child_ended = pl.col("session_status").ne_missing("running") & pl.col("has_session_row")
+    all_ended = (pl.col("n_plays") > 0) & (pl.col("n_open_plays") == 0)
+    stale = pl.lit("run.cancelled.stale_auto")
+    return (
+        Reaper(
+            "doctor",
+            "C10",
+            _is("session", "running") & _NOT_ALIVE,
+            ("started_age_s",),
+            limits.doctor_s,
+            ">",
+            pl.lit("aborted"),
+            pl.lit("session.stale.no_heartbeat"),
+            pl.lit(f"doctor sweep: running longer than {limits.doctor_s / 3600:g}h"),
+            "doctor",
+        ),
+        Reaper(
+            "kill_stale",
+            "C11",
+            is_work & _NOT_ALIVE,
+            kill_age,
+            limits.kill_s,
+            ">=",
+            pl.lit("cancelled"),
+            stale,
+            pl.lit("Stale auto-cancel: process dead or no PID."),
+            "user",
+        ),
+        Reaper(
+            "kill_stale_play",
+            "C11",
+            _is("play", "running") & child_ended,
+            ("started_age_s", "created_age_s"),
+            limits.kill_s,
+            ">=",
+            pl.lit("blocked"),
+            stale,
+            pl.lit("Stale auto-cancel: child session terminated."),
+            "user",
+        ),
+        Reaper(
+            "kill_stale_show",
+            "C11",
+            _is("show", "active") & all_ended,
+            kill_age,
+            limits.kill_s,
+            ">=",
+            pl.lit("aborted"),
+            stale,
+            pl.lit("Stale auto-cancel: all child plays terminated."),
+            "user",
+        ),
+    )

@@ -1,0 +1,381 @@
+"""Every reason code that is known, what it means and what to do about it.
+
+Five origins in one registry: ``lionagi`` (the 75 codes of release 0.36.0, none of which
+was ever removed), ``adr0033`` (the codes of ADR-0033, most of which no release writes),
+``agent_orchestrator`` and ``opencode`` (the codes that their words and their typed errors
+are mapped to) and ``stateanalytics`` (the reasons that this package infers). Codes outside
+of it stay visible under their own name; `unknown_codes` counts them.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.errors import MissingColumnsError
+from stateanalytics.state.engines import TEXT, opened
+
+LEGACY_IMPORTED = "legacy.imported"
+"""The one code of two segments."""
+
+DOMAINS = (
+    "run",
+    "session",
+    "play",
+    "show",
+    "invocation",
+    "schedule",
+    "schedule_run",
+    "schedule_definition",
+    "team",
+    "dispatch",
+    "branch",
+    "engine_run",
+    "system",
+    "knowledge",
+)
+"""First segments: lionagi's domains, ADR-0033's entity types, and those we infer about."""
+
+DOMAIN_OF = MappingProxyType({"session": "run"})
+"""Domain of the codes inferred for an entity type, where it is not its own name."""
+
+
+@dataclass(frozen=True)
+class ReasonCode:
+    """One reason code.
+
+    Attributes
+    ----------
+    code, origin : str
+        The code, and who defines it: ``lionagi``, ``adr0033``, ``agent_orchestrator``,
+        ``opencode`` or ``stateanalytics``.
+    entity_types : tuple of str
+        Types whose rows carry it.
+    statuses : str
+        Statuses that it is written with, in words: the second segment is not always one.
+    since_release, since_date, since_commit, constant : str
+        Where it came from in lionagi; empty elsewhere.
+    is_emitted : bool
+        Does shipped code ever write it.
+    emitted_by : str
+        Which part of the system does.
+    meaning, what_to_do : str
+        The reason in words, and the operator's next step.
+    nearest : tuple of str
+        For a code that lionagi does not have: the codes it writes in such a case.
+    """
+
+    code: str
+    origin: str
+    entity_types: tuple[str, ...]
+    statuses: str
+    meaning: str
+    what_to_do: str
+    is_emitted: bool = True
+    emitted_by: str = ""
+    since_release: str = ""
+    since_date: str = ""
+    since_commit: str = ""
+    constant: str = ""
+    nearest: tuple[str, ...] = ()
+
+
+# What an inferred reason says, whatever the entity: meaning, and what to do.
+_HEALTH = MappingProxyType(
+    {
+        "running": ("It is running.", "Nothing."),
+        "due": ("Its planned time has come.", "Nothing; it should start shortly."),
+        "idle": (
+            "Quiet for longer than usual, not yet long enough to be stalled.",
+            "Look again later.",
+        ),
+        "degraded": (
+            "It ended, but left lock files behind.",
+            "Remove the locks once no process holds them.",
+        ),
+        "disconnected": ("The host it runs on cannot be reached.", "Check the host."),
+        "blocked": ("It waits for something that will not come by itself.", "Unblock it."),
+        "stalled": (
+            "Silent for longer than its kind of work may be.",
+            "See what the last message waits for: a tool, a person, a provider.",
+        ),
+        "misfired": (
+            "A planned fire time passed without execution.",
+            "See whether the scheduler runs; fire by hand if the work is needed.",
+        ),
+        "process_dead": (
+            "Its process is gone, but no end was written.",
+            "Look for a crash at the last message, then close or resume it.",
+        ),
+        "orphaned": (
+            "No process, no message and no output: it never got going.",
+            "Run it again, or close it.",
+        ),
+        "unknown": ("Nothing recorded tells how it is.", "Look at the entity itself."),
+    }
+)
+_DELIVERY = MappingProxyType(
+    {
+        "partial": (
+            "Some promised outputs are missing, none of them required.",
+            "See whether the optional outputs matter.",
+        ),
+        "missing": (
+            "Promised outputs were not found.",
+            "See which output is missing; correct the contract or run it again.",
+        ),
+        "invalid": (
+            "The promise or its verdict cannot be read.",
+            "Correct the contract.",
+        ),
+        "unknown": (
+            "Outputs were promised, and no verdict was recorded.",
+            "Look into the artifacts directory.",
+        ),
+    }
+)
+_INFERRED_FOR = (
+    "session",
+    "branch",
+    "show",
+    "play",
+    "invocation",
+    "schedule",
+    "schedule_run",
+    "team",
+    "engine_run",
+    "dispatch",
+)
+
+
+def _recorded() -> Iterator[ReasonCode]:
+    table = resources.files("stateanalytics.state").joinpath("data", "reason_codes.csv")
+    for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines()):
+        yield ReasonCode(
+            code=row["code"],
+            origin=row["origin"],
+            entity_types=_listed(row["entity_types"]),
+            statuses=row["statuses"],
+            meaning=row["meaning"],
+            what_to_do=row["what_to_do"],
+            is_emitted=row["is_emitted"] == "true",
+            emitted_by=row["emitted_by"],
+            since_release=row["since_release"],
+            since_date=row["since_date"],
+            since_commit=row["since_commit"],
+            constant=row["constant"],
+            nearest=_listed(row["nearest"]),
+        )
+
+
+def _of_systems() -> Iterator[ReasonCode]:
+    table = resources.files("stateanalytics.state").joinpath("data", "reason_codes_of_systems.csv")
+    for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines()):
+        yield ReasonCode(
+            code=row["code"],
+            origin=row["origin"],
+            entity_types=_listed(row["entity_types"]),
+            statuses=row["statuses"],
+            meaning=row["meaning"],
+            what_to_do=row["what_to_do"],
+        )
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split("|")))
+
+
+def _inferred() -> Iterator[ReasonCode]:
+    for entity_type in _INFERRED_FOR:
+        domain = DOMAIN_OF.get(entity_type, entity_type)
+        for dimension, causes in (("health", _HEALTH), ("delivery", _DELIVERY)):
+            for cause, (meaning, what_to_do) in causes.items():
+                yield ReasonCode(
+                    f"{domain}.{dimension}.{cause}",
+                    "stateanalytics",
+                    (entity_type,),
+                    "",
+                    meaning,
+                    what_to_do,
+                    emitted_by="states",
+                )
+
+
+def _registry() -> Mapping[str, ReasonCode]:
+    """All codes; a code that ADR-0033 words keeps the ADR's words."""
+    everything = (*_inferred(), *_of_systems(), *_recorded())
+    return MappingProxyType({one.code: one for one in everything})
+
+
+REGISTRY: Mapping[str, ReasonCode] = _registry()
+
+#: Origins whose codes lionagi never writes.
+SYSTEMS = ("agent_orchestrator", "opencode")
+
+_SEGMENT = "[a-z][a-z0-9_]*"
+_FORM = re.compile(rf"(?:{'|'.join(DOMAINS)})\.{_SEGMENT}\.{_SEGMENT}")
+
+
+def is_valid_code(code: str | None) -> bool:
+    """Is it a reason code by either namespace rule, registered or not.
+
+    lionagi's rule is ``domain.status.cause``, ADR-0033's is
+    ``entity_type.dimension.cause``: three lower snake segments with a known first one.
+    The only shorter code is ``legacy.imported``.
+
+    Examples
+    --------
+    >>> is_valid_code("run.failed.exit_nonzero"), is_valid_code("knowledge.stale.by_age")
+    (True, True)
+    >>> is_valid_code("failed"), is_valid_code("Run.failed.x"), is_valid_code(None)
+    (False, False, False)
+    """
+    return code is not None and (code == LEGACY_IMPORTED or _FORM.fullmatch(code) is not None)
+
+
+def parents(code: str) -> tuple[str, ...]:
+    """The groups a code belongs to, widest first.
+
+    Examples
+    --------
+    >>> parents("run.failed.exit_nonzero")
+    ('run', 'run.failed')
+    """
+    parts = code.split(".")
+    return tuple(".".join(parts[:size]) for size in range(1, len(parts)))
+
+
+def nearest_codes(code: str) -> tuple[str, ...]:
+    """The codes that lionagi writes where ADR-0033 would write this one.
+
+    A code that lionagi has is its own nearest; an unknown code has none.
+
+    Examples
+    --------
+    >>> nearest_codes("schedule.health.misfired")
+    ('schedule.skipped.missed_fire',)
+    """
+    known = REGISTRY.get(code)
+    if known is None:
+        return ()
+    return (code,) if known.origin == "lionagi" else known.nearest
+
+
+def reason_codes() -> pl.DataFrame:
+    """The registry as a frame, sorted by code; lists are joined by ``|``.
+
+    Examples
+    --------
+    >>> reason_codes().filter(pl.col("origin") == "lionagi").height
+    75
+    """
+    rows = [
+        {
+            **vars(one),
+            "entity_types": "|".join(one.entity_types),
+            "nearest": "|".join(one.nearest),
+            "domain": parents(one.code)[0],
+        }
+        for one in REGISTRY.values()
+    ]
+    return pl.DataFrame(rows).sort("code")
+
+
+def with_code_facts(frame: Any, *, column: str = "reason_code") -> Any:
+    """What the registry says about the code of each row.
+
+    Parameters
+    ----------
+    frame : frame
+    column : str, default "reason_code"
+        The column of codes.
+
+    Returns
+    -------
+    frame
+        The same rows and kind with ``code_domain`` (``run``), ``code_group``
+        (``run.failed``), ``is_code_valid``, ``is_code_registered`` (null without a
+        code), ``code_meaning`` and ``code_what_to_do`` (null for unregistered codes).
+
+    Examples
+    --------
+    >>> codes = pl.DataFrame({"reason_code": ["run.failed.exception", "made.up"]})
+    >>> with_code_facts(codes).select("code_group", "is_code_valid").rows()
+    [('run.failed', True), ('made', False)]
+    """
+    door = opened(frame, {column: TEXT}, "with_code_facts")
+    code = nw.col(column)
+    meanings = {one.code: one.meaning for one in REGISTRY.values()}
+    steps = {one.code: one.what_to_do for one in REGISTRY.values()}
+    is_formed = code.str.contains(f"^(?:{_FORM.pattern})$")
+    return door.give_back(
+        door.frame.with_columns(
+            code_domain=code.str.replace_all(r"\..*$", ""),
+            code_group=code.str.replace_all(r"\.[^.]*$", ""),
+            is_code_valid=is_formed | (code == LEGACY_IMPORTED),
+            is_code_registered=nw.when(~code.is_null()).then(code.is_in(sorted(REGISTRY))),
+            code_meaning=code.replace_strict(meanings, default=None, return_dtype=nw.String),
+            code_what_to_do=code.replace_strict(steps, default=None, return_dtype=nw.String),
+        )
+    )
+
+
+def unknown_codes(entities: pl.DataFrame) -> pl.DataFrame:
+    """Codes of lionagi's rows that the registry does not have, counted.
+
+    The rows keep their codes; nothing is folded into another code.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        ``schema.ENTITIES``, or ``schema.TRANSITIONS``.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.FINDINGS``: one row for each source, entity type and code, most rows
+        first, with the code as ``example``.
+
+    Examples
+    --------
+    >>> row = {"source": "a.db", "system": "lionagi", "entity_type": "session",
+    ...        "entity_id": "1", "reason_code": "run.failed.gremlins"}
+    >>> unknown_codes(pl.DataFrame([row])).select("code", "n_rows", "example").row(0)
+    ('reason.unknown', 1, 'run.failed.gremlins')
+    """
+    needed = ("source", "system", "entity_type", "entity_id", "reason_code")
+    if missing := [name for name in needed if name not in entities.columns]:
+        raise MissingColumnsError.of(missing, entities.columns, "unknown_codes")
+    code = pl.col("reason_code").cast(pl.String)
+    known = sorted(one.code for one in REGISTRY.values() if one.origin not in SYSTEMS)
+    counted = (
+        entities.filter(pl.col("system") == "lionagi", code.is_not_null(), code != "")
+        .filter(~code.is_in(known))
+        .group_by("source", "system", "entity_type", example=code)
+        .agg(
+            n_rows=pl.len().cast(pl.Int64),
+            entity_id=pl.when(pl.len() == 1).then(pl.col("entity_id").first()),
+        )
+        .sort("source", "entity_type", "n_rows", "example", descending=[False, False, True, False])
+    )
+    is_valid = pl.col("example").str.contains(f"^(?:{_FORM.pattern})$")
+    return schema.FINDINGS.conform(
+        counted.with_columns(
+            code=pl.lit("reason.unknown"),
+            severity=pl.when(is_valid).then(pl.lit("info")).otherwise(pl.lit("warning")),
+            column=pl.lit("reason_code"),
+            message=pl.when(is_valid)
+            .then(pl.lit("a reason code that the registry does not know"))
+            .otherwise(pl.lit("a reason that is no dotted code")),
+            action=pl.lit("kept under its own name"),
+        )
+    )

@@ -1,0 +1,294 @@
+"""Why a state is what it is: the stored reason, and what the rules derived from facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.windows import Moment
+from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE, DELIVERY_RULE
+from stateanalytics.state.delivery import WORDS as DELIVERY_WORDS
+from stateanalytics.state.derived_codes import REASON_DELIVERIES, REASON_HEALTHS, add_code
+from stateanalytics.state.engines import NUMBER, TEMPORARY, TEXT, YES_NO, Frame, constants, lookup
+from stateanalytics.state.evaluate import Evaluation, evaluate
+from stateanalytics.state.health import HEALTH, HEALTH_OR_NONE, HEALTH_RULE, OUTCOMES
+from stateanalytics.state.mapped import mapped_reasons, split
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.staleness import by_kind
+from stateanalytics.state.wording import add_duration_text, words
+
+NEEDED_TOO = {
+    "reason_message": TEXT,
+    "evidence": TEXT,
+    "is_end_approximate": YES_NO,
+    "n_required_missing": NUMBER,
+    "n_produced": NUMBER,
+}
+"""The columns of ``entities`` that reasons read beyond those of `evaluate.NEEDED`."""
+
+Numbers = Callable[[Frame, Policy], Frame]
+
+OBSERVED, INFERRED = "observed", "inferred"
+_SHARED = (*schema.ENTITY_KEY, "order", "code")
+_NUMBERS = f"{TEMPORARY}numbers"
+_SILENCE = f"{TEMPORARY}silence_s"
+_PIECES = (f"{TEMPORARY}large", f"{TEMPORARY}rest")
+_BEGIN, _END = '[{{"kind":"rule","id":"{}","detail":"', '"}]'
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What a derived reason says, by the rule it names as evidence.
+
+    Attributes
+    ----------
+    message : str
+        In words; the detail follows.
+    detail : str
+        What the evidence says; empty: the numbers of the row.
+    confidence : float
+        That this explains the state: lower where nobody looked at the process.
+    """
+
+    message: str
+    detail: str = ""
+    confidence: float = 1.0
+
+
+CAUSES: Mapping[str, Cause] = {
+    "silence_over_threshold": Cause("No sign of life", confidence=0.8),
+    "silence_at_threshold": Cause("No sign of life", confidence=0.8),
+    "process_not_found": Cause("The process is gone", "process_alive is false"),
+    "no_process_no_output": Cause(
+        "It never got going", "no living process, no message, no artifacts", 0.8
+    ),
+    "stale_locks": Cause("Lock files were left behind", "has_stale_locks is true"),
+    "stored_status": Cause("It is blocked", "the stored status says so"),
+    "session_health": Cause(
+        "Its session is silent, dead or never got going", "health of the session", 0.8
+    ),
+    "children_status": Cause(
+        "A play of the show holds it up", "a play is blocked, escalated or failed its gate"
+    ),
+    "overdue": Cause(
+        "A planned fire passed without execution", "silent for longer than its cadence allows", 0.8
+    ),
+    "next_fire_passed": Cause("Its planned time has come", "next_fire_at is not after as-of"),
+    "not_delivered": Cause("It waits to be delivered", "the stored status says so"),
+    "status_unknown": Cause(
+        "No status, or one outside the vocabulary", "nothing recorded tells how it is"
+    ),
+    "ended_without_evidence": Cause(
+        "It ended well without the evidence that the completion gate looks for",
+        "stored status completed_empty",
+    ),
+    "promise_invalid": Cause("The artifact contract is malformed", "is_contract_valid is false"),
+    "verdict_invalid": Cause("The verdict is malformed", "is_verdict_valid is false"),
+    "optional_missing": Cause("Optional outputs are missing"),
+    "required_missing": Cause("Required outputs are missing"),
+    "session_delivery": Cause("Its session did not deliver", "delivery of the session"),
+}
+"""Every rule that a derived reason names, and what the reason says."""
+
+
+def reasons(
+    facts: Any,
+    *,
+    policy: Policy | None = None,
+    as_of: Moment | None = None,
+    schedules: Any = None,
+) -> Any:
+    """Why every state is what it is, one row a reason.
+
+    Parameters
+    ----------
+    facts, policy, as_of, schedules
+        As for `states.states`; a bare frame needs the columns `NEEDED_TOO` as well.
+
+    Returns
+    -------
+    frame, shape (n_reasons, 11)
+        ``schema.REASONS``, of the same kind: first every stored reason, in the order of
+        the input, then what was derived about health, then about delivery. Only states
+        that need explaining have derived reasons (`derived_codes.REASON_HEALTHS`,
+        ``REASON_DELIVERIES``). ``order`` 0 is the stored reason.
+
+    Raises
+    ------
+    MissingColumnsError, ColumnTypeError, ArgumentError
+        As for `states.states`.
+
+    Notes
+    -----
+    A stored reason is ``observed`` with confidence 1 (the policy's
+    ``approximate_end_confidence`` where the end was estimated later); its evidence is
+    passed through as stored. A derived one is ``inferred``; its evidence names the rule
+    and the numbers of the row.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> row = {"entity_type": "play", "entity_id": "p1", "raw_status": "blocked",
+    ...        "reason_code": "play.blocked.dep_failed"}
+    >>> entities = schema.ENTITIES.conform(pl.DataFrame([row]))
+    >>> reasons(entities, as_of="2026-05-27").select("order", "code", "claim_status").rows()
+    [(0, 'play.blocked.dep_failed', 'observed'), (1, 'play.health.blocked', 'inferred')]
+    """
+    rest, mapped = split(facts)
+    found = evaluate(
+        rest, "reasons", policy=policy, as_of=as_of, schedules=schedules, also=NEEDED_TOO
+    )
+    own = found.door.give_back(reason_rows(found))
+    if mapped is None:
+        return own
+    return pl.concat(
+        [own, mapped_reasons(mapped, facts.details, policy=found.policy, as_of=found.as_of)]
+    )
+
+
+def reason_rows(found: Evaluation) -> Frame:
+    """The rows of `reasons`, from an evaluation that kept `NEEDED_TOO`."""
+    parts = [_stored(found), *_of_health(found), *_of_delivery(found)]
+    return nw.concat([_held(found, part) for part in parts])
+
+
+def _held(found: Evaluation, rows: Frame) -> Frame:
+    """The rows themselves, where the caller's frame has its own.
+
+    One plan over all parts would work out again for each of them what they share.
+    """
+    return rows.collect().lazy() if found.door.is_eager else rows
+
+
+def _stored(found: Evaluation) -> Frame:
+    rows = found.frame.filter(
+        ~nw.col("reason_code").is_null() | ~nw.col("reason_message").is_null()
+    )
+    is_guess = nw.col("is_end_approximate").fill_null(value=False)
+    confidence = nw.when(is_guess).then(nw.lit(found.policy.approximate_end_confidence))
+    named = rows.with_columns(
+        order=nw.lit(0, nw.Int64),
+        code=nw.col("reason_code"),
+        message=nw.col("reason_message"),
+        confidence=confidence.otherwise(nw.lit(1.0)),
+    )
+    return _shaped(named, "lifecycle", OBSERVED)
+
+
+def _of_health(found: Evaluation) -> list[Frame]:
+    places = [HEALTH_OR_NONE.index(word) for word in REASON_HEALTHS]
+    rows = found.frame.filter(nw.col(HEALTH).is_in(places)).with_columns(order=nw.lit(1, nw.Int64))
+    coded = add_code(rows, found.cells, "health", "code").select(
+        *_SHARED, "kind", "silence_s", "updated_age_s", "age_s", HEALTH, HEALTH_RULE
+    )
+    names = [outcome.evidence or "status_unknown" for outcome in OUTCOMES.values()]
+    return [
+        _shaped(part, "health", INFERRED)
+        for part in _explained(_held(found, coded), HEALTH_RULE, names, found.policy, _add_silence)
+    ]
+
+
+def _of_delivery(found: Evaluation) -> list[Frame]:
+    places = [DELIVERY_OR_NONE.index(word) for word in REASON_DELIVERIES]
+    has_other = nw.col(HEALTH).is_in([HEALTH_OR_NONE.index(word) for word in REASON_HEALTHS])
+    rows = found.frame.filter(nw.col(DELIVERY).is_in(places)).with_columns(
+        order=nw.when(has_other).then(nw.lit(2, nw.Int64)).otherwise(nw.lit(1, nw.Int64))
+    )
+    coded = add_code(rows, found.cells, "delivery", "code").select(
+        *_SHARED, "n_required_missing", "n_expected", DELIVERY_RULE
+    )
+    names = [
+        rule if word in REASON_DELIVERIES else "session_delivery"
+        for rule, word in DELIVERY_WORDS.items()
+    ]
+    return [
+        _shaped(part, "delivery", INFERRED)
+        for part in _explained(_held(found, coded), DELIVERY_RULE, names, found.policy, _add_counts)
+    ]
+
+
+def _explained(
+    rows: Frame, rule: str, names: list[str], policy: Policy, add_numbers: Numbers
+) -> list[Frame]:
+    """Message, confidence and evidence; the rows whose text has numbers of their own last."""
+    causes = [CAUSES[name] for name in names]
+    begins = [_BEGIN.format(name) for name in names]
+    has_numbers = nw.col(rule).is_in([n for n, cause in enumerate(causes) if not cause.detail])
+    confident = lookup(rows, {"confidence": (rule, [cause.confidence for cause in causes])})
+    fixed = lookup(
+        confident.filter(~has_numbers),
+        {
+            "message": (rule, [f"{cause.message}: {cause.detail}." for cause in causes]),
+            "evidence": (
+                rule,
+                [
+                    f"{begin}{cause.detail}{_END}"
+                    for begin, cause in zip(begins, causes, strict=True)
+                ],
+            ),
+        },
+    )
+    counted = lookup(
+        add_numbers(confident.filter(has_numbers), policy),
+        {
+            "message": (rule, [f"{cause.message}: " for cause in causes]),
+            "evidence": (rule, begins),
+        },
+    ).with_columns(
+        message=nw.concat_str(nw.col("message"), nw.col(_NUMBERS), nw.lit(".")),
+        evidence=nw.concat_str(nw.col("evidence"), nw.col(_NUMBERS), nw.lit(_END)),
+    )
+    return [fixed, counted]
+
+
+def _add_silence(rows: Frame, policy: Policy) -> Frame:
+    """Add how long each row is silent, and how long it may be."""
+    is_fire = nw.col("entity_type") == "schedule_run"
+    limits = {kind: _threshold(limit_s) for kind, limit_s in policy.stalled_after_s}
+    limit = (
+        nw.when(nw.col(HEALTH) == HEALTH_OR_NONE.index("idle"))
+        .then(nw.lit(_threshold(policy.idle_after_s)))
+        .when(nw.col("entity_type") == "play")
+        .then(nw.lit(_threshold(policy.play_stalled_after_s)))
+        .when(is_fire)
+        .then(nw.lit(_threshold(policy.schedule_run_stalled_after_s)))
+        .otherwise(
+            by_kind("kind", {**limits, "default": _threshold(policy.stalled_after_default_s)})
+        )
+    )
+    unwritten = nw.when(is_fire).then(nw.coalesce("updated_age_s", "age_s"))
+    # Columns of their own, because several pieces of text are made from them.
+    measured = rows.with_columns(nw.coalesce(unwritten, nw.col("silence_s")).alias(_SILENCE))
+    worded = add_duration_text(measured, _SILENCE, _PIECES)
+    ever = nw.when(nw.col(_SILENCE).is_null()).then(nw.lit("ever"))
+    silent = nw.concat_str(nw.lit("silent for "), ever, *_PIECES, limit, ignore_nulls=True)
+    return worded.with_columns(silent.alias(_NUMBERS))
+
+
+def _threshold(seconds: float) -> str:
+    return f", threshold {words(seconds)}"
+
+
+def _add_counts(rows: Frame, _: Policy) -> Frame:
+    """Add how much of the promise is missing, where the verdict says so."""
+    missing = nw.col("n_required_missing").cast(nw.Int64).cast(nw.String)
+    promised = nw.col("n_expected").cast(nw.Int64).cast(nw.String)
+    counted = nw.concat_str(missing, nw.lit(" required missing of "), promised, nw.lit(" promised"))
+    told = nw.coalesce(counted, nw.lit("the stored verdict says so"))
+    return rows.with_columns(told.alias(_NUMBERS))
+
+
+def _shaped(rows: Frame, dimension: str, claim: str) -> Frame:
+    said = constants(
+        rows,
+        {
+            "dimension": (dimension, schema.DIMENSIONS),
+            "claim_status": (claim, schema.CLAIM_STATUSES),
+        },
+    )
+    return said.select(*schema.REASONS.dtypes.names())

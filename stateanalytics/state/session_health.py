@@ -1,0 +1,343 @@
+"""Is the process behind a session well: lionagi's own classifier (ADR-0024), in bulk.
+
+The six words, from well to worst, are `HEALTH_ORDER`. The rule changed four times; all
+versions are here, because a store of June was judged by the rule of June. How ADR-0033
+translates the words is in `rules.health`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import narwhals as nw
+
+from stateanalytics.core.windows import Moment
+from stateanalytics.errors import ArgumentError
+from stateanalytics.state.clock import add_ages, epoch_s
+from stateanalytics.state.engines import (
+    MOMENT,
+    NUMBER,
+    TEMPORARY,
+    TEXT,
+    YES_NO,
+    Frame,
+    encode,
+    first_true,
+    lookup,
+    opened,
+)
+from stateanalytics.state.policy_fields import HOUR_S, STALLED_AFTER_S
+from stateanalytics.state.staleness import (
+    AGES,
+    FIRST_KINDS,
+    known_ages,
+    limit_s,
+    seconds,
+    silence_s,
+    unknown,
+)
+
+HEALTH_ORDER = ("healthy", "idle", "unresponsive", "stale", "orphaned", "zombie")
+"""ADR-0024's words; the position is lionagi's severity."""
+
+IDLE_AFTER_S = HOUR_S
+
+_FIRST_ENDS = ("completed", "failed", "timed_out", "aborted", "cancelled")
+
+
+@dataclass(frozen=True)
+class HealthVersion:
+    """One state of lionagi's classifier.
+
+    Attributes
+    ----------
+    ends : tuple of str
+        Statuses that count as over; null and empty always do, they read as completed.
+    dead_if : str
+        Which work is stale at once, however recent: ``not_alive``, ``known_dead`` or ``never``.
+    is_stale_only_if_running : bool
+        Can only the status ``running`` be stale by silence, or any that is not over.
+    stale_after_s : mapping of str to float
+        Limits of silence by kind of work.
+    """
+
+    ends: tuple[str, ...]
+    dead_if: str
+    is_stale_only_if_running: bool
+    stale_after_s: Mapping[str, float]
+
+
+_ENDS = ("completed", "completed_empty", *_FIRST_ENDS[1:])
+VERSIONS: Mapping[str, HealthVersion] = MappingProxyType(
+    {
+        "0.26.1": HealthVersion(_FIRST_ENDS, "not_alive", False, FIRST_KINDS),
+        "2026-07-04a": HealthVersion(_FIRST_ENDS, "never", False, FIRST_KINDS),
+        "0.28": HealthVersion(_ENDS, "known_dead", False, FIRST_KINDS),
+        "0.29.1": HealthVersion(_ENDS, "known_dead", True, FIRST_KINDS),
+        "0.36": HealthVersion(_ENDS, "known_dead", True, STALLED_AFTER_S),
+    }
+)
+"""The classifier's versions, by the release (or the day, in the repository) that began it."""
+
+_COLUMNS = {
+    "status": TEXT,
+    "invocation_kind": TEXT,
+    "message_count": NUMBER,
+    "process_alive": YES_NO,
+    "has_artifacts": YES_NO,
+    "has_stale_locks": YES_NO,
+}
+_MOMENTS = ("last_message_at", "updated_at", "started_at")
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What a session's health is judged by, as expressions.
+
+    Attributes
+    ----------
+    is_over, is_running : narwhals.Expr
+        Has the status ended; is it exactly ``running``. Never null.
+    silence_s, stale_after_s : narwhals.Expr
+        Seconds without a sign of life, and the limit for this kind of work.
+    process_alive : narwhals.Expr
+        True, False, or null: nobody looked.
+    has_output : narwhals.Expr
+        Is there an artifact or a message. Never null.
+    has_stale_locks : narwhals.Expr
+        Were lock files left behind; null counts as no.
+    """
+
+    is_over: nw.Expr
+    is_running: nw.Expr
+    silence_s: nw.Expr
+    stale_after_s: nw.Expr
+    process_alive: nw.Expr
+    has_output: nw.Expr
+    has_stale_locks: nw.Expr
+
+
+RULE_WORDS = MappingProxyType(
+    {
+        "over_with_locks": "zombie",
+        "over": "healthy",
+        "nothing_to_show": "orphaned",
+        "process_gone": "stale",
+        "silent_not_alive": "stale",
+        "silent_alive": "unresponsive",
+        "quiet": "idle",
+        "active": "healthy",
+    }
+)
+"""The classifier's rules in order of precedence, and the word that each one gives."""
+
+
+def health_rules(
+    signs: Signs, version: HealthVersion, idle_after_s: float = IDLE_AFTER_S
+) -> dict[str, nw.Expr]:
+    """The classifier as named expressions, most certain first; see `RULE_WORDS`."""
+    is_alive = signs.process_alive.fill_null(value=False)
+    is_dead = {
+        "not_alive": ~is_alive,
+        "known_dead": (~signs.process_alive).fill_null(value=False),
+        "never": nw.lit(value=False),
+    }[version.dead_if]
+    is_silent = signs.silence_s > signs.stale_after_s
+    if version.is_stale_only_if_running:
+        is_silent = is_silent & signs.is_running
+    return {
+        "over_with_locks": signs.is_over & signs.has_stale_locks.fill_null(value=False),
+        "over": signs.is_over,
+        "nothing_to_show": ~is_alive & ~signs.has_output,
+        "process_gone": is_dead,
+        "silent_not_alive": ~is_alive & is_silent,
+        "silent_alive": is_silent,
+        "quiet": signs.silence_s > idle_after_s,
+        "active": nw.lit(value=True),
+    }
+
+
+def classify_session_health(
+    frame: Any,
+    *,
+    now: Moment,
+    thresholds: Mapping[str, float] | None = None,
+    idle_after_s: float = IDLE_AFTER_S,
+    version: str = "0.36",
+) -> Any:
+    """Lionagi's health of every session: ADR-0024's word, as `HEALTH_ORDER` lists them.
+
+    Parameters
+    ----------
+    frame : polars DataFrame or LazyFrame, DuckDB relation, PySpark frame, pyarrow Table
+        ``status`` and ``invocation_kind`` (words); ``message_count``;
+        ``last_message_at``, ``updated_at``, ``started_at`` (epoch seconds, or Datetime in
+        UTC); ``process_alive`` (null: nobody looked), ``has_artifacts``,
+        ``has_stale_locks`` (Boolean, or 0 and 1; null counts as no).
+    now : datetime, date, ISO text or epoch seconds
+        The instant of the judgement.
+    thresholds : mapping of str to float, optional
+        Seconds of silence, by kind, after which running work is stale (strictly longer);
+        ``default`` is the limit of kinds without one. What it does not name keeps the
+        version's own limit.
+    idle_after_s : float
+        Seconds of silence after which it is idle (strictly longer).
+    version : str
+        Whose rule: a key of `VERSIONS`.
+
+    Returns
+    -------
+    frame
+        The same kind and rows, with ``session_health`` (text, never null) added.
+
+    Raises
+    ------
+    ArgumentError
+        If the version is unknown, a threshold is no number, or ``now`` no instant.
+    MissingColumnsError, ColumnTypeError
+        If a column is absent or holds something else.
+
+    Notes
+    -----
+    The last sign of life is the first of message, update and start that is *truthy*:
+    null and 0 are passed over, as in lionagi, and NaN too (SQLite stores it as null).
+    Without any, the silence reaches back to 1970. A status of null or ``''`` reads as
+    completed; an unknown one is judged like running work, but from 0.29.1 on it cannot
+    be stale by silence.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> session = {"status": "running", "invocation_kind": "agent", "message_count": 4,
+    ...            "last_message_at": 0.0, "updated_at": None, "started_at": 1_000_000.0,
+    ...            "process_alive": None, "has_artifacts": True, "has_stale_locks": False}
+    >>> found = classify_session_health(pl.DataFrame([session]), now=1_000_000 + 6 * 3600 + 1)
+    >>> found["session_health"].to_list()
+    ['stale']
+    """
+    needed = {**_COLUMNS, **dict.fromkeys(_MOMENTS, MOMENT)}
+    door = opened(frame, needed, "classify_session_health")
+    ages = {f"{TEMPORARY}{age}": moment for age, moment in zip(AGES, _MOMENTS, strict=True)}
+    judged = _judged(
+        add_ages(door.frame, now, ages),
+        tuple(ages),
+        never_s=epoch_s(now),
+        rule=_version(version),
+        thresholds=thresholds,
+        idle_after_s=idle_after_s,
+    )
+    return door.give_back(judged.drop(list(ages)))
+
+
+def classify_session_health_by_age(
+    frame: Any,
+    *,
+    thresholds: Mapping[str, float] | None = None,
+    idle_after_s: float = IDLE_AFTER_S,
+    version: str = "0.36",
+) -> Any:
+    """`classify_session_health` where the clock was already applied.
+
+    Parameters
+    ----------
+    frame : frame
+        As there, but with ``last_message_age_s``, ``updated_age_s`` and
+        ``started_age_s``: seconds before now, null where no moment is known. An age of 0
+        is this very instant; a *moment* of 0, which means never, must arrive as null.
+    thresholds, idle_after_s, version
+        As there.
+
+    Returns
+    -------
+    frame
+        The same kind and rows, with ``session_health`` (text, never null) added.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> session = {"status": "running", "invocation_kind": None, "message_count": 0,
+    ...            "last_message_age_s": 90.0, "updated_age_s": None, "started_age_s": None,
+    ...            "process_alive": None, "has_artifacts": True, "has_stale_locks": None}
+    >>> frame = pl.DataFrame([session])
+    >>> classify_session_health_by_age(frame, version="0.26.1")["session_health"].item()
+    'stale'
+    >>> classify_session_health_by_age(frame)["session_health"].item()
+    'healthy'
+    """
+    needed = {**_COLUMNS, **dict.fromkeys(AGES, NUMBER)}
+    door = opened(frame, needed, "classify_session_health_by_age")
+    aged, known = known_ages(door.frame, AGES)
+    judged = _judged(
+        aged,
+        known,
+        never_s=float("inf"),
+        rule=_version(version),
+        thresholds=thresholds,
+        idle_after_s=idle_after_s,
+    )
+    return door.give_back(judged.drop(known))
+
+
+def worst_health(frame: Any, columns: Sequence[str], *, into: str = "worst_health") -> Any:
+    """The worst of several columns of ADR-0024 words, by `HEALTH_ORDER`.
+
+    Null is passed over; without any word at all the answer is ``healthy``, as in lionagi.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> children = pl.DataFrame({"a": ["idle", None], "b": ["stale", None]})
+    >>> worst_health(children, ["a", "b"])["worst_health"].to_list()
+    ['stale', 'healthy']
+    """
+    if not columns:
+        raise ArgumentError("worst_health needs at least one column.", 'columns=["a", "b"]')
+    door = opened(frame, dict.fromkeys(columns, TEXT), "worst_health")
+    codes = {f"{TEMPORARY}{n}": (column, HEALTH_ORDER) for n, column in enumerate(columns)}
+    ranked = encode(door.frame, codes).with_columns(
+        nw.max_horizontal(*(nw.col(code).cast(nw.Int16).fill_null(0) for code in codes)).alias(
+            _RANK
+        )
+    )
+    return door.give_back(lookup(ranked, {into: (_RANK, HEALTH_ORDER)}).drop([*codes, _RANK]))
+
+
+_STATUS = f"{TEMPORARY}status"
+_RANK = f"{TEMPORARY}rank"
+
+
+def _judged(
+    frame: Frame,
+    ages: Sequence[str],
+    *,
+    never_s: float,
+    rule: HealthVersion,
+    thresholds: Mapping[str, float] | None,
+    idle_after_s: float,
+) -> Frame:
+    statuses = ("", *rule.ends, "running")
+    ready = encode(frame, {_STATUS: ("status", statuses)})
+    code = nw.col(_STATUS)
+    signs = Signs(
+        is_over=nw.col("status").is_null() | (code <= len(rule.ends)).fill_null(value=False),
+        is_running=(code == statuses.index("running")).fill_null(value=False),
+        silence_s=silence_s(ages, never_s),
+        stale_after_s=limit_s("invocation_kind", thresholds, rule.stale_after_s),
+        process_alive=nw.col("process_alive"),
+        has_output=nw.col("has_artifacts").fill_null(value=False)
+        | (nw.col("message_count").fill_null(0) != 0),
+        has_stale_locks=nw.col("has_stale_locks"),
+    )
+    rules = health_rules(signs, rule, seconds("idle_after_s", idle_after_s))
+    ruled = ready.with_columns(first_true(dict(enumerate(rules.values()))).alias(_RANK))
+    worded = lookup(ruled, {"session_health": (_RANK, [RULE_WORDS[name] for name in rules])})
+    return worded.drop([_STATUS, _RANK])
+
+
+def _version(name: str) -> HealthVersion:
+    if name not in VERSIONS:
+        raise unknown("version of the health rule", name, tuple(VERSIONS))
+    return VERSIONS[name]

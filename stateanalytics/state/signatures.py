@@ -1,0 +1,134 @@
+"""What every combination of status, health and delivery means, worked out once per policy.
+
+A million rows hold a few hundred combinations. So the cascade, the display chain and
+the derived codes are evaluated over the table of all combinations, by the same rules
+that users apply to frames of their own, and rows look their words up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import narwhals as nw
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE
+from stateanalytics.state.derived_codes import derived_codes, domain
+from stateanalytics.state.display import STALE_HEALTHS, Segment, chain, effective_states, segment_of
+from stateanalytics.state.engines import TEMPORARY, Frame, lookup
+from stateanalytics.state.health import HEALTH, HEALTH_OR_NONE
+from stateanalytics.state.lifecycle import CELL, Cell, Cells
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.severity import derive_severity, words_by_number
+
+SIGNATURE = f"{TEMPORARY}signature"
+_CLASS = f"{TEMPORARY}class"
+_RULE = f"{TEMPORARY}severity_rule"
+
+
+@dataclass(frozen=True)
+class StatusClass:
+    """Cells that mean the same, whatever entity they are of.
+
+    Attributes
+    ----------
+    outcome : str or None
+    segment : (str, bool, bool)
+        See `display.chain`.
+    lively, stale : str or None
+        See `display.effective_states`.
+    domain : str
+        First segment of derived codes.
+    """
+
+    outcome: str | None
+    segment: Segment
+    lively: str | None
+    stale: str | None
+    domain: str
+
+    @classmethod
+    def of(cls, cell: Cell) -> StatusClass:
+        """The class of one cell."""
+        lively, stale = effective_states(cell)
+        return cls(cell.outcome, segment_of(cell), lively, stale, domain(cell.entity_type))
+
+
+@dataclass(frozen=True)
+class Signatures:
+    """The table of one policy, as values to look up.
+
+    Attributes
+    ----------
+    class_of_cell : tuple of int
+        Position of each cell's class.
+    words : mapping of str to (str, polars.Series)
+        Column of ``states``: the column of positions it is looked up by, and its values.
+    """
+
+    class_of_cell: tuple[int, ...]
+    words: Mapping[str, tuple[str, pl.Series]]
+
+
+@lru_cache(maxsize=8)
+def signatures_of(policy: Policy) -> Signatures:
+    """The table under a policy; made once, for it never changes."""
+    cells = Cells(policy).all
+    kinds = [StatusClass.of(cell) for cell in cells]
+    classes = list(dict.fromkeys(kinds))
+    # One chunk: looking up in several is four times slower.
+    table = derive_severity(_combinations(classes, policy), policy=policy).rechunk()
+    severities, tones = words_by_number(policy)
+    words = {
+        "lifecycle": (CELL, _enum((cell.lifecycle for cell in cells), schema.LIFECYCLES)),
+        "outcome": (CELL, _enum((cell.outcome for cell in cells), schema.OUTCOMES)),
+        "is_terminal": (CELL, pl.Series([cell.is_terminal for cell in cells])),
+        "is_legacy": (CELL, pl.Series([cell.is_legacy for cell in cells])),
+        "health": (HEALTH, _enum(HEALTH_OR_NONE, schema.HEALTHS)),
+        "delivery": (DELIVERY, _enum(DELIVERY_OR_NONE, schema.DELIVERIES)),
+        "severity_rule": (SIGNATURE, table["severity_rule"]),
+        "display": (SIGNATURE, table["display"]),
+        "effective_state": (SIGNATURE, table["effective_state"]),
+        "derived_codes": (SIGNATURE, table["derived_codes"]),
+        "severity": ("severity_rule", _enum(severities, schema.SEVERITIES)),
+        "tone": ("severity_rule", _enum(tones, schema.TONES)),
+    }
+    return Signatures(tuple(classes.index(kind) for kind in kinds), words)
+
+
+def _combinations(classes: list[StatusClass], policy: Policy) -> pl.DataFrame:
+    """Every class with every health and delivery, in the order of `SIGNATURE`."""
+    verbose = policy.is_display_verbose
+    rows = [
+        {
+            "outcome": one.outcome,
+            "health": health,
+            "delivery": delivery,
+            "display": chain(one.segment, health, delivery, verbose=verbose),
+            "effective_state": one.stale if health in STALE_HEALTHS else one.lively,
+            "derived_codes": derived_codes(one.domain, health, delivery),
+        }
+        for one in classes
+        for health in HEALTH_OR_NONE
+        for delivery in DELIVERY_OR_NONE
+    ]
+    return pl.DataFrame(rows, schema=dict.fromkeys(rows[0], pl.String))
+
+
+def add_words(frame: Frame, policy: Policy) -> Frame:
+    """Add the columns of `Signatures.words`, from cell, health and delivery."""
+    signatures = signatures_of(policy)
+    n_healths, n_deliveries = len(HEALTH_OR_NONE), len(DELIVERY_OR_NONE)
+    classed = lookup(frame, {_CLASS: (CELL, signatures.class_of_cell)})
+    place = (nw.col(_CLASS) * n_healths + nw.col(HEALTH)) * n_deliveries + nw.col(DELIVERY)
+    signed = classed.with_columns(place.alias(SIGNATURE))
+    last = {name: spec for name, spec in signatures.words.items() if spec[0] == "severity_rule"}
+    first = {name: spec for name, spec in signatures.words.items() if name not in last}
+    return lookup(lookup(signed, first), last)
+
+
+def _enum(values: Iterable[str | None], vocabulary: tuple[str, ...]) -> pl.Series:
+    return pl.Series(list(values), dtype=pl.Enum(vocabulary))

@@ -1,0 +1,166 @@
+"""How long may work of a kind be silent, and is it silent for longer: staleness_check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+from types import MappingProxyType
+from typing import Any
+
+import narwhals as nw
+
+from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.state.engines import NUMBER, TEMPORARY, TEXT, Frame, encode, opened
+from stateanalytics.state.policy_fields import HOUR_S, STALLED_AFTER_S
+
+DEFAULT_STALE_AFTER_S = 6 * HOUR_S
+FIRST_KINDS = MappingProxyType(
+    {kind: limit for kind, limit in STALLED_AFTER_S.items() if kind != "engine"}
+)
+"""The limits until 0.35, when engines got one of their own."""
+
+STALENESS_VERSIONS = MappingProxyType({"v1": FIRST_KINDS, "v2": STALLED_AFTER_S})
+"""``staleness_check``: v1 (0.26.1) did not look at the start, v2 (0.29.1) does."""
+
+AGES = ("last_message_age_s", "updated_age_s", "started_age_s")
+_STATUS = f"{TEMPORARY}status"
+_KIND = f"{TEMPORARY}kind"
+
+
+def staleness_by_age(
+    frame: Any, *, thresholds: Mapping[str, float] | None = None, version: str = "v2"
+) -> Any:
+    """Lionagi's ``staleness_check``: is running work silent for longer than its kind may be.
+
+    Parameters
+    ----------
+    frame : frame
+        ``status``, ``invocation_kind``; ``last_message_age_s``, ``updated_age_s`` and
+        ``started_age_s`` in seconds before now, null where no moment is known.
+    thresholds : mapping of str to float, optional
+        As for `classify_session_health`.
+    version : str
+        ``v1`` (0.26.1, which does not look at the start) or ``v2`` (0.29.1).
+
+    Returns
+    -------
+    frame
+        The same kind and rows, with ``staleness`` added: ``stale`` or null.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> frame = pl.DataFrame({"status": "running", "invocation_kind": "flow",
+    ...     "last_message_age_s": [None], "updated_age_s": [None], "started_age_s": [9.0]})
+    >>> staleness_by_age(frame)["staleness"].item(), staleness_by_age(
+    ...     frame, version="v1")["staleness"].item()
+    (None, 'stale')
+    """
+    if version not in STALENESS_VERSIONS:
+        raise unknown("version of staleness", version, tuple(STALENESS_VERSIONS))
+    ages = AGES[:2] if version == "v1" else AGES
+    needed = {"status": TEXT, "invocation_kind": TEXT, **dict.fromkeys(ages, NUMBER)}
+    door = opened(frame, needed, "staleness_by_age")
+    aged, known = known_ages(door.frame, ages)
+    coded = encode(aged, {_STATUS: ("status", ("running",))})
+    limit = limit_s("invocation_kind", thresholds, STALENESS_VERSIONS[version])
+    is_silent = silence_s(known, float("inf")) > limit
+    is_stale = ((nw.col(_STATUS) == 0) & is_silent).fill_null(value=False)
+    marked = coded.with_columns(staleness=nw.when(is_stale).then(nw.lit("stale")))
+    return door.give_back(marked.drop([_STATUS, *known]))
+
+
+def with_stale_thresholds(frame: Any, *, thresholds: Mapping[str, float] | None = None) -> Any:
+    """The limit of silence of each row's ``invocation_kind``, as ``stale_threshold_s``.
+
+    Also adds ``is_in_table``: does the kind have a limit of its own.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> frame = with_stale_thresholds(pl.DataFrame({"invocation_kind": ["flow", "bogus", None]}))
+    >>> frame.rows()
+    [('flow', 43200.0, True), ('bogus', 21600.0, False), (None, 21600.0, False)]
+    """
+    door = opened(frame, {"invocation_kind": TEXT}, "with_stale_thresholds")
+    table = _table(thresholds, STALLED_AFTER_S)
+    kinds = tuple(kind for kind in table if kind != "default")
+    known = encode(door.frame, {_KIND: ("invocation_kind", kinds)})
+    answered = known.with_columns(
+        stale_threshold_s=limit_s("invocation_kind", thresholds, STALLED_AFTER_S),
+        is_in_table=~nw.col(_KIND).is_null(),
+    )
+    return door.give_back(answered.drop(_KIND))
+
+
+def threshold_for_kind(kind: str | None, thresholds: Mapping[str, float] | None = None) -> float:
+    """Seconds of silence after which running work of this kind is stale.
+
+    Examples
+    --------
+    >>> threshold_for_kind("flow"), threshold_for_kind(None), threshold_for_kind("bogus")
+    (43200.0, 21600.0, 21600.0)
+    """
+    table = _table(thresholds, STALLED_AFTER_S)
+    return table.get(kind or "", table["default"])
+
+
+def known_ages(frame: Frame, ages: Sequence[str]) -> tuple[Frame, list[str]]:
+    """Add a copy of each age with NaN as null, and say how the copies are called."""
+    known = {f"{TEMPORARY}{age}": nw.col(age).cast(nw.Float64) for age in ages}
+    copied = frame.with_columns(
+        nw.when(~age.is_nan()).then(age).alias(name) for name, age in known.items()
+    )
+    return copied, list(known)
+
+
+def silence_s(ages: Sequence[str], never_s: float) -> nw.Expr:
+    """The age of the first sign of life that is known, else ``never_s``."""
+    return nw.coalesce(*(nw.col(age) for age in ages), nw.lit(never_s))
+
+
+def limit_s(
+    kind: str, thresholds: Mapping[str, float] | None, otherwise: Mapping[str, float]
+) -> nw.Expr:
+    """Seconds that work may be silent, by the column that holds its kind; never null."""
+    return by_kind(kind, _table(thresholds, otherwise))
+
+
+def by_kind(kind: str, values: Mapping[str, Any]) -> nw.Expr:
+    """The value of each row's kind, else ``values["default"]``; never null."""
+    default = values["default"]
+    of_kind = nw.col(kind).cast(nw.String)
+    found = nw.lit(default)
+    for value in dict.fromkeys(values.values()):
+        if value != default:
+            # A few comparisons of short texts cost half of what looking them up does.
+            is_one = (of_kind == name for name, own in values.items() if own == value)
+            found = nw.when(reduce(or_, is_one)).then(nw.lit(value)).otherwise(found)
+    return found
+
+
+def _table(
+    thresholds: Mapping[str, float] | None, otherwise: Mapping[str, float]
+) -> dict[str, float]:
+    given = thresholds or {}
+    checked = {kind: seconds(f"the threshold of {kind!r}", s) for kind, s in given.items()}
+    return {"default": DEFAULT_STALE_AFTER_S, **otherwise, **checked}
+
+
+def seconds(name: str, value: Any) -> float:
+    """A number of seconds that a caller gave, or an error that says what is wrong with it."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= 0:
+        raise ArgumentError(
+            f"{name} needs seconds, zero or more; found {value!r:.60}.",
+            'such as thresholds={"agent": 3600, "default": 21600}',
+        )
+    return float(value)
+
+
+def unknown(what: str, name: str, known: Sequence[str]) -> ArgumentError:
+    """The error for a name that is not among the known ones."""
+    return ArgumentError(
+        f"There is no {what} {name!r}; there are {', '.join(known)}.",
+        "use one of these" + did_you_mean(str(name), known),
+    )

@@ -1,0 +1,348 @@
+"""One week against the one before: who takes longer, who fails more often, and is it chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import polars as pl
+
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.windows import Window, read_window
+from stateanalytics.errors import ArgumentError
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.states import states as states_of
+from stateanalytics.stats.intervals import RateRatio, rate_ratio
+from stateanalytics.stats.multiplicity import benjamini_hochberg
+from stateanalytics.survival.curves import kaplan_meier
+from stateanalytics.survival.estimates import quantiles, restricted_mean
+from stateanalytics.survival.log_rank import logrank
+from stateanalytics.survival.risk_sets import strata_of
+from stateanalytics.survival.run_spells import check_snapshot, spells
+from stateanalytics.survival.words import span
+
+DIMENSIONS = ("kind", "agent", "model", "playbook")
+ALL = "all"
+PERIODS = ("before", "now")
+# What happens to runs, and whether more of it is bad.
+RATES = {"failed": True, "timed_out": True, "completed": False}
+VERDICTS = ("worse", "better", "no_difference", "not_enough_data")
+RESULT = (
+    "dimension",
+    "value",
+    "measure",
+    "n_before",
+    "n_now",
+    "before",
+    "now",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "p_value",
+    "q_value",
+    "verdict",
+    "in_words",
+)
+_GROUP = ("dimension", "value")
+
+
+def two_windows(
+    snap: Facts,
+    window: object = None,
+    *,
+    states: pl.DataFrame | None = None,
+    policy: Policy | None = None,
+) -> pl.DataFrame:
+    """Runs of a window and of the one just before it, each observed until its own end.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    window : optional
+        As `report` takes it; None: the seven days up to as-of.
+    states : polars.DataFrame, optional
+        States of the snapshot where they are at hand.
+    policy : Policy, optional
+        For computing them.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.SPELLS`` (a timeout counts as an end) and ``period``: before or now. Runs
+        are in the period that they started in, and cut off where it ended, so that none
+        of the two was watched for longer.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> two_windows(demo())["period"].unique().sort().to_list()
+    ['before', 'now']
+    """
+    check_snapshot(snap, "duration_change")
+    now = read_window(window, as_of=snap.as_of)
+    before = Window(now.since - (now.until - now.since), now.since, "the window before")
+    states = states_of(snap, policy=policy) if states is None else states
+    return pl.concat(
+        spells(snap, window=one, timeouts="event", states=states).with_columns(
+            period=pl.lit(period)
+        )
+        for period, one in zip(PERIODS, (before, now), strict=True)
+    )
+
+
+def duration_change(
+    snap: Facts,
+    window: object = None,
+    *,
+    by: str | Sequence[str] = DIMENSIONS,
+    fdr: float = 0.1,
+    least: int = 5,
+    conf_level: float = 0.95,
+    states: pl.DataFrame | None = None,
+    policy: Policy | None = None,
+) -> pl.DataFrame:
+    """What changed from one window to the next, for each kind, agent, model and playbook.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    window : optional
+        As `report` takes it; None: the seven days up to as-of. It is compared with the
+        stretch of the same length just before.
+    by : str or sequence of str
+        Columns of ``schema.SPELLS``; each of their values is compared with itself. Where
+        the column is null, the run is in none of its groups.
+    fdr : float
+        False discovery rate over all comparisons that were made.
+    least : int
+        Runs that each window needs; with fewer nothing is compared.
+    conf_level : float
+        Level of the intervals, each by itself.
+    states : polars.DataFrame, optional
+        States of the snapshot where they are at hand.
+    policy : Policy, optional
+        For computing them.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_groups * 4, 14)
+        ``dimension`` and ``value`` (``all`` and null: every run); ``measure``: duration,
+        failed, timed_out, completed; ``n_before`` and ``n_now``, runs for a duration and
+        ends of that kind for a rate; ``before`` and ``now``: the median in seconds (null:
+        not identified), or ends per run-hour; ``ratio`` with its interval (null where one
+        is not known); ``p_value``, ``q_value``; ``verdict``, one of `VERDICTS`;
+        ``in_words``. Worse first, then by q-value.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no snapshot, or the window, the rate or a column makes no sense.
+
+    Notes
+    -----
+    Durations: log-rank test, and the ratio of mean durations within the longest time that
+    both windows saw. Rates: the conditional exact test of two Poisson counts; runs of one
+    fan-out are not independent, which makes it too sure of itself. The family of
+    Benjamini and Hochberg's procedure is this table. A shorter duration is called better,
+    but runs that fail sooner are shorter, too: read it beside ``failed``.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> change = duration_change(demo(), by="kind")
+    >>> change["verdict"].is_in(list(VERDICTS)).all()
+    True
+    """
+    dimensions = strata_of(by)
+    runs = two_windows(snap, window, states=states, policy=policy)
+    if missing := [name for name in dimensions if name not in runs.columns]:
+        raise ArgumentError(
+            f"duration_change compares by columns of spells; found {missing}.",
+            f"by={list(DIMENSIONS)}",
+        )
+    if not 0 < fdr < 1:
+        raise ArgumentError(f"fdr is a share between 0 and 1; found {fdr!r}.", "fdr=0.1")
+    groups = _grouped(runs.filter(pl.col("left_out").is_null()), dimensions)
+    compared = pl.concat([_durations(groups, conf_level), _rates(groups, conf_level, least)])
+    enough = pl.min_horizontal("runs_before", "runs_now") >= least
+    more_is_worse = pl.col("measure").replace_strict(
+        {"duration": True, **RATES}, return_dtype=pl.Boolean
+    )
+    is_up = pl.col("ratio").fill_null(float("inf")) > 1
+    is_found = (pl.col("q_value") <= fdr).fill_null(value=False)
+    verdict = (
+        pl.when(pl.col("p_value").is_null())
+        .then(pl.lit("not_enough_data"))
+        .when(~is_found)
+        .then(pl.lit("no_difference"))
+        .when(is_up == more_is_worse)
+        .then(pl.lit("worse"))
+        .otherwise(pl.lit("better"))
+    )
+    rank = pl.col("verdict").replace_strict({word: i for i, word in enumerate(VERDICTS)})
+    return (
+        compared.with_columns(
+            pl.when(enough).then(name).alias(name)
+            for name in ("ratio", "ratio_low", "ratio_high", "p_value")
+        )
+        .with_columns(benjamini_hochberg())
+        .with_columns(verdict=verdict)
+        .with_columns(in_words=_in_words())
+        .sort(rank, "q_value", "dimension", "value", "measure", nulls_last=True)
+        .select(RESULT)
+    )
+
+
+def _grouped(runs: pl.DataFrame, dimensions: Sequence[str]) -> pl.DataFrame:
+    """Each run once for every group that it is in."""
+    kept = ("period", "duration_s", "ended", "ending")
+    everything = runs.select(
+        pl.lit(ALL).alias("dimension"), pl.lit(None, pl.String).alias("value"), *kept
+    )
+    parts = [
+        runs.filter(pl.col(name).is_not_null()).select(
+            pl.lit(name).alias("dimension"), pl.col(name).cast(pl.String).alias("value"), *kept
+        )
+        for name in dimensions
+    ]
+    return pl.concat([everything, *parts])
+
+
+def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
+    """Medians, the ratio of mean durations within a common horizon, and the log-rank test."""
+    # How long it would have taken: at its limit a run is cut off.
+    taken = groups.with_columns(ended=pl.col("ended") & (pl.col("ending") != "timed_out"))
+    key = [*_GROUP, "period"]
+    curve = kaplan_meier(taken, by=key)
+    horizon = pl.col("duration_s").max().over(key).min().over(_GROUP)
+    means = restricted_mean(
+        curve.with_columns(horizon_s=horizon).filter(pl.col("horizon_s") > 0), "horizon_s"
+    )
+    medians = quantiles(curve, [0.5]).select(*key, median="duration_s")
+    sizes = taken.group_by(key).agg(n=pl.len().cast(pl.Int64))
+    told = sizes.join(medians, on=key, how="left", nulls_equal=True).join(
+        means.select(*key, "mean_s", "mean_se"), on=key, how="left", nulls_equal=True
+    )
+    both = _side_by_side(told, ["n", "median", "mean_s", "mean_se"])
+    tests = logrank(taken, by="period", within=_GROUP).select(*_GROUP, "p_value")
+    ratio = pl.col("mean_s_now") / pl.col("mean_s_before")
+    z = NormalDist().inv_cdf(0.5 + conf_level / 2)
+    spread = (
+        z
+        * (
+            (pl.col("mean_se_now") / pl.col("mean_s_now")).pow(2)
+            + (pl.col("mean_se_before") / pl.col("mean_s_before")).pow(2)
+        ).sqrt()
+    )
+    is_known = ratio.is_finite() & (ratio > 0)
+    return (
+        both.join(tests, on=_GROUP, how="left", nulls_equal=True)
+        .with_columns(
+            ratio=pl.when(is_known).then(ratio),
+            ratio_low=pl.when(is_known).then(ratio * (-spread).exp()),
+            ratio_high=pl.when(is_known).then(ratio * spread.exp()),
+        )
+        .select(
+            *_GROUP,
+            pl.lit("duration").alias("measure"),
+            pl.col("n_before", "n_now").fill_null(0),
+            pl.col("n_before").fill_null(0).alias("runs_before"),
+            pl.col("n_now").fill_null(0).alias("runs_now"),
+            before="median_before",
+            now="median_now",
+            ratio="ratio",
+            ratio_low="ratio_low",
+            ratio_high="ratio_high",
+            p_value=pl.when(is_known).then("p_value"),
+        )
+    )
+
+
+def _rates(groups: pl.DataFrame, conf_level: float, least: int) -> pl.DataFrame:
+    """Ends per run-hour, compared exactly."""
+    counts = groups.group_by(*_GROUP, "period").agg(
+        n=pl.len().cast(pl.Int64),
+        hours=pl.col("duration_s").sum() / 3600,
+        **{
+            name: (pl.col("ended") & (pl.col("ending") == name)).sum().cast(pl.Int64)
+            for name in RATES
+        },
+    )
+    both = _side_by_side(counts, ["n", "hours", *RATES])
+    both = both.with_columns(pl.col(name).fill_null(0) for name in both.columns[len(_GROUP) :])
+    return pl.concat(_rate(both, name, conf_level, least) for name in RATES)
+
+
+def _rate(both: pl.DataFrame, name: str, conf_level: float, least: int) -> pl.DataFrame:
+    now, before = f"{name}_now", f"{name}_before"
+    counts = both.select(now, "hours_now", before, "hours_before", "n_before", "n_now")
+    found = [
+        # With no end in either window there is nothing to compare, though p would be 1.
+        rate_ratio(*row[:4], confidence=conf_level)
+        if min(row[4:]) >= least and row[0] + row[2]
+        else RateRatio(None, None, None, None)
+        for row in counts.iter_rows()
+    ]
+    return both.with_columns(
+        pl.Series("ratio", [one.ratio for one in found], pl.Float64),
+        pl.Series("ratio_low", [one.low for one in found], pl.Float64),
+        pl.Series("ratio_high", [one.high for one in found], pl.Float64),
+        pl.Series("p_value", [one.p_value for one in found], pl.Float64),
+    ).select(
+        *_GROUP,
+        pl.lit(name).alias("measure"),
+        pl.col(before).alias("n_before"),
+        pl.col(now).alias("n_now"),
+        pl.col("n_before").alias("runs_before"),
+        pl.col("n_now").alias("runs_now"),
+        before=pl.when(pl.col("hours_before") > 0).then(pl.col(before) / pl.col("hours_before")),
+        now=pl.when(pl.col("hours_now") > 0).then(pl.col(now) / pl.col("hours_now")),
+        ratio="ratio",
+        ratio_low="ratio_low",
+        ratio_high="ratio_high",
+        p_value="p_value",
+    )
+
+
+def _side_by_side(told: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """One row a group: every column once for each period."""
+    groups = told.select(_GROUP).unique().sort(_GROUP)
+    for period in PERIODS:
+        part = told.filter(pl.col("period") == period).select(
+            *_GROUP, *(pl.col(name).alias(f"{name}_{period}") for name in names)
+        )
+        groups = groups.join(part, on=_GROUP, how="left", nulls_equal=True)
+    return groups
+
+
+def _in_words() -> pl.Expr:
+    whose = (
+        pl.when(pl.col("dimension") == ALL)
+        .then(pl.lit("all runs"))
+        .otherwise(pl.format("{} {}", "dimension", "value"))
+    )
+    is_duration = pl.col("measure") == "duration"
+    now, before = (
+        pl.when(is_duration)
+        .then(pl.format("{}", span(name).fill_null("not identified")))
+        .otherwise(pl.format("{} a run-hour", pl.col(name).round(2).cast(pl.String).fill_null("?")))
+        for name in ("now", "before")
+    )
+    what = pl.when(is_duration).then(pl.lit("half end within")).otherwise("measure")
+    ratio, low, high = (
+        pl.col(name).round(2).cast(pl.String) for name in ("ratio", "ratio_low", "ratio_high")
+    )
+    # Medians are told and means compared, so the words say which; what is null drops out.
+    on_average = pl.when(is_duration).then(pl.lit("on average ")).otherwise(pl.lit(""))
+    times = pl.coalesce(
+        pl.format("{}{} times, {} to {}", on_average, ratio, low, high),
+        pl.format("{}{} times", on_average, ratio),
+        pl.format("at least {} times", low),
+        pl.lit("no ratio"),
+    )
+    times = pl.format(" ({}; q {})", times, pl.col("q_value").round(4))
+    return pl.format("{}: {} {}, before {}", whose, what, now, before) + pl.when(
+        pl.col("q_value").is_not_null()
+    ).then(times).otherwise(pl.lit(" (not enough data to compare)"))

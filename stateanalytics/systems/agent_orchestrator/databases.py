@@ -1,0 +1,284 @@
+"""The two databases: activity events beside the JSON records, and all that the Go rewrite keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from stateanalytics.io.parts import Parts
+from stateanalytics.io.sqlite import INTEGER, JSON, TEXT, YES_NO, Cell, Store, read_table
+from stateanalytics.systems.agent_orchestrator import rules
+from stateanalytics.systems.agent_orchestrator.javascript_dates import moment
+from stateanalytics.systems.agent_orchestrator.layout import Kind
+from stateanalytics.systems.agent_orchestrator.logs import ALIVE, COLUMNS
+
+EVENTS_TABLE = "activity_events"
+GO_TABLES = ("sessions", "pr", "change_log")
+HOOKED = ("claude-code", "codex")
+"""Harnesses of the Go rewrite that signal by themselves, so that their silence says something."""
+
+_DETAIL = 500
+_EVENTS: Mapping[str, Cell] = {
+    "id": INTEGER,
+    "ts_epoch": INTEGER,
+    "ts": TEXT,
+    **dict.fromkeys(("project_id", "session_id", "source", "type", "log_level", "summary"), TEXT),
+    "data": JSON,
+}
+_SESSIONS: Mapping[str, Cell] = {
+    **dict.fromkeys(
+        (
+            "id", "project_id", "kind", "harness", "activity_state", "activity_last_at",
+            "first_signal_at", "branch", "workspace_path", "runtime_handle_id",
+            "agent_session_id", "created_at", "updated_at", "display_name", "issue_id", "model",
+        ),
+        TEXT,
+    ),
+    "is_terminated": YES_NO,
+}  # fmt: skip
+_PULL_REQUESTS: Mapping[str, Cell] = {
+    **dict.fromkeys(
+        ("url", "session_id", "pr_state", "review_decision", "ci_state", "mergeability", "title"),
+        TEXT,
+    ),
+    "number": INTEGER,
+    **dict.fromkeys(("additions", "deletions"), INTEGER),
+    "updated_at": TEXT,
+}
+_COMMENTS: Mapping[str, Cell] = {"pr_url": TEXT, "resolved": YES_NO}
+_CHANGES: Mapping[str, Cell] = {
+    "seq": INTEGER,
+    **dict.fromkeys(("project_id", "session_id", "event_type", "created_at"), TEXT),
+    "payload": JSON,
+}
+
+
+def recognises(store: Store) -> bool:
+    """Is this store one of Agent Orchestrator's two."""
+    return EVENTS_TABLE in store.tables or set(GO_TABLES) <= set(store.tables)
+
+
+def read(store: Store, *, bodies: bool = False) -> Parts:
+    """The facts of a database that was named by itself."""
+    from stateanalytics.systems.agent_orchestrator.reading import read_store
+
+    return read_store(store, bodies=bodies)
+
+
+def read_activity_events(
+    store: Store, *, bodies: bool, system: str
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Activity events as entries of a log, and what was wrong with their cells.
+
+    Parameters
+    ----------
+    store : Store
+        With the table ``activity_events``; any other gives no rows.
+    bodies : bool
+        Whether to keep the ``data`` of each event.
+    system : str
+        For the findings.
+
+    Returns
+    -------
+    entries : polars.DataFrame
+        In the shape of `logs.read_logs`.
+    findings : polars.DataFrame
+        In the shape of `schema.FINDINGS`.
+    """
+    rows, findings = read_table(store, EVENTS_TABLE, _EVENTS, system=system)
+    is_status = pl.col("type") == "lifecycle.transition"
+    is_seen = pl.col("type") == "activity.transition"
+    entries = rows.select(
+        log=pl.lit("event"),
+        directory=pl.lit(None, pl.String),
+        project="project_id",
+        session_id="session_id",
+        at=pl.coalesce(moment(pl.col("ts_epoch")), moment(rules.date_ms("ts"))),
+        kind="type",
+        previous=pl.when(is_status).then(_fact("from")),
+        status=pl.when(is_status).then(_fact("to")),
+        code=pl.coalesce(_fact("reason"), _fact("cause"), _fact("trigger")),
+        name=pl.coalesce(_fact("reactionKey"), _fact("to"), _fact("agent")),
+        role="source",
+        detail=pl.col("summary").str.slice(0, _DETAIL),
+        level="log_level",
+        correlation=pl.lit(None, pl.String),
+        is_activity=(is_seen & _fact("to").is_in(ALIVE))
+        .fill_null(value=False)
+        .replace_strict({True: "true", False: "false"}, return_dtype=pl.String),
+        is_accepted=pl.lit(None, pl.String),
+        duration_ms=_fact("durationMs"),
+        size=pl.col("data").str.len_bytes().cast(pl.String),
+        body=pl.col("data") if bodies else pl.lit(None, pl.String),
+        seq="id",
+    )
+    return entries.select(*COLUMNS, "seq"), findings
+
+
+def _fact(key: str) -> pl.Expr:
+    return pl.col("data").str.json_path_match(f"$.{key}")
+
+
+def read_go_sessions(store: Store, *, path: str, system: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Sessions of the Go rewrite as records, with the status that it derives on every read.
+
+    Parameters
+    ----------
+    store : Store
+        With the tables `GO_TABLES`; any other gives no rows.
+    path : str
+        How the database is called below the input.
+    system : str
+        For the findings.
+
+    Returns
+    -------
+    sessions : polars.DataFrame
+        Columns of `schema.AO_SESSIONS`, one row a session.
+    findings : polars.DataFrame
+        In the shape of `schema.FINDINGS`.
+
+    Notes
+    -----
+    It stores neither reasons nor the time of an end. Its one clock rule (no signal for 90
+    seconds after the start) is judged at the newest moment in the database.
+    """
+    rows, wrong = read_table(store, "sessions", _SESSIONS, system=system)
+    pulls, odd = read_table(store, "pr", _PULL_REQUESTS, system=system)
+    comments, strange = read_table(store, "pr_comment", _COMMENTS, system=system)
+    findings = pl.concat([wrong, odd, strange])
+    told = rows.with_columns(
+        **{name: go_moment(name) for name in ("activity_last_at", "created_at", "updated_at")}
+    )
+    newest = told.select(pl.max_horizontal(pl.col("activity_last_at", "updated_at").max())).item()
+    joined = told.join(
+        _of_session(pulls, comments),
+        left_on="id",
+        right_on="session_id",
+        how="left",
+        maintain_order="left",
+    )
+    aged = joined.with_columns(
+        activity_age_s=(pl.lit(newest) - pl.col("activity_last_at")).dt.total_seconds(
+            fractional=True
+        ),
+        has_hooks=pl.col("harness").is_in(HOOKED).fill_null(value=False),
+        has_signal=pl.col("first_signal_at").is_not_null(),
+        is_terminated=pl.col("is_terminated").fill_null(value=False),
+        has_merged_pr=pl.col("has_merged_pr").fill_null(value=False),
+    )
+    derived = rules.derive_go_status(aged)
+    is_merged = pl.col("has_merged_pr")
+    sessions = derived.select(
+        path=pl.format("{}#{}", pl.lit(path), "id"),
+        session_id="id",
+        layout=pl.lit(str(Kind.GO_DATABASE)).replace(str(Kind.GO_DATABASE), "database"),
+        generation=pl.lit("G3"),
+        directory=pl.lit(""),
+        project="project_id",
+        is_migrated_original=pl.lit(value=False),
+        is_readable=pl.lit(value=True),
+        legacy_status="status",
+        ao_status="status",
+        kind="kind",
+        is_ao_terminal=pl.col("is_terminated") | is_merged,
+        created_at="created_at",
+        started_at="created_at",
+        last_transition_at="updated_at",
+        evidence_text=pl.format("activity={}", "activity_state"),
+        activity_last_at="activity_last_at",
+        pr_number="number",
+        pr_url="url",
+        n_prs=pl.col("n_prs").fill_null(0),
+        pr_title="title",
+        pr_ci_status="ci_state",
+        pr_review_decision="review_decision",
+        is_pr_mergeable=pl.col("mergeability") == "mergeable",
+        is_pr_draft=pl.col("worst_pr_status") == "draft",
+        has_pr_conflicts=pl.col("mergeability") == "conflicting",
+        n_pr_additions="additions",
+        n_pr_deletions="deletions",
+        n_pr_unresolved_threads="n_unresolved_comments",
+        issue="issue_id",
+        branch="branch",
+        worktree="workspace_path",
+        agent="harness",
+        model="model",
+        name=pl.coalesce("display_name", "issue_id"),
+        agent_session_id="agent_session_id",
+        tmux_name="runtime_handle_id",
+        is_synthesized=pl.lit(value=False),
+    )
+    return sessions, findings
+
+
+def _of_session(pulls: pl.DataFrame, comments: pl.DataFrame) -> pl.DataFrame:
+    """What the pull requests of each session say together: the worst open one speaks."""
+    open_comments = (
+        comments.filter(~pl.col("resolved").fill_null(value=False))
+        .group_by("pr_url")
+        .agg(n_unresolved_comments=pl.len().cast(pl.Int64))
+    )
+    known = pulls.join(
+        open_comments, left_on="url", right_on="pr_url", how="left", maintain_order="left"
+    ).with_columns(pl.col("n_unresolved_comments").fill_null(0))
+    judged = rules.classify_go_pull_requests(known).sort(
+        "session_id", "pr_rank", "url", nulls_last=True
+    )
+    return judged.group_by("session_id", maintain_order=True).agg(
+        pl.first(
+            "url", "number", "title", "ci_state", "review_decision", "mergeability",
+            "additions", "deletions", "n_unresolved_comments",
+        ),
+        has_merged_pr=(pl.col("pr_state") == "merged").any(),
+        worst_pr_status=pl.when(pl.col("pr_rank").first().is_not_null()).then(
+            pl.col("pr_status").first()
+        ),
+        n_prs=pl.len().cast(pl.Int64),
+    )  # fmt: skip
+
+
+def read_go_changes(
+    store: Store, *, bodies: bool, system: str
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The change log of the Go rewrite as entries of a log, and what was wrong with it."""
+    rows, findings = read_table(store, "change_log", _CHANGES, system=system)
+    nothing = pl.lit(None, pl.String)
+    entries = rows.select(
+        log=pl.lit("change"),
+        directory=nothing,
+        project="project_id",
+        session_id="session_id",
+        at=go_moment("created_at"),
+        kind=pl.format("change.{}", "event_type"),
+        previous=nothing,
+        status=nothing,
+        code=nothing,
+        name=pl.col("payload").str.json_path_match("$.activity_state"),
+        role=nothing,
+        detail=nothing,
+        level=nothing,
+        correlation=nothing,
+        is_activity=pl.lit("false"),
+        is_accepted=nothing,
+        duration_ms=nothing,
+        size=pl.col("payload").str.len_bytes().cast(pl.String),
+        body=pl.col("payload") if bodies else nothing,
+        seq="seq",
+    )
+    return entries.select(*COLUMNS, "seq"), findings
+
+
+def go_moment(name: str) -> pl.Expr:
+    """A moment as Go's drivers write it: text of several forms, epoch seconds or milliseconds."""
+    text = pl.col(name).cast(pl.String)
+    number = text.str.extract(r"^(\d+)$").cast(pl.Int64, strict=False)
+    epoch_ms = pl.when(number > 10**11).then(number).otherwise(number * 1000)
+    written = (
+        text.str.replace(r" \+0000 UTC.*$", "Z")
+        .str.replace(r"^(\d{4}-\d\d-\d\d) ", "${1}T")
+        .str.replace(r"(\.\d{3})\d+", "${1}")
+    )
+    return moment(pl.coalesce(epoch_ms, rules.date_ms(written)))

@@ -1,0 +1,139 @@
+"""The signs of Agent Orchestrator: the axes of a record, and the ages of its log."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import polars as pl
+
+from stateanalytics.detectors.instant import Past
+from stateanalytics.systems.agent_orchestrator.report_watcher import (
+    WatcherThresholds,
+    watcher_audits,
+    watcher_trigger,
+)
+from stateanalytics.systems.agent_orchestrator.web_attention import classify_web_attention
+
+_RECORD = (
+    *("session_state", "session_reason", "pr_state", "pr_reason"),
+    *("runtime_state", "runtime_reason", "is_ao_terminal", "detecting_attempts"),
+    *("evidence_text", "n_recoveries"),
+)
+SIGNS = MappingProxyType(
+    {
+        "generation": "of the storage: G0 to G2, G3 the Go rewrite",
+        "session_state": "session axis: state",
+        "session_reason": "session axis: reason",
+        "pr_state": "pull request axis: state",
+        "pr_reason": "pull request axis: reason",
+        "runtime_state": "runtime axis: state",
+        "runtime_reason": "runtime axis: reason",
+        "is_ao_terminal": "its own isTerminal",
+        "detecting_attempts": "polls in doubt in a row",
+        "detecting_age_s": "since the first of them",
+        "is_escalated": "was the doubt given up",
+        "activity": "the agent's last activity word",
+        "activity_age_s": "since the last activity of its agent",
+        "report_state": "what its agent last reported",
+        "report_age_s": "since it did",
+        "watcher_trigger": "what the report watcher says",
+        "web_attention": "the column of the dashboard",
+        "merge_wait_s": "since it was merged, and waits for its agent to rest",
+        "evidence_text": "what the last poll saw",
+        "n_recoveries": "recoveries so far",
+    }
+)
+LOST_OF = MappingProxyType(
+    {
+        **dict.fromkeys((*_RECORD, "detecting_age_s", "is_escalated", "merge_wait_s"), ("record",)),
+        **dict.fromkeys(("report_state", "report_age_s"), ("report",)),
+        "activity": ("activity",),
+        "activity_age_s": ("activity",),
+        "watcher_trigger": ("status", "report"),
+        "web_attention": ("record",),
+    }
+)
+_AT = r"\bat=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)Z"
+
+
+def add_signs(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
+    """Sessions of Agent Orchestrator with the columns of `SIGNS`.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        Entities with ages, from `signs.with_ages`.
+    past : Past
+        The facts at the instant.
+    """
+    records = past.facts.detail("ao_sessions").filter(pl.col("is_current").fill_null(value=False))
+    own = records.select(
+        "source",
+        "entity_id",
+        "generation",
+        *_RECORD,
+        "ao_status",
+        "report_at",
+        "detecting_started_at",
+        "merge_cleanup_since",
+        is_escalated=pl.col("detecting_escalated_at").is_not_null(),
+        stored_report="report_state",
+    ).unique(["source", "entity_id"], keep="last", maintain_order=True)
+    joined = rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
+    told = joined.join(
+        _last_words(past), on=["source", "entity_id"], how="left", maintain_order="left"
+    )
+    return _judged(told, past)
+
+
+def _last_words(past: Past) -> pl.DataFrame:
+    """Of each session, by its log: the last report and the last activity word."""
+    events = past.facts.events.filter(pl.col("system") == "agent_orchestrator").sort(
+        "at", "seq", nulls_last=True
+    )
+    kind = pl.col("kind")
+    is_report = kind.str.starts_with("report.") & pl.col("is_activity")
+    # The agent's own log; `activity.transition` is what polls noticed, and later.
+    is_activity = kind.str.starts_with("activity.") & (kind != "activity.transition")
+    return events.group_by("source", "entity_id", maintain_order=True).agg(
+        logged_report=pl.col("name").filter(is_report).last(),
+        logged_report_at=pl.col("at").filter(is_report).last(),
+        logged_activity=pl.col("name").filter(is_activity).last(),
+        logged_activity_at=pl.col("at").filter(is_activity).last(),
+    )
+
+
+def _judged(told: pl.DataFrame, past: Past) -> pl.DataFrame:
+    now = pl.lit(past.at)
+
+    def age(moment: pl.Expr) -> pl.Expr:
+        return (now - moment).dt.total_microseconds() / 1e6
+
+    is_stored = (pl.col("report_at") <= past.at).fill_null(value=False)
+    seen = pl.col("evidence_text")
+    seen_at = seen.str.extract(_AT).str.to_datetime(
+        time_zone="UTC", time_unit="us", strict=False, ambiguous="earliest"
+    )
+    is_seen = (seen_at <= past.at).fill_null(value=False)
+    activity_at = pl.max_horizontal(pl.when(is_seen).then(seen_at), "logged_activity_at")
+    aged = told.with_columns(
+        report_state=pl.when(is_stored).then("stored_report").otherwise("logged_report"),
+        report_age_s=age(pl.when(is_stored).then("report_at").otherwise("logged_report_at")),
+        activity=pl.when(is_seen & (seen_at >= pl.col("logged_activity_at").fill_null(seen_at)))
+        .then(seen.str.extract(r"\bactivity=(\w+)"))
+        .otherwise("logged_activity"),
+        activity_age_s=age(activity_at),
+        # Without a log only the last report is known, and only what the last poll saw.
+        lost_report=pl.col("lost_report") & (pl.col("report_at") > past.at),
+        lost_activity=pl.col("lost_record") & pl.col("logged_activity_at").is_null(),
+        detecting_age_s=age(pl.col("detecting_started_at")),
+        merge_wait_s=age(pl.col("merge_cleanup_since")),
+        status=pl.when(pl.col("lost_record"))
+        .then("status")
+        .otherwise(pl.coalesce("ao_status", "status")),
+    )
+    watched = aged.with_columns(is_audited=watcher_audits(pl)).with_columns(
+        watcher_trigger=watcher_trigger(pl, WatcherThresholds())
+    )
+    attended: pl.DataFrame = classify_web_attention(watched)
+    return attended

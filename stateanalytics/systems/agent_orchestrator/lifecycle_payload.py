@@ -1,0 +1,197 @@
+"""The fields of a lifecycle payload, and why Agent Orchestrator would reject it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.systems.agent_orchestrator.javascript import (
+    NotJsonError,
+    is_integer,
+    read_json,
+    write_json,
+)
+from stateanalytics.systems.agent_orchestrator.lifecycle_canonical import Field, read_canonical
+from stateanalytics.systems.agent_orchestrator.words import Version, payload_words
+
+_FIELDS: tuple[Field, ...] = (
+    ("session", "kind", "kind", "word"),
+    ("session", "state", "session_state", "word"),
+    ("session", "reason", "session_reason", "word"),
+    ("session", "startedAt", "started_at", "text or null"),
+    ("session", "completedAt", "completed_at", "text or null"),
+    ("session", "terminatedAt", "terminated_at", "text or null"),
+    ("session", "lastTransitionAt", "last_transition_at", "text"),
+    ("pr", "state", "pr_state", "word"),
+    ("pr", "reason", "pr_reason", "word"),
+    ("pr", "number", "pr_number", "integer"),
+    ("pr", "url", "pr_url", "text or null"),
+    ("pr", "lastObservedAt", "pr_observed_at", "text or null"),
+    ("runtime", "state", "runtime_state", "word"),
+    ("runtime", "reason", "runtime_reason", "word"),
+    ("runtime", "lastObservedAt", "runtime_observed_at", "text or null"),
+    ("runtime", "handle", "runtime_handle", "handle"),
+    ("runtime", "tmuxName", "tmux_name", "text or null"),
+)
+PAYLOAD_COLUMNS = {column: f"payload_{column}" for _, _, column, _ in _FIELDS}
+"""Lifecycle column to the column that `read_payloads` puts its value in."""
+
+_AXES = ("session", "pr", "runtime")
+_TEXTS = {name: pl.String() for name in PAYLOAD_COLUMNS.values()}
+_SCHEMA = pl.Schema(
+    {"payload": pl.String(), "reject_reason": pl.String(), "is_used": pl.Boolean()}
+    | {f"has_{name}": pl.Boolean() for name in PAYLOAD_COLUMNS}
+    | {**_TEXTS, "payload_pr_number": pl.Int64()}
+)
+_VERSION = 2
+_INT64 = 2**63
+
+
+def read_payloads(payloads: pl.Series, *, version: Version, is_tolerant: bool) -> pl.DataFrame:
+    """The fields of every payload, each one there or not.
+
+    Parameters
+    ----------
+    payloads : polars.Series of String, length n
+        JSON texts; null where a record has none.
+    version : {"trinity", "head", "final"}
+        Whose words are known.
+    is_tolerant : bool
+        Keep what is good of a payload that would be rejected.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n, 36)
+        ``reject_reason`` (text; null where accepted), ``is_used`` (Boolean), and for
+        every lifecycle column ``has_<column>`` (Boolean: is the key there, and to be
+        used) and ``payload_<column>`` (its value; moments as they were written).
+
+    Notes
+    -----
+    Payloads that are written as usual are read by `read_canonical`. JSON whose types matter
+    cannot be read by an expression, so each distinct text of the others is read once.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> payloads = pl.Series(['{"version":2,"pr":{"state":"lost"}}'])
+    >>> read_payloads(payloads, version="head", is_tolerant=False)["reject_reason"].item()
+    "pr.state has the unknown word 'lost'"
+    """
+    known = {name: frozenset(words) for name, words in payload_words(version).items()}
+    texts = payloads.cast(pl.String).rename("payload")
+    usual = read_canonical(texts, _FIELDS, known)
+    odd = texts.filter(~usual["is_canonical"]).drop_nulls().unique()
+    rows = [(text, *_read_payload(text, known, is_tolerant)) for text in odd]
+    read = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+    found = texts.to_frame().join(read, on="payload", how="left", maintain_order="left")
+    both = found.hstack(usual.rename(lambda name: f"usual_{name}"))
+    is_usual = pl.col("usual_is_canonical")
+    return both.select(
+        "reject_reason",
+        pl.col("is_used", "^has_.*$").fill_null(value=False) | is_usual,
+        *(
+            pl.when(is_usual).then(f"usual_{name}").otherwise(name).alias(name)
+            for name in PAYLOAD_COLUMNS.values()
+        ),
+    )
+
+
+def _read_payload(
+    text: str, known: Mapping[str, frozenset[str]], is_tolerant: bool
+) -> tuple[object, ...]:
+    axes, problems = _axes(text)
+    fields = dict(_read_fields(axes, known, is_tolerant, problems))
+    if problems and not is_tolerant:
+        fields = {}
+    is_used = bool(axes is not None and (is_tolerant or not problems))
+    return (
+        problems[0] if problems else None,
+        is_used,
+        *(name in fields for name in PAYLOAD_COLUMNS),
+        *(fields.get(name) for name in PAYLOAD_COLUMNS),
+    )
+
+
+def _axes(text: str) -> tuple[dict[str, dict[str, Any]] | None, list[str]]:
+    """The axes of a payload that are objects, and what is wrong with it as a whole."""
+    try:
+        payload = read_json(text)
+    except NotJsonError:
+        return None, ["it is no JSON"]
+    if not isinstance(payload, dict):
+        return None, ["it is no object"]
+    problems = []
+    stored = payload.get("version")
+    if isinstance(stored, bool) or stored != _VERSION:
+        problems.append(f"version is {write_json(stored)[:40]}, not 2")
+    for name in _AXES:
+        if name in payload and not isinstance(payload[name], dict):
+            problems.append(f"{name} is no object")
+    return {name: payload[name] for name in _AXES if isinstance(payload.get(name), dict)}, problems
+
+
+def _read_fields(
+    axes: Mapping[str, dict[str, Any]] | None,
+    known: Mapping[str, frozenset[str]],
+    is_tolerant: bool,
+    problems: list[str],
+) -> Iterator[tuple[str, object]]:
+    """Each field that is there with a usable value; what is wrong goes to ``problems``."""
+    for axis, key, column, check in _FIELDS:
+        values = (axes or {}).get(axis, {})
+        if key not in values:
+            continue
+        value = values[key]
+        problem = _problem(value, check, known.get(column, frozenset()))
+        if problem:
+            problems.append(f"{axis}.{key} {problem}")
+        if not problem or (is_tolerant and check == "word" and isinstance(value, str)):
+            yield column, _value(value, check)
+
+
+def _problem(value: object, check: str, words: frozenset[str]) -> str:
+    """What is wrong with a value, in words; empty where it is good."""
+    if check == "word" and isinstance(value, str):
+        return "" if value in words else f"has the unknown word {value[:40]!r}"
+    is_good, wanted = _CHECKS[check]
+    return "" if is_good(value) else f"is {write_json(value)[:40]}, not {wanted}"
+
+
+def _is_text_or_null(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_integer_or_null(value: object) -> bool:
+    return value is None or is_integer(value)
+
+
+def _is_handle_or_null(value: object) -> bool:
+    return value is None or (
+        isinstance(value, dict)
+        and all(isinstance(value.get(key), str) for key in ("id", "runtimeName"))
+    )
+
+
+_CHECKS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "word": (lambda value: isinstance(value, str), "a word"),
+    "text": (lambda value: isinstance(value, str), "a text"),
+    "text or null": (_is_text_or_null, "a text"),
+    "integer": (_is_integer_or_null, "a whole number"),
+    "handle": (_is_handle_or_null, "an object with a text id and runtimeName"),
+}
+
+
+def _value(value: Any, check: str) -> object:
+    if value is None:
+        return None
+    if check == "integer":
+        number = int(value)
+        return number if -_INT64 <= number < _INT64 else None
+    if check == "handle":
+        data = value.get("data")
+        kept = {"id": value["id"], "runtimeName": value["runtimeName"]}
+        return write_json(kept | {"data": data if isinstance(data, dict) else {}})
+    return value

@@ -1,0 +1,321 @@
+"""Logs of Agent Orchestrator, line by line: each line one row of one frame, or a fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.systems.agent_orchestrator import rules
+from stateanalytics.systems.agent_orchestrator.javascript_dates import moment
+from stateanalytics.systems.agent_orchestrator.layout import Kind
+from stateanalytics.systems.agent_orchestrator.opening import (
+    Fault,
+    Faults,
+    example,
+    read_file,
+    texts,
+)
+from stateanalytics.systems.agent_orchestrator.places import File
+from stateanalytics.systems.agent_orchestrator.records import NoRecordError, key_value_record
+
+_DETAIL = 500
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a log, in the terms that all logs share; every field is text or null.
+
+    Attributes
+    ----------
+    log : str
+        Which log: audit, activity, observability, trace, event, notification, recovery,
+        feedback.
+    directory : str
+        The project's directory; empty where the log is of a whole tree.
+    project, session_id : str
+        As the line says, or the name of its file.
+    at : str
+        When, as written.
+    kind : str
+        What happened.
+    previous, status : str
+        Legacy status before and after, where it says so.
+    code, name, role, detail, level, correlation : str
+        Reason; item; who; a short text; level; what groups lines of one cause.
+    is_activity, is_accepted : str
+        ``true`` where it is a sign of life; where a report was accepted.
+    duration_ms : str
+    body : str
+        The line itself, only where bodies are asked for.
+    """
+
+    log: str
+    directory: str | None = None
+    project: str | None = None
+    session_id: str | None = None
+    at: str | None = None
+    kind: str | None = None
+    previous: str | None = None
+    status: str | None = None
+    code: str | None = None
+    name: str | None = None
+    role: str | None = None
+    detail: str | None = None
+    level: str | None = None
+    correlation: str | None = None
+    is_activity: str | None = None
+    is_accepted: str | None = None
+    duration_ms: str | None = None
+    size: str | None = None
+    body: str | None = None
+
+
+COLUMNS = tuple(field.name for field in fields(Entry))
+
+
+def read_logs(files: Iterable[File], faults: Faults, *, bodies: bool) -> pl.DataFrame:
+    """Every line of every log of a tree, in the order of the files and of their lines.
+
+    Parameters
+    ----------
+    files : iterable of File
+        Logs of any kind.
+    faults : Faults
+        Where to say which lines could not be read.
+    bodies : bool
+        Whether to keep the lines themselves.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``seq`` (Int64), ``at`` (moment; null: none can be read) and the other fields of
+        `Entry` as texts.
+    """
+    entries = [entry for file in files for entry in _entries(file, faults, bodies)]
+    columns = {name: texts([_text(getattr(entry, name)) for entry in entries]) for name in COLUMNS}
+    frame = pl.DataFrame(columns, schema=dict.fromkeys(COLUMNS, pl.String))
+    return frame.with_columns(
+        seq=pl.int_range(pl.len(), dtype=pl.Int64),
+        at=moment(rules.date_ms("at")),
+        detail=pl.col("detail").str.slice(0, _DETAIL),
+    )
+
+
+def _entries(file: File, faults: Faults, bodies: bool) -> Iterator[Entry]:
+    content = read_file(file.path, faults)
+    if content.text is None:
+        return
+    if file.kind == Kind.FEEDBACK:
+        yield from _feedback(content.text, file, faults, bodies)
+        return
+    read = READERS[file.kind]
+    for size, text, line in _lines(content.text, file, faults):
+        for one in read(line, file):
+            yield replace(one, size=str(size), body=text if bodies else None)
+
+
+def _lines(text: str, file: File, faults: Faults) -> Iterator[tuple[int, str, Line]]:
+    """The objects of a log; a whole-file object for snapshots."""
+    pieces: Sequence[str] = [text] if file.kind == Kind.TRACES else text.split("\n")
+    n_bad, first_bad = 0, ""
+    last = len(pieces) - 1
+    below = faults.below(file.path)
+    for number, piece in enumerate(pieces):
+        if not piece.strip():
+            continue
+        try:
+            line = json.loads(piece)
+        except (ValueError, RecursionError):
+            line = None
+        if isinstance(line, dict):
+            yield len(piece), piece, line
+        elif number == last and file.kind != Kind.TRACES:
+            # A writer may be in the middle of it: only what ends in a newline is finished.
+            faults.add(
+                Fault(
+                    "line.unfinished",
+                    "info",
+                    "its last line is cut off: it was being written, or its writer died",
+                    below,
+                    example=example(piece),
+                )
+            )
+        else:
+            n_bad, first_bad = n_bad + 1, first_bad or piece
+    if n_bad:
+        faults.add(
+            Fault(
+                "line.unreadable",
+                "warning",
+                "lines that are no JSON object",
+                below,
+                n_rows=n_bad,
+                example=example(first_bad),
+            )
+        )
+
+
+def _text(value: Any) -> str | None:
+    """A value of JSON as text; a writer's odd types stay visible instead of stopping a load."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else json.dumps(value, default=str)
+
+
+def _part(line: Line, key: str) -> Line:
+    """An object inside of a line; empty where there is none."""
+    value = line.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _audit(line: Line, file: File) -> Iterator[Entry]:
+    """One report of an agent: accepted, or rejected with the reason."""
+    before, after = _part(line, "before"), _part(line, "after")
+    is_accepted = line.get("accepted") is True
+    state = _text(line.get("reportState"))
+    yield Entry(
+        log="audit",
+        directory=file.directory,
+        session_id=file.name.removesuffix(".ndjson"),
+        at=_text(line.get("timestamp")),
+        kind=f"report.{state}" if is_accepted else "report.rejected",
+        previous=_text(before.get("legacyStatus")),
+        status=_text(after.get("legacyStatus")),
+        code=_text(after.get("sessionReason")),
+        name=state,
+        role=_text(line.get("actor")),
+        detail=_text(line.get("note") if is_accepted else line.get("rejectionReason")),
+        is_activity="true" if is_accepted else "false",
+        is_accepted="true" if is_accepted else "false",
+    )
+
+
+ALIVE = ("active", "ready")
+"""Activities that are a sign of life; waiting and idle agents give none."""
+
+
+def _activity(line: Line, file: File) -> Iterator[Entry]:
+    """What an agent was seen doing."""
+    state = _text(line.get("state"))
+    yield Entry(
+        log="activity",
+        directory=file.directory,
+        session_id=file.path.split("/")[-3],
+        at=_text(line.get("ts")),
+        kind=f"activity.{state}",
+        name=state,
+        role=_text(line.get("source")),
+        detail=_text(line.get("trigger")),
+        is_activity="true" if state in ALIVE else "false",
+    )
+
+
+def _observability(line: Line, file: File, log: str = "observability") -> Iterator[Entry]:
+    """One line of the observability log, or one trace of a process."""
+    data = _part(line, "data")
+    operation = (
+        _text(line.get("operation")) or _text(line.get("surface")) or _text(line.get("kind"))
+    )
+    is_change = operation == "lifecycle.transition" or "fromStatus" in line
+    yield Entry(
+        log=log,
+        project=_text(line.get("projectId")),
+        session_id=_text(line.get("sessionId")),
+        at=_text(line.get("timestamp") or line.get("ts")),
+        kind=f"observability.{operation}",
+        previous=_text(data.get("oldStatus") or line.get("fromStatus")) if is_change else None,
+        status=_text(data.get("newStatus") or line.get("toStatus")) if is_change else None,
+        code=_text(line.get("reason")),
+        name=_text(line.get("outcome") or line.get("status")),
+        role=_text(line.get("component")),
+        detail=_text(data.get("evidence")) or _text(line.get("reason")),
+        level=_text(line.get("level")),
+        correlation=_text(line.get("correlationId")),
+        duration_ms=_text(line.get("durationMs")),
+        is_activity="false",
+    )
+
+
+def _traces(line: Line, file: File) -> Iterator[Entry]:
+    """The newest traces that a process kept of itself, oldest first."""
+    traces = line.get("traces")
+    for trace in reversed(traces if isinstance(traces, list) else []):
+        if isinstance(trace, dict):
+            yield from _observability(trace, file, "trace")
+
+
+def _notification(line: Line, file: File) -> Iterator[Entry]:
+    """An event as a notifier got it, with or without its envelope."""
+    event = _part(line, "event") or line
+    data, at = _part(event, "data"), event.get("timestamp") or line.get("receivedAt")
+    change = _part(data, "transition")
+    is_status = change.get("kind") == "session_status" or not change
+    yield Entry(
+        log="notification",
+        project=_text(event.get("projectId")),
+        session_id=_text(event.get("sessionId")),
+        at=_text(at),
+        kind=f"notification.{_text(event.get('type'))}",
+        previous=_text(change.get("from") or data.get("oldStatus")) if is_status else None,
+        status=_text(change.get("to") or data.get("newStatus")) if is_status else None,
+        name=_text(data.get("reactionKey") or event.get("type")),
+        detail=_text(event.get("message")),
+        level=_text(event.get("priority")),
+        is_activity="false",
+    )
+
+
+def _recovery(line: Line, file: File) -> Iterator[Entry]:
+    """What a recovery did to a session."""
+    action = _text(line.get("action"))
+    yield Entry(
+        log="recovery",
+        directory=file.directory,
+        session_id=_text(line.get("sessionId")),
+        at=_text(line.get("timestamp")),
+        kind=f"recovery.{action}",
+        name=_text(line.get("previousStatus")),
+        code=_text(line.get("reason")),
+        detail=_text(line.get("error") or line.get("reason") or line.get("details")),
+        is_activity="false",
+    )
+
+
+def _feedback(text: str, file: File, faults: Faults, bodies: bool) -> Iterator[Entry]:
+    """One feedback report: a bug, or a wish."""
+    try:
+        record = key_value_record(text)
+    except NoRecordError as error:
+        faults.add(Fault("record.unreadable", "warning", str(error), faults.below(file.path)))
+        return
+    yield Entry(
+        log="feedback",
+        directory=file.directory,
+        session_id=record.get("session"),
+        at=record.get("createdAt"),
+        kind=f"feedback.{record.get('tool')}",
+        name=record.get("id"),
+        role=record.get("source"),
+        detail=record.get("title"),
+        code=record.get("dedupeKey"),
+        body=record.get("body") if bodies else None,
+        is_activity="false",
+        size=str(len(text)),
+    )
+
+
+READERS: Mapping[Kind, Callable[[Line, File], Iterator[Entry]]] = {
+    Kind.AUDIT: _audit,
+    Kind.ACTIVITY: _activity,
+    Kind.OBSERVABILITY: _observability,
+    Kind.TRACES: _traces,
+    Kind.NOTIFICATIONS: _notification,
+    Kind.RECOVERY: _recovery,
+}

@@ -1,0 +1,242 @@
+"""One file at a time, with every doubt: what cannot be read is named, and the rest goes on."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import pool
+from stateanalytics.errors import DamagedStoreError
+from stateanalytics.io.cells import shown
+from stateanalytics.io.findings import MAX_ROWS_PER_CODE, counted
+from stateanalytics.systems.agent_orchestrator.layout import SYSTEM
+
+MAX_BYTES = 256_000_000
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_HARMLESS = ("info",)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What was wrong with a file, or with some lines of it.
+
+    Attributes
+    ----------
+    code, severity, message, action : str
+        As in `schema.FINDINGS`.
+    path : str
+        The file, below the input.
+    n_rows : int
+        Lines or records that it concerns.
+    example : str, optional
+    session_id : str, optional
+        The session whose record it is.
+    """
+
+    code: str
+    severity: str
+    message: str
+    path: str
+    n_rows: int = 1
+    example: str | None = None
+    session_id: str | None = None
+    action: str = "left out"
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The faults of one input; with ``on_error="raise"`` the first that costs data ends it.
+
+    Attributes
+    ----------
+    label : str
+        The input.
+    root : str
+        What paths are shown below.
+    on_error : str
+        ``skip`` or ``raise``.
+    """
+
+    label: str
+    root: str
+    on_error: str = "skip"
+    found: list[Fault] = field(default_factory=list)
+
+    def below(self, path: str) -> str:
+        """A path as it is shown: below the input."""
+        relative = path.removeprefix(self.root).lstrip("/")
+        return relative or os.path.basename(path)  # noqa: PTH119
+
+    def add(self, fault: Fault) -> None:
+        """Keep a fault, or end the load.
+
+        Raises
+        ------
+        DamagedStoreError
+            If data are lost and the caller asked for it.
+        """
+        if self.on_error == "raise" and fault.severity not in _HARMLESS:
+            raise DamagedStoreError(
+                f"{self.label!r} was to be read whole, but {fault.path!r}: {fault.message}"
+                + (f" ({fault.example})." if fault.example else "."),
+                "leave on_error='raise' out to read the rest and find this under snap.findings",
+            )
+        self.found.append(fault)
+
+    def findings(self) -> pl.DataFrame:
+        """All of them in the shape of `schema.FINDINGS`; many of one code are counted."""
+        if not self.found:
+            return schema.FINDINGS.empty()
+        rows = pl.DataFrame(
+            [
+                {
+                    "source": self.label,
+                    "system": SYSTEM,
+                    "code": fault.code,
+                    "severity": fault.severity,
+                    "entity_type": None if fault.session_id is None else "session",
+                    "entity_id": fault.session_id,
+                    "table": fault.path,
+                    "n_rows": fault.n_rows,
+                    "message": fault.message,
+                    "example": fault.example,
+                    "action": fault.action,
+                }
+                for fault in self.found
+            ],
+            schema={
+                name: dtype for name, dtype in schema.FINDINGS.dtypes.items() if name != "column"
+            },
+        )
+        named = rows.filter(pl.int_range(pl.len()).over("code") < MAX_ROWS_PER_CODE)
+        rest = rows.filter(pl.int_range(pl.len()).over("code") >= MAX_ROWS_PER_CODE)
+        by_code = rest.group_by("code", "severity", maintain_order=True).agg(pl.col("n_rows").sum())
+        more = [
+            counted(
+                self.label,
+                SYSTEM,
+                code,
+                severity,
+                "more of the same, not listed one by one",
+                n_rows=n_rows,
+                action="left out",
+            )
+            for code, severity, n_rows in by_code.rows()
+        ]
+        return pool([schema.FINDINGS.conform(named), *more], schema.FINDINGS)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What was in a file: its text (None: it cannot be read), size and last change."""
+
+    text: str | None
+    problem: str | None = None
+    size_bytes: int = 0
+    modified_s: float | None = None
+
+
+def read_file(path: str, faults: Faults, *, session_id: str | None = None) -> Content:
+    """The text of a file, however it is encoded.
+
+    Parameters
+    ----------
+    path : str
+        May be gone by now, unreadable, a pipe, in another encoding.
+    faults : Faults
+        Where to say what was wrong.
+    session_id : str, optional
+        The session whose record it is.
+    """
+    below = faults.below(path)
+
+    def lost(code: str, problem: str) -> Content:
+        faults.add(Fault(code, "warning", problem, below, session_id=session_id))
+        return Content(None, problem)
+
+    try:
+        # A pipe would block for ever.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        return lost("file.vanished", "it was gone when it was to be opened")
+    except OSError as error:
+        return lost("file.unreadable", f"it cannot be opened: {error.strerror}")
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            return lost("file.unreadable", "it is no regular file")
+        if status.st_size > MAX_BYTES:
+            return lost("file.too_large", f"{status.st_size:,} bytes, more than {MAX_BYTES:,}")
+        octets = _all_of(handle, status.st_size)
+    except OSError as error:
+        return lost("file.unreadable", f"it cannot be read: {error.strerror}")
+    finally:
+        os.close(handle)
+    text, odd = _decoded(octets)
+    if odd:
+        faults.add(
+            Fault("file.not_utf8", "info", odd, below, session_id=session_id, action="converted")
+        )
+    return Content(text, None, len(octets), status.st_mtime)
+
+
+def _all_of(handle: int, size: int) -> bytes:
+    octets = os.read(handle, size + 1)
+    if len(octets) in (0, size):
+        return octets
+    parts = [octets]
+    while part := os.read(handle, 1 << 20):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _decoded(octets: bytes) -> tuple[str, str | None]:
+    """A text, and what was odd about its encoding."""
+    try:
+        text = octets.decode("utf-8")
+    except UnicodeDecodeError:
+        if octets.startswith(_UTF16):
+            return octets.decode("utf-16", "replace"), "it is UTF-16, not UTF-8"
+        return octets.decode("utf-8-sig", "replace"), "some bytes are not UTF-8"
+    return text.removeprefix("\ufeff"), None
+
+
+def texts(values: Sequence[str | None]) -> pl.Series:
+    r"""A column of texts, without the half surrogates that JSON allows.
+
+    Examples
+    --------
+    >>> texts(["a", "b\ud800", None]).to_list()
+    ['a', 'b?', None]
+    """
+    try:
+        return pl.Series(values, dtype=pl.String)
+    except UnicodeEncodeError:
+        return pl.Series(
+            [
+                None if value is None else value.encode("utf-8", "replace").decode("utf-8")
+                for value in values
+            ],
+            dtype=pl.String,
+        )
+
+
+def moments(values_s: Sequence[float | None]) -> pl.Series:
+    """A column of moments from epoch seconds."""
+    us = pl.Series(values_s, dtype=pl.Float64) * 1e6
+    return us.round().cast(pl.Int64).cast(schema.MOMENT)
+
+
+def example(text: str) -> str:
+    """The beginning of a text as one printable line."""
+    return shown(text)
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""Stands for a moment that is not known, where a rule insists on one."""

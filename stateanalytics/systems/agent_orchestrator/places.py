@@ -1,0 +1,303 @@
+"""Which paths are trees of Agent Orchestrator, and which files of a tree hold what."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from stateanalytics.io.files import is_beside_a_log, stores_among
+from stateanalytics.systems.agent_orchestrator.layout import (
+    ARCHIVE_NAME,
+    CORRUPT,
+    EVENTS_DATABASE,
+    GO_DATABASE,
+    HASH_DIRECTORY,
+    LOCK,
+    MIGRATED,
+    OBSERVABILITY,
+    RECORD_NAME,
+    RECORDS,
+    ROOT_NAMES,
+    TEMPORARY,
+    Kind,
+)
+
+_DEEPEST = 4
+_MOST_DIRECTORIES = 2000
+_BEGINNING = 65_536  # bytes
+_RECORD_KEYS = (b"worktree", b"branch", b"status", b"statePayload", b"lifecycle", b"createdAt")
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a tree.
+
+    Attributes
+    ----------
+    path : str
+        Where it is.
+    kind : Kind
+    directory : str
+        Name of the project's directory; empty where it belongs to none.
+    is_migrated : bool
+        Is it an original that the storage migration left behind.
+    """
+
+    path: str
+    kind: Kind
+    directory: str = ""
+    is_migrated: bool = False
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return os.path.basename(self.path)  # noqa: PTH119 - a hundred thousand Paths are slow
+
+
+def find(path: Path) -> list[Path]:
+    """What of a path is Agent Orchestrator's, one input each.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        A file, a part of a tree, a tree, or a directory with several trees below it.
+
+    Returns
+    -------
+    list of pathlib.Path
+        The path itself where it is a record, a log, or (part of) one tree; the trees below
+        it where there are several; none where there is nothing.
+    """
+    if path.is_file():
+        return [path] if _kind_of_file(path) else []
+    if not path.is_dir():
+        return []
+    if _is_tree(path) or _is_project(path) or _is_sessions(path):
+        return [path]
+    hidden = [path / name for name in ROOT_NAMES]
+    return [tree for tree in hidden if _is_tree(tree)] or sorted(_trees_below(path))
+
+
+def files_of(path: Path) -> Iterator[File]:
+    """Every file of a tree, a project, a directory of sessions, or the one that is named."""
+    if path.is_file():
+        kind = _kind_of_file(path)
+        if kind:
+            yield File(str(path), kind, path.parent.parent.name)
+    elif _is_tree(path):
+        yield from _of_tree(path)
+    elif _is_project(path):
+        yield from _of_project(path)
+    else:
+        yield from _of_sessions(path, path.parent.name, path.parent.name.endswith(MIGRATED))
+
+
+def _is_tree(path: Path) -> bool:
+    if any((path / name).is_file() for name in (EVENTS_DATABASE, GO_DATABASE)):
+        return True
+    if (path / "data" / GO_DATABASE).is_file():
+        return True
+    if any((one / "sessions").is_dir() for one in _directories(path / "projects")):
+        return True
+    return any(
+        one.name.endswith(OBSERVABILITY) or (one / "sessions").is_dir()
+        for one in _directories(path)
+        if HASH_DIRECTORY.match(one.name.removesuffix(MIGRATED))
+    )
+
+
+def _is_project(path: Path) -> bool:
+    return (path / "sessions").is_dir() and _is_sessions(path / "sessions")
+
+
+def _is_sessions(path: Path) -> bool:
+    """Is it a directory of session records: by its name, and by what the first ones hold."""
+    if path.name != "sessions":
+        return False
+    records = (
+        file
+        for file in _of_sessions(path, "", False)
+        if file.kind in (Kind.JSON_RECORD, Kind.RECORD, Kind.ARCHIVE)
+    )
+    return any(_is_record(Path(file.path)) for _, file in zip(range(20), records, strict=False))
+
+
+def _is_record(path: Path) -> bool:
+    # Stores are never opened here: see `sources.copier`.
+    if path.suffix in (".db", ".sqlite", ".sqlite3") or is_beside_a_log(path):
+        return False
+    try:
+        with path.open("rb") as file:
+            begin = file.read(_BEGINNING)
+    except OSError:
+        return False
+    return any(key in begin for key in _RECORD_KEYS)
+
+
+def _trees_below(path: Path) -> Iterator[Path]:
+    """Trees at most a few levels below, never inside one another."""
+    level, n_seen = [path], 0
+    for _ in range(_DEEPEST):
+        below: list[Path] = []
+        for directory in level:
+            for one in _directories(directory):
+                n_seen += 1
+                if n_seen > _MOST_DIRECTORIES:
+                    return
+                if _is_tree(one):
+                    yield one
+                elif not one.name.startswith(".") and one.name != "node_modules":
+                    below.append(one)
+        level = below
+
+
+def _of_tree(root: Path) -> Iterator[File]:
+    for entry in _entries(root):
+        name = entry.name
+        if _is_directory(entry):
+            if name == "projects":
+                for one in _entries(root / name):
+                    if _is_directory(one):
+                        yield from _of_project(root / name / one.name)
+            elif name.endswith(OBSERVABILITY):
+                yield from _of_observability(root / name)
+            elif HASH_DIRECTORY.match(name.removesuffix(MIGRATED)):
+                yield from _of_project(root / name)
+            elif name == "data" and (root / name / GO_DATABASE).is_file():
+                yield File(str(root / name / GO_DATABASE), Kind.GO_DATABASE)
+        else:
+            kind = _kind_in_root(name)
+            if kind:
+                yield File(entry.path, kind)
+
+
+def _kind_in_root(name: str) -> Kind | None:
+    known = {
+        "recovery.log": Kind.RECOVERY,
+        EVENTS_DATABASE: Kind.EVENTS_DATABASE,
+        GO_DATABASE: Kind.GO_DATABASE,
+        "dashboard-notifications.jsonl": Kind.NOTIFICATIONS,
+    }
+    if name in known:
+        return known[name]
+    if name.endswith("-events.jsonl"):
+        return Kind.OBSERVABILITY
+    return Kind.NOTIFICATIONS if name.endswith("_notifier_events.jsonl") else None
+
+
+def _of_project(path: Path) -> Iterator[File]:
+    is_migrated = path.name.endswith(MIGRATED)
+    yield from _of_sessions(path / "sessions", path.name, is_migrated)
+    for entry in _entries(path / "feedback-reports"):
+        if entry.name.startswith("report_") and entry.name.endswith(".kv"):
+            yield File(entry.path, Kind.FEEDBACK, path.name, is_migrated)
+    # Nothing else of a worktree is Agent Orchestrator's: it may be a repository of any size.
+    for entry in _entries(path / "worktrees"):
+        log = os.path.join(entry.path, ".ao", "activity.jsonl")  # noqa: PTH118
+        if os.path.isfile(log):  # noqa: PTH113
+            yield File(log, Kind.ACTIVITY, path.name, is_migrated)
+    if (path / "recovery.log").is_file():
+        yield File(str(path / "recovery.log"), Kind.RECOVERY, path.name, is_migrated)
+
+
+def _of_sessions(path: Path, directory: str, is_migrated: bool) -> Iterator[File]:
+    entries = _entries(path)
+    stores = stores_among([entry.name for entry in entries])
+    for entry in entries:
+        name = entry.name
+        if name in stores:
+            continue
+        if name == "archive" and _is_directory(entry):
+            for one in _entries(path / name):
+                found = ARCHIVE_NAME.match(one.name)
+                if found and _is_file(one):
+                    archived = Kind.JSON_ARCHIVE if found["json"] else Kind.ARCHIVE
+                    yield File(one.path, archived, directory, is_migrated)
+        elif name == ".agent-report-audit":
+            for one in _entries(path / name):
+                if one.name.endswith(".ndjson"):
+                    yield File(one.path, Kind.AUDIT, directory, is_migrated)
+        elif not name.startswith(".") and (kind := _kind_of_record(name)) and _is_file(entry):
+            yield File(entry.path, kind, directory, is_migrated)
+
+
+def _kind_of_record(name: str) -> Kind | None:
+    """What a file beside session records is; None: nothing that is read."""
+    if name.endswith(LOCK) or TEMPORARY in name:
+        return Kind.LOCK
+    if CORRUPT in name:
+        return Kind.CORRUPT_COPY
+    stem = name.removesuffix(".json")
+    if not RECORD_NAME.match(stem):
+        return None
+    return Kind.JSON_RECORD if name.endswith(".json") else Kind.RECORD
+
+
+def _of_observability(path: Path) -> Iterator[File]:
+    for entry in _entries(path):
+        if entry.name == "dashboard-notifications.jsonl":
+            yield File(entry.path, Kind.NOTIFICATIONS)
+        elif entry.name in ("events.jsonl", "observability-errors.ndjson"):
+            yield File(entry.path, Kind.OBSERVABILITY)
+    for entry in _entries(path / "processes"):
+        if entry.name.endswith((".ndjson", ".ndjson.1")):
+            yield File(entry.path, Kind.OBSERVABILITY)
+        elif entry.name.endswith(".json"):
+            yield File(entry.path, Kind.TRACES)
+
+
+def _kind_of_file(path: Path) -> Kind | None:
+    """What one file is that was named by itself: by its name, then by what it begins with."""
+    return _kind_in_root(path.name) or _kind_of_log(path) or _kind_of_named_record(path)
+
+
+def _kind_of_log(path: Path) -> Kind | None:
+    name, parent = path.name, path.parent.name
+    kinds = {
+        Kind.ACTIVITY: name == "activity.jsonl",
+        Kind.AUDIT: parent == ".agent-report-audit" and name.endswith(".ndjson"),
+        Kind.OBSERVABILITY: parent == "processes" and name.endswith((".ndjson", ".ndjson.1")),
+        Kind.FEEDBACK: name.startswith("report_") and name.endswith(".kv"),
+    }
+    return next((kind for kind, holds in kinds.items() if holds), None)
+
+
+def _kind_of_named_record(path: Path) -> Kind | None:
+    archive = ARCHIVE_NAME.match(path.name) if path.parent.name == "archive" else None
+    if archive:
+        kind: Kind | None = Kind.JSON_ARCHIVE if archive["json"] else Kind.ARCHIVE
+    elif path.parent.name == "sessions":
+        kind = _kind_of_record(path.name)
+    else:
+        return None
+    return kind if kind in RECORDS and _is_record(path) else None
+
+
+def _entries(path: Path) -> list[os.DirEntry[str]]:
+    """What is in a directory, by name; nothing where there is none."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _directories(path: Path) -> Iterable[Path]:
+    return (Path(entry.path) for entry in _entries(path) if _is_directory(entry))
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Is it a regular file; a pipe would block whoever opens it."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False

@@ -1,0 +1,204 @@
+"""One tree, part of a tree, file or database: from files to canonical frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import polars.selectors as cs
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import pool
+from stateanalytics.errors import SourceError
+from stateanalytics.io.parts import Parts
+from stateanalytics.io.salvaging import loss_findings
+from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.systems.agent_orchestrator import databases
+from stateanalytics.systems.agent_orchestrator.entities import entities
+from stateanalytics.systems.agent_orchestrator.events import events, link, named, transitions
+from stateanalytics.systems.agent_orchestrator.layout import RECORDS, SYSTEM, Kind
+from stateanalytics.systems.agent_orchestrator.linking import add_entities
+from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
+from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
+from stateanalytics.systems.agent_orchestrator.opening import Fault, Faults
+from stateanalytics.systems.agent_orchestrator.places import File, files_of
+from stateanalytics.systems.agent_orchestrator.record_findings import log_findings, record_findings
+from stateanalytics.systems.agent_orchestrator.records import read_records
+from stateanalytics.systems.agent_orchestrator.sessions import read_sessions, shaped
+
+_CALENDAR = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+_LOGS = (*READERS, Kind.FEEDBACK)
+_DATABASES = (Kind.EVENTS_DATABASE, Kind.GO_DATABASE)
+
+
+def read(path: Path, *, label: str, bodies: bool = False, on_error: str = "skip") -> Parts:
+    """The facts of a tree of Agent Orchestrator, or of any part of one.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        What `finding.find` gave.
+    label : str
+        How the user named it.
+    bodies : bool
+        Whether to keep the lines of logs and the texts of feedback.
+    on_error : {"skip", "raise"}
+        What a file that cannot be read does.
+
+    Returns
+    -------
+    Parts
+        Canonical frames and ``ao_sessions``. Nothing is written, locked or waited for.
+
+    Raises
+    ------
+    DamagedStoreError
+        If something cannot be read and ``on_error`` is ``raise``.
+    """
+    faults = Faults(label, str(path if path.is_dir() else path.parent), on_error)
+    files = list(files_of(path))
+    stores = [store for file in files if (store := _opened(file, faults))]
+    try:
+        part = _parts(files, stores, faults, bodies=bodies)
+        lost = [loss_findings(store.losses, label, system=SYSTEM) for store in stores]
+        return replace(part, findings=pool([*lost, part.findings], schema.FINDINGS))
+    finally:
+        for store in stores:
+            store.close()
+
+
+def read_store(store: Store, *, bodies: bool) -> Parts:
+    """The facts of one database that was named by itself."""
+    return _parts([], [store], Faults(store.label, str(store.path.parent)), bodies=bodies)
+
+
+def _parts(
+    files: Sequence[File], stores: Sequence[Store], faults: Faults, *, bodies: bool
+) -> Parts:
+    label = faults.label
+    own, logged, cells = _from_databases(stores, faults, bodies)
+    records = read_records([file for file in files if file.kind in RECORDS], faults)
+    logs = read_logs([file for file in files if file.kind in _LOGS], faults, bodies=bodies)
+    _note_copies(files, faults)
+    read = pl.concat([read_sessions(records), *own], how="diagonal_relaxed")
+    sessions = add_entities(_with_activity(read))
+    entries = link(
+        pl.concat([logs, *logged], how="diagonal_relaxed").with_columns(
+            _order=pl.int_range(pl.len())
+        ),
+        sessions,
+    )
+    entries = within_calendar(entries)
+    meant = within_calendar(add_meaning(add_kill_events(sessions, entries)))
+    known = named(entities(meant, entries), schema.ENTITIES, label)
+    return Parts(
+        system=SYSTEM,
+        format=_format(meant, stores),
+        entities=known,
+        transitions=named(transitions(entries), schema.TRANSITIONS, label),
+        events=named(events(entries), schema.EVENTS, label),
+        findings=pool(
+            [
+                faults.findings(),
+                *cells,
+                record_findings(meant, label),
+                log_findings(entries, meant, label),
+            ],
+            schema.FINDINGS,
+        ),
+        details={schema.AO_SESSIONS.name: shaped(meant, label)},
+        label=label,
+        size_bytes=_size_of(records, files, stores),
+        is_live=any(store.is_live for store in stores)
+        or any(file.kind == Kind.LOCK for file in files),
+    )
+
+
+def _opened(file: File, faults: Faults) -> Store | None:
+    """A private copy of a database of the tree; None, and a fault, where it is none."""
+    if file.kind not in _DATABASES:
+        return None
+    below = faults.below(file.path)
+    try:
+        return open_store(file.path, label=faults.label, salvage=faults.on_error == "salvage")
+    except SourceError as error:
+        faults.add(Fault("file.unreadable", "warning", error.problem, below))
+        return None
+
+
+def _from_databases(
+    stores: Sequence[Store], faults: Faults, bodies: bool
+) -> tuple[list[pl.DataFrame], list[pl.DataFrame], list[pl.DataFrame]]:
+    """Sessions, entries of logs, and findings about cells, of all databases."""
+    sessions, entries, findings = [], [], []
+    for store in stores:
+        if databases.EVENTS_TABLE in store.tables:
+            found = databases.read_activity_events(store, bodies=bodies, system=SYSTEM)
+            entries.append(found[0])
+            findings.append(found[1])
+        if set(databases.GO_TABLES) <= set(store.tables):
+            below = faults.below(str(store.path))
+            found = databases.read_go_sessions(store, path=below, system=SYSTEM)
+            sessions.append(found[0])
+            findings.append(found[1])
+            found = databases.read_go_changes(store, bodies=bodies, system=SYSTEM)
+            entries.append(found[0])
+            findings.append(found[1])
+    return sessions, entries, findings
+
+
+def within_calendar(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame without moments outside of the years 1 to 9999, which no Python date can hold.
+
+    JavaScript writes and reads them without a complaint.
+    """
+    moments = cs.datetime(time_zone="UTC")
+    return frame.with_columns(pl.when(moments.is_between(*_CALENDAR)).then(moments))
+
+
+def _with_activity(sessions: pl.DataFrame) -> pl.DataFrame:
+    """Only the Go rewrite keeps when an agent was last seen."""
+    if "activity_last_at" in sessions.columns:
+        return sessions
+    return sessions.with_columns(activity_last_at=pl.lit(None, schema.MOMENT))
+
+
+def _note_copies(files: Sequence[File], faults: Faults) -> None:
+    """Bytes that Agent Orchestrator found corrupt and put aside before it wrote anew."""
+    for file in files:
+        if file.kind == Kind.CORRUPT_COPY:
+            faults.add(
+                Fault(
+                    "record.corrupt_copy",
+                    "info",
+                    "a corrupt record that Agent Orchestrator put aside and rewrote",
+                    faults.below(file.path),
+                    session_id=file.name.partition(".json")[0],
+                    action="not read; the rewritten record may lack what it held",
+                )
+            )
+
+
+def _format(sessions: pl.DataFrame, stores: Sequence[Store]) -> str:
+    """The generations that were seen, oldest first."""
+    seen = sessions.filter("is_readable")["generation"].drop_nulls().unique().sort().to_list()
+    has_events = any(databases.EVENTS_TABLE in store.tables for store in stores)
+    return ", ".join([*seen, *(["activity events"] if has_events else [])]) or "logs"
+
+
+def _size_of(records: pl.DataFrame, files: Sequence[File], stores: Sequence[Store]) -> int:
+    """Bytes of everything that was read; a file that is gone by now has none."""
+    others = (_size(file) for file in files if file.kind in _LOGS)
+    return (
+        sum(others) + int(records["size_bytes"].sum()) + sum(store.size_bytes for store in stores)
+    )
+
+
+def _size(file: File) -> int:
+    try:
+        return Path(file.path).stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,1 @@
+"""Every rule of lionagi that calls work stale, stuck, slow or dead."""

@@ -1,0 +1,245 @@
+"""Things that happened: messages, signals, administration, operators' decisions.
+
+What counts as a sign of life (``is_activity``):
+
+* every message, of any role: somebody or something worked on the session then;
+* signals of the run and its nodes (``RunStart``, ``NodeCompleted``, …), because the
+  running process itself sends them;
+* not ``HookSignal`` (three of four signals; one for each chunk that is streamed) and not
+  ``DispatchSignal`` (sent by the daemon, not by the run); null for kinds not known here;
+* not administration and not decisions: they are about the work, from outside.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.systems.lionagi.raw import Raw
+
+MAX_DETAIL = 500
+MS_PER_S = 1000.0
+_ALIVE = (
+    "RunStart",
+    "RunEnd",
+    "RunFailed",
+    "MessageAdded",
+    "StructuredOutput",
+    "NodeSpawned",
+    "NodeQueued",
+    "NodeStarted",
+    "NodeCompleted",
+    "NodeFailed",
+    "NodeSkipped",
+    "NodeCancelled",
+    "NodeEscalated",
+    "NodePaused",
+    "NodeAwaitingApproval",
+)
+_NOISE = ("HookSignal", "DispatchSignal")
+_ID_IN_LIST = r'"[^"\\]*"'
+
+
+def listed_messages(owners: pl.DataFrame, progressions: pl.DataFrame) -> pl.DataFrame:
+    """Which session each message belongs to, by the lists that name messages.
+
+    Parameters
+    ----------
+    owners : polars.DataFrame
+        ``session_id`` and the ``progression_id`` that lists its messages.
+    progressions : polars.DataFrame
+        ``id`` and ``collection``, a JSON list of message ids.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_pairs, 2)
+        ``message_id``, ``session_id``, each pair once.
+    """
+    return (
+        owners.join(progressions, left_on="progression_id", right_on="id", how="inner")
+        .select("session_id", message_id=pl.col("collection").str.extract_all(_ID_IN_LIST))
+        .explode("message_id", empty_as_null=False, keep_nulls=False)
+        .select(pl.col("message_id").str.strip_chars('"'), "session_id")
+        .unique(maintain_order=True)
+    )
+
+
+def message_events(raw: Raw) -> pl.DataFrame:
+    """One row a message and session that lists it, with its size instead of its text.
+
+    A message belongs to the sessions whose branches list it, else to the session whose
+    own list names it; one that no list names is kept without an entity.
+    """
+    messages = raw["messages"]
+    if messages.is_empty():
+        return _shaped(messages.select(entity_id="id"))
+    by_branch = listed_messages(
+        raw["branches"].select("session_id", "progression_id"), raw["progressions"]
+    )
+    rows = messages.join(
+        by_branch, left_on="id", right_on="message_id", how="left", maintain_order="left"
+    )
+    if rows["session_id"].null_count():
+        by_session = listed_messages(
+            raw["sessions"].select("progression_id", session_id="id"), raw["progressions"]
+        )
+        unlisted = rows.filter(pl.col("session_id").is_null()).drop("session_id")
+        rows = pl.concat(
+            [
+                rows.filter(pl.col("session_id").is_not_null()),
+                unlisted.join(by_session, left_on="id", right_on="message_id", how="left"),
+            ]
+        )
+    return _shaped(
+        rows.select(
+            entity_type=pl.lit("session"),
+            entity_id="session_id",
+            at="created_at",
+            seq="rowid",
+            kind=pl.lit("message"),
+            is_activity=pl.lit(value=True),
+            role="role",
+            name="name",
+            size_bytes="size_bytes",
+            **({"body": pl.col("body")} if "body" in rows.columns else {}),
+        )
+    )
+
+
+def signal_events(raw: Raw) -> pl.DataFrame:
+    """One row a signal that a run sent, delivered as far as it could be stored."""
+    rows = raw["session_signals"]
+    is_activity = (
+        pl.when(pl.col("kind").is_in(_ALIVE))
+        .then(pl.lit(value=True))
+        .when(pl.col("kind").is_in(_NOISE))
+        .then(pl.lit(value=False))
+    )
+    is_over = pl.col("kind").is_in(["NodeCompleted", "NodeFailed", "NodeCancelled"])
+    return _shaped(
+        rows.select(
+            entity_type=pl.lit("session"),
+            entity_id="session_id",
+            at="ts",
+            seq="seq",
+            kind=pl.format("signal.{}", pl.col("kind").fill_null("unknown")),
+            is_activity=is_activity,
+            name=pl.coalesce("name", "point", pl.col("op_id").replace("", None)),
+            size_bytes="size_bytes",
+            # Nodes are timed in seconds (0 until they are over), runs in milliseconds.
+            duration_s=pl.coalesce(
+                pl.when(is_over).then("elapsed"), pl.col("duration_ms") / MS_PER_S
+            ),
+            detail=_short("error"),
+            **({"body": pl.col("body")} if "body" in rows.columns else {}),
+        )
+    )
+
+
+def admin_events(raw: Raw) -> pl.DataFrame:
+    """One row an administrative action, refused transitions among them."""
+    return _shaped(
+        raw["admin_events"].select(
+            entity_type="target_type",
+            entity_id="target_id",
+            at="created_at",
+            seq="rowid",
+            kind=pl.format("admin.{}", pl.col("action").fill_null("unknown")),
+            is_activity=pl.lit(value=False),
+            role="actor",
+            detail=_short("details"),
+        )
+    )
+
+
+def attention_events(raw: Raw) -> pl.DataFrame:
+    """One row a decision of an operator about an attention item; it is never forgotten."""
+    items = resolved_items(raw["attention_disposition_history"], raw)
+    return _shaped(
+        items.select(
+            "entity_type",
+            "entity_id",
+            at="created_at",
+            seq="sequence",
+            kind=pl.format("attention.{}", pl.col("new_state").fill_null("unknown")),
+            is_activity=pl.lit(value=False),
+            role="actor",
+            name="item_id",
+            detail=_short("note"),
+        )
+    )
+
+
+def team_events(raw: Raw) -> pl.DataFrame:
+    """One row a message between the members of a team."""
+    rows = raw["team_messages"]
+    return _shaped(
+        rows.select(
+            entity_type=pl.lit("team"),
+            entity_id="team_id",
+            at="created_at",
+            seq="rowid",
+            kind=pl.lit("team_message"),
+            is_activity=pl.lit(value=True),
+            role="sender",
+            name="recipient",
+            size_bytes="size_bytes",
+            **({"body": pl.col("body")} if "body" in rows.columns else {}),
+        )
+    )
+
+
+def events(raw: Raw) -> pl.DataFrame:
+    """Everything that happened, in order of time.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_events, ...)
+        Names as in `stateanalytics.core.schema.EVENTS`; sorted by ``at``, then ``seq``.
+    """
+    kinds = (message_events, signal_events, admin_events, attention_events, team_events)
+    frames = [frame for frame in (kind(raw) for kind in kinds) if frame.height]
+    pooled = pl.concat(frames) if frames else _shaped(schema.EVENTS.empty())
+    return pooled.sort("at", "seq", nulls_last=True, maintain_order=True)
+
+
+def resolved_items(items: pl.DataFrame, raw: Raw) -> pl.DataFrame:
+    """Add the entity that each ``item_id`` names: ``run:``, ``inv:``, ``sched:``, ``play:``.
+
+    A play is named by its show's topic and its own name, the others by their id; null
+    where the store has no such entity.
+    """
+    prefixes = {"run": "session", "inv": "invocation", "sched": "schedule"}
+    tables = {"session": "sessions", "invocation": "invocations", "schedule": "schedules"}
+    wanted = items.select("item_id").unique().drop_nulls()
+    found = [
+        wanted.select(
+            "item_id",
+            entity_type=pl.lit(entity_type),
+            entity_id=pl.col("item_id").str.strip_prefix(f"{prefix}:"),
+        )
+        .filter(pl.col("item_id").str.starts_with(f"{prefix}:"))
+        .join(raw[tables[entity_type]].select(entity_id="id"), on="entity_id", how="semi")
+        for prefix, entity_type in prefixes.items()
+    ]
+    topics = raw["shows"].select("topic", show_id="id")
+    played = (
+        raw["plays"]
+        .join(topics, on="show_id", how="inner")
+        .select(
+            item_id=pl.format("play:{}:{}", "topic", "name"),
+            entity_type=pl.lit("play"),
+            entity_id="id",
+        )
+    )
+    named = pl.concat([*found, played.unique("item_id", keep="first", maintain_order=True)])
+    return items.join(named, on="item_id", how="left", maintain_order="left")
+
+
+def _short(column: str) -> pl.Expr:
+    return pl.col(column).str.slice(0, MAX_DETAIL)
+
+
+def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
+    names = [name for name in schema.EVENTS.dtypes.names() if name not in ("source", "system")]
+    return schema.EVENTS.conform(frame).select(names)

@@ -1,0 +1,177 @@
+"""One lionagi store, from its tables and files to canonical frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import pool
+from stateanalytics.io.appending import Kept
+from stateanalytics.io.findings import per_entity
+from stateanalytics.io.parts import Parts
+from stateanalytics.io.sqlite import Store
+from stateanalytics.systems.lionagi import schedules, sessions, work
+from stateanalytics.systems.lionagi import store_findings as checks
+from stateanalytics.systems.lionagi.dispositions import dispositions
+from stateanalytics.systems.lionagi.ends import add_end_writers
+from stateanalytics.systems.lionagi.events import events
+from stateanalytics.systems.lionagi.formats import generation, is_lionagi
+from stateanalytics.systems.lionagi.parents import add_plays_as_parents
+from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, read_raw
+from stateanalytics.systems.lionagi.run_directories import (
+    add_timeouts,
+    link_runs,
+    read_runs,
+    run_findings,
+)
+from stateanalytics.systems.lionagi.show_directories import find_shows, read_shows, show_findings
+from stateanalytics.systems.lionagi.transitions import transitions
+
+
+def recognises(store: Store) -> bool:
+    """Is this store lionagi's."""
+    return is_lionagi(store.tables)
+
+
+def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | None = None) -> Parts:
+    """The facts of one lionagi store and of the run and show directories beside it.
+
+    Parameters
+    ----------
+    store : Store
+        An open lionagi store, of any release.
+    bodies : bool
+        Whether to load the texts of messages and signals too.
+    before : mapping of str to Kept, optional
+        What an earlier read of the same store kept.
+
+    Returns
+    -------
+    Parts
+        Canonical frames; a table that the store does not have gives no rows.
+    """
+    label = store.label
+    raw, cells, kept = read_raw(store, bodies=bodies, before=before)
+    raw, doubles = _distinct(raw, label)
+    runs, run_files = read_runs(store.path, label)
+    runs = link_runs(runs, raw)
+    disk = read_shows(find_shows(raw, store.path), raw)
+    history, happened = transitions(raw), events(raw)
+    details = schedules.schedule_details(raw)
+    known = add_end_writers(add_timeouts(_entities(raw, history, happened), runs), history)
+    found = [
+        cells,
+        doubles,
+        run_files,
+        run_findings(runs, known.filter(pl.col("entity_type") == "session"), label),
+        show_findings(disk, label),
+        checks.status_findings(known, label),
+        checks.time_findings(known, label),
+        checks.contract_findings(known, label),
+        checks.link_findings(known, label),
+        checks.cost_findings(known, label),
+        checks.list_findings(raw, happened, label),
+        checks.history_findings(history, known, label),
+        checks.json_findings(raw, label),
+        checks.schedule_findings(details, label),
+    ]
+    frames = {
+        schema.LIONAGI_SCHEDULES: details,
+        schema.LIONAGI_DISPOSITIONS: dispositions(raw),
+        schema.LIONAGI_RUNS: runs,
+        schema.LIONAGI_SHOWS_ON_DISK: disk,
+    }
+    return Parts(
+        system=SYSTEM,
+        format=generation(store.tables),
+        entities=_named(known, schema.ENTITIES, label),
+        transitions=_named(history, schema.TRANSITIONS, label),
+        events=_named(happened, schema.EVENTS, label),
+        findings=pool(found, schema.FINDINGS),
+        details={shape.name: _named(frame, shape, label) for shape, frame in frames.items()},
+        kept=kept,
+    )
+
+
+def _entities(raw: Raw, history: pl.DataFrame, happened: pl.DataFrame) -> pl.DataFrame:
+    """All entities, type by type, in the order of their tables."""
+    of_sessions = add_plays_as_parents(sessions.sessions(raw), raw)
+    frames = [
+        _with_last_messages(of_sessions, happened),
+        sessions.branches(raw),
+        work.shows(raw),
+        work.plays(raw),
+        work.invocations(raw),
+        schedules.schedules(raw, history),
+        schedules.schedule_runs(raw),
+        work.teams(raw),
+        work.engine_runs(raw),
+        work.dispatches(raw, history),
+    ]
+    return pool([schema.ENTITIES.conform(frame) for frame in frames], schema.ENTITIES)
+
+
+def _with_last_messages(of_sessions: pl.DataFrame, happened: pl.DataFrame) -> pl.DataFrame:
+    """Before 0.26.1 there was no column for the last message: the messages themselves tell."""
+    if of_sessions["last_message_at"].null_count() < of_sessions.height or happened.is_empty():
+        return of_sessions
+    last = (
+        happened.filter((pl.col("kind") == "message") & pl.col("entity_id").is_not_null())
+        .group_by("entity_id")
+        .agg(told=pl.col("at").max())
+    )
+    return (
+        of_sessions.join(last, on="entity_id", how="left", maintain_order="left")
+        .with_columns(
+            last_message_at="told",
+            last_activity_at=pl.coalesce("told", "last_activity_at"),
+        )
+        .drop("told")
+    )
+
+
+def _distinct(raw: Raw, label: str) -> tuple[Raw, pl.DataFrame]:
+    """Tables whose ids are there and distinct, as a key must be; the others are a finding."""
+    types = {
+        "sessions": "session",
+        "branches": "branch",
+        "progressions": "progression",
+        "shows": "show",
+        "plays": "play",
+        "invocations": "invocation",
+        "schedules": "schedule",
+        "schedule_runs": "schedule_run",
+        "teams": "team",
+        "engine_runs": "engine_run",
+        "dispatch_outbox": "dispatch",
+    }
+    kept, found = dict(raw), []
+    for table, entity_type in types.items():
+        rows = raw[table]
+        if rows["id"].n_unique() == rows.height and not rows["id"].null_count():
+            continue
+        first = rows["id"].is_first_distinct() & rows["id"].is_not_null()
+        kept[table] = rows.filter(first)
+        found.append(
+            per_entity(
+                rows.filter(~first).select(entity_type=pl.lit(entity_type), entity_id="id"),
+                label,
+                SYSTEM,
+                "id.unusable",
+                "error",
+                message=pl.when(pl.col("entity_id").is_null())
+                .then(pl.lit("a row without an id"))
+                .otherwise(pl.lit("a second row with the same id")),
+                table=table,
+                column="id",
+                action="the row was left out",
+            )
+        )
+    return kept, pool(found, schema.FINDINGS)
+
+
+def _named(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFrame:
+    """A frame in its canonical shape, with the input and the system in every row."""
+    return shape.conform(frame.with_columns(source=pl.lit(label), system=pl.lit(SYSTEM)))

@@ -1,0 +1,186 @@
+"""Schedules, their runs, and the facts that a schedule's health is judged by."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.systems.lionagi.cron import cadence_s
+from stateanalytics.systems.lionagi.raw import Raw
+from stateanalytics.systems.lionagi.sessions import reason
+from stateanalytics.systems.lionagi.work import last_reasons
+
+# lionagi's own lists: what proves that a run was executed, and what ends a streak.
+EXECUTED = ("running", "completed", "failed", "cancelled", "timed_out")
+FAILED = ("failed", "timed_out")
+GOOD = ("completed", "cancelled")
+DEFAULT_POLL_S = 300.0
+
+
+def schedules(raw: Raw, transitions: pl.DataFrame) -> pl.DataFrame:
+    """One row a schedule; ``enabled`` 1/0 is read as the status lionagi's history uses."""
+    status = (
+        pl.when("enabled").then(pl.lit("enabled")).when(~pl.col("enabled")).then(pl.lit("disabled"))
+    )
+    rows = (
+        raw["schedules"]
+        .with_columns(raw_status=status)
+        .join(
+            last_reasons(transitions, "schedule"),
+            left_on=["id", "raw_status"],
+            right_on=["entity_id", "raw_status"],
+            how="left",
+            maintain_order="left",
+        )
+    )
+    return rows.select(
+        entity_type=pl.lit("schedule"),
+        entity_id="id",
+        kind="action_kind",
+        name="name",
+        project=pl.coalesce("project", "action_project"),
+        agent="action_agent",
+        model="action_model",
+        playbook="action_playbook",
+        recorded_by=pl.lit("live"),
+        raw_status="raw_status",
+        created_at="created_at",
+        started_at="created_at",
+        updated_at="updated_at",
+        last_activity_at=pl.coalesce("last_fired_at", "updated_at", "created_at"),
+        reason_code="reason_code",
+        reason_message="message",
+        evidence="evidence",
+    )
+
+
+def schedule_runs(raw: Raw) -> pl.DataFrame:
+    """One row an occurrence of a schedule, or a task that was queued without one."""
+    names = raw["schedules"].select(
+        "project", schedule_id="id", schedule_name="name", playbook="action_playbook"
+    )
+    rows = raw["schedule_runs"].join(names, on="schedule_id", how="left", maintain_order="left")
+    return rows.select(
+        entity_type=pl.lit("schedule_run"),
+        entity_id="id",
+        parent_type=pl.when(pl.col("schedule_id").is_not_null())
+        .then(pl.lit("schedule"))
+        .when(pl.col("chain_parent_id").is_not_null())
+        .then(pl.lit("schedule_run")),
+        parent_id=pl.coalesce("schedule_id", "chain_parent_id"),
+        invocation_id="invocation_id",
+        kind="action_kind",
+        name="schedule_name",
+        project="project",
+        playbook="playbook",
+        recorded_by=pl.lit("live"),
+        raw_status="status",
+        attempt=pl.when(pl.col("lease_attempts") > 0).then("lease_attempts"),
+        created_at="created_at",
+        started_at="fired_at",
+        ended_at="ended_at",
+        updated_at="updated_at",
+        last_activity_at=pl.coalesce("updated_at", "fired_at"),
+        exit_code="exit_code",
+        **{
+            **reason(),
+            "reason_message": pl.coalesce(
+                pl.col("status_reason_summary").replace("", None),
+                pl.col("error_detail").replace("", None),
+            ),
+        },
+    )
+
+
+def schedule_details(raw: Raw) -> pl.DataFrame:
+    """The facts of lionagi's schedule health, one row a schedule.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_schedules, 16)
+        `stateanalytics.core.schema.LIONAGI_SCHEDULES` without ``source``. ``cadence_s`` of a
+        cron schedule is the distance of the two fires after its newest sign of life.
+    """
+    rows = raw["schedules"].join(
+        _of_runs(raw["schedule_runs"]),
+        left_on="id",
+        right_on="schedule_id",
+        how="left",
+        maintain_order="left",
+    )
+    counts = ["n_runs", "n_running", "n_missed", "n_failed_in_row"]
+    return rows.select(
+        schedule_id="id",
+        is_enabled="enabled",
+        trigger_type="trigger_type",
+        cron_expr="cron_expr",
+        cadence_s=_cadences(rows),
+        next_fire_at="next_fire_at",
+        last_fired_at="last_fired_at",
+        last_evaluated_at="last_evaluated_at",
+        last_healthy_poll_at="last_healthy_poll_at",
+        has_threshold="has_threshold",
+        last_executed_at="last_executed_at",
+        last_executed_status="last_executed_status",
+        **{count: pl.col(count).fill_null(0).cast(schema.INTEGER) for count in counts},
+    )
+
+
+def _of_runs(runs: pl.DataFrame) -> pl.DataFrame:
+    """What the runs of each schedule tell; chained runs are consequences, not fires."""
+    newest_first = runs.filter(pl.col("chain_depth").fill_null(0) == 0).sort(
+        "fired_at", "id", descending=True, nulls_last=True
+    )
+    is_executed = pl.col("status").is_in(EXECUTED)
+    is_missed = (pl.col("status") == "skipped") & (
+        pl.col("status_reason_code") == "schedule.skipped.missed_fire"
+    )
+    since_good = pl.col("status").is_in(GOOD).cast(pl.Int32).cum_sum() == 0
+    return newest_first.group_by("schedule_id").agg(
+        n_runs=pl.len(),
+        n_running=(pl.col("status") == "running").sum(),
+        n_missed=is_missed.sum(),
+        n_failed_in_row=(since_good & pl.col("status").is_in(FAILED)).sum(),
+        last_executed_at=pl.col("fired_at").filter(is_executed).first(),
+        last_executed_status=pl.col("status").filter(is_executed).first(),
+    )
+
+
+def _cadences(rows: pl.DataFrame) -> pl.Series:
+    """Seconds between fires of each schedule, null where there is no rhythm."""
+    alive_at = pl.max_horizontal(
+        "last_executed_at",
+        pl.when("has_threshold").then("last_evaluated_at"),
+        pl.when(pl.col("trigger_type") == "github_poll").then("last_healthy_poll_at"),
+    )
+    fixed = (
+        pl.when(pl.col("trigger_type") == "interval")
+        .then("interval_sec")
+        .when(pl.col("trigger_type") == "github_poll")
+        .then(
+            pl.coalesce(
+                pl.col("poll_interval_sec").replace(0.0, None),
+                pl.col("interval_sec").replace(0.0, None),
+                pl.lit(DEFAULT_POLL_S),
+            )
+        )
+    )
+    crons = rows.select(
+        "cron_expr",
+        is_cron=(pl.col("trigger_type") == "cron") & pl.col("cron_expr").is_not_null(),
+        at=pl.coalesce(alive_at, "last_fired_at", "created_at"),
+        zone=pl.coalesce("resolved_timezone", "effective_timezone", pl.lit("UTC")),
+        fixed=fixed,
+    )
+    # A store has tens of schedules, and a cron expression is no arithmetic.
+    distinct = crons.filter("is_cron").select("cron_expr", "at", "zone").drop_nulls().unique()
+    read = distinct.with_columns(
+        cron_s=pl.Series(
+            [cadence_s(cron, at, zone) for cron, at, zone in distinct.rows()], dtype=pl.Float64
+        )
+    )
+    return (
+        crons.join(read, on=["cron_expr", "at", "zone"], how="left", maintain_order="left")
+        .select(pl.when("is_cron").then("cron_s").otherwise("fixed").alias("cadence_s"))
+        .to_series()
+    )

@@ -1,0 +1,272 @@
+"""Sessions and their branches: the work itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.io.files import as_number
+from stateanalytics.systems.lionagi.contracts import judge_contracts, judge_verdicts, parse
+from stateanalytics.systems.lionagi.raw import Raw
+
+# Where a model is not known, mirrored transcripts say so in angle brackets.
+_PLACEHOLDER = r"^<.*>$"
+_TIMEOUT = '"timeout_seconds"'
+MS_PER_S = 1000.0
+
+
+def sessions(raw: Raw) -> pl.DataFrame:
+    """One row a session, with the columns of ``entities`` that its own row tells.
+
+    Parameters
+    ----------
+    raw : mapping of str to polars.DataFrame
+        The tables, as `raw.read_raw` gives them.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_sessions, ...)
+        Names as in `stateanalytics.core.schema.ENTITIES`.
+    """
+    rows = _with_messages(_with_timeouts(_with_contracts(raw["sessions"])), raw)
+    return rows.select(
+        entity_type=pl.lit("session"),
+        entity_id="id",
+        parent_type=pl.when(pl.col("invocation_id").is_not_null()).then(pl.lit("invocation")),
+        parent_id="invocation_id",
+        session_id="id",
+        invocation_id="invocation_id",
+        run_id=_run_id(),
+        kind="invocation_kind",
+        name=_first_text("user_label", "name", "playbook_name", "agent_name"),
+        project="project",
+        agent="agent_name",
+        model=known_model("model"),
+        provider="provider",
+        playbook="playbook_name",
+        recorded_by=_recorded_by(),
+        raw_status="status",
+        created_at="created_at",
+        started_at="started_at",
+        ended_at="ended_at",
+        updated_at="updated_at",
+        last_message_at="last_message_at",
+        last_activity_at=pl.coalesce("last_message_at", "updated_at", "started_at"),
+        # Before 0.35 nothing was estimated, so a column that is not there says: exact.
+        is_end_approximate=pl.when(pl.col("ended_at").is_not_null()).then(
+            pl.col("ended_at_is_approximate").fill_null(value=False)
+        ),
+        n_messages="n_messages",
+        n_turns="num_turns",
+        has_artifacts="has_artifacts",
+        has_contract=pl.col("is_contract_valid").is_not_null(),
+        is_contract_valid="is_contract_valid",
+        verdict="verdict",
+        is_verdict_valid="is_verdict_valid",
+        n_expected="n_expected",
+        n_required_missing="n_required_missing",
+        n_optional_missing="n_optional_missing",
+        n_produced="n_produced",
+        timeout_s="timeout_s",
+        timeout_from=pl.when(pl.col("timeout_s").is_not_null()).then(pl.lit("metadata")),
+        **reason(),
+        **usage(),
+        stored_health="health",
+        stored_delivery="delivery",
+        stored_reason_codes="reason_codes",
+    )
+
+
+def branches(raw: Raw) -> pl.DataFrame:
+    """One row a branch (one agent's leg of a session); its status mirrors its session's.
+
+    Parameters
+    ----------
+    raw : mapping of str to polars.DataFrame
+        The tables, as `raw.read_raw` gives them.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_branches, ...)
+        Names as in `stateanalytics.core.schema.ENTITIES`.
+    """
+    lengths = raw["progressions"].select(progression_id="id", n_messages="n_messages")
+    named = raw["sessions"].join(raw["branches"], left_on="id", right_on="session_id", how="semi")
+    whose = named.select(
+        "invocation_id",
+        "project",
+        session_id="id",
+        kind="invocation_kind",
+        recorded_by=_recorded_by(),
+        session_run_id=_run_id(),
+    )
+    rows = (
+        raw["branches"]
+        .join(lengths, on="progression_id", how="left", maintain_order="left")
+        .join(whose, on="session_id", how="left", maintain_order="left")
+    )
+    return rows.select(
+        entity_type=pl.lit("branch"),
+        entity_id="id",
+        parent_type=pl.when(pl.col("session_id").is_not_null()).then(pl.lit("session")),
+        parent_id="session_id",
+        session_id="session_id",
+        invocation_id="invocation_id",
+        run_id="session_run_id",
+        kind="kind",
+        name=_first_text("name", "agent_name"),
+        project="project",
+        agent="agent_name",
+        model=known_model("model"),
+        provider="provider",
+        recorded_by="recorded_by",
+        raw_status="status",
+        created_at="created_at",
+        started_at="started_at",
+        ended_at="ended_at",
+        last_activity_at=pl.col("started_at"),
+        n_messages="n_messages",
+        n_turns="num_turns",
+        **usage(),
+    )
+
+
+def reason() -> dict[str, pl.Expr]:
+    """The stored reason: code, words, and evidence where it is a list."""
+    return {
+        "reason_code": pl.col("status_reason_code").replace("", None),
+        "reason_message": pl.col("status_reason_summary").replace("", None),
+        "evidence": json_list("status_evidence_refs"),
+    }
+
+
+def usage() -> dict[str, pl.Expr]:
+    """Tokens, cost and duration as stored; null stays null, it never means free."""
+    return {
+        "n_input_tokens": pl.col("input_tokens"),
+        "n_output_tokens": pl.col("output_tokens"),
+        "cost_usd": pl.col("total_cost_usd"),
+        "stored_duration_s": pl.col("duration_ms") / MS_PER_S,
+    }
+
+
+def json_list(column: str) -> pl.Expr:
+    """A JSON text that is a list; any other JSON becomes null."""
+    return pl.when(pl.col(column).str.strip_chars_start().str.starts_with("[")).then(column)
+
+
+def known_model(column: str) -> pl.Expr:
+    """A model id; placeholders such as ``<synthetic>`` become null."""
+    return pl.when(~pl.col(column).str.contains(_PLACEHOLDER)).then(column)
+
+
+def _first_text(*columns: str) -> pl.Expr:
+    return pl.coalesce(pl.col(column).replace("", None) for column in columns)
+
+
+def _run_id() -> pl.Expr:
+    # An import names the session after its run directory.
+    imported = pl.when(pl.col("source_kind") == "imported_fs").then("id")
+    return pl.coalesce("run_id", "metadata_run_id", imported)
+
+
+def _recorded_by() -> pl.Expr:
+    """Live, imported or mirrored; mirrors of Claude Code are stored as live (SCHEMA_HISTORY 4)."""
+    identity = pl.col("node_metadata").str.json_path_match("$.process_identity_mode")
+    is_external = (identity == "external").fill_null(value=False)
+    is_mirror = (pl.col("source_kind") == "imported_codex") | (
+        (pl.col("agent_name") == "claude-code")
+        & (
+            (pl.col("provider") == "anthropic")
+            | pl.col("is_transcript").fill_null(value=False)
+            | is_external
+        )
+    )
+    return (
+        pl.when(is_mirror)
+        .then(pl.lit("mirrored"))
+        .when(pl.col("source_kind").str.starts_with("imported"))
+        .then(pl.lit("imported"))
+        .otherwise(pl.lit("live"))
+    )
+
+
+def stored_timeouts(rows: pl.DataFrame) -> pl.DataFrame:
+    """The limit in the metadata of the few sessions that have one (a key of ADR-0025).
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        Sessions with ``id`` and ``node_metadata``.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_limited, 3)
+        ``id``, ``timeout_s`` (null where it is no positive number) and ``stored`` (the
+        value as JSON).
+    """
+    limited = rows.filter(pl.col("node_metadata").str.contains(_TIMEOUT, literal=True))
+    objects = [_metadata(text) for text in limited["node_metadata"]]
+    values = [
+        value.get("timeout_seconds") if isinstance(value, dict) else None for value in objects
+    ]
+    numbers = [as_number(value) for value in values]
+    return pl.DataFrame(
+        {
+            "id": limited["id"],
+            "timeout_s": [number if number and number > 0 else None for number in numbers],
+            "stored": [None if value is None else json.dumps(value) for value in values],
+        },
+        schema={"id": pl.String, "timeout_s": pl.Float64, "stored": pl.String},
+    ).filter(pl.col("stored").is_not_null())
+
+
+def _metadata(text: str) -> Any:
+    """What the metadata say; a limit of no use where SQLite reads them and Python does not."""
+    try:
+        return parse(text)
+    except ValueError:  # a number of thousands of digits, for one
+        return {"timeout_seconds": "unreadable"}
+
+
+def _with_timeouts(rows: pl.DataFrame) -> pl.DataFrame:
+    limits = stored_timeouts(rows)
+    if limits.is_empty():
+        return rows.with_columns(timeout_s=pl.lit(None, pl.Float64))
+    return rows.join(limits.drop("stored"), on="id", how="left", maintain_order="left")
+
+
+def _with_contracts(rows: pl.DataFrame) -> pl.DataFrame:
+    contracts = judge_contracts(rows["artifact_contract_json"])
+    verdicts = judge_verdicts(rows["artifact_verification_json"])
+    return _looked_up(
+        _looked_up(rows, "artifact_contract_json", contracts),
+        "artifact_verification_json",
+        verdicts,
+    )
+
+
+def _looked_up(rows: pl.DataFrame, column: str, judged: pl.DataFrame) -> pl.DataFrame:
+    text, *answers = judged.columns
+    if judged.is_empty():
+        return rows.with_columns(
+            pl.lit(None, judged.schema[answer]).alias(answer) for answer in answers
+        )
+    return rows.join(judged, left_on=column, right_on=text, how="left", maintain_order="left")
+
+
+def _with_messages(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
+    """Messages over all branches; the session's own progression lists them once more."""
+    lengths = raw["progressions"].select(progression_id="id", n_messages="n_messages")
+    counts = (
+        raw["branches"]
+        .select("session_id", "progression_id")
+        .join(lengths, on="progression_id", how="inner")
+        .group_by("session_id")
+        .agg(pl.col("n_messages").sum())
+    )
+    return rows.join(
+        counts, left_on="id", right_on="session_id", how="left", maintain_order="left"
+    ).with_columns(pl.col("n_messages").fill_null(0))

@@ -1,0 +1,282 @@
+"""From opencode's detail frames to entities, transitions and events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
+from stateanalytics.systems.opencode.details import ENTITY_IDS, moment
+from stateanalytics.systems.opencode.event_kinds import QUIET, TERMINALS
+from stateanalytics.systems.opencode.normalized import SYSTEM, normalize, turn_id
+from stateanalytics.systems.opencode.order import Ordered
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_STEP_WORDS = {
+    "step.started": "started",
+    "step.ended": "ended",
+    "step.failed": "failed",
+    "retry.scheduled": "retry",
+}
+_LAST_OF_TURN = (
+    "ended_at", "last_activity_at", "raw_status", "reason_message", "agent", "model",
+    "provider", "is_end_approximate",
+)  # fmt: skip
+
+
+def entities_of(
+    details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame, label: str
+) -> pl.DataFrame:
+    """Sessions, turns, executions, steps and tool calls as entities.
+
+    Parameters
+    ----------
+    details : mapping of str to polars.DataFrame
+        With ``source``.
+    session_rows : polars.DataFrame
+        What is known of each session beyond its events.
+    label : str
+        The input.
+    """
+    executions = details["opencode_executions"]
+    runs = executions.with_columns(
+        raw_status="outcome",
+        last_activity_at=pl.coalesce("last_active_at", "started_at"),
+        is_end_approximate=pl.col("is_end_inferred") & pl.col("ended_at").is_not_null(),
+        reason_message="error_message",
+        n_turns="n_steps",
+    )
+    of_executions = runs.with_columns(
+        entity_type=pl.lit("execution"), parent_type=pl.lit("turn"), parent_id=turn_id()
+    )
+    key = ["session_id", "turn_no"]
+    of_turns = (
+        runs.group_by(key, maintain_order=True)
+        .agg(
+            started_at=pl.col("started_at").first(),
+            attempt=pl.len().cast(pl.Int64),
+            n_turns=pl.col("n_steps").sum(),
+            **{
+                name: pl.col(name).last()
+                for name in _LAST_OF_TURN
+            },
+            **{
+                name: pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum())
+                for name in ("n_input_tokens", "n_output_tokens", "cost_usd")
+            },
+        )
+        .with_columns(
+            entity_type=pl.lit("turn"),
+            entity_id=turn_id(),
+            parent_type=pl.lit("session"),
+            parent_id="session_id",
+        )
+    )  # fmt: skip
+    numbers = executions.select("session_id", "exec_no", run_id="entity_id")
+    of_steps = (
+        details["opencode_steps"]
+        .join(numbers, on=["session_id", "exec_no"], how="left", maintain_order="left")
+        .with_columns(
+            entity_type=pl.lit("step"),
+            parent_type=pl.lit("execution"),
+            parent_id="run_id",
+            raw_status="state",
+            attempt="n_attempts",
+            last_activity_at=pl.max_horizontal("started_at", "ended_at"),
+            reason_message="error_message",
+        )
+    )
+    of_tools = (
+        details["opencode_tools"]
+        .join(numbers, on=["session_id", "exec_no"], how="left", maintain_order="left")
+        .with_columns(
+            entity_type=pl.lit("tool_call"),
+            kind="name",
+            parent_type=pl.lit("step"),
+            parent_id=ENTITY_IDS["step"],
+            raw_status="state",
+            last_activity_at=pl.max_horizontal("started_at", "called_at", "ended_at"),
+            reason_message="error_message",
+        )
+    )
+    of_sessions = _sessions(details, session_rows)
+    parts = (of_sessions, of_turns, of_executions, of_steps, of_tools)
+    stacked = pl.concat(
+        [
+            schema.ENTITIES.conform(
+                part.with_columns(source=pl.lit(label), system=pl.lit(SYSTEM)).with_columns(
+                    run_id=pl.col("run_id") if "run_id" in part.columns else pl.lit(None, pl.String)
+                )
+            )
+            for part in parts
+        ]
+    )
+    return _with_reasons(stacked, details)
+
+
+def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -> pl.DataFrame:
+    last = (
+        details["opencode_executions"]
+        .filter("is_last")
+        .select(
+            "session_id",
+            raw_status="outcome",
+            last_ended_at=pl.when(pl.col("outcome") != "open").then("ended_at"),
+            active_at=pl.coalesce("last_active_at", "started_at"),
+            reason_message="error_message",
+            is_end_inferred="is_end_inferred",
+            **{f"last_{name}": name for name in ("agent", "model", "provider")},
+        )
+    )
+    first = (
+        details["opencode_executions"]
+        .group_by("session_id")
+        .agg(
+            first_started_at=pl.col("started_at").min(),
+            step_input_tokens=pl.col("n_input_tokens").sum(),
+            step_output_tokens=pl.col("n_output_tokens").sum(),
+        )
+    )
+    own = details["opencode_sessions"].select(
+        "session_id", "last_at", "n_turns", event_cost_usd="event_cost_usd", place="directory"
+    )
+    joined = own
+    for part in (session_rows, last, first):
+        joined = joined.join(part, on="session_id", how="left", maintain_order="left")
+    children = joined.group_by(session_id="parent_id").agg(n_children=pl.len().cast(pl.Int64))
+    return joined.join(
+        children, on="session_id", how="left", maintain_order="left"
+    ).with_columns(
+        entity_type=pl.lit("session"),
+        entity_id="session_id",
+        parent_type=pl.when(pl.col("parent_id").is_not_null()).then(pl.lit("session")),
+        kind=pl.when(pl.col("parent_id").is_not_null())
+        .then(pl.lit("subagent"))
+        .otherwise(pl.lit("session")),
+        name="title",
+        project=pl.coalesce("directory", "place", "project_id"),
+        agent=pl.coalesce("last_agent", "agent"),
+        model=pl.coalesce("last_model", "model"),
+        provider=pl.coalesce("last_provider", "provider"),
+        created_at=moment("created_ms"),
+        updated_at=moment("updated_ms"),
+        started_at=pl.coalesce("first_started_at", moment("created_ms")),
+        ended_at="last_ended_at",
+        last_activity_at=pl.coalesce("last_at", "active_at", moment("created_ms")),
+        last_message_at="active_at",
+        is_end_approximate=pl.col("is_end_inferred"),
+        n_input_tokens=pl.coalesce("row_input_tokens", "step_input_tokens"),
+        n_output_tokens=pl.coalesce("row_output_tokens", "step_output_tokens"),
+        cost_usd=pl.coalesce("row_cost_usd", "event_cost_usd"),
+    )  # fmt: skip
+
+
+def _with_reasons(entities: pl.DataFrame, details: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """The code of what ended each entity: opencode stores the error, the code is its name."""
+    axes, reasons = normalize(_only_details(details), as_of=_EPOCH)
+    over = axes.filter(pl.col("outcome").is_not_null()).select(*schema.ENTITY_KEY)
+    why = (
+        reasons.filter(pl.col("dimension") == "lifecycle")
+        .sort("order")
+        .unique(list(schema.ENTITY_KEY), keep="first", maintain_order=True)
+        .join(over, on=list(schema.ENTITY_KEY), how="semi")
+        .select(*schema.ENTITY_KEY, code="code", why="evidence")
+    )
+    return schema.ENTITIES.conform(
+        entities.join(why, on=list(schema.ENTITY_KEY), how="left", maintain_order="left")
+        .with_columns(reason_code="code", evidence="why")
+        .drop("code", "why")
+    )
+
+
+def _only_details(details: Mapping[str, pl.DataFrame]) -> Facts:
+    return Facts(
+        entities=schema.ENTITIES.empty(),
+        transitions=schema.TRANSITIONS.empty(),
+        events=schema.EVENTS.empty(),
+        findings=schema.FINDINGS.empty(),
+        sources=schema.SOURCES.empty(),
+        as_of=_EPOCH,
+        details=dict(details),
+    )
+
+
+def transitions_of(
+    order: Ordered, log_steps: pl.DataFrame, told: pl.DataFrame | None, label: str
+) -> pl.DataFrame:
+    """Starts and ends of executions and steps, as they were written.
+
+    Parameters
+    ----------
+    order : Ordered
+    log_steps : polars.DataFrame
+        Step events with their ``message_id``.
+    told : polars.DataFrame, optional
+        Executions that only messages tell of, ``schema.OPENCODE_EXECUTIONS``.
+    label : str
+        The input.
+    """
+    words = {kind: kind.removeprefix("execution.") for kind in TERMINALS}
+    runs = (
+        order.events.filter(pl.col("is_start") | pl.col("kind").is_in(list(TERMINALS)))
+        .with_columns(
+            entity_type=pl.lit("execution"),
+            entity_id=ENTITY_IDS["execution"],
+            status=pl.when("is_start")
+            .then(pl.lit("started"))
+            .otherwise(pl.col("kind").replace_strict(words, default=None)),
+        )
+        .select("entity_type", "entity_id", "at_ms", "seq", "status")
+    )
+    steps = log_steps.with_columns(
+        entity_type=pl.lit("step"),
+        entity_id=ENTITY_IDS["step"],
+        status=pl.col("kind").replace_strict(_STEP_WORDS),
+    ).select("entity_type", "entity_id", "at_ms", "seq", "status")
+    both = pl.concat([runs, steps]).with_columns(
+        at=moment("at_ms"),
+        previous_status=pl.col("status").shift(1).over("entity_type", "entity_id"),
+    )
+    frames = [_named(both, schema.TRANSITIONS, label)]
+    if told is not None and told.height:
+        begun = told.select(
+            "entity_id",
+            at="started_at",
+            status=pl.lit("started"),
+            previous_status=pl.lit(None, pl.String),
+        )
+        ended = told.filter(pl.col("ended_at").is_not_null()).select(
+            "entity_id", at="ended_at", status="outcome", previous_status=pl.lit("started")
+        )
+        rows = pl.concat([begun, ended]).with_columns(entity_type=pl.lit("execution"))
+        frames.append(_named(rows.sort("entity_id", "at"), schema.TRANSITIONS, label))
+    return pl.concat(frames).filter(pl.col("at").is_not_null())
+
+
+def events_of(order: Ordered, messages: pl.DataFrame, label: str) -> pl.DataFrame:
+    """Every durable event, and the messages of sessions that have none, as events."""
+    rows = order.events.select(
+        entity_type=pl.lit("session"),
+        entity_id="session_id",
+        at=moment("at_ms"),
+        seq="seq",
+        kind="type",
+        is_activity=~pl.col("kind").is_in(list(QUIET)),
+    )
+    said = messages.sort("session_id", "created_ms", "message_id").select(
+        entity_type=pl.lit("session"),
+        entity_id="session_id",
+        at=moment("created_ms"),
+        seq=pl.lit(None, pl.Int64),
+        kind=pl.lit("message"),
+        is_activity=pl.lit(value=True),
+        role="role",
+    )
+    return pl.concat([_named(rows, schema.EVENTS, label), _named(said, schema.EVENTS, label)])
+
+
+def _named(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFrame:
+    return shape.conform(frame.with_columns(source=pl.lit(label), system=pl.lit(SYSTEM)))

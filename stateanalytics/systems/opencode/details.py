@@ -1,0 +1,250 @@
+"""The folded tables in the shape of the schema: moments, causes, eras, who ran on."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.systems.opencode.causes import with_cause
+from stateanalytics.systems.opencode.fold import Folded
+from stateanalytics.systems.opencode.log import Log
+from stateanalytics.systems.opencode.message_fold import Told
+
+DECLINE_WINDOW_MS = 2000
+"""How near to an end a refusal must be, or how far others must have run on."""
+
+ENTITY_IDS = {
+    "execution": pl.concat_str("session_id", pl.lit(":execution:"), "exec_no"),
+    "step": pl.concat_str("session_id", pl.lit(":"), "message_id"),
+    "tool_call": pl.concat_str("session_id", pl.lit(":"), "message_id", pl.lit(":"), "call_id"),
+}
+
+
+def moment(name: str) -> pl.Expr:
+    """Epoch milliseconds as a moment in UTC; 0 and absurd ones are null."""
+    number = pl.col(name)
+    sound = number.is_between(946_684_800_000, 4_102_444_800_000)
+    return (pl.when(sound).then(number) * 1000).cast(schema.MOMENT)
+
+
+def detail_frames(
+    folded: Folded, log: Log, session_rows: pl.DataFrame | None = None
+) -> dict[str, pl.DataFrame]:
+    """The detail frames of one input, without ``source``.
+
+    Parameters
+    ----------
+    folded : fold.Folded
+    log : Log
+        For permissions that were asked and answered, which are not part of the fold.
+    session_rows : polars.DataFrame, optional
+        Rows of the session table: ``session_id``, ``suspended_ms``, …
+
+    Returns
+    -------
+    dict of str to polars.DataFrame
+        By the name of the schema's frame.
+    """
+    eras = _eras(folded)
+
+    def of_era(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.join(eras, on="session_id", how="left", maintain_order="left")
+
+    executions = _with_context(_with_asks(folded.executions, log), folded, session_rows)
+    return {
+        "opencode_executions": _executions(of_era(executions)),
+        "opencode_steps": _steps(of_era(folded.steps)),
+        "opencode_tools": _tools(of_era(folded.tools)),
+        "opencode_inputs": _inputs(folded.inputs),
+        "opencode_sessions": _sessions(of_era(folded.sessions), "events"),
+    }
+
+
+def detail_frames_of_messages(told: Told) -> dict[str, pl.DataFrame]:
+    """The detail frames of what messages told, without ``source``."""
+    newest = told.sessions.select("session_id", session_last_ms="newest_ms")
+    executions = told.executions.join(newest, on="session_id", how="left", maintain_order="left")
+    return {
+        "opencode_executions": _executions(executions),
+        "opencode_steps": _steps(told.steps),
+        "opencode_tools": _tools(told.tools),
+        "opencode_inputs": _inputs(told.inputs),
+        "opencode_sessions": _sessions(told.sessions, "messages"),
+    }
+
+
+def _eras(folded: Folded) -> pl.DataFrame:
+    """Who wrote the events of each session, by their types alone."""
+    of_c = pl.col("type").str.contains(r"^session\.(?:inbox\.|step\.streamed|viewed$)")
+    return (
+        folded.order.events.group_by("session_id")
+        .agg(is_a=pl.col("is_era_a").any(), is_c=of_c.any())
+        .join(folded.sessions.select("session_id", "program_version"), on="session_id", how="left")
+        .select(
+            "session_id",
+            era=pl.when("is_a")
+            .then(pl.lit("A"))
+            .when(pl.col("is_c") | pl.col("program_version").str.starts_with("2."))
+            .then(pl.lit("C"))
+            .when(pl.col("program_version").str.starts_with("1."))
+            .then(pl.lit("V1"))
+            .otherwise(pl.lit("B")),
+        )
+    )
+
+
+def _with_asks(executions: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Count the questions an open execution waits for; see whether one was declined."""
+    asks = (
+        log.events.filter(pl.col("kind").str.starts_with("permission."))
+        .join(log.payload("ask"), on="row", how="inner")
+        .filter(pl.col("session_id").is_not_null(), pl.col("request_id").is_not_null())
+        .unique("event_id")
+    )
+    key = ["session_id", "request_id"]
+    answers = asks.filter(pl.col("kind") != "permission.asked")
+    waiting = asks.filter(pl.col("kind") == "permission.asked").join(answers, on=key, how="anti")
+    refused = answers.filter(
+        (pl.col("reply") == "reject") | (pl.col("kind") == "permission.rejected")
+    )
+    spans = executions.select("session_id", "exec_no", "started_ms", "ended_ms", "outcome")
+    open_asks = (
+        spans.filter(pl.col("outcome") == "open")
+        .join(waiting.select("session_id", "at_ms"), on="session_id", how="inner")
+        .filter(pl.col("at_ms") >= pl.col("started_ms").fill_null(0))
+        .group_by("session_id", "exec_no")
+        .agg(n_pending_asks=pl.len().cast(pl.Int64))
+    )
+    declined = (
+        spans.filter(pl.col("outcome") == "interrupted")
+        .join(refused.select("session_id", "at_ms"), on="session_id", how="inner")
+        .filter((pl.col("at_ms") - pl.col("ended_ms")).abs() <= DECLINE_WINDOW_MS)
+        .select("session_id", "exec_no", is_refused=pl.lit(value=True))
+        .unique()
+    )
+    for part in (open_asks, declined):
+        executions = executions.join(
+            part, on=["session_id", "exec_no"], how="left", maintain_order="left"
+        )
+    said = pl.col("has_declined_tool").fill_null(value=False)
+    return executions.with_columns(
+        pl.col("n_pending_asks").fill_null(0),
+        is_declined=said | pl.col("is_refused").fill_null(value=False),
+    )
+
+
+def _with_context(
+    executions: pl.DataFrame, folded: Folded, session_rows: pl.DataFrame | None
+) -> pl.DataFrame:
+    """Did others run on after each end; is the session claimed; when did it last stir."""
+    until = pl.coalesce("last_active_ms", "first_end_ms", "started_ms")
+    known = executions.with_columns(
+        started=pl.coalesce("started_ms", "first_active_ms", "ended_ms")
+    )
+    others = (
+        known.select("started", until=until)
+        .drop_nulls()
+        .sort("started")
+        .with_columns(until=pl.col("until").cum_max())
+    )
+    asked = known.filter(pl.col("ended_ms").is_not_null()).sort("ended_ms")
+    ran_on = asked.join_asof(
+        others, left_on="ended_ms", right_on="started", strategy="backward"
+    ).select(
+        "sid",
+        "exec_no",
+        has_others_running=pl.col("until") >= pl.col("ended_ms") + DECLINE_WINDOW_MS,
+    )
+    newest = folded.sessions.select("session_id", session_last_ms="newest_ms")
+    claims = pl.DataFrame(schema={"session_id": pl.String(), "suspended_ms": pl.Int64()})
+    if session_rows is not None:
+        claims = session_rows.select("session_id", "suspended_ms")
+    return (
+        executions.join(ran_on, on=["sid", "exec_no"], how="left", maintain_order="left")
+        .join(newest, on="session_id", how="left", maintain_order="left")
+        .join(claims, on="session_id", how="left", maintain_order="left")
+        .with_columns(
+            is_claimed=pl.col("suspended_ms").is_not_null() & pl.col("is_last"),
+            is_resumed=~pl.col("is_last"),
+        )
+    )
+
+
+def _having(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
+    """The frame with columns that only events have, null where messages told."""
+    absent = [name for name in names if name not in frame.columns]
+    return frame.with_columns(pl.lit(None, pl.Int64).alias(name) for name in absent)
+
+
+def _executions(frame: pl.DataFrame) -> pl.DataFrame:
+    failed = pl.col("outcome") == "failed"
+    caused = with_cause(frame, has_error=failed | pl.col("error_type").is_not_null())
+    caused = with_cause(
+        caused, error_type="retry_error_type", message="retry_error_message", into="retry_cause"
+    )
+    stopped = (pl.col("outcome") == "interrupted") & (pl.col("reason") == "shutdown")
+    declined = pl.col("is_declined") | pl.col("has_others_running").fill_null(value=False)
+    return schema.OPENCODE_EXECUTIONS.conform(
+        caused.with_columns(
+            entity_id=ENTITY_IDS["execution"],
+            interrupt_reason="reason",
+            is_end_inferred="is_end_from_step",
+            is_resumable=pl.when(stopped).then(~declined & ~pl.col("is_resumed")),
+            is_blocked=pl.col("is_blocked").fill_null(value=False)
+            | (pl.col("cause") == "content_filtered").fill_null(value=False),
+            is_recovered=pl.col("is_recovered").fill_null(value=False),
+            started_at=moment("started_ms"),
+            ended_at=moment("ended_ms"),
+            last_active_at=moment("last_active_ms"),
+            session_last_at=moment("session_last_ms"),
+            retry_at=moment("retry_at_ms"),
+        )
+    )
+
+
+def _steps(frame: pl.DataFrame) -> pl.DataFrame:
+    caused = with_cause(_having(frame, "dispatched_ms", "retry_wait_ms"),
+                        has_error=pl.col("state") == "failed")  # fmt: skip
+    wait = (pl.col("started_ms") - pl.col("dispatched_ms")) / 1000
+    return schema.OPENCODE_STEPS.conform(
+        caused.with_columns(
+            entity_id=ENTITY_IDS["step"],
+            dispatched_at=moment("dispatched_ms"),
+            started_at=moment("started_ms"),
+            ended_at=moment("ended_ms"),
+            first_output_s=wait,
+            retry_at=moment("retry_at_ms"),
+            retry_wait_s=pl.col("retry_wait_ms") / 1000,
+        )
+    )
+
+
+def _tools(frame: pl.DataFrame) -> pl.DataFrame:
+    caused = with_cause(frame, has_error=pl.col("state") == "error")
+    return schema.OPENCODE_TOOLS.conform(
+        caused.with_columns(
+            entity_id=ENTITY_IDS["tool_call"],
+            started_at=moment("started_ms"),
+            called_at=moment("called_ms"),
+            ended_at=moment("ended_ms"),
+        )
+    )
+
+
+def _inputs(frame: pl.DataFrame) -> pl.DataFrame:
+    return schema.OPENCODE_INPUTS.conform(
+        frame.with_columns(
+            kind="input_kind",
+            admitted_at=moment("admitted_ms"),
+            promoted_at=moment("promoted_ms"),
+            wait_s=(pl.col("promoted_ms") - pl.col("admitted_ms")) / 1000,
+        )
+    )
+
+
+def _sessions(frame: pl.DataFrame, read_from: str) -> pl.DataFrame:
+    return schema.OPENCODE_SESSIONS.conform(
+        frame.with_columns(
+            read_from=pl.lit(read_from), last_at=moment("last_ms"), event_cost_usd="cost_usd"
+        )
+    )

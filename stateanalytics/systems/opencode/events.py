@@ -1,0 +1,177 @@
+"""Events from JSON records and from tables: typed, named alike, whatever era wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from stateanalytics.systems.opencode.event_kinds import ERA_A_PREFIX, FAMILIES, family_of, kind_of
+from stateanalytics.systems.opencode.gathered import Broken
+from stateanalytics.systems.opencode.log import EVENTS, ORIGINS, PAYLOADS, Log, pooled_logs
+from stateanalytics.systems.opencode.messages import broken_cells
+from stateanalytics.systems.opencode.payloads import ENVELOPE, FIELDS, Parser
+
+_VERSION = r"\.\d+$"
+_LENGTHS = {"n_chars": "text"}
+_CYCLE_MS = 2**36
+USUAL_MS = 1_780_000_000_000
+"""A moment near which ids are dated when nothing else is known: May 2026."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What came out of some records.
+
+    Attributes
+    ----------
+    log : Log
+        The events among them.
+    others : polars.DataFrame
+        ``row`` and ``text`` of JSON objects that are something else.
+    broken : polars.DataFrame
+        ``row`` and ``text`` of what is no JSON object.
+    """
+
+    log: Log
+    others: pl.DataFrame
+    broken: pl.DataFrame = field(default_factory=pl.DataFrame)
+
+
+def events_of_records(
+    texts: pl.DataFrame, parser: Parser, *, origin: str, reference_ms: int | None = None
+) -> Decoded:
+    """The events among JSON records of a log, a stream or a capture.
+
+    Parameters
+    ----------
+    texts : polars.DataFrame
+        ``row`` (UInt32) and ``text``, one record each.
+    parser : Parser
+    origin : str
+        One of `log.ORIGINS`.
+    reference_ms : int, optional
+        A moment near which events without one are dated by their id.
+    """
+    inside = {name: ([f"data.{path}" for path in places], kind)
+              for name, (places, kind) in FIELDS.items()}  # fmt: skip
+    fields = {**ENVELOPE, **{name: (tuple(paths), kind) for name, (paths, kind) in inside.items()}}
+    read = parser.read(texts, fields, lengths={"n_chars": "data.text"}, is_hashed=True)
+    read = read.with_columns(
+        session_id=pl.coalesce("session_id", "data_session_id"),
+    )
+    is_event = (
+        pl.col("is_object")
+        & pl.col("raw_type").is_not_null()
+        & pl.col("session_id").is_not_null()
+        & ~pl.col("raw_type").str.starts_with("message.")
+        # It closes an exported log and repeats the last number of the session.
+        & (pl.col("raw_type") != "log.synced")
+    ).fill_null(value=False)
+    events = read.filter(is_event)
+    rest = texts.join(read.filter(~is_event).select("row", "is_object"), on="row", how="inner")
+    return Decoded(
+        log_of(events, origin=origin, reference_ms=reference_ms),
+        rest.filter("is_object").select("row", "text"),
+        rest.filter(~pl.col("is_object")).select("row", "text"),
+    )
+
+
+def events_of_rows(
+    rows: pl.DataFrame, parser: Parser, *, reference_ms: int | None = None
+) -> tuple[Log, tuple[Broken, ...]]:
+    """The events of an ``event`` table, and which of their payloads could not be read.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        ``event_id``, ``session_id``, ``seq``, ``created_ms``, ``raw_type``, ``data``.
+    parser : Parser
+    reference_ms : int, optional
+        A moment near which events without one are dated by their id.
+    """
+    logs, bad = [], []
+    for part in (
+        rows.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32)).iter_slices(500_000)
+    ):
+        texts = part.select("row", text="data").filter(pl.col("text").is_not_null())
+        read = parser.read(texts, FIELDS, lengths=_LENGTHS, is_hashed=True)
+        known = part.with_columns(has_text=pl.col("data").is_not_null()).drop("data")
+        joined = known.join(read, on="row", how="left", maintain_order="left")
+        bad.append(joined.filter(~pl.col("is_object")).select("event_id", "has_text", "is_object"))
+        logs.append(log_of(joined, origin="database", reference_ms=reference_ms, renumber=False))
+    broken = broken_cells(pl.concat(bad), "event", "event_id") if bad else ()
+    return _stacked(logs), broken
+
+
+def _stacked(logs: Sequence[Log]) -> Log:
+    """Logs whose rows are numbered through already."""
+    if not logs:
+        return Log()
+    return Log(
+        pl.concat([log.events for log in logs]),
+        {family: pl.concat([log.payload(family) for log in logs]) for family in PAYLOADS},
+    )
+
+
+def log_of(
+    read: pl.DataFrame, *, origin: str, reference_ms: int | None = None, renumber: bool = True
+) -> Log:
+    """Events with their payloads apart, from rows with all fields side by side."""
+    if renumber:
+        read = read.drop("row").with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
+    named = ("wire_timestamp_ms",)
+    absent = [name for name in named if name not in read.columns]
+    typed = read.with_columns(pl.lit(None, pl.Int64).alias(name) for name in absent).with_columns(
+        type=pl.col("raw_type").str.replace(_VERSION, ""),
+    )
+    told = pl.coalesce(
+        pl.when(pl.col("created_ms") > 0).then("created_ms"),
+        pl.when(pl.col("timestamp_ms") > 0).then("timestamp_ms"),
+        pl.when(pl.col("wire_timestamp_ms") > 0).then("wire_timestamp_ms"),
+    )
+    at = typed.select(told)["created_ms"]
+    known = reference_ms or at.median()
+    base = USUAL_MS if known is None else int(known)  # type: ignore[arg-type]
+    dated = typed.with_columns(
+        kind=kind_of(pl.col("type")),
+        at_ms=at if not at.null_count() else pl.coalesce(at, moment_of_id("event_id", base)),
+        is_era_a=pl.col("type").str.starts_with(ERA_A_PREFIX),
+        origin=pl.lit(ORIGINS.index(origin), pl.UInt8),
+    )
+    dated = dated.with_columns(family=family_of(pl.col("kind")))
+    payloads = {
+        family: dated.filter(pl.col("family") == place).select(
+            pl.col(name).cast(dtype) for name, dtype in PAYLOADS[family].items()
+        )
+        for place, family in enumerate(FAMILIES)
+    }
+    return Log(dated.select(pl.col(name).cast(dtype) for name, dtype in EVENTS.items()), payloads)
+
+
+def moment_of_id(column: str, reference_ms: int) -> pl.Expr:
+    """Epoch milliseconds that an id was made at, to some milliseconds.
+
+    Twelve hexadecimal digits hold the milliseconds, modulo 2.18 years, and a counter.
+
+    Examples
+    --------
+    >>> ids = pl.DataFrame({"id": ["evt_1fb7eb246001KzmfAwqFA0d05E", "x"]})
+    >>> ids.select(moment_of_id("id", 1795220000000))["id"].to_list()
+    [1795220746822, None]
+    """
+    digits = pl.col(column).str.extract(r"^(?:evt|msg|prt|per)_([0-9a-f]{12})", 1)
+    short = digits.str.to_integer(base=16, strict=False) // 4096
+    cycles = ((reference_ms - short) / _CYCLE_MS).round(0).cast(pl.Int64)
+    return short + cycles * _CYCLE_MS
+
+
+__all__ = [
+    "Decoded",
+    "events_of_records",
+    "events_of_rows",
+    "log_of",
+    "moment_of_id",
+    "pooled_logs",
+]

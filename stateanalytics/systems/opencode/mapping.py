@@ -1,0 +1,279 @@
+"""opencode's executions, sessions, steps and tool calls in ADR-0033's terms, as tables.
+
+Each situation has a name; `EXECUTIONS` and `CALLS` say what it means. The first
+situation that holds counts. What a provider's content filter stopped is failed, in
+every era and whatever else was recorded about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+
+import polars as pl
+
+from stateanalytics.state.open_work import Thresholds
+from stateanalytics.systems.opencode.causes import DEGRADING
+
+VARIES = "*"
+"""A cell that depends on the cause (health) or on what was put out (delivery)."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a situation means.
+
+    Attributes
+    ----------
+    lifecycle, outcome, health, delivery : str or None
+        ADR-0033's words.
+    delivery_without_output : str, optional
+        The delivery where nothing was put out, if that differs.
+    """
+
+    lifecycle: str
+    outcome: str | None
+    health: str | None
+    delivery: str | None
+    delivery_without_output: str | None = None
+
+    @property
+    def empty_delivery(self) -> str | None:
+        """The delivery where nothing was put out."""
+        return self.delivery_without_output or self.delivery
+
+
+def _end(word: str, health: str, delivery: str, empty: str | None = None) -> Meaning:
+    return Meaning(word, word, health, delivery, empty)
+
+
+def _open(health: str) -> Meaning:
+    return Meaning("running", None, health, "unknown")
+
+
+EXECUTIONS: Mapping[str, Meaning] = MappingProxyType(
+    {
+        "blocked": _end("failed", "ok", "partial", "missing"),
+        "without_steps": _end("completed", "ok", "not_expected"),
+        "truncated": _end("completed", "ok", "partial"),
+        "unknown_finish": _end("completed", "ok", "partial"),
+        "empty": _end("completed", "ok", "partial"),
+        "good": _end("completed", "ok", "passed"),
+        "failed_degraded": _end("failed", "degraded", "partial", "missing"),
+        "failed": _end("failed", "ok", "partial", "missing"),
+        "by_user": _end("cancelled", "ok", "not_expected"),
+        "superseded": _end("cancelled", "ok", "not_expected"),
+        "inactive": _end("timed_out", "ok", "partial", "unknown"),
+        "declined": _end("cancelled", "ok", "not_expected"),
+        "declined_inferred": _end("cancelled", "ok", "not_expected"),
+        "shutdown_resumed": _end("aborted", "ok", "not_expected"),
+        "shutdown_claimed": _open("disconnected"),
+        "shutdown": _end("aborted", "ok", "partial", "not_expected"),
+        "unrecognized_reason": _end("cancelled", "unknown", "unknown"),
+        "crashed": _end("aborted", "process_dead", "partial", "missing"),
+        "retry_overdue": _open("stalled"),
+        "retry_scheduled": _open("degraded"),
+        "awaiting_answer": _open("idle"),
+        "dead": _open("process_dead"),
+        "stalled": _open("stalled"),
+        "runaway": _open("degraded"),
+        "running": _open("running"),
+        "unrecorded": Meaning("unknown", "unknown", "unknown", "unknown"),
+        "waiting": Meaning("pending", None, "idle", "not_expected"),
+        "new": Meaning("pending", None, "ok", "not_expected"),
+    }
+)
+"""Every situation of an execution, turn or session; the last two have no execution."""
+
+CALLS: Mapping[str, Meaning] = MappingProxyType(
+    {
+        "succeeded": Meaning("succeeded", "succeeded", None, None),
+        "blocked": Meaning("failed", "failed", None, None),
+        "cancelled": Meaning("cancelled", "cancelled", None, None),
+        "failed": Meaning("failed", "failed", None, None),
+        "abandoned": Meaning("failed", "failed", None, None),
+        "running": Meaning("running", None, None, None),
+    }
+)
+"""Every situation of a step or a tool call."""
+
+AXES = ("lifecycle", "outcome", "health", "delivery")
+_CUT = ("by_user", "superseded", "declined", "declined_inferred")
+
+
+def situations(
+    executions: pl.DataFrame, as_of: datetime, thresholds: Thresholds | None = None
+) -> pl.DataFrame:
+    """Name the situation of every execution, and add the four axes.
+
+    Parameters
+    ----------
+    executions : polars.DataFrame
+        ``schema.OPENCODE_EXECUTIONS``.
+    as_of : datetime
+        The instant to judge open executions at.
+    thresholds : Thresholds, optional
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows with ``situation``, ``lifecycle``, ``outcome_word``, ``health`` and
+        ``delivery``.
+    """
+    limits = thresholds or Thresholds()
+    ran = pl.when(pl.col("outcome") == "open")
+    silence_s = (pl.lit(as_of) - pl.coalesce("session_last_at", "last_active_at", "started_at")
+                 ).dt.total_milliseconds() / 1000  # fmt: skip
+    overdue_s = (pl.lit(as_of) - pl.col("retry_at")).dt.total_milliseconds() / 1000
+    patience = pl.when(pl.col("n_tools_running") > 0).then(limits.tool_factor).otherwise(1.0)
+    ready = executions.with_columns(
+        silence_s=ran.then(silence_s), overdue_s=ran.then(overdue_s), patience=ran.then(patience)
+    )
+    named = ready.with_columns(situation=_first(_rules(limits)))
+    return with_axes(named, EXECUTIONS).drop("silence_s", "overdue_s", "patience")
+
+
+def _rules(limits: Thresholds) -> dict[str, pl.Expr]:
+    def yes(name: str) -> pl.Expr:
+        return pl.col(name).fill_null(value=False)
+
+    def word(column: str, *words: str) -> pl.Expr:
+        return pl.col(column).is_in(list(words)).fill_null(value=False)
+
+    over = word("outcome", "succeeded", "failed")
+    good, cut, running = (word("outcome", w) for w in ("succeeded", "interrupted", "open"))
+    stopped = cut & word("interrupt_reason", "shutdown")
+    silent = pl.col("silence_s")
+    return {
+        "blocked": yes("is_blocked") & over,
+        "without_steps": good & (pl.col("n_steps") == 0),
+        "truncated": good & word("last_finish", "length"),
+        "unknown_finish": good & word("last_finish", "unknown", "error"),
+        "empty": good & ~yes("has_output"),
+        "good": good,
+        "failed_degraded": word("outcome", "failed") & word("cause", *DEGRADING),
+        "failed": word("outcome", "failed"),
+        "by_user": cut & word("interrupt_reason", "user"),
+        "superseded": cut & word("interrupt_reason", "superseded"),
+        "inactive": cut & word("interrupt_reason", "inactivity"),
+        "declined": stopped & yes("is_declined"),
+        "declined_inferred": stopped & yes("has_others_running"),
+        "shutdown_resumed": stopped & yes("is_resumed"),
+        "shutdown_claimed": stopped & yes("is_claimed"),
+        "shutdown": stopped,
+        "unrecognized_reason": cut,
+        "crashed": word("outcome", "crashed"),
+        "retry_overdue": running
+        & yes("is_retry_pending")
+        & (pl.col("overdue_s") > limits.retry_grace_s),
+        "retry_scheduled": running & yes("is_retry_pending"),
+        "awaiting_answer": running & (pl.col("n_pending_asks") > 0),
+        "dead": running & (silent >= limits.dead_after_s * pl.col("patience")) & ~yes("is_claimed"),
+        "stalled": running & (silent >= limits.stalled_after_s * pl.col("patience")),
+        "runaway": running & (pl.col("n_unknown_finishes") >= limits.min_runaway_steps),
+        "running": running,
+        "unrecorded": word("outcome", "unknown"),
+    }
+
+
+def _first(rules: Mapping[str, pl.Expr]) -> pl.Expr:
+    return pl.coalesce(
+        pl.when(holds.fill_null(value=False)).then(pl.lit(name)) for name, holds in rules.items()
+    )
+
+
+def with_axes(frame: pl.DataFrame, meanings: Mapping[str, Meaning]) -> pl.DataFrame:
+    """Add the four axes of each row's ``situation``."""
+
+    def read(values: Mapping[str, str | None]) -> pl.Expr:
+        return pl.col("situation").replace_strict(values, default=None, return_dtype=pl.String)
+
+    has_output = (
+        pl.col("has_output").fill_null(value=False)
+        if "has_output" in frame.columns
+        else pl.lit(value=True)
+    )
+    full = read({name: meaning.delivery for name, meaning in meanings.items()})
+    empty = read({name: meaning.empty_delivery for name, meaning in meanings.items()})
+    return frame.with_columns(
+        lifecycle=read({name: meaning.lifecycle for name, meaning in meanings.items()}),
+        outcome_word=read({name: meaning.outcome for name, meaning in meanings.items()}),
+        health=read({name: meaning.health for name, meaning in meanings.items()}),
+        delivery=pl.when(has_output).then(full).otherwise(empty),
+    )
+
+
+def session_situations(sessions: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
+    """The axes of every session: those of its last execution, and whether inputs wait.
+
+    Parameters
+    ----------
+    sessions : polars.DataFrame
+        ``schema.OPENCODE_SESSIONS``.
+    executions : polars.DataFrame
+        From `situations`.
+    """
+    key = ["source", "session_id"]
+    last = executions.filter("is_last").select(
+        *key, "exec_no", "situation", "lifecycle", "outcome_word", "health", "delivery"
+    )
+    joined = sessions.join(last, on=key, how="left", maintain_order="left")
+    waits = pl.col("n_pending_inputs").fill_null(0) > 0
+    idle = pl.col("situation").is_null()
+    named = joined.with_columns(
+        has_waiting_input=waits
+        & (idle | pl.col("outcome_word").is_not_null())
+        & (pl.col("health").is_null() | (pl.col("health") == "ok")),
+        situation=pl.coalesce(
+            "situation", pl.when(waits).then(pl.lit("waiting")).otherwise(pl.lit("new"))
+        ),
+    )
+    fresh = with_axes(named.select(*key, "situation"), EXECUTIONS)
+    return named.with_columns(
+        pl.coalesce(name, fresh[name].alias(name)).alias(name)
+        for name in ("lifecycle", "outcome_word", "health", "delivery")
+    ).with_columns(
+        health=pl.when("has_waiting_input").then(pl.lit("idle")).otherwise(pl.col("health"))
+    )
+
+
+def call_situations(
+    calls: pl.DataFrame, executions: pl.DataFrame, *, is_tool: bool
+) -> pl.DataFrame:
+    """Name the situation of every step or tool call, and add its axes.
+
+    Parameters
+    ----------
+    calls : polars.DataFrame
+        ``schema.OPENCODE_STEPS`` or ``schema.OPENCODE_TOOLS``.
+    executions : polars.DataFrame
+        From `situations`: what became of the execution decides what an abort means.
+    is_tool : bool
+    """
+    key = ["source", "session_id", "exec_no"]
+    of_execution = executions.select(
+        *key,
+        execution_situation="situation",
+        is_execution_over=pl.col("lifecycle") != "running",
+        is_execution_cancelled=pl.col("situation").is_in(list(_CUT)),
+    )
+    joined = calls.join(of_execution, on=key, how="left", maintain_order="left")
+    stale = pl.col("is_stale") if is_tool else pl.lit(value=False)
+    ended = pl.col("state") == ("completed" if is_tool else "ended")
+    failed = pl.col("state") == ("error" if is_tool else "failed")
+    blocked = pl.lit(value=False) if is_tool else pl.col("is_blocked")
+    aborted = pl.col("error_type").is_in(["aborted", "MessageAbortedError"])
+    cancelled = pl.col("is_execution_cancelled")
+    rules = {
+        "blocked": blocked,
+        "succeeded": ended,
+        "cancelled": failed & aborted & cancelled & ~stale.fill_null(value=False),
+        "failed": failed,
+        "cancelled_open": cancelled,
+        "abandoned": pl.col("is_execution_over"),
+        "running": pl.lit(value=True),
+    }
+    named = joined.with_columns(situation=_first(rules).replace({"cancelled_open": "cancelled"}))
+    return with_axes(named, CALLS)

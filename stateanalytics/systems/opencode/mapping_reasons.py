@@ -1,0 +1,326 @@
+"""Why an execution, a session, a step or a tool call is in its state: codes and evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import polars as pl
+
+from stateanalytics.state.open_work import Thresholds
+
+OBSERVED, INFERRED, HYPOTHESIS = "observed", "inferred", "hypothesis"
+RUN_KEY = ("source", "session_id", "exec_no")
+
+
+@dataclass(frozen=True)
+class Because:
+    """One reason that a situation has.
+
+    Attributes
+    ----------
+    dimension, code : str
+        The axis, and the code; ``{cause}`` and ``{retry_cause}`` are the row's own.
+    message : str
+        In words.
+    claim, confidence : str, float
+        ADR-0033's claim status; a confidence of the row's cause goes before this one.
+    has_event : bool
+        Is the event that ended it the evidence; else the rule is.
+    is_quoted : bool
+        Are the words of the error the message, where there are any.
+    """
+
+    dimension: str
+    code: str
+    message: str
+    claim: str = OBSERVED
+    confidence: float = 1.0
+    has_event: bool = True
+    is_quoted: bool = False
+
+
+_FAILED = Because("lifecycle", "run.failed.{cause}", "It failed", is_quoted=True)
+_SHUTDOWN = Because("lifecycle", "run.aborted.server_shutdown", "The server was stopped")
+RESUMED = Because(
+    "health",
+    "run.health.resumed_after_shutdown",
+    "Its session was started again",
+    INFERRED,
+    0.9,
+    has_event=False,
+)
+RECOVERED = Because(
+    "health",
+    "run.health.recovered_after_retry",
+    "A retry helped",
+    has_event=False,
+)
+RUNAWAY = Because(
+    "health",
+    "run.health.runaway_steps",
+    "Many steps finished for an unknown reason",
+    INFERRED,
+    0.8,
+    has_event=False,
+)
+INPUT_PENDING = Because(
+    "health",
+    "run.health.input_pending",
+    "An input waits, and nothing works on it",
+    INFERRED,
+    0.9,
+    has_event=False,
+)
+
+
+def _declined(claim: str, confidence: float) -> Because:
+    return Because(
+        "lifecycle",
+        "run.cancelled.permission_declined",
+        "A person declined what it asked for",
+        claim,
+        confidence,
+    )
+
+
+def _health(code: str, message: str, claim: str, confidence: float) -> Because:
+    return Because("health", f"run.health.{code}", message, claim, confidence, has_event=False)
+
+
+def _dead(entity: str) -> Because:
+    return Because(
+        "lifecycle" if entity == "run" else "health",
+        f"{entity}.{'aborted' if entity == 'run' else 'health'}.process_dead_no_terminal",
+        "It was started again, and no end had been written",
+        INFERRED,
+        0.95,
+        has_event=False,
+    )
+
+
+REASONS: Mapping[str, tuple[Because, ...]] = MappingProxyType(
+    {
+        "blocked": (
+            Because(
+                "lifecycle",
+                "run.failed.content_filtered",
+                "The provider's content filter stopped the answer",
+            ),
+            Because(
+                "delivery",
+                "run.delivery.blocked_by_provider",
+                "What was answered before the block is all there is",
+            ),
+        ),
+        "truncated": (
+            Because("delivery", "run.delivery.truncated_length", "The answer was cut off"),
+        ),
+        "unknown_finish": (
+            Because(
+                "delivery", "run.delivery.unknown_finish", "The last step ended for no known reason"
+            ),
+        ),
+        "empty": (
+            Because(
+                "delivery",
+                "run.delivery.empty_output",
+                "No text and no tool result",
+                INFERRED,
+                0.7,
+            ),
+        ),
+        "failed_degraded": (_FAILED,),
+        "failed": (_FAILED,),
+        "by_user": (Because("lifecycle", "run.cancelled.user_interrupt", "A person stopped it"),),
+        "superseded": (
+            Because("lifecycle", "run.cancelled.superseded", "Other work took its place"),
+        ),
+        "inactive": (
+            Because("lifecycle", "run.timed_out.inactivity", "Nothing happened for too long"),
+        ),
+        "declined": (_declined(OBSERVED, 0.95),),
+        "declined_inferred": (_declined(INFERRED, 0.8),),
+        "shutdown_resumed": (_SHUTDOWN,),
+        "shutdown": (_SHUTDOWN,),
+        "shutdown_claimed": (
+            Because(
+                "health",
+                "run.health.suspended_by_shutdown",
+                "The server was stopped and will resume it",
+            ),
+        ),
+        "unrecognized_reason": (
+            Because("lifecycle", "run.cancelled.unrecognized", "Interrupted for an unknown reason"),
+        ),
+        "crashed": (_dead("run"), _dead("system")),
+        "retry_overdue": (_health("retry_overdue", "A retry is overdue", INFERRED, 0.8),),
+        "retry_scheduled": (
+            _health("retry_scheduled", "It waits for a retry", OBSERVED, 1.0),
+            _health("{retry_cause}", "That is why it retries", OBSERVED, 1.0),
+        ),
+        "awaiting_answer": (
+            _health("awaiting_permission", "It waits for a person's answer", OBSERVED, 1.0),
+        ),
+        "dead": (_health("process_dead", "No event for very long", HYPOTHESIS, 0.6),),
+        "stalled": (_health("stalled", "No event for long", INFERRED, 0.7),),
+        "runaway": (RUNAWAY,),
+        "unrecorded": (
+            Because(
+                "lifecycle",
+                "run.lifecycle.unrecorded",
+                "It was closed without a finish and without an error",
+                INFERRED,
+                0.6,
+            ),
+        ),
+    }
+)
+"""Reasons of every situation of an execution that needs explaining, most direct first."""
+
+
+def execution_reasons(
+    executions: pl.DataFrame, thresholds: Thresholds | None = None
+) -> pl.DataFrame:
+    """The reasons of every execution, most direct first.
+
+    Parameters
+    ----------
+    executions : polars.DataFrame
+        From `mapping.situations`.
+    thresholds : Thresholds, optional
+
+    Returns
+    -------
+    polars.DataFrame
+        ``source``, ``session_id``, ``exec_no``, ``order``, ``dimension``, ``code``,
+        ``message``, ``claim_status``, ``confidence``, ``event_id``, ``evidence``.
+    """
+    limits = thresholds or Thresholds()
+    ended_well = (pl.col("outcome") == "succeeded") & (pl.col("situation") != "blocked")
+    parts = [
+        _rows(executions.filter(pl.col("situation") == situation), because, place)
+        for situation, all_of_it in REASONS.items()
+        for place, because in enumerate(all_of_it)
+    ]
+    stopped = pl.col("situation").is_in(["declined", "declined_inferred", "shutdown_resumed"])
+    runs_away = pl.col("n_unknown_finishes") >= limits.min_runaway_steps
+    parts += [
+        _rows(executions.filter(stopped & pl.col("is_resumed")), RESUMED, 7),
+        _rows(executions.filter(ended_well & pl.col("is_recovered")), RECOVERED, 8),
+        _rows(executions.filter(runs_away & (pl.col("situation") != "runaway")), RUNAWAY, 9),
+    ]
+    return numbered(pl.concat(parts), RUN_KEY)
+
+
+def _rows(frame: pl.DataFrame, because: Because, place: int) -> pl.DataFrame:
+    """One reason of each row."""
+    code: pl.Expr = pl.lit(because.code)
+    for own in ("retry_cause", "cause"):
+        if f"{{{own}}}" in because.code:
+            begin, end = because.code.split(f"{{{own}}}")
+            code = pl.concat_str(pl.lit(begin), pl.col(own).fill_null("unknown"), pl.lit(end))
+    # A stored end says why by itself; one that is read off a message is less sure.
+    is_sure = pl.col("cause_confidence").fill_null(1.0) >= 1.0
+    own_claim = because.dimension == "lifecycle" and because.claim == OBSERVED
+    is_spelled_out = pl.col("cause").fill_null("") == "resume_exhausted"
+    keeps = (is_sure | is_spelled_out) if own_claim else pl.lit(value=True)
+    detail = pl.coalesce("error_message", "interrupt_reason", "last_finish", pl.lit(""))
+    return frame.select(
+        *RUN_KEY,
+        place=pl.lit(place),
+        dimension=pl.lit(because.dimension),
+        code=code,
+        message=quoted(because.message) if because.is_quoted else pl.lit(because.message),
+        claim_status=pl.when(keeps).then(pl.lit(because.claim)).otherwise(pl.lit(INFERRED)),
+        confidence=pl.when(keeps)
+        .then(pl.lit(because.confidence))
+        .otherwise(pl.col("cause_confidence")),
+        event_id=pl.col("end_event_id") if because.has_event else pl.lit(None, pl.String),
+        evidence=evidence(
+            pl.lit("message") if because.has_event else pl.lit("rule"),
+            pl.col("end_event_id") if because.has_event else pl.col("situation"),
+            detail if because.has_event else pl.lit(because.message),
+        ),
+    )
+
+
+def quoted(otherwise: str) -> pl.Expr:
+    """The words of the error; ``otherwise`` where it has none."""
+    said = pl.col("error_message")
+    return pl.when(said.str.strip_chars() != "").then(said).otherwise(pl.lit(otherwise))
+
+
+def evidence(kind: pl.Expr, identity: pl.Expr, detail: pl.Expr) -> pl.Expr:
+    """One piece of evidence as a JSON list; what a store says is escaped."""
+    piece = pl.struct(
+        kind.alias("kind"), identity.alias("id"), detail.str.slice(0, 200).alias("detail")
+    )
+    return pl.concat_str(pl.lit("["), piece.struct.json_encode(), pl.lit("]"))
+
+
+def numbered(reasons: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
+    """Sort reasons and number them from 0 within their key; ``place`` goes."""
+    return (
+        reasons.sort(*key, "place", maintain_order=True)
+        .with_columns(order=pl.int_range(pl.len()).over(key).cast(pl.Int64))
+        .drop("place")
+    )
+
+
+def call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
+    """The reasons of steps or tool calls, by ``entity_id``; from `mapping.call_situations`."""
+    stale = pl.col("is_stale").fill_null(value=False) if is_tool else pl.lit(value=False)
+    finish = pl.lit(None, pl.String) if is_tool else pl.col("finish")
+    exit_code = pl.col("exit_code") if is_tool else pl.lit(None, pl.Int64)
+    situation = pl.col("situation")
+    cause = pl.col("cause").fill_null("unknown")
+    good = situation == "succeeded"
+    is_stale = stale & cause.is_in(["aborted", "stale_after_crash"])
+    code = (
+        pl.when(situation == "blocked")
+        .then(pl.lit("invocation.failed.content_filtered"))
+        .when(situation == "cancelled")
+        .then(pl.lit("invocation.cancelled.aborted"))
+        .when((situation == "abandoned") | ((situation == "failed") & is_stale))
+        .then(pl.lit("invocation.failed.stale_after_crash"))
+        .when(situation == "failed")
+        .then(pl.concat_str(pl.lit("invocation.failed."), cause))
+        .when(good & (finish == "length").fill_null(value=False))
+        .then(pl.lit("invocation.delivery.truncated_length"))
+        .when(good & finish.is_in(["unknown", "error"]).fill_null(value=False))
+        .then(pl.lit("invocation.delivery.unknown_finish"))
+        .when(good & (exit_code != 0).fill_null(value=False))
+        .then(pl.lit("invocation.health.exit_nonzero"))
+    )
+    confidence = (
+        pl.when(situation == "abandoned")
+        .then(0.9)
+        .when((situation == "failed") & ~is_stale)
+        .then(pl.col("cause_confidence").fill_null(1.0))
+        .otherwise(1.0)
+    )
+    coded = calls.with_columns(code=code, confidence=confidence).filter(
+        pl.col("code").is_not_null()
+    )
+    dimension = coded["code"].str.extract(r"^invocation\.([a-z]+)", 1)
+    detail = pl.coalesce("error_message", finish, exit_code.cast(pl.String), pl.lit(""))
+    return coded.select(
+        "source",
+        "entity_id",
+        order=pl.lit(0, pl.Int64),
+        dimension=dimension.replace({"failed": "lifecycle", "cancelled": "lifecycle"}),
+        code="code",
+        message=pl.when(pl.col("code").str.ends_with("exit_nonzero"))
+        .then(pl.lit("The program it ran returned an error, which the tool took as its result"))
+        .otherwise(quoted("What its own events say")),
+        claim_status=pl.when(pl.col("confidence") < 1)
+        .then(pl.lit(INFERRED))
+        .otherwise(pl.lit(OBSERVED)),
+        confidence="confidence",
+        event_id="end_event_id",
+        evidence=evidence(
+            pl.lit("tool_result" if is_tool else "message"), pl.col("end_event_id"), detail
+        ),
+    )

@@ -1,0 +1,318 @@
+"""Sessions that left messages and no events of work: V1, and what 2.0 took over from it.
+
+A turn, the assistant messages that answer one prompt, stands for an execution. Its last
+message tells how it ended, as far as messages can tell: V1 wrote the same error for a
+person's interruption and for a server's stop, and nothing at all at a crash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from stateanalytics.systems.opencode.steps import is_content_filtered
+
+_TEXT, _INTEGER, _REAL = pl.String(), pl.Int64(), pl.Float64()
+MESSAGES = pl.Schema(
+    {
+        "session_id": _TEXT,
+        "message_id": _TEXT,
+        "role": _TEXT,
+        "parent_id": _TEXT,
+        "created_ms": _INTEGER,
+        "completed_ms": _INTEGER,
+        "finish": _TEXT,
+        "error_type": _TEXT,
+        "error_message": _TEXT,
+        "error_status": _INTEGER,
+        "agent": _TEXT,
+        "model": _TEXT,
+        "provider": _TEXT,
+        "cost_usd": _REAL,
+        "n_input_tokens": _INTEGER,
+        "n_output_tokens": _INTEGER,
+        "n_reasoning_tokens": _INTEGER,
+        "n_cache_read_tokens": _INTEGER,
+        "n_cache_write_tokens": _INTEGER,
+        "retry_at_ms": _INTEGER,
+        "retry_attempt": _INTEGER,
+        "retry_error_type": _TEXT,
+        "n_content_chars": _INTEGER,
+        "n_content_tools": _INTEGER,
+        "era": _TEXT,
+    }
+)
+"""One message of a session; ``n_content_…`` where a message holds its own parts."""
+
+PARTS = pl.Schema(
+    {
+        "session_id": _TEXT,
+        "message_id": _TEXT,
+        "part_id": _TEXT,
+        "part_type": _TEXT,
+        "tool": _TEXT,
+        "call_id": _TEXT,
+        "status": _TEXT,
+        "start_ms": _INTEGER,
+        "end_ms": _INTEGER,
+        "exit_code": _INTEGER,
+        "error_message": _TEXT,
+        "n_chars": _INTEGER,
+    }
+)
+"""One part of a V1 message."""
+
+ABORTED = "MessageAbortedError"
+
+_TURN = ["session_id", "exec_no"]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What messages add up to, in the columns of `fold.Folded`."""
+
+    executions: pl.DataFrame
+    steps: pl.DataFrame
+    tools: pl.DataFrame
+    inputs: pl.DataFrame
+    sessions: pl.DataFrame
+
+
+def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Told:
+    """Fold messages into turns, steps, tool calls and inputs.
+
+    Parameters
+    ----------
+    messages, parts : polars.DataFrame
+        `MESSAGES` and `PARTS`, in any order; of several with one id the last that was
+        written counts, which is the one with the most in it.
+
+    Returns
+    -------
+    Told
+    """
+    distinct = messages.sort(
+        "session_id", "message_id", "completed_ms", "finish", "error_type", nulls_last=False
+    ).unique("message_id", keep="last", maintain_order=True)
+    ordered = distinct.sort("session_id", "created_ms", "message_id").with_columns(
+        prompt=pl.when(pl.col("role") == "user").then("message_id")
+    )
+    placed = ordered.with_columns(
+        prompt=pl.coalesce("parent_id", pl.col("prompt").forward_fill().over("session_id"))
+    )
+    assistants = placed.filter(pl.col("role") == "assistant").with_columns(
+        pl.col("prompt").fill_null("")
+    )
+    assistants = assistants.with_columns(
+        place=pl.int_range(pl.len(), dtype=pl.Int64).over("session_id")
+    ).with_columns(exec_no=_turn_number())
+    own = parts.sort("part_id", "end_ms", "status", nulls_last=False).unique(
+        "part_id", keep="last", maintain_order=True
+    )
+    tools = _tools(own, assistants)
+    steps = _steps(assistants, own, tools)
+    executions = _executions(steps, tools)
+    answered = assistants.select("session_id", message_id="prompt").unique()
+    users = placed.filter(pl.col("role") == "user")
+    unanswered = users.join(answered, on=["session_id", "message_id"], how="anti")
+    inputs = users.select(
+        "session_id",
+        input_id="message_id",
+        input_kind=pl.lit("user"),
+        delivery=pl.lit(None, pl.String),
+        admitted_ms="created_ms",
+        promoted_ms=pl.lit(None, pl.Int64),
+        is_pending=pl.col("message_id").is_in(unanswered["message_id"].implode()),
+    )
+    return Told(executions, steps, tools, inputs, _sessions(placed, executions, inputs))
+
+
+def _turn_number() -> pl.Expr:
+    """Turns of a session, numbered from 1 in the order in which they were first answered."""
+    first = pl.col("place").min().over("session_id", "prompt")
+    return first.rank("dense").over("session_id").cast(pl.Int64)
+
+
+def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
+    spoken = (
+        parts.filter(pl.col("part_type") == "text")
+        .group_by("message_id")
+        .agg(n_part_chars=pl.col("n_chars").sum())
+    )
+    stirred = tools.group_by("message_id").agg(
+        tool_ms=pl.max_horizontal("ended_ms", "called_ms").max()
+    )
+    has_error = pl.col("error_type").is_not_null()
+    return (
+        assistants.join(spoken, on="message_id", how="left", maintain_order="left")
+        .join(stirred, on="message_id", how="left", maintain_order="left")
+        .with_columns(
+            state=pl.when(has_error)
+            .then(pl.lit("failed"))
+            .when(pl.col("completed_ms").is_not_null() & pl.col("finish").is_not_null())
+            .then(pl.lit("ended"))
+            .otherwise(pl.lit("open")),
+            started_ms="created_ms",
+            ended_ms="completed_ms",
+            end_event_id="message_id",
+            start_seq=pl.int_range(pl.len(), dtype=pl.Int64).over("session_id"),
+            n_attempts=pl.lit(1, pl.Int64),
+            n_retries=pl.lit(0, pl.Int64),
+            n_text_chars=pl.coalesce("n_part_chars", "n_content_chars", pl.lit(0)),
+            is_retry_pending=pl.col("retry_at_ms").is_not_null(),
+            is_recovered=pl.lit(value=False),
+            raw_finish=pl.lit(None, pl.String),
+            last_ms=pl.max_horizontal("created_ms", "completed_ms", "tool_ms"),
+        )
+        .with_columns(is_blocked=is_content_filtered())
+    )
+
+
+def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
+    words = {
+        "pending": "streaming",
+        "running": "running",
+        "completed": "completed",
+        "error": "error",
+    }
+    return (
+        parts.filter(pl.col("part_type") == "tool")
+        .drop("session_id")
+        .join(
+            assistants.select("message_id", "session_id", "exec_no", "era"),
+            on="message_id",
+            how="inner",
+        )
+        .with_columns(
+            call_id=pl.coalesce("call_id", "part_id"),
+            name="tool",
+            state=pl.col("status").replace(words).fill_null("streaming"),
+            started_ms="start_ms",
+            called_ms="start_ms",
+            ended_ms="end_ms",
+            end_event_id="part_id",
+            end_exec_no=pl.when(pl.col("end_ms").is_not_null()).then("exec_no"),
+            is_stale=pl.lit(value=False),
+            error_type=pl.when(pl.col("status") == "error").then(
+                pl.when(pl.col("error_message").str.contains("(?i)abort|interrupt"))
+                .then(pl.lit("aborted"))
+                .otherwise(pl.lit("tool.execution"))
+            ),
+            error_status=pl.lit(None, pl.Int64),
+            start_seq=pl.lit(None, pl.Int64),
+        )
+        .unique(["session_id", "message_id", "call_id"], keep="last", maintain_order=True)
+        .sort("session_id", "message_id", "call_id")
+    )
+
+
+def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
+    last = {
+        "last_state": "state",
+        "last_finish": "finish",
+        "last_completed_ms": "completed_ms",
+        **{name: name for name in ("error_type", "error_message", "error_status")},
+        **{name: name for name in ("agent", "model", "provider", "era")},
+        **{name: name for name in ("retry_at_ms", "retry_attempt", "retry_error_type")},
+        "end_event_id": "message_id",
+        "is_retry_pending": "is_retry_pending",
+    }
+    unknown = pl.col("finish").is_in(["unknown", "error"])
+    ran = steps.group_by(_TURN, maintain_order=True).agg(
+        started_ms=pl.col("started_ms").min(),
+        last_active_ms=pl.col("last_ms").max(),
+        n_steps=pl.len().cast(pl.Int64),
+        n_text_chars=pl.col("n_text_chars").sum(),
+        n_content_tools=pl.col("n_content_tools").sum(),
+        is_blocked=pl.col("is_blocked").any(),
+        n_unknown_finishes=unknown.sum().cast(pl.Int64),
+        **{
+            name: pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum())
+            for name in ("cost_usd", "n_input_tokens", "n_output_tokens")
+        },
+        **{new: pl.col(old).last() for new, old in last.items()},
+    )
+    used = tools.group_by(_TURN).agg(
+        n_tools=pl.len().cast(pl.Int64),
+        n_tools_completed=(pl.col("state") == "completed").sum().cast(pl.Int64),
+        n_tools_running=(pl.col("state") == "running").sum().cast(pl.Int64),
+    )
+    joined = ran.join(used, on=_TURN, how="left", maintain_order="left").sort(_TURN)
+    done = pl.col("last_completed_ms").is_not_null()
+    outcome = (
+        pl.when(pl.col("error_type") == ABORTED)
+        .then(pl.lit("interrupted"))
+        .when(pl.col("error_type").is_not_null())
+        .then(pl.lit("failed"))
+        .when(done & (pl.col("last_finish") == "tool-calls"))
+        .then(None)
+        .when(done & pl.col("last_finish").is_not_null())
+        .then(pl.lit("succeeded"))
+        .when(done)
+        .then(pl.lit("unknown"))
+    )
+    return joined.with_columns(
+        pl.col("n_tools", "n_tools_completed", "n_tools_running").fill_null(0),
+        is_last=(pl.col("session_id") != pl.col("session_id").shift(-1)).fill_null(value=True),
+        turn_no="exec_no",
+    ).with_columns(
+        outcome=pl.coalesce(
+            outcome, pl.when("is_last").then(pl.lit("open")).otherwise(pl.lit("crashed"))
+        ),
+        ended_ms=pl.when(outcome.is_not_null()).then("last_completed_ms"),
+        reason=pl.when(pl.col("error_type") == ABORTED).then(pl.lit("user")),
+        has_output=(pl.col("n_text_chars") > 0)
+        | (pl.col("n_tools_completed") > 0)
+        | (pl.col("n_content_tools").fill_null(0) > 0),
+        n_retries=pl.lit(0, pl.Int64),
+        n_terminals=pl.lit(0, pl.Int64),
+        is_recovered=pl.lit(value=False),
+        is_continuation=pl.lit(value=False),
+        is_head_truncated=pl.lit(value=False),
+        is_end_from_step=pl.lit(value=True),
+        is_last_of_turn=pl.lit(value=True),
+        is_declined=pl.lit(value=False),
+        is_claimed=pl.lit(value=False),
+        has_others_running=pl.lit(value=False),
+        is_resumed=pl.lit(value=False),
+        n_pending_asks=pl.lit(0, pl.Int64),
+        retry_error_message=pl.lit(None, pl.String),
+    )
+
+
+def _sessions(
+    messages: pl.DataFrame, executions: pl.DataFrame, inputs: pl.DataFrame
+) -> pl.DataFrame:
+    newest = pl.max_horizontal("created_ms", "completed_ms").max()
+    frame = messages.group_by("session_id", maintain_order=True).agg(
+        created_ms=pl.col("created_ms").min(),
+        last_ms=newest,
+        newest_ms=newest,
+        n_messages=pl.len().cast(pl.Int64),
+        era=pl.col("era").last(),
+    )
+    ran = executions.group_by("session_id", maintain_order=True).agg(
+        n_executions=pl.len().cast(pl.Int64),
+        n_turns=pl.len().cast(pl.Int64),
+        n_steps=pl.col("n_steps").sum(),
+        agent=pl.col("agent").last(),
+        model=pl.col("model").last(),
+        provider=pl.col("provider").last(),
+        cost_usd=pl.col("cost_usd").sum(),
+        n_input_tokens=pl.col("n_input_tokens").sum(),
+        n_output_tokens=pl.col("n_output_tokens").sum(),
+        busy_ms=pl.col("last_active_ms").max(),
+    )
+    waiting = inputs.group_by("session_id").agg(
+        n_inputs=pl.len().cast(pl.Int64),
+        n_pending_inputs=pl.col("is_pending").sum().cast(pl.Int64),
+    )
+    return (
+        frame.join(ran, on="session_id", how="left", maintain_order="left")
+        .join(waiting, on="session_id", how="left", maintain_order="left")
+        .with_columns(
+            pl.max_horizontal("last_ms", "busy_ms").alias("last_ms"),
+            pl.max_horizontal("newest_ms", "busy_ms").alias("newest_ms"),
+        )
+    )

@@ -1,0 +1,107 @@
+"""Where opencode keeps its data, and how its files are told from others."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from stateanalytics.io.files import is_beside_a_log
+
+DATABASE = re.compile(r"^opencode.*\.db$")
+STORES = (".db", ".sqlite", ".sqlite3")
+SUFFIXES = (".jsonl", ".ndjson", ".sse", ".json", ".log", ".txt")
+_HEAD_BYTES = 2**20
+_READ = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read(int(sys.argv[2])))"
+_TABLES = re.compile(
+    rb"CREATE TABLE [`\"']?(?:event_sequence|session_v2|session_message|session_input)"
+)
+_RECORD = re.compile(
+    rb"\"(?:aggregateID|assistantMessageID|sessionID|projectID)\"|\"type\"\s*:\s*\"server\.connected\""
+)
+_SESSION = re.compile(rb"\"ses_[0-9A-Za-z_]+\"|\"type\"\s*:\s*\"(?:session|server)\.")
+# Never opened: they hold passwords and tokens.
+SECRETS = ("auth.json", "account.json", "mcp-auth.json", "service.json")
+
+
+def find(path: Path) -> list[Path]:
+    """What of a path opencode wrote, one input each; looks at names and beginnings only.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        A file, or a directory: a data directory, one that holds it as ``opencode``, or a
+        folder of captures.
+
+    Returns
+    -------
+    list of pathlib.Path
+        Databases; else a legacy ``storage`` directory; else files of records.
+    """
+    try:
+        if path.is_file():
+            return [path] if is_database(path) or is_record_file(path) else []
+        if not path.is_dir():
+            return []
+        return _in_directory(path)
+    except OSError:
+        return []
+
+
+def _in_directory(folder: Path) -> list[Path]:
+    for place in (folder, folder / "opencode", folder / ".local" / "share" / "opencode"):
+        databases = sorted(one for one in _files(place) if is_database(one))
+        if databases:
+            return databases
+        if is_storage(place / "storage"):
+            return [place / "storage"]
+    if is_storage(folder):
+        return [folder]
+    return [one for one in sorted(_files(folder)) if is_record_file(one)]
+
+
+def _files(folder: Path) -> list[Path]:
+    return [one for one in folder.iterdir() if one.is_file()] if folder.is_dir() else []
+
+
+def is_database(path: Path) -> bool:
+    """Is it an opencode database: by its name, or by the tables named at its beginning."""
+    if DATABASE.match(path.name):
+        return True
+    return path.suffix in STORES and _TABLES.search(_beginning(path)) is not None
+
+
+def _beginning(path: Path) -> bytes:
+    """The beginning of a store, read by a process of its own.
+
+    Closing a store drops every lock that the same process holds on it, through whatever
+    connection (`sources.copier`); so this process never opens one to look inside.
+    """
+    command = [sys.executable, "-I", "-S", "-c", _READ, str(path), str(_HEAD_BYTES)]
+    return subprocess.run(command, capture_output=True, check=False).stdout
+
+
+def is_storage(folder: Path) -> bool:
+    """Is it a ``storage`` directory of the time before databases."""
+    return (
+        folder.name == "storage"
+        and (folder / "session").is_dir()
+        and ((folder / "message").is_dir() or (folder / "part").is_dir())
+    )
+
+
+def is_record_file(path: Path) -> bool:
+    """Does a file begin with records of opencode."""
+    if path.suffix.lower() not in SUFFIXES or path.name in SECRETS:
+        return False
+    if path.name.startswith("service") or is_beside_a_log(path):
+        return False
+    try:
+        with path.open("rb") as file:
+            begin = file.read(2**16)
+    except OSError:  # one file that may not be read hides no other
+        return False
+    if begin.startswith((b"\xff\xfe", b"\xfe\xff")):
+        begin = begin.decode("utf-16", "replace").encode()
+    return bool(_RECORD.search(begin)) and bool(_SESSION.search(begin))

@@ -1,0 +1,259 @@
+"""One opencode input, from its tables, events and files to canonical frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import pool
+from stateanalytics.errors import DamagedStoreError
+from stateanalytics.io.parts import Parts
+from stateanalytics.io.salvaging import loss_findings
+from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.systems.opencode.canonical import entities_of, events_of, transitions_of
+from stateanalytics.systems.opencode.details import detail_frames, detail_frames_of_messages
+from stateanalytics.systems.opencode.events import events_of_rows
+from stateanalytics.systems.opencode.fold import Folded, fold
+from stateanalytics.systems.opencode.gathered import Broken, Gathered
+from stateanalytics.systems.opencode.log_findings import findings_of
+from stateanalytics.systems.opencode.message_fold import Told, fold_messages
+from stateanalytics.systems.opencode.messages import stored_messages, stored_parts
+from stateanalytics.systems.opencode.normalized import SYSTEM
+from stateanalytics.systems.opencode.order import rows_of
+from stateanalytics.systems.opencode.payloads import Parser
+from stateanalytics.systems.opencode.places import is_database, is_storage
+from stateanalytics.systems.opencode.records import lost, read_record_file, read_storage, size_of
+from stateanalytics.systems.opencode.session_rows import completed_rows
+from stateanalytics.systems.opencode.tables import (
+    read_events,
+    read_messages,
+    read_projections,
+    read_sessions,
+    read_waiting,
+)
+
+
+def read(
+    path: Path, *, label: str | None = None, bodies: bool = False, on_error: str = "skip"
+) -> Parts:
+    """The facts of one opencode database, directory or file.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        What `finding.find` gave.
+    label : str, optional
+        How the user named it.
+    bodies : bool
+        Without effect: what people and models said is never loaded.
+    on_error : {"skip", "raise"}
+        What a record that cannot be read does.
+
+    Returns
+    -------
+    Parts
+        Canonical frames. No store stays open for raw SQL: opencode's databases hold
+        tables with keys and tokens.
+
+    Raises
+    ------
+    DamagedStoreError
+        If a record cannot be read and ``on_error`` is ``raise``.
+    """
+    name = str(path) if label is None else label
+    with Parser() as parser:
+        if path.is_file() and is_database(path):
+            with open_store(path, label=name, salvage=on_error == "salvage") as store:
+                part = read_store(store, parser, on_error=on_error)
+                lost = loss_findings(store.losses, name, system=part.system)
+            return replace(part, findings=pool([lost, part.findings], schema.FINDINGS))
+        gathered = _read_files(path, parser)
+    _refuse(name, gathered.broken, on_error)
+    what = "storage directory" if path.is_dir() else "records"
+    return replace(assembled(gathered, name, what=what), label=name, size_bytes=size_of(path))
+
+
+def _read_files(path: Path, parser: Parser) -> Gathered:
+    if is_storage(path):
+        return read_storage(path, parser)
+    try:
+        return read_record_file(path, parser)
+    except OSError as error:
+        return Gathered(broken=(lost([(path, error)]),))
+
+
+def _refuse(name: str, broken: Sequence[Broken], on_error: str) -> None:
+    """End the load over the first loss, where the caller asked for it."""
+    losses = [one for one in broken if one.severity != "info"]
+    if on_error != "raise" or not losses:
+        return
+    raise DamagedStoreError(
+        f"{name!r} was to be read whole, but it holds {losses[0].message} "
+        f"({losses[0].n_rows} times, first: {losses[0].example}).",
+        'read the rest with on_error="skip"',
+    )
+
+
+def read_store(store: Store, parser: Parser, *, on_error: str = "skip") -> Parts:
+    """The facts of an open opencode database, and of the legacy files beside it."""
+    rows, of_events = read_events(store)
+    sessions, of_sessions = read_sessions(store, parser)
+    messages, parts, of_messages = read_messages(store)
+    projected, of_projections = read_projections(store)
+    middle = sessions["created_ms"].median()
+    log, broken_events = events_of_rows(
+        rows,
+        parser,
+        reference_ms=None if middle is None else int(middle),  # type: ignore[arg-type]
+    )
+    told, broken_messages = stored_messages(messages, parser, "message")
+    pieces, broken_parts = stored_parts(parts, parser, "part")
+    projections, broken_projections = stored_messages(
+        projected, parser, "session_message", era="C", has_content=True
+    )
+    gathered = Gathered(
+        log=log,
+        messages=told,
+        parts=pieces,
+        projections=projections,
+        session_rows=sessions,
+        waiting=read_waiting(store),
+        broken=(*broken_events, *broken_messages, *broken_parts, *broken_projections),
+    )
+    legacy = store.path.parent / "storage"
+    if store.path.name == "opencode.db" and is_storage(legacy):
+        gathered = _with_legacy(gathered, read_storage(legacy, parser))
+    _refuse(store.label, gathered.broken, on_error)
+    found = pool([of_events, of_sessions, of_messages, of_projections], schema.FINDINGS)
+    part = assembled(gathered, store.label, cells=found, what="database", tables=set(store.tables))
+    return replace(
+        part, label=store.label, size_bytes=store.size_bytes, is_live=store.is_live, stores=()
+    )
+
+
+def _with_legacy(gathered: Gathered, legacy: Gathered) -> Gathered:
+    """Sessions of files that the database does not have; imported ones are left in place."""
+    known = pl.concat(
+        [gathered.session_rows["session_id"], gathered.messages["session_id"]]
+    ).unique()
+    new = ~pl.col("session_id").is_in(known.implode())
+    messages = legacy.messages.filter(new)
+    return replace(
+        gathered,
+        messages=pl.concat([gathered.messages, messages]),
+        parts=pl.concat([gathered.parts, legacy.parts.join(messages, on="message_id", how="semi")]),
+        session_rows=completed_rows(gathered.session_rows, legacy.session_rows.filter(new)),
+        broken=(*gathered.broken, *legacy.broken),
+    )
+
+
+def assembled(
+    gathered: Gathered,
+    label: str,
+    *,
+    cells: pl.DataFrame | None = None,
+    what: str = "records",
+    tables: set[str] | None = None,
+) -> Parts:
+    """Fold what was gathered, and put it into canonical frames."""
+    folded = fold(gathered.log)
+    told = _told(gathered, folded)
+    sessions = completed_rows(
+        gathered.session_rows, _rows_of(folded.sessions), _rows_of(told.sessions)
+    )
+    details = _details(gathered, folded, told, sessions, label)
+    steps = rows_of(folded.order.events, gathered.log, "step").filter(
+        pl.col("message_id").is_not_null()
+    )
+    of_messages = details["opencode_executions"].filter(pl.col("era") == "V1")
+    said = pl.concat([gathered.messages, gathered.projections]).join(
+        told.sessions, on="session_id", how="semi"
+    ).unique("message_id", keep="first", maintain_order=True)  # fmt: skip
+    found = findings_of(gathered, folded, details, label, is_table=what == "database")
+    return Parts(
+        system=SYSTEM,
+        format=_format(details["opencode_sessions"], what, tables or set()),
+        entities=entities_of(details, sessions, label),
+        transitions=transitions_of(
+            folded.order,
+            steps,
+            of_messages.join(told.executions, on="session_id", how="semi"),
+            label,
+        ),
+        events=events_of(folded.order, said, label),
+        findings=pool([found] if cells is None else [cells, found], schema.FINDINGS),
+        details=details,
+    )
+
+
+def _told(gathered: Gathered, folded: Folded) -> Told:
+    """What messages add: sessions without events of work, and V2's without any event."""
+    worked = folded.executions.select("session_id").unique()
+    seen = folded.sessions.select("session_id")
+    projected = gathered.projections.join(seen, on="session_id", how="anti")
+    own = gathered.messages.join(worked, on="session_id", how="anti").join(
+        projected.select("session_id").unique(), on="session_id", how="anti"
+    )
+    return fold_messages(pl.concat([own, projected]), gathered.parts)
+
+
+def _rows_of(sessions: pl.DataFrame) -> pl.DataFrame:
+    """What events or messages say of sessions that have no row."""
+    return sessions.filter(pl.col("session_id").is_not_null())
+
+
+def _details(
+    gathered: Gathered, folded: Folded, told: Told, sessions: pl.DataFrame, label: str
+) -> dict[str, pl.DataFrame]:
+    of_events = detail_frames(folded, gathered.log, sessions)
+    of_messages = detail_frames_of_messages(told)
+    stacked = {name: pl.concat([frame, of_messages[name]]) for name, frame in of_events.items()}
+    stacked["opencode_sessions"] = _all_sessions(stacked["opencode_sessions"], sessions)
+    if gathered.waiting is not None:
+        stored = pl.col("input_id").is_in(gathered.waiting["input_id"].implode())
+        stacked["opencode_inputs"] = stacked["opencode_inputs"].with_columns(
+            is_stored_pending=stored
+        )
+    return {
+        name: schema.FRAMES[name].conform(frame.with_columns(source=pl.lit(label)))
+        for name, frame in stacked.items()
+    }
+
+
+def _all_sessions(frame: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
+    """One row a session, also of those that have neither events nor messages."""
+    from stateanalytics.systems.opencode.details import moment
+
+    told = frame.sort(pl.col("n_executions").fill_null(0), descending=True, maintain_order=True)
+    distinct = told.unique("session_id", keep="first", maintain_order=True)
+    names = ("program_version", "directory", "fork_of", "idle_outcome", "n_resume_attempts")
+    rows = sessions.select(
+        "session_id",
+        suspended=moment("suspended_ms"),
+        archived=moment("archived_ms"),
+        created=moment("created_ms"),
+        **{f"row_{name}": name for name in names},
+    )
+    counts = ("n_events", "n_executions", "n_turns", "n_steps", "n_retries", "n_inputs",
+              "n_pending_inputs")  # fmt: skip
+    return (
+        distinct.join(rows, on="session_id", how="full", coalesce=True, maintain_order="left_right")
+        .with_columns(
+            *(pl.coalesce(name, f"row_{name}").alias(name) for name in names),
+            *(pl.col(name).fill_null(0) for name in counts),
+            suspended_at=pl.coalesce("suspended_at", "suspended"),
+            archived_at=pl.coalesce("archived_at", "archived"),
+            last_at=pl.coalesce("last_at", "created"),
+        )
+        .select(frame.columns)
+        .sort("session_id")
+    )
+
+
+def _format(sessions: pl.DataFrame, what: str, tables: set[str]) -> str:
+    eras = sorted(set(sessions["era"].drop_nulls()) | ({"C"} if "session_v2" in tables else set()))
+    return f"opencode {what}" + (f", era {' and '.join(eras)}" if eras else "")

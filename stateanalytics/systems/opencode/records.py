@@ -1,0 +1,329 @@
+"""Files of records: event logs, streams, ``run --format json``, exports, legacy JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.systems.opencode.events import events_of_records
+from stateanalytics.systems.opencode.gathered import Broken, Gathered, together
+from stateanalytics.systems.opencode.lines import read_lines
+from stateanalytics.systems.opencode.messages import messages_of, parts_of
+from stateanalytics.systems.opencode.payloads import Parser
+from stateanalytics.systems.opencode.session_rows import session_rows_of
+
+MAX_DOCUMENT_BYTES = 512 * 2**20
+UNFINISHED = "a last line that is cut off: it was being written, or its writer died"
+RUN_TYPES = ("step_start", "text", "reasoning", "tool_use", "step_finish", "error")
+_UNWRAPPED = (
+    "CAST(coalesce(json_extract(sound, '$.payload.syncEvent'), "
+    "json_extract(sound, '$.payload'), json_extract(sound, '$.syncEvent'), sound) AS VARCHAR)"
+)
+_WIRE = {
+    "raw_type": (("type",), "VARCHAR"),
+    "event_id": (("id",), "VARCHAR"),
+    "session_id": (("sessionID", "properties.sessionID", "data.sessionID"), "VARCHAR"),
+    "timestamp_ms": (("timestamp",), "BIGINT"),
+    "info": (("properties.info", "data.info"), "JSON"),
+    "part": (("properties.part", "data.part", "part"), "JSON"),
+    "error": (("error",), "JSON"),
+}
+_INFO = {
+    "session_id": (("id",), "VARCHAR"),
+    "parent_id": (("parentID",), "VARCHAR"),
+    "project_id": (("projectID",), "VARCHAR"),
+    "directory": (("directory",), "VARCHAR"),
+    "title": (("title",), "VARCHAR"),
+    "program_version": (("version",), "VARCHAR"),
+    "agent": (("agent",), "VARCHAR"),
+    "model": (("model.id",), "VARCHAR"),
+    "provider": (("model.providerID",), "VARCHAR"),
+    "row_cost_usd": (("cost",), "DOUBLE"),
+    "row_input_tokens": (("tokens.input",), "BIGINT"),
+    "row_output_tokens": (("tokens.output",), "BIGINT"),
+    "created_ms": (("time.created",), "BIGINT"),
+    "updated_ms": (("time.updated",), "BIGINT"),
+    "archived_ms": (("time.archived",), "BIGINT"),
+}
+_FINISH = {
+    "finish": (("reason",), "VARCHAR"),
+    "cost_usd": (("cost",), "DOUBLE"),
+    "n_input_tokens": (("tokens.input",), "BIGINT"),
+    "n_output_tokens": (("tokens.output",), "BIGINT"),
+    "message_id": (("messageID",), "VARCHAR"),
+}
+_ERROR = {
+    "error_type": (("name", "type"), "VARCHAR"),
+    "error_message": (("data.message", "message"), "VARCHAR"),
+    "error_status": (("data.statusCode", "status"), "BIGINT"),
+}
+
+
+def read_record_file(path: Path, parser: Parser) -> Gathered:
+    """Everything that a file of records holds.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        A log, a stream, a capture, the output of a run, or an export.
+    parser : Parser
+    """
+    document = _export(path)
+    if document is not None:
+        return gathered_of_export(document, parser)
+    origin = "stream" if path.suffix == ".sse" or "sse" in path.name else "log"
+    pieces = [_piece(lines, parser, origin) for lines in read_lines(path)]
+    return together(pieces) if pieces else Gathered()
+
+
+def _piece(lines: pl.DataFrame, parser: Parser, origin: str) -> Gathered:
+    not_text = lines.filter(pl.col("text").is_null())
+    texts = lines.filter(pl.col("text").is_not_null()).select(
+        row=pl.col("line_no").cast(pl.UInt32), text="text"
+    )
+    decoded = events_of_records(texts, parser, origin=origin)
+    logs, others = [decoded.log], decoded.others
+    wire = Gathered()
+    if others.height:
+        unwrapped = parser.read(others, {"raw_type": _WIRE["raw_type"]}, sql={"inner": _UNWRAPPED})
+        inner = unwrapped.select("row", text=pl.col("inner"))
+        again = events_of_records(inner, parser, origin=origin)
+        logs.append(again.log)
+        wire = _of_wire(again.others, parser)
+    bad = decoded.broken.select(line_no="row").join(
+        lines.select(pl.col("line_no").cast(pl.UInt32), "is_finished"), on="line_no", how="left"
+    )
+    cut_off = pl.concat([bad, not_text.select(pl.col("line_no").cast(pl.UInt32), "is_finished")])
+    finished = pl.col("is_finished")
+    broken = [
+        _broken("record.not_json", "a line that is no JSON object", bad.filter(finished)),
+        _broken("record.not_utf8", "a line that is not UTF-8", not_text.filter(finished)),
+        _broken("line.unfinished", UNFINISHED, cut_off.filter(~finished), severity="info"),
+    ]
+    return together(
+        [
+            *(Gathered(log=log) for log in logs),
+            wire,
+            Gathered(broken=tuple(one for one in broken if one is not None)),
+        ]
+    )
+
+
+def _broken(
+    code: str, message: str, lines: pl.DataFrame, *, severity: str = "warning"
+) -> Broken | None:
+    if lines.is_empty():
+        return None
+    return Broken(code, severity, message, lines.height, f"line {lines['line_no'].min()!s}")
+
+
+def _of_wire(texts: pl.DataFrame, parser: Parser) -> Gathered:
+    """Messages, parts and sessions of V1's streams, and of runs."""
+    read = parser.read(texts, _WIRE).with_columns(pl.col("raw_type").str.replace(r"\.\d+$", ""))
+    kind = pl.col("raw_type")
+    infos = read.filter(pl.col("info").is_not_null()).sort("event_id", maintain_order=True)
+    parts = read.filter(kind == "message.part.updated", pl.col("part").is_not_null())
+    runs = read.filter(kind.is_in(list(RUN_TYPES)), pl.col("session_id").is_not_null())
+    of_runs = _of_runs(runs, parser)
+    known = kind.str.contains(".", literal=True) | kind.is_in(list(RUN_TYPES))
+    strange = read.filter(~known.fill_null(value=False))
+    sessions = infos.filter(kind.str.starts_with("session.")).select(
+        "row", text=pl.col("info").cast(pl.String)
+    )
+    rows = parser.read(sessions, _INFO).reverse()
+    found = _broken(
+        "record.not_understood",
+        "a record of no kind that is known",
+        strange.select(line_no="row"),
+    )
+    return together(
+        [
+            Gathered(
+                messages=messages_of(
+                    infos.filter(kind == "message.updated").select(
+                        text=pl.col("info").cast(pl.String)
+                    ),
+                    parser,
+                ),
+                parts=parts_of(parts.select(text=pl.col("part").cast(pl.String)), parser),
+                session_rows=session_rows_of(rows),
+                broken=() if found is None else (found,),
+            ),
+            of_runs,
+        ]
+    )
+
+
+def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
+    """``run --format json``: parts by message, and errors, which end their session's last one."""
+    if runs.is_empty():
+        return Gathered()
+    with_parts = runs.filter(pl.col("part").is_not_null()).with_columns(
+        text=pl.col("part").cast(pl.String)
+    )
+    ends = parser.read(with_parts.select("row", "text"), _FINISH)
+    placed = with_parts.join(ends, on="row", how="left", maintain_order="left").filter(
+        pl.col("message_id").is_not_null()
+    )
+    finished = pl.col("raw_type") == "step_finish"
+    said = placed.group_by("session_id", "message_id").agg(
+        created_ms=pl.col("timestamp_ms").min(),
+        completed_ms=pl.col("timestamp_ms").filter(finished).max(),
+        **{
+            name: pl.col(name).filter(finished).drop_nulls().last()
+            for name in ("finish", "cost_usd", "n_input_tokens", "n_output_tokens")
+        },
+    )
+    failures = runs.filter(pl.col("error").is_not_null()).select(
+        "row", "session_id", "timestamp_ms", text=pl.col("error").cast(pl.String)
+    )
+    errors = failures.drop("text").join(
+        parser.read(failures.select("row", "text"), _ERROR), on="row", how="left"
+    )
+    errors = errors.sort("session_id", "timestamp_ms").unique(
+        "session_id", keep="last", maintain_order=True
+    )
+    last = said.sort("session_id", "created_ms", "message_id").unique(
+        "session_id", keep="last", maintain_order=True
+    )
+    ended = errors.join(
+        last.select("session_id", "message_id"), on="session_id", how="left"
+    ).with_columns(
+        message_id=pl.coalesce("message_id", pl.concat_str("session_id", pl.lit(":error"))),
+        error_type=pl.coalesce("error_type", pl.lit("unknown")),
+        error_ms="timestamp_ms",
+    )
+    messages = said.join(
+        ended.drop("row", "timestamp_ms"),
+        on=["session_id", "message_id"],
+        how="full",
+        coalesce=True,
+    ).with_columns(
+        role=pl.lit("assistant"),
+        parent_id=pl.lit("run"),
+        created_ms=pl.coalesce("created_ms", "error_ms"),
+        completed_ms=pl.coalesce("completed_ms", "error_ms"),
+    )
+    from stateanalytics.systems.opencode.message_fold import MESSAGES
+
+    shaped = messages.with_columns(era=pl.lit("V1")).select(
+        (pl.col(name).cast(dtype) if name in messages.columns or name == "era"
+         else pl.lit(None, dtype)).alias(name)
+        for name, dtype in MESSAGES.items()
+    )  # fmt: skip
+    return Gathered(messages=shaped, parts=parts_of(with_parts.select("text"), parser))
+
+
+def _export(path: Path) -> dict[str, Any] | None:
+    """The document of ``opencode export``; None for anything else."""
+    with path.open("rb") as file:
+        begin = file.read(4096)
+    text = begin.decode("utf-8", "replace").lstrip("\ufeff").lstrip()
+    is_document = text.startswith("{") and '"info"' in text[:200] and '"type"' not in text[:60]
+    if not is_document or path.stat().st_size > MAX_DOCUMENT_BYTES:
+        return None
+    try:
+        document = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) and "messages" in document else None
+
+
+def gathered_of_export(document: dict[str, Any], parser: Parser) -> Gathered:
+    """The session, messages and parts of an export."""
+    pairs = [one for one in _listed(document.get("messages")) if isinstance(one, dict)]
+    infos = [_text(one.get("info")) for one in pairs]
+    parts = [_text(part) for one in pairs for part in _listed(one.get("parts"))]
+    own = _frame([_text(document.get("info"))])
+    rows = parser.read(own.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32)), _INFO)
+    return Gathered(
+        messages=messages_of(_frame(infos), parser),
+        parts=parts_of(_frame(parts), parser),
+        session_rows=session_rows_of(rows),
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value)
+
+
+def _frame(texts: list[str]) -> pl.DataFrame:
+    return pl.DataFrame({"text": texts}, schema={"text": pl.String})
+
+
+def read_storage(folder: Path, parser: Parser) -> Gathered:
+    """Sessions, messages and parts of a legacy ``storage`` directory.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        With ``session``, ``message`` and ``part`` in it.
+    parser : Parser
+    """
+    texts: dict[str, list[str]] = {"session": [], "message": [], "part": []}
+    not_json: list[Path] = []
+    failed: list[tuple[Path, OSError]] = []
+    for kind, found in texts.items():
+        for path in _json_files(folder / kind):
+            try:
+                text = path.read_bytes().decode()
+                json.loads(text)
+            except OSError as error:
+                failed.append((path, error))
+            except (ValueError, RecursionError):
+                not_json.append(path)
+            else:
+                found.append(text)
+    rows = (
+        _frame(texts["session"]).with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
+    )
+    broken = [lost(failed)] if failed else []
+    if not_json:
+        message, first = "a file that is no JSON", not_json[0].name
+        broken.append(
+            Broken("record.not_json", "warning", message, len(not_json), first, folder.name)
+        )
+    return Gathered(
+        messages=messages_of(_frame(texts["message"]), parser),
+        parts=parts_of(_frame(texts["part"]), parser),
+        session_rows=session_rows_of(parser.read(rows, _INFO)),
+        broken=tuple(broken),
+    )
+
+
+def lost(failed: Sequence[tuple[Path, OSError]]) -> Broken:
+    """What to say of files that were found and then could not be read."""
+    path, error = failed[0]
+    if all(isinstance(one, FileNotFoundError) for _, one in failed):
+        code, message = "file.vanished", "a file that was gone when it was to be opened"
+    else:
+        code, message = "file.unreadable", f"a file that cannot be read ({error.strerror})"
+    return Broken(code, "warning", message, len(failed), path.name, path.name)
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of the records of a ``storage`` directory; of what is gone, none."""
+    files = _json_files(path) if path.is_dir() else [path]
+    n_bytes = 0
+    for file in files:
+        with contextlib.suppress(OSError):
+            n_bytes += file.stat().st_size
+    return n_bytes
+
+
+def _json_files(folder: Path) -> Iterator[Path]:
+    for root, directories, names in os.walk(folder):
+        directories.sort()
+        for name in sorted(names):
+            if name.endswith(".json"):
+                yield Path(root) / name

@@ -1,0 +1,260 @@
+"""Which value every threshold should have, from one snapshot and a statement of costs."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.text import visible
+from stateanalytics.errors import ArgumentError
+from stateanalytics.state.policy import Policy
+from stateanalytics.thresholds import export
+from stateanalytics.thresholds.costs import Costs
+from stateanalytics.thresholds.evidence import evidence, sampled
+from stateanalytics.thresholds.judge import COLUMNS, Draws, Judged, judge, prices
+from stateanalytics.thresholds.settings import Constant, constants, slow_of_kind, time_limit
+from stateanalytics.thresholds.words import spoken
+
+CURVES = {
+    **dict.fromkeys(("name", "system", "kind", "per", "mistake"), pl.String),
+    **dict.fromkeys(
+        (
+            *("threshold_s", "mistakes", "waiting_h", "price", "hour"),
+            *("loss", "loss_low", "loss_high"),
+        ),
+        pl.Float64,
+    ),
+    **dict.fromkeys(("is_today", "is_best", "is_recommended"), pl.Boolean),
+}
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Advice:
+    """Recommended thresholds, with what they rest on.
+
+    Attributes
+    ----------
+    frame : polars.DataFrame
+        One row a constant, see `recommend_thresholds`.
+    curves : polars.DataFrame
+        One row a constant and candidate: ``mistakes`` and ``waiting_h`` per 100 units of
+        exposure (``per``), the ``price`` of a mistake and of an ``hour`` of waiting,
+        ``loss`` (their sum) with its interval, and which candidate is today's, the best
+        and the recommended one.
+    costs : Costs
+        What mistakes were taken to cost.
+    n_sessions, n_sessions_drawn : int
+        How many sessions the snapshot holds, and how many were looked at.
+    """
+
+    frame: pl.DataFrame
+    curves: pl.DataFrame
+    costs: Costs
+    _judged: tuple[Judged, ...]
+    n_sessions: int = 0
+    n_sessions_drawn: int = 0
+
+    def to_json(self) -> str:
+        """The settings in their owners' words, and all advice, as JSON."""
+        return export.to_json(self._judged, self.costs)
+
+    def to_toml(self) -> str:
+        """The settings in their owners' words as TOML, with what speaks for each."""
+        return export.to_toml(self._judged)
+
+    def to_python(self) -> str:
+        """The settings as Python: our `Policy`, and lionagi's own constants."""
+        return export.to_python(self._judged)
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            [
+                f"Advice on {self.frame.height} thresholds: {self._counts()}",
+                *(f"  {line}" for line in self._lines()),
+                "Next: .frame, .curves, .to_toml(), .to_json(), .to_python()",
+            ]
+        )
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th scope='row'>{html.escape(visible(row['name']))}</th>"
+            f"<td>{spoken(row['today_s'])}</td><td>{spoken(row['recommended_s'])}</td>"
+            f"<td>{html.escape(row['in_words'])}</td></tr>"
+            for row in self.frame.iter_rows(named=True)
+        )
+        return (
+            f"<p><strong>Advice on {self.frame.height} thresholds</strong>: {self._counts()}</p>"
+            "<table><tr><th>threshold</th><th>today</th><th>recommended</th><th>why</th></tr>"
+            f"{rows}</table><p>Next: <code>.frame, .curves, .to_toml()</code></p>"
+        )
+
+    def _counts(self) -> str:
+        counted = self.frame["verdict"].value_counts(sort=True).sort("count", "verdict")
+        words = (f"{n} {verdict.replace('_', ' ')}" for verdict, n in counted[::-1].iter_rows())
+        return ", ".join(words) or "none"
+
+    def _lines(self) -> Iterator[str]:
+        for row in self.frame.filter(pl.col("verdict") != "not_enough_data").iter_rows(named=True):
+            yield f"{visible(row['name'])}: {row['in_words']}"
+
+
+def recommend_thresholds(
+    snap: Facts,
+    *,
+    costs: Costs | None = None,
+    policy: Policy | None = None,
+    n_boot: int = 400,
+    seed: int = 0,
+    conf_level: float = 0.95,
+    most_sessions: int | None = None,
+    states: pl.DataFrame | None = None,
+) -> Advice:
+    """For every threshold: today's value, what it costs, and what the data recommend.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    costs : Costs, optional
+        What mistakes cost; see `Costs` for the defaults.
+    policy : Policy, optional
+        Whose thresholds are today's, and which decides what has ended; v1 by default.
+    n_boot, seed : int
+        Repetitions of the bootstrap over sessions, and their seed: the same snapshot and
+        seed give the same advice.
+    conf_level : float
+        Of the intervals.
+    most_sessions : int, optional
+        Look at no more sessions than this, drawn at random by ``seed``: quick on a fleet,
+        with ranges as wide as so many sessions make them. None: all.
+    states : polars.DataFrame, optional
+        What `states` gave under this policy, where it is known already.
+
+    Returns
+    -------
+    Advice
+        ``frame`` has one row a constant of the systems in the snapshot: ``name``,
+        ``system``, ``kind`` (null: every kind), ``place`` and ``setting`` (where it stands
+        and what it is called there), ``meaning``; ``today_s``, ``recommended_s`` (null:
+        none, see ``verdict``), ``best_s`` with its interval ``best_low_s`` to
+        ``best_high_s``; ``mistakes_…`` and ``loss_…`` today and as recommended, ``gain``
+        with its interval, all ``per`` 100 session-hours alive or 100 runs; ``n``
+        independent sessions or good ends behind it, ``n_needed``, ``n_deaths`` (null: not
+        asked); ``healthy_upper_s``, a bound that 95 or 99 % of healthy work stays below,
+        as the constant needs (null: too little data); ``verdict``, a key of `VERDICTS`;
+        ``in_words``.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, or a number makes no sense.
+
+    Notes
+    -----
+    The best value is the one of a fixed set of round values, today's among them, whose
+    mistakes and delays cost least. Its interval comes from drawing whole sessions again.
+    **Today's value is kept unless the gain over it is beyond noise**: its interval lies
+    above 0. So the advice does not flutter from week to week.
+
+    Constants of silence are judged by silences between signs of life. lionagi's reaper
+    reads ``updated_at``, which is overwritten and cannot be replayed: silence stands in
+    for it. Kinds with fewer than `MIN_DEATHS` known deaths borrow the rate of their
+    system. A bound on the 95th percentile takes 59 independent values, on the 99th 299;
+    with fewer, nothing is recommended.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> advice = recommend_thresholds(demo(), n_boot=50)
+    >>> advice.frame.filter(name="stale.engine")["verdict"].to_list()
+    ['not_enough_data']
+    """
+    _check(snap, costs, n_boot, conf_level)
+    if most_sessions is not None and most_sessions < 1:
+        raise ArgumentError(
+            f"most_sessions needs at least one; found {most_sessions!r}.", "most_sessions=5000"
+        )
+    costs = costs or Costs()
+    looked_at = snap if most_sessions is None else sampled(snap, most_sessions, seed=seed)
+    found = evidence(looked_at, policy=policy, states=states)
+    draws = Draws(n_boot, seed, conf_level)
+    asked = _asked(snap, policy, found)
+    judged = tuple(judge(one, found[one.evidence], costs, draws) for one in asked)
+    return Advice(
+        pl.DataFrame([one.row for one in judged], schema=COLUMNS),
+        _curves(judged, costs),
+        costs,
+        judged,
+        _count_sessions(snap),
+        _count_sessions(looked_at),
+    )
+
+
+def _count_sessions(facts: Facts) -> int:
+    return facts.entities.filter(pl.col("entity_type") == "session").height
+
+
+def _asked(snap: Facts, policy: Policy | None, found: Mapping[str, pl.DataFrame]) -> list[Constant]:
+    """The constants of the systems that are there, and those of the kinds that are there."""
+    systems = snap.entities["system"].unique().to_list()
+    fixed = [one for one in constants(policy) if one.system in systems]
+    slow = next((one for one in fixed if one.name == "slow"), None)
+    kinds = found["runs"].filter((pl.col("system") == "lionagi") & pl.col("kind").is_not_null())
+    there = kinds.select(pl.col("kind").unique().sort())
+    limits = there.join(found["limits"], on="kind", how="left").sort("kind")
+    per_kind = [slow_of_kind(slow, kind) for kind in there["kind"] if slow is not None]
+    return [
+        *fixed,
+        *per_kind,
+        *(
+            time_limit(kind, today_s, is_inferred=bool(is_inferred))
+            for kind, today_s, is_inferred in limits.iter_rows()
+        ),
+    ]
+
+
+def _curves(judged: tuple[Judged, ...], costs: Costs) -> pl.DataFrame:
+    drawn = [
+        one.curve.with_columns(
+            name=pl.lit(one.constant.name),
+            system=pl.lit(one.constant.system),
+            kind=pl.lit(one.constant.kind, dtype=pl.String),
+            per=pl.lit(one.row["per"]),
+            mistake=pl.lit(one.constant.mistake),
+            price=pl.lit(prices(one.constant, costs)[0]),
+            hour=pl.lit(prices(one.constant, costs)[1]),
+            is_today=pl.col("threshold_s").eq_missing(pl.lit(one.row["today_s"], dtype=pl.Float64)),
+            is_best=pl.col("threshold_s") == one.row["best_s"],
+            is_recommended=pl.col("threshold_s").eq_missing(
+                pl.lit(one.row["recommended_s"], dtype=pl.Float64)
+            ),
+        ).select(list(CURVES))
+        for one in judged
+        if one.curve is not None
+    ]
+    return pl.concat([pl.DataFrame(schema=CURVES), *drawn])
+
+
+def _check(snap: object, costs: object, n_boot: object, conf_level: float) -> None:
+    needed = ("entities", "transitions", "events", "as_of")
+    if not all(hasattr(snap, name) for name in needed):
+        raise ArgumentError(
+            f"recommend_thresholds needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
+            'read one first: sa.recommend_thresholds(sa.read("~/.lionagi/state.db"))',
+        )
+    if not (costs is None or isinstance(costs, Costs)):
+        raise ArgumentError(
+            f"costs needs Costs; found {costs!r:.60}.", "costs=sa.Costs(false_alarm=5)"
+        )
+    if not isinstance(n_boot, int) or n_boot < 1:
+        raise ArgumentError(
+            f"n_boot needs at least one repetition; found {n_boot!r:.60}.", "n_boot=400"
+        )
+    if not 0 < conf_level < 1:
+        raise ArgumentError(
+            f"conf_level needs to be between 0 and 1; found {conf_level!r}.", "conf_level=0.95"
+        )
