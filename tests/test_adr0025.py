@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics import io as sources
 from stateanalytics.core.vocabulary import EXIT_CODES
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.io import reading as sources
 from stateanalytics.state.adr0025 import (
     COLOURS,
     LEGACY,

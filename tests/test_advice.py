@@ -15,7 +15,6 @@ from stateanalytics.state.policy_fields import STALLED_AFTER_S
 from stateanalytics.testing import durations, silences
 from stateanalytics.testing.spells import Kind
 from stateanalytics.thresholds import VERDICTS, constants_frame, export
-from stateanalytics.thresholds import settings as constants
 from stateanalytics.thresholds.evidence import (
     detecting_episodes,
     first_reports,
@@ -23,7 +22,7 @@ from stateanalytics.thresholds.evidence import (
     sampled,
 )
 from stateanalytics.thresholds.judge import COLUMNS, Draws, judge
-from stateanalytics.thresholds.settings import UNIT_S, time_limit
+from stateanalytics.thresholds.settings import UNIT_S, constants, time_limit
 from tests.conftest import ROOT
 from tests.frames import AS_OF, ago, facts
 

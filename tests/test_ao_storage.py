@@ -334,7 +334,7 @@ def test_a_store_among_records_is_never_opened_by_this_process(tmp_path):
         "opened = []\n"
         "sys.addaudithook(lambda event, args: opened.append(str(args[0])) "
         "if event == 'open' else None)\n"
-        "from stateanalytics.io import read_facts\n"
+        "from stateanalytics.io.reading import read_facts\n"
         "facts, _ = read_facts([sys.argv[1]])\n"
         "assert facts.details['ao_sessions']['session_id'].to_list() == ['web-1']\n"
         "assert not [name for name in opened if 'kept' in name], opened\n"

@@ -5,9 +5,9 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from stateanalytics import io as sources
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.io import reading as sources
 from stateanalytics.state import reasons as reasons_rule
 from stateanalytics.state import states as states_rule
 from stateanalytics.state.attention import ATTENTION, attention, with_item_id

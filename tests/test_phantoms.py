@@ -5,9 +5,9 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from stateanalytics import io as sources
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import MissingColumnsError
+from stateanalytics.io import reading as sources
 from stateanalytics.state.phantoms import PHANTOMS, phantoms, with_phantom_reason
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.reapers import NO_TERMINAL, Limits, reapers

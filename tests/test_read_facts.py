@@ -392,7 +392,7 @@ def test_no_store_is_opened_by_this_process_itself(tmp_path):
         "opened = []\n"
         "sys.addaudithook(lambda event, args: opened.append(str(args[0])) "
         "if event == 'open' else None)\n"
-        "from stateanalytics.io import read_facts\n"
+        "from stateanalytics.io.reading import read_facts\n"
         f"facts, stores = read_facts([{str(path)!r}])\n"
         "[store.close() for store in stores]\n"
         f"assert facts.entities.height == 1 and {str(path)!r} not in opened, opened\n"

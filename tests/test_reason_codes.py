@@ -5,10 +5,10 @@ import csv
 import polars as pl
 import pytest
 
-from stateanalytics import io as sources
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS
 from stateanalytics.errors import MissingColumnsError
+from stateanalytics.io import reading as sources
 from stateanalytics.state.evidence import (
     ADR_EVIDENCE_KINDS,
     STORED_EVIDENCE_KINDS,

@@ -17,9 +17,9 @@ import polars as pl
 import pytest
 
 from stateanalytics import demo_data
-from stateanalytics import io as sources
 from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import MissingComponentError
+from stateanalytics.io import reading as sources
 from stateanalytics.systems import lionagi
 from stateanalytics.testing.templates import BY_ID
 from tests.conftest import ROOT, absent

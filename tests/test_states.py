@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from stateanalytics import io as sources
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
+from stateanalytics.io import reading as sources
 from stateanalytics.state.comparison import compare_policies, count_changes
 from stateanalytics.state.display import with_display
 from stateanalytics.state.file_checks import neutral_but_blocked, outside_vocabulary, stored_differs

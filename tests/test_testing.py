@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics import io as sources
 from stateanalytics.errors import ArgumentError
+from stateanalytics.io import reading as sources
 from stateanalytics.stats import random_columns as chance
 from stateanalytics.testing import (
     AS_OF,

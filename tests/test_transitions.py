@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stateanalytics import io as sources
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
+from stateanalytics.io import reading as sources
 from stateanalytics.state.transitions import (
     ADMIN_TRANSITION_TARGETS,
     LIFECYCLES,
