@@ -151,7 +151,7 @@ def test_the_registry_is_a_frame_too():
 
 
 def test_the_shipped_table_has_no_code_twice(pytestconfig):
-    path = pytestconfig.rootpath / "stateanalytics" / "rules" / "data" / "reason_codes.csv"
+    path = pytestconfig.rootpath / "stateanalytics" / "state" / "data" / "reason_codes.csv"
     with path.open(newline="", encoding="utf-8") as lines:
         codes = [row["code"] for row in csv.DictReader(lines)]
     assert len(codes) == len(set(codes))
