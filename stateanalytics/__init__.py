@@ -48,10 +48,13 @@ if TYPE_CHECKING:
         StoreBusyError,
         TruncatedWarning,
     )
+    from stateanalytics.failures.by_code import failure_codes
     from stateanalytics.failures.clustering import failure_clusters
-    from stateanalytics.failures.code_tree import failure_codes
-    from stateanalytics.failures.failure_rows import failure_members, failure_rules
-    from stateanalytics.failures.incident_grouping import failure_incidents
+    from stateanalytics.failures.failure_rows import (
+        failure_incidents,
+        failure_members,
+        failure_rules,
+    )
     from stateanalytics.failures.lift_ratios import failure_lift
     from stateanalytics.failures.rules_file import FailureRules
     from stateanalytics.failures.template_parameters import failure_parameters
@@ -125,10 +128,10 @@ _WHERE = {
     "failure_clusters": "failures.clustering",
     "failure_members": "failures.failure_rows",
     "failure_rules": "failures.failure_rows",
-    "failure_codes": "failures.code_tree",
+    "failure_codes": "failures.by_code",
     "failure_change": "failures.weekly_change",
     "failure_lift": "failures.lift_ratios",
-    "failure_incidents": "failures.incident_grouping",
+    "failure_incidents": "failures.failure_rows",
     "failure_parameters": "failures.template_parameters",
     "FailureRules": "failures.rules_file",
     "mine_templates": "failures.templates",

@@ -8,9 +8,9 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.demo_data import demo_path
 from stateanalytics.errors import ArgumentError
+from stateanalytics.failures.clustering import WEIGHTS
+from stateanalytics.failures.failure_rows import cluster_id
 from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
-from stateanalytics.failures.gathering import cluster_id
-from stateanalytics.failures.ranking import WEIGHTS
 from tests.failures import fan_out, run, store
 from tests.frames import ago
 

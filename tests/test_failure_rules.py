@@ -202,4 +202,4 @@ def test_a_pattern_that_takes_too_long_is_stopped(monkeypatch):
     with pytest.raises(
         ArgumentError, match=r"rule 1: the pattern 'b' took .* for 16 of 100 messages"
     ):
-        patterns.found(messages, "b", "rules, rule 1")
+        patterns.search(messages, "b", "rules, rule 1")

@@ -148,10 +148,13 @@ def _answer(
     weights: dict[str, float],
     earlier: Snapshot | None,
 ) -> pl.DataFrame:
+    from stateanalytics.failures.by_code import failure_codes
     from stateanalytics.failures.clustering import failure_clusters
-    from stateanalytics.failures.code_tree import failure_codes
-    from stateanalytics.failures.failure_rows import failure_members, failure_rules
-    from stateanalytics.failures.incident_grouping import failure_incidents
+    from stateanalytics.failures.failure_rows import (
+        failure_incidents,
+        failure_members,
+        failure_rules,
+    )
     from stateanalytics.failures.lift_ratios import failure_lift
     from stateanalytics.failures.template_parameters import failure_parameters
     from stateanalytics.failures.weekly_change import failure_change

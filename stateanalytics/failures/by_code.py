@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from stateanalytics.core.schema import OUTCOMES
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
-from stateanalytics.failures.causes import NEEDED, cause_key
-from stateanalytics.state.population import counted, population
+from stateanalytics.failures.counting import (
+    CAUSE_COLUMNS,
+    add_trend,
+    cause_key,
+    count_groups,
+    span_of,
+)
+from stateanalytics.failures.failure_rows import (
+    FAILURES,
+    find_members,
+    select_failures,
+    window_of,
+)
+from stateanalytics.state.population import population
+from stateanalytics.state.reason_codes import with_code_facts
 
-FAILURES = ("failed", "timed_out")
+if TYPE_CHECKING:
+    from datetime import datetime
 
-
-class HasFacts(Protocol):
-    """What is needed of facts: a `Facts`, or a snapshot."""
-
-    @property
-    def entities(self) -> pl.DataFrame:
-        """Canonical entities."""
-        ...
-
-    @property
-    def as_of(self) -> object:
-        """The instant the facts hold for."""
-        ...
+    from stateanalytics.core.facts import Facts
+    from stateanalytics.core.windows import Window
+    from stateanalytics.state.policy import Policy
 
 
 def by_reason_code(
-    facts: HasFacts,
+    facts: Facts,
     states: pl.DataFrame,
     *,
     window: object = None,
@@ -41,8 +45,8 @@ def by_reason_code(
 
     Parameters
     ----------
-    facts : Facts or Snapshot
-        Anything with ``entities`` and ``as_of``.
+    facts : Snapshot or Facts
+        What `read` gave.
     states : polars.DataFrame
         What `states` gave for them.
     window : str, pair of moments or Window, optional
@@ -74,24 +78,14 @@ def by_reason_code(
             f"outcomes needs words of {list(OUTCOMES)}; found {wrong}.",
             "outcomes=('failed', 'timed_out')" + did_you_mean(wrong[0], OUTCOMES),
         )
-    as_of = facts.as_of
-    chosen = None if window is None else read_window(window, as_of=as_of)  # type: ignore[arg-type]
-    rows = population(facts.entities, states, as_of=as_of, window=chosen)  # type: ignore[arg-type]
+    chosen = None if window is None else read_window(window, as_of=facts.as_of)
+    rows = population(facts.entities, states, as_of=facts.as_of, window=chosen)
     return count_by_reason_code(select_failures(rows, outcomes))
-
-
-def select_failures(rows: pl.DataFrame, outcomes: Collection[str] = FAILURES) -> pl.DataFrame:
-    """The rows of a `population` that count as failures.
-
-    Each failed work once: a branch only repeats what became of its session, and so do
-    the parts of a turn (`rules.mirrors`).
-    """
-    return counted(rows).filter(pl.col("outcome").is_in(list(outcomes)))
 
 
 def count_by_reason_code(failed: pl.DataFrame) -> pl.DataFrame:
     """Count failed rows by reason code; see `by_reason_code` for the columns."""
-    needed = (*NEEDED, "outcome", "placed_at", "reason_message")
+    needed = (*CAUSE_COLUMNS, "outcome", "placed_at", "reason_message")
     if missing := [name for name in needed if name not in failed.columns]:
         raise MissingColumnsError.of(missing, failed.columns, "count_by_reason_code")
     newest_first = pl.struct(
@@ -133,3 +127,121 @@ def count_by_reason_code(failed: pl.DataFrame) -> pl.DataFrame:
             "example",
         )
     )
+
+
+NODE_COLUMNS = (
+    *("code", "parent", "depth", "is_leaf"),
+    *("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes", "n_clusters"),
+    *("share", "share_low", "share_high", "first_at", "last_at", "trend", "trend_step_s"),
+    *("run_s", "n_tokens", "cost_usd", "n_work"),
+    *("n_run_unreported", "n_tokens_unreported", "n_cost_unreported"),
+    *("systems", "entity_types", "meaning", "what_to_do"),
+)
+
+
+def failure_codes(
+    snap: Facts, *, window: object = None, policy: Policy | None = None, rules: object = None
+) -> pl.DataFrame:
+    """What failed by reason code, one row for every node of the namespace.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    window : str, pair of moments or Window, optional
+        As in `read_window`; None: all time.
+    policy : Policy, optional
+        Which states count; v1 by default.
+    rules : path, mapping or FailureRules, optional
+        Your own clusters, as for `failure_clusters`.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_nodes, 28)
+        Every parent before its children, most causes first. ``code`` is the node
+        (``run``, ``run.failed``, ``run.failed.exception``), ``parent`` the node above it
+        (null: none), ``depth`` from 1, ``is_leaf`` whether rows carry this very code. A
+        row without a code has a null ``code`` and stands alone, last. The other columns
+        count the rows of the node and of all below it, as `failure_clusters` does:
+        ``share`` is of all distinct causes.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, or the window makes no sense.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> nodes = failure_codes(demo())
+    >>> nodes["code"].head(2).to_list(), nodes["code"].to_list()[-1]
+    (['run', 'run.failed'], None)
+    """
+    chosen = window_of(snap, window)
+    rows = find_members(snap, window=chosen, policy=policy, rules=rules)
+    return count_codes(rows, window=chosen, as_of=snap.as_of)
+
+
+def count_codes(rows: pl.DataFrame, *, window: Window | None, as_of: datetime) -> pl.DataFrame:
+    """Count `failure_members` over the namespace; see `failure_codes` for the columns."""
+    since, until = span_of(rows, window, as_of)
+    nodes = _nodes(rows["code"].unique().drop_nulls())
+    below = pl.concat(
+        [
+            rows.join(nodes.select("code", "node"), on="code"),
+            rows.filter(pl.col("code").is_null()).with_columns(node=pl.lit(None, pl.String)),
+        ]
+    )
+    places = (
+        nodes.select(code="node")
+        .unique()
+        .with_columns(
+            parent=pl.when(pl.col("code").str.contains(".", literal=True)).then(
+                pl.col("code").str.replace(r"\.[^.]*$", "")
+            ),
+            depth=pl.col("code").str.count_matches(".", literal=True).cast(pl.Int64) + 1,
+        )
+    )
+    n_clusters = below.group_by("node").agg(n_clusters=pl.col("cluster_id").n_unique())
+    counted = (
+        count_groups(below, ["node"])
+        .join(n_clusters, on="node", nulls_equal=True)
+        .pipe(add_trend, below, ["node"], since=since, until=until)
+        .rename({"node": "code"})
+        .join(places, on="code", how="left")
+        .with_columns(
+            pl.col("n_clusters").cast(pl.Int64),
+            pl.col("depth").fill_null(1),
+            is_leaf=pl.col("code")
+            .is_in(rows["code"].unique().drop_nulls().implode())
+            .fill_null(True),
+        )
+        .pipe(with_code_facts, column="code")
+        .rename({"code_meaning": "meaning", "code_what_to_do": "what_to_do"})
+        .select(NODE_COLUMNS)
+    )
+    return _in_tree_order(counted)
+
+
+def _nodes(codes: pl.Series) -> pl.DataFrame:
+    """Every code with itself and everything above it."""
+    parts = codes.to_frame("code").with_columns(part=pl.col("code").str.split("."))
+    return (
+        parts.with_columns(depth=pl.int_ranges(1, pl.col("part").list.len() + 1))
+        .explode("depth")
+        .select("code", node=pl.col("part").list.head(pl.col("depth")).list.join("."))
+    )
+
+
+def _in_tree_order(nodes: pl.DataFrame) -> pl.DataFrame:
+    """Parents before children, siblings by causes, then rows, then name; null last."""
+    order = nodes.sort("n_causes", "n_rows", "code", descending=[True, True, False])
+    place = dict(zip(order["code"], range(order.height), strict=True))
+    paths = [
+        [float("inf")]
+        if code is None
+        else [place[".".join(code.split(".")[:n])] for n in range(1, code.count(".") + 2)]
+        for code in nodes["code"]
+    ]
+    by_path = sorted(range(nodes.height), key=lambda i: paths[i])
+    return nodes[by_path]

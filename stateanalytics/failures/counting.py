@@ -3,11 +3,180 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import polars as pl
 
-from stateanalytics.failures.costs import sum_costs
+from stateanalytics.core.windows import Window
+from stateanalytics.errors import MissingColumnsError
 from stateanalytics.stats.intervals import wilson_columns
+
+CAUSE_COLUMNS = ("source", "entity_type", "entity_id", "session_id", "invocation_id", "reason_code")
+
+
+def cause_key() -> pl.Expr:
+    """The distinct cause that a failed entity belongs to, as text.
+
+    Returns
+    -------
+    polars.Expr
+        ``source|group|class``. The group is the invocation, else the session, else the
+        entity itself; the class is the reason code, else the same row again. Each side
+        says what it is (``invocation:``, ``session:``, ``reason:``), so that an id can
+        never equal a code. Never null.
+
+    Notes
+    -----
+    lionagi's ``failed_sessions`` metric counts these over sessions. For entities
+    without a session (a play that never started) the key falls back to the entity.
+    Two stores never share a cause.
+
+    Examples
+    --------
+    >>> failed = pl.DataFrame(
+    ...     {
+    ...         "source": "state.db",
+    ...         "entity_type": "session",
+    ...         "entity_id": ["a", "b", "c", "d"],
+    ...         "session_id": ["a", "b", "c", "d"],
+    ...         "invocation_id": ["i", "i", None, None],
+    ...         "reason_code": "run.failed.exception",
+    ...     }
+    ... )
+    >>> failed.select(cause_key()).n_unique()
+    3
+    """
+    own_row = pl.coalesce(
+        pl.lit("session:") + pl.col("session_id"),
+        pl.col("entity_type") + ":" + pl.col("entity_id"),
+        pl.lit("row:?"),
+    )
+    group = pl.coalesce(pl.lit("invocation:") + pl.col("invocation_id"), own_row)
+    reason = pl.coalesce(pl.lit("reason:") + pl.col("reason_code"), own_row)
+    return pl.concat_str(pl.col("source").fill_null(""), group, reason, separator="|").alias(
+        "cause"
+    )
+
+
+def count_causes(failed: pl.DataFrame) -> int:
+    """Distinct causes among failed entities.
+
+    Parameters
+    ----------
+    failed : polars.DataFrame
+        Rows of ``entities``, already narrowed to the failures that count.
+
+    Returns
+    -------
+    int
+        0 for no rows.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column of the key is absent.
+    """
+    if missing := [name for name in CAUSE_COLUMNS if name not in failed.columns]:
+        raise MissingColumnsError.of(missing, failed.columns, "count_causes")
+    return failed.select(cause_key()).n_unique() if failed.height else 0
+
+
+COST_INPUTS = (
+    *("source", "system", "entity_type", "entity_id", "session_id"),
+    *("started_at", "ended_at", "last_message_at", "end_written_by", "is_end_approximate"),
+    *("n_input_tokens", "n_output_tokens", "cost_usd"),
+)
+COSTS = ("run_s", "n_tokens", "cost_usd")
+
+#: What only holds the work of others; its time is the time of its parts.
+CONTAINERS = ("invocation", "show", "team", "schedule", "branch")
+
+
+def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
+    """Which work each failed row stands for, and what that work had cost.
+
+    Parameters
+    ----------
+    failed : polars.DataFrame
+        Failed rows of ``entities``, with columns beyond those.
+    entities : polars.DataFrame
+        All of them: the sessions behind plays are looked up here.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``failed`` in its order, with ``unit`` (the work, as text: the session of a play;
+        null where the row only holds the work of others), ``run_s`` (seconds),
+        ``n_tokens`` and ``cost_usd`` of that work. Null: not reported, never free.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a canonical column is absent.
+
+    Notes
+    -----
+    An end that a reaper wrote, or that is approximate, says when somebody looked; the
+    work then ends at its last message, and without one its length is not known. Rows
+    share a unit: sum over distinct units.
+    """
+    if missing := [name for name in COST_INPUTS if name not in entities.columns]:
+        raise MissingColumnsError.of(missing, entities.columns, "add_costs (entities)")
+    row_key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
+    session_key = pl.concat_str("source", "system", pl.lit("session"), "session_id", separator="|")
+    priced = entities.select(row_key.alias("unit"), _run_s(), _tokens(), "cost_usd").unique(
+        subset="unit", keep="first", maintain_order=True
+    )
+    is_container = pl.col("entity_type").is_in(CONTAINERS)
+    unit = pl.when(~is_container).then(pl.coalesce(session_key, row_key))
+    return (
+        failed.drop(COSTS, strict=False)
+        .with_columns(unit=unit)
+        .join(priced, on="unit", how="left", maintain_order="left")
+    )
+
+
+def sum_costs() -> dict[str, pl.Expr]:
+    """Sums over distinct units of a group, and how many of them reported nothing.
+
+    Returns
+    -------
+    dict of str to polars.Expr
+        ``run_s``, ``n_tokens``, ``cost_usd``: null where no unit reported any; ``n_work``
+        units; ``n_run_unreported``, ``n_tokens_unreported``, ``n_cost_unreported``.
+    """
+    is_first = pl.col("unit").is_first_distinct() & pl.col("unit").is_not_null()
+    sums = {
+        name: pl.when(pl.col(name).filter(is_first).count() > 0).then(
+            pl.col(name).filter(is_first).sum()
+        )
+        for name in COSTS
+    }
+    unreported = {
+        f"n_{short}_unreported": pl.col(name).filter(is_first).null_count().cast(pl.Int64)
+        for short, name in (("run", "run_s"), ("tokens", "n_tokens"), ("cost", "cost_usd"))
+    }
+    return {**sums, "n_work": is_first.sum().cast(pl.Int64), **unreported}
+
+
+def _run_s() -> pl.Expr:
+    is_seen_late = (pl.col("end_written_by") == "observer").fill_null(False) | pl.col(
+        "is_end_approximate"
+    ).fill_null(False)
+    end = (
+        pl.when(is_seen_late)
+        .then(pl.min_horizontal("last_message_at", "ended_at"))
+        .otherwise("ended_at")
+    )
+    known = pl.when(~is_seen_late | pl.col("last_message_at").is_not_null()).then(end)
+    seconds = (known - pl.col("started_at")).dt.total_microseconds() / 1e6
+    return pl.when(seconds >= 0).then(seconds).alias("run_s")
+
+
+def _tokens() -> pl.Expr:
+    parts = ("n_input_tokens", "n_output_tokens")
+    is_reported = pl.any_horizontal(pl.col(part).is_not_null() for part in parts)
+    return pl.when(is_reported).then(pl.sum_horizontal(parts)).alias("n_tokens")
 
 
 def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -48,3 +217,75 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         .with_columns(wilson_columns("n_causes", "n_all"))
         .drop("n_all")
     )
+
+
+#: Lengths of a step; the first that cuts the span into at most `N_STEPS` is taken.
+STEPS = tuple(timedelta(hours=hours) for hours in (1, 6, 24, 7 * 24, 28 * 24, 364 * 24))
+N_STEPS = 31
+
+
+def span_of(
+    rows: pl.DataFrame, window: Window | None, as_of: datetime
+) -> tuple[datetime, datetime]:
+    """From when to when a trend runs: the window, else from the first failure to as-of."""
+    if window is not None:
+        return window.since, min(window.until, max(as_of, window.since))
+    first = rows["failed_at"].min()
+    begin = first if isinstance(first, datetime) else as_of
+    return begin.replace(hour=0, minute=0, second=0, microsecond=0), as_of
+
+
+def step_of(since: datetime, until: datetime) -> timedelta:
+    """The length of a step.
+
+    Examples
+    --------
+    >>> step_of(datetime(2026, 5, 18), datetime(2026, 5, 25))
+    datetime.timedelta(seconds=21600)
+    """
+    return next((step for step in STEPS if (until - since) <= step * N_STEPS), STEPS[-1])
+
+
+def add_trend(
+    groups: pl.DataFrame,
+    rows: pl.DataFrame,
+    by: Sequence[str],
+    *,
+    since: datetime,
+    until: datetime,
+) -> pl.DataFrame:
+    """Rows of each group per step of time.
+
+    Parameters
+    ----------
+    groups : polars.DataFrame
+        One row a group, with the columns ``by``.
+    rows : polars.DataFrame
+        With ``by`` and ``failed_at``.
+    by : sequence of str
+        What names a group; null is a name, too.
+    since, until : datetime
+        Steps begin at ``since``; the last one may be shorter.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``groups`` in its order with ``trend`` (list of counts, as long for every group) and
+        ``trend_step_s``, the seconds of a step.
+    """
+    step = step_of(since, until)
+    n_steps = max(1, -((since - until) // step))
+    passed = (pl.col("failed_at") - since).dt.total_microseconds()
+    place = (passed // int(step.total_seconds() * 1e6)).clip(0, n_steps - 1)
+    counts = rows.group_by(*by, place=place).agg(n=pl.len().cast(pl.Int64))
+    steps = pl.DataFrame({"place": pl.Series(range(n_steps), dtype=pl.Int64)})
+    trends = (
+        groups.select(by)
+        .join(steps, how="cross")
+        .join(counts, on=[*by, "place"], how="left", nulls_equal=True)
+        .group_by(by)
+        .agg(trend=pl.col("n").fill_null(0).sort_by("place"))
+    )
+    return groups.join(
+        trends, on=by, how="left", nulls_equal=True, maintain_order="left"
+    ).with_columns(trend_step_s=pl.lit(step.total_seconds()))

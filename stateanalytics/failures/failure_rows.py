@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.failures.gathering import failed_rows, find_members
-from stateanalytics.failures.incident_grouping import add_incidents
-from stateanalytics.failures.rule_effects import rules_applied
-from stateanalytics.failures.rules_file import FailureRules
+from stateanalytics.core.windows import read_window
+from stateanalytics.errors import ArgumentError
+from stateanalytics.failures.counting import add_costs, cause_key
+from stateanalytics.failures.incident_grouping import GAP_S, add_incidents, count_incidents
+from stateanalytics.failures.rules_file import FailureRules, apply_rules, rules_applied
+from stateanalytics.failures.templates import VERSION, mine_templates, template_id
+from stateanalytics.state.population import counted, population
+from stateanalytics.state.states import states
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
+    from stateanalytics.core.windows import Window
     from stateanalytics.state.policy import Policy
 
 
@@ -112,3 +119,187 @@ def failure_rules(
     ('slow down', 0, 'limits')
     """
     return rules_applied(failed_rows(snap, window=window, policy=policy), FailureRules.of(rules))
+
+
+def failure_incidents(
+    snap: Facts,
+    *,
+    window: object = None,
+    gap_s: float = GAP_S,
+    policy: Policy | None = None,
+    rules: object = None,
+) -> pl.DataFrame:
+    """Failures that hang together, one row an incident.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    window : str, pair of moments or Window, optional
+        As in `read_window`; None: all time.
+    gap_s : float
+        Failures further apart than this are not linked by time.
+    policy : Policy, optional
+        Which states count; v1 by default.
+    rules : path, mapping or FailureRules, optional
+        Your own clusters, as for `failure_clusters`.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_incidents, 19)
+        At least two pieces of work each, newest first. ``incident_id`` (of its earliest
+        row); ``since`` and ``until``, the first and last failure, ``duration_s`` between
+        them; ``n_rows``, ``n_sessions``, ``n_causes``, ``n_clusters``; ``linked_by``, words
+        of `LINKS` joined by ', '; ``code`` and ``template`` of its largest cluster; the
+        lists ``cluster_ids``, ``codes``, ``providers`` and ``systems``; ``run_s``,
+        ``n_tokens`` and ``cost_usd`` of ``n_work`` pieces of work (null: none reported it).
+        `failure_members` names the incident of every row.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, the window makes no sense or ``gap_s`` is negative.
+
+    Notes
+    -----
+    Two failures of a cluster, or of a provider, are linked in time where they are at most
+    ``gap_s`` apart and at most a hundredth of the usual distance between its causes: what
+    fails every minute anyway makes no incident. Links are hypotheses about a common
+    cause, not proof of one.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> failure_incidents(demo()).sort("n_rows")["n_rows"][-1] > 20
+    True
+    """
+    rows = find_members(snap, window=window, policy=policy, rules=rules)
+    return count_incidents(add_incidents(rows, gap_s=gap_s))
+
+
+COLUMNS = (
+    *("source", "system", "entity_type", "entity_id", "session_id", "invocation_id"),
+    *("kind", "name", "agent", "model", "provider", "project", "playbook", "outcome"),
+    *("code", "message", "template", "template_id", "cluster_id", "rule", "rule_name"),
+    *("cause", "failed_at", "unit", "run_s", "n_tokens", "cost_usd"),
+)
+
+#: Outcomes that count as failures, as lionagi counts causes.
+FAILURES = ("failed", "timed_out")
+
+
+def find_members(
+    snap: Facts,
+    *,
+    window: object = None,
+    policy: Policy | None = None,
+    rules: object = None,
+    earlier: pl.DataFrame | None = None,
+    judged: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """What `failure_members` gives without incidents, for the functions that count it.
+
+    ``judged`` are the `states` of the snapshot, where they are at hand.
+    """
+    chosen_rules = FailureRules.of(rules)
+    rows = failed_rows(snap, window=window, policy=policy, earlier=earlier, judged=judged)
+    return (
+        apply_rules(rows, chosen_rules)
+        .with_columns(reason_code="code")
+        .with_columns(cause_key().alias("cause"))
+        .pipe(_with_ids)
+        .sort("failed_at", "source", "entity_type", "entity_id", descending=[True, *[False] * 3])
+        .select(COLUMNS)
+    )
+
+
+def failed_rows(
+    snap: Facts,
+    *,
+    window: object = None,
+    policy: Policy | None = None,
+    earlier: pl.DataFrame | None = None,
+    judged: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """Failed rows with ``code``, ``message``, mined ``template`` and costs, before any rule."""
+    chosen = window_of(snap, window)
+    known = judge(snap, policy) if judged is None else judged
+    everything = failures_of(snap, known)
+    failed = everything if chosen is None else failures_of(snap, known, chosen)
+    texts = everything["reason_message"].unique().drop_nulls()
+    templates = mine_templates(texts, earlier=earlier).select("template", message=texts)
+    return (
+        add_costs(failed, snap.entities)
+        .rename({"reason_code": "code", "reason_message": "message", "placed_at": "failed_at"})
+        .with_columns(outcome=pl.col("outcome").cast(pl.String))
+        .join(templates, on="message", how="left", maintain_order="left")
+    )
+
+
+def select_failures(rows: pl.DataFrame, outcomes: Collection[str] = FAILURES) -> pl.DataFrame:
+    """The rows of a `population` that count as failures.
+
+    Each failed work once: a branch only repeats what became of its session, and so do
+    the parts of a turn (`rules.mirrors`).
+    """
+    return counted(rows).filter(pl.col("outcome").is_in(list(outcomes)))
+
+
+def failures_of(snap: Facts, judged: pl.DataFrame, window: Window | None = None) -> pl.DataFrame:
+    """The rows of a population that count as failures."""
+    return select_failures(population(snap.entities, judged, as_of=snap.as_of, window=window))
+
+
+def ended_runs(snap: Facts, judged: pl.DataFrame, window: Window | None = None) -> pl.DataFrame:
+    """The sessions that rates count and that have ended: what failures are compared with."""
+    rows = population(snap.entities, judged, as_of=snap.as_of, window=window)
+    return counted(rows, "session").filter(~pl.col("is_open"))
+
+
+def judge(snap: Facts, policy: Policy | None) -> pl.DataFrame:
+    """The states of a snapshot."""
+    judged: pl.DataFrame = states(checked(snap), policy=policy)
+    return judged
+
+
+def window_of(snap: Facts, window: object) -> Window | None:
+    """The stretch of time that was asked for; None: all time."""
+    return None if window is None else read_window(window, as_of=checked(snap).as_of)
+
+
+def checked(snap: Facts) -> Facts:
+    """The same, or an error that says what was needed."""
+    if not all(hasattr(snap, name) for name in ("entities", "details", "as_of")):
+        raise ArgumentError(
+            f"Failures are those of a snapshot; found {type(snap).__name__} {snap!r:.60}.",
+            'read one first: sa.failure_clusters(sa.read("~/.lionagi/state.db"))',
+        )
+    return snap
+
+
+def cluster_id(code: str | None, template: str | None) -> str:
+    """The id of a cluster: of its code and template alone, so that it outlives the week.
+
+    Examples
+    --------
+    >>> cluster_id("run.failed.exception", "worker <*> died")[:3]
+    'v1:'
+    >>> cluster_id(None, "x") == cluster_id("", "x")
+    False
+    """
+    parts = "".join(f"{part is None:d}{part or ''}\0" for part in (code, template))
+    return f"{VERSION}:{hashlib.blake2b(parts.encode(), digest_size=6).hexdigest()}"
+
+
+def _with_ids(rows: pl.DataFrame) -> pl.DataFrame:
+    pairs = rows.select("code", "template").unique()
+    ids = pairs.with_columns(
+        cluster_id=pl.Series([cluster_id(*pair) for pair in pairs.rows()], dtype=pl.String),
+        template_id=pl.Series(
+            [None if text is None else template_id(text) for text in pairs["template"]],
+            dtype=pl.String,
+        ),
+    )
+    return rows.join(
+        ids, on=["code", "template"], how="left", nulls_equal=True, maintain_order="left"
+    )

@@ -8,18 +8,12 @@ What is linked, over any number of steps, is one incident.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.failures.costs import COSTS, sum_costs
-from stateanalytics.failures.gathering import find_members
+from stateanalytics.failures.counting import COSTS, sum_costs
 from stateanalytics.failures.templates import VERSION
-
-if TYPE_CHECKING:
-    from stateanalytics.core.facts import Facts
-    from stateanalytics.state.policy import Policy
 
 GAP_S = 600.0
 #: Failures that follow each other faster than this share of their usual distance do so
@@ -31,62 +25,6 @@ AT_PROVIDER = (
     r"(?i)provider|rate.?limit|overloaded|quota|insufficient balance|upstream connect"
     r"|\b(?:429|50[0234]|529)\b"
 )
-
-
-def failure_incidents(
-    snap: Facts,
-    *,
-    window: object = None,
-    gap_s: float = GAP_S,
-    policy: Policy | None = None,
-    rules: object = None,
-) -> pl.DataFrame:
-    """Failures that hang together, one row an incident.
-
-    Parameters
-    ----------
-    snap : Snapshot or Facts
-        What `read` gave.
-    window : str, pair of moments or Window, optional
-        As in `read_window`; None: all time.
-    gap_s : float
-        Failures further apart than this are not linked by time.
-    policy : Policy, optional
-        Which states count; v1 by default.
-    rules : path, mapping or FailureRules, optional
-        Your own clusters, as for `failure_clusters`.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_incidents, 19)
-        At least two pieces of work each, newest first. ``incident_id`` (of its earliest
-        row); ``since`` and ``until``, the first and last failure, ``duration_s`` between
-        them; ``n_rows``, ``n_sessions``, ``n_causes``, ``n_clusters``; ``linked_by``, words
-        of `LINKS` joined by ', '; ``code`` and ``template`` of its largest cluster; the
-        lists ``cluster_ids``, ``codes``, ``providers`` and ``systems``; ``run_s``,
-        ``n_tokens`` and ``cost_usd`` of ``n_work`` pieces of work (null: none reported it).
-        `failure_members` names the incident of every row.
-
-    Raises
-    ------
-    ArgumentError
-        If ``snap`` is no snapshot, the window makes no sense or ``gap_s`` is negative.
-
-    Notes
-    -----
-    Two failures of a cluster, or of a provider, are linked in time where they are at most
-    ``gap_s`` apart and at most a hundredth of the usual distance between its causes: what
-    fails every minute anyway makes no incident. Links are hypotheses about a common
-    cause, not proof of one.
-
-    Examples
-    --------
-    >>> from stateanalytics import demo
-    >>> failure_incidents(demo()).sort("n_rows")["n_rows"][-1] > 20
-    True
-    """
-    rows = find_members(snap, window=window, policy=policy, rules=rules)
-    return count_incidents(add_incidents(rows, gap_s=gap_s))
 
 
 def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S) -> pl.DataFrame:
@@ -173,9 +111,9 @@ def _with_links(rows: pl.DataFrame, gap_s: float) -> pl.DataFrame:
     )
 
 
-def _bursts(rows: pl.DataFrame, whose: pl.Expr, name: str, gap_s: float) -> pl.DataFrame:
+def _bursts(rows: pl.DataFrame, group: pl.Expr, name: str, gap_s: float) -> pl.DataFrame:
     """Name each run of failures of the same group that follow each other at once."""
-    in_order = rows.with_row_index("_row").with_columns(_group=whose).sort("failed_at", "_row")
+    in_order = rows.with_row_index("_row").with_columns(_group=group).sort("failed_at", "_row")
     # Of all failures, not of the group's own: a single burst has no usual distance.
     span_s = (pl.col("failed_at").max() - pl.col("failed_at").min()).dt.total_microseconds() / 1e6
     n_requests = pl.col("by_invocation").n_unique().over("_group")

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.clustering import KEY
-from stateanalytics.failures.gathering import checked, ended_runs, find_members, judge
+from stateanalytics.failures.failure_rows import ended_runs, find_members, judge, window_of
 from stateanalytics.stats.distributions import hypergeometric_tail
 from stateanalytics.stats.intervals import wilson_columns
 from stateanalytics.stats.multiplicity import benjamini_hochberg
@@ -83,7 +82,7 @@ def failure_lift(
     """
     if not 0 < fdr < 1:
         raise ArgumentError(f"fdr is a share between 0 and 1; found {fdr!r}.", "fdr=0.05")
-    chosen = None if window is None else read_window(window, as_of=checked(snap).as_of)
+    chosen = window_of(snap, window)
     judged = judge(snap, policy)
     rows = find_members(snap, window=chosen, rules=rules, judged=judged)
     values = _values(ended_runs(snap, judged, chosen), snap.sources)
@@ -91,10 +90,10 @@ def failure_lift(
 
 
 def _request() -> pl.Expr:
-    whose = pl.coalesce(
+    request = pl.coalesce(
         pl.lit("invocation:") + pl.col("invocation_id"), pl.lit("session:") + pl.col("session_id")
     )
-    return pl.concat_str("source", whose, separator="|")
+    return pl.concat_str("source", request, separator="|")
 
 
 def _values(runs: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:

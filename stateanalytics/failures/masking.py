@@ -11,8 +11,94 @@ import re
 
 import polars as pl
 
-from stateanalytics.failures import masks
-from stateanalytics.failures.masks import CLOSE, KEPT_HERE, NUMBERED_HERE, OPEN, PARTING
+# A placeholder stands between the first two of these characters of the private use area
+# while a message is worked on; the others stand for what was kept, and for a name with a
+# number, until they are put back. No message can hold them: they are removed first.
+OPEN, CLOSE, KEPT_HERE, NUMBERED_HERE = "\ue000", "\ue001", "\ue002", "\ue003"
+
+#: How a placeholder without a kind is shown.
+WILDCARD = "<*>"
+
+#: Characters that part words. What stands between two of them is one word.
+PARTING = r"""\s,;:=|"'()\[\]{}<>!#"""
+
+WEEKDAY = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
+MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+CLOCK = r"\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?"
+
+#: Things with a shape of their own, in order: name of the placeholder, pattern.
+MASKS: tuple[tuple[str, str], ...] = (
+    ("UUID", r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"),
+    ("TIME", rf"\b\d{{4}}-\d\d-\d\d[T ]{CLOCK}(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"),
+    ("TIME", rf"\b{WEEKDAY},? {MONTH} +\d+ {CLOCK}(?: [A-Z]{{3,4}})? \d{{4}}\b"),
+    ("TIME", rf"\b{MONTH} \d\d? {CLOCK}\b"),
+    ("EMAIL", r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
+    ("SIZE", r"\b\d+(?:\.\d+)? ?[KMGTP]?i?B\b"),
+)
+
+#: A link keeps its scheme: what is wrong with http differs from what is wrong with file.
+LINK = r"""\b([A-Za-z][A-Za-z0-9+.-]*)://[^\s'"\])>,;|]+"""
+
+#: Numbers and names that *are* the information of a failure: (what it is, pattern).
+#: Matched where a word begins; the word stays as it stands and is never merged away.
+KEPT: tuple[tuple[str, str], ...] = (
+    (
+        "exit code",
+        r"(?i:exit(?:ed|s)?(?: with)?(?: non-?zero)?(?:[ -](?:code|status))?|exit_?code|exit_status"
+        r"|return(?:ed)? code|returncode|rc|code)(?:[\"' =:]+|\()-?\d{1,3}\b",
+    ),
+    (
+        "HTTP status",
+        r"(?i:HTTP(?:/\d(?:\.\d)?)?(?: (?:error|status|code))*|(?:http[ _])?status(?:[ _]?code)?"
+        r"|response(?: code)?|returned|responded with|got)(?:[\"' =:_]+|\()[1-5]\d\d\b",
+    ),
+    (
+        "error with a status",
+        r"(?:(?i:(?:api |server )?error(?: code)?)(?:[\"' =:]+| \()[1-5]\d\d"
+        r"|\w+Error(?: |\()[45]\d\d|(?i:error) \d{1,3})\b",
+    ),
+    ("HTTP status and phrase", r"[45]\d\d [A-Z][a-z]+\b"),
+    ("HTTP status in brackets", r"[\[(](?:4[0-3]\d|5[0-3]\d)[\])]"),
+    ("error number", r"(?i:errno|error number)[ =:]*-?\d+\b"),
+    ("error code", r"(?:ERR|SQLSTATE|TS|CS|LNK|MSB|SC|RUF|PLR|[EFWC])[-_ ]?\d{3,5}\b"),
+    ("signal", r"(?i:signal)(?i: number)?[ =:]+\d{1,2}\b"),
+    (
+        "language version",
+        r"(?i:python|node|java|php|ruby|perl|lua|gcc|clang)[ -]?v?\d+(?:\.\d+)?\b",
+    ),
+    (
+        "model",
+        r"(?i:(?:[a-z][a-z_-]*[/.])*(?:gpt|claude|opus|sonnet|haiku|gemini|gemma|llama|mistral|mixtral"
+        r"|codestral|devstral|magistral|qwen|deepseek|grok|phi|codex|kimi|glm|minimax|nemotron)"
+        r"\d*(?:[-.:][A-Za-z0-9]+)*|o[134](?:-[a-z]+)?)\b",
+    ),
+)
+
+#: A word with one short number inside is a name: jk2_init, log4j, Slf4jLogger, base64url.
+NAME_WITH_NUMBER = r"[A-Za-z]{2,}[0-9]{1,2}[A-Za-z_]+\b"
+
+#: Words that turn a message into its opposite: never merged over.
+OPPOSITES = frozenset(
+    """
+    failed failure fail succeeded success succeed ok passed rejected accepted denied
+    granted allowed refused true false yes no on off open opened close closed start
+    started starting stop stopped stopping begin end up down enabled disabled add added
+    remove removed create created delete deleted connect connected disconnect disconnected
+    valid invalid found missing present absent read write input output before after above
+    below over under not without timeout timed cancelled canceled aborted completed killed
+    retry retrying retried warning error info debug critical fatal
+""".split()
+)
+
+#: Names that say what went wrong: exceptions, with their package, signals, system errors.
+NAMES = (
+    r"^(?:(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Fault|Failure)s?"
+    r"|(?:[a-z_]\w*\.)+(?:[A-Z]\w*|error)"
+    r"|\w+(?:Timeout|Expired|Denied|Refused|Rejected|Cancelled|Canceled|Disconnected|Aborted"
+    r"|Unavailable|Exceeded|Overloaded|Iteration|Requests|Reset|Pipe|Pool)"
+    r"|Unauthorized|Forbidden|NotFound|SIG[A-Z]+|E[A-Z]{4,})$"
+)
+
 
 #: Longer messages keep their beginning and their end.
 LONGEST, HEAD, TAIL = 4_000, 3_000, 900
@@ -32,11 +118,11 @@ _PATHS = (
     rf"\B\.{{0,2}}~?/{_INSIDE}*{_ENDING}",
 )
 _WORD = rf"{_INSIDE}*[0-9]{_INSIDE}*{_ENDING}|{_INSIDE}*[0-9]"
-_KEPT = "|".join([*(pattern for _, pattern in masks.KEPT), masks.NAME_WITH_NUMBER])
+_KEPT = "|".join([*(pattern for _, pattern in KEPT), NAME_WITH_NUMBER])
 # Placeholders are not ASCII, and looking for Unicode's edges of words beside them is slow.
 _KEPT = f"{_START}(?:{_KEPT})".replace(r"\b", r"(?-u:\b)").replace(r"\d", "[0-9]")
 
-_SHOWN = f"<({'|'.join(dict.fromkeys(['PATH', *(name for name, _ in masks.MASKS)]))})>"
+_SHOWN = f"<({'|'.join(dict.fromkeys(['PATH', *(name for name, _ in MASKS)]))})>"
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _HEX = re.compile(r"\W?[0-9a-f]{7,}")
 
@@ -155,9 +241,9 @@ def _cleaned(text: pl.Expr) -> pl.Expr:
 
 def _shaped(text: pl.Expr) -> pl.Expr:
     """Placeholders for things with a shape of their own."""
-    for name, pattern in masks.MASKS:
+    for name, pattern in MASKS:
         text = text.str.replace_all(pattern, f"{OPEN}{name}{CLOSE}")
-    text = text.str.replace_all(masks.LINK, f"${{1}}{OPEN}LINK{CLOSE}")
+    text = text.str.replace_all(LINK, f"${{1}}{OPEN}LINK{CLOSE}")
     for pattern in _PATHS:
         text = text.str.replace_all(pattern, f"{OPEN}PATH{CLOSE}")
     return text
@@ -171,7 +257,7 @@ def as_placeholders(text: pl.Expr) -> pl.Expr:
     return (
         text.str.replace_all(_SHOWN, f"{OPEN}$1{CLOSE}")
         .str.replace_all("://<LINK>", f"{OPEN}LINK{CLOSE}", literal=True)
-        .str.replace_all(masks.WILDCARD, OPEN + CLOSE, literal=True)
+        .str.replace_all(WILDCARD, OPEN + CLOSE, literal=True)
     )
 
 
@@ -180,7 +266,7 @@ def as_shown(text: pl.Expr) -> pl.Expr:
     return (
         # While it is worked on, the slashes of a link would look like a path.
         text.str.replace_all(f"{OPEN}LINK{CLOSE}", "://<LINK>", literal=True)
-        .str.replace_all(OPEN + CLOSE, masks.WILDCARD, literal=True)
+        .str.replace_all(OPEN + CLOSE, WILDCARD, literal=True)
         .str.replace_all(f"{OPEN}([A-Z]+){CLOSE}", "<$1>")
     )
 

@@ -42,9 +42,9 @@ def check_pattern(pattern: str, *, needs_group: bool = False) -> tuple[str, str]
         pl.Series([""]).str.contains(pattern, strict=True)
     except pl.exceptions.PolarsError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        said = next((line for line in lines if line.startswith("error:")), lines[0])
+        problem = next((line for line in lines if line.startswith("error:")), lines[0])
         return (
-            f"the pattern {pattern!r:.80} cannot be used: {said.removeprefix('error:').strip()}",
+            f"the pattern {pattern!r:.80} cannot be used: {problem.removeprefix('error:').strip()}",
             "there is no look-around and there are no back-references, so that time is bounded",
         )
     if (n := n_pieces(pattern)) > MOST_PIECES:
@@ -99,7 +99,7 @@ def n_groups(pattern: str) -> int:
     return len(pl.select(pl.lit("").str.extract_groups(pattern)).to_series().struct.fields)
 
 
-def found(messages: pl.Series, pattern: str, whose: str) -> pl.Series:
+def search(messages: pl.Series, pattern: str, origin: str) -> pl.Series:
     """In which messages a pattern finds something; null stays null.
 
     Long messages are searched at their beginning and their end, as they are mined.
@@ -116,7 +116,7 @@ def found(messages: pl.Series, pattern: str, whose: str) -> pl.Series:
         at, size = at + size, 2 * size
         if (spent := time.monotonic() - begun) > LIMIT_S and at < shown.len():
             raise ArgumentError(
-                f"{whose}: the pattern {pattern!r:.80} took {spent:.0f} s for {at:,} of "
+                f"{origin}: the pattern {pattern!r:.80} took {spent:.0f} s for {at:,} of "
                 f"{shown.len():,} messages, and {LIMIT_S:g} s is the limit.",
                 "use a simpler pattern",
             )

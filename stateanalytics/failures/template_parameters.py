@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.failures.gathering import find_members
-from stateanalytics.failures.masking import reduced
-from stateanalytics.failures.masks import WILDCARD
+from stateanalytics.failures.failure_rows import find_members
+from stateanalytics.failures.masking import WILDCARD, reduced
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
@@ -65,17 +64,17 @@ def failure_parameters(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> found = failure_parameters(demo())
-    >>> found.filter(pl.col("template").str.contains("could not apply"))["position"].to_list()
+    >>> values = failure_parameters(demo())
+    >>> values.filter(pl.col("template").str.contains("could not apply"))["position"].to_list()
     [1, 2]
     """
     if isinstance(n_values, bool) or not isinstance(n_values, int) or n_values < 1:
         raise ArgumentError(f"n_values needs a number from 1; found {n_values!r}.", "n_values=5")
     rows = find_members(snap, window=window, policy=policy, rules=rules)
     has_any = pl.col("template").str.contains(WILDCARD, literal=True)
-    found = _values(rows.filter(has_any))
+    values = _values(rows.filter(has_any))
     of_place = ["cluster_id", "code", "template", "position"]
-    counts = found.group_by(*of_place, "value").agg(n_rows=pl.len().cast(pl.Int64))
+    counts = values.group_by(*of_place, "value").agg(n_rows=pl.len().cast(pl.Int64))
     return (
         counts.with_columns(
             share=pl.col("n_rows") / pl.col("n_rows").sum().over("cluster_id", "position"),

@@ -10,7 +10,13 @@ import polars as pl
 from stateanalytics.core.windows import Window, in_utc, read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.clustering import KEY
-from stateanalytics.failures.gathering import checked, ended_runs, failures_of, find_members, judge
+from stateanalytics.failures.failure_rows import (
+    checked,
+    ended_runs,
+    failures_of,
+    find_members,
+    judge,
+)
 from stateanalytics.failures.templates import merge_templates, mine_templates
 from stateanalytics.stats.intervals import rate_ratio
 from stateanalytics.stats.multiplicity import benjamini_hochberg
@@ -93,13 +99,15 @@ def failure_change(
         raise ArgumentError(f"fdr is a share between 0 and 1; found {fdr!r}.", "fdr=0.05")
     now = read_window(window, as_of=checked(snap).as_of)
     base = snap if earlier is None else checked(earlier)
-    then = _before(before, now, base)
+    past = _before(before, now, base)
     judged = judge(snap, policy)
     judged_before = judged if earlier is None else judge(base, policy)
     both = ((snap, judged), (base, judged_before))
-    known = merge_templates(*(mine_templates(failures_of(*one)["reason_message"]) for one in both))
+    known = merge_templates(
+        *(mine_templates(failures_of(*pair)["reason_message"]) for pair in both)
+    )
     rows, rows_before = (
-        find_members(one, rules=rules, earlier=known, judged=its_states) for one, its_states in both
+        find_members(facts, rules=rules, earlier=known, judged=states) for facts, states in both
     )
     everything = pl.concat([rows, rows_before]).unique(
         [*KEY, "cause", "failed_at", "entity_type", "entity_id"], maintain_order=True
@@ -110,14 +118,14 @@ def failure_change(
             pl.col("rule_name").sort().first(),
             first_at=pl.col("failed_at").min(),
             last_at=pl.col("failed_at").max(),
-            is_seen_before=(pl.col("failed_at") < then.since).any(),
+            is_seen_before=(pl.col("failed_at") < past.since).any(),
         )
         .join(_count(rows, now, ""), on="cluster_id", how="left")
-        .join(_count(rows_before, then, "_before"), on="cluster_id", how="left")
+        .join(_count(rows_before, past, "_before"), on="cluster_id", how="left")
         .with_columns(
             pl.col("n_causes", "n_rows", "n_causes_before", "n_rows_before").fill_null(0),
             n_runs=pl.lit(ended_runs(snap, judged, now).height, pl.Int64),
-            n_runs_before=pl.lit(ended_runs(base, judged_before, then).height, pl.Int64),
+            n_runs_before=pl.lit(ended_runs(base, judged_before, past).height, pl.Int64),
         )
         .filter((pl.col("n_causes") > 0) | (pl.col("n_causes_before") > 0))
     )
@@ -128,14 +136,14 @@ def _before(before: object, now: Window, base: Facts) -> Window:
     if before is None:
         length = now.until - now.since
         return Window(now.since - length, now.since, f"the {now.days:g} days before")
-    then = read_window(before, as_of=base.as_of)
-    if then.until > now.since:
+    past = read_window(before, as_of=base.as_of)
+    if past.until > now.since:
         raise ArgumentError(
-            f"The earlier stretch ends {in_utc(then.until)}, after the later one began "
+            f"The earlier stretch ends {in_utc(past.until)}, after the later one began "
             f"({in_utc(now.since)}).",
             'window="2026-W21", before="2026-W20"',
         )
-    return then
+    return past
 
 
 def _count(rows: pl.DataFrame, window: Window, suffix: str) -> pl.DataFrame:

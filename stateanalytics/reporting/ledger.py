@@ -14,7 +14,7 @@ import polars as pl
 
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures import cause_key
-from stateanalytics.failures.by_code import FAILURES
+from stateanalytics.failures.failure_rows import FAILURES
 from stateanalytics.reporting.material import Material
 from stateanalytics.survival.run_spells import GOOD_ENDS
 

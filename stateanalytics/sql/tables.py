@@ -13,8 +13,8 @@ from stateanalytics.core.dictionary import data_dictionary
 from stateanalytics.core.facts import Facts, pool
 from stateanalytics.core.schema import Frame
 from stateanalytics.failures.clustering import count_clusters
+from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
-from stateanalytics.failures.gathering import find_members
 from stateanalytics.failures.incident_grouping import add_incidents
 from stateanalytics.io.sqlite import Store
 from stateanalytics.sql.engine import Table

@@ -12,8 +12,8 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.text import shortened
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.failures.by_code import count_codes
 from stateanalytics.failures.clustering import count_clusters
-from stateanalytics.failures.code_tree import count_codes
 from stateanalytics.failures.failure_rows import failure_members
 from stateanalytics.reporting.redact import redact
 from stateanalytics.widgets.tables import safe, table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.failures.clustering import count_clusters
-from stateanalytics.failures.gathering import find_members
+from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.incident_grouping import add_incidents, count_incidents
 from stateanalytics.reporting.material import Material, Plain, iso, plain_rows
 from stateanalytics.reporting.phrases import count, how_long, number, share
