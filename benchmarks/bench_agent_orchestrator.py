@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.measure import Row, median_s, peak_mb
-from stateanalytics.io.reading import read_facts
+from stateanalytics.systems.reading import read_facts
 
 N_PROJECTS = 10
 N_RUNS = 3

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from benchmarks.measure import Row, median_s
 from stateanalytics.io.sqlite import open_store
-from stateanalytics.systems import lionagi
 from stateanalytics.systems.lionagi import ends, events, sessions
+from stateanalytics.systems.lionagi import reading as lionagi
 from stateanalytics.systems.lionagi.raw import read_raw
 from stateanalytics.systems.lionagi.transitions import transitions
 from stateanalytics.testing import write_store

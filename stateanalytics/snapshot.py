@@ -20,10 +20,10 @@ from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from stateanalytics.io.reading import Memory
     from stateanalytics.io.sqlite import Store
     from stateanalytics.sql import Table
     from stateanalytics.state.policy import Policy
+    from stateanalytics.systems.reading import Memory
 
 _MOST_SOURCES_SHOWN = 5
 _MOST_LOSSES_SHOWN = 8
@@ -231,7 +231,7 @@ class Snapshot(Facts):
         >>> snap.refresh(progress=False).entities.equals(snap.entities)
         True
         """
-        from stateanalytics.io.reading import read_and_keep
+        from stateanalytics.systems.reading import read_and_keep
 
         if self._asked is None:
             raise ArgumentError(
@@ -379,7 +379,7 @@ def read(
     >>> snap = sa.read("~/.lionagi/state.db")                        # doctest: +SKIP
     >>> snap = sa.read("fleet/*/state.db", as_of="2026-05-27")       # doctest: +SKIP
     """
-    from stateanalytics.io.reading import read_and_keep
+    from stateanalytics.systems.reading import read_and_keep
 
     named = [one for path in paths for one in (path if isinstance(path, list | tuple) else [path])]
     instant = _instant(as_of)

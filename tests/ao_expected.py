@@ -6,12 +6,12 @@ from pathlib import Path
 
 import polars as pl
 
-from stateanalytics.systems import agent_orchestrator as source
+from stateanalytics.systems.agent_orchestrator import reading as source
 from stateanalytics.systems.agent_orchestrator import rules
 from stateanalytics.systems.agent_orchestrator.at_instant import judge_sessions
 from stateanalytics.systems.agent_orchestrator.layout import RECORDS
 from stateanalytics.systems.agent_orchestrator.opening import Faults
-from stateanalytics.systems.agent_orchestrator.places import files_of
+from stateanalytics.systems.agent_orchestrator.places import files_of, find
 from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import interpret
 from tests.oracles_agent_orchestrator import lifecycles_of
@@ -29,7 +29,7 @@ COLUMNS = (
 
 def described(samples: Path) -> list[dict]:
     """One row a session record under the samples, as `expected.jsonl` has them."""
-    return [row for tree in source.find(samples) for row in _of_tree(tree, samples)]
+    return [row for tree in find(samples) for row in _of_tree(tree, samples)]
 
 
 def _of_tree(tree: Path, samples: Path) -> list[dict]:

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.io.reading import read_facts
+from stateanalytics.systems.reading import read_facts
 
 T0 = 1_795_300_000_000
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from stateanalytics.core.vocabulary import EXIT_CODES
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.io import reading as sources
 from stateanalytics.state.adr0025 import (
     COLOURS,
     LEGACY,
@@ -24,6 +23,7 @@ from stateanalytics.state.adr0025 import (
     with_timeout_sentence,
 )
 from stateanalytics.state.states import states
+from stateanalytics.systems import reading as sources
 from tests.engines import assert_same_rows, on_every_engine
 
 ENOUGH_FOR_SMALL_TEXT = 4.5

@@ -11,8 +11,8 @@ import pytest
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.io.reading import read_facts
-from stateanalytics.systems.agent_orchestrator import find
+from stateanalytics.systems.agent_orchestrator.places import find
+from stateanalytics.systems.reading import read_facts
 from tests.ao_expected import described, expected
 from tests.ao_trees import CREATED, lifecycle, put, record, write_flat, write_json
 
@@ -334,7 +334,7 @@ def test_a_store_among_records_is_never_opened_by_this_process(tmp_path):
         "opened = []\n"
         "sys.addaudithook(lambda event, args: opened.append(str(args[0])) "
         "if event == 'open' else None)\n"
-        "from stateanalytics.io.reading import read_facts\n"
+        "from stateanalytics.systems.reading import read_facts\n"
         "facts, _ = read_facts([sys.argv[1]])\n"
         "assert facts.details['ao_sessions']['session_id'].to_list() == ['web-1']\n"
         "assert not [name for name in opened if 'kept' in name], opened\n"

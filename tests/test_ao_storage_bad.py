@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import ArgumentError, DamagedStoreError
-from stateanalytics.io.reading import read_facts
 from stateanalytics.systems.agent_orchestrator import places as finding
 from stateanalytics.systems.agent_orchestrator import reading
 from stateanalytics.systems.agent_orchestrator.records import (
@@ -20,6 +19,7 @@ from stateanalytics.systems.agent_orchestrator.records import (
     json_record,
     key_value_record,
 )
+from stateanalytics.systems.reading import read_facts
 from tests.ao_trees import lifecycle, put, record, write_json, write_lines
 
 

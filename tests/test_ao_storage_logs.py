@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.io.reading import read_facts
+from stateanalytics.systems.reading import read_facts
 from tests.ao_trees import CREATED, lifecycle, put, record, write_json, write_lines
 
 

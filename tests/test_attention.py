@@ -7,12 +7,12 @@ import pytest
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.io import reading as sources
 from stateanalytics.state import reasons as reasons_rule
 from stateanalytics.state import states as states_rule
 from stateanalytics.state.attention import ATTENTION, attention, with_item_id
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.reason_codes import REGISTRY
+from stateanalytics.systems import reading as sources
 from tests.frames import AS_OF, ago, facts, frame
 
 SOURCE = {"source": "state.db", "system": "lionagi"}

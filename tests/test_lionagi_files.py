@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.io.sqlite import open_store
-from stateanalytics.systems import lionagi
+from stateanalytics.systems.lionagi import reading as lionagi
 from stateanalytics.systems.lionagi.run_directories import derive_status
 from tests.lionagi_stores import NOW_S, session, write_store
 

@@ -8,9 +8,10 @@ import pytest
 
 from stateanalytics.core import schema
 from stateanalytics.io.parts import Parts
-from stateanalytics.io.reading import read_facts
 from stateanalytics.io.sqlite import open_store
-from stateanalytics.systems import lionagi
+from stateanalytics.systems.lionagi import reading as lionagi
+from stateanalytics.systems.lionagi.tool_errors import count_errors
+from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT
 
 NOW = datetime(2026, 5, 27, tzinfo=UTC)
@@ -418,7 +419,7 @@ def test_the_shipped_sample_is_read_as_its_truth_says():
     truth = pl.read_csv(folder / "truth.csv", infer_schema=False)
     with open_store(folder / "state.db") as store:
         part = lionagi.read(store)
-        errors = lionagi.count_errors(store)
+        errors = count_errors(store)
     both = truth.join(part.entities, on=["entity_type", "entity_id"], how="full", suffix="_read")
     assert both.filter(
         pl.col("entity_id").is_null() | pl.col("entity_id_read").is_null()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics.io.sqlite import open_store
-from stateanalytics.systems import lionagi
+from stateanalytics.systems.lionagi import reading as lionagi
 from stateanalytics.systems.lionagi.cron import cadence_s, occurrences, parse
 from tests.lionagi_stores import NOW_S, write_store
 

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics.core import schema
-from stateanalytics.io.reading import read_facts
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.state.states import states
-from stateanalytics.systems import lionagi
 from stateanalytics.systems.lionagi import formats
+from stateanalytics.systems.lionagi import reading as lionagi
+from stateanalytics.systems.lionagi.tool_errors import count_errors
+from stateanalytics.systems.reading import read_facts
 from tests.lionagi_stores import NOW_S, change, listing, session, write_store
 
 
@@ -489,7 +490,7 @@ def test_tool_errors_are_counted_by_lionagis_own_rule(tmp_path):
         messages=answers,
     )
     with open_store(path) as store:
-        counted = lionagi.count_errors(store)
+        counted = count_errors(store)
     assert counted.rows() == [("a", 9, 3, 1), ("b", 0, 0, 0)]
 
 
@@ -521,7 +522,7 @@ def test_an_output_is_an_error_as_lionagi_says(tmp_path, output, is_error):
         messages=[_answer("m", {"output": output})],
     )
     with open_store(path) as store:
-        assert lionagi.count_errors(store)["n_tool_errors"].to_list() == [int(is_error)]
+        assert count_errors(store)["n_tool_errors"].to_list() == [int(is_error)]
 
 
 def test_many_entities_with_one_problem_do_not_drown_the_findings(tmp_path):

@@ -14,9 +14,10 @@ import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError
-from stateanalytics.io.reading import read_facts
-from stateanalytics.systems import opencode
+from stateanalytics.systems.opencode import reading as opencode
 from stateanalytics.systems.opencode import records
+from stateanalytics.systems.opencode.places import find
+from stateanalytics.systems.reading import read_facts
 from tests.opencode_logs import T0, event, facts_of, step, write
 
 GOOD = (
@@ -156,7 +157,7 @@ def test_messages_of_a_table_that_are_no_json_are_counted(tmp_path: Path) -> Non
 def test_a_file_that_vanishes_during_the_scan_is_named(tmp_path: Path, monkeypatch) -> None:
     write(tmp_path / "kept.jsonl", GOOD)
     gone = write(tmp_path / "gone.jsonl", [event(0, "execution.started", session="ses_b")])
-    places = opencode.find(tmp_path)
+    places = find(tmp_path)
     gone.unlink()
     monkeypatch.setattr(Path, "is_file", _as_before(places))
     kept, lost = (opencode.read(path, label=path.name) for path in sorted(places, reverse=True))
@@ -196,7 +197,7 @@ def test_a_file_that_may_not_be_read_hides_no_other(tmp_path: Path, monkeypatch)
         return opened(path, *arguments, **named)
 
     monkeypatch.setattr(Path, "open", refuse)
-    assert opencode.find(tmp_path) == [log]
+    assert find(tmp_path) == [log]
     lost = opencode.read(locked, label="b.jsonl").findings
     assert lost["code"].to_list() == ["file.unreadable"]
     assert "Permission denied" in lost["message"][0]

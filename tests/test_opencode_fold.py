@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.io.reading import read_facts
+from stateanalytics.systems.reading import read_facts
 from tests.opencode_logs import event, ms, read_once, step, write
 
 LOGS = {

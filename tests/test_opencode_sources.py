@@ -13,9 +13,9 @@ import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError, NotAStoreError
-from stateanalytics.io.reading import read_facts
-from stateanalytics.systems.opencode import find
+from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.opencode.tables import ALLOWED
+from stateanalytics.systems.reading import read_facts
 from tests.opencode_logs import event, facts_of, step, write
 from tests.test_opencode_fold import CRASH
 

@@ -8,7 +8,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.core.facts import Facts
-from stateanalytics.io.reading import read_facts
+from stateanalytics.systems.reading import read_facts
 from tests.opencode_logs import T0, event, facts_of, read_once, step
 
 READINGS = [

@@ -7,13 +7,13 @@ import pytest
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.io import reading as sources
 from stateanalytics.state.phantoms import PHANTOMS, phantoms, with_phantom_reason
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.reapers import NO_TERMINAL, Limits, reapers
 from stateanalytics.state.reason_codes import REGISTRY
 from stateanalytics.state.states import states
 from stateanalytics.state.transitions import VALID_TRANSITIONS
+from stateanalytics.systems import reading as sources
 from tests.engines import assert_same_rows, on_every_engine
 from tests.frames import AS_OF, ago, facts, frame
 

@@ -14,8 +14,8 @@ import pytest
 from stateanalytics.core import schema
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError
 from stateanalytics.io.patterns import matching
-from stateanalytics.io.places import find_places, usual_places
-from stateanalytics.io.reading import read_facts
+from stateanalytics.systems.places import find_places, usual_places
+from stateanalytics.systems.reading import read_facts
 from tests.lionagi_stores import NOW_S, change, session, write_store
 
 NOW = datetime.fromtimestamp(NOW_S, UTC)
@@ -392,7 +392,7 @@ def test_no_store_is_opened_by_this_process_itself(tmp_path):
         "opened = []\n"
         "sys.addaudithook(lambda event, args: opened.append(str(args[0])) "
         "if event == 'open' else None)\n"
-        "from stateanalytics.io.reading import read_facts\n"
+        "from stateanalytics.systems.reading import read_facts\n"
         f"facts, stores = read_facts([{str(path)!r}])\n"
         "[store.close() for store in stores]\n"
         f"assert facts.entities.height == 1 and {str(path)!r} not in opened, opened\n"

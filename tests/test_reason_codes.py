@@ -8,7 +8,6 @@ import pytest
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.io import reading as sources
 from stateanalytics.state.evidence import (
     ADR_EVIDENCE_KINDS,
     STORED_EVIDENCE_KINDS,
@@ -23,6 +22,7 @@ from stateanalytics.state.reason_codes import (
     unknown_codes,
     with_code_facts,
 )
+from stateanalytics.systems import reading as sources
 from stateanalytics.systems.agent_orchestrator.mapping_reasons import MESSAGES
 from stateanalytics.systems.agent_orchestrator.mapping_table import SESSION_MEANINGS
 from stateanalytics.systems.agent_orchestrator.mapping_words import (
@@ -151,10 +151,11 @@ def test_the_registry_is_a_frame_too():
 
 
 def test_the_shipped_table_has_no_code_twice(pytestconfig):
-    path = pytestconfig.rootpath / "stateanalytics" / "state" / "data" / "reason_codes.csv"
-    with path.open(newline="", encoding="utf-8") as lines:
-        codes = [row["code"] for row in csv.DictReader(lines)]
-    assert len(codes) == len(set(codes))
+    for folder in ("state", "systems/lionagi", "systems/agent_orchestrator"):
+        path = pytestconfig.rootpath / "stateanalytics" / folder / "data" / "reason_codes.csv"
+        with path.open(newline="", encoding="utf-8") as lines:
+            codes = [row["code"] for row in csv.DictReader(lines)]
+        assert len(codes) == len(set(codes))
 
 
 @on_every_engine

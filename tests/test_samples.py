@@ -19,8 +19,8 @@ import pytest
 from stateanalytics import demo_data
 from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import MissingComponentError
-from stateanalytics.io import reading as sources
-from stateanalytics.systems import lionagi
+from stateanalytics.systems import reading as sources
+from stateanalytics.systems.lionagi.tool_errors import count_errors
 from stateanalytics.testing.templates import BY_ID
 from tests.conftest import ROOT, absent
 
@@ -347,7 +347,7 @@ def test_facts_know_messages_and_limits(facts_and_stores, truth_frame):
 
 
 def test_facts_count_the_errors_of_tools(facts_and_stores, truth_frame):
-    counted = lionagi.count_errors(facts_and_stores[1][0]).select("session_id", n="n_tool_errors")
+    counted = count_errors(facts_and_stores[1][0]).select("session_id", n="n_tool_errors")
     sessions = truth_frame.filter(pl.col("entity_type") == "session").join(
         counted, left_on="entity_id", right_on="session_id"
     )

@@ -16,7 +16,6 @@ from polars.testing import assert_frame_equal
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
-from stateanalytics.io import reading as sources
 from stateanalytics.state.comparison import compare_policies, count_changes
 from stateanalytics.state.display import with_display
 from stateanalytics.state.file_checks import neutral_but_blocked, outside_vocabulary, stored_differs
@@ -24,6 +23,7 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.reason_codes import REGISTRY
 from stateanalytics.state.session_health import classify_session_health
 from stateanalytics.state.states import reasons, states, states_and_reasons
+from stateanalytics.systems import reading as sources
 from tests.engines import LAZY, POLARS, assert_same_rows, on_every_engine
 from tests.frames import AS_OF, ago, facts
 from tests.slow_states import slow_states

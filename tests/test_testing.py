@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.io import reading as sources
 from stateanalytics.stats import random_columns as chance
+from stateanalytics.systems import reading as sources
 from stateanalytics.testing import (
     AS_OF,
     dirty_cells,

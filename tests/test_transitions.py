@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
-from stateanalytics.io import reading as sources
 from stateanalytics.state.transitions import (
     ADMIN_TRANSITION_TARGETS,
     LIFECYCLES,
@@ -23,6 +22,7 @@ from stateanalytics.state.transitions import (
     with_can_transition,
     with_edge_facts,
 )
+from stateanalytics.systems import reading as sources
 from tests.engines import DUCKDB, assert_same_rows, on_every_engine
 from tests.frames import frame
 

@@ -172,7 +172,7 @@ def schema(
 def places() -> None:
     """Show where stores are looked for when no source is named."""
     from stateanalytics.core.text import visible
-    from stateanalytics.io.places import is_there, usual_places
+    from stateanalytics.systems.places import is_there, usual_places
 
     for path in usual_places():
         click.echo(f"{visible(str(path))}  {'found' if is_there(path) else 'nothing there'}")

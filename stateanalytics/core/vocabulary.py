@@ -1,4 +1,4 @@
-"""Every status word that lionagi stores, and what it means in ADR-0033's terms, in one table.
+"""ADR-0033's words: every status with what it means, and the shape of a reason code.
 
 `STATUS_WORDS` is the only place where a raw status becomes a lifecycle and an
 outcome; `ADR_LIFECYCLES`, `ADR_HEALTHS` and `ADR_DELIVERIES` are the lists that the
@@ -8,6 +8,7 @@ reported, never dropped.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -39,6 +40,55 @@ class StatusWord:
     is_terminal: bool = False
     is_initial: bool = False
     process_exit_code: int | None = None
+
+
+@dataclass(frozen=True)
+class ReasonCode:
+    """One reason code.
+
+    Attributes
+    ----------
+    code, origin : str
+        The code, and who defines it: a system, ``adr0033`` or ``stateanalytics``.
+    entity_types : tuple of str
+        Types whose rows carry it.
+    statuses : str
+        Statuses that it is written with, in words: the second segment is not always one.
+    since_release, since_date, since_commit, constant : str
+        Where its system got it from; empty where that is not recorded.
+    is_emitted : bool
+        Does shipped code ever write it.
+    emitted_by : str
+        Which part of the system does.
+    meaning, what_to_do : str
+        The reason in words, and the operator's next step.
+    nearest : tuple of str
+        For a code that no system writes: the codes that one writes in such a case.
+    """
+
+    code: str
+    origin: str
+    entity_types: tuple[str, ...]
+    statuses: str
+    meaning: str
+    what_to_do: str
+    is_emitted: bool = True
+    emitted_by: str = ""
+    since_release: str = ""
+    since_date: str = ""
+    since_commit: str = ""
+    constant: str = ""
+    nearest: tuple[str, ...] = ()
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, str]) -> ReasonCode:
+        """A code from a row of text; lists are joined by ``|``."""
+        lists = {
+            name: tuple(filter(None, row.get(name, "").split("|")))
+            for name in ("entity_types", "nearest")
+        }
+        texts = {name: text for name, text in row.items() if name not in (*lists, "is_emitted")}
+        return cls(**texts, **lists, is_emitted=row.get("is_emitted", "true") == "true")
 
 
 TABLES = MappingProxyType(

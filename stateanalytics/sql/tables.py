@@ -27,7 +27,7 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.reason_codes import reason_codes
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.time_limits import timeouts
-from stateanalytics.systems import lionagi
+from stateanalytics.systems import all_systems
 
 FRAMES: tuple[Frame, ...] = (
     *schema.FRAMES.values(),
@@ -135,11 +135,12 @@ def _table(name: str, load: Callable[[], pl.DataFrame]) -> Table:
 
 def _error_counts(stores: Iterable[Store]) -> pl.DataFrame:
     counted = [
-        lionagi.count_errors(store).with_columns(
-            source=pl.lit(store.label), system=pl.lit("lionagi")
+        known.count_errors(store).with_columns(
+            source=pl.lit(store.label), system=pl.lit(known.name)
         )
         for store in stores
-        if lionagi.recognises(store)
+        for known in all_systems()
+        if known.count_errors and known.stores and known.stores.recognises(store)
     ]
     return pl.concat([ERROR_COUNTS.conform(rows) for rows in counted] or [ERROR_COUNTS.empty()])
 

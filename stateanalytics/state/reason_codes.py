@@ -1,19 +1,15 @@
 """Every reason code that is known, what it means and what to do about it.
 
-Five origins in one registry: ``lionagi`` (the 75 codes of release 0.36.0, none of which
-was ever removed), ``adr0033`` (the codes of ADR-0033, most of which no release writes),
-``agent_orchestrator`` and ``opencode`` (the codes that their words and their typed errors
-are mapped to) and ``stateanalytics`` (the reasons that this package infers). Codes outside
-of it stay visible under their own name; `unknown_codes` counts them.
+One registry: the codes of each system (`System.reason_codes`: that it writes, or that its
+words are mapped to), ``adr0033`` (most of which nobody writes) and ``stateanalytics`` (the
+reasons that this package infers). Codes outside of it stay visible under their own name;
+`unknown_codes` counts them.
 """
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
@@ -21,8 +17,11 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.vocabulary import ReasonCode
 from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.engines import TEXT, opened
+from stateanalytics.systems import all_systems
+from stateanalytics.systems.base import codes_from_csv
 
 LEGACY_IMPORTED = "legacy.imported"
 """The one code of two segments."""
@@ -43,50 +42,10 @@ DOMAINS = (
     "system",
     "knowledge",
 )
-"""First segments: lionagi's domains, ADR-0033's entity types, and those we infer about."""
+"""First segments: domains of the recorders, ADR-0033's entity types, and those we infer about."""
 
 DOMAIN_OF = MappingProxyType({"session": "run"})
 """Domain of the codes inferred for an entity type, where it is not its own name."""
-
-
-@dataclass(frozen=True)
-class ReasonCode:
-    """One reason code.
-
-    Attributes
-    ----------
-    code, origin : str
-        The code, and who defines it: ``lionagi``, ``adr0033``, ``agent_orchestrator``,
-        ``opencode`` or ``stateanalytics``.
-    entity_types : tuple of str
-        Types whose rows carry it.
-    statuses : str
-        Statuses that it is written with, in words: the second segment is not always one.
-    since_release, since_date, since_commit, constant : str
-        Where it came from in lionagi; empty elsewhere.
-    is_emitted : bool
-        Does shipped code ever write it.
-    emitted_by : str
-        Which part of the system does.
-    meaning, what_to_do : str
-        The reason in words, and the operator's next step.
-    nearest : tuple of str
-        For a code that lionagi does not have: the codes it writes in such a case.
-    """
-
-    code: str
-    origin: str
-    entity_types: tuple[str, ...]
-    statuses: str
-    meaning: str
-    what_to_do: str
-    is_emitted: bool = True
-    emitted_by: str = ""
-    since_release: str = ""
-    since_date: str = ""
-    since_commit: str = ""
-    constant: str = ""
-    nearest: tuple[str, ...] = ()
 
 
 # What an inferred reason says, whatever the entity: meaning, and what to do.
@@ -157,43 +116,6 @@ _INFERRED_FOR = (
 )
 
 
-def _recorded() -> Iterator[ReasonCode]:
-    table = resources.files("stateanalytics.state").joinpath("data", "reason_codes.csv")
-    for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines()):
-        yield ReasonCode(
-            code=row["code"],
-            origin=row["origin"],
-            entity_types=_listed(row["entity_types"]),
-            statuses=row["statuses"],
-            meaning=row["meaning"],
-            what_to_do=row["what_to_do"],
-            is_emitted=row["is_emitted"] == "true",
-            emitted_by=row["emitted_by"],
-            since_release=row["since_release"],
-            since_date=row["since_date"],
-            since_commit=row["since_commit"],
-            constant=row["constant"],
-            nearest=_listed(row["nearest"]),
-        )
-
-
-def _of_systems() -> Iterator[ReasonCode]:
-    table = resources.files("stateanalytics.state").joinpath("data", "reason_codes_of_systems.csv")
-    for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines()):
-        yield ReasonCode(
-            code=row["code"],
-            origin=row["origin"],
-            entity_types=_listed(row["entity_types"]),
-            statuses=row["statuses"],
-            meaning=row["meaning"],
-            what_to_do=row["what_to_do"],
-        )
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split("|")))
-
-
 def _inferred() -> Iterator[ReasonCode]:
     for entity_type in _INFERRED_FOR:
         domain = DOMAIN_OF.get(entity_type, entity_type)
@@ -211,16 +133,18 @@ def _inferred() -> Iterator[ReasonCode]:
 
 
 def _registry() -> Mapping[str, ReasonCode]:
-    """All codes; a code that ADR-0033 words keeps the ADR's words."""
-    everything = (*_inferred(), *_of_systems(), *_recorded())
+    """All codes; ADR-0033's words come before a system's, an earlier system's before a later."""
+    everything = (
+        *_inferred(),
+        *(code for system in reversed(all_systems()) for code in system.reason_codes()),
+        *codes_from_csv("stateanalytics.state"),
+    )
     return MappingProxyType({one.code: one for one in everything})
 
 
 REGISTRY: Mapping[str, ReasonCode] = _registry()
 
-#: Origins whose codes lionagi never writes.
-SYSTEMS = ("agent_orchestrator", "opencode")
-
+_OURS = ("adr0033", "stateanalytics")
 _SEGMENT = "[a-z][a-z0-9_]*"
 _FORM = re.compile(rf"(?:{'|'.join(DOMAINS)})\.{_SEGMENT}\.{_SEGMENT}")
 
@@ -228,7 +152,7 @@ _FORM = re.compile(rf"(?:{'|'.join(DOMAINS)})\.{_SEGMENT}\.{_SEGMENT}")
 def is_valid_code(code: str | None) -> bool:
     """Is it a reason code by either namespace rule, registered or not.
 
-    lionagi's rule is ``domain.status.cause``, ADR-0033's is
+    The recorders' rule is ``domain.status.cause``, ADR-0033's is
     ``entity_type.dimension.cause``: three lower snake segments with a known first one.
     The only shorter code is ``legacy.imported``.
 
@@ -255,9 +179,9 @@ def parents(code: str) -> tuple[str, ...]:
 
 
 def nearest_codes(code: str) -> tuple[str, ...]:
-    """The codes that lionagi writes where ADR-0033 would write this one.
+    """The codes that are written where ADR-0033 would write this one.
 
-    A code that lionagi has is its own nearest; an unknown code has none.
+    A code that a system has is its own nearest; an unknown code has none.
 
     Examples
     --------
@@ -267,7 +191,8 @@ def nearest_codes(code: str) -> tuple[str, ...]:
     known = REGISTRY.get(code)
     if known is None:
         return ()
-    return (code,) if known.origin == "lionagi" else known.nearest
+    is_written = known.origin in {system.name for system in all_systems()}
+    return (code,) if is_written else known.nearest
 
 
 def reason_codes() -> pl.DataFrame:
@@ -275,8 +200,8 @@ def reason_codes() -> pl.DataFrame:
 
     Examples
     --------
-    >>> reason_codes().filter(pl.col("origin") == "lionagi").height
-    75
+    >>> reason_codes().filter(pl.col("origin") == "adr0033").height
+    14
     """
     rows = [
         {
@@ -330,7 +255,7 @@ def with_code_facts(frame: Any, *, column: str = "reason_code") -> Any:
 
 
 def unknown_codes(entities: pl.DataFrame) -> pl.DataFrame:
-    """Codes of lionagi's rows that the registry does not have, counted.
+    """Codes that their system does not have, where it closes its list of codes, counted.
 
     The rows keep their codes; nothing is folded into another code.
 
@@ -344,22 +269,19 @@ def unknown_codes(entities: pl.DataFrame) -> pl.DataFrame:
     polars.DataFrame
         ``schema.FINDINGS``: one row for each source, entity type and code, most rows
         first, with the code as ``example``.
-
-    Examples
-    --------
-    >>> row = {"source": "a.db", "system": "lionagi", "entity_type": "session",
-    ...        "entity_id": "1", "reason_code": "run.failed.gremlins"}
-    >>> unknown_codes(pl.DataFrame([row])).select("code", "n_rows", "example").row(0)
-    ('reason.unknown', 1, 'run.failed.gremlins')
     """
     needed = ("source", "system", "entity_type", "entity_id", "reason_code")
     if missing := [name for name in needed if name not in entities.columns]:
         raise MissingColumnsError.of(missing, entities.columns, "unknown_codes")
     code = pl.col("reason_code").cast(pl.String)
-    known = sorted(one.code for one in REGISTRY.values() if one.origin not in SYSTEMS)
+    shared = [entry.code for entry in REGISTRY.values() if entry.origin in _OURS]
+    is_unknown = pl.lit(value=False)
+    for system in all_systems():
+        if system.are_codes_closed:
+            known = {*shared, *(entry.code for entry in system.reason_codes())}
+            is_unknown |= (pl.col("system") == system.name) & ~code.is_in(sorted(known))
     counted = (
-        entities.filter(pl.col("system") == "lionagi", code.is_not_null(), code != "")
-        .filter(~code.is_in(known))
+        entities.filter(is_unknown, code != "")
         .group_by("source", "system", "entity_type", example=code)
         .agg(
             n_rows=pl.len().cast(pl.Int64),

@@ -1,1 +1,99 @@
-"""One folder a system: how its stores are read, and what its words mean."""
+"""Every system that is known, in one list: those of this package, then installed ones.
+
+Others add theirs by the entry-point group ``stateanalytics.systems``: its name is the
+system's, its value the place of a `System`. See ``docs/adding_a_system.md``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+from stateanalytics.errors import ArgumentError, StateAnalyticsError, did_you_mean
+from stateanalytics.systems.base import System
+
+__all__ = ["BUILT_IN", "GROUP", "all_systems", "system"]
+
+BUILT_IN = ("lionagi", "agent_orchestrator", "opencode")
+GROUP = "stateanalytics.systems"
+
+
+@cache
+def all_systems() -> tuple[System, ...]:
+    """Every system, in the order in which a path is shown to them and pages name them.
+
+    Raises
+    ------
+    StateAnalyticsError
+        If two installed packages bring a system of one name.
+
+    Warns
+    -----
+    RuntimeWarning
+        For an installed system that cannot be loaded; it is left out.
+
+    Examples
+    --------
+    >>> [known.name for known in all_systems()][:2]
+    ['lionagi', 'agent_orchestrator']
+    """
+    systems = {name: import_module(f"stateanalytics.systems.{name}").SYSTEM for name in BUILT_IN}
+    origins = dict.fromkeys(BUILT_IN, "stateanalytics")
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        origin = entry.dist.name if entry.dist else entry.value
+        loaded = _loaded(entry, origin)
+        if loaded is None:
+            continue
+        if loaded.name in systems:
+            raise StateAnalyticsError(
+                f"Two packages bring a system called {loaded.name!r}: {origins[loaded.name]} "
+                f"and {origin}.",
+                "uninstall one of the two",
+            )
+        systems[loaded.name], origins[loaded.name] = loaded, origin
+    return tuple(systems.values())
+
+
+def system(name: str) -> System:
+    """The system of a name.
+
+    Raises
+    ------
+    ArgumentError
+        If there is none; the error names those there are.
+
+    Examples
+    --------
+    >>> system("opencode").run_type
+    'turn'
+    """
+    for known in all_systems():
+        if known.name == name:
+            return known
+    names = [known.name for known in all_systems()]
+    raise ArgumentError(
+        f"There is no system {name!r:.60}; there are {', '.join(names)}.",
+        "use one of these, or install the package that adds it" + did_you_mean(name, names),
+    )
+
+
+def _loaded(entry: EntryPoint, origin: str) -> System | None:
+    """The system behind an entry point; a package that is broken costs its own rows only."""
+    try:
+        found = entry.load()
+    # Whatever the code of somebody else's package raises on import.
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+    else:
+        if isinstance(found, System):
+            return found
+        problem = f"{entry.value} is a {type(found).__name__}, not a System"
+    warnings.warn(
+        f"The system {entry.name!r} of the package {origin} cannot be loaded and is left out: "
+        f"{problem}",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return None

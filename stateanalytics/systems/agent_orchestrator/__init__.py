@@ -1,6 +1,28 @@
 """Agent Orchestrator: session files of every generation, their logs, and two databases."""
 
-from stateanalytics.systems.agent_orchestrator.places import find
-from stateanalytics.systems.agent_orchestrator.reading import read
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-__all__ = ["find", "read"]
+from stateanalytics.systems.base import Files, Stores, System, codes_from_csv, expanded, later
+
+_HERE = "stateanalytics.systems.agent_orchestrator"
+
+
+def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
+    yield home / ".agent-orchestrator"
+    yield expanded(environment.get("AO_DATA_DIR") or str(home / ".ao"))
+
+
+SYSTEM = System(
+    name="agent_orchestrator",
+    title="Agent Orchestrator",
+    run_is="A run is a session, worker or orchestrator, however many records and archives "
+    "tell of it.",
+    usual_places=_usual_places,
+    variable="AO_DATA_DIR",
+    stores=Stores(
+        recognises=later(f"{_HERE}.databases:recognises"), read=later(f"{_HERE}.databases:read")
+    ),
+    files=Files(find=later(f"{_HERE}.places:find"), read=later(f"{_HERE}.reading:read")),
+    reason_codes=lambda: codes_from_csv(_HERE),
+)

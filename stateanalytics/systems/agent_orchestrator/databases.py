@@ -59,7 +59,7 @@ def recognises(store: Store) -> bool:
     return EVENTS_TABLE in store.tables or set(GO_TABLES) <= set(store.tables)
 
 
-def read(store: Store, *, bodies: bool = False) -> Parts:
+def read(store: Store, *, bodies: bool = False, before: object = None) -> Parts:
     """The facts of a database that was named by itself."""
     from stateanalytics.systems.agent_orchestrator.reading import read_store
 

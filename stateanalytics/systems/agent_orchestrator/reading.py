@@ -34,7 +34,14 @@ _LOGS = (*READERS, Kind.FEEDBACK)
 _DATABASES = (Kind.EVENTS_DATABASE, Kind.GO_DATABASE)
 
 
-def read(path: Path, *, label: str, bodies: bool = False, on_error: str = "skip") -> Parts:
+def read(
+    path: Path,
+    *,
+    label: str,
+    bodies: bool = False,
+    on_error: str = "skip",
+    before: object = None,
+) -> Parts:
     """The facts of a tree of Agent Orchestrator, or of any part of one.
 
     Parameters

@@ -1,6 +1,37 @@
 """lionagi's ``state.db``, releases 0.26.0 to 0.36.0, and the files that lie beside it."""
 
-from stateanalytics.systems.lionagi.reading import read, recognises
-from stateanalytics.systems.lionagi.tool_errors import count_errors
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-__all__ = ["count_errors", "read", "recognises"]
+from stateanalytics.core.vocabulary import STATUS_WORDS
+from stateanalytics.systems.base import Stores, System, codes_from_csv, expanded, later
+
+_HERE = "stateanalytics.systems.lionagi"
+
+
+def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
+    if folder := environment.get("LIONAGI_HOME"):
+        yield expanded(folder) / "state.db"
+    yield home / ".lionagi" / "state.db"
+
+
+SYSTEM = System(
+    name="lionagi",
+    title="lionagi",
+    run_is="A run is a session. Its branches repeat it; plays, shows, invocations and "
+    "schedules are counted as what they are, never as runs.",
+    usual_places=_usual_places,
+    variable="LIONAGI_HOME",
+    stores=Stores(
+        recognises=later(f"{_HERE}.reading:recognises"),
+        read=later(f"{_HERE}.reading:read"),
+        needs="tables 'sessions', 'branches' and 'progressions'",
+        lies_at=("state.db", ".lionagi/state.db"),
+    ),
+    count_errors=later(f"{_HERE}.tool_errors:count_errors"),
+    vocabulary=STATUS_WORDS,
+    reason_codes=lambda: codes_from_csv(_HERE),
+    are_codes_closed=True,
+    part_types=("branch",),
+    last_update_is_life=True,
+)

@@ -1,6 +1,29 @@
 """opencode: databases, event logs, streams and exports of every era."""
 
-from stateanalytics.systems.opencode.places import find
-from stateanalytics.systems.opencode.reading import read
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-__all__ = ["find", "read"]
+from stateanalytics.systems.base import Files, System, codes_from_csv, later
+
+_HERE = "stateanalytics.systems.opencode"
+
+
+def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
+    data = environment.get("XDG_DATA_HOME") or home / ".local" / "share"
+    yield Path(data) / "opencode"
+
+
+SYSTEM = System(
+    name="opencode",
+    title="opencode",
+    run_is="A run is a session, as its last turn left it. Turns, executions, steps and "
+    "tool calls are its parts, never runs.",
+    usual_places=_usual_places,
+    files=Files(find=later(f"{_HERE}.places:find"), read=later(f"{_HERE}.reading:read")),
+    reason_codes=lambda: codes_from_csv(_HERE, "mapped_codes.csv"),
+    # What works without a person in between: a session also waits for its user.
+    run_type="turn",
+    part_types=("execution", "step", "tool_call"),
+    repeated_type="turn",
+    are_unsigned_ends_own=True,
+)

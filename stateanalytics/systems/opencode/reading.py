@@ -38,7 +38,12 @@ from stateanalytics.systems.opencode.tables import (
 
 
 def read(
-    path: Path, *, label: str | None = None, bodies: bool = False, on_error: str = "skip"
+    path: Path,
+    *,
+    label: str | None = None,
+    bodies: bool = False,
+    on_error: str = "skip",
+    before: object = None,
 ) -> Parts:
     """The facts of one opencode database, directory or file.
 
@@ -52,6 +57,8 @@ def read(
         Without effect: what people and models said is never loaded.
     on_error : {"skip", "raise"}
         What a record that cannot be read does.
+    before : optional
+        Without effect: files are read anew each time.
 
     Returns
     -------

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError
 from stateanalytics.io.files import legible
-from stateanalytics.io.path_readers import PathReader, found_by
 from stateanalytics.io.patterns import matching
+from stateanalytics.systems import all_systems
+from stateanalytics.systems.base import System, expanded
 
-STORE_NAME = "state.db"
 _PATTERN_CHARACTERS = "*?["
 
 
@@ -29,33 +29,33 @@ class Place:
     is_named : bool
         Did the user name this very file, so that it must be a store; a file that a
         directory or a pattern brought along may be something else.
-    reader : PathReader, optional
-        Who reads it; None: it is a SQLite store.
+    system : System, optional
+        Who reads it; None: it is a SQLite store, of whoever recognises its tables.
     """
 
     path: Path
     label: str
     is_named: bool
-    reader: PathReader | None = None
+    system: System | None = None
 
 
 def usual_places(
     environment: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> list[Path]:
-    """Where the orchestrators keep their stores: lionagi, Agent Orchestrator, opencode.
+    """Where the orchestrators keep their records, system by system.
 
     Parameters
     ----------
     environment : mapping of str to str
-        Where ``LIONAGI_HOME``, ``AO_DATA_DIR`` and ``XDG_DATA_HOME`` may be set.
+        Where variables such as `System.variable` may be set.
     home : pathlib.Path, optional
         The home directory; the user's own by default.
 
     Returns
     -------
     list of pathlib.Path
-        Distinct files and directories, whether they exist or not. Of those called
-        ``state.db`` only the first that exists is read when nothing is named.
+        Distinct files and directories, whether they exist or not. Of the files of one
+        system only the first that exists is read when nothing is named.
 
     Examples
     --------
@@ -64,20 +64,21 @@ def usual_places(
 '/home/me/.ao', '/home/me/.local/share/opencode']
     """
     home = home or Path.home()
-    own = [_at_home(environment["LIONAGI_HOME"])] if environment.get("LIONAGI_HOME") else []
-    data = environment.get("XDG_DATA_HOME") or home / ".local" / "share"
-    places = [
-        *(folder / STORE_NAME for folder in (*own, home / ".lionagi")),
-        home / ".agent-orchestrator",
-        _at_home(environment.get("AO_DATA_DIR") or str(home / ".ao")),
-        Path(data) / "opencode",
-    ]
+    places = (path for known in all_systems() for path in known.usual_places(environment, home))
     return list(dict.fromkeys(places))
 
 
 def is_there(path: Path) -> bool:
     """Does a usual place hold anything to read."""
     return path.is_file() or (path.is_dir() and bool(found_by(path)[1]))
+
+
+def found_by(path: Path) -> tuple[System | None, list[Path]]:
+    """The first system that finds its files in a path, and what it would read of them."""
+    for known in all_systems():
+        if known.files is not None and (found := known.files.find(path)):
+            return known, found
+    return None, []
 
 
 def find_places(
@@ -126,19 +127,21 @@ def find_places(
 
 
 def _first_usual(usual: list[Path]) -> list[Place]:
-    """The first store of lionagi, and what the other systems keep in the home directory."""
-    stores = [path for path in usual if path.name == STORE_NAME]
-    found = [Place(path, str(path), is_named=True) for path in stores if path.is_file()][:1]
-    for folder in usual:
-        if folder not in stores and folder.is_dir():
-            found += _of_other_systems(folder, str(folder))
+    """What lies in the usual places; of stores that are files only the first of each name."""
+    found: list[Place] = []
+    for path in usual:
+        if path.is_dir():
+            found += _of_files(path, str(path))
+        elif path.is_file() and path.name not in {place.path.name for place in found}:
+            found.append(Place(path, str(path), is_named=True))
     if found:
         return found
     looked = ", ".join(repr(str(path)) for path in usual)
+    variables = " or ".join(known.variable for known in all_systems() if known.variable)
     raise SourceNotFoundError(
         f"No source was named, and nothing is in the usual places: {looked}.",
-        "name a store, for example sa.read('path/to/state.db'), or set LIONAGI_HOME",
-        shell="name a store, such as path/to/state.db, or set LIONAGI_HOME",
+        f"name a store, for example sa.read('path/to/state.db'), or set {variables}",
+        shell=f"name a store, such as path/to/state.db, or set {variables}",
     )
 
 
@@ -147,12 +150,12 @@ def _expand(name: str | Path) -> list[Place]:
     if not isinstance(name, str | Path) or not text.strip() or "\x00" in text:
         raise ArgumentError(
             f"A source must be the path of a store, not {name!r}.",
-            "sa.read('~/.lionagi/state.db')",
-            shell="~/.lionagi/state.db",
+            "sa.read('path/to/state.db')",
+            shell="path/to/state.db",
         )
-    path = _at_home(text)
+    path = expanded(text)
     try:
-        if path.exists() and (places := _of_other_systems(path, text)):
+        if path.exists() and (places := _of_files(path, text)):
             return places
         if path.is_dir():
             return _in_directory(path, text)
@@ -173,40 +176,42 @@ def _expand(name: str | Path) -> list[Place]:
     raise SourceNotFoundError(f"Nothing is at {text!r}.", _hint_for(path, text))
 
 
-def _at_home(text: str) -> Path:
-    """A path with ``~`` expanded, unless a file is called so or nobody is."""
-    path = Path(text)
-    try:
-        return path if text.startswith("~") and path.exists() else path.expanduser()
-    except (OSError, RuntimeError):
-        return path
-
-
-def _of_other_systems(path: Path, text: str) -> list[Place]:
+def _of_files(path: Path, text: str) -> list[Place]:
     """What a path holds of systems that keep files; a store in it comes first."""
-    if (path / STORE_NAME).is_file():
+    if any((path / name).is_file() for name in store_names()):
         return []
-    reader, found = found_by(path)
+    known, paths = found_by(path)
     return [
-        Place(one, text if one == path else str(one), is_named=True, reader=reader) for one in found
+        Place(each, text if each == path else str(each), is_named=True, system=known)
+        for each in paths
     ]
+
+
+def store_names() -> list[str]:
+    """Where stores lie in a directory of their own: ``state.db``."""
+    return list(dict.fromkeys(name for name in _lie_at() if "/" not in name))
+
+
+def _lie_at() -> list[str]:
+    return [name for known in all_systems() if known.stores for name in known.stores.lies_at]
 
 
 def _in_directory(folder: Path, text: str) -> list[Place]:
     """The store of a directory; a rotated copy such as ``state.db.pre-x.1.bak`` never is it."""
-    for store in (folder / STORE_NAME, folder / ".lionagi" / STORE_NAME):
-        if store.is_file():
-            return [Place(store, text, is_named=True)]
+    for name in _lie_at():
+        if (folder / name).is_file():
+            return [Place(folder / name, text, is_named=True)]
     stores = [path for path in sorted(folder.glob("*.db")) if path.is_file()]
     if stores:
         return [Place(path, str(path), is_named=False) for path in stores]
-    below = sorted(folder.glob(f"*/{STORE_NAME}"))[:3]
+    names = store_names()
+    below = sorted(path for name in names for path in folder.glob(f"*/{name}"))[:3]
     raise NotAStoreError(
-        f"A store was needed, but the directory {text!r} holds no {STORE_NAME} and no other "
-        "*.db file.",
+        f"A store was needed, but the directory {text!r} holds no {' or '.join(names)} "
+        "and no other *.db file.",
         "name one of these: " + ", ".join(repr(str(path)) for path in below)
         if below
-        else "name the directory or the file of a store, such as '~/.lionagi'",
+        else "name the directory or the file of a store, such as 'path/to/state.db'",
     )
 
 
@@ -217,7 +222,7 @@ def _matching(pattern: str, text: str) -> list[Place]:
         for path in found
         if not _is_beside_a_store(path)
         for place in (
-            _of_other_systems(path, str(path))
+            _of_files(path, str(path))
             or ([Place(path, str(path), is_named=False)] if path.is_file() else _of_match(path))
         )
     ]
@@ -233,8 +238,8 @@ def _matching(pattern: str, text: str) -> list[Place]:
 def _of_match(folder: Path) -> list[Place]:
     if not folder.is_dir():
         return []
-    store = folder / STORE_NAME
-    return [Place(store, str(folder), is_named=False)] if store.is_file() else []
+    stores = [folder / name for name in store_names() if (folder / name).is_file()]
+    return [Place(store, str(folder), is_named=False) for store in stores[:1]]
 
 
 def _is_beside_a_store(path: Path) -> bool:

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
 from typing import Literal, get_args
 
 import polars as pl
@@ -21,14 +20,11 @@ from stateanalytics.io.as_of import as_utc, future_findings, newest_proven, up_t
 from stateanalytics.io.findings import counted
 from stateanalytics.io.fingerprint import fingerprint
 from stateanalytics.io.parts import Parts
-from stateanalytics.io.places import Place, find_places
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.io.store_findings import findings_of_store
-from stateanalytics.systems import lionagi
-from stateanalytics.systems.agent_orchestrator import databases as agent_orchestrator_databases
-
-READERS: tuple[ModuleType, ...] = (lionagi, agent_orchestrator_databases)
-"""Who reads a SQLite store; `path_readers.PATH_READERS` reads files and directories."""
+from stateanalytics.systems import all_systems
+from stateanalytics.systems.base import Stores
+from stateanalytics.systems.places import Place, find_places
 
 Memory = Mapping[str, Mapping[str, Kept]]
 """By input and table: what the next read can go on from."""
@@ -146,8 +142,10 @@ def _read(
     place: Place, *, bodies: bool, on_error: OnError, before: Mapping[str, Kept] | None = None
 ) -> Parts:
     """One input: a store by whoever knows its tables, anything else by who found it."""
-    if place.reader is not None:
-        return place.reader.read(place.path, label=place.label, bodies=bodies, on_error=on_error)
+    if place.system is not None and place.system.files is not None:
+        return place.system.files.read(
+            place.path, label=place.label, bodies=bodies, on_error=on_error, before=before
+        )
     with ExitStack() as opened:
         store = opened.enter_context(
             open_store(place.path, label=place.label, salvage=on_error == "salvage")
@@ -155,10 +153,9 @@ def _read(
         reader = _reader_of(store)
         if reader is None and place.is_named:
             raise _no_store(store)
-        if reader is lionagi:
-            part = lionagi.read(store, bodies=bodies, before=before)
-        else:
-            part = _skipped(store) if reader is None else reader.read(store, bodies=bodies)
+        part = (
+            _skipped(store) if reader is None else reader.read(store, bodies=bodies, before=before)
+        )
         odd = findings_of_store(store, system=part.system)
         opened.pop_all()
     return replace(
@@ -171,20 +168,26 @@ def _read(
     )
 
 
-def _reader_of(store: Store) -> ModuleType | None:
-    return next((reader for reader in READERS if reader.recognises(store)), None)
+def _reader_of(store: Store) -> Stores | None:
+    readers = (known.stores for known in all_systems() if known.stores is not None)
+    return next((reader for reader in readers if reader.recognises(store)), None)
 
 
 def _no_store(store: Store) -> NotAStoreError:
     found = sorted(store.tables)
     named = ", ".join(repr(table) for table in found[:_MAX_TABLES_NAMED])
     more = len(found) - _MAX_TABLES_NAMED
+    needed = " or ".join(
+        f"{known.title}'s {known.stores.needs}"
+        for known in all_systems()
+        if known.stores is not None and known.stores.needs
+    )
     return NotAStoreError(
-        f"{store.label!r} is an SQLite database, but no store that is understood: lionagi's "
-        f"tables 'sessions', 'branches' and 'progressions' were needed, found "
+        f"{store.label!r} is an SQLite database, but no store that is understood: {needed} "
+        "were needed, found "
         + ((named + (f" and {more} more" if more > 0 else "")) if found else "no tables")
         + ".",
-        "name the store of an orchestrator, such as '~/.lionagi/state.db'",
+        "name the store of an orchestrator, such as 'path/to/state.db'",
     )
 
 

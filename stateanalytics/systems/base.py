@@ -1,0 +1,297 @@
+"""What a system says of itself: one value that everything else asks.
+
+A `System` is made once, in ``systems/<name>/__init__.py`` or in a package of somebody
+else's, and names only what it has. What costs an import (readers, detectors, features) is
+a function, so that nothing of a system is loaded before it is needed: see `later`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module, resources
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from stateanalytics.core.vocabulary import ReasonCode, StatusWord
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from stateanalytics.core.facts import Facts
+    from stateanalytics.core.schema import Frame
+    from stateanalytics.io.parts import Parts
+    from stateanalytics.io.sqlite import Store
+    from stateanalytics.systems.detector import Detector
+
+Mistake = Literal["false_alarm", "lost_run"]
+
+NO_SETTING = "no setting"
+"""Begins the place of a threshold that its system does not tell apart."""
+
+
+def later(path: str) -> Callable[..., Any]:
+    """A function of another module, imported when it is first called.
+
+    Parameters
+    ----------
+    path : str
+        ``package.module:function``.
+
+    Examples
+    --------
+    >>> later("os.path:basename")("runs/state.db")
+    'state.db'
+    """
+
+    def called(*args: Any, **options: Any) -> Any:
+        module, _, name = path.partition(":")
+        return getattr(import_module(module), name)(*args, **options)
+
+    return called
+
+
+def expanded(text: str) -> Path:
+    """A path with ``~`` expanded, unless a file is called so or nobody is."""
+    path = Path(text)
+    try:
+        return path if text.startswith("~") and path.exists() else path.expanduser()
+    except (OSError, RuntimeError):
+        return path
+
+
+def nothing(*_args: object, **_options: object) -> tuple[()]:
+    """The answer of a system that has none of what is asked for."""
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stores:
+    """How a system's SQLite databases are recognised and read.
+
+    Attributes
+    ----------
+    recognises : callable
+        ``recognises(store) -> bool``, by the tables that there are.
+    read : callable
+        ``read(store, *, bodies, before) -> Parts``; ``before`` is what an earlier read of
+        the same store kept, or None.
+    needs : str
+        What it is recognised by, for people: ``tables 'a' and 'b'``; empty: not named.
+    lies_at : tuple of str
+        Where a store lies in a directory that is named, most likely first.
+    """
+
+    recognises: Callable[[Store], bool]
+    read: Callable[..., Parts]
+    needs: str = ""
+    lies_at: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """How a system's files and directories are found and read.
+
+    Attributes
+    ----------
+    find : callable
+        ``find(path) -> list of Path``: what of that path to read, one input each; empty
+        where it holds nothing of this system. It looks at names and beginnings only.
+    read : callable
+        ``read(path, *, label, bodies, on_error, before) -> Parts`` of one path that
+        ``find`` gave.
+    """
+
+    find: Callable[[Path], list[Path]]
+    read: Callable[..., Parts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """The columns that only this system's detectors read.
+
+    Attributes
+    ----------
+    columns : mapping of str to str
+        Each column, and what it says; ages in seconds.
+    add : callable
+        ``add(rows, past) -> rows`` with those columns: entities of this system with the
+        ages that all share, and the facts at the instant (`history.Past`).
+    lost_of : mapping of str to tuple of str
+        What a column's value at an earlier instant rests on: words of `history.LOST`, or
+        of Boolean columns ``lost_<word>`` that ``add`` makes.
+    """
+
+    columns: Mapping[str, str]
+    add: Callable[..., pl.DataFrame]
+    lost_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One threshold that somebody once chose: what it is called, where it stands, its value.
+
+    Attributes
+    ----------
+    name : str
+        Ours; unique.
+    system : str
+        Whose it is.
+    place : str
+        The file it stands in, or ``environment``, or who else sets it.
+    path : tuple of str
+        What it is called there, from the outside in.
+    today_s : float or None
+        Today's value in seconds; None: nobody set one.
+    meaning : str
+        What happens beyond it.
+    evidence : str
+        What it is judged by: ``silences`` (between signs of life), ``runs`` (their elapsed
+        time), or a key of its system's `System.evidence`.
+    unit : str
+        How it is written: s, ms, h, duration, polls.
+    kind : str or None
+        Kind of work it holds for; ``other``; None: every kind.
+    mistake : {"false_alarm", "lost_run"}
+        What it costs when it hits a run that was fine: a look, or the run.
+    prob : float
+        The share of healthy work that its evidence must be able to bound: 0.95 where a
+        person only looks, 0.99 where observers close runs.
+    at_least : bool
+        Whether exactly this long is already too long.
+    policy_field : str or None
+        The field of `Policy` that holds it.
+    is_configurable : bool
+        Whether users can set it without changing code.
+    """
+
+    name: str
+    system: str
+    place: str
+    path: tuple[str, ...]
+    today_s: float | None
+    meaning: str
+    evidence: str
+    unit: str = "s"
+    kind: str | None = None
+    mistake: Mistake = "false_alarm"
+    prob: float = 0.95
+    at_least: bool = False
+    policy_field: str | None = None
+    is_configurable: bool = False
+
+    @property
+    def setting(self) -> str:
+        """What it is called where it stands."""
+        return ".".join(self.path)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its system has this threshold at all; advice may ask for a new one."""
+        return not self.place.startswith(NO_SETTING)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class System:
+    """One orchestrator: where its records lie, what they mean, and what is asked of them.
+
+    Attributes
+    ----------
+    name : str
+        Lower snake; the column ``system`` of every row.
+    title : str
+        As its own people write it.
+    run_is : str
+        What counts as one run, in a sentence for readers of a report.
+    usual_places : callable
+        ``usual_places(environment, home) -> paths`` to look at when nothing is named.
+    variable : str
+        The environment variable that says where, for messages; empty: none.
+    stores, files : Stores, Files or None
+        How its databases, and its files and directories, are read.
+    frames : callable
+        The detail frames that it adds to the canonical ones.
+    count_errors : callable or None
+        ``count_errors(store) -> frame`` of errors of tools by session, which means reading
+        what was said: ``session_id``, ``tool``, ``n_errors``; see the SQL table.
+    vocabulary : tuple of StatusWord
+        Each stored status with its lifecycle and outcome. Empty where the system's reader
+        fills the canonical columns itself.
+    reason_codes : callable
+        The `ReasonCode` values that it writes or that its words are mapped to.
+    are_codes_closed : bool
+        Is a stored code outside of them a finding.
+    run_type : str
+        The entity type that works without a person in between.
+    part_types : tuple of str
+        Types of which every row is told by another one.
+    repeated_type : str or None
+        The type of which the last row of a session is told by the session.
+    detectors : callable
+        Its `Detector` values.
+    features : callable
+        Its `Features`; None where the columns that all systems share are enough.
+    settings : callable
+        Its `Setting` values, with today's values.
+    evidence : mapping of str to callable
+        What else settings are judged by: ``evidence(facts, gaps) -> polars.DataFrame``
+        in the shape of `thresholds.evidence.SILENCES` or ``RUNS``.
+    limits_set_in : str
+        Where the time limits of runs are set; empty: it has none.
+    audits : callable
+        Checks of its own for contradictions: ``check(cases) -> schema.AUDIT``.
+    silence_ends : callable or None
+        ``silence_ends(facts) -> frame`` of ends of sessions before the last one:
+        ``source``, ``system``, ``entity_id``, ``at``, ``boundary``.
+    are_unsigned_ends_own : bool
+        Was an end that nobody signed written by the run itself.
+    last_update_is_life : bool
+        Does a write to the row count as a sign of life where nothing was said.
+    """
+
+    name: str
+    title: str
+    run_is: str = "A run is a session."
+    usual_places: Callable[[Mapping[str, str], Path], Iterable[Path]] = nothing
+    variable: str = ""
+    stores: Stores | None = None
+    files: Files | None = None
+    frames: Callable[[], Sequence[Frame]] = nothing
+    count_errors: Callable[[Store], pl.DataFrame] | None = None
+    vocabulary: tuple[StatusWord, ...] = ()
+    reason_codes: Callable[[], Iterable[ReasonCode]] = nothing
+    are_codes_closed: bool = False
+    run_type: str = "session"
+    part_types: tuple[str, ...] = ()
+    repeated_type: str | None = None
+    detectors: Callable[[], Sequence[Detector]] = nothing
+    features: Callable[[], Features] | None = None
+    settings: Callable[[], Sequence[Setting]] = nothing
+    evidence: Mapping[str, Callable[[Facts, pl.DataFrame], pl.DataFrame]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    limits_set_in: str = ""
+    audits: Callable[[], Sequence[Callable[..., pl.DataFrame]]] = nothing
+    silence_ends: Callable[[Facts], pl.DataFrame] | None = None
+    are_unsigned_ends_own: bool = False
+    last_update_is_life: bool = False
+
+    def __repr__(self) -> str:
+        return f"System {self.name!r}: {self.title}"
+
+
+def codes_from_csv(package: str, file: str = "reason_codes.csv") -> tuple[ReasonCode, ...]:
+    """The reason codes of a table in the ``data`` folder of a package.
+
+    Parameters
+    ----------
+    package : str
+        The package with the folder.
+    file : str
+        With a column for each field of `ReasonCode` that differs from its default; lists
+        are joined by ``|``.
+    """
+    table = resources.files(package).joinpath("data", file).read_text(encoding="utf-8")
+    return tuple(ReasonCode.of_row(row) for row in csv.DictReader(table.splitlines()))
