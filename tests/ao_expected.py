@@ -7,13 +7,13 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator import reading as source
-from stateanalytics.systems.agent_orchestrator import rules
-from stateanalytics.systems.agent_orchestrator.at_instant import judge_sessions
+from stateanalytics.systems.agent_orchestrator.agent_report import read_reports
 from stateanalytics.systems.agent_orchestrator.layout import RECORDS
 from stateanalytics.systems.agent_orchestrator.opening import Faults
 from stateanalytics.systems.agent_orchestrator.places import files_of, find
 from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import interpret
+from tests.conformance.agent_orchestrator.at_instant import judge_sessions
 from tests.oracles_agent_orchestrator import lifecycles_of
 
 NOW = datetime(2026, 5, 4, 10, tzinfo=UTC)
@@ -36,7 +36,7 @@ def _of_tree(tree: Path, samples: Path) -> list[dict]:
     faults = Faults(tree.name, str(tree))
     records = read_records([file for file in files_of(tree) if file.kind in RECORDS], faults)
     strict = interpret(records, now=CREATED, is_tolerant=False)
-    reports = rules.read_reports(strict)
+    reports = read_reports(strict)
     shown = source.read(tree, label=tree.name).details["ao_sessions"]
     judged = judge_sessions(shown.with_columns(pl.col("created_at").fill_null(CREATED)), as_of=NOW)
     by_path = {row["path"]: row for row in judged.to_dicts()}

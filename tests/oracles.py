@@ -14,11 +14,9 @@ from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.detectors.catalogue import named
 from stateanalytics.detectors.detections import judge
 from stateanalytics.state.display_status import with_display_status
-from stateanalytics.state.exit_codes import with_exit_codes
 from stateanalytics.state.phantoms import with_phantom_reason
 from stateanalytics.state.reason_codes import parents, reason_codes
 from stateanalytics.state.rollups import EXIT_RUNNING, roll_up
-from stateanalytics.state.run_view import run_view_outcome
 from stateanalytics.state.schedule_health import with_schedule_health
 from stateanalytics.state.session_health import (
     HEALTH_ORDER,
@@ -29,10 +27,12 @@ from stateanalytics.state.session_health import (
 from stateanalytics.state.severity import derive_severity
 from stateanalytics.state.staleness import staleness_by_age, with_stale_thresholds
 from stateanalytics.state.transitions import LIFECYCLES, with_edge_facts
-from stateanalytics.state.verification import verify_contracts, with_shown_verdict
 from stateanalytics.systems.lionagi.cron import cadence_s
 from stateanalytics.systems.lionagi.detectors.pages import IN_RANGE
 from stateanalytics.systems.lionagi.features import add_words
+from tests.conformance.lionagi.exit_codes import with_exit_codes
+from tests.conformance.lionagi.run_view import run_view_outcome
+from tests.conformance.lionagi.verification import verify_contracts, with_shown_verdict
 from tests.oracles_agent_orchestrator import ADAPTERS as AGENT_ORCHESTRATOR
 
 Adapter = Callable[[pl.DataFrame], pl.DataFrame]

@@ -13,16 +13,57 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from stateanalytics.state.severity import derive_severity
-from stateanalytics.systems.agent_orchestrator import rules as ao
-from stateanalytics.systems.agent_orchestrator.javascript_dates import (
+from stateanalytics.systems.agent_orchestrator.agent_report import read_reports
+from stateanalytics.systems.agent_orchestrator.legacy_status import (
+    classify_terminality,
+    derive_legacy_status,
+)
+from stateanalytics.systems.agent_orchestrator.lifecycle import parse_lifecycle
+from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
+from stateanalytics.systems.agent_orchestrator.pull_request_url import parse_pull_request_urls
+from stateanalytics.systems.agent_orchestrator.status_events import (
+    classify_status_changes,
+    name_primary_reason,
+)
+from stateanalytics.systems.agent_orchestrator.synthesis import (
+    LIFECYCLE_COLUMNS,
+    synthesize_lifecycle,
+)
+from stateanalytics.systems.agent_orchestrator.web_attention import classify_web_attention
+from tests.conformance.agent_orchestrator.activity import classify_activity, decay_log_entries
+from tests.conformance.agent_orchestrator.agent_report import (
+    interpret_reports,
+    judge_report_freshness,
+    normalize_report_words,
+    validate_reports,
+)
+from tests.conformance.agent_orchestrator.agent_report_effect import apply_reports
+from tests.conformance.agent_orchestrator.detecting import (
+    decide_detecting,
+    evidence_hash,
+    normal_evidence,
+    stored_attempts,
+)
+from tests.conformance.agent_orchestrator.detecting_replay import replay_detecting
+from tests.conformance.agent_orchestrator.determine_status import determine_status
+from tests.conformance.agent_orchestrator.durations import duration_s
+from tests.conformance.agent_orchestrator.event_kinds import event_kinds
+from tests.conformance.agent_orchestrator.events import DEFAULT_REACTIONS, classify_events
+from tests.conformance.agent_orchestrator.javascript_dates import (
     date_ms,
     iso_text,
     milliseconds,
     moment,
 )
-from stateanalytics.systems.agent_orchestrator.mapping import AXES
-from stateanalytics.systems.agent_orchestrator.status_events import DEFAULT_REACTIONS
-from stateanalytics.systems.agent_orchestrator.synthesis import LIFECYCLE_COLUMNS
+from tests.conformance.agent_orchestrator.probe import resolve_probes
+from tests.conformance.agent_orchestrator.pull_request import (
+    decide_pull_request,
+    pull_request_events,
+)
+from tests.conformance.agent_orchestrator.recovery import classify_recovery
+from tests.conformance.agent_orchestrator.replay import PollSettings, replay_polls
+from tests.conformance.agent_orchestrator.report_watcher import watch_reports
+from tests.conformance.agent_orchestrator.roles import find_orchestrators
 
 Adapter = Callable[[pl.DataFrame], pl.DataFrame]
 
@@ -139,14 +180,16 @@ def nested(row: dict) -> dict:
 
 def synthesize(rows: pl.DataFrame) -> pl.DataFrame:
     records = records_of(lines_of(rows))
-    made_up = ao.synthesize_lifecycle(records, now=NOW)
+    made_up = synthesize_lifecycle(records, now=NOW, dates=date_ms)
     head = lifecycles_of(made_up)
-    trinity = lifecycles_of(ao.synthesize_lifecycle(records, now=NOW, version="trinity"))
+    trinity = lifecycles_of(
+        synthesize_lifecycle(records, now=NOW, dates=date_ms, version="trinity")
+    )
     pairs = zip(head, trinity, strict=True)
     return pl.DataFrame(
         {
             "lifecycle": [compact(one) for one in head],
-            "legacy_status": ao.derive_legacy_status(made_up)["legacy_status"],
+            "legacy_status": derive_legacy_status(made_up)["legacy_status"],
             "lifecycle_trinity": ["same" if a == b else compact(b) for a, b in pairs],
             "error": pl.Series([None] * len(head), dtype=pl.String),
         },
@@ -156,10 +199,13 @@ def synthesize(rows: pl.DataFrame) -> pl.DataFrame:
 
 def parse(rows: pl.DataFrame) -> pl.DataFrame:
     records = records_of(lines_of(rows))
-    parsed = ao.parse_lifecycle(records, now=NOW)
-    head, made_up = lifecycles_of(parsed), lifecycles_of(ao.synthesize_lifecycle(records, now=NOW))
-    final = lifecycles_of(ao.parse_lifecycle(records, now=NOW, version="final"))
-    trinity = lifecycles_of(ao.parse_lifecycle(records, now=NOW, version="trinity"))
+    parsed = parse_lifecycle(records, now=NOW, dates=date_ms)
+    head, made_up = (
+        lifecycles_of(parsed),
+        lifecycles_of(synthesize_lifecycle(records, now=NOW, dates=date_ms)),
+    )
+    final = lifecycles_of(parse_lifecycle(records, now=NOW, dates=date_ms, version="final"))
+    trinity = lifecycles_of(parse_lifecycle(records, now=NOW, dates=date_ms, version="trinity"))
     texts = pl.DataFrame(
         {
             "lifecycle": [compact(one) for one in head],
@@ -171,7 +217,7 @@ def parse(rows: pl.DataFrame) -> pl.DataFrame:
         schema_overrides={"lifecycle": pl.String, "trinity": pl.String},
     )
     return as_text(
-        texts.with_columns(legacy_status=ao.derive_legacy_status(parsed)["legacy_status"]),
+        texts.with_columns(legacy_status=derive_legacy_status(parsed)["legacy_status"]),
         lifecycle="lifecycle",
         differs_from_synthesized="differs_from_synthesized",
         legacy_status="legacy_status",
@@ -190,8 +236,8 @@ def timestamp_normalize(rows: pl.DataFrame) -> pl.DataFrame:
     created = stored.select("createdAt")
     in_2020 = stored.with_columns(createdAt=pl.lit("2020-01-01T00:00:00.000Z"))
     read = rows.select(ms=date_ms("input")).with_columns(
-        transition=ao.parse_lifecycle(in_2020, now=NOW)["last_transition_at"],
-        created=ao.synthesize_lifecycle(created, now=NOW)["last_transition_at"],
+        transition=parse_lifecycle(in_2020, now=NOW, dates=date_ms)["last_transition_at"],
+        created=synthesize_lifecycle(created, now=NOW, dates=date_ms)["last_transition_at"],
     )
     return as_text(
         read,
@@ -207,11 +253,9 @@ def derive_legacy(rows: pl.DataFrame) -> pl.DataFrame:
     words = words.with_columns(previous_status=NO_TEXT)
     return pl.DataFrame(
         {
-            "legacy_status": ao.derive_legacy_status(words)["legacy_status"],
-            "legacy_status_final_ts": ao.derive_legacy_status(words, version="final")[
-                "legacy_status"
-            ],
-            "legacy_status_trinity_default_prev": ao.derive_legacy_status(words, version="trinity")[
+            "legacy_status": derive_legacy_status(words)["legacy_status"],
+            "legacy_status_final_ts": derive_legacy_status(words, version="final")["legacy_status"],
+            "legacy_status_trinity_default_prev": derive_legacy_status(words, version="trinity")[
                 "legacy_status"
             ],
         }
@@ -220,7 +264,7 @@ def derive_legacy(rows: pl.DataFrame) -> pl.DataFrame:
 
 def derive_legacy_trinity(rows: pl.DataFrame) -> pl.DataFrame:
     words = rows.select("session_state", "pr_state", "pr_reason", "previous_status")
-    return ao.derive_legacy_status(words, version="trinity").select("legacy_status")
+    return derive_legacy_status(words, version="trinity").select("legacy_status")
 
 
 def terminal_restorable(rows: pl.DataFrame) -> pl.DataFrame:
@@ -235,7 +279,7 @@ def terminal_restorable(rows: pl.DataFrame) -> pl.DataFrame:
     versions = {"head": "", "trinity": "_trinity", "final": "_final_ts"}
     parts = [
         as_text(
-            ao.classify_terminality(inputs, version=version),
+            classify_terminality(inputs, version=version),
             **{f"is_terminal{end}": "is_terminal", f"is_restorable{end}": "is_restorable"},
         )
         for version, end in versions.items()
@@ -244,7 +288,7 @@ def terminal_restorable(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def pr_url(rows: pl.DataFrame) -> pl.DataFrame:
-    read = ao.parse_pull_request_urls(rows.select("url"), column="url")
+    read = parse_pull_request_urls(rows.select("url"), column="url")
     return as_text(
         read,
         parsed=pl.col("pr_number").is_not_null(),
@@ -257,7 +301,7 @@ def pr_url(rows: pl.DataFrame) -> pl.DataFrame:
 
 def role(rows: pl.DataFrame) -> pl.DataFrame:
     answers = [
-        ao.find_orchestrators(
+        find_orchestrators(
             pl.DataFrame(
                 {"session_id": [row["id"]], "role": [row["role"]]},
                 schema_overrides={"role": pl.String},
@@ -282,7 +326,7 @@ def activity_signal(rows: pl.DataFrame) -> pl.DataFrame:
         activity_at=ago("age_ms"),
     )
     return as_text(
-        ao.classify_activity(inputs),
+        classify_activity(inputs),
         signal_state="signal_state",
         signal_detail="signal_detail",
         freshness="freshness",
@@ -295,7 +339,7 @@ def activity_signal(rows: pl.DataFrame) -> pl.DataFrame:
 
 def activity_log(rows: pl.DataFrame) -> pl.DataFrame:
     entries = rows.select("entry_state", entry_age_s=seconds("age_ms"))
-    head, final = ao.decay_log_entries(entries), ao.decay_log_entries(entries, version="final")
+    head, final = decay_log_entries(entries), decay_log_entries(entries, version="final")
     return pl.DataFrame(
         {
             "check_state": head["actionable_state"],
@@ -330,7 +374,7 @@ def probe_decision(rows: pl.DataFrame) -> pl.DataFrame:
         detecting_hash=NO_TEXT,
     )
     return as_text(
-        ao.resolve_probes(ao.classify_activity(inputs)),
+        resolve_probes(classify_activity(inputs)),
         decision="decision",
         session_state="session_state",
         session_reason="session_reason",
@@ -367,7 +411,7 @@ def detecting(rows: pl.DataFrame) -> pl.DataFrame:
         .otherwise(iso("detecting_started_at"))
     )
     return as_text(
-        ao.decide_detecting(inputs),
+        decide_detecting(inputs),
         status="status",
         session_state="session_state",
         session_reason="session_reason",
@@ -388,7 +432,7 @@ def detecting_sequences(rows: pl.DataFrame) -> pl.DataFrame:
         at=pl.lit(NOW) + pl.duration(milliseconds=pl.col("t_ms").cast(pl.Int64)),
     )
     return as_text(
-        ao.replay_detecting(polls, by="sequence").sort("place"),
+        replay_detecting(polls, by="sequence").sort("place"),
         status="status",
         session_reason="session_reason",
         attempts="detecting_attempts",
@@ -397,11 +441,11 @@ def detecting_sequences(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def evidence_hash(rows: pl.DataFrame) -> pl.DataFrame:
+def evidence_hash_rows(rows: pl.DataFrame) -> pl.DataFrame:
     texts = rows.select(evidence=json_text("evidence"))
     hashed = texts.select(
-        normalized=ao.normal_evidence(pl.col("evidence")),
-        hash=ao.evidence_hash(pl.col("evidence")),
+        normalized=normal_evidence(pl.col("evidence")),
+        hash=evidence_hash(pl.col("evidence")),
     )
     encoded = [json.dumps(text, ensure_ascii=False) for text in hashed["normalized"]]
     return hashed.with_columns(normalized=pl.Series(encoded, dtype=pl.String))
@@ -409,7 +453,7 @@ def evidence_hash(rows: pl.DataFrame) -> pl.DataFrame:
 
 def parse_attempts(rows: pl.DataFrame) -> pl.DataFrame:
     stored = pl.when(pl.col("raw_json") != "undefined").then(json_text("raw_json"))
-    attempts = rows.select(value=stored).select(value=ao.stored_attempts(pl.col("value")))
+    attempts = rows.select(value=stored).select(value=stored_attempts(pl.col("value")))
     texts = [javascript_number(number) for number in attempts["value"]]
     return pl.DataFrame({"value": texts}, schema={"value": pl.String})
 
@@ -435,7 +479,7 @@ def pr_decision(rows: pl.DataFrame) -> pl.DataFrame:
         activity_evidence=pl.lit("AE"),
     )
     return as_text(
-        ao.decide_pull_request(inputs),
+        decide_pull_request(inputs),
         status="status",
         session_state="session_state",
         session_reason="session_reason",
@@ -448,17 +492,17 @@ def pr_decision(rows: pl.DataFrame) -> pl.DataFrame:
 
 def pr_state_events(rows: pl.DataFrame) -> pl.DataFrame:
     changes = rows.select(previous_pr_state="from", pr_state="to")
-    return as_text(ao.pull_request_events(changes), event_type="pr_event")
+    return as_text(pull_request_events(changes), event_type="pr_event")
 
 
 def events(rows: pl.DataFrame) -> pl.DataFrame:
-    judged = ao.classify_events(rows.select("event_type"))
+    judged = classify_events(rows.select("event_type"))
     return as_text(judged, inferred_priority="event_priority", reaction_key="reaction_key")
 
 
 def status_events(rows: pl.DataFrame) -> pl.DataFrame:
     return as_text(
-        ao.classify_status_changes(rows.select("new_status")),
+        classify_status_changes(rows.select("new_status")),
         event_type="event_type",
         priority="event_priority",
         reaction_key="reaction_key",
@@ -468,11 +512,11 @@ def status_events(rows: pl.DataFrame) -> pl.DataFrame:
 
 def primary_reason(rows: pl.DataFrame) -> pl.DataFrame:
     words = rows.select("session_state", "session_reason", "pr_reason", "runtime_reason")
-    return ao.name_primary_reason(words).select("primary_reason")
+    return name_primary_reason(words).select("primary_reason")
 
 
 def duration(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.select(ms=ao.duration_s(pl.col("input"))).select(ms=ms_text("ms"))
+    return rows.select(ms=duration_s(pl.col("input"))).select(ms=ms_text("ms"))
 
 
 # --- agent reports -----------------------------------------------------------------------
@@ -480,7 +524,7 @@ def duration(rows: pl.DataFrame) -> pl.DataFrame:
 
 def report_aliases(rows: pl.DataFrame) -> pl.DataFrame:
     words = rows.select(report_word=json_text("input"))
-    states = ao.normalize_report_words(words)
+    states = normalize_report_words(words)
     # What every JavaScript object inherits leaks through AO's table; ours rejects it.
     leaks = pl.col("report_word").str.to_lowercase().is_in(("constructor", "__proto__"))
     leaked = pl.when(leaks).then(pl.lit("(non-string object leak)"))
@@ -488,20 +532,18 @@ def report_aliases(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def report_map(rows: pl.DataFrame) -> pl.DataFrame:
-    meant = ao.interpret_reports(rows.select("report_state"))
+    meant = interpret_reports(rows.select("report_state"))
     return meant.select("session_state", "session_reason")
 
 
 def report_freshness(rows: pl.DataFrame) -> pl.DataFrame:
-    judged = ao.judge_report_freshness(rows.select(report_age_s=seconds("age_ms")))
+    judged = judge_report_freshness(rows.select(report_age_s=seconds("age_ms")))
     return as_text(judged, fresh="is_report_fresh")
 
 
 def report_validate(rows: pl.DataFrame) -> pl.DataFrame:
     words = rows.select("kind", "session_state", "pr_state", "runtime_state")
-    return as_text(
-        ao.validate_reports(words), ok="is_accepted", rejection_reason="rejection_reason"
-    )
+    return as_text(validate_reports(words), ok="is_accepted", rejection_reason="rejection_reason")
 
 
 REPORT_KEYS = {
@@ -518,7 +560,7 @@ def report_read(rows: pl.DataFrame) -> pl.DataFrame:
     keys = [f"agentReported{key}" for key in ("State", "At", "Note", "PrNumber", "PrUrl")]
     schema = dict.fromkeys([*keys, "agentReportedPrIsDraft"], pl.String)
     records = pl.DataFrame([line["meta"] or {} for line in lines_of(rows)], schema=schema)
-    read = ao.read_reports(records).with_columns(report_at=iso("report_at")).to_dicts()
+    read = read_reports(records, dates=date_ms).with_columns(report_at=iso("report_at")).to_dicts()
     reports = [
         {key: row[name] for key, name in REPORT_KEYS.items() if row[name] is not None} or None
         for row in read
@@ -545,7 +587,7 @@ def report(rows: pl.DataFrame) -> pl.DataFrame:
         runtime_state=pl.lit("alive"),
     )
     return as_text(
-        ao.derive_legacy_status(ao.apply_reports(inputs)),
+        derive_legacy_status(apply_reports(inputs)),
         accepted="is_accepted",
         error="error",
         audit_lines_written="n_audit_lines",
@@ -576,7 +618,7 @@ def report_watcher(rows: pl.DataFrame) -> pl.DataFrame:
         report_age_s=seconds("report_age_ms"),
     )
     return as_text(
-        ao.watch_reports(inputs),
+        watch_reports(inputs),
         audited="is_audited",
         trigger="watcher_trigger",
         reaction_key="watcher_reaction_key",
@@ -683,10 +725,10 @@ def polls_of(rows: pl.DataFrame) -> pl.DataFrame:
 def poll_events(polls: pl.DataFrame, polled: pl.DataFrame) -> pl.Series:
     changed = polled.with_columns(
         new_status="status",
-        old_status=ao.derive_legacy_status(polls)["legacy_status"],
+        old_status=derive_legacy_status(polls)["legacy_status"],
         previous_pr_state=polls["pr_state"],
     )
-    named = ao.pull_request_events(ao.classify_status_changes(changed))
+    named = pull_request_events(classify_status_changes(changed))
     is_news = pl.col("status") != pl.col("old_status")
     event = pl.concat_str("event_type", pl.lit(":"), "event_priority")
     closing = pl.concat_str("pr_event", pl.lit(":info"))
@@ -694,12 +736,12 @@ def poll_events(polls: pl.DataFrame, polled: pl.DataFrame) -> pl.Series:
     return named.select(events=joined).select(not_empty("events"))["events"]
 
 
-def determine_status(rows: pl.DataFrame) -> pl.DataFrame:
+def determine_status_rows(rows: pl.DataFrame) -> pl.DataFrame:
     polls = polls_of(rows)
-    polled = ao.determine_status(polls)
+    polled = determine_status(polls)
     told = polled.with_columns(events=poll_events(polls, polled))
     return as_text(
-        ao.derive_legacy_status(told),
+        derive_legacy_status(told),
         assessed_status="status",
         session_state="session_state",
         session_reason="session_reason",
@@ -747,8 +789,8 @@ def poll_trajectories(rows: pl.DataFrame) -> pl.DataFrame:
         before_runtime_state="before_runtime_state",
     )
     configured = {"report-stale": ("notify", "warning")}
-    settings = ao.PollSettings(reactions=DEFAULT_REACTIONS | configured)
-    replayed = ao.replay_polls(polls, settings=settings).sort("place")
+    settings = PollSettings(reactions=DEFAULT_REACTIONS | configured)
+    replayed = replay_polls(polls, settings=settings).sort("place")
     moments = ("started_at", "completed_at", "terminated_at", "last_transition_at")
     return as_text(
         replayed,
@@ -775,7 +817,7 @@ def poll_trajectories(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def mapping(rows: pl.DataFrame) -> pl.DataFrame:
-    judged = derive_severity(ao.map_axes(rows.select(AXES)))
+    judged = derive_severity(map_axes(rows.select(AXES)))
     return as_text(
         judged,
         lifecycle="lifecycle",
@@ -802,7 +844,7 @@ PROBES = (
 
 def recovery(rows: pl.DataFrame) -> pl.DataFrame:
     inputs = rows.select("status", *(yes(name).alias(name) for name in PROBES))
-    judged = ao.classify_recovery(
+    judged = classify_recovery(
         inputs, escalates_partial="escalate_partial", cleans_up="auto_cleanup"
     )
     return as_text(
@@ -817,7 +859,7 @@ def recovery(rows: pl.DataFrame) -> pl.DataFrame:
 def web_attention(rows: pl.DataFrame) -> pl.DataFrame:
     names = ("session_state", "pr_state", "pr_reason", "runtime_state", "status", "activity")
     inputs = rows.select(*names, has_lifecycle=pl.col("mode") == "lifecycle")
-    judged = ao.classify_terminality(ao.classify_web_attention(inputs))
+    judged = classify_terminality(classify_web_attention(inputs))
     return as_text(
         judged,
         attention_detailed="web_attention",
@@ -828,13 +870,13 @@ def web_attention(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def event_kinds(rows: pl.DataFrame) -> pl.DataFrame:
+def event_kinds_rows(rows: pl.DataFrame) -> pl.DataFrame:
     has_id = pl.when("has_session_id").then(pl.lit("True")).otherwise(pl.lit("False"))
-    return ao.event_kinds().with_columns(has_session_id=has_id)
+    return event_kinds().with_columns(has_session_id=has_id)
 
 
 FILES: dict[str, Adapter] = {
-    "activity_event_kinds_final_ts.csv": event_kinds,
+    "activity_event_kinds_final_ts.csv": event_kinds_rows,
     "mapping_ao_to_normalized.csv": mapping,
     "oracle_activity_log.csv": activity_log,
     "oracle_activity_signal.csv": activity_signal,
@@ -848,11 +890,11 @@ FILES: dict[str, Adapter] = {
     "oracle_derive_legacy_trinity_prev.csv": derive_legacy_trinity,
     "oracle_detecting.csv": detecting,
     "oracle_detecting_sequences.csv": detecting_sequences,
-    "oracle_determine_status.csv.gz": determine_status,
-    "oracle_determine_status_final.csv.gz": determine_status,
+    "oracle_determine_status.csv.gz": determine_status_rows,
+    "oracle_determine_status_final.csv.gz": determine_status_rows,
     "oracle_duration.csv": duration,
     "oracle_events.csv": events,
-    "oracle_evidence_hash.csv": evidence_hash,
+    "oracle_evidence_hash.csv": evidence_hash_rows,
     "oracle_parse.jsonl": parse,
     "oracle_parse_attempts.csv": parse_attempts,
     "oracle_poll_trajectories.csv": poll_trajectories,

@@ -1,5 +1,7 @@
 """Moments as JavaScript reads and writes them."""
 
+from datetime import datetime
+
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,8 @@ from stateanalytics.systems.agent_orchestrator.javascript import (
     trim,
     write_json,
 )
-from stateanalytics.systems.agent_orchestrator.javascript_dates import (
+from stateanalytics.systems.agent_orchestrator.moments import iso_ms
+from tests.conformance.agent_orchestrator.javascript_dates import (
     date_ms,
     iso_text,
     parse_dates,
@@ -112,6 +115,40 @@ def test_any_text_is_a_moment_or_null(texts: list[str]) -> None:
     read = parse_dates(pl.Series(texts, dtype=pl.String))
     assert read.len() == len(texts)
     assert read.is_between(-LARGEST, LARGEST).drop_nulls().all()
+
+
+ISO = [
+    pytest.param("2026-04-01T08:30:00.000Z", 1775032200000, id="as JavaScript writes it"),
+    pytest.param("2026-04-01", 1775001600000, id="a day"),
+    pytest.param("2026-04-01 08:30", 1775032200000, id="a space, no seconds, no zone"),
+    pytest.param("2026-04-01T08:30:00.123456789Z", 1775032200123, id="nanoseconds"),
+    pytest.param("2026-04-01t08:30:00+0530", 1775012400000, id="an offset without a colon"),
+    pytest.param("2026-04-01T08:30:00-05:30", 1775052000000, id="west"),
+    pytest.param("1775032200", 1775032200000, id="seconds since the epoch"),
+    pytest.param("1775032200000.5", 1775032200000, id="milliseconds since the epoch"),
+    pytest.param("2026-04-31", None, id="no such day"),
+    pytest.param("2026-04-01T08:30:60Z", None, id="a leap second"),
+    pytest.param("2026-04-01T25:30Z", None, id="no such hour"),
+    pytest.param("2026", None, id="a year"),
+    pytest.param("April 1, 2026", None, id="words"),
+    pytest.param("2026-04-01T08:30:00Z ", None, id="trailing space"),
+    pytest.param("", None, id="nothing"),
+    pytest.param(None, None, id="null"),
+]
+
+
+@pytest.mark.parametrize(("text", "ms"), ISO)
+def test_the_product_reads_iso_dates_and_numbers_only(text: str | None, ms: int | None) -> None:
+    frame = pl.DataFrame({"at": [text]}, schema={"at": pl.String})
+    assert frame.select(iso_ms(pl.col("at"))).item() == ms
+
+
+@given(st.lists(st.datetimes(), min_size=1, max_size=20))
+@settings(max_examples=40, deadline=None)
+def test_what_both_read_they_read_alike(moments: list[datetime]) -> None:
+    texts = pl.Series([at.isoformat(timespec="milliseconds") + "Z" for at in moments])
+    read = pl.DataFrame({"at": texts}).select(iso_ms(pl.col("at")))["at"]
+    assert read.to_list() == parse_dates(texts).to_list()
 
 
 def test_trimming_takes_what_javascript_calls_white_space() -> None:

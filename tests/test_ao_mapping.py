@@ -8,15 +8,23 @@ import pytest
 from stateanalytics.core.schema import CLAIM_STATUSES, DELIVERIES, HEALTHS, LIFECYCLES, OUTCOMES
 from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.severity import derive_severity
-from stateanalytics.systems.agent_orchestrator import rules as ao
-from stateanalytics.systems.agent_orchestrator.mapping import AXES
+from stateanalytics.systems.agent_orchestrator.go_status import derive_go_status
+from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
+from stateanalytics.systems.agent_orchestrator.mapping_reasons import list_reasons
 from stateanalytics.systems.agent_orchestrator.mapping_table import SESSION_MEANINGS
-from stateanalytics.systems.agent_orchestrator.mapping_words import GO_MEANINGS, LEGACY_MEANINGS
+from stateanalytics.systems.agent_orchestrator.mapping_words import (
+    GO_MEANINGS,
+    LEGACY_MEANINGS,
+    map_go_words,
+    map_legacy_words,
+)
+from stateanalytics.systems.agent_orchestrator.traps import find_traps, reattribute_ends
 from stateanalytics.systems.agent_orchestrator.words import (
     LEGACY_STATUSES,
     SESSION_REASONS,
     SESSION_STATES,
 )
+from tests.conformance.agent_orchestrator.mapping_detectors import add_detector_reasons
 
 NONE = ("none", "not_created")
 ALIVE = ("alive", "process_running")
@@ -25,7 +33,7 @@ GONE = ("exited", "process_missing")
 
 def mapped(*rows: tuple[str | None, ...], **options: bool) -> pl.DataFrame:
     schema = dict.fromkeys(AXES, pl.String)
-    return ao.map_axes(pl.DataFrame(list(rows), schema=schema, orient="row"), **options)
+    return map_axes(pl.DataFrame(list(rows), schema=schema, orient="row"), **options)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +139,7 @@ def test_common_cases_are_as_severe_as_they_should_be(
 
 def test_no_sessions_map_to_no_rows() -> None:
     assert mapped().height == 0
-    assert ao.list_reasons(mapped().with_columns(id=pl.lit("")), key=["id"]).height == 0
+    assert list_reasons(mapped().with_columns(id=pl.lit("")), key=["id"]).height == 0
 
 
 def test_strictly_a_declared_end_is_none() -> None:
@@ -176,7 +184,7 @@ def test_reasons_are_rows_with_a_claim_and_its_strength() -> None:
         evidence=pl.Series(["activity_signal=null", "agent_report:working", None, None]),
         is_synthesized=pl.Series([False, False, True, False]),
     )
-    reasons = ao.list_reasons(frame, key=["id"])
+    reasons = list_reasons(frame, key=["id"])
     assert reasons.select("id", "order", "dimension", "claim_status", "confidence").rows() == [
         ("guess", 0, "lifecycle", "inferred", 0.6),
         ("seen", 0, "lifecycle", "observed", 1.0),
@@ -191,7 +199,7 @@ def test_reasons_are_rows_with_a_claim_and_its_strength() -> None:
 
 def test_reasons_need_the_mapped_columns() -> None:
     with pytest.raises(MissingColumnsError, match=r"list_reasons needs columns \['reason_0'"):
-        ao.list_reasons(pl.DataFrame({"id": ["a"]}), key=["id"])
+        list_reasons(pl.DataFrame({"id": ["a"]}), key=["id"])
 
 
 def test_every_legacy_word_has_a_meaning() -> None:
@@ -199,20 +207,20 @@ def test_every_legacy_word_has_a_meaning() -> None:
     words = pl.DataFrame({"status": [*LEGACY_STATUSES, "odd", None]}).with_columns(
         has_pr=pl.lit(value=False)
     )
-    frame = ao.map_legacy_words(words)
+    frame = map_legacy_words(words)
     assert frame["lifecycle"].to_list()[-2:] == ["unknown", "unknown"]
     assert frame["reason_codes"].str.contains("synthesized").to_list()[:-1] == [True] * 19
     assert set(frame["health"]) <= set(HEALTHS)
 
 
 def test_a_killed_word_is_only_half_believed() -> None:
-    row = ao.map_legacy_words(pl.DataFrame({"status": ["killed"], "has_pr": [False]}))
+    row = map_legacy_words(pl.DataFrame({"status": ["killed"], "has_pr": [False]}))
     assert row.select("lifecycle", "confidence").row(0) == ("aborted", 0.4)
     assert row["reason_codes"].item().startswith("run.aborted.killed_unspecified")
 
 
 def test_go_words_are_words_of_the_model() -> None:
-    frame = ao.map_go_words(pl.DataFrame({"status": list(GO_MEANINGS)}))
+    frame = map_go_words(pl.DataFrame({"status": list(GO_MEANINGS)}))
     assert set(frame["lifecycle"]) <= set(LIFECYCLES)
     assert frame.filter(status="merged")["outcome"].item() == "merged"
 
@@ -228,7 +236,7 @@ def go_session(**facts: Any) -> str:
         "worst_pr_status": None,
     } | facts
     frame = pl.DataFrame([row], schema_overrides={"worst_pr_status": pl.String})
-    return ao.derive_go_status(frame)["status"].item()
+    return derive_go_status(frame)["status"].item()
 
 
 def test_the_go_rewrite_derives_its_status_in_order() -> None:
@@ -269,7 +277,7 @@ def test_the_cause_of_a_stuck_session_is_told_apart(facts: dict[str, Any], code:
     texts = {name: pl.lit(value) for name, value in (UNKNOWN | facts).items()}
     frame = mapped(("stuck", "probe_failure", *NONE, *ALIVE)).with_columns(**texts)
     text_columns = pl.col("evidence", "watcher_trigger", "signal_state").cast(pl.String)
-    enriched = ao.add_detector_reasons(frame.with_columns(text_columns))
+    enriched = add_detector_reasons(frame.with_columns(text_columns))
     assert enriched["reason_0"].item() == code
     assert enriched["health"].item() == "stalled"
 
@@ -279,9 +287,9 @@ def test_a_session_that_never_reported_asks_for_attention() -> None:
     texts |= {"watcher_trigger": pl.lit("no_acknowledge"), "signal_state": pl.lit("stale")}
     axes = ("working", "task_in_progress", *NONE, *ALIVE)
     frame = mapped(axes).with_columns(**texts).with_columns(pl.col("evidence").cast(pl.String))
-    enriched = ao.add_detector_reasons(frame).with_columns(id=pl.lit("app-7"))
+    enriched = add_detector_reasons(frame).with_columns(id=pl.lit("app-7"))
     assert enriched["health"].item() == "idle"
-    reasons = ao.list_reasons(enriched, key=["id"])
+    reasons = list_reasons(enriched, key=["id"])
     assert reasons["code"].to_list()[1:] == [
         "run.health.no_acknowledge",
         "run.health.activity_stale",
@@ -310,7 +318,7 @@ LOST |= {"legacy_status": "killed", "stored_status": "killed", "terminated_age_s
 def traps_of(**facts: Any) -> set[str]:
     ages = {name: pl.Float64 for name in RECORD if name.endswith("_age_s")}
     frame = pl.DataFrame([RECORD | facts], schema_overrides=ages)
-    found = ao.find_traps(frame).select(pl.exclude(*RECORD)).row(0, named=True)
+    found = find_traps(frame).select(pl.exclude(*RECORD)).row(0, named=True)
     return {name for name, holds in found.items() if holds}
 
 
@@ -370,6 +378,6 @@ def test_an_end_is_given_back_to_who_caused_it(
     row = RECORD | LOST | {"has_kill_event": False, "is_worktree_gone": None} | facts
     ages = {name: pl.Float64 for name in RECORD if name.endswith("_age_s")}
     frame = pl.DataFrame([row], schema_overrides=ages | {"is_worktree_gone": pl.Boolean})
-    after = ao.reattribute_ends(ao.find_traps(frame)).row(0, named=True)
+    after = reattribute_ends(find_traps(frame)).row(0, named=True)
     assert (after["session_state"], after["session_reason"]) == (state, reason)
     assert after["reattribution"] == why

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -10,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.systems.agent_orchestrator import rules as ao
-from stateanalytics.systems.agent_orchestrator.synthesis import LIFECYCLE_COLUMNS, RECORD_KEYS
+from stateanalytics.systems.agent_orchestrator.legacy_status import derive_legacy_status
+from stateanalytics.systems.agent_orchestrator.lifecycle import parse_lifecycle, refresh_status
+from stateanalytics.systems.agent_orchestrator.pull_request_url import parse_pull_request_urls
+from stateanalytics.systems.agent_orchestrator.synthesis import (
+    LIFECYCLE_COLUMNS,
+    RECORD_KEYS,
+    synthesize_lifecycle,
+)
 from stateanalytics.systems.agent_orchestrator.words import (
     LEGACY_STATUSES,
     PR_REASONS,
@@ -21,6 +28,7 @@ from stateanalytics.systems.agent_orchestrator.words import (
     SESSION_REASONS,
     SESSION_STATES,
 )
+from tests.conformance.agent_orchestrator.javascript_dates import date_ms
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 SPAWNED = "2026-04-01T08:30:00.000Z"
@@ -36,13 +44,13 @@ def payload(**session: object) -> str:
 
 
 def test_no_records_give_no_rows_with_all_columns() -> None:
-    parsed = ao.parse_lifecycle(records(), now=NOW)
+    parsed = parse_lifecycle(records(), now=NOW)
     assert parsed.height == 0
     assert {**parsed.schema}.items() >= dict(LIFECYCLE_COLUMNS).items()
 
 
 def test_a_record_of_nothing_is_a_session_that_was_asked_for() -> None:
-    row = ao.parse_lifecycle(records({}), now=NOW).row(0, named=True)
+    row = parse_lifecycle(records({}), now=NOW).row(0, named=True)
     assert (row["session_state"], row["pr_state"], row["runtime_state"]) == (
         "not_started",
         "none",
@@ -56,14 +64,14 @@ def test_a_record_of_nothing_is_a_session_that_was_asked_for() -> None:
 def test_one_unknown_word_loses_all_three_axes() -> None:
     stored = {"status": "stuck", "createdAt": SPAWNED}
     stored |= {"lifecycle": payload(state="idle", reason="migrated_from_archive")}
-    row = ao.parse_lifecycle(records(stored), now=NOW).row(0, named=True)
+    row = parse_lifecycle(records(stored), now=NOW).row(0, named=True)
     assert row["session_state"] == "stuck"
     assert row["reject_reason"] == "session.reason has the unknown word 'migrated_from_archive'"
 
 
 def test_a_tolerant_reader_keeps_the_words_and_says_what_ao_would_do() -> None:
     stored = {"lifecycle": payload(state="idle", reason="new_word", startedAt=5)}
-    row = ao.parse_lifecycle(records(stored), now=NOW, is_tolerant=True).row(0, named=True)
+    row = parse_lifecycle(records(stored), now=NOW, is_tolerant=True).row(0, named=True)
     assert (row["session_state"], row["session_reason"]) == ("idle", "new_word")
     assert row["started_at"] is None
     assert row["ao_would_reject"] is True
@@ -74,24 +82,24 @@ def test_the_status_is_first_replaced_by_that_of_the_payload() -> None:
     # The storage migration writes a reason that the reader does not know.
     stored = {"status": "working", "createdAt": SPAWNED}
     stored |= {"lifecycle": payload(state="terminated", reason="migrated_from_archive")}
-    read = ao.parse_lifecycle(ao.refresh_status(records(stored)), now=NOW)
+    read = parse_lifecycle(refresh_status(records(stored)), now=NOW)
     assert read.select("session_state", "session_reason", "terminated_at").row(0) == (
         "terminated",
         "manually_killed",
         SPAWNED_AT,
     )
-    assert ao.derive_legacy_status(read)["legacy_status"].item() == "killed"
+    assert derive_legacy_status(read)["legacy_status"].item() == "killed"
 
 
 def test_refreshing_leaves_a_record_without_payload_alone() -> None:
     bare = records({"status": "ci_failed"}, {"status": None}, {"lifecycle": "no json"})
-    assert ao.refresh_status(bare)["status"].to_list() == ["ci_failed", None, None]
+    assert refresh_status(bare)["status"].to_list() == ["ci_failed", None, None]
 
 
 def test_only_trinity_ignores_the_lifecycle_key() -> None:
     stored = records({"status": "done", "lifecycle": payload(state="idle")})
     states = [
-        ao.parse_lifecycle(stored, now=NOW, version=version)["session_state"].item()
+        parse_lifecycle(stored, now=NOW, version=version)["session_state"].item()
         for version in ("trinity", "head", "final")
     ]
     assert states == ["done", "idle", "idle"]
@@ -99,18 +107,18 @@ def test_only_trinity_ignores_the_lifecycle_key() -> None:
 
 def test_an_unknown_version_says_which_there_are() -> None:
     with pytest.raises(ArgumentError, match=r"version must be one of .*trinity.*found 'haed'"):
-        ao.parse_lifecycle(records(), now=NOW, version="haed")
+        parse_lifecycle(records(), now=NOW, version="haed")
 
 
 def test_a_time_without_a_zone_is_local_to_the_host() -> None:
     stored = records({"status": "working", "createdAt": "2026-04-01 08:30"})
-    read = ao.synthesize_lifecycle(stored, now=NOW, local_zone="Asia/Kolkata")
+    read = synthesize_lifecycle(stored, now=NOW, dates=partial(date_ms, local_zone="Asia/Kolkata"))
     assert read["started_at"].item() == datetime(2026, 4, 1, 3, tzinfo=UTC)
 
 
 def test_other_columns_and_the_order_of_rows_are_kept() -> None:
     stored = records({"status": "done"}, {"status": "idle"}).with_columns(mine=pl.Series([1, 2]))
-    read = ao.parse_lifecycle(stored, now=NOW)
+    read = parse_lifecycle(stored, now=NOW)
     assert read.select("mine", "session_state").rows() == [(1, "done"), (2, "idle")]
 
 
@@ -118,8 +126,8 @@ def test_other_columns_and_the_order_of_rows_are_kept() -> None:
 @settings(max_examples=30, deadline=None)
 def test_each_record_is_read_by_itself(statuses: list[str | None]) -> None:
     rows = [{"status": status, "createdAt": SPAWNED} for status in statuses]
-    together = ao.parse_lifecycle(records(*rows), now=NOW)
-    alone = [ao.parse_lifecycle(records(row), now=NOW) for row in rows]
+    together = parse_lifecycle(records(*rows), now=NOW)
+    alone = [parse_lifecycle(records(row), now=NOW) for row in rows]
     assert together.equals(pl.concat(alone) if alone else together)
 
 
@@ -139,7 +147,7 @@ def test_every_known_word_is_accepted_with_every_other(words: tuple[str, ...]) -
     axes = zip(("session", "pr", "runtime"), zip(words[::2], words[1::2], strict=True), strict=True)
     stored = {axis: {"state": state, "reason": reason} for axis, (state, reason) in axes}
     text = json.dumps({"version": 2, **stored})
-    row = ao.parse_lifecycle(records({"lifecycle": text}), now=NOW).row(0, named=True)
+    row = parse_lifecycle(records({"lifecycle": text}), now=NOW).row(0, named=True)
     names = ("session_state", "session_reason", "pr_state", "pr_reason")
     assert tuple(row[name] for name in (*names, "runtime_state", "runtime_reason")) == words
     assert row["ao_would_reject"] is False
@@ -202,7 +210,7 @@ def test_the_shortcut_for_usual_payloads_reads_the_same(payloads: list[dict]) ->
     compact = [json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in payloads]
     spaced = [json.dumps(one, ensure_ascii=True, indent=1) for one in payloads]
     usual, unusual = (
-        ao.parse_lifecycle(records(*({"lifecycle": text} for text in texts)), now=NOW)
+        parse_lifecycle(records(*({"lifecycle": text} for text in texts)), now=NOW)
         for texts in (compact, spaced)
     )
     assert usual.drop("lifecycle").equals(unusual.drop("lifecycle"))
@@ -212,19 +220,19 @@ def test_the_shortcut_for_usual_payloads_reads_the_same(payloads: list[dict]) ->
 @settings(max_examples=60, deadline=None)
 def test_no_payload_stops_the_reading(text: str) -> None:
     stored = records({"lifecycle": text, "runtimeHandle": text, "pr": text, "createdAt": text})
-    assert ao.parse_lifecycle(stored, now=NOW).height == 1
+    assert parse_lifecycle(stored, now=NOW).height == 1
 
 
 def test_legacy_status_needs_its_columns() -> None:
     with pytest.raises(MissingColumnsError, match=r"derive_legacy_status needs columns \['pr_re"):
         frame = pl.DataFrame({"session_state": ["idle"], "session_reason": [""], "pr_state": [""]})
-        ao.derive_legacy_status(frame)
+        derive_legacy_status(frame)
 
 
 def test_a_state_that_is_no_word_has_no_status() -> None:
     axes = ("session_state", "session_reason", "pr_state", "pr_reason")
     frame = pl.DataFrame([["paused", None, "none", None], [None] * 4], schema=axes, orient="row")
-    assert ao.derive_legacy_status(frame)["legacy_status"].to_list() == [None, None]
+    assert derive_legacy_status(frame)["legacy_status"].to_list() == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +249,7 @@ def test_a_state_that_is_no_word_has_no_status() -> None:
 )
 def test_a_url_names_a_pull_request(url: str | None, number: int | None) -> None:
     frame = pl.DataFrame({"pr_url": [url]}, schema={"pr_url": pl.String})
-    assert ao.parse_pull_request_urls(frame)["pr_number"].item() == number
+    assert parse_pull_request_urls(frame)["pr_number"].item() == number
 
 
 def flat(path: Path) -> dict:
@@ -256,9 +264,9 @@ def flat(path: Path) -> dict:
 def test_real_records_are_accepted_and_give_the_status_their_story_ends_with(shared: Path) -> None:
     folder = shared / "samples" / "agent-orchestrator" / "v3_json_final_ts"
     paths = sorted(folder.glob("projects/*/sessions/*.json"))
-    read = ao.parse_lifecycle(records(*map(flat, paths)), now=NOW)
+    read = parse_lifecycle(records(*map(flat, paths)), now=NOW)
     assert not read["ao_would_reject"].any()
-    status = dict(ao.derive_legacy_status(read).select("sessionId", "legacy_status").rows())
+    status = dict(derive_legacy_status(read).select("sessionId", "legacy_status").rows())
     assert status["app-1"] == "cleanup"  # its flat status still says merged
     assert status["app-2"] == "working"
     assert status["app-4"] == "stuck"

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.systems.agent_orchestrator import rules as ao
-from stateanalytics.systems.agent_orchestrator.poll_columns import STORED
-from stateanalytics.systems.agent_orchestrator.replay import WRITTEN
-from stateanalytics.systems.agent_orchestrator.status_events import DEFAULT_REACTIONS
+from tests.conformance.agent_orchestrator.detecting import DetectingBudget
+from tests.conformance.agent_orchestrator.determine_status import determine_status
+from tests.conformance.agent_orchestrator.events import DEFAULT_REACTIONS
+from tests.conformance.agent_orchestrator.poll_columns import STORED
+from tests.conformance.agent_orchestrator.replay import WRITTEN, PollSettings, replay_polls
 
 START = datetime(2026, 5, 4, 9, tzinfo=UTC)
 MOMENT = pl.Datetime("us", "UTC")
@@ -68,14 +69,14 @@ def story(session_id: str, polls: list[dict[str, Any]], first: dict[str, str]) -
 
 def test_one_poll_needs_what_was_stored() -> None:
     with pytest.raises(MissingColumnsError, match=r"determine_status needs columns \['pr_reason'"):
-        ao.determine_status(pl.DataFrame({"at": [START]}))
+        determine_status(pl.DataFrame({"at": [START]}))
 
 
 def test_no_polls_are_decided_and_replayed_to_none() -> None:
     none = story("one", [{}], AT_WORK).clear()
-    assert ao.replay_polls(none).height == 0
+    assert replay_polls(none).height == 0
     stored = pl.DataFrame([AT_WORK | {"at": START}]).clear()
-    assert ao.determine_status(stored).height == 0
+    assert determine_status(stored).height == 0
 
 
 @pytest.mark.parametrize(
@@ -98,14 +99,14 @@ def test_no_polls_are_decided_and_replayed_to_none() -> None:
 def test_each_rule_has_its_turn(change: dict[str, Any], decided_by: str, status: str) -> None:
     poll = AT_WORK | {"at": START, "runtime_probe": "alive", "process_probe": "alive"} | change
     schema = {"activity": pl.String, "at": MOMENT}
-    row = ao.determine_status(pl.DataFrame([poll], schema_overrides=schema)).row(0, named=True)
+    row = determine_status(pl.DataFrame([poll], schema_overrides=schema)).row(0, named=True)
     assert (row["decided_by"], row["status"]) == (decided_by, status)
 
 
 def test_what_an_unsure_probe_leaves_is_the_record_as_it_was() -> None:
     stored = AT_WORK | {"evidence": "before", "detecting_attempts": 2, "detecting_hash": "h"}
     poll = stored | {"at": START, "runtime_probe": "dead", "process_probe": "indeterminate"}
-    row = ao.determine_status(pl.DataFrame([poll])).row(0, named=True)
+    row = determine_status(pl.DataFrame([poll])).row(0, named=True)
     assert {name: row[name] for name in stored} == stored
     assert row["is_lifecycle_changed"] is False
 
@@ -113,7 +114,7 @@ def test_what_an_unsure_probe_leaves_is_the_record_as_it_was() -> None:
 def test_a_threshold_of_zero_switches_stuck_off() -> None:
     poll = AT_WORK | {"at": START, "activity": "idle", "activity_at": START - timedelta(days=1)}
     statuses = [
-        ao.determine_status(pl.DataFrame([poll | {"stuck_threshold_s": s}]))["status"].item()
+        determine_status(pl.DataFrame([poll | {"stuck_threshold_s": s}]))["status"].item()
         for s in (600.0, 0.0)
     ]
     assert statuses == ["stuck", "working"]
@@ -151,7 +152,7 @@ def exits_at_six(n_polls: int = 91) -> pl.DataFrame:
 
 def test_a_long_afternoon_ends_in_the_record_that_the_real_code_wrote(shared: Path) -> None:
     record = final_record(shared, "app-4")
-    last = ao.replay_polls(exits_at_six()).row(-1, named=True)
+    last = replay_polls(exits_at_six()).row(-1, named=True)
     session, runtime = record["lifecycle"]["session"], record["lifecycle"]["runtime"]
     assert (last["session_state"], last["session_reason"]) == (session["state"], session["reason"])
     assert (last["runtime_state"], last["runtime_reason"]) == (runtime["state"], runtime["reason"])
@@ -173,17 +174,17 @@ def test_a_long_afternoon_ends_in_the_record_that_the_real_code_wrote(shared: Pa
 
 def test_five_attempts_instead_of_three_come_a_minute_later() -> None:
     polls = exits_at_six(20)
-    patient = ao.PollSettings(budget=ao.DetectingBudget(max_attempts=5))
+    patient = PollSettings(budget=DetectingBudget(max_attempts=5))
     first_stuck = [
-        ao.replay_polls(polls, settings=chosen).filter(pl.col("status") == "stuck")["at"].min()
-        for chosen in (ao.PollSettings(), patient)
+        replay_polls(polls, settings=chosen).filter(pl.col("status") == "stuck")["at"].min()
+        for chosen in (PollSettings(), patient)
     ]
     assert first_stuck == [poll_at(7.5), poll_at(8.5)]
 
 
 def test_a_replay_is_replayed_from_what_others_wrote_alone() -> None:
-    once = ao.replay_polls(exits_at_six(18))
-    again = ao.replay_polls(once)
+    once = replay_polls(exits_at_six(18))
+    again = replay_polls(once)
     assert_frame_equal(again.select(once.columns), once)
 
 
@@ -195,7 +196,7 @@ def test_the_merged_session_is_closed_once_its_agent_rests() -> None:
     rests = busy.with_columns(
         activity=pl.when(pl.col("at") >= poll_at(1)).then(pl.lit("idle")).otherwise("activity")
     )
-    after = ao.replay_polls(rests)
+    after = replay_polls(rests)
     assert after["status"].to_list() == ["mergeable", "merged", "merged", "cleanup"]
     assert after["session_state"].to_list() == ["idle", "idle", "terminated", "terminated"]
     assert after["notified_events"].to_list() == [
@@ -204,7 +205,7 @@ def test_the_merged_session_is_closed_once_its_agent_rests() -> None:
         "",
         "",
     ]
-    keeps = ao.replay_polls(busy, settings=ao.PollSettings(cleans_up_merged=False))
+    keeps = replay_polls(busy, settings=PollSettings(cleans_up_merged=False))
     assert keeps["session_state"].to_list() == ["idle"] * 4
 
 
@@ -215,7 +216,7 @@ def test_a_kill_is_written_over_by_the_next_poll_and_a_restore_clears_the_end() 
     restored = {"session_state": "working", "session_reason": "task_in_progress"}
     restored |= {"runtime_state": "alive"}
     polls = [{}, dead | written(killed), dead, written(restored)]
-    after = ao.replay_polls(story("app-11", polls, AT_WORK))
+    after = replay_polls(story("app-11", polls, AT_WORK))
     assert after["session_reason"].to_list() == [
         "task_in_progress",
         "runtime_lost",
@@ -230,14 +231,14 @@ def test_a_kill_is_written_over_by_the_next_poll_and_a_restore_clears_the_end() 
 def test_a_reaction_of_the_user_takes_the_place_of_the_event() -> None:
     polls = story("one", [{"activity": "waiting_input"}], AT_WORK)
     settings_by_events = {
-        "reaction.triggered(agent-needs-input):urgent": ao.PollSettings(),
-        "session.needs_input:urgent": ao.PollSettings(reactions={}),
-        "": ao.PollSettings(
+        "reaction.triggered(agent-needs-input):urgent": PollSettings(),
+        "session.needs_input:urgent": PollSettings(reactions={}),
+        "": PollSettings(
             reactions=DEFAULT_REACTIONS | {"agent-needs-input": ("send-to-agent", "info")}
         ),
     }
     for events, chosen in settings_by_events.items():
-        assert ao.replay_polls(polls, settings=chosen)["notified_events"].item() == events
+        assert replay_polls(polls, settings=chosen)["notified_events"].item() == events
 
 
 OBSERVATIONS = st.fixed_dictionaries(
@@ -253,13 +254,13 @@ OBSERVATIONS = st.fixed_dictionaries(
 @settings(max_examples=5, deadline=None)
 def test_sessions_replay_together_as_they_do_alone(stories: list[list[dict[str, Any]]]) -> None:
     frames = [story(f"app-{n}", polls, AT_WORK) for n, polls in enumerate(stories)]
-    together = ao.replay_polls(pl.concat(frames, how="vertical_relaxed").reverse())
-    alone = pl.concat([ao.replay_polls(frame) for frame in frames], how="vertical_relaxed")
+    together = replay_polls(pl.concat(frames, how="vertical_relaxed").reverse())
+    alone = pl.concat([replay_polls(frame) for frame in frames], how="vertical_relaxed")
     keys = ["session_id", "at"]
     assert_frame_equal(together.sort(keys), alone.sort(keys).select(together.columns))
 
 
 def test_every_stored_column_comes_back() -> None:
-    after = ao.replay_polls(story("one", [{}, {}], SPAWNED))
+    after = replay_polls(story("one", [{}, {}], SPAWNED))
     assert set(STORED) <= set(after.columns)
     assert not [name for name in after.columns if name.startswith("_")]

@@ -12,8 +12,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.systems.agent_orchestrator import rules as ao
-from stateanalytics.systems.agent_orchestrator.mapping import AXES
+from stateanalytics.systems.agent_orchestrator.go_status import (
+    classify_go_pull_requests,
+    derive_go_status,
+)
+from stateanalytics.systems.agent_orchestrator.legacy_status import (
+    classify_terminality,
+    derive_legacy_status,
+)
+from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
+from stateanalytics.systems.agent_orchestrator.mapping_words import map_go_words, map_legacy_words
+from stateanalytics.systems.agent_orchestrator.report_watcher import WatcherThresholds
+from stateanalytics.systems.agent_orchestrator.status_events import (
+    classify_status_changes,
+    name_primary_reason,
+)
+from stateanalytics.systems.agent_orchestrator.traps import find_traps, reattribute_ends
+from stateanalytics.systems.agent_orchestrator.web_attention import classify_web_attention
+from tests.conformance.agent_orchestrator.activity import classify_activity, decay_log_entries
+from tests.conformance.agent_orchestrator.agent_report import (
+    interpret_reports,
+    judge_report_freshness,
+    validate_reports,
+)
+from tests.conformance.agent_orchestrator.agent_report_effect import apply_reports
+from tests.conformance.agent_orchestrator.detecting import DetectingBudget, decide_detecting
+from tests.conformance.agent_orchestrator.detecting_replay import replay_detecting
+from tests.conformance.agent_orchestrator.event_kinds import event_kinds
+from tests.conformance.agent_orchestrator.events import classify_events
+from tests.conformance.agent_orchestrator.mapping_detectors import add_detector_reasons
+from tests.conformance.agent_orchestrator.pull_request import pull_request_events
+from tests.conformance.agent_orchestrator.recovery import classify_recovery
+from tests.conformance.agent_orchestrator.report_watcher import watch_reports
+from tests.conformance.agent_orchestrator.roles import find_orchestrators
 from tests.engines import Engine, assert_same_rows, on_every_engine
 
 START = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -33,26 +64,25 @@ WORDS = dict.fromkeys((*AXES, "previous_status"), "open") | {"session_state": "w
 
 # Every rule that takes a frame of any engine, with one row that it can read.
 ROWS: dict[Callable[..., Any], dict[str, Any]] = {
-    ao.derive_legacy_status: WORDS,
-    ao.classify_terminality: WORDS
-    | {"has_lifecycle": True, "status": "stuck", "activity": "exited"},
-    ao.decay_log_entries: {"entry_state": "blocked", "entry_age_s": 301.0},
-    ao.interpret_reports: {"report_state": "completed"},
-    ao.judge_report_freshness: {"report_age_s": 300.0},
-    ao.validate_reports: WORDS | {"kind": "worker"},
-    ao.watch_reports: {
+    derive_legacy_status: WORDS,
+    classify_terminality: WORDS | {"has_lifecycle": True, "status": "stuck", "activity": "exited"},
+    decay_log_entries: {"entry_state": "blocked", "entry_age_s": 301.0},
+    interpret_reports: {"report_state": "completed"},
+    judge_report_freshness: {"report_age_s": 300.0},
+    validate_reports: WORDS | {"kind": "worker"},
+    watch_reports: {
         "status": "idle",
         "kind": "worker",
         "created_age_s": 9000.0,
         "report_state": "completed",
         "report_age_s": 1800.0,
     },
-    ao.pull_request_events: {"previous_pr_state": "open", "pr_state": "closed"},
-    ao.classify_events: {"event_type": "merge.ready"},
-    ao.classify_status_changes: {"new_status": "ci_failed"},
-    ao.name_primary_reason: WORDS,
-    ao.map_axes: WORDS,
-    ao.add_detector_reasons: {f"reason_{place}": "run.health.stalled" for place in range(7)}
+    pull_request_events: {"previous_pr_state": "open", "pr_state": "closed"},
+    classify_events: {"event_type": "merge.ready"},
+    classify_status_changes: {"new_status": "ci_failed"},
+    name_primary_reason: WORDS,
+    map_axes: WORDS,
+    add_detector_reasons: {f"reason_{place}": "run.health.stalled" for place in range(7)}
     | {
         "reason_codes": "",
         "health": "running",
@@ -64,18 +94,18 @@ ROWS: dict[Callable[..., Any], dict[str, Any]] = {
         "signal_state": "null",
         "is_cleanup_deferred": False,
     },
-    ao.map_legacy_words: {"status": "cleanup", "has_pr": True},
-    ao.map_go_words: {"status": "exited"},
-    ao.classify_web_attention: WORDS | {"status": "working", "activity": "idle"},
-    ao.find_traps: TRAPS,
-    ao.reattribute_ends: TRAPS
+    map_legacy_words: {"status": "cleanup", "has_pr": True},
+    map_go_words: {"status": "exited"},
+    classify_web_attention: WORDS | {"status": "working", "activity": "idle"},
+    find_traps: TRAPS,
+    reattribute_ends: TRAPS
     | {
         "is_kill_doubtful": True,
         "is_flickering": False,
         "has_kill_event": False,
         "is_worktree_gone": True,
     },
-    ao.classify_recovery: {
+    classify_recovery: {
         "runtime_alive": True,
         "workspace_exists": True,
         "agent_running": False,
@@ -84,14 +114,14 @@ ROWS: dict[Callable[..., Any], dict[str, Any]] = {
         "process_probe_ok": True,
         "has_handle": True,
     },
-    ao.classify_go_pull_requests: {
+    classify_go_pull_requests: {
         "pr_state": "open",
         "ci_state": "passing",
         "review_decision": "approved",
         "mergeability": "blocked",
         "n_unresolved_comments": 0,
     },
-    ao.derive_go_status: {
+    derive_go_status: {
         "is_terminated": False,
         "activity_state": "idle",
         "activity_age_s": 91.0,
@@ -138,9 +168,9 @@ def test_a_missing_column_says_what_is_needed(rule: Callable[..., Any]) -> None:
         rule(pl.DataFrame({"unrelated": [1]}))
 
 
-def test_every_rule_is_documented_and_exported() -> None:
-    for name in ao.__all__:
-        assert inspect.getdoc(getattr(ao, name)), name
+@every_rule
+def test_every_rule_is_documented(rule: Callable[..., Any]) -> None:
+    assert inspect.getdoc(rule)
 
 
 # --- activity --------------------------------------------------------------------------
@@ -152,7 +182,7 @@ def signal(activity: str | None, age_s: float | None) -> dict[str, Any]:
         {"at": [START], "activity": [activity], "activity_source": ["native"], "activity_at": [at]},
         schema_overrides={"activity": pl.String, "activity_at": pl.Datetime("us", "UTC")},
     )
-    return ao.classify_activity(frame).row(0, named=True)
+    return classify_activity(frame).row(0, named=True)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +211,7 @@ def test_a_signal_is_as_good_as_its_age(
 def test_a_sticky_entry_stays_for_ever_only_in_the_last_version() -> None:
     day = pl.DataFrame({"entry_state": ["waiting_input"], "entry_age_s": [86_400.0]})
     states = [
-        ao.decay_log_entries(day, version=version)["actionable_state"].item()
+        decay_log_entries(day, version=version)["actionable_state"].item()
         for version in ("head", "final")
     ]
     assert states == [None, "waiting_input"]
@@ -189,7 +219,7 @@ def test_a_sticky_entry_stays_for_ever_only_in_the_last_version() -> None:
 
 def test_a_short_ready_threshold_shortens_the_active_window() -> None:
     entry = pl.DataFrame({"entry_state": ["active"], "entry_age_s": [20.0]})
-    decayed = ao.decay_log_entries(entry, ready_threshold_s=10)
+    decayed = decay_log_entries(entry, ready_threshold_s=10)
     assert decayed["fallback_state"].item() == "idle"
 
 
@@ -207,7 +237,7 @@ def polls(evidence: list[str | None], step_s: float = 30) -> pl.DataFrame:
     )
 
 
-def one_by_one(recorded: pl.DataFrame, budget: ao.DetectingBudget) -> list[tuple[Any, ...]]:
+def one_by_one(recorded: pl.DataFrame, budget: DetectingBudget) -> list[tuple[Any, ...]]:
     """The slow obvious version: each poll decided from what the one before stored."""
     stored = {"detecting_attempts": 0, "detecting_started_at": None, "detecting_hash": None}
     decisions = []
@@ -221,7 +251,7 @@ def one_by_one(recorded: pl.DataFrame, budget: ao.DetectingBudget) -> list[tuple
             "detecting_hash": pl.String,
         }
         frame = pl.DataFrame([poll | stored], schema_overrides=schema)
-        row = ao.decide_detecting(frame, budget=budget).row(0, named=True)
+        row = decide_detecting(frame, budget=budget).row(0, named=True)
         stored = {name: row[name] for name in stored}
         decisions.append((row["status"], row["detecting_attempts"], row["detecting_started_at"]))
     return decisions
@@ -236,9 +266,9 @@ def one_by_one(recorded: pl.DataFrame, budget: ao.DetectingBudget) -> list[tuple
 def test_runs_of_evidence_say_the_same_as_poll_after_poll(
     evidence: list[str | None], attempts: int, step_s: float
 ) -> None:
-    budget = ao.DetectingBudget(max_attempts=attempts)
+    budget = DetectingBudget(max_attempts=attempts)
     recorded = polls(evidence, step_s)
-    replayed = ao.replay_detecting(recorded.reverse(), budget=budget)
+    replayed = replay_detecting(recorded.reverse(), budget=budget)
     columns = replayed.select("status", "detecting_attempts", "detecting_started_at")
     assert columns.rows() == one_by_one(recorded, budget)
 
@@ -249,7 +279,7 @@ def test_a_larger_budget_is_never_used_up_earlier(
     evidence: list[str | None], attempts: int
 ) -> None:
     small, large = (
-        ao.replay_detecting(polls(evidence), budget=ao.DetectingBudget(max_attempts=limit))
+        replay_detecting(polls(evidence), budget=DetectingBudget(max_attempts=limit))
         for limit in (attempts, attempts + 1)
     )
     assert not (large["is_escalated"] & ~small["is_escalated"]).any()
@@ -258,19 +288,19 @@ def test_a_larger_budget_is_never_used_up_earlier(
 def test_the_fourth_equal_poll_is_stuck_and_the_sixth_with_five_attempts() -> None:
     recorded = polls(["x"] * 7)
     stuck = [
-        ao.replay_detecting(recorded, budget=budget)["status"].to_list().index("stuck")
-        for budget in (ao.DetectingBudget(), ao.DetectingBudget(max_attempts=5))
+        replay_detecting(recorded, budget=budget)["status"].to_list().index("stuck")
+        for budget in (DetectingBudget(), DetectingBudget(max_attempts=5))
     ]
     assert stuck == [3, 5]
 
 
 def test_a_negative_budget_is_refused() -> None:
     with pytest.raises(ArgumentError, match="limits of 0 or more"):
-        ao.DetectingBudget(max_attempts=-1)
+        DetectingBudget(max_attempts=-1)
 
 
 def test_no_polls_replay_to_none() -> None:
-    assert ao.replay_detecting(polls([])).height == 0
+    assert replay_detecting(polls([])).height == 0
 
 
 # --- reports, watcher, roles, kinds ---------------------------------------------------------
@@ -283,15 +313,15 @@ def test_a_report_that_contradicts_itself_leaves_no_trace() -> None:
     row |= {"given_pr_url": "https://github.com/a/b/pull/8", "at": START, "started_at": START}
     row |= {"last_transition_at": START, "pr_number": None, "pr_url": None}
     schema = {"pr_number": pl.Int64, "pr_url": pl.String}
-    after = ao.apply_reports(pl.DataFrame([row], schema_overrides=schema)).row(0, named=True)
+    after = apply_reports(pl.DataFrame([row], schema_overrides=schema)).row(0, named=True)
     assert after["n_audit_lines"] == 0
     assert after["error"].startswith("PR number 7 does not match PR URL")
     assert (after["session_reason"], after["pr_state"]) == ("task_in_progress", "none")
 
 
 def test_other_thresholds_of_the_watcher_can_be_tried() -> None:
-    frame = frame_of(ao.watch_reports).head(1)
-    patient = ao.watch_reports(frame, thresholds=ao.WatcherThresholds(stale_s=3600))
+    frame = frame_of(watch_reports).head(1)
+    patient = watch_reports(frame, thresholds=WatcherThresholds(stale_s=3600))
     assert patient["watcher_trigger"].item() is None
 
 
@@ -299,22 +329,22 @@ def test_a_numbered_worker_of_another_project_is_no_orchestrator() -> None:
     frame = pl.DataFrame({"session_id": ["app-orchestrator-1"]}).with_columns(
         role=pl.lit(None, pl.String)
     )
-    alone = ao.find_orchestrators(frame, prefix="app")
-    among = ao.find_orchestrators(frame, prefix="app", all_prefixes=["app", "app-orchestrator"])
-    without = ao.find_orchestrators(frame)
+    alone = find_orchestrators(frame, prefix="app")
+    among = find_orchestrators(frame, prefix="app", all_prefixes=["app", "app-orchestrator"])
+    without = find_orchestrators(frame)
     answers = [found["is_orchestrator"].item() for found in (alone, among, without)]
     assert answers == [True, False, False]
 
 
 def test_recovery_follows_its_decision_table() -> None:
-    base = frame_of(ao.classify_recovery).head(1)
+    base = frame_of(classify_recovery).head(1)
     cases = {
         "human": {"agent_running": pl.lit(value=False)},
         "recover": {"agent_running": pl.lit(value=True)},
         "skip": {"status": pl.lit("merged")},
     }
     found = {
-        name: ao.classify_recovery(base.with_columns(**change)).row(0, named=True)
+        name: classify_recovery(base.with_columns(**change)).row(0, named=True)
         for name, change in cases.items()
     }
     assert found["human"]["recovery_rule"] == "human"
@@ -330,4 +360,4 @@ def test_the_kinds_of_real_events_are_known(shared: Path) -> None:
     with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as store:
         kinds = {kind for (kind,) in store.execute("SELECT DISTINCT type FROM activity_events")}
     store.close()
-    assert kinds <= set(ao.event_kinds()["kind"])
+    assert kinds <= set(event_kinds()["kind"])

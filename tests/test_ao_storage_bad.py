@@ -78,6 +78,25 @@ def test_a_caller_may_ask_to_stop_at_the_first(tree: Path) -> None:
         facts_of(tree, on_error="ignore")
 
 
+def test_a_time_that_is_no_iso_date_is_null_and_a_counted_finding(tree: Path) -> None:
+    life = lifecycle(startedAt="May 4, 2026 9:00", terminatedAt="2026-05-04 10:00:00+02:00")
+    write_json(tree, "hand-1", record(life, createdAt="4 May 2026"))
+    write_json(tree, "hand-2", record(lifecycle(), createdAt="1777885200000"))
+    facts = facts_of(tree)
+    told = facts.findings.filter(code="time.unreadable").select("column", "n_rows", "example")
+    assert sorted(told.rows()) == [
+        ("createdAt", 1, "4 May 2026"),
+        ("lifecycle.session.startedAt", 1, "May 4, 2026 9:00"),
+    ]
+    sessions = facts.detail("ao_sessions").sort("session_id")
+    assert sessions["created_at"].to_list() == [
+        datetime(2026, 5, 4, 9, tzinfo=UTC),
+        None,
+        datetime(2026, 5, 4, 9, tzinfo=UTC),
+    ]
+    assert sessions["terminated_at"].to_list()[1] == datetime(2026, 5, 4, 8, tzinfo=UTC)
+
+
 PROJECT = Path("projects") / "web"
 OBSERVED = Path("0123456789ab-observability") / "processes"
 LOSSES = [

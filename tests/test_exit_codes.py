@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.exit_codes import with_exit_codes
+from tests.conformance.lionagi.exit_codes import with_exit_codes
 from tests.engines import assert_same_rows, on_every_engine
 
 

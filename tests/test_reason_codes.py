@@ -8,11 +8,6 @@ import pytest
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.evidence import (
-    ADR_EVIDENCE_KINDS,
-    STORED_EVIDENCE_KINDS,
-    adr_evidence_kind,
-)
 from stateanalytics.state.reason_codes import (
     REGISTRY,
     is_valid_code,
@@ -32,6 +27,11 @@ from stateanalytics.systems.agent_orchestrator.mapping_words import (
     map_legacy_words,
 )
 from stateanalytics.systems.opencode.causes import CAUSES
+from tests.conformance.lionagi.evidence import (
+    ADR_EVIDENCE_KINDS,
+    STORED_EVIDENCE_KINDS,
+    adr_evidence_kind,
+)
 from tests.engines import assert_same_rows, on_every_engine
 from tests.frames import frame
 

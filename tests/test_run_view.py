@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.run_view import run_view_outcome
+from tests.conformance.lionagi.run_view import run_view_outcome
 from tests.engines import assert_same_rows, on_every_engine
 
 COLUMNS = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stateanalytics.detectors.schedule_metrics import METRICS, schedule_metrics
 from stateanalytics.errors import ArgumentError
+from tests.conformance.lionagi.schedule_metrics import METRICS, schedule_metrics
 from tests.frames import ago, facts
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.verification import verify_contracts, with_shown_verdict
+from tests.conformance.lionagi.verification import verify_contracts, with_shown_verdict
 from tests.engines import assert_same_rows, on_every_engine
 
 

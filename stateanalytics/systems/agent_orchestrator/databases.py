@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import INTEGER, JSON, TEXT, YES_NO, Cell, Store, read_table
-from stateanalytics.systems.agent_orchestrator import rules
-from stateanalytics.systems.agent_orchestrator.javascript_dates import moment
+from stateanalytics.systems.agent_orchestrator.go_status import (
+    classify_go_pull_requests,
+    derive_go_status,
+)
 from stateanalytics.systems.agent_orchestrator.layout import Kind
 from stateanalytics.systems.agent_orchestrator.logs import ALIVE, COLUMNS
+from stateanalytics.systems.agent_orchestrator.moments import (
+    moment,
+    stored_moment,
+    unreadable_times,
+)
 
 EVENTS_TABLE = "activity_events"
 GO_TABLES = ("sessions", "pr", "change_log")
@@ -95,7 +102,7 @@ def read_activity_events(
         directory=pl.lit(None, pl.String),
         project="project_id",
         session_id="session_id",
-        at=pl.coalesce(moment(pl.col("ts_epoch")), moment(rules.date_ms("ts"))),
+        at=pl.coalesce(moment(pl.col("ts_epoch")), stored_moment("ts")),
         kind="type",
         previous=pl.when(is_status).then(_fact("from")),
         status=pl.when(is_status).then(_fact("to")),
@@ -114,7 +121,10 @@ def read_activity_events(
         body=pl.col("data") if bodies else pl.lit(None, pl.String),
         seq="id",
     )
-    return entries.select(*COLUMNS, "seq"), findings
+    # The number is what the store sorts by; its text counts only where there is no number.
+    texts = rows.filter(pl.col("ts_epoch").is_null())
+    unreadable = unreadable_times(texts, store.label, EVENTS_TABLE, {"ts": pl.col("ts")})
+    return entries.select(*COLUMNS, "seq"), pl.concat([findings, unreadable])
 
 
 def _fact(key: str) -> pl.Expr:
@@ -148,10 +158,9 @@ def read_go_sessions(store: Store, *, path: str, system: str) -> tuple[pl.DataFr
     rows, wrong = read_table(store, "sessions", _SESSIONS, system=system)
     pulls, odd = read_table(store, "pr", _PULL_REQUESTS, system=system)
     comments, strange = read_table(store, "pr_comment", _COMMENTS, system=system)
-    findings = pl.concat([wrong, odd, strange])
-    told = rows.with_columns(
-        **{name: go_moment(name) for name in ("activity_last_at", "created_at", "updated_at")}
-    )
+    times = ("activity_last_at", "created_at", "updated_at")
+    findings = pl.concat([wrong, odd, strange, _unreadable(rows, store, "sessions", times)])
+    told = rows.with_columns(**{name: go_moment(pl.col(name)) for name in times})
     newest = told.select(pl.max_horizontal(pl.col("activity_last_at", "updated_at").max())).item()
     joined = told.join(
         _of_session(pulls, comments),
@@ -169,7 +178,7 @@ def read_go_sessions(store: Store, *, path: str, system: str) -> tuple[pl.DataFr
         is_terminated=pl.col("is_terminated").fill_null(value=False),
         has_merged_pr=pl.col("has_merged_pr").fill_null(value=False),
     )
-    derived = rules.derive_go_status(aged)
+    derived = derive_go_status(aged)
     is_merged = pl.col("has_merged_pr")
     sessions = derived.select(
         path=pl.format("{}#{}", pl.lit(path), "id"),
@@ -224,9 +233,7 @@ def _of_session(pulls: pl.DataFrame, comments: pl.DataFrame) -> pl.DataFrame:
     known = pulls.join(
         open_comments, left_on="url", right_on="pr_url", how="left", maintain_order="left"
     ).with_columns(pl.col("n_unresolved_comments").fill_null(0))
-    judged = rules.classify_go_pull_requests(known).sort(
-        "session_id", "pr_rank", "url", nulls_last=True
-    )
+    judged = classify_go_pull_requests(known).sort("session_id", "pr_rank", "url", nulls_last=True)
     return judged.group_by("session_id", maintain_order=True).agg(
         pl.first(
             "url", "number", "title", "ci_state", "review_decision", "mergeability",
@@ -251,7 +258,7 @@ def read_go_changes(
         directory=nothing,
         project="project_id",
         session_id="session_id",
-        at=go_moment("created_at"),
+        at=go_moment(pl.col("created_at")),
         kind=pl.format("change.{}", "event_type"),
         previous=nothing,
         status=nothing,
@@ -268,17 +275,20 @@ def read_go_changes(
         body=pl.col("payload") if bodies else nothing,
         seq="seq",
     )
-    return entries.select(*COLUMNS, "seq"), findings
+    unreadable = _unreadable(rows, store, "change_log", ("created_at",))
+    return entries.select(*COLUMNS, "seq"), pl.concat([findings, unreadable])
 
 
-def go_moment(name: str) -> pl.Expr:
-    """A moment as Go's drivers write it: text of several forms, epoch seconds or milliseconds."""
-    text = pl.col(name).cast(pl.String)
-    number = text.str.extract(r"^(\d+)$").cast(pl.Int64, strict=False)
+def _unreadable(
+    rows: pl.DataFrame, store: Store, table: str, columns: Sequence[str]
+) -> pl.DataFrame:
+    texts = {name: pl.col(name).cast(pl.String) for name in columns}
+    return unreadable_times(rows, store.label, table, texts, go_moment)
+
+
+def go_moment(text: pl.Expr) -> pl.Expr:
+    """A moment as Go's drivers write it: with the name of its zone, or as an epoch number."""
+    written = text.cast(pl.String).str.replace(r" \+0000 UTC.*$", "Z")
+    number = text.cast(pl.String).str.extract(r"^(\d+)$").cast(pl.Int64, strict=False)
     epoch_ms = pl.when(number > 10**11).then(number).otherwise(number * 1000)
-    written = (
-        text.str.replace(r" \+0000 UTC.*$", "Z")
-        .str.replace(r"^(\d{4}-\d\d-\d\d) ", "${1}T")
-        .str.replace(r"(\.\d{3})\d+", "${1}")
-    )
-    return moment(pl.coalesce(epoch_ms, rules.date_ms(written)))
+    return pl.coalesce(moment(epoch_ms), stored_moment(written))

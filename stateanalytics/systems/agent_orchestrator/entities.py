@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator import rules
-from stateanalytics.systems.agent_orchestrator.javascript_dates import moment
+from stateanalytics.systems.agent_orchestrator.mapping_reasons import list_reasons
+from stateanalytics.systems.agent_orchestrator.moments import stored_moment
 
 _SEEN_AT = (
     r"activity_signal=valid\b.*\bactivity=(?:active|ready|idle|blocked|waiting_input) at=(\S+)"
@@ -41,7 +41,7 @@ def entities(sessions: pl.DataFrame, entries: pl.DataFrame) -> pl.DataFrame:
     ).then("report_at")
     stored_end = pl.coalesce("terminated_at", "completed_at", declared)
     has_words = pl.col("is_synthesized").fill_null(value=False)
-    seen_at = moment(rules.date_ms(pl.col("evidence_text").str.extract(_SEEN_AT)))
+    seen_at = stored_moment(pl.col("evidence_text").str.extract(_SEEN_AT))
     told = current.join(_signs(entries), on="entity_id", how="left", maintain_order="left").join(
         _messages(current), on="entity_id", how="left", maintain_order="left"
     )
@@ -91,7 +91,7 @@ def _signs(entries: pl.DataFrame) -> pl.DataFrame:
 
 
 def _messages(current: pl.DataFrame) -> pl.DataFrame:
-    listed = rules.list_reasons(current, key=["entity_id"])
+    listed = list_reasons(current, key=["entity_id"])
     return listed.filter(pl.col("order") == 0).select("entity_id", "message")
 
 

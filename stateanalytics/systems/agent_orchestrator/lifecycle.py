@@ -9,12 +9,12 @@ import polars as pl
 
 from stateanalytics.systems.agent_orchestrator.columns import with_defaults
 from stateanalytics.systems.agent_orchestrator.javascript import is_filled
-from stateanalytics.systems.agent_orchestrator.javascript_dates import date_ms, moment
 from stateanalytics.systems.agent_orchestrator.legacy_status import legacy_status_rule
 from stateanalytics.systems.agent_orchestrator.lifecycle_payload import (
     PAYLOAD_COLUMNS,
     read_payloads,
 )
+from stateanalytics.systems.agent_orchestrator.moments import DateReader, iso_ms, moment
 from stateanalytics.systems.agent_orchestrator.synthesis import (
     LIFECYCLE_COLUMNS,
     synthesize_lifecycle,
@@ -30,7 +30,7 @@ def parse_lifecycle(
     now: datetime,
     version: Version = "head",
     is_tolerant: bool = False,
-    local_zone: str = "UTC",
+    dates: DateReader = iso_ms,
 ) -> pl.DataFrame:
     """Add the three axes of every session record, and how they came about.
 
@@ -46,8 +46,8 @@ def parse_lifecycle(
     is_tolerant : bool, default False
         Use what is good in a payload that Agent Orchestrator would reject as a whole: words
         are kept as they are, also unknown ones; fields of a wrong type count as absent.
-    local_zone : str, default "UTC"
-        Time zone of the machine that wrote times without a zone.
+    dates : callable, default `iso_ms`
+        How stored times are read.
 
     Returns
     -------
@@ -79,10 +79,10 @@ def parse_lifecycle(
     ... ).rows()
     [('stuck', 'none', None), ('working', 'none', 'it is no object')]
     """
-    made_up = synthesize_lifecycle(records, now=now, version=version, local_zone=local_zone)
+    made_up = synthesize_lifecycle(records, now=now, version=version, dates=dates)
     chosen = _choose_payload(made_up, version)
     read = read_payloads(chosen["_payload"], version=version, is_tolerant=is_tolerant)
-    merged = chosen.hstack(read).with_columns(**_merged(local_zone))
+    merged = chosen.hstack(read).with_columns(**_merged(dates))
     kept = [*records.columns, *LIFECYCLE_COLUMNS]
     return merged.select(
         *kept,
@@ -142,13 +142,13 @@ def _choose_payload(frame: pl.DataFrame, version: Version) -> pl.DataFrame:
     return frame.with_columns(_key=key, _payload=payload)
 
 
-def _merged(local_zone: str) -> Mapping[str, pl.Expr]:
+def _merged(dates: DateReader) -> Mapping[str, pl.Expr]:
     """Each field: the payload's where it is there and good, else the made-up one."""
     merged = {}
     for name, dtype in LIFECYCLE_COLUMNS.items():
         value = pl.col(PAYLOAD_COLUMNS[name])
         if name in _MOMENTS:
-            value = moment(date_ms(value, local_zone=local_zone))
+            value = moment(dates(value))
         has_value = pl.col(f"has_{name}")
         if name == "last_transition_at":
             has_value = has_value & value.is_not_null()

@@ -38,6 +38,9 @@ _FIELDS: tuple[Field, ...] = (
 PAYLOAD_COLUMNS = {column: f"payload_{column}" for _, _, column, _ in _FIELDS}
 """Lifecycle column to the column that `read_payloads` puts its value in."""
 
+PAYLOAD_TIMES = tuple(f"{axis}.{key}" for axis, key, _, _ in _FIELDS if key.endswith("At"))
+"""Where a payload holds times."""
+
 _AXES = ("session", "pr", "runtime")
 _TEXTS = {name: pl.String() for name in PAYLOAD_COLUMNS.values()}
 _SCHEMA = pl.Schema(

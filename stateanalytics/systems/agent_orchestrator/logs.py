@@ -9,9 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator import rules
-from stateanalytics.systems.agent_orchestrator.javascript_dates import moment
 from stateanalytics.systems.agent_orchestrator.layout import Kind
+from stateanalytics.systems.agent_orchestrator.moments import stored_moment
 from stateanalytics.systems.agent_orchestrator.opening import (
     Fault,
     Faults,
@@ -101,7 +100,7 @@ def read_logs(files: Iterable[File], faults: Faults, *, bodies: bool) -> pl.Data
     frame = pl.DataFrame(columns, schema=dict.fromkeys(COLUMNS, pl.String))
     return frame.with_columns(
         seq=pl.int_range(pl.len(), dtype=pl.Int64),
-        at=moment(rules.date_ms("at")),
+        at=stored_moment("at"),
         detail=pl.col("detail").str.slice(0, _DETAIL),
     )
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator import rules
-from stateanalytics.systems.agent_orchestrator.mapping import REASON_CODES
+from stateanalytics.systems.agent_orchestrator.mapping import REASON_CODES, map_axes
+from stateanalytics.systems.agent_orchestrator.mapping_reasons import list_reasons
+from stateanalytics.systems.agent_orchestrator.mapping_words import map_go_words, map_legacy_words
 from stateanalytics.systems.agent_orchestrator.opening import EPOCH
+from stateanalytics.systems.agent_orchestrator.traps import find_traps, reattribute_ends
 
 KILL_EVENTS = ("session.killed", "session.kill_started")
 KILL_WINDOW_S = 60.0
@@ -61,7 +63,7 @@ def add_meaning(sessions: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame, shape (n_records, ... + 22)
-        The traps of `rules.agent_orchestrator.find_traps`, ``reattribution`` and its
+        The traps of `find_traps`, ``reattribution`` and its
         confidence, the mapped axes, ``reason_codes`` with the same codes one a column, and
         ``confidence``.
 
@@ -107,7 +109,7 @@ def _trapped(sessions: pl.DataFrame) -> pl.DataFrame:
     A record without axes has nothing else than the flat status: that is no stale cache.
     """
     own = pl.coalesce("trinity_status", "legacy_status")
-    found = rules.find_traps(sessions.with_columns(legacy_status=own)).with_columns(
+    found = find_traps(sessions.with_columns(legacy_status=own)).with_columns(
         legacy_status=sessions["legacy_status"]
     )
     has_words = pl.col("is_synthesized").fill_null(value=True)
@@ -116,11 +118,11 @@ def _trapped(sessions: pl.DataFrame) -> pl.DataFrame:
 
 def _by_axes(sessions: pl.DataFrame) -> pl.DataFrame:
     known = sessions.with_columns(is_worktree_gone=pl.lit(None, pl.Boolean))
-    attributed = rules.reattribute_ends(known)
-    mapped = rules.map_axes(attributed)
-    listed = rules.list_reasons(
-        mapped.with_columns(evidence="evidence_text"), key=["_record"]
-    ).filter(pl.col("order") == 0)
+    attributed = reattribute_ends(known)
+    mapped = map_axes(attributed)
+    listed = list_reasons(mapped.with_columns(evidence="evidence_text"), key=["_record"]).filter(
+        pl.col("order") == 0
+    )
     with_confidence = mapped.join(
         listed.select("_record", "confidence"), on="_record", how="left", maintain_order="left"
     )
@@ -138,14 +140,12 @@ def _by_word(sessions: pl.DataFrame) -> pl.DataFrame:
     """Records of one status word; AO itself reads ``starting`` as working."""
     word = pl.col("stored_status").replace({"starting": "working"})
     return _split(
-        rules.map_legacy_words(
-            sessions.with_columns(status=word, has_pr=pl.col("pr_url").is_not_null())
-        )
+        map_legacy_words(sessions.with_columns(status=word, has_pr=pl.col("pr_url").is_not_null()))
     )
 
 
 def _by_go_status(sessions: pl.DataFrame) -> pl.DataFrame:
-    return _split(rules.map_go_words(sessions.with_columns(status="legacy_status")))
+    return _split(map_go_words(sessions.with_columns(status="legacy_status")))
 
 
 def _split(mapped: pl.DataFrame) -> pl.DataFrame:

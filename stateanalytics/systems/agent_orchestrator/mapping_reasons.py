@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator.columns import need, with_defaults
 from stateanalytics.systems.agent_orchestrator.mapping import REASON_CODES
-from stateanalytics.systems.agent_orchestrator.mapping_detectors import DETECTOR_CODES
 from stateanalytics.systems.agent_orchestrator.mapping_table import SESSION_MEANINGS
 
 MESSAGES: Mapping[str, str] = {
@@ -56,7 +56,7 @@ def list_reasons(mapped: pl.DataFrame, *, key: Sequence[str]) -> pl.DataFrame:
     Parameters
     ----------
     mapped : polars.DataFrame, shape (n_sessions, ...)
-        What `map_axes` (and `add_detector_reasons`) give, with the columns ``key``;
+        What `map_axes` gives, with the columns ``key``;
         optionally ``evidence`` (the stored text) and ``is_synthesized`` (of
         `parse_lifecycle`).
     key : sequence of str
@@ -110,7 +110,8 @@ def list_reasons(mapped: pl.DataFrame, *, key: Sequence[str]) -> pl.DataFrame:
 
 
 def _codes_of(mapped: pl.DataFrame) -> list[str]:
-    return [*REASON_CODES, *(name for name in DETECTOR_CODES if name in mapped.columns)]
+    """`REASON_CODES`, and what else a caller has numbered in the same way."""
+    return [name for name in mapped.columns if re.fullmatch(r"reason_\d", name)]
 
 
 def _messages() -> dict[str, str]:

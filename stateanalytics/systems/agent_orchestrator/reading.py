@@ -27,7 +27,7 @@ from stateanalytics.systems.agent_orchestrator.opening import Fault, Faults
 from stateanalytics.systems.agent_orchestrator.places import File, files_of
 from stateanalytics.systems.agent_orchestrator.record_findings import log_findings, record_findings
 from stateanalytics.systems.agent_orchestrator.records import read_records
-from stateanalytics.systems.agent_orchestrator.sessions import read_sessions, shaped
+from stateanalytics.systems.agent_orchestrator.sessions import read_sessions, shaped, time_findings
 
 _CALENDAR = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _LOGS = (*READERS, Kind.FEEDBACK)
@@ -111,6 +111,7 @@ def _parts(
             [
                 faults.findings(),
                 *cells,
+                time_findings(records, label),
                 record_findings(meant, label),
                 log_findings(entries, meant, label),
             ],

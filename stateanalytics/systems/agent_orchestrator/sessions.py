@@ -7,11 +7,23 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.systems.agent_orchestrator import rules
+from stateanalytics.core.facts import pool
+from stateanalytics.systems.agent_orchestrator.agent_report import read_reports
 from stateanalytics.systems.agent_orchestrator.javascript import leading_integer
-from stateanalytics.systems.agent_orchestrator.javascript_dates import moment
 from stateanalytics.systems.agent_orchestrator.layout import Kind
+from stateanalytics.systems.agent_orchestrator.legacy_status import (
+    classify_terminality,
+    derive_legacy_status,
+)
+from stateanalytics.systems.agent_orchestrator.lifecycle import parse_lifecycle, refresh_status
+from stateanalytics.systems.agent_orchestrator.lifecycle_payload import PAYLOAD_TIMES
+from stateanalytics.systems.agent_orchestrator.moments import stored_moment, unreadable_times
 from stateanalytics.systems.agent_orchestrator.opening import EPOCH
+from stateanalytics.systems.agent_orchestrator.pull_request_url import parse_pull_request_urls
+from stateanalytics.systems.agent_orchestrator.status_events import (
+    classify_status_changes,
+    name_primary_reason,
+)
 from stateanalytics.systems.agent_orchestrator.synthesis import LIFECYCLE_COLUMNS
 
 _MADE_UP = (
@@ -40,6 +52,8 @@ _KEPT = {
     "termination_reason": "terminationReason",
     "pr_urls": "prs",
 }
+_TIME = r'At":\s*"'
+_ISO_TIME = r'At":\s*"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"'
 _DETAIL = 500
 _USED_UP = (
     "lifecycle", "statePayload", "stateVersion", "runtimeHandle", "runtime_handle", "status", "pr",
@@ -65,13 +79,13 @@ def interpret(
     Returns
     -------
     polars.DataFrame, shape (n_records, ... + 24)
-        The lifecycle columns of `rules.agent_orchestrator.parse_lifecycle`,
+        The lifecycle columns of `parse_lifecycle`,
         ``legacy_status``, ``is_ao_terminal``, and ``stored_status`` (the flat one).
     """
     kept = records.with_columns(stored_status="status")
-    read = rules.parse_lifecycle(rules.refresh_status(kept), now=now, is_tolerant=is_tolerant)
-    told = rules.derive_legacy_status(read)
-    ended = rules.classify_terminality(
+    read = parse_lifecycle(refresh_status(kept), now=now, is_tolerant=is_tolerant)
+    told = derive_legacy_status(read)
+    ended = classify_terminality(
         told.with_columns(
             has_lifecycle=pl.lit(value=True),
             status="legacy_status",
@@ -102,7 +116,7 @@ def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
     strict = _shown_by_itself(records, tolerant)
     trinity = _shown_by_trinity(records)
     read = tolerant.hstack([strict, trinity])
-    with_reports = rules.read_reports(read)
+    with_reports = read_reports(read)
     is_made_up = pl.col("is_synthesized")
     named = with_reports.with_columns(
         generation=_generation(),
@@ -142,9 +156,21 @@ def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
     return whole.with_columns(terminated_at=ended).drop(_USED_UP)
 
 
-def stored_moment(key: str) -> pl.Expr:
-    """A stored time as Agent Orchestrator reads it."""
-    return moment(rules.date_ms(key))
+def time_findings(records: pl.DataFrame, label: str) -> pl.DataFrame:
+    """The stored times of records that cannot be read, flat ones and those of the payload."""
+    flat = {key: pl.col(key) for key in (*_MOMENTS.values(), "agentReportedAt")}
+    payload = pl.coalesce(_filled("lifecycle"), _filled("statePayload"))
+    # Nearly every payload holds nothing but ISO texts, and needs no second look.
+    n_texts, n_iso = payload.str.count_matches(_TIME), payload.str.count_matches(_ISO_TIME)
+    odd = records.filter(n_texts != n_iso)
+    inner = {
+        f"lifecycle.{path}": payload.str.json_path_match(f"$.{path}") for path in PAYLOAD_TIMES
+    }
+    found = [
+        unreadable_times(records, label, None, flat),
+        unreadable_times(odd, label, None, inner),
+    ]
+    return pool(found, schema.FINDINGS)
 
 
 def _filled(name: str) -> pl.Expr:
@@ -185,22 +211,22 @@ def _shown_by_trinity(records: pl.DataFrame) -> pl.Series:
     is_kv = records["layout"].is_in([str(Kind.RECORD), str(Kind.ARCHIVE)]) & records["is_readable"]
     if not is_kv.any():
         return pl.Series("trinity_status", [None] * records.height, dtype=pl.String)
-    read = rules.parse_lifecycle(records, now=EPOCH, version="trinity")
-    told = rules.derive_legacy_status(
-        read.with_columns(previous_status="status"), version="trinity"
-    )["legacy_status"]
+    read = parse_lifecycle(records, now=EPOCH, version="trinity")
+    told = derive_legacy_status(read.with_columns(previous_status="status"), version="trinity")[
+        "legacy_status"
+    ]
     return told.set(~is_kv, None).rename("trinity_status")
 
 
 def _with_priority(sessions: pl.DataFrame) -> pl.DataFrame:
-    events = rules.classify_status_changes(sessions.with_columns(new_status="legacy_status"))
-    return rules.name_primary_reason(events)
+    events = classify_status_changes(sessions.with_columns(new_status="legacy_status"))
+    return name_primary_reason(events)
 
 
 def _with_pull_request(sessions: pl.DataFrame) -> pl.DataFrame:
     """The pull request: of the axis, else of the flat key that is written first; its detail."""
     url = pl.coalesce(_filled("pr_url"), _filled("pr"))
-    found = rules.parse_pull_request_urls(sessions.select(pr_url=url, of_axis="pr_number")).select(
+    found = parse_pull_request_urls(sessions.select(pr_url=url, of_axis="pr_number")).select(
         pl.coalesce("of_axis", "pr_number")
     )
     return sessions.with_columns(

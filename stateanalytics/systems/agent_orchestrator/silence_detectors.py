@@ -7,9 +7,13 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.detectors.detector import Detector
-from stateanalytics.systems.agent_orchestrator.activity import FRESH_S, READY_THRESHOLD_S, STICKY_S
 from stateanalytics.systems.agent_orchestrator.report_watcher import WatcherThresholds
-from stateanalytics.systems.agent_orchestrator.thresholds import STUCK_THRESHOLD_S
+from stateanalytics.systems.agent_orchestrator.thresholds import (
+    FRESH_S,
+    READY_THRESHOLD_S,
+    STICKY_S,
+    STUCK_THRESHOLD_S,
+)
 from stateanalytics.systems.agent_orchestrator.words import TERMINAL_STATUSES
 
 FAMILY: dict[str, Any] = {"family": "agent_orchestrator", "system": "agent_orchestrator"}

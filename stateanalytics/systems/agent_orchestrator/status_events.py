@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,20 +39,6 @@ EVENT_REACTIONS: Mapping[str, str] = {
 }
 """Event to the reaction that replaces it, where one is configured."""
 
-DEFAULT_REACTIONS: Mapping[str, tuple[str, str]] = {
-    "ci-failed": ("send-to-agent", "info"),
-    "changes-requested": ("send-to-agent", "info"),
-    "bugbot-comments": ("send-to-agent", "info"),
-    "merge-conflicts": ("send-to-agent", "info"),
-    "approved-and-green": ("notify", "action"),
-    "pr-closed": ("notify", "action"),
-    "agent-stuck": ("notify", "urgent"),
-    "agent-needs-input": ("notify", "urgent"),
-    "agent-exited": ("notify", "urgent"),
-    "all-complete": ("notify", "info"),
-}
-"""Reaction key to what it does by default, and the priority of its notification."""
-
 _LOG_LEVELS = {
     "ci_failed": "warn",
     "changes_requested": "warn",
@@ -62,45 +47,12 @@ _LOG_LEVELS = {
     "errored": "error",
 }
 # Parts of an event type and the priority they mean; the first match counts.
-_PRIORITIES = (
+PRIORITIES = (
     (r"stuck|needs_input|errored", "urgent"),
     (r"^summary\.", "info"),
     (r"approved|ready|merged|completed", "action"),
     (r"fail|changes_requested|conflicts", "warning"),
 )
-
-
-def classify_events(frame: FrameT) -> FrameT:
-    """Add the priority and the reaction of an event, from the text of its type.
-
-    Parameters
-    ----------
-    frame : DataFrame or LazyFrame of any engine
-        ``event_type`` (text).
-
-    Returns
-    -------
-    The same kind of frame
-        With ``event_priority`` (urgent, action, warning, info; null without an event)
-        and ``reaction_key`` (null: the event has none).
-
-    Raises
-    ------
-    MissingColumnsError
-        If the column is absent.
-
-    Notes
-    -----
-    Agent Orchestrator's ``inferPriority`` and ``eventToReactionKey``.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> events = pl.DataFrame({"event_type": ["merge.ready", "session.working"]})
-    >>> classify_events(events).select("event_priority", "reaction_key").rows()
-    [('action', 'approved-and-green'), ('info', None)]
-    """
-    return add_columns(frame, ["event_type"], "classify_events", _event_rules())
 
 
 def classify_status_changes(frame: FrameT) -> FrameT:
@@ -136,7 +88,7 @@ def classify_status_changes(frame: FrameT) -> FrameT:
         "log_level": first_match(nw, status, _LOG_LEVELS, "info"),
     }
     function = "classify_status_changes"
-    return add_columns(frame, ["new_status"], function, words, _event_rules())
+    return add_columns(frame, ["new_status"], function, words, event_rules())
 
 
 def name_primary_reason(frame: FrameT) -> FrameT:
@@ -189,12 +141,6 @@ def name_primary_reason(frame: FrameT) -> FrameT:
     return add_columns(frame, names, "name_primary_reason", rules)
 
 
-def priority_of(event_type: str) -> str:
-    """The priority of one event type; as `classify_events`, for a word."""
-    matches = (word for pattern, word in _PRIORITIES if re.search(pattern, event_type))
-    return next(matches, "info")
-
-
 def first_match(library: Any, column: Any, table: Mapping[str, str], default: str | None) -> Any:
     """The value of a word in a table, as an expression of Narwhals or polars."""
     text = nw.String() if library is nw else library.String()
@@ -204,10 +150,11 @@ def first_match(library: Any, column: Any, table: Mapping[str, str], default: st
     return rule
 
 
-def _event_rules() -> dict[str, Any]:
+def event_rules() -> dict[str, Any]:
+    """The priority and the reaction of ``event_type``, as expressions."""
     event = nw.col("event_type")
     priority: Any = nw.when(~event.is_null()).then(nw.lit("info"))
-    for pattern, word in reversed(_PRIORITIES):
+    for pattern, word in reversed(PRIORITIES):
         priority = nw.when(event.str.contains(pattern)).then(nw.lit(word)).otherwise(priority)
     return {
         "event_priority": priority,

@@ -14,7 +14,7 @@ from stateanalytics.systems.agent_orchestrator.javascript import (
     trim,
     write_json,
 )
-from stateanalytics.systems.agent_orchestrator.javascript_dates import date_ms, moment
+from stateanalytics.systems.agent_orchestrator.moments import DateReader, iso_ms, moment
 from stateanalytics.systems.agent_orchestrator.pull_request_url import pull_request_of
 from stateanalytics.systems.agent_orchestrator.words import LEGACY_STATUSES, VERSIONS, Version
 
@@ -85,7 +85,7 @@ def synthesize_lifecycle(
     *,
     now: datetime,
     version: Version = "head",
-    local_zone: str = "UTC",
+    dates: DateReader = iso_ms,
 ) -> pl.DataFrame:
     """Add the three axes that Agent Orchestrator makes up for a record without them.
 
@@ -99,8 +99,8 @@ def synthesize_lifecycle(
     version : {"trinity", "head", "final"}, default "head"
         Trinity knows no merged session without a pull request key, and no kind that a
         caller passes.
-    local_zone : str, default "UTC"
-        Time zone of the machine that wrote times without a zone.
+    dates : callable, default `iso_ms`
+        How stored times are read.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def synthesize_lifecycle(
     return (
         filled.with_columns(
             _status=_normal_status(pl.coalesce("givenStatus", "status")),
-            _at=_creation_time(now, local_zone),
+            _at=_creation_time(now, dates),
             runtime_handle=pl.coalesce("givenRuntimeHandle", _handle("runtimeHandle")),
         )
         .join(_SYNTHESIS, on="_status", how="left", maintain_order="left")
@@ -151,8 +151,8 @@ def _normal_status(status: pl.Expr) -> pl.Expr:
     return pl.when(status == "starting").then(pl.lit("working")).otherwise(known)
 
 
-def _creation_time(now: datetime, local_zone: str) -> pl.Expr:
-    given, stored = (date_ms(name, local_zone=local_zone) for name in CREATION_KEYS)
+def _creation_time(now: datetime, dates: DateReader) -> pl.Expr:
+    given, stored = (dates(pl.col(name)) for name in CREATION_KEYS)
     return pl.coalesce(moment(given), moment(stored), pl.lit(now).cast(MOMENT))
 
 

@@ -1,40 +1,12 @@
-"""Durations as Agent Orchestrator's configuration writes them."""
+"""Ages at which Agent Orchestrator changes its mind, as it ships them."""
 
 from __future__ import annotations
 
-import polars as pl
-
 STUCK_THRESHOLD_S = 600.0
 """``reactions.agent-stuck.threshold`` by default: idle for longer means stuck."""
-
-
-def duration_s(text: pl.Expr) -> pl.Expr:
-    """Seconds of a configured duration such as ``10m``.
-
-    Parameters
-    ----------
-    text : polars.Expr of String
-        Digits and one of ``s``, ``m``, ``h``.
-
-    Returns
-    -------
-    polars.Expr of Float64
-        Seconds; 0, which switches a threshold off, for everything else.
-
-    Notes
-    -----
-    Agent Orchestrator's ``parseDuration``.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> texts = pl.DataFrame({"threshold": ["10m", "2d", ""]})
-    >>> texts.select(duration_s(pl.col("threshold")))["threshold"].to_list()
-    [600.0, 0.0, 0.0]
-    """
-    pattern = r"^([0-9]+)([smh])$"
-    number = text.str.extract(pattern, 1).cast(pl.Float64)
-    unit = text.str.extract(pattern, 2).replace_strict(
-        ["s", "m", "h"], [1.0, 60.0, 3600.0], default=None, return_dtype=pl.Float64
-    )
-    return (number * unit).fill_null(0.0)
+FRESH_S = 300.0
+"""Up to this age a sign of activity counts, past it it is stale."""
+READY_THRESHOLD_S = 300.0
+"""Up to this age an entry of an agent's log means ready (``readyThresholdMs``), past it idle."""
+STICKY_S = 300.0
+"""How long a waiting or blocked entry counted before it became sticky (17 May 2026)."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator.columns import need
-from stateanalytics.systems.agent_orchestrator.detecting import DetectingBudget, decide_detecting
+from tests.conformance.agent_orchestrator.detecting import DetectingBudget, decide_detecting
 
 
 class ProbeDecision(NamedTuple):

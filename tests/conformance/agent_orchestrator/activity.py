@@ -14,19 +14,18 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     need,
     with_defaults,
 )
-from stateanalytics.systems.agent_orchestrator.javascript_dates import iso_text, milliseconds
+from stateanalytics.systems.agent_orchestrator.thresholds import (
+    FRESH_S,
+    READY_THRESHOLD_S,
+    STICKY_S,
+)
 from stateanalytics.systems.agent_orchestrator.words import VERSIONS, Version
+from tests.conformance.agent_orchestrator.javascript_dates import iso_text, milliseconds
 
 STRONG_S = 60.0
 """Up to this age a timestamp is strong."""
-FRESH_S = 300.0
-"""Up to this age a timestamp is weak, past it stale."""
 ACTIVE_WINDOW_S = 30.0
 """Up to this age the last entry of an agent's log means active."""
-READY_THRESHOLD_S = 300.0
-"""Up to this age it means ready (``readyThresholdMs`` of the configuration), past it idle."""
-STICKY_S = 300.0
-"""How long a waiting or blocked entry counted before it became sticky (17 May 2026)."""
 
 _AT_REST = ("idle", "blocked")
 _AT_WORK = ("active", "ready")

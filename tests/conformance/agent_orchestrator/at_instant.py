@@ -6,12 +6,10 @@ from datetime import datetime
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.agent_report import judge_report_freshness
 from stateanalytics.systems.agent_orchestrator.columns import need
-from stateanalytics.systems.agent_orchestrator.report_watcher import (
-    WatcherThresholds,
-    watch_reports,
-)
+from stateanalytics.systems.agent_orchestrator.report_watcher import WatcherThresholds
+from tests.conformance.agent_orchestrator.agent_report import judge_report_freshness
+from tests.conformance.agent_orchestrator.report_watcher import watch_reports
 
 _NEEDED = ("ao_status", "kind", "created_at", "report_state", "report_at")
 

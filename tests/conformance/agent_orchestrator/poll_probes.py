@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.activity import signal_of
-from stateanalytics.systems.agent_orchestrator.javascript_dates import milliseconds
+from tests.conformance.agent_orchestrator.activity import signal_of
+from tests.conformance.agent_orchestrator.javascript_dates import milliseconds
 
 THROWS, INDETERMINATE = "throws", "indeterminate"
 

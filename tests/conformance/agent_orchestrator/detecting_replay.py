@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator.columns import need
-from stateanalytics.systems.agent_orchestrator.detecting import (
+from tests.conformance.agent_orchestrator.detecting import (
     DetectingBudget,
     decide_detecting,
     evidence_hash,

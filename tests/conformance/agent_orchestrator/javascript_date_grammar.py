@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from stateanalytics.systems.agent_orchestrator.javascript_date_tokens import (
+from tests.conformance.agent_orchestrator.javascript_date_tokens import (
     END,
     KEYWORD,
     NUMBER,

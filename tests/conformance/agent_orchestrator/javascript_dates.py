@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.javascript_date_grammar import read_date
+from tests.conformance.agent_orchestrator.javascript_date_grammar import read_date
 
 _USUAL_MS = (-62_167_219_200_000, 253_402_300_799_999)
 _LAST_MS = 8_640_000_000_000_000

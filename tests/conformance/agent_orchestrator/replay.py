@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator.columns import need, with_defaults
-from stateanalytics.systems.agent_orchestrator.detecting import DetectingBudget
-from stateanalytics.systems.agent_orchestrator.determine_status import plan_poll, with_poll_columns
 from stateanalytics.systems.agent_orchestrator.legacy_status import legacy_status_rule
-from stateanalytics.systems.agent_orchestrator.poll_aftermath import close_merged, notify, watch
-from stateanalytics.systems.agent_orchestrator.poll_columns import MOMENT, STORED
 from stateanalytics.systems.agent_orchestrator.report_watcher import WatcherThresholds
-from stateanalytics.systems.agent_orchestrator.status_events import DEFAULT_REACTIONS
 from stateanalytics.systems.agent_orchestrator.words import TERMINAL_STATUSES
+from tests.conformance.agent_orchestrator.detecting import DetectingBudget
+from tests.conformance.agent_orchestrator.determine_status import plan_poll, with_poll_columns
+from tests.conformance.agent_orchestrator.events import DEFAULT_REACTIONS
+from tests.conformance.agent_orchestrator.poll_aftermath import close_merged, notify, watch
+from tests.conformance.agent_orchestrator.poll_columns import MOMENT, STORED
 
 WRITTEN = ("session_state", "session_reason", "pr_state", "pr_reason", "runtime_state")
 """The columns that another writer may change between two polls."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.detecting import DetectingBudget
-from stateanalytics.systems.agent_orchestrator.javascript_dates import milliseconds
 from stateanalytics.systems.agent_orchestrator.legacy_status import legacy_status_rule
+from tests.conformance.agent_orchestrator.detecting import DetectingBudget
+from tests.conformance.agent_orchestrator.javascript_dates import milliseconds
 
 
 def write(frame: pl.LazyFrame, budget: DetectingBudget) -> pl.LazyFrame:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.agent_report import FRESH_S, SKEW_S, report_meaning
 from stateanalytics.systems.agent_orchestrator.columns import need, with_defaults
-from stateanalytics.systems.agent_orchestrator.detecting import DetectingBudget
-from stateanalytics.systems.agent_orchestrator.javascript_dates import milliseconds
 from stateanalytics.systems.agent_orchestrator.legacy_status import legacy_status_rule
-from stateanalytics.systems.agent_orchestrator.poll_columns import (
+from tests.conformance.agent_orchestrator.agent_report import FRESH_S, SKEW_S, report_meaning
+from tests.conformance.agent_orchestrator.detecting import DetectingBudget
+from tests.conformance.agent_orchestrator.javascript_dates import milliseconds
+from tests.conformance.agent_orchestrator.poll_columns import (
     ASSUMED,
     NEEDED,
     OBSERVED,
@@ -17,14 +17,14 @@ from stateanalytics.systems.agent_orchestrator.poll_columns import (
     SETTING,
     STORED,
 )
-from stateanalytics.systems.agent_orchestrator.poll_decision import decide
-from stateanalytics.systems.agent_orchestrator.poll_probes import (
+from tests.conformance.agent_orchestrator.poll_decision import decide
+from tests.conformance.agent_orchestrator.poll_probes import (
     observe_activity,
     observe_process,
     observe_runtime,
 )
-from stateanalytics.systems.agent_orchestrator.poll_record import write
-from stateanalytics.systems.agent_orchestrator.probe import probe_rule
+from tests.conformance.agent_orchestrator.poll_record import write
+from tests.conformance.agent_orchestrator.probe import probe_rule
 
 _ENDED = ("terminated", "done")
 _UNDECIDED = ("detecting", "stuck", "needs_input")

@@ -16,7 +16,7 @@ from stateanalytics.systems.agent_orchestrator.javascript import (
     leading_integer,
     trim,
 )
-from stateanalytics.systems.agent_orchestrator.javascript_dates import milliseconds, moment
+from tests.conformance.agent_orchestrator.javascript_dates import milliseconds, moment
 
 POLL_INTERVAL_S = 30.0
 """How often Agent Orchestrator looks at a session."""

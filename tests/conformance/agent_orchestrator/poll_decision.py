@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.agent_report import report_meaning
-from stateanalytics.systems.agent_orchestrator.detecting import DetectingBudget, detecting_rule
-from stateanalytics.systems.agent_orchestrator.javascript_dates import milliseconds, moment
-from stateanalytics.systems.agent_orchestrator.pull_request import pull_request_rule
+from tests.conformance.agent_orchestrator.agent_report import report_meaning
+from tests.conformance.agent_orchestrator.detecting import DetectingBudget, detecting_rule
+from tests.conformance.agent_orchestrator.javascript_dates import milliseconds, moment
+from tests.conformance.agent_orchestrator.pull_request import pull_request_rule
 
 
 def decide(frame: pl.LazyFrame, budget: DetectingBudget) -> pl.LazyFrame:
