@@ -3,13 +3,10 @@
 from stateanalytics.core.windows import read_window
 from stateanalytics.reporting.material import Material
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.states import states_and_reasons
 
 EVER = ("2000-01-01", None)
 
 
 def material_of(snap, window=EVER) -> Material:
     """What the sections of a report over a window are made from."""
-    policy = Policy.v1()
-    states, reasons = states_and_reasons(snap, policy=policy)
-    return Material.of(snap, states, reasons, read_window(window, as_of=snap.as_of), policy)
+    return Material.of(snap, read_window(window, as_of=snap.as_of), Policy.v1())

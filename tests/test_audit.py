@@ -459,10 +459,7 @@ def test_executions_of_opencode_that_ended_twice_are_told():
 
 
 def test_the_report_counts_contradictions_with_examples(demo):
-    material = Material.of(
-        demo, sa.states(demo), sa.reasons(demo), read_window("2026-W21", as_of=demo.as_of),
-        sa.Policy.v1(),
-    )  # fmt: skip
+    material = Material.of(demo, read_window("2026-W21", as_of=demo.as_of), sa.Policy.v1())
     section = summarize_audit(material)
     found = sa.audit(demo)
     assert section["n"] == found.height == sum(one["n"] for one in section["codes"])

@@ -16,7 +16,7 @@ HOSTILE = "</script><script>x()</script>"
 
 @pytest.fixture(scope="module")
 def report():
-    return sa.report(sa.demo())
+    return sa.report(sa.demo(), sections=["thresholds"])
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,7 @@ def section(report):
 
 
 def material(snap) -> Material:
-    states = sa.states(snap)
-    window = Window(ago(days=7), AS_OF, "a week")
-    return Material.of(snap, states, sa.reasons(snap), window, sa.Policy.v1())
+    return Material.of(snap, Window(ago(days=7), AS_OF, "a week"), sa.Policy.v1())
 
 
 def test_it_leads_with_what_should_change_and_what_is_not_known(section):

@@ -52,6 +52,11 @@ from stateanalytics.errors import ArgumentError, did_you_mean
     help="Compare the five numbers with: previous (as long, right before), last-week, "
     "an ISO week, or none.",
 )
+@click.option(
+    "--sections",
+    metavar="NAMES",
+    help="Only these, such as attention,durations; a wrong name lists them all.",
+)
 @as_of_option
 @salvage_option
 @policy_option
@@ -69,6 +74,7 @@ def report(
     since: str | None,
     until: str | None,
     compare: str,
+    sections: str | None,
     as_of: str | None,
     salvage: bool,
     policy: str,
@@ -96,6 +102,7 @@ def report(
             window=window,
             compare=compare,
             policy=policy_of(policy),
+            sections=None if sections is None else sections.replace(" ", "").split(","),
             redact=redact,
             title=title,
         )

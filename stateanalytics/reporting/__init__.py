@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ def report(
     window: object = None,
     compare: object = "previous",
     policy: Policy | None = None,
+    sections: Iterable[str] | None = None,
     redact: bool = True,
     title: str | None = None,
     shown: bool | None = None,
@@ -43,6 +45,9 @@ def report(
         `stateanalytics.reporting.comparison.earlier_window`.
     policy : Policy, optional
         What counts as bad; ADR-0033's by default.
+    sections : iterable of str, optional
+        What to tell, such as ``["attention", "durations"]``; everything by default. Only
+        their work is done. The five numbers of the headline are always there.
     redact : bool
         Mask what looks like a secret; what was masked is counted in the report.
     title : str, optional
@@ -58,7 +63,8 @@ def report(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, the policy none, or one of the windows makes no sense.
+        If ``snap`` is no snapshot, the policy none, one of the windows makes no sense, or
+        there is no section of a name; the message lists the names.
 
     Examples
     --------
@@ -70,20 +76,17 @@ def report(
     """
     _check(snap, policy)
     from stateanalytics.reporting.comparison import earlier_window
+    from stateanalytics.reporting.sections import choose_sections
     from stateanalytics.reporting.summarize import summarize
-    from stateanalytics.state.states import reasons, states
 
-    chosen = read_window(window, as_of=snap.as_of)
-    earlier = earlier_window(compare, chosen, as_of=snap.as_of)
-    policy = policy or Policy.v1()
-    with progress("report", 3, shown=shown) as begin:
+    chosen = choose_sections(sections)
+    reported = read_window(window, as_of=snap.as_of)
+    earlier = earlier_window(compare, reported, as_of=snap.as_of)
+    with progress("report", 2, shown=shown) as begin:
         begin("states")
-        derived = states(snap, policy=policy)
-        begin("reasons")
-        why = reasons(snap, policy=policy)
+        material = Material.of(snap, reported, policy or Policy.v1())
         begin("numbers")
-        material = Material.of(snap, derived, why, chosen, policy)
-        summary = summarize(material, earlier=earlier, title=title, redact=redact)
+        summary = summarize(material, sections=chosen, earlier=earlier, title=title, redact=redact)
     stores = [Path(store.path) for store in getattr(snap, "stores", ())]
     return Report(summary, tuple(path for store in stores for path in _files_of(store)))
 

@@ -13,6 +13,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.windows import Window
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, population, within
+from stateanalytics.state.states import states_and_reasons
 
 # Dicts, lists, texts, numbers, None: what JSON can hold, in an order that is always the same.
 Plain: TypeAlias = dict[str, Any]
@@ -47,15 +48,9 @@ class Material:
     policy: Policy
 
     @classmethod
-    def of(
-        cls,
-        facts: Facts,
-        states: pl.DataFrame,
-        reasons: pl.DataFrame,
-        window: Window,
-        policy: Policy,
-    ) -> Material:
-        """Narrow the facts to the window."""
+    def of(cls, facts: Facts, window: Window, policy: Policy) -> Material:
+        """Derive states and reasons once, and narrow the facts to the window."""
+        states, reasons = states_and_reasons(facts, policy=policy)
         ever = population(facts.entities, states, as_of=facts.as_of)
         rows = within(ever, window, as_of=facts.as_of)
         return cls(facts, states, reasons, window, ever, rows, policy)

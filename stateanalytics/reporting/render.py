@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import resources
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
@@ -22,6 +24,7 @@ from stateanalytics.charts import (
 from stateanalytics.charts.palette import DARK, LIGHT
 from stateanalytics.reporting import phrases
 from stateanalytics.reporting.material import Plain
+from stateanalytics.reporting.sections import SECTIONS
 from stateanalytics.state.adr0025 import COLOURS
 
 WIDTHS = {"wide": 820, "narrow": 310}
@@ -36,13 +39,8 @@ def render(summary: Plain) -> str:
         .get_template("report.html.j2")
         .render(
             report=summary,
-            charts={
-                "severity": _severity(summary["attention"]),
-                "over_time": _over_time(summary["over_time"]),
-                "detectors": _detectors(summary["detectors"]),
-                "durations": _durations(summary["durations"]),
-                "thresholds": _thresholds(summary["thresholds"]),
-            },
+            sections=[section for section in SECTIONS if section.name in summary],
+            charts={name: draw(summary[name]) for name, draw in DRAWN.items() if name in summary},
             content_policy=POLICY,
             style=Markup(_style()),
             phrases=phrases,
@@ -62,7 +60,7 @@ def _pages() -> jinja2.Environment:
     )
 
 
-def _severity(section: Plain) -> dict[str, Markup]:
+def _attention(section: Plain) -> dict[str, Markup]:
     frame = pl.DataFrame(section["by_type"], infer_schema_length=None)
     if frame.is_empty():
         return {}
@@ -108,6 +106,18 @@ def _thresholds(section: Plain) -> dict[str, Markup]:
     frame = pl.DataFrame(sheet["curve"], infer_schema_length=None)
     chart = partial(chart_worksheet, sentence="")
     return _both_widths(chart, frame, "thresholds", sheet["finding"])
+
+
+# Section -> its chart; the others are tables and sentences.
+DRAWN: Mapping[str, Callable[[Plain], dict[str, Markup]]] = MappingProxyType(
+    {
+        "attention": _attention,
+        "over_time": _over_time,
+        "detectors": _detectors,
+        "durations": _durations,
+        "thresholds": _thresholds,
+    }
+)
 
 
 def _both_widths(chart: Any, frame: pl.DataFrame, name: str, label: str) -> dict[str, Markup]:

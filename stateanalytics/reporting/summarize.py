@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from stateanalytics.core.facts import losses_of
 from stateanalytics.core.windows import TICK, WEEK, Window
-from stateanalytics.reporting import sections
 from stateanalytics.reporting.comparison import compared_with, with_changes
 from stateanalytics.reporting.ledger import write_ledger
-from stateanalytics.reporting.material import Material, Plain, iso
+from stateanalytics.reporting.material import Material, Plain, iso, plain_rows
 from stateanalytics.reporting.redact import clean
+from stateanalytics.reporting.sections import HEADLINE, SECTIONS, Section
+from stateanalytics.reporting.sections.headline import summarize_headline
 
 SHAPE_VERSION = 1
 """Of the summary: changes when a key changes its meaning or goes away."""
@@ -16,6 +21,7 @@ SHAPE_VERSION = 1
 def summarize(
     material: Material,
     *,
+    sections: Sequence[Section] = SECTIONS,
     earlier: Window | None = None,
     title: str | None = None,
     redact: bool = True,
@@ -26,6 +32,8 @@ def summarize(
     ----------
     material : Material
         Facts, states and reasons, narrowed to a window.
+    sections : sequence of Section
+        What to tell; the headline is among them.
     earlier : Window, optional
         A window that the headline is compared with.
     title : str, optional
@@ -37,17 +45,19 @@ def summarize(
     Returns
     -------
     dict
-        Fit for JSON. Keys are fixed; texts of a store stand only in values. The same
-        input gives the same summary.
+        Fit for JSON. Keys are fixed, and each section that was asked for is one; texts of a store
+        stand only in values. The same input gives the same summary.
     """
     window = material.window
-    then = material.over(earlier) if earlier else None
-    headline = sections.summarize_headline(material)
-    if then:
-        before = sections.summarize_headline(then)["numbers"]
-        headline = {**headline, "numbers": with_changes(headline["numbers"], before)}
+    before = material.over(earlier) if earlier else None
+    summaries = {section.name: section.summarize(material) for section in sections}
+    if before:
+        headline = summaries[HEADLINE]
+        numbers = with_changes(headline["numbers"], summarize_headline(before)["numbers"])
+        summaries[HEADLINE] = {**headline, "numbers": numbers}
     raw: Plain = {
         "shape_version": SHAPE_VERSION,
+        "made_by": version("stateanalytics"),
         "title": title or _title(window),
         "window": {
             "label": window.label,
@@ -56,20 +66,12 @@ def summarize(
             "days": round(window.days, 3),
             "is_over": window.until <= material.facts.as_of + TICK,
         },
-        "compared_with": compared_with(earlier, material, then),
-        "headline": headline,
-        "systems": sections.summarize_systems(material),
-        "provenance": sections.summarize_provenance(material),
-        "attention": sections.summarize_attention(material),
-        "failures": sections.summarize_failures(material),
-        "clusters": sections.summarize_clusters(material),
-        "over_time": sections.summarize_over_time(material),
-        "slow": sections.summarize_slow(material),
-        "detectors": sections.summarize_detectors(material),
-        "durations": sections.summarize_durations(material),
-        "thresholds": sections.summarize_thresholds(material),
-        "audit": sections.summarize_audit(material),
-        "appendix": sections.summarize_appendix(material),
+        "compared_with": compared_with(earlier, material, before),
+        "losses": plain_rows(
+            losses_of(material.facts.findings),
+            ("source", "table", "code", "n_rows", "message", "example"),
+        ),
+        **summaries,
     }
     cleaned, found = clean(raw, secrets=redact)
     kinds = [{"kind": kind, "n": n} for kind, n in sorted(found.items())]

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts, losses_of
+from stateanalytics.core.facts import Facts
 from stateanalytics.core.windows import in_utc
 from stateanalytics.reporting.material import Material, Plain, iso, plain_rows
 from stateanalytics.reporting.phrases import count, listed, number, share, size
@@ -42,15 +42,12 @@ def summarize_provenance(material: Material) -> Plain:
             "from": material.facts.as_of_from,
             "in_words": _as_of(material.facts),
         },
+        "policy_version": material.policy.version,
         "sources": [
             {**source, "size": size(source["size_bytes"])}
             for source in plain_rows(material.facts.sources)
         ],
         "entities": _entities(material),
-        "losses": plain_rows(
-            losses_of(material.facts.findings),
-            ("source", "table", "code", "n_rows", "message", "example"),
-        ),
         "findings": findings,
         "coverage": _coverage(material.ended_runs),
         "left_out": _left_out(material.rows),

@@ -1,0 +1,82 @@
+"""A report of some of its sections: the same numbers, and only their work."""
+
+import json
+import re
+
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.cli import run
+from stateanalytics.demo_data import demo_path
+from stateanalytics.errors import ArgumentError
+from stateanalytics.reporting import sections
+from tests.frames import facts
+from tests.test_report import WEEK
+
+NAMES = [section.name for section in sections.SECTIONS]
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return sa.report(facts(WEEK))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_section_alone_says_what_it_says_in_the_whole_report(whole, name):
+    alone = sa.report(facts(WEEK), sections=[name])
+    assert alone.summary[name] == whole.summary[name]
+    assert {key for key in alone.summary if key in NAMES} == {name, "headline"}
+    assert alone.summary["ledger"] == whole.summary["ledger"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_of_a_section_has_nothing_of_the_others(name):
+    page = sa.report(facts(WEEK), sections=[name]).as_html()
+    anchors = {f"{other.replace('_', '-')}" for other in {name, "headline"} - {"systems"}}
+    assert set(re.findall(r'<section id="([\w-]+)"', page)) == anchors
+    assert set(re.findall(r"<nav.*?</nav>", page, re.S)[0].split('"')[3::2]) == {
+        f"#{anchor}" for anchor in anchors
+    }
+
+
+def test_sections_stand_in_the_order_of_the_page_whatever_was_asked(whole):
+    some = sa.report(facts(WEEK), sections=["audit", "slow", "audit"])
+    order = re.findall(r'<section id="([\w-]+)"', some.as_html())
+    assert order == ["headline", "slow", "audit"]
+    every = re.findall(r'<section id="([\w-]+)"', whole.as_html())
+    assert every == [name.replace("_", "-") for name in NAMES if name != "systems"]
+
+
+def test_one_name_need_not_be_a_list():
+    assert "slow" in sa.report(facts(WEEK), sections="slow").summary
+
+
+def test_only_the_work_of_the_chosen_sections_is_done(monkeypatch):
+    def refused(material):
+        raise AssertionError("this section was not asked for")
+
+    others = [
+        s._replace(summarize=refused)
+        for s in sections.SECTIONS
+        if s.name not in ("slow", "headline")
+    ]
+    kept = [s for s in sections.SECTIONS if s.name in ("slow", "headline")]
+    monkeypatch.setattr(sections, "SECTIONS", (*kept, *others))
+    assert "slow" in sa.report(facts(WEEK), sections=["slow"]).summary
+
+
+def test_an_unknown_section_is_an_error_with_the_list_of_names():
+    with pytest.raises(ArgumentError) as raised:
+        sa.report(facts(WEEK), sections=["duration"])
+    assert all(name in str(raised.value) for name in NAMES)
+    assert "did you mean 'durations'" in str(raised.value)
+
+
+def test_the_command_takes_names_between_commas(tmp_path, capsys):
+    path = tmp_path / "some.json"
+    store = str(demo_path() / "state.db")
+    assert run(["report", store, "--sections", "slow, over_time", "-o", str(path)]) == 0
+    summary = json.loads(path.read_text())
+    assert {key for key in summary if key in NAMES} == {"headline", "slow", "over_time"}
+    assert run(["report", store, "--sections", "fast"]) != 0
+    assert "no section 'fast'" in capsys.readouterr().err
