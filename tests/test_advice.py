@@ -6,7 +6,7 @@ import tomllib
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
@@ -24,6 +24,7 @@ from stateanalytics.thresholds.evidence import (
 from stateanalytics.thresholds.judge import COLUMNS, Draws, judge
 from stateanalytics.thresholds.settings import UNIT_S, constants, time_limit
 from tests.conftest import ROOT
+from tests.examples import examples
 from tests.frames import AS_OF, ago, facts
 
 DRAWS = Draws(n_boot=100, seed=0, conf_level=0.95)
@@ -404,7 +405,7 @@ def test_the_python_gives_a_policy_with_the_recommended_values(advice):
 
 
 @given(st.one_of(st.just(HOSTILE), st.text(max_size=12)))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_a_kind_of_any_name_stays_a_name(kind):
     """Text of a store reaches settings only as quoted text, never as their syntax."""
     one = judge(time_limit(kind, 1800.0), runs(80, kind=kind), sa.Costs(), Draws(5, 0, 0.95))

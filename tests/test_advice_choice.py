@@ -6,7 +6,7 @@ from statistics import NormalDist
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError
@@ -20,6 +20,7 @@ from stateanalytics.thresholds.choice import CANDIDATES_S, choose
 from stateanalytics.thresholds.costs import Costs
 from stateanalytics.thresholds.counts import elapsed_counts, horizon, silence_counts, with_weights
 from stateanalytics.thresholds.resampling import MOST_BATCHES, resampled_sums
+from tests.examples import examples
 
 LIMITS = [1.0, 3.0, 10.0]
 NORMAL = NormalDist()
@@ -91,7 +92,7 @@ def test_a_share_that_is_none_is_refused():
 
 
 @given(gaps, st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_counts_of_silences_equal_the_slow_loop(frame, at_least):
     counts = silence_counts(frame, LIMITS, at_least=at_least)
     assert counts["unit"].to_list() == sorted({row["unit"] for row in frame.to_dicts()})
@@ -114,7 +115,7 @@ def test_a_rate_of_deaths_that_is_given_replaces_those_seen():
 
 
 @given(spells)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_weights_equal_the_curves_to_the_last_digit(frame):
     """Efron's redistribution is Kaplan-Meier, Aalen-Johansen and the area below them."""
     n = frame.height

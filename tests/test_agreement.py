@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.detectors.agreement_coefficients import (
@@ -14,6 +14,7 @@ from stateanalytics.detectors.agreement_coefficients import (
 )
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.stats.distributions import even_split_p
+from tests.examples import examples
 
 NONE = None
 
@@ -164,7 +165,7 @@ def test_wrong_words_are_told():
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_bulk_equals_the_textbook_in_any_order_and_either_way_round(rows):
     frame = pl.DataFrame(rows, schema=["a", "b"], orient="row")
     found = pairwise_agreement(frame, ["a", "b"]).row(0, named=True)

@@ -4,12 +4,13 @@ from datetime import timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.detectors.frames import ALARMS
 from stateanalytics.errors import ArgumentError
+from tests.examples import examples
 from tests.frames import AS_OF, WHOSE, ago, facts
 
 HOUR = 3600.0
@@ -191,7 +192,7 @@ def test_no_snapshot_says_what_to_do():
 MINUTES = st.lists(st.integers(1, 599), max_size=12, unique=True)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(MINUTES, st.integers(1, 200), st.sampled_from([">", ">="]))
 def test_alarms_are_what_the_slow_loop_finds(minutes, threshold, comparison):
     """At every minute of ten hours: on, if and only if an interval holds that minute."""

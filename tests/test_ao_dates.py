@@ -4,7 +4,7 @@ from datetime import datetime
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.systems.agent_orchestrator.javascript import (
@@ -20,6 +20,7 @@ from tests.conformance.agent_orchestrator.javascript_dates import (
     iso_text,
     parse_dates,
 )
+from tests.examples import examples
 
 # What V8 (Node 20, TZ=UTC) says: new Date(Date.parse(text)).toISOString(), None for NaN.
 V8 = [
@@ -103,14 +104,14 @@ LARGEST = 8_640_000_000_000_000
 
 
 @given(st.lists(st.integers(-LARGEST, LARGEST), min_size=1, max_size=20))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_what_is_written_is_read_back(ms: list[int]) -> None:
     written = pl.DataFrame({"ms": ms}, schema={"ms": pl.Int64}).select(at=iso_text(pl.col("ms")))
     assert written.select(date_ms("at"))["at"].to_list() == ms
 
 
 @given(st.lists(st.text(max_size=30), max_size=20))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_any_text_is_a_moment_or_null(texts: list[str]) -> None:
     read = parse_dates(pl.Series(texts, dtype=pl.String))
     assert read.len() == len(texts)
@@ -144,7 +145,7 @@ def test_the_product_reads_iso_dates_and_numbers_only(text: str | None, ms: int 
 
 
 @given(st.lists(st.datetimes(), min_size=1, max_size=20))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_what_both_read_they_read_alike(moments: list[datetime]) -> None:
     texts = pl.Series([at.isoformat(timespec="milliseconds") + "Z" for at in moments])
     read = pl.DataFrame({"at": texts}).select(iso_ms(pl.col("at")))["at"]

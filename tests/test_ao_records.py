@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, MissingColumnsError
@@ -29,6 +29,7 @@ from stateanalytics.systems.agent_orchestrator.words import (
     SESSION_STATES,
 )
 from tests.conformance.agent_orchestrator.javascript_dates import date_ms
+from tests.examples import examples
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 SPAWNED = "2026-04-01T08:30:00.000Z"
@@ -123,7 +124,7 @@ def test_other_columns_and_the_order_of_rows_are_kept() -> None:
 
 
 @given(st.lists(st.sampled_from([*LEGACY_STATUSES, "starting", "DONE", "", None]), max_size=12))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_each_record_is_read_by_itself(statuses: list[str | None]) -> None:
     rows = [{"status": status, "createdAt": SPAWNED} for status in statuses]
     together = parse_lifecycle(records(*rows), now=NOW)
@@ -142,7 +143,7 @@ VOCABULARIES = (
 
 
 @given(st.tuples(*map(st.sampled_from, VOCABULARIES)))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_every_known_word_is_accepted_with_every_other(words: tuple[str, ...]) -> None:
     axes = zip(("session", "pr", "runtime"), zip(words[::2], words[1::2], strict=True), strict=True)
     stored = {axis: {"state": state, "reason": reason} for axis, (state, reason) in axes}
@@ -204,7 +205,7 @@ PAYLOADS = st.fixed_dictionaries(
 
 
 @given(st.lists(PAYLOADS, max_size=4))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_the_shortcut_for_usual_payloads_reads_the_same(payloads: list[dict]) -> None:
     # White space makes a payload unusual, and changes nothing else.
     compact = [json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in payloads]
@@ -217,7 +218,7 @@ def test_the_shortcut_for_usual_payloads_reads_the_same(payloads: list[dict]) ->
 
 
 @given(st.text(max_size=40))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_no_payload_stops_the_reading(text: str) -> None:
     stored = records({"lifecycle": text, "runtimeHandle": text, "pr": text, "createdAt": text})
     assert parse_lifecycle(stored, now=NOW).height == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -17,6 +17,7 @@ from tests.conformance.agent_orchestrator.determine_status import determine_stat
 from tests.conformance.agent_orchestrator.events import DEFAULT_REACTIONS
 from tests.conformance.agent_orchestrator.poll_columns import STORED
 from tests.conformance.agent_orchestrator.replay import WRITTEN, PollSettings, replay_polls
+from tests.examples import examples
 
 START = datetime(2026, 5, 4, 9, tzinfo=UTC)
 MOMENT = pl.Datetime("us", "UTC")
@@ -251,7 +252,7 @@ OBSERVATIONS = st.fixed_dictionaries(
 
 
 @given(st.lists(st.lists(OBSERVATIONS, min_size=1, max_size=4), min_size=1, max_size=3))
-@settings(max_examples=5, deadline=None)
+@examples(5)
 def test_sessions_replay_together_as_they_do_alone(stories: list[list[dict[str, Any]]]) -> None:
     frames = [story(f"app-{n}", polls, AT_WORK) for n, polls in enumerate(stories)]
     together = replay_polls(pl.concat(frames, how="vertical_relaxed").reverse())

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, MissingColumnsError
@@ -46,6 +46,7 @@ from tests.conformance.agent_orchestrator.recovery import classify_recovery
 from tests.conformance.agent_orchestrator.report_watcher import watch_reports
 from tests.conformance.agent_orchestrator.roles import find_orchestrators
 from tests.engines import Engine, assert_same_rows, on_every_engine
+from tests.examples import examples
 
 START = datetime(2026, 5, 1, 12, tzinfo=UTC)
 TRAPS = {
@@ -262,7 +263,7 @@ def one_by_one(recorded: pl.DataFrame, budget: DetectingBudget) -> list[tuple[An
     st.integers(0, 4),
     st.sampled_from([30.0, 120.0, 400.0]),
 )
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_runs_of_evidence_say_the_same_as_poll_after_poll(
     evidence: list[str | None], attempts: int, step_s: float
 ) -> None:
@@ -274,7 +275,7 @@ def test_runs_of_evidence_say_the_same_as_poll_after_poll(
 
 
 @given(st.lists(st.sampled_from(["a", "b", None]), max_size=12), st.integers(0, 5))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_a_larger_budget_is_never_used_up_earlier(
     evidence: list[str | None], attempts: int
 ) -> None:

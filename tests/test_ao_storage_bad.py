@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from stateanalytics.core.facts import Facts
@@ -21,6 +21,7 @@ from stateanalytics.systems.agent_orchestrator.records import (
 )
 from stateanalytics.systems.reading import read_facts
 from tests.ao_trees import lifecycle, put, record, write_json, write_lines
+from tests.examples import examples
 
 
 def facts_of(*paths: Path, **arguments: object) -> Facts:
@@ -235,9 +236,7 @@ def test_half_a_surrogate_does_not_stop_a_load(tree: Path) -> None:
 ODD_VALUES = (None, 3, 2.5, True, [], {}, ["x"], {"a": 1}, "", "bogus", "working", 10**30)
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     keys=st.dictionaries(
         st.sampled_from(
@@ -267,7 +266,7 @@ def test_wrong_types_anywhere_are_read_around(
     assert facts.entities.filter(entity_id="good-1")["raw_status"].item() == "working"
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.text(max_size=200))
 def test_any_text_is_a_record_or_none(text: str) -> None:
     for parse in (json_record, key_value_record):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from stateanalytics.core import schema
@@ -28,6 +28,7 @@ from stateanalytics.io.sqlite import (
     read_table,
 )
 from stateanalytics.sql.raw import read_raw_table
+from tests.examples import examples
 
 KINDS = {
     "text": TEXT,
@@ -553,9 +554,7 @@ def expected_text(kind, type_, value):
     return text, None
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     values=st.lists(values, max_size=12),
     declared=st.sampled_from(["", "TEXT", "REAL", "INTEGER", "JSON", "BLOB"]),

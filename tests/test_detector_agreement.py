@@ -4,13 +4,14 @@ from datetime import timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.detectors.bootstrap import cluster_intervals
 from stateanalytics.detectors.frames import AGREEMENT, AGREEMENT_OVERALL, DETECTIONS
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from tests.examples import examples
 from tests.frames import AS_OF
 
 NONE = None
@@ -168,7 +169,7 @@ def test_it_shows_itself():
 ANSWER = st.sampled_from([True, False, None])
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(st.lists(st.tuples(ANSWER, ANSWER, st.integers(0, 3)), min_size=1, max_size=12))
 def test_intervals_equal_drawing_clusters_one_by_one(rows):
     """The slow loop: the same draws, units put together cluster by cluster."""

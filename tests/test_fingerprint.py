@@ -4,12 +4,13 @@ from datetime import UTC, datetime
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing.parametric import dataframes
 
 from stateanalytics.core import schema
 from stateanalytics.io.fingerprint import fingerprint
+from tests.examples import examples
 
 ROWS = pl.DataFrame(
     {
@@ -56,7 +57,7 @@ def test_which_frame_a_column_is_in_is_seen():
     assert fingerprint([ROWS, ROWS.clear()]) != fingerprint([ROWS])
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     frame=dataframes(max_size=8, allowed_dtypes=[pl.String, pl.Int64, pl.Float64, pl.Boolean]),
     cut=st.integers(0, 8),

@@ -4,7 +4,7 @@ import math
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError
@@ -17,6 +17,7 @@ from stateanalytics.stats.intervals import (
     wilson_columns,
 )
 from stateanalytics.stats.multiplicity import benjamini_hochberg
+from tests.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_no_total_has_no_interval():
 
 
 @given(st.integers(0, 500), st.integers(1, 500))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_interval_holds_the_share_and_stays_within_zero_and_one(hits, n):
     hits = min(hits, n)
     low, high = wilson(hits, n)
@@ -119,7 +120,7 @@ def test_rates_without_events_or_time_say_what_is_not_known():
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.floats(0.1, 10))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_rates_turned_round_give_the_ratio_turned_round(now, before, scale):
     there, back = rate_ratio(now, scale, before, 1), rate_ratio(before, 1, now, scale)
     assert there.p_value == pytest.approx(back.p_value, rel=1e-6)
@@ -129,7 +130,7 @@ def test_rates_turned_round_give_the_ratio_turned_round(now, before, scale):
 
 
 @given(st.integers(0, 60), st.integers(1, 60), st.floats(0.01, 0.99))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_exact_binomial_test_equals_the_sum_over_all_counts(k, n, share):
     k = min(k, n)
     point = [math.comb(n, i) * share**i * (1 - share) ** (n - i) for i in range(n + 1)]

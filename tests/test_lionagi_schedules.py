@@ -4,12 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.systems.lionagi import reading as lionagi
 from stateanalytics.systems.lionagi.cron import cadence_s, occurrences, parse
+from tests.examples import examples
 from tests.lionagi_stores import NOW_S, write_store
 
 WEDNESDAY = datetime(2026, 5, 27, 10, 7, tzinfo=UTC)
@@ -67,7 +68,7 @@ def test_a_gap_over_a_change_of_clocks_has_its_true_length():
     assert cadence_s("0 3 * * *", before, "Mars/Olympus") == 24 * 3600
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.sampled_from(["*/7 * * * *", "13 */5 * * *", "0 0 */3 * *", "30 4 1-7 * 2", "0 0 * 2,6 *"]),
     st.datetimes(datetime(2024, 1, 1), datetime(2030, 1, 1)),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.core import schema
@@ -17,6 +17,7 @@ from stateanalytics.systems.lionagi import formats
 from stateanalytics.systems.lionagi import reading as lionagi
 from stateanalytics.systems.lionagi.tool_errors import count_errors
 from stateanalytics.systems.reading import read_facts
+from tests.examples import examples
 from tests.lionagi_stores import NOW_S, change, listing, session, write_store
 
 
@@ -535,7 +536,7 @@ def test_many_entities_with_one_problem_do_not_drown_the_findings(tmp_path):
     assert "500 more entities" in rest["message"][0]
 
 
-@settings(max_examples=5, deadline=None)
+@examples(5)
 @given(st.integers(0, 2**32))
 def test_the_order_of_rows_in_the_file_does_not_matter(lionagi_samples, tmp_path_factory, seed):
     folder = tmp_path_factory.mktemp("shuffled")

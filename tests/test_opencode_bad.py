@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
@@ -18,6 +18,7 @@ from stateanalytics.systems.opencode import reading as opencode
 from stateanalytics.systems.opencode import records
 from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.reading import read_facts
+from tests.examples import examples
 from tests.opencode_logs import T0, event, facts_of, step, write
 
 GOOD = (
@@ -254,9 +255,7 @@ JSON = st.recursive(
 )
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.dictionaries(st.sampled_from(["finish", "error", "tokens", "model", "at"]), JSON))
 def test_no_payload_stops_the_reading(tmp_path: Path, data: dict) -> None:
     facts = facts_of(tmp_path, *GOOD[:2], step(2, "step.failed", **data) | {"extra": data})

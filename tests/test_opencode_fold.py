@@ -7,11 +7,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.reading import read_facts
+from tests.examples import examples
 from tests.opencode_logs import event, ms, read_once, step, write
 
 LOGS = {
@@ -113,7 +114,7 @@ CRASH = (
 )  # fmt: skip
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(seed=st.integers(0, 10**6), n_again=st.integers(0, 8))
 def test_order_and_repetition_of_lines_do_not_matter(seed: int, n_again: int) -> None:
     chance = random.Random(seed)

@@ -4,7 +4,7 @@ import math
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.detectors.gaps import silence_gaps
@@ -12,6 +12,7 @@ from stateanalytics.detectors.phi_accrual import MODELS, phi, phi_threshold
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.snapshot import demo
 from stateanalytics.testing import message_gaps
+from tests.examples import examples
 
 TEN = pl.DataFrame({"gap_s": [float(s) for s in range(1, 11)]})
 
@@ -109,7 +110,7 @@ def test_silences_that_are_all_alike_have_a_spread():
     )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.lists(st.integers(0, 1000), min_size=1, max_size=30),
     st.lists(st.integers(0, 1200), min_size=2, max_size=5),

@@ -4,7 +4,7 @@ import math
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.detectors.gaps import CLOSED_BY, silence_gaps
@@ -14,6 +14,7 @@ from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumns
 from stateanalytics.snapshot import demo
 from stateanalytics.stats.intervals import poisson_rate, wilson
 from stateanalytics.testing import message_gaps
+from tests.examples import examples
 
 LENGTH_S = st.integers(0, 10_000_000).map(lambda us: us / 1e6)
 SILENCE = st.tuples(
@@ -62,7 +63,7 @@ def slowly(silences, thresholds, *, at_least):
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(SILENCES, THRESHOLDS, st.booleans())
 def test_sums_equal_the_loop_over_silences_and_thresholds(silences, thresholds, at_least):
     fast = gap_sums(gaps_of(silences), thresholds, at_least=at_least)
@@ -70,7 +71,7 @@ def test_sums_equal_the_loop_over_silences_and_thresholds(silences, thresholds, 
     assert {tuple(row[:2]): dict(zip(SUMS, row[2:], strict=True)) for row in fast.rows()} == slow
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(SILENCES, min_size=1, max_size=4), THRESHOLDS)
 def test_merged_equals_pooled(stores, thresholds):
     parts = [gap_sums(gaps_of(silences), thresholds) for silences in stores]
@@ -78,7 +79,7 @@ def test_merged_equals_pooled(stores, thresholds):
     assert merge_gap_sums(parts).equals(pooled)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(SILENCES, THRESHOLDS)
 def test_a_longer_threshold_is_never_wrong_more_often(silences, thresholds):
     found = quality_of_service(gaps_of(silences), thresholds_s=thresholds)
@@ -91,7 +92,7 @@ def test_a_longer_threshold_is_never_wrong_more_often(silences, thresholds):
         assert rows["query_accuracy"].drop_nulls().is_between(0, 1).all()
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(SILENCES, st.randoms(use_true_random=False))
 def test_the_order_of_silences_does_not_matter(silences, random):
     shuffled = random.sample(silences, len(silences))

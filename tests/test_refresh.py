@@ -5,7 +5,7 @@ from contextlib import closing
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -14,6 +14,7 @@ from stateanalytics.core.schema import FACTS
 from stateanalytics.errors import ArgumentError, SourceNotFoundError
 from stateanalytics.io import appending
 from stateanalytics.io.sqlite import TEXT, open_store
+from tests.examples import examples
 from tests.frames import AS_OF, facts
 from tests.lionagi_stores import NOW_S, change, listing, session, write_store
 
@@ -78,9 +79,8 @@ WRITES = {
 }  # fmt: skip
 
 
-@settings(
-    max_examples=5,
-    deadline=None,
+@examples(
+    5,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(rounds=st.lists(st.lists(st.sampled_from(sorted(WRITES)), max_size=3), max_size=2))

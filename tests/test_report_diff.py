@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
@@ -14,6 +14,7 @@ from stateanalytics.errors import ArgumentError, SourceNotFoundError
 from stateanalytics.reporting import diff as module
 from stateanalytics.reporting import report
 from tests.conftest import ROOT
+from tests.examples import examples
 from tests.frames import AS_OF, ago, facts
 
 WINDOW = (ago(days=7), AS_OF + timedelta(days=1))
@@ -148,7 +149,7 @@ runs = st.dictionaries(
 )
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(8, suppress_health_check=[HealthCheck.too_slow])
 @given(first=runs, second=runs, hours=st.sampled_from([0, 40]), other=st.booleans())
 def test_steps_always_add_up_and_leave_nothing_over(first, second, hours, other):
     last = made([entity(name, one, hours_ago=at) for name, (one, at) in first.items()])

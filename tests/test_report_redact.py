@@ -3,10 +3,11 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.reporting.redact import LONGEST_SHOWN, MASKS, clean, redact
+from tests.examples import examples
 from tests.ratios import times_as_slow
 
 TOKEN = "abcdefghij0123456789ABCDEF"
@@ -137,7 +138,7 @@ def test_long_text_is_cut_and_says_so():
 
 
 @given(st.recursive(st.none() | st.text() | st.integers(), st.lists, max_leaves=10))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_whatever_the_text_the_result_is_json_and_printable(plain):
     shown, _ = clean(plain, secrets=True)
     text = json.dumps(shown, ensure_ascii=False)

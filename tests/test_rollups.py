@@ -5,13 +5,14 @@ import random
 import duckdb
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.core.vocabulary import EXIT_CODES
 from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.rollups import SEVERITY_ORDER, TERMINAL_STATUSES, roll_up
 from tests.engines import DUCKDB, assert_same_rows, on_every_engine
+from tests.examples import examples
 
 ODD = ("running", "done", "", None)
 
@@ -137,7 +138,7 @@ def one_by_one(statuses, leader):
     return invocation, graded, "succeeded" if set(statuses) == {"completed"} else "failed"
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.lists(STATUSES, max_size=6), st.sampled_from(["completed", "failed", "timed_out"]))
 def test_bulk_equals_group_by_group(groups, leader):
     named = {str(number): statuses for number, statuses in enumerate(groups)}
@@ -148,7 +149,7 @@ def test_bulk_equals_group_by_group(groups, leader):
     assert answers == [one_by_one(statuses, leader) for statuses in groups]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(STATUSES.filter(bool), st.sampled_from(TERMINAL_STATUSES))
 def test_a_worse_child_never_makes_ours_better(statuses, more):
     rank = {status: place for place, status in enumerate(SEVERITY_ORDER)}

@@ -4,13 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.core import schema
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
 from stateanalytics.state.schedule_health import WORDS, schedule_ages, with_schedule_health
 from tests.engines import assert_same_rows, on_every_engine
+from tests.examples import examples
 from tests.frames import AS_OF, ago, frame
 
 SHAPE = {
@@ -179,7 +180,7 @@ def one_by_one(row):
     return "failing" if row["last_executed_status"] == "failed" else "healthy"
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(ROWS, max_size=15))
 def test_bulk_equals_row_by_row(rows):
     found = with_schedule_health(schedules(*rows))["schedule_health"].to_list()

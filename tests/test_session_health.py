@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lionagi.state.health import HEALTH_SEVERITY
 from lionagi.state.health import classify_session_health as lionagi_classifier
@@ -27,6 +27,7 @@ from stateanalytics.state.staleness import (
     with_stale_thresholds,
 )
 from tests.engines import assert_same_rows, on_every_engine
+from tests.examples import examples
 
 NOW = 1779840000.0
 COLUMNS = {
@@ -154,14 +155,14 @@ row = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.lists(row, max_size=40))
 def test_bulk_equals_lionagi_row_by_row(rows):
     found = classify_session_health(sessions(rows), now=NOW)
     assert found["session_health"].to_list() == [row_by_row(one) for one in rows]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(row, max_size=30))
 def test_staleness_equals_lionagi_row_by_row(rows):
     frame = sessions(rows)
@@ -174,7 +175,7 @@ def test_staleness_equals_lionagi_row_by_row(rows):
     ]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(row, max_size=30), st.integers(0, 99))
 def test_the_order_of_rows_never_matters(rows, seed):
     frame = sessions(rows).with_row_index()

@@ -3,7 +3,7 @@
 import duckdb
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.core import schema
@@ -12,6 +12,7 @@ from stateanalytics.state.policy import Policy, SeverityRule
 from stateanalytics.state.policy_fields import TONES_OF
 from stateanalytics.state.severity import derive_severity
 from tests.engines import assert_same_rows, on_every_engine
+from tests.examples import examples
 from tests.slow_states import cascade
 
 AXES = {
@@ -66,14 +67,14 @@ def test_every_row_of_the_oracle_agrees(shared):
 word = {axis: st.sampled_from([None, *words, *ODD]) for axis, words in AXES.items()}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(*word.values()), max_size=40))
 def test_bulk_equals_row_by_row(rows):
     frame = states(rows)
     assert derive_severity(frame).equals(expected(frame))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.tuples(*word.values()), max_size=30), st.randoms(use_true_random=False))
 def test_the_order_of_rows_never_matters(rows, random):
     frame = states(rows).with_row_index()
@@ -82,7 +83,7 @@ def test_the_order_of_rows_never_matters(rows, random):
 
 
 @pytest.mark.parametrize("axis", AXES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(row=st.tuples(*word.values()))
 def test_worsening_one_axis_never_lowers_severity(axis, row):
     place = list(AXES).index(axis)

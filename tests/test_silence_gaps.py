@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics import Policy, demo, read
@@ -15,6 +15,7 @@ from stateanalytics.detectors.quality import quality_of_service
 from stateanalytics.detectors.silence_boundaries import DEATH_CODES
 from stateanalytics.detectors.sums import gap_sums
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from tests.examples import examples
 from tests.frames import ago, facts
 
 START, END = ago(hours=5), ago(hours=4)
@@ -300,7 +301,7 @@ def slowly(session):
     return [*found, (0, "other_end")]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(SESSION, min_size=1, max_size=5), st.lists(MINUTES, min_size=1, max_size=4))
 def test_silences_equal_the_loop_over_sessions(sessions, thresholds):
     origin = ago(minutes=50)

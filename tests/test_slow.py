@@ -4,11 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.testing import durations
+from tests.examples import examples
 from tests.survival_data import TYPE_I, at
 
 MONDAY = datetime(2026, 5, 18, tzinfo=UTC)
@@ -160,7 +161,7 @@ ROWS = st.lists(
 
 
 @given(ROWS)
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_shares_rise_to_one_and_their_intervals_hold_them(rows):
     shares = sa.completion_times(runs(rows))
     if not any(ending == "completed" for _, ending in rows):
@@ -175,7 +176,7 @@ def test_shares_rise_to_one_and_their_intervals_hold_them(rows):
 
 
 @given(ROWS, st.integers(1, 10))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_flags_equal_the_slow_loop(rows, threshold):
     found = told(runs(rows), float(threshold))
     flagged = [ending for seconds, ending in rows if seconds > threshold]

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.core import schema
@@ -22,6 +22,7 @@ from stateanalytics.errors import (
 from stateanalytics.snapshot import Snapshot
 from stateanalytics.state.policy import Policy
 from tests import frames
+from tests.examples import examples
 from tests.frames import AS_OF, ago
 
 
@@ -595,7 +596,7 @@ WORDS = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=12))
 def test_any_heap_of_words_is_answered_or_refused(words):
     """Nothing but a frame or one of our errors, whatever the text."""

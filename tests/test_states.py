@@ -9,7 +9,7 @@ import duckdb
 import narwhals as nw
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -25,6 +25,7 @@ from stateanalytics.state.session_health import classify_session_health
 from stateanalytics.state.states import reasons, states, states_and_reasons
 from stateanalytics.systems import reading as sources
 from tests.engines import LAZY, POLARS, assert_same_rows, on_every_engine
+from tests.examples import examples
 from tests.frames import AS_OF, ago, facts
 from tests.slow_states import slow_states
 
@@ -403,7 +404,7 @@ def slowly(rows):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.lists(
         st.builds(lambda seed: any_row(random.Random(seed).choice), st.integers()), max_size=12
@@ -452,7 +453,7 @@ def test_schedules_come_from_the_same_engine_as_the_frame():
         assert sorted(healths) == [("d1", "due"), ("d2", "unknown")]
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.integers(), st.integers(0, 99))
 def test_the_order_of_rows_never_matters(seed, order):
     frame = entities(many_rows(12, seed)).with_row_index()

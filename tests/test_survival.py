@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
@@ -15,6 +15,7 @@ from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
 from stateanalytics.survival.incidence import cumulative_incidence
 from stateanalytics.survival.log_rank import logrank
+from tests.examples import examples
 from tests.survival_data import (
     FLAT,
     TIED,
@@ -441,7 +442,7 @@ def frame(rows: list[tuple[int, str | None, str]]) -> pl.DataFrame:
 
 
 @given(SPELLS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_survival_and_incidences_add_up_to_one(rows):
     spells = frame(rows)
     total = (
@@ -456,7 +457,7 @@ def test_survival_and_incidences_add_up_to_one(rows):
 
 
 @given(SPELLS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_curve_equals_the_slow_loop_in_any_order(rows):
     curve = kaplan_meier(frame(rows[::-1]))
     survival, slow = 1.0, []
@@ -484,7 +485,7 @@ LATE = st.lists(
 
 
 @given(LATE)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_incidences_of_late_entries_equal_the_formula_term_by_term(rows):
     spells = pl.DataFrame(
         rows,
@@ -501,7 +502,7 @@ def test_incidences_of_late_entries_equal_the_formula_term_by_term(rows):
 
 
 @given(SPELLS, st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_the_order_of_rows_does_not_matter(rows, random):
     mixed = rows.copy()
     random.shuffle(mixed)
@@ -521,7 +522,7 @@ def test_the_order_of_rows_does_not_matter(rows, random):
         max_size=25,
     )
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_log_rank_of_late_entries_equals_the_slow_loop(rows):
     spells = pl.DataFrame(
         rows,

@@ -4,11 +4,12 @@ import random
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
 from stateanalytics.failures.templates import merge_templates, mine_templates, template_id
+from tests.examples import examples
 
 
 def templates(*messages: str) -> list[str]:
@@ -165,7 +166,7 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(st.lists(WORDS, max_size=6).map(" ".join), max_size=25), st.randoms())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_order_and_repetition_never_matter(messages, chance: random.Random):
     shuffled = messages * 2
     chance.shuffle(shuffled)
@@ -177,7 +178,7 @@ MESSAGES = st.lists(st.lists(WORDS, max_size=5).map(" ".join), max_size=15)
 
 
 @given(MESSAGES, MESSAGES, MESSAGES)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_parts_that_are_merged_are_what_the_whole_would_be(one, two, three):
     mined = [mine_templates(part) for part in (one, two, three)]
     whole = merge_templates(mine_templates(one + two + three))
@@ -189,7 +190,7 @@ def test_parts_that_are_merged_are_what_the_whole_would_be(one, two, three):
 
 
 @given(MESSAGES)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_a_pattern_is_its_own_pattern(messages):
     patterns = mine_templates(messages)["pattern"]
     assert mine_templates(patterns)["pattern"].equals(patterns)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError
@@ -28,6 +28,7 @@ from stateanalytics.testing import (
 from stateanalytics.testing.spells import FATES, KINDS, PACE
 from stateanalytics.testing.tables import INDEXES, TABLES
 from stateanalytics.testing.templates import TEMPLATES
+from tests.examples import examples
 
 
 def rows_of(path, sql):
@@ -57,7 +58,7 @@ def slow_bits(row, seed, column):
     return state ^ (state >> 31)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.integers(0, 2**60), min_size=1, max_size=20), st.integers(0, 2**40))
 def test_bits_are_those_of_the_slow_obvious_generator(numbers, seed):
     frame = pl.DataFrame({"row": pl.Series(numbers, dtype=pl.UInt64)})

@@ -1,10 +1,11 @@
 """Text from a store, made fit to be looked at."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.core.text import shortened, visible, without_formula
+from tests.examples import examples
 from tests.ratios import times_as_slow
 
 
@@ -36,7 +37,7 @@ def test_a_caller_may_keep_line_breaks():
     assert visible("a\nb\x07", keep="\n") == "a\nb\\x07"
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.text(st.characters(codec=None), max_size=40))
 def test_nothing_strange_is_left_and_once_is_enough(text):
     shown = visible(text)

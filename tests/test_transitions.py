@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import duckdb
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.core.vocabulary import STATUS_WORDS
@@ -24,6 +24,7 @@ from stateanalytics.state.transitions import (
 )
 from stateanalytics.systems import reading as sources
 from tests.engines import DUCKDB, assert_same_rows, on_every_engine
+from tests.examples import examples
 from tests.frames import frame
 
 AFTER = TERMINAL_FLOOR_AT + timedelta(days=30)
@@ -179,7 +180,7 @@ def one_by_one(row):
     return "illegal_before_0_28" if is_end and row["at"] == BEFORE else "illegal"
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(CHANGES)
 def test_bulk_equals_row_by_row(changes):
     found = verdict(*changes)

@@ -4,12 +4,13 @@ import json
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import MissingColumnsError
 from tests.conformance.lionagi.verification import verify_contracts, with_shown_verdict
 from tests.engines import assert_same_rows, on_every_engine
+from tests.examples import examples
 
 
 def contract(*outputs):
@@ -139,7 +140,7 @@ OUTPUTS = st.lists(st.tuples(st.sampled_from(PATHS), st.booleans()), max_size=4)
 FILES = st.dictionaries(st.sampled_from(PATHS), st.integers(0, 3))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(outputs=OUTPUTS, files=FILES)
 def test_bulk_equals_lionagis_verifier(tmp_path_factory, outputs, files):
     verifier = pytest.importorskip("lionagi.state.artifact_verifier")
