@@ -1,4 +1,4 @@
-"""sa.gap_sums and sa.quality_of_service: every threshold of silence, judged at once."""
+"""Every threshold of silence, judged at once: gap_sums and quality_of_service."""
 
 from __future__ import annotations
 

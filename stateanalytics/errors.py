@@ -30,6 +30,24 @@ from difflib import get_close_matches
 
 from stateanalytics.core.text import visible
 
+__all__ = [
+    "ArgumentError",
+    "ColumnTypeError",
+    "DamagedStoreError",
+    "MissingColumnsError",
+    "MissingComponentError",
+    "NoRoomError",
+    "NotAStoreError",
+    "QueryError",
+    "QueryRefusedError",
+    "QueryTimeoutError",
+    "SourceError",
+    "SourceNotFoundError",
+    "StateAnalyticsError",
+    "StoreBusyError",
+    "TruncatedWarning",
+]
+
 
 class StateAnalyticsError(Exception):
     """Base of every error that this package raises on purpose.

@@ -14,15 +14,15 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy_fields import STALLED_AFTER_S
 from stateanalytics.testing import durations, silences
 from stateanalytics.testing.spells import Kind
-from stateanalytics.thresholds import VERDICTS, constants_frame, export
+from stateanalytics.thresholds import Advice, Costs, export
 from stateanalytics.thresholds.evidence import (
     detecting_episodes,
     first_reports,
     report_silences,
     sampled,
 )
-from stateanalytics.thresholds.judge import COLUMNS, Draws, judge
-from stateanalytics.thresholds.settings import UNIT_S, constants, time_limit
+from stateanalytics.thresholds.judge import COLUMNS, VERDICTS, Draws, judge
+from stateanalytics.thresholds.settings import UNIT_S, constants, constants_frame, time_limit
 from tests.conftest import ROOT
 from tests.examples import examples
 from tests.frames import AS_OF, ago, facts
@@ -32,8 +32,8 @@ HOSTILE = 'x"]\n</script>\x1b[31m\x7f\u202e😀'
 
 
 @pytest.fixture(scope="module")
-def advice() -> sa.Advice:
-    return sa.recommend_thresholds(sa.demo(), n_boot=100)
+def advice() -> Advice:
+    return sa.thresholds.recommend(sa.demo(), n_boot=100)
 
 
 def constant(name):
@@ -175,11 +175,11 @@ def test_silences_between_reports_end_with_the_last():
 
 
 def test_nothing_gives_advice_that_says_so():
-    empty = sa.recommend_thresholds(facts([]), n_boot=10)
+    empty = sa.thresholds.recommend(facts([]), n_boot=10)
     assert empty.frame.is_empty()
     assert empty.frame.schema == pl.Schema(COLUMNS)
     assert "none" in repr(empty)
-    one = sa.recommend_thresholds(
+    one = sa.thresholds.recommend(
         facts([{"entity_id": "s", "kind": "agent", "started_at": ago(hours=1)}], as_of=AS_OF),
         n_boot=10,
     )
@@ -192,33 +192,33 @@ def test_nothing_gives_advice_that_says_so():
 
 def test_too_few_sessions_are_not_enough_and_59_are():
     stale = constant("stale.agent")
-    few = judge(stale, gaps(58), sa.Costs(), DRAWS)
+    few = judge(stale, gaps(58), Costs(), DRAWS)
     assert few.row["verdict"] == "not_enough_data"
     assert few.row["in_words"] == "Not enough data: 58 live sessions; it takes 59."
     assert few.row["recommended_s"] is None
-    assert judge(stale, gaps(59, death_share=0.3), sa.Costs(), DRAWS).row["verdict"] == "change"
+    assert judge(stale, gaps(59, death_share=0.3), Costs(), DRAWS).row["verdict"] == "change"
 
 
 def test_what_closes_runs_needs_more():
     phantom = constant("phantom")
-    assert judge(phantom, gaps(298), sa.Costs(), DRAWS).row["n_needed"] == 299
-    assert judge(phantom, gaps(298), sa.Costs(), DRAWS).row["verdict"] == "not_enough_data"
-    assert judge(phantom, gaps(299), sa.Costs(), DRAWS).row["verdict"] != "not_enough_data"
+    assert judge(phantom, gaps(298), Costs(), DRAWS).row["n_needed"] == 299
+    assert judge(phantom, gaps(298), Costs(), DRAWS).row["verdict"] == "not_enough_data"
+    assert judge(phantom, gaps(299), Costs(), DRAWS).row["verdict"] != "not_enough_data"
 
 
 def test_without_deaths_delay_cannot_be_weighed_unless_somebody_says_how_often():
     stale, found = constant("stale.agent"), gaps(100, death_share=0.0)
-    row = judge(stale, found, sa.Costs(), DRAWS).row
+    row = judge(stale, found, Costs(), DRAWS).row
     assert row["verdict"] == "not_enough_data"
     assert "too few runs are known to have died" in row["in_words"]
-    told = judge(stale, found, sa.Costs(deaths_per_100_hours=10), DRAWS).row
+    told = judge(stale, found, Costs(deaths_per_100_hours=10), DRAWS).row
     assert told["verdict"] == "change"
 
 
 def test_a_kind_borrows_deaths_of_its_system_and_is_less_sure():
     agents = gaps(200, kind="agent", death_share=0.0)
     flows = gaps(200, kind="flow", seed=5, death_share=0.1)
-    row = judge(constant("stale.agent"), pl.concat([agents, flows]), sa.Costs(), DRAWS).row
+    row = judge(constant("stale.agent"), pl.concat([agents, flows]), Costs(), DRAWS).row
     assert row["n"] == 200
     assert row["n_deaths"] > 5
     assert row["verdict"] == "change"
@@ -227,8 +227,8 @@ def test_a_kind_borrows_deaths_of_its_system_and_is_less_sure():
 
 def test_todays_value_is_kept_where_the_gain_is_noise():
     found = gaps(300)
-    best = judge(constant("stale.agent"), found, sa.Costs(), DRAWS).row
-    kept = judge(stale_after(best["best_high_s"]), found, sa.Costs(), DRAWS).row
+    best = judge(constant("stale.agent"), found, Costs(), DRAWS).row
+    kept = judge(stale_after(best["best_high_s"]), found, Costs(), DRAWS).row
     assert kept["best_s"] == best["best_s"] != kept["today_s"]
     assert (kept["verdict"], kept["recommended_s"]) == ("keep", best["best_high_s"])
     assert kept["in_words"].startswith("Keep ")
@@ -238,8 +238,7 @@ def test_the_advice_does_not_flutter_from_week_to_week():
     """Who has the right value already is told to keep it, whatever the week brought."""
     true_best = stale_after(1200.0)
     verdicts = [
-        judge(true_best, gaps(200, seed=seed), sa.Costs(), DRAWS).row["verdict"]
-        for seed in range(20)
+        judge(true_best, gaps(200, seed=seed), Costs(), DRAWS).row["verdict"] for seed in range(20)
     ]
     assert verdicts.count("keep") >= 19
 
@@ -247,7 +246,7 @@ def test_the_advice_does_not_flutter_from_week_to_week():
 def test_dearer_false_alarms_never_shorten_a_threshold():
     found = gaps(200)
     best = [
-        judge(constant("stale.agent"), found, sa.Costs(false_alarm=price), DRAWS).row["best_s"]
+        judge(constant("stale.agent"), found, Costs(false_alarm=price), DRAWS).row["best_s"]
         for price in (0.1, 1, 10, 100, 1000)
     ]
     assert best == sorted(best)
@@ -258,7 +257,7 @@ def test_limits_beyond_what_was_seen_are_not_identified():
         duration_s=pl.min_horizontal("duration_s", pl.lit(600.0)),
         ended=pl.col("ended") & (pl.col("duration_s") < 600),
     )
-    row = judge(time_limit("agent", 300.0), cut, sa.Costs(), DRAWS).row
+    row = judge(time_limit("agent", 300.0), cut, Costs(), DRAWS).row
     assert row["verdict"] == "not_identified"
     assert row["recommended_s"] is None
     assert row["in_words"].startswith("At least 10 min: ")
@@ -270,7 +269,7 @@ def test_runs_of_seconds_say_nothing_about_minutes():
         duration_s=pl.col("duration_s") / 10_000,
         ended=pl.col("duration_s") < pl.col("duration_s").max(),
     )
-    row = judge(time_limit("agent", 1800.0), short, sa.Costs(), DRAWS).row
+    row = judge(time_limit("agent", 1800.0), short, Costs(), DRAWS).row
     assert row["in_words"].endswith("runs that ended well; the data end within 10 s.")
 
 
@@ -285,7 +284,7 @@ def test_what_todays_limit_cuts_off_cannot_speak_for_it():
         ended=pl.col("end") != "timed_out",
         is_good=pl.col("end") == "completed",
     )
-    row = judge(time_limit("agent", 1800.0), found, sa.Costs(), DRAWS).row
+    row = judge(time_limit("agent", 1800.0), found, Costs(), DRAWS).row
     assert row["verdict"] == "not_identified"
     assert re.fullmatch(
         r"At least 30 min: [\d.]+ of 100 runs outlast the data, .*", row["in_words"]
@@ -293,7 +292,7 @@ def test_what_todays_limit_cuts_off_cannot_speak_for_it():
 
 
 def test_a_limit_that_nobody_set_is_chosen():
-    row = judge(time_limit("agent", None), runs(300), sa.Costs(run_hour=60.0), DRAWS).row
+    row = judge(time_limit("agent", None), runs(300), Costs(run_hour=60.0), DRAWS).row
     assert row["verdict"] in ("choose", "not_identified")
     assert row["gain"] is None
 
@@ -306,7 +305,7 @@ def test_every_verdict_is_explained(advice):
 
 
 def test_advice_on_the_sample_is_the_same_twice_and_has_its_shape(advice):
-    again = sa.recommend_thresholds(sa.demo(), n_boot=100)
+    again = sa.thresholds.recommend(sa.demo(), n_boot=100)
     assert advice.frame.equals(again.frame)
     assert advice.frame.schema == pl.Schema(COLUMNS)
     assert advice.to_json() == again.to_json()
@@ -333,7 +332,7 @@ def test_a_sample_of_sessions_takes_everything_that_is_theirs_and_says_how_many(
     again = sampled(shuffled, 100, seed=3).entities.filter(entity_type="session")["entity_id"]
     assert set(again) == set(ids)
     assert sampled(snap, 10_000, seed=3) is snap
-    few = sa.recommend_thresholds(snap, most_sessions=100, n_boot=10)
+    few = sa.thresholds.recommend(snap, most_sessions=100, n_boot=10)
     assert (few.n_sessions_drawn, few.n_sessions) == (100, 388)
 
 
@@ -356,7 +355,7 @@ def test_advice_shows_itself(advice):
 def test_arguments_that_make_no_sense_are_refused_in_words(wrong, words):
     arguments = {"snap": facts([]), **wrong}
     with pytest.raises(ArgumentError, match=words):
-        sa.recommend_thresholds(arguments.pop("snap"), **arguments)
+        sa.thresholds.recommend(arguments.pop("snap"), **arguments)
 
 
 def test_agent_orchestrators_budget_is_judged_by_how_doubt_ended():
@@ -371,7 +370,7 @@ def test_agent_orchestrators_budget_is_judged_by_how_doubt_ended():
     ]
     names = [f"b{n}" for n in range(70)] + [f"g{n}" for n in range(12)]
     snap = facts(ao(*names), transitions=[one for some in (*back, *gone) for one in some])
-    advice = sa.recommend_thresholds(snap, n_boot=100)
+    advice = sa.thresholds.recommend(snap, n_boot=100)
     budget = advice.frame.filter(name="ao.detecting.duration").row(0, named=True)
     assert (budget["n"], budget["today_s"], budget["best_s"]) == (70, 300.0, 300.0)
     assert budget["in_words"].startswith("Keep 5 min, the cheapest value")
@@ -408,18 +407,18 @@ def test_the_python_gives_a_policy_with_the_recommended_values(advice):
 @examples(25)
 def test_a_kind_of_any_name_stays_a_name(kind):
     """Text of a store reaches settings only as quoted text, never as their syntax."""
-    one = judge(time_limit(kind, 1800.0), runs(80, kind=kind), sa.Costs(), Draws(5, 0, 0.95))
+    one = judge(time_limit(kind, 1800.0), runs(80, kind=kind), Costs(), Draws(5, 0, 0.95))
     row = {**one.row, "recommended_s": 900.0}
     judged = [type(one)(one.constant, row, one.curve)]
     expected = {"lionagi": {"playbook or command line": {"timeout": {kind: 900}}}}
     assert tomllib.loads(export.to_toml(judged)) == expected
-    assert json.loads(export.to_json(judged, sa.Costs()))["settings"] == expected
+    assert json.loads(export.to_json(judged, Costs()))["settings"] == expected
     compile(export.to_python(judged), "advice.py", "exec")
 
 
 def test_advice_escapes_names_where_it_is_shown():
-    one = judge(time_limit(HOSTILE, 1800.0), runs(80, kind=HOSTILE), sa.Costs(), DRAWS)
-    shown = sa.Advice(pl.DataFrame([one.row], schema=COLUMNS), pl.DataFrame(), sa.Costs(), (one,))
+    one = judge(time_limit(HOSTILE, 1800.0), runs(80, kind=HOSTILE), Costs(), DRAWS)
+    shown = Advice(pl.DataFrame([one.row], schema=COLUMNS), pl.DataFrame(), Costs(), (one,))
     assert "</script>" not in shown._repr_html_()
     assert "\x1b" not in repr(shown)
 

@@ -14,7 +14,7 @@ from tests.examples import examples
 from tests.frames import AS_OF, WHOSE, ago, facts
 
 HOUR = 3600.0
-QUIET = sa.Detector(
+QUIET = sa.detectors.Detector(
     "quiet_1h",
     measures="last_message_age_s",
     threshold_s=HOUR,
@@ -22,7 +22,7 @@ QUIET = sa.Detector(
     restarts_on="message",
     label="quiet",
 )
-QUIET_AT = sa.Detector(
+QUIET_AT = sa.detectors.Detector(
     "quiet_at_1h",
     measures="last_message_age_s",
     comparison=">=",
@@ -71,7 +71,7 @@ def spans(found):
 
 def test_an_alarm_goes_from_the_threshold_to_the_next_sign():
     given = facts([run(last_message_at=ago(hours=2))], events=says(9, 6, 2))
-    found = sa.alarms(given, detectors=[QUIET])
+    found = sa.detectors.alarms(given, detectors=[QUIET])
     assert spans(found) == [
         (8.0, 6.0, "sign of life"),
         (5.0, 2.0, "sign of life"),
@@ -85,7 +85,7 @@ def test_an_alarm_goes_from_the_threshold_to_the_next_sign():
 
 def test_an_end_ends_it():
     given = facts([run(raw_status="completed", ended_at=ago(hours=5))], events=says(9))
-    assert spans(sa.alarms(given, detectors=[QUIET])) == [(8.0, 5.0, "end")]
+    assert spans(sa.detectors.alarms(given, detectors=[QUIET])) == [(8.0, 5.0, "end")]
 
 
 def test_nothing_is_on_between_an_end_and_resumed_work():
@@ -96,42 +96,48 @@ def test_nothing_is_on_between_an_end_and_resumed_work():
             (10, None, "running"), (9.5, "running", "completed"), (4, "completed", "running")
         ),
     )
-    assert spans(sa.alarms(given, detectors=[QUIET])) == [(3.0, 0.5, "sign of life")]
+    assert spans(sa.detectors.alarms(given, detectors=[QUIET])) == [(3.0, 0.5, "sign of life")]
 
 
 def test_a_gap_as_long_as_the_threshold_is_no_alarm():
     given = facts([run(last_message_at=ago(hours=1))], events=says(9.5, 8.5, 7.5, 1))
-    first = spans(sa.alarms(given, detectors=[QUIET]))
+    first = spans(sa.detectors.alarms(given, detectors=[QUIET]))
     assert first == [(6.5, 1.0, "sign of life")]
     # At as-of it has been just an hour: over for >=, not yet for >.
-    assert spans(sa.alarms(given, detectors=[QUIET_AT]))[1:] == [(0.0, 0.0, "as-of")]
+    assert spans(sa.detectors.alarms(given, detectors=[QUIET_AT]))[1:] == [(0.0, 0.0, "as-of")]
 
 
 def test_work_that_ended_nobody_knows_when_has_no_last_alarm():
     given = facts([run(raw_status="completed")], events=says(9, 6))
-    assert spans(sa.alarms(given, detectors=[QUIET])) == [(8.0, 6.0, "sign of life")]
+    assert spans(sa.detectors.alarms(given, detectors=[QUIET])) == [(8.0, 6.0, "sign of life")]
 
 
 def test_messages_that_are_not_in_the_store_make_no_gap():
     given = facts([run(last_message_at=ago(hours=2))], events=says(9.5))
-    assert spans(sa.alarms(given, detectors=[QUIET])) == [(1.0, 0.0, "as-of")]
+    assert spans(sa.detectors.alarms(given, detectors=[QUIET])) == [(1.0, 0.0, "as-of")]
 
 
 def test_the_dashboard_stops_looking_after_a_day():
     old = {"created_at": ago(hours=40), "started_at": ago(hours=40), "updated_at": ago(hours=40)}
     given = facts([run(**old)])
-    assert spans(sa.alarms(given, detectors=["dashboard_stuck_60m"])) == [(39.0, 16.0, "range")]
-    assert spans(sa.alarms(given, detectors=["fleet_attention_v1"])) == [(39.0, 0.0, "as-of")]
+    assert spans(sa.detectors.alarms(given, detectors=["dashboard_stuck_60m"])) == [
+        (39.0, 16.0, "range")
+    ]
+    assert spans(sa.detectors.alarms(given, detectors=["fleet_attention_v1"])) == [
+        (39.0, 0.0, "as-of")
+    ]
 
 
 def test_an_upper_limit_ends_an_alarm():
-    assert spans(sa.alarms(facts([run()]), detectors=["adr0030_slow"])) == [(9.0, 7.0, "range")]
+    assert spans(sa.detectors.alarms(facts([run()]), detectors=["adr0030_slow"])) == [
+        (9.0, 7.0, "range")
+    ]
 
 
 def test_each_kind_has_its_own_limit():
     old = {"created_at": ago(hours=14), "started_at": ago(hours=14)}
     given = facts([run("a", **old), run("f", **old, **{"kind": "flow"})])
-    found = sa.alarms(given, detectors=["A2"])
+    found = sa.detectors.alarms(given, detectors=["A2"])
     assert dict(found.select("entity_id", "threshold_s").rows()) == {"a": 21600.0, "f": 43200.0}
     assert found["duration_s"].to_list() == [8 * HOUR, 2 * HOUR]
 
@@ -146,7 +152,9 @@ def test_a_report_restarts_only_the_clock_of_reports():
     given = facts([{**run(), **theirs}], events=reports)
     # It started ten hours ago, but nothing counts before the first report; and what waits
     # for input is never a stale report.
-    assert spans(sa.alarms(given, detectors=["ao_stale_report"])) == [(8.5, 5.0, "sign of life")]
+    assert spans(sa.detectors.alarms(given, detectors=["ao_stale_report"])) == [
+        (8.5, 5.0, "sign of life")
+    ]
 
 
 def test_tools_at_work_make_opencode_patient():
@@ -167,26 +175,26 @@ def test_tools_at_work_make_opencode_patient():
         ],
         events=[heard(190, "session.tool.called"), heard(100, "session.tool.success")],
     )
-    found = sa.alarms(given, detectors=["opencode_stalled"])
+    found = sa.detectors.alarms(given, detectors=["opencode_stalled"])
     assert found["threshold_s"].to_list() == [3600.0, 600.0]
     assert found["duration_s"].to_list() == [30 * 60.0, 89 * 60.0]
 
 
 @pytest.mark.parametrize("entities", [[], [{"entity_id": "s", "raw_status": None}]])
 def test_nothing_gives_nothing(entities):
-    found = sa.alarms(facts(entities))
+    found = sa.detectors.alarms(facts(entities))
     assert found.schema == ALARMS.dtypes
     assert found.is_empty()
 
 
 def test_rules_over_columns_that_are_written_over_have_no_history():
     with pytest.raises(ArgumentError, match="alarms of 'phantom_v2' cannot be told"):
-        sa.alarms(facts([run()]), detectors=["phantom_v2"])
+        sa.detectors.alarms(facts([run()]), detectors=["phantom_v2"])
 
 
 def test_no_snapshot_says_what_to_do():
     with pytest.raises(ArgumentError, match="alarms needs a snapshot"):
-        sa.alarms("state.db")
+        sa.detectors.alarms("state.db")
 
 
 MINUTES = st.lists(st.integers(1, 599), max_size=12, unique=True)
@@ -196,14 +204,14 @@ MINUTES = st.lists(st.integers(1, 599), max_size=12, unique=True)
 @given(MINUTES, st.integers(1, 200), st.sampled_from([">", ">="]))
 def test_alarms_are_what_the_slow_loop_finds(minutes, threshold, comparison):
     """At every minute of ten hours: on, if and only if an interval holds that minute."""
-    detector = sa.Detector(
+    detector = sa.detectors.Detector(
         "quiet", measures="last_message_age_s", comparison=comparison, threshold_s=60.0 * threshold,
         scope=pl.col("status") == "running", restarts_on="message",
     )  # fmt: skip
     hours = sorted((one / 60 for one in minutes), reverse=True)
     last = ago(hours=hours[-1]) if hours else None
     given_facts = facts([run(last_message_at=last)], events=says(*hours))
-    found = sa.alarms(given_facts, detectors=[detector])
+    found = sa.detectors.alarms(given_facts, detectors=[detector])
     spells = found.select("started_at", "ended_at", "is_censored").rows()
     for minute in range(601):
         silence = min(one for one in (600, *minutes) if one >= minute) - minute
@@ -218,13 +226,15 @@ def test_alarms_are_what_the_slow_loop_finds(minutes, threshold, comparison):
 
 
 def test_alarms_are_the_silences_that_are_longer_than_the_threshold():
-    """`sa.silence_gaps` counts them in its own way; both say the same."""
+    """`sa.detectors.silence_gaps` counts them in its own way; both say the same."""
     snap = sa.demo()
-    quiet = sa.Detector("quiet", measures="silence_s", threshold_s=600.0, restarts_on="activity")
+    quiet = sa.detectors.Detector(
+        "quiet", measures="silence_s", threshold_s=600.0, restarts_on="activity"
+    )
     key = ["entity_id", "started_at"]
-    gaps = sa.silence_gaps(snap)
+    gaps = sa.detectors.silence_gaps(snap)
     counted = gaps.filter(pl.col("left_out").is_null())["entity_id"].unique()
-    found = sa.alarms(snap, detectors=[quiet]).filter(
+    found = sa.detectors.alarms(snap, detectors=[quiet]).filter(
         pl.col("entity_type") == "session", pl.col("ended_by") == "sign of life",
         pl.col("entity_id").is_in(counted.implode()),
     )  # fmt: skip

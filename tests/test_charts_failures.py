@@ -23,9 +23,9 @@ def snap():
 @pytest.fixture(scope="module")
 def frames(snap):
     return {
-        "codes": sa.failure_codes(snap, window="2026-W21"),
-        "clusters": sa.failure_clusters(snap, window="2026-W21"),
-        "incidents": sa.failure_incidents(snap, window="2026-W21"),
+        "codes": sa.failures.codes(snap, window="2026-W21"),
+        "clusters": sa.failures.clusters(snap, window="2026-W21"),
+        "incidents": sa.failures.incidents(snap, window="2026-W21"),
     }
 
 

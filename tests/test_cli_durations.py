@@ -44,9 +44,11 @@ def test_durations_are_quantiles_with_words(run, store, snap):
     code, out, err = run("durations", store, *AS_OF, "-f", "csv")
     found = rows_of(out)
     assert code == 0
-    expected = sa.quantiles(sa.kaplan_meier(sa.spells(snap), by="kind"), [0.25, 0.5, 0.75, 0.95])
+    expected = sa.survival.quantiles(
+        sa.survival.kaplan_meier(sa.survival.spells(snap), by="kind"), [0.25, 0.5, 0.75, 0.95]
+    )
     assert [row["in_words"] for row in found] == expected["in_words"].to_list()
-    n_left_out = sa.spells(snap)["left_out"].count()
+    n_left_out = sa.survival.spells(snap)["left_out"].count()
     assert f"{n_left_out} of 388 runs are left out: see --show left-out" in err
 
 
@@ -105,7 +107,7 @@ def test_a_window_of_the_command_line_is_that_of_the_library(run, store, snap):
         "durations", store, *AS_OF, "--week", "2026-W20", "--show", "spells", "-f", "json"
     )
     assert code == 0
-    assert len(json.loads(out)) == sa.spells(snap, window="2026-W20").height
+    assert len(json.loads(out)) == sa.survival.spells(snap, window="2026-W20").height
 
 
 def test_tables_show_what_matters(run, store):

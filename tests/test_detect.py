@@ -52,7 +52,7 @@ def change(at, previous, status, entity_id="s", seq=0):
 
 
 def answers(given, at=None, detectors=QUIET):
-    found = sa.detect(given, at=at, detectors=detectors)
+    found = sa.detectors.detect(given, at=at, detectors=detectors)
     return {row["detector"]: row for row in found.iter_rows(named=True)}
 
 
@@ -85,19 +85,19 @@ def test_a_source_that_does_not_record_a_measure_is_not_covered():
 
 
 def test_one_row_that_was_never_written_is_a_phantom_all_the_same():
-    found = sa.detect(facts([session(), session("t", updated_at=None)]), detectors=["C2"])
+    found = sa.detectors.detect(facts([session(), session("t", updated_at=None)]), detectors=["C2"])
     assert dict(found.select("entity_id", "fires").rows()) == {"s": False, "t": True}
 
 
 def test_nothing_read_gives_nothing():
-    found = sa.detect(facts([]))
+    found = sa.detectors.detect(facts([]))
     assert found.schema == DETECTIONS.dtypes
     assert found.is_empty()
 
 
 def test_all_null_rows_are_survived():
     bare = {"entity_id": "s", "raw_status": None}
-    found = sa.detect(facts([bare, bare]))
+    found = sa.detectors.detect(facts([bare, bare]))
     assert found["fires"].any() is False or found.height > 0
 
 
@@ -106,12 +106,14 @@ def test_row_order_does_not_matter(demo):
     mixed = dataclasses.replace(
         plain(demo), entities=demo.entities.sample(fraction=1, shuffle=True, seed=3)
     )
-    assert sa.detect(mixed, detectors=some).equals(sa.detect(demo, detectors=some))
+    assert sa.detectors.detect(mixed, detectors=some).equals(
+        sa.detectors.detect(demo, detectors=some)
+    )
 
 
 def test_no_snapshot_says_what_to_do():
     with pytest.raises(ArgumentError, match=r"detect needs a snapshot.*\nHint: read one first"):
-        sa.detect("state.db")
+        sa.detectors.detect("state.db")
 
 
 # --- at an earlier instant -------------------------------------------------------------
@@ -183,7 +185,7 @@ def test_the_status_of_then_comes_from_transitions(transitions, status):
 
 def test_what_did_not_exist_yet_is_not_asked_about():
     given = facts([session(), session("old", created_at=ago(days=2), started_at=ago(days=2))])
-    found = sa.detect(given, at=ago(hours=12), detectors=["B1"])
+    found = sa.detectors.detect(given, at=ago(hours=12), detectors=["B1"])
     assert found["entity_id"].to_list() == ["old"]
 
 
@@ -293,7 +295,7 @@ def test_the_future_does_not_change_the_past(demo):
     sessions = [one for one in chosen_detectors(None) if one.entity_types == ("session",)
                 and one.system == "lionagi"]  # fmt: skip
     before, after = (
-        sa.detect(given, at=at, detectors=sessions).filter("is_knowable").select(keep)
+        sa.detectors.detect(given, at=at, detectors=sessions).filter("is_knowable").select(keep)
         for given in (demo, changed)
     )
     both = before.join(after.select(key), on=key, how="semi")
@@ -311,7 +313,7 @@ def test_the_future_does_not_change_the_past(demo):
 )
 def test_an_instant_outside_the_data_says_where_they_are(demo, at, words):
     with pytest.raises(ArgumentError, match=words):
-        sa.detect(demo, at=at)
+        sa.detectors.detect(demo, at=at)
 
 
 def test_as_of_itself_loses_nothing(demo):
@@ -462,10 +464,10 @@ def test_every_system_is_replayed_now_and_then(shared, store):
         "opencode": "opencode/v2_20260717",
     }[store]
     snap = sa.read(shared / "samples" / path)
-    now = sa.detect(snap)
+    now = sa.detectors.detect(snap)
     assert set(now["system"]) == {store}
     assert now["fires"].sum() > 0
-    then = sa.detect(snap, at=snap.events["at"].median())
+    then = sa.detectors.detect(snap, at=snap.events["at"].median())
     assert (
         then.filter(~pl.col("is_knowable"))["fires"].null_count()
         == then["is_knowable"].not_().sum()
@@ -475,7 +477,7 @@ def test_every_system_is_replayed_now_and_then(shared, store):
 
 def test_agent_orchestrators_sample_is_flagged_as_its_scenario_says(shared):
     snap = sa.read(shared / "samples" / "agent-orchestrator" / "v3_json_final_ts")
-    flagged = sa.detect(snap).filter("fires")
+    flagged = sa.detectors.detect(snap).filter("fires")
     of = {name: set(part["entity_id"]) for (name,), part in flagged.group_by("detector")}
     assert of["ao_detecting_budget"] == {"app-4"}
     assert of["ao_no_acknowledge"] == {"app-7"}
@@ -490,5 +492,5 @@ def test_an_empty_detail_is_no_obstacle():
     """Facts made by hand have no frames of one system only."""
     given = facts([{**session(), "system": "opencode", "entity_type": "execution"},
                    {**session("t"), "system": "agent_orchestrator"}])  # fmt: skip
-    found = sa.detect(given)
+    found = sa.detectors.detect(given)
     assert {"opencode_stalled", "ao_idle_stuck"} <= set(found["detector"])

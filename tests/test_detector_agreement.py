@@ -39,7 +39,9 @@ def table(both, only_a, only_b, neither):
 
 
 def test_reference_values_come_out_of_detections():
-    found = sa.agreement(detections(table(20, 5, 10, 15)), n_resamples=0).pairs.row(0, named=True)
+    found = sa.detectors.agreement(detections(table(20, 5, 10, 15)), n_resamples=0).pairs.row(
+        0, named=True
+    )
     assert (found["n_both"], found["n_only_a"], found["n_only_b"], found["n_neither"]) == (
         20, 5, 10, 15,
     )  # fmt: skip
@@ -52,7 +54,7 @@ def test_reference_values_come_out_of_detections():
 
 def test_intervals_are_near_those_of_large_samples():
     """Of 4 times the reference table; psych's interval narrows by half."""
-    found = sa.agreement(detections(table(80, 20, 40, 60)), n_resamples=1000).pairs
+    found = sa.detectors.agreement(detections(table(80, 20, 40, 60)), n_resamples=1000).pairs
     row = found.row(0, named=True)
     assert row["kappa_low"] == pytest.approx(0.4 - 0.2489 / 2, abs=0.02)
     assert row["kappa_high"] == pytest.approx(0.4 + 0.2489 / 2, abs=0.02)
@@ -62,10 +64,10 @@ def test_intervals_are_near_those_of_large_samples():
 
 def test_the_same_seed_gives_the_same_intervals_in_any_order_of_rows():
     rows = detections(table(20, 5, 10, 15))
-    first = sa.agreement(rows, seed=7, n_resamples=300).pairs
+    first = sa.detectors.agreement(rows, seed=7, n_resamples=300).pairs
     mixed = rows.sample(fraction=1, shuffle=True, seed=1).sort("detector")
-    assert first.equals(sa.agreement(mixed, seed=7, n_resamples=300).pairs)
-    assert not first.equals(sa.agreement(rows, seed=8, n_resamples=300).pairs)
+    assert first.equals(sa.detectors.agreement(mixed, seed=7, n_resamples=300).pairs)
+    assert not first.equals(sa.detectors.agreement(rows, seed=8, n_resamples=300).pairs)
 
 
 def test_a_session_asked_at_many_instants_is_one_cluster():
@@ -75,7 +77,7 @@ def test_a_session_asked_at_many_instants_is_one_cluster():
         [once.with_columns(at=pl.lit(AS_OF - timedelta(hours=n)).dt.cast_time_unit("us"))
          for n in range(10)]
     )  # fmt: skip
-    one, ten = (sa.agreement(rows, n_resamples=400).pairs.row(0, named=True)
+    one, ten = (sa.detectors.agreement(rows, n_resamples=400).pairs.row(0, named=True)
                 for rows in (once, often))  # fmt: skip
     assert (one["n"], ten["n"]) == (50, 500)
     assert (one["n_clusters"], ten["n_clusters"]) == (50, 50)
@@ -86,7 +88,7 @@ def test_a_session_asked_at_many_instants_is_one_cluster():
 
 
 def test_what_is_not_covered_never_counts_as_fine():
-    found = sa.agreement(
+    found = sa.detectors.agreement(
         detections([{"x": True, "y": None}, {"x": True, "y": True}, {"x": None, "y": False}]),
         n_resamples=0,
     )
@@ -96,7 +98,7 @@ def test_what_is_not_covered_never_counts_as_fine():
 
 
 def test_all_alike_divides_nothing_by_zero():
-    found = sa.agreement(detections([{"x": False, "y": False}] * 3), n_resamples=50)
+    found = sa.detectors.agreement(detections([{"x": False, "y": False}] * 3), n_resamples=50)
     row = found.pairs.row(0, named=True)
     assert (row["raw_agreement"], row["kappa"], row["kappa_low"]) == (1.0, None, None)
     assert (row["ac1"], row["pabak_low"]) == (1.0, 1.0)
@@ -106,9 +108,9 @@ def test_all_alike_divides_nothing_by_zero():
 
 
 def test_one_unit_and_no_unit_are_survived():
-    one = sa.agreement(detections([{"x": True, "y": False}]), n_resamples=10)
+    one = sa.detectors.agreement(detections([{"x": True, "y": False}]), n_resamples=10)
     assert one.pairs["raw_agreement"].item() == 0.0
-    none = sa.agreement(detections([{"x": None, "y": None}]), n_resamples=10)
+    none = sa.detectors.agreement(detections([{"x": None, "y": None}]), n_resamples=10)
     assert none.pairs.select("n", "raw_agreement", "kappa").row(0) == (0, None, None)
     assert none.overall["n_detectors"].item() == 0
 
@@ -116,7 +118,7 @@ def test_one_unit_and_no_unit_are_survived():
 def test_measures_over_all_detectors():
     answers = [{"x": True, "y": True, "z": True}, {"x": False, "y": False, "z": True},
                {"x": True, "y": False, "z": None}]  # fmt: skip
-    overall = sa.agreement(detections(answers), n_resamples=0).overall.row(0, named=True)
+    overall = sa.detectors.agreement(detections(answers), n_resamples=0).overall.row(0, named=True)
     assert (overall["n_units"], overall["n_detectors"], overall["n_complete"]) == (3, 3, 2)
     # Two complete units, three raters: by hand (2/3 - 5/9) / (1 - 5/9).
     assert overall["fleiss_kappa"] == pytest.approx((2 / 3 - 5 / 9) / (1 - 5 / 9))
@@ -125,7 +127,7 @@ def test_measures_over_all_detectors():
 
 def test_groups_are_compared_apart_and_a_group_of_one_row_is_survived():
     answers = [{"x": True, "y": True}, {"x": True, "y": False}, {"x": False, "y": False}]
-    found = sa.agreement(
+    found = sa.detectors.agreement(
         detections(answers, kinds=["agent", "agent", "flow"]), by="kind", n_resamples=20
     )
     assert found.pairs.select("kind", "n", "n_both").rows() == [("agent", 2, 1), ("flow", 1, 0)]
@@ -136,7 +138,7 @@ def test_groups_are_compared_apart_and_a_group_of_one_row_is_survived():
 def test_pairs_that_are_never_about_the_same_type_are_left_out():
     other = detections([{"z": True}]).with_columns(entity_type=pl.lit("schedule"))
     rows = pl.concat([detections([{"x": True, "y": True}]), other])
-    assert sa.agreement(rows, n_resamples=0).pairs.select("a", "b").rows() == [("x", "y")]
+    assert sa.detectors.agreement(rows, n_resamples=0).pairs.select("a", "b").rows() == [("x", "y")]
 
 
 @pytest.mark.parametrize(
@@ -150,18 +152,18 @@ def test_pairs_that_are_never_about_the_same_type_are_left_out():
 )
 def test_options_that_make_no_sense_say_so(arguments, words):
     with pytest.raises(ArgumentError, match=words):
-        sa.agreement(detections(table(1, 1, 1, 1)), **arguments)
+        sa.detectors.agreement(detections(table(1, 1, 1, 1)), **arguments)
 
 
 def test_one_detector_and_another_frame_say_what_to_do():
     with pytest.raises(ArgumentError, match=r"at least two detectors; found \['x'\]"):
-        sa.agreement(detections([{"x": True}]))
+        sa.detectors.agreement(detections([{"x": True}]))
     with pytest.raises(MissingColumnsError, match="agreement needs columns"):
-        sa.agreement(pl.DataFrame({"detector": ["x"]}))
+        sa.detectors.agreement(pl.DataFrame({"detector": ["x"]}))
 
 
 def test_it_shows_itself():
-    found = sa.agreement(detections(table(1, 1, 1, 1)), n_resamples=0)
+    found = sa.detectors.agreement(detections(table(1, 1, 1, 1)), n_resamples=0)
     assert repr(found) == "Agreement of 2 detectors in 1 pairs. Next: .pairs, .overall"
     assert "<table" in found._repr_html_()
 

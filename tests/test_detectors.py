@@ -21,7 +21,7 @@ NOW = datetime(2026, 5, 27, tzinfo=UTC)
 
 def numbers(family):
     """What a family covers: ``A7, B15`` counts for both, ``B9/04`` for B9."""
-    known = sa.detectors().filter(pl.col("family").is_in(family))["known_as"].drop_nulls()
+    known = sa.detectors.known().filter(pl.col("family").is_in(family))["known_as"].drop_nulls()
     return {part.split("/")[0] for text in known for part in text.split(", ")}
 
 
@@ -43,12 +43,12 @@ def test_every_number_of_the_catalogue_is_there(family, expected):
 
 
 def test_opencode_and_the_policy_are_there():
-    names = set(sa.detectors()["name"])
+    names = set(sa.detectors.known()["name"])
     assert {"opencode_stalled", "opencode_retry_overdue", "opencode_runaway", "policy"} <= names
 
 
 def test_the_list_has_its_shape_and_says_why_not():
-    listed = sa.detectors()
+    listed = sa.detectors.known()
     assert listed.schema == DETECTORS.dtypes
     assert listed["name"].is_unique().all()
     assert listed["rule"].null_count() == 0
@@ -254,32 +254,30 @@ def test_a_nameless_detector_says_what_to_type():
 
 
 def test_a_users_detector_joins_every_table():
-    chatty = sa.Detector("chatty", fires=pl.col("n_messages") > 5, label="chatty")
-    quiet = sa.Detector(
+    chatty = sa.detectors.Detector("chatty", fires=pl.col("n_messages") > 5, label="chatty")
+    quiet = sa.detectors.Detector(
         "quiet_20m", measures="silence_s", threshold_s=1200.0, restarts_on="message",
         scope=pl.col("status") == "running",
     )  # fmt: skip
     snap = sa.demo()
-    found = sa.detect(snap, detectors=["B2", chatty, quiet])
+    found = sa.detectors.detect(snap, detectors=["B2", chatty, quiet])
     assert found.filter(pl.col("fires"))["detector"].unique().sort().to_list() == [
         "chatty", "dashboard_stuck_60m", "quiet_20m",
     ]  # fmt: skip
-    assert sa.agreement(found, n_resamples=20).pairs.height == 3
-    told = sa.disagreements(found, detectors=[chatty, quiet])
+    assert sa.detectors.agreement(found, n_resamples=20).pairs.height == 3
+    told = sa.detectors.disagreements(found, detectors=[chatty, quiet])
     assert {"chatty", "quiet_20m"} <= set(told.rows["a"])
-    assert sa.alarms(snap, detectors=[quiet]).height > 0
-    assert sa.detectors().height + 1 == registry_with(quiet).height
+    assert sa.detectors.alarms(snap, detectors=[quiet]).height > 0
+    assert sa.detectors.known().height + 1 == registry_with(quiet).height
 
 
 def registry_with(own):
-    from stateanalytics.detectors.catalogue import detectors
-
-    return detectors([own])
+    return sa.detectors.known([own])
 
 
 def test_a_detector_whose_inputs_are_not_there_covers_nothing():
-    odd = sa.Detector("odd", fires=pl.col("n_sneezes") > 1)
-    found = sa.detect(sa.demo(), detectors=[odd])
+    odd = sa.detectors.Detector("odd", fires=pl.col("n_sneezes") > 1)
+    found = sa.detectors.detect(sa.demo(), detectors=[odd])
     assert not found["covered"].any()
     assert found["fires"].null_count() == found.height
     assert found["why"].unique().to_list() == ["it needs n_sneezes, which is not there"]

@@ -37,8 +37,10 @@ def silent(**how_long):
 
 def compared(row, *detectors, also=()):
     given = facts([row, *also])
-    own = [one for one in detectors if isinstance(one, sa.Detector)]
-    return sa.disagreements(sa.detect(given, detectors=list(detectors)), detectors=own)
+    own = [one for one in detectors if isinstance(one, sa.detectors.Detector)]
+    return sa.detectors.disagreements(
+        sa.detectors.detect(given, detectors=list(detectors)), detectors=own
+    )
 
 
 def test_silence_and_time_since_the_start_are_two_constructs():
@@ -75,8 +77,8 @@ def test_silence_and_time_since_the_start_are_two_constructs():
         ),
         pytest.param(
             session(last_message_at=ago(hours=3), last_activity_at=ago(hours=3)),
-            (sa.Detector("heard", measures="last_message_age_s", threshold_s=3600.0),
-             sa.Detector("written", measures="updated_age_s", threshold_s=3600.0)),
+            (sa.detectors.Detector("heard", measures="last_message_age_s", threshold_s=3600.0),
+             sa.detectors.Detector("written", measures="updated_age_s", threshold_s=3600.0)),
             "input",
             "heard counts 3 h since the last message, written counts 40 s since its row was "
             "written (limit 60 min)",
@@ -84,7 +86,7 @@ def test_silence_and_time_since_the_start_are_two_constructs():
         ),
         pytest.param(
             session(started_at=ago(hours=1, milliseconds=700), created_at=ago(hours=2)),
-            (sa.Detector("exact", measures="started_age_s", threshold_s=3600.0), "B2"),
+            (sa.detectors.Detector("exact", measures="started_age_s", threshold_s=3600.0), "B2"),
             "clock",
             "exact counts 60 min since start, B2 counts 60 min since start (limit 60 min); "
             "exact by the clock of the reader's, B2 of the browser's, in whole seconds, looked at "
@@ -128,7 +130,7 @@ def test_the_cause_of_one_row(row, detectors, cause, words):
 
 @pytest.fixture(scope="module")
 def demo():
-    return sa.disagreements(sa.detect(sa.demo()))
+    return sa.detectors.disagreements(sa.detectors.detect(sa.demo()))
 
 
 def test_every_cause_is_explained(demo):
@@ -158,9 +160,9 @@ def test_totals_are_the_rows_counted(demo):
 
 def test_what_one_cannot_know_is_no_disagreement():
     given = facts([session()])
-    found = sa.detect(given, at=ago(hours=5), detectors=["B1", "C2", "B18"])
+    found = sa.detectors.detect(given, at=ago(hours=5), detectors=["B1", "C2", "B18"])
     assert not found.filter(pl.col("detector") == "phantom_v2")["is_knowable"].any()
-    assert sa.disagreements(found).rows.is_empty()
+    assert sa.detectors.disagreements(found).rows.is_empty()
 
 
 def test_rules_that_never_look_at_the_same_rows_do_not_disagree():
@@ -178,26 +180,28 @@ def test_one_detector_alone_disagrees_with_nobody():
 
 
 def test_no_detections_are_no_disagreements():
-    found = sa.disagreements(DETECTIONS.empty())
+    found = sa.detectors.disagreements(DETECTIONS.empty())
     assert (found.rows.height, found.causes.height, found.worst) == (0, 0, None)
 
 
 def test_a_detector_that_nobody_knows_says_what_to_do():
-    mine = sa.Detector("mine", fires=pl.lit(value=True))
-    detections = sa.detect(facts([session()]), detectors=[mine])
+    mine = sa.detectors.Detector("mine", fires=pl.lit(value=True))
+    detections = sa.detectors.detect(facts([session()]), detectors=[mine])
     with pytest.raises(
         ArgumentError, match=r"'mine' that is not known here.*\n.*detectors=\[yours"
     ):
-        sa.disagreements(detections)
+        sa.detectors.disagreements(detections)
 
 
 def test_another_frame_says_what_is_missing():
     with pytest.raises(MissingColumnsError, match="disagreements needs columns"):
-        sa.disagreements(pl.DataFrame({"a": [1]}))
+        sa.detectors.disagreements(pl.DataFrame({"a": [1]}))
 
 
 def test_hostile_text_is_escaped_where_it_is_shown():
-    evil = sa.Detector("evil", fires=pl.lit(value=True), label="<script>x</script>", rule="<b>")
+    evil = sa.detectors.Detector(
+        "evil", fires=pl.lit(value=True), label="<script>x</script>", rule="<b>"
+    )
     found = compared(session(), evil, "B4")
     page = found._repr_html_()
     assert "<script>" not in page
@@ -214,10 +218,10 @@ def snap(lionagi_samples):
 
 def test_1162_stale_none_beside_stuck_is_reproduced_with_its_cause(snap):
     """ "Stale: 0" beside "N stuck >60m": at 20:00 of the day before, in a real store."""
-    found = sa.detect(snap, at="2026-05-26T20:00Z", detectors=["B2", "B4"])
+    found = sa.detectors.detect(snap, at="2026-05-26T20:00Z", detectors=["B2", "B4"])
     fires = dict(found.group_by("detector").agg(pl.col("fires").sum()).rows())
     assert fires == {"dashboard_stuck_60m": 11, "dashboard_stale_card": 0}
-    told = sa.disagreements(found)
+    told = sa.detectors.disagreements(found)
     assert told.causes.select("a", "b", "cause", "n").rows() == [
         ("dashboard_stuck_60m", "dashboard_stale_card", "construct", 11)
     ]
@@ -229,7 +233,7 @@ def test_1162_stale_none_beside_stuck_is_reproduced_with_its_cause(snap):
 
 
 def test_1162s_own_flow_of_nine_hours_is_the_clearest_example(snap):
-    told = sa.disagreements(sa.detect(snap))
+    told = sa.detectors.disagreements(sa.detectors.detect(snap))
     assert told.worst.startswith("The dashboard says 17 stuck (B2) beside 5 stale (B4); 12 are")
     assert "B2 counts 9 h since start, B4 counts 2 min of silence" in told.worst
     first = told.causes.row(0, named=True)

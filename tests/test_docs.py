@@ -16,9 +16,28 @@ COMMANDS = (ROOT / "docs" / "commands.md").read_text("utf-8")
 SQL = (ROOT / "docs" / "sql.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", sa.__all__)
+PUBLIC = [
+    *sa.__all__,
+    *(f"errors.{name}" for name in ("StateAnalyticsError", "TruncatedWarning")),
+    *(
+        f"{space.__name__.rpartition('.')[2]}.{name}"
+        for space in (sa.failures, sa.survival, sa.detectors, sa.thresholds)
+        for name in space.__all__
+    ),
+]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_is_in_the_pages(name):
-    assert re.search(rf"\b{name}\b", TEXT), f"{name} is in no page"
+    assert re.search(rf"\bsa\.{name}\b", TEXT), f"{name} is in no page"
+
+
+def test_names_in_the_pages_exist():
+    for path in re.findall(r"\bsa((?:\.[A-Za-z_]\w*)+)", TEXT):
+        found = sa
+        for name in path.strip(".").split("."):
+            assert hasattr(found, name), f"sa{path} is in a page, and nowhere else"
+            found = getattr(found, name)
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))
@@ -69,7 +88,7 @@ def test_the_error_tree_of_the_page_is_current():
     from stateanalytics import errors
 
     drawn = [line.strip() for line in errors.__doc__.splitlines() if "──" in line]
-    assert len(drawn) == len([name for name in sa.__all__ if name.endswith("Error")]) - 1
+    assert len(drawn) == len([name for name in errors.__all__ if name.endswith("Error")]) - 1
     for line in drawn:
         assert line in TEXT, line
 

@@ -29,7 +29,7 @@ def week_of(n, *, days_ago, median_s=600.0, state=DONE, agent="coder", seed=1, *
 def changed(rows, **asked):
     given = facts([{"entity_id": f"s{i}", **row} for i, (row, _) in enumerate(rows)])
     states = states_of(given, [state for _, state in rows])
-    return sa.duration_change(given, WEEK, states=states, **{"by": "agent", **asked})
+    return sa.survival.duration_change(given, WEEK, states=states, **{"by": "agent", **asked})
 
 
 def of(table, measure, value="coder"):
@@ -160,7 +160,7 @@ def test_several_dimensions_and_their_values():
 
 
 def test_wrong_columns_and_rates_are_refused():
-    with pytest.raises(sa.ArgumentError, match=r"columns of spells; found \['colour'\]"):
+    with pytest.raises(sa.errors.ArgumentError, match=r"columns of spells; found \['colour'\]"):
         changed([], by="colour")
-    with pytest.raises(sa.ArgumentError, match="fdr is a share"):
+    with pytest.raises(sa.errors.ArgumentError, match="fdr is a share"):
         changed([], fdr=5)

@@ -22,18 +22,21 @@ def whole(seconds):
 
 
 def quantiles_of(frame):
-    return sa.quantiles(sa.kaplan_meier(frame), PROBS)["duration_s"].to_list()
+    return sa.survival.quantiles(sa.survival.kaplan_meier(frame), PROBS)["duration_s"].to_list()
 
 
 def test_the_right_row_of_the_demonstration():
-    told = sa.quantiles(sa.kaplan_meier(TYPE_I), PROBS).rows(named=True)
+    told = sa.survival.quantiles(sa.survival.kaplan_meier(TYPE_I), PROBS).rows(named=True)
     expected = []
     for row in told:
         ends = (row["duration_low_s"], row["duration_high_s"])
         shown = f" ({whole(ends[0])} to {whole(ends[1])})" if any(ends) else ""
         expected.append(whole(row["duration_s"]) + shown)
     assert row_of_page("Kaplan-Meier") == expected
-    assert "32 % outlast" in sa.quantiles(sa.kaplan_meier(TYPE_I), [0.9])["in_words"].item()
+    assert (
+        "32 % outlast"
+        in sa.survival.quantiles(sa.survival.kaplan_meier(TYPE_I), [0.9])["in_words"].item()
+    )
     assert "32 % of runs outlast the data" in PAGE
 
 

@@ -45,14 +45,14 @@ def n_held(low, high, truth):
 @pytest.mark.parametrize("prob", [0.25, 0.5, 0.75])
 def test_quantiles_hold_the_truth(repeats, prob):
     truth = solve(lambda seconds: gone_by(seconds) - prob, 1.0, 60_000.0)
-    found = sa.quantiles(sa.kaplan_meier(repeats, by="repeat"), [prob])
+    found = sa.survival.quantiles(sa.survival.kaplan_meier(repeats, by="repeat"), [prob])
     assert found["is_identified"].all()
     assert n_held(found["duration_low_s"], found["duration_high_s"], truth) >= ENOUGH
 
 
 @pytest.mark.parametrize("fate", sorted(FATES))
 def test_incidences_hold_the_truth(repeats, fate):
-    curve = sa.cumulative_incidence(repeats, by="repeat").filter(cause=fate)
+    curve = sa.survival.cumulative_incidence(repeats, by="repeat").filter(cause=fate)
     at_an_hour = curve.filter(pl.col("duration_s") <= 3600).group_by("repeat").last()
     held = n_held(at_an_hour["incidence_low"], at_an_hour["incidence_high"], ended_by(3600, fate))
     # Of the rare ends (9 of 300) the interval says less than it promises.
@@ -60,14 +60,14 @@ def test_incidences_hold_the_truth(repeats, fate):
 
 
 def test_restricted_means_hold_the_truth(repeats):
-    found = sa.restricted_mean(sa.kaplan_meier(repeats, by="repeat"), 5400)
+    found = sa.survival.restricted_mean(sa.survival.kaplan_meier(repeats, by="repeat"), 5400)
     truth = math.fsum(1 - gone_by(second + 0.5) for second in range(5400))
     low, high = (found["mean_s"] + sign * 1.96 * found["mean_se"] for sign in (-1, 1))
     assert n_held(low, high, truth) >= ENOUGH
 
 
 def test_bands_hold_the_whole_curve(repeats):
-    curve = sa.confidence_band(sa.kaplan_meier(repeats, by="repeat"))
+    curve = sa.survival.confidence_band(sa.survival.kaplan_meier(repeats, by="repeat"))
     truth = curve["duration_s"].map_elements(lambda s: 1 - gone_by(s), return_dtype=pl.Float64)
     outside = curve.with_columns(truth=truth).with_columns(
         **{
@@ -83,7 +83,7 @@ def test_bands_hold_the_whole_curve(repeats):
 
 def test_completions_of_another_limit_hold_the_truth(repeats):
     runs = repeats.with_columns(ending="end", left_out=pl.lit(None, pl.String))
-    found = sa.timeout_candidates(runs, [3600], by="repeat").filter(~pl.col("is_today"))
+    found = sa.survival.timeout_candidates(runs, [3600], by="repeat").filter(~pl.col("is_today"))
     truth = ended_by(3600, "completed")
     assert n_held(found["completed_low"], found["completed_high"], truth) >= ENOUGH
 
@@ -91,6 +91,6 @@ def test_completions_of_another_limit_hold_the_truth(repeats):
 def test_two_weeks_of_one_fleet_differ_as_seldom_as_they_should(repeats):
     """p-values of the log-rank test are uniform where nothing changed."""
     halves = repeats.with_columns(week=pl.int_range(pl.len()).over("repeat") % 2)
-    p = sa.logrank(halves, by="week", within="repeat")["p_value"]
+    p = sa.survival.logrank(halves, by="week", within="repeat")["p_value"]
     assert 0.01 <= (p < 0.05).mean() <= 0.09
     assert p.mean() == pytest.approx(0.5, abs=0.07)

@@ -32,7 +32,7 @@ def well(n, *, days):
 
 
 def change(*rows, **asked):
-    found = sa.failure_change(store(*rows), window=NOW, **asked)
+    found = sa.failures.change(store(*rows), window=NOW, **asked)
     return {row["template"]: row for row in found.iter_rows(named=True)}
 
 
@@ -90,7 +90,7 @@ def test_two_snapshots_agree_on_ids_through_their_templates():
         run("fay", reason_message="login of fay broke"),
         run("g", reason_message="disk 7 is full"),
     )
-    found = sa.failure_change(this, window=NOW, before=BEFORE, earlier=last)
+    found = sa.failures.change(this, window=NOW, before=BEFORE, earlier=last)
     assert set(found.select("template", "status", "n_rows_before", "n_rows").rows()) == {
         ("login of <*> broke", "steady", 5, 1),
         ("disk <*> is full", "new", 0, 1),
@@ -112,9 +112,9 @@ def test_without_runs_there_is_no_rate_and_no_test():
 
 
 def test_nothing_gives_no_rows_of_the_same_shape():
-    nothing = sa.failure_change(store(), window=NOW)
+    nothing = sa.failures.change(store(), window=NOW)
     assert nothing.is_empty()
-    assert nothing.schema == sa.failure_change(store(run("a")), window=NOW).schema
+    assert nothing.schema == sa.failures.change(store(run("a")), window=NOW).schema
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ SCORES = [f"score_{name}" for name in WEIGHTS]
 
 
 def clusters(*rows, **asked):
-    return sa.failure_clusters(store(*rows), **asked)
+    return sa.failures.clusters(store(*rows), **asked)
 
 
 def test_a_fan_out_of_one_rate_limit_is_one_cluster_and_one_cause():
@@ -155,7 +155,7 @@ def test_nothing_failed_gives_no_rows_of_the_same_shape():
 
 def test_members_are_the_rows_behind_the_clusters():
     rows = [*fan_out(3), run("a", reason_message="x"), run("ok", status="completed")]
-    members, found = sa.failure_members(store(*rows)), clusters(*rows)
+    members, found = sa.failures.members(store(*rows)), clusters(*rows)
     counts = members.group_by("cluster_id").len("n").join(found, on="cluster_id")
     assert counts["n"].sum() == 4
     assert (counts["n"] == counts["n_rows"]).all()
@@ -164,14 +164,14 @@ def test_members_are_the_rows_behind_the_clusters():
 
 def test_parameters_are_what_stood_in_the_holes():
     rows = [run(str(i), reason_message=f"job {i % 2} of /a/{i} died") for i in range(4)]
-    found = sa.failure_parameters(store(*rows), n_values=1)
+    found = sa.failures.parameters(store(*rows), n_values=1)
     assert found.select("position", "value", "n_rows", "share", "n_distinct").rows() == [
         (1, "0", 2, 0.5, 2),
         (2, "/a/0", 1, 0.25, 4),
     ]
-    assert sa.failure_parameters(store(run("a", reason_message="plain"))).is_empty()
+    assert sa.failures.parameters(store(run("a", reason_message="plain"))).is_empty()
     with pytest.raises(ArgumentError, match="n_values needs a number from 1; found 0"):
-        sa.failure_parameters(store(), n_values=0)
+        sa.failures.parameters(store(), n_values=0)
 
 
 @pytest.mark.parametrize(
@@ -189,20 +189,20 @@ def test_parameters_are_what_stood_in_the_holes():
 )
 def test_no_message_breaks_anything(message):
     snap = store(run("a", reason_message=message), run("b", reason_message=message))
-    assert sa.failure_clusters(snap)["n_rows"].to_list() == [2]
-    sa.failure_parameters(snap)
-    sa.failure_incidents(snap)
+    assert sa.failures.clusters(snap)["n_rows"].to_list() == [2]
+    sa.failures.parameters(snap)
+    sa.failures.incidents(snap)
 
 
 def test_what_is_no_snapshot_is_refused():
     with pytest.raises(ArgumentError, match="Failures are those of a snapshot; found str 'x'"):
-        sa.failure_clusters("x")
+        sa.failures.clusters("x")
 
 
 def test_the_fan_out_of_the_sample_reads_as_one_cause():
     truth = pl.read_csv(demo_path() / "truth.csv", infer_schema=False)
     whose = truth.select("entity_type", "entity_id", "scenario", made_from="template_id")
-    members = sa.failure_members(sa.demo()).join(whose, on=["entity_type", "entity_id"])
+    members = sa.failures.members(sa.demo()).join(whose, on=["entity_type", "entity_id"])
     sessions = members.filter(pl.col("entity_type") == "session")
     fan = sessions.filter(pl.col("scenario") == "fan_out_one_cause")
     assert fan.height == 24
@@ -217,9 +217,9 @@ def test_the_fan_out_of_the_sample_reads_as_one_cause():
 
 def test_sql_gives_the_rows_behind_a_cluster():
     snap = sa.demo()
-    top = sa.failure_clusters(snap).row(0, named=True)
+    top = sa.failures.clusters(snap).row(0, named=True)
     query = "SELECT entity_id FROM failures WHERE cluster_id = $id"
-    members = sa.failure_members(snap).filter(pl.col("cluster_id") == top["cluster_id"])
+    members = sa.failures.members(snap).filter(pl.col("cluster_id") == top["cluster_id"])
     found = snap.sql(query, {"id": top["cluster_id"]})
     assert sorted(found["entity_id"]) == sorted(members["entity_id"])
     counts = snap.sql("FROM failure_clusters ORDER BY rank").row(0, named=True)
@@ -228,5 +228,5 @@ def test_sql_gives_the_rows_behind_a_cluster():
 
 def test_frames_that_sql_can_name_have_the_columns_of_the_functions():
     snap = store(run("a"))
-    assert set(FAILURES.dtypes) <= set(sa.failure_members(snap).columns)
-    assert set(FAILURE_CLUSTERS.dtypes) <= set(sa.failure_clusters(snap).columns)
+    assert set(FAILURES.dtypes) <= set(sa.failures.members(snap).columns)
+    assert set(FAILURE_CLUSTERS.dtypes) <= set(sa.failures.clusters(snap).columns)

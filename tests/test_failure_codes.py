@@ -8,7 +8,7 @@ from tests.failures import fan_out, run, store
 
 
 def nodes(*rows, **asked):
-    return sa.failure_codes(store(*rows), **asked)
+    return sa.failures.codes(store(*rows), **asked)
 
 
 def test_a_node_counts_all_below_it_and_causes_once():
@@ -56,7 +56,7 @@ def test_nothing_gives_no_rows_of_the_same_shape():
 
 
 def test_the_sample_adds_up():
-    found = sa.failure_codes(sa.demo())
+    found = sa.failures.codes(sa.demo())
     roots = found.filter(pl.col("depth") == 1)
-    assert roots["n_rows"].sum() == sa.failure_members(sa.demo()).height
+    assert roots["n_rows"].sum() == sa.failures.members(sa.demo()).height
     assert roots["share"].sum() == pytest.approx(1.0)

@@ -17,7 +17,7 @@ from tests.frames import ago
 
 
 def lifted(*rows, **asked):
-    found = sa.failure_lift(store(*rows), **asked)
+    found = sa.failures.lift(store(*rows), **asked)
     return {(row["dimension"], row["value"]): row for row in found.iter_rows(named=True)}
 
 
@@ -87,7 +87,7 @@ def test_the_tail_is_exact_against_counting():
 
 
 def incidents(*rows, **asked):
-    return sa.failure_incidents(store(*rows), **asked)
+    return sa.failures.incidents(store(*rows), **asked)
 
 
 def spread(n=20):
@@ -164,7 +164,7 @@ def test_incidents_keep_their_id_and_order_never_matters():
 
 
 def test_members_name_their_incident():
-    members = sa.failure_members(store(*fan_out(3), *spread(4)))
+    members = sa.failures.members(store(*fan_out(3), *spread(4)))
     assert members["incident_id"].drop_nulls().len() == 3
     assert members.filter(pl.col("incident_id").is_null()).height == 4
 
@@ -172,7 +172,7 @@ def test_members_name_their_incident():
 def test_nothing_gives_no_rows_of_the_same_shape():
     assert incidents().is_empty()
     assert incidents().schema == incidents(*fan_out(3)).schema
-    assert sa.failure_lift(store()).is_empty()
+    assert sa.failures.lift(store()).is_empty()
 
 
 @pytest.mark.parametrize("gap_s", [-1, float("inf"), float("nan")])

@@ -23,7 +23,7 @@ def rule(**keys):
 
 
 def clusters(snap, *rules):
-    found = sa.failure_clusters(snap, rules={"rule": list(rules)})
+    found = sa.failures.clusters(snap, rules={"rule": list(rules)})
     return set(found.select("code", "template", "rule_name", "n_rows").rows())
 
 
@@ -91,7 +91,7 @@ def test_a_rule_can_name_rows_without_a_code():
 def test_the_first_rule_that_fits_wins_and_the_other_is_told():
     first, second = rule(name="first", code=E, action="merge"), rule(name="second", action="merge")
     assert clusters(SNAP, first, second) >= {(E, "first", "first", 2), (X, "second", "second", 1)}
-    applied = sa.failure_rules(SNAP, {"rule": [first, second, rule(name="idle", code="a.b.c")]})
+    applied = sa.failures.rules(SNAP, {"rule": [first, second, rule(name="idle", code="a.b.c")]})
     assert applied.select("rule", "name", "n_rows", "n_lost", "lost_to").rows() == [
         (1, "first", 2, 0, None),
         (2, "second", 1, 2, "first"),
@@ -100,17 +100,17 @@ def test_the_first_rule_that_fits_wins_and_the_other_is_told():
 
 
 def test_no_rules_are_no_rules():
-    assert sa.failure_rules(SNAP, None).is_empty()
-    assert sa.failure_clusters(SNAP, rules={}).equals(sa.failure_clusters(SNAP))
-    assert sa.failure_rules(store(), {"rule": [rule()]})["n_rows"].to_list() == [0]
+    assert sa.failures.rules(SNAP, None).is_empty()
+    assert sa.failures.clusters(SNAP, rules={}).equals(sa.failures.clusters(SNAP))
+    assert sa.failures.rules(store(), {"rule": [rule()]})["n_rows"].to_list() == [0]
 
 
 def test_a_file_is_read(tmp_path):
     path = tmp_path / "rules.toml"
     path.write_text(GOOD)
-    rules = sa.FailureRules.of(path)
+    rules = sa.failures.Rules.of(path)
     assert (rules.rules[0].name, rules.origin) == ("limits", str(path))
-    assert sa.FailureRules.of(rules) is rules
+    assert sa.failures.Rules.of(rules) is rules
 
 
 @pytest.mark.parametrize(
@@ -165,14 +165,14 @@ def test_what_cannot_be_used_names_line_and_key(tmp_path, text, words):
     path = tmp_path / "rules.toml"
     path.write_text(text)
     with pytest.raises(ArgumentError, match=words):
-        sa.FailureRules.of(path)
+        sa.failures.Rules.of(path)
 
 
 def test_a_file_that_is_not_there_says_so():
     with pytest.raises(ArgumentError, match=r"'no\.toml' cannot be read: No such file"):
-        sa.FailureRules.of("no.toml")
+        sa.failures.Rules.of("no.toml")
     with pytest.raises(ArgumentError, match="a TOML file or a mapping; found int 3"):
-        sa.FailureRules.of(3)
+        sa.failures.Rules.of(3)
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_a_file_that_is_not_there_says_so():
 )
 def test_bombs_are_refused_before_they_run(bomb):
     with pytest.raises(ArgumentError, match="rule 1, key 'message'"):
-        sa.FailureRules.of({"rule": [rule(message=bomb)]})
+        sa.failures.Rules.of({"rule": [rule(message=bomb)]})
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*a){20}$", "(?:a{10}){20}b"])
 def test_what_explodes_elsewhere_is_linear_here(pattern):
     snap = store(*(run(str(i), reason_message="a" * 50_000 + f"! {i}") for i in range(20)))
-    assert sa.failure_rules(snap, {"rule": [rule(message=pattern)]}).height == 1
+    assert sa.failures.rules(snap, {"rule": [rule(message=pattern)]}).height == 1
 
 
 def test_a_pattern_that_takes_too_long_is_stopped(monkeypatch):

@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.failures import by_reason_code, count_causes
+from stateanalytics.failures.by_code import by_reason_code
+from stateanalytics.failures.counting import count_causes
 from tests.frames import DONE, FAILED, LEGACY, RUNNING, TIMED_OUT, ago, facts, states_of
 
 CODE = "run.failed.exception"

@@ -30,14 +30,14 @@ def test_every_answer_is_a_table_for_eyes(capsys, monkeypatch, show):
 
 def test_clusters_are_those_of_the_library(capsys):
     found = rows_of(capsys, "--week", "2026-W21", "--weight", "cost=10")
-    expected = sa.failure_clusters(sa.demo(), window="2026-W21", weights={"cost": 10})
+    expected = sa.failures.clusters(sa.demo(), window="2026-W21", weights={"cost": 10})
     assert [row["cluster_id"] for row in found] == expected["cluster_id"].to_list()
 
 
 def test_a_code_and_a_cluster_narrow(capsys):
     found = rows_of(capsys, "--code", "run.failed", "--show", "codes")
     assert {row["code"][:10] for row in found} == {"run.failed"}
-    clusters = sa.failure_clusters(sa.demo())
+    clusters = sa.failures.clusters(sa.demo())
     row = clusters.row(0, named=True)
     members = rows_of(capsys, "--show", "members", "--cluster", row["cluster_id"])
     assert len(members) == row["n_rows"]
@@ -86,4 +86,4 @@ def test_what_makes_no_sense_is_one_line_that_helps(capsys, arguments, words):
 def test_a_file_holds_every_column(tmp_path):
     path = tmp_path / "clusters.parquet"
     assert run(["failures", STORE, "-o", str(path)]) == 0
-    assert pl.read_parquet(path).columns == sa.failure_clusters(sa.demo()).columns
+    assert pl.read_parquet(path).columns == sa.failures.clusters(sa.demo()).columns

@@ -407,7 +407,7 @@ def test_sa_report_can_be_called_however_the_package_was_imported():
         "from stateanalytics import report\n"
         "assert callable(sa.report) and callable(report)\n"
         "try:\n    sa.report('state.db')\n"
-        "except sa.ArgumentError as error:\n    print(error)"
+        "except sa.errors.ArgumentError as error:\n    print(error)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "report needs a snapshot" in told.stdout

@@ -44,7 +44,7 @@ def test_changes_stand_first_and_every_row_says_why(section):
 
 
 def test_it_is_the_advice_of_the_library(section):
-    frame = sa.recommend_thresholds(sa.demo(), n_boot=200).frame
+    frame = sa.thresholds.recommend(sa.demo(), n_boot=200).frame
     said = {row["name"]: row["in_words"] for row in section["rows"]}
     known = frame.filter(~frame["verdict"].is_in(["not_enough_data"]))
     assert said == dict(known.select("name", "in_words").iter_rows())

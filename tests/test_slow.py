@@ -46,7 +46,7 @@ MIXED = [
 
 
 def told(frame, threshold, **asked):
-    table = sa.slow_thresholds(frame, [threshold], by=(), **asked)
+    table = sa.survival.slow_thresholds(frame, [threshold], by=(), **asked)
     return table.filter(pl.col("threshold_s") == threshold).row(0, named=True)
 
 
@@ -63,7 +63,7 @@ def test_an_age_at_the_threshold_is_not_flagged():
 
 
 def test_todays_thresholds_are_marked_and_always_there():
-    table = sa.slow_thresholds(runs(MIXED), [60.0], by=())
+    table = sa.survival.slow_thresholds(runs(MIXED), [60.0], by=())
     assert table.select("threshold_s", "known_as").rows() == [
         (60.0, None),
         (1800.0, "30 min (ADR-0017)"),
@@ -80,7 +80,7 @@ def test_counted_per_week_and_kind():
             runs([(4000, "completed")], kind="agent"),
         ]
     )
-    hour = sa.slow_thresholds(frame, [3600]).filter(pl.col("threshold_s") == 3600)
+    hour = sa.survival.slow_thresholds(frame, [3600]).filter(pl.col("threshold_s") == 3600)
     assert hour.select("week", "kind", "n_flagged", "n_finished_well").rows() == [
         ("2026-W21", "agent", 1, 1),
         ("2026-W21", "flow", 2, 1),
@@ -118,20 +118,22 @@ def test_the_healthy_share_of_the_generator_lies_in_its_interval():
 
 
 def test_nothing_and_nothing_completed():
-    assert sa.slow_thresholds(runs([])).is_empty()
+    assert sa.survival.slow_thresholds(runs([])).is_empty()
     failed = told(runs([(4000, "failed")]), 3600)
     assert (failed["n_flagged"], failed["healthy_flagged"]) == (1, None)
 
 
 def test_left_out_runs_do_not_count():
-    assert sa.slow_thresholds(runs([(9999, "completed")], left_out="no_end")).is_empty()
+    assert sa.survival.slow_thresholds(runs([(9999, "completed")], left_out="no_end")).is_empty()
 
 
 def test_wrong_ages_and_columns_are_refused():
-    with pytest.raises(sa.ArgumentError, match=r"ages above 0 seconds; found \[0.0\]"):
-        sa.slow_thresholds(runs(MIXED), [0])
-    with pytest.raises(sa.MissingColumnsError, match=r"slow_thresholds needs columns \['agent'\]"):
-        sa.slow_thresholds(runs(MIXED), by="agent")
+    with pytest.raises(sa.errors.ArgumentError, match=r"ages above 0 seconds; found \[0.0\]"):
+        sa.survival.slow_thresholds(runs(MIXED), [0])
+    with pytest.raises(
+        sa.errors.MissingColumnsError, match=r"slow_thresholds needs columns \['agent'\]"
+    ):
+        sa.survival.slow_thresholds(runs(MIXED), by="agent")
 
 
 # --- of the runs that complete ------------------------------------------------------------
@@ -139,14 +141,14 @@ def test_wrong_ages_and_columns_are_refused():
 
 def test_completion_times_of_what_all_completed_are_their_distribution():
     frame = runs([(i, "completed") for i in range(1, 51)])
-    half = at(sa.completion_times(frame), 25)
+    half = at(sa.survival.completion_times(frame), 25)
     assert half["share"] == pytest.approx(0.5)
     # The binomial's.
     assert half["share_se"] == pytest.approx((0.25 / 50) ** 0.5)
 
 
 def test_other_ends_are_no_completions_and_cut_offs_are_not_dropped():
-    shares = sa.completion_times(
+    shares = sa.survival.completion_times(
         TYPE_I.with_columns(cause=pl.when("ended").then(pl.lit("completed")))
     )
     naive = TYPE_I.filter("ended")
@@ -163,7 +165,7 @@ ROWS = st.lists(
 @given(ROWS)
 @examples(50)
 def test_shares_rise_to_one_and_their_intervals_hold_them(rows):
-    shares = sa.completion_times(runs(rows))
+    shares = sa.survival.completion_times(runs(rows))
     if not any(ending == "completed" for _, ending in rows):
         assert shares.is_empty()
         return

@@ -88,7 +88,7 @@ def test_as_of_may_be_written_in_many_ways(store, as_of):
     "as_of", ["yesterday", "", "2026-13-01", math.nan, math.inf, True, [1], "nan"]
 )
 def test_an_as_of_that_is_no_moment_says_so(store, as_of):
-    with pytest.raises(sa.ArgumentError, match=r"as_of needs a moment(.|\n)*Hint:"):
+    with pytest.raises(sa.errors.ArgumentError, match=r"as_of needs a moment(.|\n)*Hint:"):
         sa.read(store, as_of=as_of)
 
 
@@ -113,7 +113,7 @@ def test_no_source_looks_in_the_usual_places(tmp_path, monkeypatch, store):
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     assert sa.read().sources["source"].to_list() == [str(store)]
     monkeypatch.setenv("LIONAGI_HOME", str(tmp_path / "empty"))
-    with pytest.raises(sa.SourceNotFoundError, match=r"usual places: .*empty.*state\.db"):
+    with pytest.raises(sa.errors.SourceNotFoundError, match=r"usual places: .*empty.*state\.db"):
         sa.read()
 
 
@@ -121,9 +121,9 @@ def test_what_is_wrong_with_an_input_is_said(tmp_path):
     text = tmp_path / "notes.db"
     text.write_text("no store")
     for path, kind in (
-        (tmp_path / "gone.db", sa.SourceNotFoundError),
-        (text, sa.NotAStoreError),
-        (tmp_path / "gone" / "*.db", sa.SourceNotFoundError),
+        (tmp_path / "gone.db", sa.errors.SourceNotFoundError),
+        (text, sa.errors.NotAStoreError),
+        (tmp_path / "gone" / "*.db", sa.errors.SourceNotFoundError),
     ):
         with pytest.raises(kind) as caught:
             sa.read(path)
@@ -219,7 +219,7 @@ def test_raw_tables_hold_what_is_stored(store):
 
 def test_bodies_are_read_only_on_request(store):
     query = "SELECT content FROM raw_messages"
-    with pytest.raises(sa.QueryError, match=r"holds bodies(.|\n)*bodies=True"):
+    with pytest.raises(sa.errors.QueryError, match=r"holds bodies(.|\n)*bodies=True"):
         sa.read(store).sql(query)
     assert sa.read(store).sql("SELECT * FROM raw_messages").columns == [
         "store",
@@ -279,7 +279,7 @@ def test_raw_tables_end_with_the_private_copy(store):
         copies = [one.copy for one in snap.stores]
     assert not any(copy.exists() for copy in copies)
     assert snap.sql("SELECT count(*) FROM entities").item() == 2
-    with pytest.raises(sa.ArgumentError, match="closed"):
+    with pytest.raises(sa.errors.ArgumentError, match="closed"):
         snap.sql("FROM raw_messages")
 
 
@@ -327,10 +327,10 @@ def test_schema_lists_every_column_of_every_table(store):
 @pytest.mark.parametrize("name", ["stats", "raw_nothing", "", None])
 def test_a_name_that_is_not_there_says_which_are(store, name):
     snap = sa.read(store)
-    with pytest.raises(sa.ArgumentError, match=r"There is no table(.|\n)*Hint:"):
+    with pytest.raises(sa.errors.ArgumentError, match=r"There is no table(.|\n)*Hint:"):
         snap.table(name)
     if name is not None:
-        with pytest.raises(sa.ArgumentError, match=r"There is no frame(.|\n)*Hint:"):
+        with pytest.raises(sa.errors.ArgumentError, match=r"There is no frame(.|\n)*Hint:"):
             snap.schema(name)
 
 

@@ -183,7 +183,9 @@ def test_options_without_meaning_say_what_there_is(option):
         measured({}, RUNNING, **{option: "sometimes"})
 
 
-@pytest.mark.parametrize("question", [sa.spells, sa.timeouts, sa.duration_change])
+@pytest.mark.parametrize(
+    "question", [sa.survival.spells, sa.survival.timeouts, sa.survival.duration_change]
+)
 def test_what_is_no_snapshot_says_what_to_type(question):
     with pytest.raises(ArgumentError, match=r"needs a snapshot; found str[\s\S]*sa.read"):
         question("state.db")
@@ -202,7 +204,7 @@ def test_an_unknown_status_keeps_its_name():
 
 def test_spells_have_the_shape_of_the_schema_and_are_open_to_sql():
     snap = sa.demo()
-    runs = sa.spells(snap)
+    runs = sa.survival.spells(snap)
     assert runs.schema == SPELLS.dtypes
     asked = snap.sql("SELECT kind, count(*) AS n FROM spells WHERE left_out IS NULL GROUP BY ALL")
     assert asked["n"].sum() == runs["left_out"].null_count()
@@ -215,14 +217,14 @@ def test_spells_of_every_system_feed_the_curves(shared):
         shared / "samples" / "opencode" / "v2_20260717",
     ]
     with sa.read(*stores, progress=False) as snap:
-        runs = sa.spells(snap, timeouts="event")
+        runs = sa.survival.spells(snap, timeouts="event")
     counted = runs.filter(pl.col("left_out").is_null())
     assert counted["system"].n_unique() == 3
-    curve = sa.kaplan_meier(runs, by="system")
+    curve = sa.survival.kaplan_meier(runs, by="system")
     first = curve.group_by("system").agg(n=pl.col("n_at_risk").max()).sort("system")
     sizes = counted.group_by("system").agg(n=pl.len().cast(pl.Int64)).sort("system")
     assert first.equals(sizes)
-    assert sa.cumulative_incidence(runs, by="system").height > 0
+    assert sa.survival.cumulative_incidence(runs, by="system").height > 0
 
 
 def test_nothing_gives_no_spells_and_no_steps():

@@ -84,18 +84,20 @@ def test_states_are_counted(parts, pooled):
 
 
 def test_curves_of_a_fleet_are_those_of_its_runs(parts, pooled):
-    runs = sa.spells(pooled).with_columns(pl.col("duration_s").ceil())
-    expected = sa.kaplan_meier(runs, by=["system", "kind"])
-    assert sa.kaplan_meier(merge(parts).runs(), by=["system", "kind"]).equals(expected)
+    runs = sa.survival.spells(pooled).with_columns(pl.col("duration_s").ceil())
+    expected = sa.survival.kaplan_meier(runs, by=["system", "kind"])
+    assert sa.survival.kaplan_meier(merge(parts).runs(), by=["system", "kind"]).equals(expected)
 
 
 def test_quality_of_service_of_a_fleet_is_that_of_its_silences(parts, pooled):
-    expected = sa.quality_of_service(pooled, by=["system", "kind"])
-    assert sa.quality_of_service(merge(parts).silences).equals(expected)
+    expected = sa.detectors.quality_of_service(pooled, by=["system", "kind"])
+    assert sa.detectors.quality_of_service(merge(parts).silences).equals(expected)
 
 
 def test_agreement_of_a_fleet_is_that_of_its_detections(parts, pooled):
-    expected = sa.agreement(sa.detect(pooled), n_resamples=0).pairs.filter(pl.col("n") > 0)
+    expected = sa.detectors.agreement(sa.detectors.detect(pooled), n_resamples=0).pairs.filter(
+        pl.col("n") > 0
+    )
     found = merge(parts).agreement()
     cells = ["n", "n_both", "n_only_a", "n_only_b", "n_neither", "kappa", "ac1", "pabak"]
 
@@ -112,7 +114,7 @@ def test_agreement_of_a_fleet_is_that_of_its_detections(parts, pooled):
 
 
 def test_failures_of_a_fleet_have_the_templates_of_all_stores(parts, pooled):
-    members = sa.failure_members(pooled)
+    members = sa.failures.members(pooled)
     expected = members.group_by("code", "template").agg(n_rows=pl.len().cast(pl.Int64))
     found = merge(parts).failures()
     keys = ["code", "template"]

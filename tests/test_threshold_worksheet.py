@@ -18,7 +18,7 @@ HOSTILE = "</script><script>x()</script>\x1b[31m"
 
 @pytest.fixture(scope="module")
 def sheet():
-    return sa.ThresholdWorksheet(sa.recommend_thresholds(sa.demo(), n_boot=50))
+    return sa.ThresholdWorksheet(sa.thresholds.recommend(sa.demo(), n_boot=50))
 
 
 @pytest.fixture
@@ -102,7 +102,9 @@ def test_text_of_a_store_stays_text():
 
 
 def test_without_data_it_says_so():
-    empty = sa.Advice(pl.DataFrame(), pl.DataFrame(schema=CURVES), sa.Costs(), ())
+    empty = sa.thresholds.Advice(
+        pl.DataFrame(), pl.DataFrame(schema=CURVES), sa.thresholds.Costs(), ()
+    )
     nothing = sa.ThresholdWorksheet(empty)
     assert nothing.as_html() == "<p>Not enough data for any threshold.</p>"
     assert nothing.widget.children[0].value == nothing.as_html()

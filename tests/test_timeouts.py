@@ -17,7 +17,9 @@ def timeouts_of(rows, **asked):
     given = facts(
         [{"entity_id": f"s{i}", "started_at": START, **row} for i, (row, _) in enumerate(rows)]
     )
-    return sa.timeouts(given, states=states_of(given, [state for _, state in rows]), **asked)
+    return sa.survival.timeouts(
+        given, states=states_of(given, [state for _, state in rows]), **asked
+    )
 
 
 def run(seconds, state=TIMED_OUT, **columns):
@@ -102,7 +104,7 @@ SPREAD = [61 * i for i in range(1, 29)]
 
 
 def test_twelve_of_forty_failures_at_one_second():
-    found = sa.implicit_timeouts(ends([900] * 12 + SPREAD)).row(0, named=True)
+    found = sa.survival.implicit_timeouts(ends([900] * 12 + SPREAD)).row(0, named=True)
     assert (found["at_s"], found["n_at"], found["n_ended"]) == (900, 12, 40)
     assert found["in_words"].startswith("12 of 40 ends without success come at 15 min (± 1 s)")
     assert found["q_value"] < 1e-6
@@ -119,23 +121,23 @@ def test_twelve_of_forty_failures_at_one_second():
     ],
 )
 def test_no_limit_where_none_is(seconds):
-    assert sa.implicit_timeouts(ends(seconds)).is_empty()
+    assert sa.survival.implicit_timeouts(ends(seconds)).is_empty()
 
 
 def test_a_heap_of_good_ends_is_no_limit():
-    assert sa.implicit_timeouts(ends([900] * 12, ending="completed")).is_empty()
-    assert sa.implicit_timeouts(ends([900] * 12, left_out="no_start")).is_empty()
+    assert sa.survival.implicit_timeouts(ends([900] * 12, ending="completed")).is_empty()
+    assert sa.survival.implicit_timeouts(ends([900] * 12, left_out="no_start")).is_empty()
 
 
 def test_neighbours_of_a_heap_are_the_same_heap():
     shaken = [899.2] * 3 + [900.4] * 4 + [901.4] * 3
-    found = sa.implicit_timeouts(ends([*shaken, *SPREAD]))
+    found = sa.survival.implicit_timeouts(ends([*shaken, *SPREAD]))
     assert found.select("at_s", "n_at").rows() == [(900, 10)]
 
 
 def test_each_kind_has_limits_of_its_own():
     two = pl.concat([ends([900] * 9, kind="flow"), ends([1800] * 9, kind="agent")])
-    assert sa.implicit_timeouts(two, by="kind").select("kind", "at_s").rows() == [
+    assert sa.survival.implicit_timeouts(two, by="kind").select("kind", "at_s").rows() == [
         ("agent", 1800),
         ("flow", 900),
     ]
@@ -144,12 +146,14 @@ def test_each_kind_has_limits_of_its_own():
 @pytest.mark.parametrize("seed", range(5))
 def test_smooth_durations_have_no_limit(seed):
     drawn = durations(4000, seed=seed)
-    assert sa.implicit_timeouts(ends(drawn["latent_s"])).is_empty()
+    assert sa.survival.implicit_timeouts(ends(drawn["latent_s"])).is_empty()
 
 
 def test_the_limits_of_the_generator_are_found():
     drawn = durations(4000, seed=3).filter(pl.col("end") != "completed")
-    found = sa.implicit_timeouts(ends(drawn["duration_s"]).with_columns(kind=drawn["kind"]))
+    found = sa.survival.implicit_timeouts(
+        ends(drawn["duration_s"]).with_columns(kind=drawn["kind"])
+    )
     told = drawn.filter(pl.col("end") == "timed_out").group_by("kind", "timeout_s").len()
     expected = told.filter(pl.col("len") >= 8).select("kind", "timeout_s").rows()
     assert set(expected) <= {(kind, float(at_s)) for kind, at_s in found[["kind", "at_s"]].rows()}
@@ -175,22 +179,24 @@ def runs_until(limit_s, n, *, kind="flow", seed=1):
 
 def test_a_candidate_says_what_completes_what_is_cut_and_what_it_costs():
     runs = runs_until(1800, 400)
-    told = sa.timeout_candidates(runs, [600, 900]).row(1, named=True)
+    told = sa.survival.timeout_candidates(runs, [600, 900]).row(1, named=True)
     caused = runs.with_columns(cause=pl.when("ended").then("ending"))
-    curve = sa.kaplan_meier(runs)
+    curve = sa.survival.kaplan_meier(runs)
     assert told["candidate_s"] == 900
     assert told["cut"] == pytest.approx(at(curve, 900)["survival"])
     assert told["completed"] == pytest.approx(
-        at(sa.cumulative_incidence(caused).filter(cause="completed"), 900)["incidence"]
+        at(sa.survival.cumulative_incidence(caused).filter(cause="completed"), 900)["incidence"]
     )
-    mean_s = sa.restricted_mean(curve, 900)["mean_s"].item()
+    mean_s = sa.survival.restricted_mean(curve, 900)["mean_s"].item()
     assert told["run_hours"] == pytest.approx(mean_s / 3600)
     assert told["n_longer"] == runs.filter(pl.col("duration_s") > 900).height
     assert told["completed_low"] < told["completed"] < told["completed_high"]
 
 
 def test_completions_gained_per_extra_run_hour():
-    first, second = sa.timeout_candidates(runs_until(1800, 400), [600, 900]).rows(named=True)[:2]
+    first, second = sa.survival.timeout_candidates(runs_until(1800, 400), [600, 900]).rows(
+        named=True
+    )[:2]
     assert first["gained_per_hour"] == pytest.approx(first["completed"] / first["run_hours"])
     assert second["gained_per_hour"] == pytest.approx(
         (second["completed"] - first["completed"]) / (second["run_hours"] - first["run_hours"])
@@ -198,7 +204,7 @@ def test_completions_gained_per_extra_run_hour():
 
 
 def test_beyond_the_longest_run_nothing_is_guessed():
-    today, beyond = sa.timeout_candidates(runs_until(900, 200), [3600]).rows(named=True)
+    today, beyond = sa.survival.timeout_candidates(runs_until(900, 200), [3600]).rows(named=True)
     assert (today["candidate_s"], today["is_today"], today["is_identified"]) == (900, True, True)
     assert (beyond["is_identified"], beyond["identified_until_s"]) == (False, 900)
     measured = ("completed", "cut", "run_hours", "rescued", "gained_per_hour")
@@ -211,7 +217,7 @@ def test_beyond_the_longest_run_nothing_is_guessed():
 def test_runs_with_a_longer_limit_tell_what_it_would_have_rescued():
     """Half of the runs had twice the limit: the others' future is read off them."""
     runs = pl.concat([runs_until(900, 3000), runs_until(3600, 2000, seed=2)])
-    told = sa.timeout_candidates(runs, [900, 1800, 3600])
+    told = sa.survival.timeout_candidates(runs, [900, 1800, 3600])
     today, later, _ = told.rows(named=True)
     assert today["is_today"]
     assert today["rescued"] is None
@@ -226,18 +232,18 @@ def test_runs_with_a_longer_limit_tell_what_it_would_have_rescued():
 def test_timeouts_count_as_cut_off_however_spells_were_asked_for():
     runs = runs_until(900, 100)
     as_events = runs.with_columns(ended=pl.lit(value=True))
-    assert sa.timeout_candidates(runs).equals(sa.timeout_candidates(as_events))
+    assert sa.survival.timeout_candidates(runs).equals(sa.survival.timeout_candidates(as_events))
 
 
 def test_an_inferred_limit_is_todays_limit_too():
     runs = runs_until(900, 300).with_columns(timeout_s=pl.lit(None, pl.Float64))
-    today = sa.timeout_candidates(runs, [300]).filter("is_today")
+    today = sa.survival.timeout_candidates(runs, [300]).filter("is_today")
     assert today["candidate_s"].to_list() == [900]
 
 
 def test_every_run_over_is_identified_without_end():
     runs = runs_until(1e9, 50).with_columns(timeout_s=pl.lit(None, pl.Float64))
-    told = sa.timeout_candidates(runs, [1e8]).row(0, named=True)
+    told = sa.survival.timeout_candidates(runs, [1e8]).row(0, named=True)
     assert (told["is_identified"], told["identified_until_s"], told["cut"]) == (True, None, 0.0)
 
 
@@ -245,34 +251,36 @@ def test_kinds_are_told_apart_and_null_is_one():
     runs = pl.concat(
         [runs_until(900, 50), runs_until(1800, 50).with_columns(kind=pl.lit(None, pl.String))]
     )
-    told = sa.timeout_candidates(runs, [600])
+    told = sa.survival.timeout_candidates(runs, [600])
     assert told.select("kind", "candidate_s").rows() == [
         (None, 600.0), (None, 1800.0), ("flow", 600.0), ("flow", 900.0),
     ]  # fmt: skip
-    alone = sa.timeout_candidates(runs.filter(kind="flow"), [600])
+    alone = sa.survival.timeout_candidates(runs.filter(kind="flow"), [600])
     assert told.filter(kind="flow").equals(alone)
 
 
 def test_no_runs_have_no_candidates_and_everything_cut_off_has_few_answers():
     runs = runs_until(900, 5)
-    assert sa.timeout_candidates(runs.clear()).is_empty()
+    assert sa.survival.timeout_candidates(runs.clear()).is_empty()
     cut = runs.with_columns(ended=pl.lit(value=False), ending=pl.lit("running"))
-    told = sa.timeout_candidates(cut, [60])
+    told = sa.survival.timeout_candidates(cut, [60])
     assert told.filter("is_identified")["completed"].unique().to_list() == [0.0]
 
 
 @pytest.mark.parametrize("wrong", [0, -1, float("inf"), float("nan")])
 def test_a_limit_is_above_zero(wrong):
-    with pytest.raises(sa.ArgumentError, match="limits above 0 seconds"):
-        sa.timeout_candidates(runs_until(900, 5), [wrong])
+    with pytest.raises(sa.errors.ArgumentError, match="limits above 0 seconds"):
+        sa.survival.timeout_candidates(runs_until(900, 5), [wrong])
 
 
 def test_missing_columns_are_named():
-    with pytest.raises(sa.MissingColumnsError, match=r"timeout_candidates needs columns \['tim"):
-        sa.timeout_candidates(runs_until(900, 5).drop("timeout_s"))
-    with pytest.raises(sa.MissingColumnsError, match="implicit_timeouts"):
-        sa.implicit_timeouts(runs_until(900, 5))
-    with pytest.raises(sa.ArgumentError, match="tolerance_s"):
+    with pytest.raises(
+        sa.errors.MissingColumnsError, match=r"timeout_candidates needs columns \['tim"
+    ):
+        sa.survival.timeout_candidates(runs_until(900, 5).drop("timeout_s"))
+    with pytest.raises(sa.errors.MissingColumnsError, match="implicit_timeouts"):
+        sa.survival.implicit_timeouts(runs_until(900, 5))
+    with pytest.raises(sa.errors.ArgumentError, match="tolerance_s"):
         timeouts_of([], tolerance_s=-1)
 
 
@@ -283,4 +291,4 @@ def test_the_default_candidates_rise():
 def test_timeouts_are_open_to_sql():
     snap = sa.demo()
     asked = snap.sql("SELECT count(*) AS n FROM timeouts WHERE limit_from = 'inferred'")
-    assert asked["n"].item() == sa.timeouts(snap).filter(limit_from="inferred").height > 0
+    assert asked["n"].item() == sa.survival.timeouts(snap).filter(limit_from="inferred").height > 0

@@ -12,7 +12,7 @@ from tests.test_charts_detectors import AT, HOSTILE
 
 @pytest.fixture(scope="module")
 def look():
-    return sa.DetectorExplorer(sa.detect(sa.demo(), detectors=["B1", "B2", "B4", "A6"]))
+    return sa.DetectorExplorer(sa.detectors.detect(sa.demo(), detectors=["B1", "B2", "B4", "A6"]))
 
 
 def only(frame, flags, silent):
@@ -21,7 +21,7 @@ def only(frame, flags, silent):
 
 
 def test_counts_equal_those_of_the_disagreements(look):
-    rows = sa.disagreements(look.detections).rows.filter(says_b="fine")
+    rows = sa.detectors.disagreements(look.detections).rows.filter(says_b="fine")
     counted = look.counts(look.names)
     for (a, b), part in rows.group_by("a", "b"):
         assert only(counted, a, b) == part.height
@@ -75,7 +75,7 @@ def test_the_box_follows_its_controls(look):
 def test_a_move_is_cheaper_than_detecting_again(look):
     look.view()
     work = {
-        "detect": lambda: sa.detect(sa.demo(), detectors=["B1", "B2", "B4", "A6"]),
+        "detect": lambda: sa.detectors.detect(sa.demo(), detectors=["B1", "B2", "B4", "A6"]),
         "move": lambda: look.view(kind="flow", silent_after_s=3_600.0),
     }
     assert times_as_slow(lambda name: work[name](), "detect", "move") > 3
@@ -89,7 +89,9 @@ def test_it_shows_itself_with_and_without_a_kernel(look):
 
 
 def test_nothing_flagged_is_said():
-    empty = sa.DetectorExplorer(sa.detect(sa.demo(), detectors=["B2"]).filter(~pl.col("covered")))
+    empty = sa.DetectorExplorer(
+        sa.detectors.detect(sa.demo(), detectors=["B2"]).filter(~pl.col("covered"))
+    )
     assert "No detector flags anything" in empty.widget.children[0].value
     assert empty.counts().is_empty()
 

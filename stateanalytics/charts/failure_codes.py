@@ -27,7 +27,7 @@ def chart_failure_codes(
     Parameters
     ----------
     codes : polars.DataFrame
-        From `failure_codes`.
+        From `failures.codes`.
     sentence : str
         Heading: what the chart proves.
     palette : mapping of str to str, optional

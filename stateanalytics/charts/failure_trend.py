@@ -34,7 +34,7 @@ def chart_failure_trend(
     Parameters
     ----------
     clusters : polars.DataFrame
-        From `failure_clusters`; the first twelve are drawn.
+        From `failures.clusters`; the first twelve are drawn.
     since : datetime
         Where the trends begin: the window's start.
     sentence : str

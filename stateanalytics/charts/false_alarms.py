@@ -37,7 +37,7 @@ def chart_false_alarms(
     Parameters
     ----------
     sheet : polars.DataFrame
-        Rows of `stale_thresholds` for one stratum.
+        Rows of `thresholds.stale` for one stratum.
     what : str
         What the sessions are called.
     sentence : str, optional

@@ -27,7 +27,7 @@ def chart_incidents(
     Parameters
     ----------
     incidents : polars.DataFrame
-        From `failure_incidents`.
+        From `failures.incidents`.
     sentence : str
         Heading: what the chart proves.
     palette : mapping of str to str, optional

@@ -75,7 +75,7 @@ def detectors(
     The worst contradiction is said first, in a sentence: rules that stood on one page, then
     those that disagree about most.
     """
-    from stateanalytics.detectors.catalogue import detectors as known
+    from stateanalytics.detectors.catalogue import known
 
     if listed:
         write(known(), form=form, output=output, safe_csv=safe_csv, columns=_OF_LIST, limit=limit)

@@ -148,26 +148,17 @@ def _answer(
     weights: dict[str, float],
     earlier: Snapshot | None,
 ) -> pl.DataFrame:
-    from stateanalytics.failures.by_code import failure_codes
-    from stateanalytics.failures.clustering import failure_clusters
-    from stateanalytics.failures.failure_rows import (
-        failure_incidents,
-        failure_members,
-        failure_rules,
-    )
-    from stateanalytics.failures.lift_ratios import failure_lift
-    from stateanalytics.failures.template_parameters import failure_parameters
-    from stateanalytics.failures.weekly_change import failure_change
+    from stateanalytics import failures
 
     answers: dict[str, Callable[[], pl.DataFrame]] = {
-        "clusters": lambda: failure_clusters(snap, weights=weights, **asked),
-        "codes": lambda: failure_codes(snap, **asked),
-        "members": lambda: failure_members(snap, **asked),
-        "parameters": lambda: failure_parameters(snap, **asked),
-        "change": lambda: failure_change(snap, earlier=earlier, **asked),
-        "lift": lambda: failure_lift(snap, **asked),
-        "incidents": lambda: failure_incidents(snap, **asked),
-        "rules": lambda: failure_rules(snap, **asked),
+        "clusters": lambda: failures.clusters(snap, weights=weights, **asked),
+        "codes": lambda: failures.codes(snap, **asked),
+        "members": lambda: failures.members(snap, **asked),
+        "parameters": lambda: failures.parameters(snap, **asked),
+        "change": lambda: failures.change(snap, earlier=earlier, **asked),
+        "lift": lambda: failures.lift(snap, **asked),
+        "incidents": lambda: failures.incidents(snap, **asked),
+        "rules": lambda: failures.rules(snap, **asked),
     }
     return answers[show]()
 

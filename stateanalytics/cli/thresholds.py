@@ -87,7 +87,8 @@ def thresholds(
     Costs are minutes of a person's attention; only their ratios matter. Today's value is
     kept where the gain over it is within noise.
     """
-    from stateanalytics.thresholds import Costs, recommend_thresholds
+    from stateanalytics.thresholds.advice import recommend
+    from stateanalytics.thresholds.costs import Costs
 
     if settings and form:
         raise click.UsageError(
@@ -95,7 +96,7 @@ def thresholds(
         )
     costs = Costs(false_alarm, undetected_hour, lost_run, run_hour, deaths)
     with opened(sources, as_of=as_of, salvage=salvage) as snap:
-        advice = recommend_thresholds(snap, costs=costs, policy=policy_of(policy), seed=seed)
+        advice = recommend(snap, costs=costs, policy=policy_of(policy), seed=seed)
         inputs = [store.path for store in snap.stores]
         if settings:
             text = {

@@ -91,7 +91,7 @@ def _with_history(asked: Chosen | None) -> list[Detector]:
             raise ArgumentError(
                 f"The alarms of {one.name!r} cannot be told: what restarts its clock is not "
                 "recorded as it happens.",
-                "choose one with has_alarms in sa.detectors(), or give yours restarts_on",
+                "choose one with has_alarms in sa.detectors.known(), or give yours restarts_on",
             )
     return list(chosen)
 

@@ -41,7 +41,7 @@ def registry() -> dict[str, Detector]:
     return {detector.name: detector for detector in known}
 
 
-def detectors(own: Iterable[Detector] = ()) -> pl.DataFrame:
+def known(own: Iterable[Detector] = ()) -> pl.DataFrame:
     """Every known rule that calls work stale, stuck, slow or dead, one row each.
 
     Parameters
@@ -58,7 +58,7 @@ def detectors(own: Iterable[Detector] = ()) -> pl.DataFrame:
 
     Examples
     --------
-    >>> listed = detectors()
+    >>> listed = known()
     >>> stuck = listed.filter(name="dashboard_stuck_60m")
     >>> stuck.select("known_as", "construct", "threshold").row(0)
     ('B2', 'elapsed', '60 min')
@@ -87,7 +87,7 @@ def chosen_detectors(asked: Chosen | None, function: str = "detect") -> tuple[De
     if not found:
         raise ArgumentError(
             f"{function} needs at least one detector; found none.",
-            "leave detectors out for all of them, or name some: sa.detectors() lists them",
+            "leave detectors out for all of them, or name some: sa.detectors.known() lists them",
         )
     names = [one.name for one in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -99,7 +99,7 @@ def chosen_detectors(asked: Chosen | None, function: str = "detect") -> tuple[De
         if not one.is_offline:
             raise ArgumentError(
                 f"Detector {one.name!r} cannot be evaluated from data: {one.why_not}.",
-                "choose others; sa.detectors() says which can, in is_offline",
+                "choose others; sa.detectors.known() says which can, in is_offline",
                 shell="choose others; stateanalytics detectors --list names them",
             )
     return found
@@ -134,7 +134,7 @@ def named(name: object) -> Detector:
     )
     raise ArgumentError(
         f"There is no detector {name!r:.80}; there are {len(known)}.",
-        f"sa.detectors() lists them, or make one: sa.Detector(…){near}",
+        f"sa.detectors.known() lists them, or make one: sa.detectors.Detector(…){near}",
         shell=f"stateanalytics detectors --list names them{near}",
     )
 

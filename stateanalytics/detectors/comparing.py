@@ -147,7 +147,7 @@ def _check(
         names = detections["detector"].unique().to_list()
         raise ArgumentError(
             f"Agreement needs at least two detectors; found {names}.",
-            'detect with several: sa.detect(snap, detectors=["B2", "B4"])',
+            'detect with several: sa.detectors.detect(snap, detectors=["B2", "B4"])',
             shell="name several: --detector B2 --detector B4",
         )
     if not isinstance(n_resamples, int) or n_resamples < 0:

@@ -30,7 +30,8 @@ def check(detector: Detector) -> None:
     """
     if not isinstance(detector.name, str) or not detector.name.strip():
         raise ArgumentError(
-            f"A detector needs a name; found {detector.name!r:.60}.", 'sa.Detector("quiet_20m", …)'
+            f"A detector needs a name; found {detector.name!r:.60}.",
+            'sa.detectors.Detector("quiet_20m", …)',
         )
     for what, known in (
         ("comparison", COMPARISONS),

@@ -1,6 +1,5 @@
-"""Why work fails: causes counted once, reason codes, message templates, clusters of both."""
+"""Why work fails: reason codes, message templates, clusters of both, each cause counted once."""
 
-from stateanalytics.failures.by_code import by_reason_code
-from stateanalytics.failures.counting import cause_key, count_causes
+import lazy_loader
 
-__all__ = ["by_reason_code", "cause_key", "count_causes"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -139,7 +139,7 @@ NODE_COLUMNS = (
 )
 
 
-def failure_codes(
+def codes(
     snap: Facts, *, window: object = None, policy: Policy | None = None, rules: object = None
 ) -> pl.DataFrame:
     """What failed by reason code, one row for every node of the namespace.
@@ -152,8 +152,8 @@ def failure_codes(
         As in `read_window`; None: all time.
     policy : Policy, optional
         Which states count; v1 by default.
-    rules : path, mapping or FailureRules, optional
-        Your own clusters, as for `failure_clusters`.
+    rules : path, mapping or Rules, optional
+        Your own clusters, as for `clusters`.
 
     Returns
     -------
@@ -162,7 +162,7 @@ def failure_codes(
         (``run``, ``run.failed``, ``run.failed.exception``), ``parent`` the node above it
         (null: none), ``depth`` from 1, ``is_leaf`` whether rows carry this very code. A
         row without a code has a null ``code`` and stands alone, last. The other columns
-        count the rows of the node and of all below it, as `failure_clusters` does:
+        count the rows of the node and of all below it, as `clusters` does:
         ``share`` is of all distinct causes.
 
     Raises
@@ -173,7 +173,7 @@ def failure_codes(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> nodes = failure_codes(demo())
+    >>> nodes = codes(demo())
     >>> nodes["code"].head(2).to_list(), nodes["code"].to_list()[-1]
     (['run', 'run.failed'], None)
     """
@@ -183,7 +183,7 @@ def failure_codes(
 
 
 def count_codes(rows: pl.DataFrame, *, window: Window | None, as_of: datetime) -> pl.DataFrame:
-    """Count `failure_members` over the namespace; see `failure_codes` for the columns."""
+    """Count `members` over the namespace; see `codes` for the columns."""
     since, until = span_of(rows, window, as_of)
     nodes = _nodes(rows["code"].unique().drop_nulls())
     below = pl.concat(

@@ -141,7 +141,7 @@ COLUMNS = (
 )
 
 
-def failure_clusters(
+def clusters(
     snap: Facts,
     *,
     window: object = None,
@@ -160,8 +160,8 @@ def failure_clusters(
         As in `read_window`; None: all time.
     policy : Policy, optional
         Which states count; v1 by default.
-    rules : path, mapping or FailureRules, optional
-        Your own clusters, which win over the mined ones: see `FailureRules.of`.
+    rules : path, mapping or Rules, optional
+        Your own clusters, which win over the mined ones: see `Rules.of`.
     weights : mapping of str to float, optional
         What the rank is made of: causes, rows, recency, run_s, tokens, cost. What is not
         named keeps its usual weight (`ranking.WEIGHTS`); 0 leaves a part out.
@@ -198,8 +198,8 @@ def failure_clusters(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> clusters = failure_clusters(demo())
-    >>> clusters.filter(pl.col("n_rows") > 5 * pl.col("n_causes"))["code"].to_list()
+    >>> ranked = clusters(demo())
+    >>> ranked.filter(pl.col("n_rows") > 5 * pl.col("n_causes"))["code"].to_list()
     ['run.failed.provider_retryable']
     """
     read_weights(weights)
@@ -215,7 +215,7 @@ def count_clusters(
     as_of: datetime,
     weights: Mapping[str, float] | None = None,
 ) -> pl.DataFrame:
-    """Count `failure_members` by cluster; see `failure_clusters` for the columns."""
+    """Count `members` by cluster; see `clusters` for the columns."""
     since, until = span_of(rows, window, as_of)
     named = rows.group_by(KEY).agg(pl.col("rule_name").sort().first())
     clusters: pl.DataFrame = (

@@ -185,7 +185,7 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     Parameters
     ----------
     rows : polars.DataFrame
-        `failure_members`; ``cause`` may be missing in no row.
+        `members`; ``cause`` may be missing in no row.
     by : sequence of str
         What names a group; null is a name, too.
 

@@ -12,7 +12,7 @@ from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.counting import add_costs, cause_key
 from stateanalytics.failures.incident_grouping import GAP_S, add_incidents, count_incidents
-from stateanalytics.failures.rules_file import FailureRules, apply_rules, rules_applied
+from stateanalytics.failures.rules_file import Rules, apply_rules, rules_applied
 from stateanalytics.failures.templates import VERSION, mine_templates, template_id
 from stateanalytics.state.population import counted, population
 from stateanalytics.state.states import states
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
 
 
-def failure_members(
+def members(
     snap: Facts,
     *,
     window: object = None,
@@ -41,8 +41,8 @@ def failure_members(
         As in `read_window`; None: all time.
     policy : Policy, optional
         Which states count; v1 by default.
-    rules : path, mapping or FailureRules, optional
-        Your own clusters, which win over the mined ones: see `FailureRules.of`.
+    rules : path, mapping or Rules, optional
+        Your own clusters, which win over the mined ones: see `Rules.of`.
     earlier : polars.DataFrame, optional
         Templates mined before, with ``pattern``, as for `mine_templates`.
 
@@ -53,7 +53,7 @@ def failure_members(
         first. Beside canonical columns: ``code`` (null: none was stored), ``message``,
         ``template`` and ``template_id`` (null without a message), ``cluster_id`` (of code
         and template), ``rule`` and ``rule_name`` (which of your rules claimed it),
-        ``cause`` (`cause_key`), ``incident_id`` (`failure_incidents`; null: it stands
+        ``cause`` (`cause_key`), ``incident_id`` (`incidents`; null: it stands
         alone), ``failed_at``, and the ``unit`` of work with its
         ``run_s``, ``n_tokens`` and ``cost_usd`` (null: not reported).
 
@@ -71,7 +71,7 @@ def failure_members(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> rows = failure_members(demo(), window="2026-W21")
+    >>> rows = members(demo(), window="2026-W21")
     >>> rows["code"].drop_nulls().str.starts_with("run.").any()
     True
     """
@@ -81,7 +81,7 @@ def failure_members(
     return named.select(*rows.columns[:at], "incident_id", *rows.columns[at:])
 
 
-def failure_rules(
+def rules(
     snap: Facts, rules: object, *, window: object = None, policy: Policy | None = None
 ) -> pl.DataFrame:
     """What each of your rules claims, and what an earlier one had claimed before it.
@@ -90,8 +90,8 @@ def failure_rules(
     ----------
     snap : Snapshot or Facts
         What `read` gave.
-    rules : path, mapping or FailureRules
-        See `FailureRules.of`.
+    rules : path, mapping or Rules
+        See `Rules.of`.
     window : str, pair of moments or Window, optional
         As in `read_window`; None: all time.
     policy : Policy, optional
@@ -114,14 +114,14 @@ def failure_rules(
     >>> from stateanalytics import demo
     >>> limits = {"name": "limits", "action": "merge", "message": "(?i)rate limit|overloaded"}
     >>> slow_down = {"name": "slow down", "action": "name", "message": "429"}
-    >>> applied = failure_rules(demo(), {"rule": [limits, slow_down]})
+    >>> applied = rules(demo(), {"rule": [limits, slow_down]})
     >>> applied.select("name", "n_rows", "lost_to").rows()[1]
     ('slow down', 0, 'limits')
     """
-    return rules_applied(failed_rows(snap, window=window, policy=policy), FailureRules.of(rules))
+    return rules_applied(failed_rows(snap, window=window, policy=policy), Rules.of(rules))
 
 
-def failure_incidents(
+def incidents(
     snap: Facts,
     *,
     window: object = None,
@@ -141,8 +141,8 @@ def failure_incidents(
         Failures further apart than this are not linked by time.
     policy : Policy, optional
         Which states count; v1 by default.
-    rules : path, mapping or FailureRules, optional
-        Your own clusters, as for `failure_clusters`.
+    rules : path, mapping or Rules, optional
+        Your own clusters, as for `clusters`.
 
     Returns
     -------
@@ -153,7 +153,7 @@ def failure_incidents(
         of `LINKS` joined by ', '; ``code`` and ``template`` of its largest cluster; the
         lists ``cluster_ids``, ``codes``, ``providers`` and ``systems``; ``run_s``,
         ``n_tokens`` and ``cost_usd`` of ``n_work`` pieces of work (null: none reported it).
-        `failure_members` names the incident of every row.
+        `members` names the incident of every row.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def failure_incidents(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> failure_incidents(demo()).sort("n_rows")["n_rows"][-1] > 20
+    >>> incidents(demo()).sort("n_rows")["n_rows"][-1] > 20
     True
     """
     rows = find_members(snap, window=window, policy=policy, rules=rules)
@@ -197,11 +197,11 @@ def find_members(
     earlier: pl.DataFrame | None = None,
     judged: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """What `failure_members` gives without incidents, for the functions that count it.
+    """What `members` gives without incidents, for the functions that count it.
 
     ``judged`` are the `states` of the snapshot, where they are at hand.
     """
-    chosen_rules = FailureRules.of(rules)
+    chosen_rules = Rules.of(rules)
     rows = failed_rows(snap, window=window, policy=policy, earlier=earlier, judged=judged)
     return (
         apply_rules(rows, chosen_rules)
@@ -272,7 +272,7 @@ def checked(snap: Facts) -> Facts:
     if not all(hasattr(snap, name) for name in ("entities", "details", "as_of")):
         raise ArgumentError(
             f"Failures are those of a snapshot; found {type(snap).__name__} {snap!r:.60}.",
-            'read one first: sa.failure_clusters(sa.read("~/.lionagi/state.db"))',
+            'read one first: sa.failures.clusters(sa.read("~/.lionagi/state.db"))',
         )
     return snap
 

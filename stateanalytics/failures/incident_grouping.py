@@ -28,7 +28,7 @@ AT_PROVIDER = (
 
 
 def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S) -> pl.DataFrame:
-    """Add ``incident_id`` to `failure_members`; null: it stands alone.
+    """Add ``incident_id`` to `members`; null: it stands alone.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S) -> pl.DataFrame:
 
 
 def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
-    """Count rows that `add_incidents` gave; see `failure_incidents` for the columns."""
+    """Count rows that `add_incidents` gave; see `incidents` for the columns."""
     members = rows.filter(pl.col("incident_id").is_not_null())
     sessions = pl.struct("source", "session_id").filter(pl.col("session_id").is_not_null())
     links = [

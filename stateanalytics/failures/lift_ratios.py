@@ -25,7 +25,7 @@ COLUMNS = (
 )
 
 
-def failure_lift(
+def lift(
     snap: Facts,
     *,
     window: object = None,
@@ -43,15 +43,15 @@ def failure_lift(
         As in `read_window`; None: all time.
     policy : Policy, optional
         Which states count; v1 by default.
-    rules : path, mapping or FailureRules, optional
-        Your own clusters, as for `failure_clusters`.
+    rules : path, mapping or Rules, optional
+        Your own clusters, as for `clusters`.
     fdr : float
         The share of false findings that is accepted.
 
     Returns
     -------
     polars.DataFrame, shape (n_findings, 19)
-        The key of `failure_clusters`, ``rule_name``, ``dimension`` (of `DIMENSIONS`) and
+        The key of `clusters`, ``rule_name``, ``dimension`` (of `DIMENSIONS`) and
         ``value``; ``n_in`` of ``n_cluster`` requests of the cluster have the value, and
         ``n_value`` of ``n_all`` requests of all; the two shares, and ``lift``, the first
         over the second, with its 95 % interval; ``p_value`` and ``q_value``;
@@ -77,7 +77,7 @@ def failure_lift(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> failure_lift(demo())["lift"].min() > 0
+    >>> lift(demo())["lift"].min() > 0
     True
     """
     if not 0 < fdr < 1:

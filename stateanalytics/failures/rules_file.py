@@ -37,7 +37,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class FailureRule:
+class Rule:
     """One rule.
 
     Attributes
@@ -62,32 +62,32 @@ class FailureRule:
 
 
 @dataclass(frozen=True)
-class FailureRules:
+class Rules:
     """Rules in order; the first that fits a row claims it.
 
     Attributes
     ----------
-    rules : tuple of FailureRule
+    rules : tuple of Rule
         In the order of the file.
     origin : str
         The file, or ``rules``.
     """
 
-    rules: tuple[FailureRule, ...] = ()
+    rules: tuple[Rule, ...] = ()
     origin: str = "rules"
 
     @classmethod
-    def of(cls, rules: object) -> FailureRules:
+    def of(cls, rules: object) -> Rules:
         """Read rules.
 
         Parameters
         ----------
-        rules : path, mapping, FailureRules or None
+        rules : path, mapping, Rules or None
             A TOML file, what one would hold, or none.
 
         Returns
         -------
-        FailureRules
+        Rules
             None gives no rules.
 
         Raises
@@ -99,12 +99,12 @@ class FailureRules:
         Examples
         --------
         >>> rule = {"name": "limits", "action": "merge", "message": "rate limit"}
-        >>> FailureRules.of({"rule": [rule]}).rules[0].name
+        >>> Rules.of({"rule": [rule]}).rules[0].name
         'limits'
         """
         if rules is None:
             return cls()
-        if isinstance(rules, FailureRules):
+        if isinstance(rules, Rules):
             return rules
         if isinstance(rules, Mapping):
             return _read(rules, _Places("rules", ""))
@@ -141,7 +141,7 @@ class _Places:
         return at[0] + 1 if at else (first + 1 if number is not None else None)
 
 
-def _from_file(path: Path) -> FailureRules:
+def _from_file(path: Path) -> Rules:
     try:
         text = path.read_bytes().decode("utf-8-sig")
         whole = tomllib.loads(text)
@@ -158,7 +158,7 @@ def _from_file(path: Path) -> FailureRules:
     return _read(whole, _Places(str(path), text))
 
 
-def _read(whole: Mapping[str, Any], places: _Places) -> FailureRules:
+def _read(whole: Mapping[str, Any], places: _Places) -> Rules:
     if unknown := sorted(set(whole) - {"version", "rule"}):
         raise ArgumentError(
             f"{places.of(None, unknown[0])}: unknown key {unknown[0]!r}.",
@@ -177,10 +177,10 @@ def _read(whole: Mapping[str, Any], places: _Places) -> FailureRules:
             "begin every rule with [[rule]]",
         )
     rules = tuple(_rule(table, number, places) for number, table in enumerate(tables, 1))
-    return FailureRules(rules, places.origin)
+    return Rules(rules, places.origin)
 
 
-def _rule(table: Mapping[str, Any], number: int, places: _Places) -> FailureRule:
+def _rule(table: Mapping[str, Any], number: int, places: _Places) -> Rule:
     def wrong(key: str, problem: str, hint: str) -> ArgumentError:
         return ArgumentError(f"{places.of(number, key)}: {problem}.", hint)
 
@@ -215,17 +215,17 @@ def _rule(table: Mapping[str, Any], number: int, places: _Places) -> FailureRule
             raise wrong("message", *problem)
     elif action == "split":
         raise wrong("message", "split needs a message with a group", "message = 'host (\\S+)'")
-    return FailureRule(**{"action": action, **table})
+    return Rule(**{"action": action, **table})
 
 
-def apply_rules(rows: pl.DataFrame, rules: FailureRules) -> pl.DataFrame:
+def apply_rules(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """Let each row be claimed by the first rule that fits it.
 
     Parameters
     ----------
     rows : polars.DataFrame
         With ``code``, ``message`` and ``template``.
-    rules : FailureRules
+    rules : Rules
         In order.
 
     Returns
@@ -253,7 +253,7 @@ def apply_rules(rows: pl.DataFrame, rules: FailureRules) -> pl.DataFrame:
     )
 
 
-def claim(rows: pl.DataFrame, rules: FailureRules) -> pl.DataFrame:
+def claim(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """Add ``rule``, the number of the first that fits, and ``fitting``, all that fit.
 
     Patterns run once for every distinct message.
@@ -277,14 +277,14 @@ def claim(rows: pl.DataFrame, rules: FailureRules) -> pl.DataFrame:
     )
 
 
-def rules_applied(rows: pl.DataFrame, rules: FailureRules) -> pl.DataFrame:
+def rules_applied(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """What each rule claimed, and what an earlier one had claimed before it.
 
     Parameters
     ----------
     rows : polars.DataFrame
         With ``code`` and ``message``.
-    rules : FailureRules
+    rules : Rules
         In order.
 
     Returns
@@ -305,7 +305,7 @@ def rules_applied(rows: pl.DataFrame, rules: FailureRules) -> pl.DataFrame:
     )
     listed = pl.DataFrame(
         [{"number": number, **vars(rule)} for number, rule in enumerate(rules.rules, 1)],
-        schema={"number": pl.Int64, **dict.fromkeys(FailureRule.__annotations__, pl.String)},
+        schema={"number": pl.Int64, **dict.fromkeys(Rule.__annotations__, pl.String)},
     )
     return (
         listed.join(counts, on="number", how="left", maintain_order="left")
@@ -314,7 +314,7 @@ def rules_applied(rows: pl.DataFrame, rules: FailureRules) -> pl.DataFrame:
     )
 
 
-def _fits(rule: FailureRule, number: int, matches: pl.DataFrame) -> pl.Expr:
+def _fits(rule: Rule, number: int, matches: pl.DataFrame) -> pl.Expr:
     fits = pl.lit(value=True)
     if rule.code == "":
         fits = pl.col("code").is_null()
@@ -327,7 +327,7 @@ def _fits(rule: FailureRule, number: int, matches: pl.DataFrame) -> pl.Expr:
     return fits.fill_null(False)
 
 
-def _split(rule: FailureRule) -> pl.Expr:
+def _split(rule: Rule) -> pl.Expr:
     """The template and, in brackets, what the groups found."""
     text = cut(pl.col("message"))
     pattern = str(rule.message)

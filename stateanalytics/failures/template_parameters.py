@@ -20,7 +20,7 @@ N_VALUES = 5
 _VALUE = "(.*?)"
 
 
-def failure_parameters(
+def parameters(
     snap: Facts,
     *,
     window: object = None,
@@ -38,8 +38,8 @@ def failure_parameters(
         As in `read_window`; None: all time.
     policy : Policy, optional
         Which states count; v1 by default.
-    rules : path, mapping or FailureRules, optional
-        Your own clusters, as for `failure_clusters`; what a rule named or merged has no
+    rules : path, mapping or Rules, optional
+        Your own clusters, as for `clusters`; what a rule named or merged has no
         placeholders.
     n_values : int
         How many values of each, at least 1.
@@ -64,7 +64,7 @@ def failure_parameters(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> values = failure_parameters(demo())
+    >>> values = parameters(demo())
     >>> values.filter(pl.col("template").str.contains("could not apply"))["position"].to_list()
     [1, 2]
     """

@@ -34,7 +34,7 @@ COLUMNS = (
 )
 
 
-def failure_change(
+def change(
     snap: Facts,
     *,
     window: object = None,
@@ -58,15 +58,15 @@ def failure_change(
         Where the earlier stretch is read from, if not from ``snap``: last week's copy.
     policy : Policy, optional
         Which states count; v1 by default.
-    rules : path, mapping or FailureRules, optional
-        Your own clusters, as for `failure_clusters`.
+    rules : path, mapping or Rules, optional
+        Your own clusters, as for `clusters`.
     fdr : float
         The share of false alarms among growing and shrinking clusters that is accepted.
 
     Returns
     -------
     polars.DataFrame, shape (n_clusters, 22)
-        The key of `failure_clusters` and ``rule_name``; ``status``: new and gone where
+        The key of `clusters` and ``rule_name``; ``status``: new and gone where
         one stretch has none, growing and shrinking where ``q_value`` is at most ``fdr``,
         else steady; ``n_causes`` and ``n_rows`` of both; ``n_runs``, the runs that ended;
         ``rate``, causes per run, and their ``ratio`` with its exact 95 % interval;
@@ -91,8 +91,8 @@ def failure_change(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> change = failure_change(demo(), window="2026-W21")
-    >>> change["status"].dtype == pl.Enum(STATUSES)
+    >>> changed = change(demo(), window="2026-W21")
+    >>> changed["status"].dtype == pl.Enum(STATUSES)
     True
     """
     if not 0 < fdr < 1:

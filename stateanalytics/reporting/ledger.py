@@ -13,7 +13,7 @@ from typing import NamedTuple
 import polars as pl
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.failures import cause_key
+from stateanalytics.failures.counting import cause_key
 from stateanalytics.failures.failure_rows import FAILURES
 from stateanalytics.reporting.material import Material
 from stateanalytics.survival.run_spells import GOOD_ENDS

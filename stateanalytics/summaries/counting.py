@@ -7,13 +7,13 @@ from pathlib import Path
 
 import polars as pl
 
+from stateanalytics import failures
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Moment
 from stateanalytics.detectors.detections import detect
 from stateanalytics.detectors.gaps import lean_gaps
 from stateanalytics.detectors.sums import gap_sums
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.failures.failure_rows import failure_members
 from stateanalytics.failures.templates import mine_templates
 from stateanalytics.snapshot import Snapshot, read
 from stateanalytics.state.policy import Policy
@@ -114,7 +114,7 @@ def _detections(snap: Snapshot, policy: Policy) -> pl.DataFrame:
 
 
 def _templates(snap: Snapshot, policy: Policy) -> pl.DataFrame:
-    members = failure_members(snap, policy=policy)
+    members = failures.members(snap, policy=policy)
     return failed(
         members.select(
             "system",

@@ -115,7 +115,8 @@ class Summary:
         return (
             f"Summary as of {in_utc(self.as_of)}, policy {visible(self.policy)}: "
             f"{n:,} entities of {inputs}\n"
-            "Next: sa.merge([…]), sa.quality_of_service(summary.silences), summary.failures()"
+            "Next: sa.merge([…]), sa.detectors.quality_of_service(summary.silences), "
+            "summary.failures()"
         )
 
     def _repr_html_(self) -> str:

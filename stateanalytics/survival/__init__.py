@@ -1,1 +1,5 @@
 """How long work takes, and how honestly that can be said."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,16 +1,5 @@
 """What thresholds cost, and which values the data recommend."""
 
-from stateanalytics.thresholds.advice import Advice, recommend_thresholds
-from stateanalytics.thresholds.costs import Costs
-from stateanalytics.thresholds.judge import VERDICTS
-from stateanalytics.thresholds.settings import Constant, constants, constants_frame
+import lazy_loader
 
-__all__ = [
-    "VERDICTS",
-    "Advice",
-    "Constant",
-    "Costs",
-    "constants",
-    "constants_frame",
-    "recommend_thresholds",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -39,7 +39,7 @@ class Advice:
     Attributes
     ----------
     frame : polars.DataFrame
-        One row a constant, see `recommend_thresholds`.
+        One row a constant, see `recommend`.
     curves : polars.DataFrame
         One row a constant and candidate: ``mistakes`` and ``waiting_h`` per 100 units of
         exposure (``per``), the ``price`` of a mistake and of an ``hour`` of waiting,
@@ -102,7 +102,7 @@ class Advice:
             yield f"{visible(row['name'])}: {row['in_words']}"
 
 
-def recommend_thresholds(
+def recommend(
     snap: Facts,
     *,
     costs: Costs | None = None,
@@ -169,7 +169,7 @@ def recommend_thresholds(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> advice = recommend_thresholds(demo(), n_boot=50)
+    >>> advice = recommend(demo(), n_boot=50)
     >>> advice.frame.filter(name="stale.engine")["verdict"].to_list()
     ['not_enough_data']
     """
@@ -243,12 +243,12 @@ def _check(snap: object, costs: object, n_boot: object, conf_level: float) -> No
     needed = ("entities", "transitions", "events", "as_of")
     if not all(hasattr(snap, name) for name in needed):
         raise ArgumentError(
-            f"recommend_thresholds needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
-            'read one first: sa.recommend_thresholds(sa.read("~/.lionagi/state.db"))',
+            f"thresholds.recommend needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
+            'read one first: sa.thresholds.recommend(sa.read("~/.lionagi/state.db"))',
         )
     if not (costs is None or isinstance(costs, Costs)):
         raise ArgumentError(
-            f"costs needs Costs; found {costs!r:.60}.", "costs=sa.Costs(false_alarm=5)"
+            f"costs needs Costs; found {costs!r:.60}.", "costs=sa.thresholds.Costs(false_alarm=5)"
         )
     if not isinstance(n_boot, int) or n_boot < 1:
         raise ArgumentError(

@@ -35,7 +35,7 @@ COLUMNS = {
     "healthy_upper_s": pl.Float64,
     **dict.fromkeys(("verdict", "in_words"), pl.String),
 }  # fmt: skip
-"""One row of advice; `recommend_thresholds` says what they mean."""
+"""One row of advice; `recommend` says what they mean."""
 
 VERDICTS = {
     "keep": "the best value saves no more than noise",

@@ -13,7 +13,7 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.thresholds.settings import OTHER, STALE_KINDS, Constant, constants
 
 
-def stale_thresholds(
+def stale(
     silences: Facts | pl.DataFrame | pl.LazyFrame,
     *,
     thresholds_s: Iterable[float] | None = None,
@@ -58,7 +58,7 @@ def stale_thresholds(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> sheet = stale_thresholds(demo()).filter("is_today", kind="flow")
+    >>> sheet = stale(demo()).filter("is_today", kind="flow")
     >>> sheet.select("threshold_s", "constants").rows()[-1]
     (43200.0, 'stale.flow')
     """

@@ -46,7 +46,7 @@ class DetectorExplorer:
     Examples
     --------
     >>> import stateanalytics as sa
-    >>> look = DetectorExplorer(sa.detect(sa.demo(), detectors=["B2", "B4"]))
+    >>> look = DetectorExplorer(sa.detectors.detect(sa.demo(), detectors=["B2", "B4"]))
     >>> look.counts().select("flags", "silent", "n_only").rows()
     [('dashboard_stuck_60m', 'dashboard_stale_card', 6)]
     """
@@ -57,7 +57,7 @@ class DetectorExplorer:
         if not isinstance(self.detections, pl.DataFrame):
             raise ArgumentError(
                 f"DetectorExplorer needs detections; found {type(self.detections).__name__}.",
-                "DetectorExplorer(sa.detect(snap))",
+                "DetectorExplorer(sa.detectors.detect(snap))",
             )
         if missing := [name for name in _NEEDED if name not in self.detections.columns]:
             raise MissingColumnsError.of(missing, self.detections.columns, "DetectorExplorer")

@@ -8,13 +8,13 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics import failures
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.text import shortened
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.failures.by_code import count_codes
 from stateanalytics.failures.clustering import count_clusters
-from stateanalytics.failures.failure_rows import failure_members
 from stateanalytics.reporting.redact import redact
 from stateanalytics.widgets.tables import safe, table
 
@@ -56,12 +56,12 @@ class FailureExplorer:
 
     @cached_property
     def members(self) -> pl.DataFrame:
-        """`failure_members` of the window."""
-        return failure_members(self.snap, window=self.window)
+        """`failures.members` of the window."""
+        return failures.members(self.snap, window=self.window)
 
     @cached_property
     def clusters(self) -> pl.DataFrame:
-        """`failure_clusters` of the window."""
+        """`failures.clusters` of the window."""
         return count_clusters(self.members, window=self._chosen, as_of=self.snap.as_of)
 
     @cached_property

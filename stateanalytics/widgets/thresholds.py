@@ -10,7 +10,7 @@ import polars as pl
 
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.thresholds import Advice
+from stateanalytics.thresholds.advice import Advice
 from stateanalytics.thresholds.words import spoken
 from stateanalytics.widgets.drawing import drawing, heading, priced, sentence, table
 
@@ -24,7 +24,7 @@ class ThresholdWorksheet:
     Attributes
     ----------
     advice : Advice
-        What `recommend_thresholds` gave; nothing is computed again.
+        What `thresholds.recommend` gave; nothing is computed again.
 
     Notes
     -----
@@ -35,7 +35,7 @@ class ThresholdWorksheet:
     Examples
     --------
     >>> import stateanalytics as sa
-    >>> sheet = ThresholdWorksheet(sa.recommend_thresholds(sa.demo(), n_boot=20))
+    >>> sheet = ThresholdWorksheet(sa.thresholds.recommend(sa.demo(), n_boot=20))
     >>> sheet.view("idle", threshold_s=3600.0).startswith("<p>1 h:")
     True
     """
@@ -46,7 +46,7 @@ class ThresholdWorksheet:
         if not isinstance(self.advice, Advice):
             raise ArgumentError(
                 f"ThresholdWorksheet needs advice; found {type(self.advice).__name__}.",
-                "ThresholdWorksheet(sa.recommend_thresholds(snap))",
+                "ThresholdWorksheet(sa.thresholds.recommend(snap))",
             )
 
     @cached_property

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.failures import count_causes
 from stateanalytics.failures.by_code import count_by_reason_code
+from stateanalytics.failures.counting import count_causes
 from stateanalytics.failures.failure_rows import select_failures
 from stateanalytics.reporting.material import Material, Plain, plain_rows, tally
 from stateanalytics.reporting.phrases import count, listed, number, share

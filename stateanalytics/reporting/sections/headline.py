@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.failures import count_causes
+from stateanalytics.failures.counting import count_causes
 from stateanalytics.failures.failure_rows import select_failures
 from stateanalytics.reporting.material import Material, Plain, tally
 from stateanalytics.reporting.phrases import count, interval, listed, number, share

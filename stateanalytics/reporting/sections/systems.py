@@ -8,8 +8,8 @@ from types import MappingProxyType
 import polars as pl
 
 from stateanalytics.core.schema import DELIVERIES, FINDING_SEVERITIES, SEVERITIES, SYSTEMS
-from stateanalytics.failures import count_causes
 from stateanalytics.failures.by_code import count_by_reason_code
+from stateanalytics.failures.counting import count_causes
 from stateanalytics.failures.failure_rows import FAILURES, select_failures
 from stateanalytics.reporting.material import Material, Plain, plain_rows, tally
 from stateanalytics.reporting.phrases import count, interval, listed, number, share

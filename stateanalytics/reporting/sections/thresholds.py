@@ -7,7 +7,7 @@ import polars as pl
 from stateanalytics.charts.sentences import say_worksheet
 from stateanalytics.reporting.material import Material, Plain, plain_rows
 from stateanalytics.reporting.phrases import count, listed, number
-from stateanalytics.thresholds import Advice, recommend_thresholds
+from stateanalytics.thresholds.advice import Advice, recommend
 from stateanalytics.thresholds.words import per_hundred, spoken
 
 MOST_SESSIONS, N_BOOT = 5_000, 200
@@ -29,7 +29,7 @@ def summarize_thresholds(material: Material) -> Plain:
     Judged by the whole snapshot, not by the window alone: tails take all the data there
     are. Of a large fleet, sessions are drawn at random.
     """
-    advice = recommend_thresholds(
+    advice = recommend(
         material.facts,
         policy=material.policy,
         states=material.states,

@@ -1,0 +1,35 @@
+# The public names, each once: type checkers read this file, and so does `__init__.py`.
+from . import detectors as detectors
+from . import errors as errors
+from . import failures as failures
+from . import survival as survival
+from . import thresholds as thresholds
+from .auditing import audit as audit
+from .live import severity_changes as severity_changes
+from .live import watch as watch
+from .queries import attention as attention
+from .queries import phantoms as phantoms
+from .reporting import Report as Report
+from .reporting import report as report
+from .reporting.diff import diff as diff
+from .snapshot import Snapshot as Snapshot
+from .snapshot import demo as demo
+from .snapshot import read as read
+from .state.comparison import compare_policies as compare_policies
+from .state.policy import Policy as Policy
+from .state.reason_codes import reason_codes as reason_codes
+from .state.session_health import classify_session_health as classify_session_health
+from .state.severity import derive_severity as derive_severity
+from .state.states import reasons as reasons
+from .state.states import states as states
+from .summaries import Summary as Summary
+from .summaries import merge as merge
+from .summaries import summarize as summarize
+from .widgets import DetectorExplorer as DetectorExplorer
+from .widgets import FailureExplorer as FailureExplorer
+from .widgets import ThresholdWorksheet as ThresholdWorksheet
+
+__version__: str
+
+def load_ipython_extension(shell: object) -> None: ...
+def unload_ipython_extension(shell: object) -> None: ...

@@ -1,0 +1,13 @@
+from .alarm_episodes import alarms as alarms
+from .catalogue import known as known
+from .comparing import agreement as agreement
+from .detections import detect as detect
+from .detector import Detector as Detector
+from .disagreeing_pairs import disagreements as disagreements
+from .gaps import silence_gaps as silence_gaps
+from .overlaps import intersections as intersections
+from .phi_accrual import phi as phi
+from .phi_accrual import phi_threshold as phi_threshold
+from .quality import quality_of_service as quality_of_service
+from .sums import gap_sums as gap_sums
+from .sums import merge_gap_sums as merge_gap_sums

@@ -1,0 +1,11 @@
+from .by_code import codes as codes
+from .clustering import clusters as clusters
+from .failure_rows import incidents as incidents
+from .failure_rows import members as members
+from .failure_rows import rules as rules
+from .lift_ratios import lift as lift
+from .rules_file import Rules as Rules
+from .template_parameters import parameters as parameters
+from .templates import merge_templates as merge_templates
+from .templates import mine_templates as mine_templates
+from .weekly_change import change as change
