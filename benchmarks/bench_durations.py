@@ -7,7 +7,7 @@ import polars as pl
 from benchmarks.measure import Row, side_by_side
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.incidence import cumulative_incidence
-from stateanalytics.testing import durations
+from tests.generators import durations
 
 GOAL_S = 1.0
 

@@ -9,7 +9,7 @@ from stateanalytics.systems.lionagi import ends, events, sessions
 from stateanalytics.systems.lionagi import reading as lionagi
 from stateanalytics.systems.lionagi.raw import read_raw
 from stateanalytics.systems.lionagi.transitions import transitions
-from stateanalytics.testing import write_store
+from tests.generators import write_store
 
 N_MESSAGES_EACH = 10
 

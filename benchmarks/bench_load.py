@@ -24,7 +24,7 @@ from benchmarks.measure import N_RUNS, Row, median_s, peak_mb, side_by_side
 from stateanalytics.io import scanning, tables
 from stateanalytics.io.sqlite import TEXT, Cell, Store, open_store, read_table
 from stateanalytics.systems.lionagi import raw
-from stateanalytics.testing import write_store
+from tests.generators import write_store
 
 DIRTY = 0.01
 MOST_CLEAN, MOST_DIRTY, LEAST_PEER = 2.0, 3.5, 4.0

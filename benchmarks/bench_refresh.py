@@ -28,7 +28,7 @@ def _grown(path: Path, read: object) -> None:
 def run(n_sessions: int = N_SESSIONS, n_runs: int = N_RUNS) -> list[Row]:
     """The row of the benchmark table: fresh read over refresh, each after 20 new messages."""
     from stateanalytics.snapshot import read
-    from stateanalytics.testing import write_store
+    from tests.generators import write_store
 
     with tempfile.TemporaryDirectory() as folder:
         path = write_store(Path(folder) / "state.db", n_sessions, n_messages_per_session=N_MESSAGES)

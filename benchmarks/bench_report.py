@@ -23,7 +23,7 @@ def whole_report(path: str) -> None:
 
 def run(n_sessions: int = N_SESSIONS, n_runs: int = N_RUNS) -> list[Row]:
     """The row of the benchmark table; a report has no peer, only its goal."""
-    from stateanalytics.testing import write_store
+    from tests.generators import write_store
 
     n_sessions = min(n_sessions, N_SESSIONS)
     with tempfile.TemporaryDirectory() as folder:

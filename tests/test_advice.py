@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy_fields import STALLED_AFTER_S
-from stateanalytics.testing import durations, silences
-from stateanalytics.testing.spells import Kind
 from stateanalytics.thresholds import Advice, Costs, export
 from stateanalytics.thresholds.evidence import (
     detecting_episodes,
@@ -26,6 +24,8 @@ from stateanalytics.thresholds.settings import UNIT_S, constants, constants_fram
 from tests.conftest import ROOT
 from tests.examples import examples
 from tests.frames import AS_OF, ago, facts
+from tests.generators import durations, silences
+from tests.generators.spells import Kind
 
 DRAWS = Draws(n_boot=100, seed=0, conf_level=0.95)
 HOSTILE = 'x"]\n</script>\x1b[31m\x7f\u202e😀'

@@ -13,14 +13,14 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
 from stateanalytics.survival.incidence import cumulative_incidence
-from stateanalytics.testing import durations, silences
-from stateanalytics.testing.spells import FATES, KINDS, PACE, Kind
 from stateanalytics.thresholds.bounds import n_needed, upper_bound
 from stateanalytics.thresholds.choice import CANDIDATES_S, choose
 from stateanalytics.thresholds.costs import Costs
 from stateanalytics.thresholds.counts import elapsed_counts, horizon, silence_counts, with_weights
 from stateanalytics.thresholds.resampling import MOST_BATCHES, resampled_sums
 from tests.examples import examples
+from tests.generators import durations, silences
+from tests.generators.spells import FATES, KINDS, PACE, Kind
 
 LIMITS = [1.0, 3.0, 10.0]
 NORMAL = NormalDist()

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.stats.random_columns import log_normal
 from stateanalytics.survival.change import VERDICTS, two_windows
 from tests.frames import AS_OF, DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
+from tests.generators.distributions import log_normal
 
 WEEK = ("2026-05-20", "2026-05-27")
 

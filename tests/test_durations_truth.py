@@ -8,8 +8,8 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.stats.distributions import solve
-from stateanalytics.testing import durations
-from stateanalytics.testing.spells import FATES, PACE, Kind
+from tests.generators import durations
+from tests.generators.spells import FATES, PACE, Kind
 
 N_REPEATS, N_RUNS = 200, 300
 # 93 % of 200, as asked of an interval that says 95 %.

@@ -49,16 +49,17 @@ PLACE = {name: place for place, names in enumerate(ORDER) for name in names}
 
 # The only packages that may use a library, wherever in a file.
 ONLY_IN = {
-    "sqlite3": {"io", "systems", "testing"},
-    "adbc_driver_sqlite": {"io", "testing"},
+    "sqlite3": {"io", "systems"},
+    "adbc_driver_sqlite": {"io"},
     "altair": {"charts"},
     "vl_convert": {"charts"},
     "jinja2": {"reporting"},
     "IPython": {"magics"},
     "ipywidgets": {"widgets"},
     "click": {"cli"},
-    "lionagi": {"testing"},
-    "duckdb": {"io", "systems", "state", "sql", "testing"},
+    "lionagi": set(),
+    "tests": set(),
+    "duckdb": {"io", "systems", "state", "sql"},
 }
 HEAVY = (
     *("altair", "ipywidgets", "duckdb", "pyarrow", "adbc_driver_sqlite", "rich"),

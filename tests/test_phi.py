@@ -11,8 +11,8 @@ from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.detectors.phi_accrual import MODELS, phi, phi_threshold
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.snapshot import demo
-from stateanalytics.testing import message_gaps
 from tests.examples import examples
+from tests.generators import message_gaps
 
 TEN = pl.DataFrame({"gap_s": [float(s) for s in range(1, 11)]})
 

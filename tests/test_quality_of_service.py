@@ -13,8 +13,8 @@ from stateanalytics.detectors.sums import NAMED_S, SUMS, gap_sums, merge_gap_sum
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.snapshot import demo
 from stateanalytics.stats.intervals import poisson_rate, wilson
-from stateanalytics.testing import message_gaps
 from tests.examples import examples
+from tests.generators import message_gaps
 
 LENGTH_S = st.integers(0, 10_000_000).map(lambda us: us / 1e6)
 SILENCE = st.tuples(

@@ -373,7 +373,7 @@ def test_the_words_do_not_depend_on_the_locale():
 
 def test_a_dirty_store_makes_a_report_that_counts_its_dirt(tmp_path):
     from stateanalytics.snapshot import read
-    from stateanalytics.testing import write_store
+    from tests.generators import write_store
 
     made = report(read(write_store(tmp_path / "dirty.db", 300, dirty=0.2, seed=5)))
     assert any(one["code"].startswith("cell.") for one in made.summary["provenance"]["findings"])

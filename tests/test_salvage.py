@@ -13,8 +13,8 @@ from stateanalytics.cli import run
 from stateanalytics.io.salvage import pages, repair, trees
 from stateanalytics.io.salvage.run import salvage
 from stateanalytics.io.sqlite import TEXT, open_store, read_table
-from stateanalytics.testing import write_store
 from tests.conftest import ROOT
+from tests.generators import write_store
 
 DEMO = ROOT / "data" / "samples" / "state.db"
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
-from stateanalytics.testing import durations
 from tests.examples import examples
+from tests.generators import durations
 from tests.survival_data import TYPE_I, at
 
 MONDAY = datetime(2026, 5, 18, tzinfo=UTC)

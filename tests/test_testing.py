@@ -16,19 +16,13 @@ from hypothesis import strategies as st
 from stateanalytics.errors import ArgumentError
 from stateanalytics.stats import random_columns as chance
 from stateanalytics.systems import reading as sources
-from stateanalytics.testing import (
-    AS_OF,
-    dirty_cells,
-    durations,
-    failure_messages,
-    message_gaps,
-    store,
-    write_store,
-)
-from stateanalytics.testing.spells import FATES, KINDS, PACE
-from stateanalytics.testing.tables import INDEXES, TABLES
+from stateanalytics.testing import failure_messages
 from stateanalytics.testing.templates import TEMPLATES
 from tests.examples import examples
+from tests.generators import AS_OF, dirty_cells, durations, message_gaps, store, write_store
+from tests.generators.distributions import log_normal, normal
+from tests.generators.spells import FATES, KINDS, PACE
+from tests.generators.tables import INDEXES, TABLES
 
 
 def rows_of(path, sql):
@@ -77,8 +71,8 @@ def test_numbers_are_spread_as_they_should_be():
     row = pl.col("row")
     drawn = pl.select(row=pl.int_range(40_000)).select(
         uniform=chance.uniform(row, 1, "u"),
-        normal=chance.normal(row, 1, "n"),
-        long=chance.log_normal(row, 1, "l", median=60.0, sigma=0.5),
+        normal=normal(row, 1, "n"),
+        long=log_normal(row, 1, "l", median=60.0, sigma=0.5),
         word=chance.weighted(row, 1, "w", {"a": 3.0, "b": 1.0}),
     )
     assert drawn["uniform"].min() > 0 and drawn["uniform"].max() < 1

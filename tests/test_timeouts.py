@@ -6,8 +6,8 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.survival.candidates import CANDIDATES_S
 from stateanalytics.survival.time_limits import count_timeouts
-from stateanalytics.testing import durations
 from tests.frames import DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
+from tests.generators import durations
 from tests.survival_data import at
 
 START = ago(hours=5)

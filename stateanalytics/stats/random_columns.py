@@ -54,35 +54,6 @@ def uniform(row: pl.Expr, seed: int, column: str) -> pl.Expr:
     return ((bits(row, seed, column) // (1 << 11)).cast(pl.Float64) + 0.5) / float(1 << 53)
 
 
-def normal(row: pl.Expr, seed: int, column: str) -> pl.Expr:
-    """A standard normal number for each row number (Box and Muller).
-
-    Examples
-    --------
-    >>> pl.select(normal(pl.int_range(9999), 1, "a")).to_series().std().__round__(1)
-    1.0
-    """
-    radius = (-2.0 * uniform(row, seed, column + "/radius").log()).sqrt()
-    return radius * (2.0 * math.pi * uniform(row, seed, column + "/angle")).cos()
-
-
-def log_normal(
-    row: pl.Expr, seed: int, column: str, *, median: pl.Expr | float, sigma: pl.Expr | float
-) -> pl.Expr:
-    """A log-normal number for each row number: ``median * exp(sigma * normal)``.
-
-    Examples
-    --------
-    >>> lengths = pl.select(
-    ...     log_normal(pl.int_range(9999), 1, "a", median=60.0, sigma=1.0)
-    ... ).to_series()
-    >>> 57.0 < lengths.median() < 63.0
-    True
-    """
-    spread = sigma if isinstance(sigma, pl.Expr) else pl.lit(float(sigma))
-    return median * (spread * normal(row, seed, column)).exp()
-
-
 def integer(row: pl.Expr, seed: int, column: str, low: int, high: int) -> pl.Expr:
     """A whole number from ``low`` to ``high``, both included, for each row number.
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.testing import dirt, tables
-from stateanalytics.testing.plan import Plan
-from stateanalytics.testing.rows import invocations, sessions, transitions
-from stateanalytics.testing.talk import talk
+from tests.generators import dirt, tables
+from tests.generators.plan import Plan
+from tests.generators.rows import invocations, sessions, transitions
+from tests.generators.talk import talk
 
 AS_OF = datetime(2026, 5, 25, 6, tzinfo=UTC)
 _PIECE = 240_000

@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.stats import random_columns as chance
-from stateanalytics.testing.spells import message_gaps
+from tests.generators.distributions import log_normal
+from tests.generators.spells import message_gaps
 
 
 def silences(
@@ -62,7 +63,7 @@ def silences(
     dies = chance.uniform(row, seed, "dies") < death_share
     last = pl.select(session=pl.int_range(n_sessions, dtype=pl.Int64)).with_columns(
         seq=pl.lit(n_gaps, dtype=pl.Int64),
-        gap_s=chance.log_normal(row, seed, "last gap", median=median_s, sigma=sigma),
+        gap_s=log_normal(row, seed, "last gap", median=median_s, sigma=sigma),
         closed_by=pl.when(dies).then(pl.lit("death")).otherwise(pl.lit("own_end")),
     )
     return (

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import polars as pl
 
 from stateanalytics.stats import random_columns as chance
-from stateanalytics.testing.plan import Plan
+from tests.generators.distributions import log_normal
+from tests.generators.plan import Plan
 
 
 def talk(plan: Plan, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -50,7 +51,7 @@ def _messages(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:
     row, seed, nth = pl.col("row"), plan.seed, pl.col("nth")
     mean = plan.n_messages
     number = row * (2 * mean) + nth
-    weight = chance.log_normal(number, seed, "gap", median=1.0, sigma=1.2)
+    weight = log_normal(number, seed, "gap", median=1.0, sigma=1.2)
     passed = pl.col("weight").cum_sum().over("row") / pl.col("weight").sum().over("row")
     span = pl.col("last_message_at") - pl.col("started_at")
     role = (

@@ -9,6 +9,7 @@ import polars as pl
 
 from stateanalytics.errors import ArgumentError
 from stateanalytics.stats import random_columns as chance
+from tests.generators.distributions import log_normal
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,8 @@ def message_gaps(
             "message_gaps(100, n_gaps=40)",
         )
     row = pl.col("row")
-    ordinary = chance.log_normal(row, seed, "gap", median=median_s, sigma=sigma)
-    long = chance.log_normal(row, seed, "long gap", median=long_median_s, sigma=0.5)
+    ordinary = log_normal(row, seed, "gap", median=median_s, sigma=sigma)
+    long = log_normal(row, seed, "long gap", median=long_median_s, sigma=0.5)
     return (
         pl.select(row=pl.int_range(n_sessions * n_gaps, dtype=pl.UInt64))
         .with_columns(is_long=chance.uniform(row, seed, "is long") < long_share)
@@ -160,7 +161,7 @@ def add_spells(rows: pl.DataFrame, *, seed: int, kinds: Sequence[Kind] = KINDS) 
         schema_overrides={"kind": pl.String},
     )
     pace = pl.col("fate").replace_strict(PACE, return_dtype=pl.Float64)
-    latent = chance.log_normal(
+    latent = log_normal(
         row, seed, "latent", median=pl.col("median_s") * pace, sigma=pl.col("sigma")
     )
     is_cut = pl.col("latent_s") > pl.col("timeout_s")

@@ -6,10 +6,11 @@ import polars as pl
 
 from stateanalytics.stats import random_columns as chance
 from stateanalytics.testing.messages import MODELS, add_messages
-from stateanalytics.testing.plan import Plan
-from stateanalytics.testing.spells import add_spells, kind_of
-from stateanalytics.testing.talk import message_id
 from stateanalytics.testing.templates import TEMPLATES
+from tests.generators.distributions import log_normal
+from tests.generators.plan import Plan
+from tests.generators.spells import add_spells, kind_of
+from tests.generators.talk import message_id
 
 AGENTS = ("implementer", "reviewer", "critic", "researcher", "architect", "tester")
 PROJECTS = ("checkout", "billing", "search", "mobile", "infra", "docs")
@@ -48,7 +49,7 @@ def sessions(plan: Plan, first: int, last: int) -> pl.DataFrame:
     """Rows of ``sessions`` from number ``first`` to before ``last``, and their truth.
 
     The columns of the table come with ``row``, ``kind``, ``template_id`` and those of
-    `stateanalytics.testing.durations`.
+    `durations`.
     """
     rows = (
         pl.select(row=pl.int_range(first, last, dtype=pl.UInt64))
@@ -149,7 +150,7 @@ def _ends(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:
     row = pl.col("row")
     is_open = pl.col("is_phantom") | (pl.col("would_end_at") > plan.as_of)
     is_empty = chance.uniform(row, plan.seed, "empty") < _SHARE_EMPTY
-    gap = chance.log_normal(row, plan.seed, "last gap", median=20.0, sigma=1.5)
+    gap = log_normal(row, plan.seed, "last gap", median=20.0, sigma=1.5)
     until = pl.min_horizontal("would_end_at", pl.lit(plan.as_of))
     status = (
         pl.when("is_legacy")

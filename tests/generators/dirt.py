@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.testing import tables
+from tests.generators import tables
 
 
 @dataclass(frozen=True)
