@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy_fields import STALLED_AFTER_S
-from stateanalytics.thresholds import Advice, Costs, export
-from stateanalytics.thresholds.evidence import (
+from stateanalytics.systems.agent_orchestrator.evidence import (
     detecting_episodes,
     first_reports,
     report_silences,
-    sampled,
 )
+from stateanalytics.systems.lionagi.constants import time_limit
+from stateanalytics.thresholds import Advice, Costs, export
+from stateanalytics.thresholds.evidence import sampled
 from stateanalytics.thresholds.judge import COLUMNS, VERDICTS, Draws, judge
-from stateanalytics.thresholds.settings import UNIT_S, constants, constants_frame, time_limit
+from stateanalytics.thresholds.settings import UNIT_S, constants, constants_frame
 from tests.conftest import ROOT
 from tests.examples import examples
 from tests.frames import AS_OF, ago, facts
@@ -136,7 +137,10 @@ def test_doubt_lasts_until_a_word_that_is_none():
             *changes("open", (60, "working"), (20, "detecting"), (15, "stuck")),
         ],
     )
-    found = {row["unit"].split("\n")[1]: row for row in detecting_episodes(snap).to_dicts()}
+    found = {
+        row["unit"].split("\n")[1]: row
+        for row in detecting_episodes(snap, pl.DataFrame()).to_dicts()
+    }
     assert [found[one]["duration_s"] / 60 for one in ("back", "gone", "open")] == [10, 5, 20]
     assert [found[one]["ended"] for one in ("back", "gone", "open")] == [True, True, False]
     assert (found["back"]["is_good"], found["gone"]["is_good"]) == (True, False)
@@ -153,7 +157,9 @@ def test_the_first_report_is_waited_for_until_the_session_ends():
             {**AO, "entity_id": "silent", "at": ago(minutes=50), "kind": "report.rejected"},
         ],
     )
-    found = {row["unit"].split("\n")[1]: row for row in first_reports(snap).to_dicts()}
+    found = {
+        row["unit"].split("\n")[1]: row for row in first_reports(snap, pl.DataFrame()).to_dicts()
+    }
     assert [found[one]["duration_s"] / 60 for one in ("spoke", "silent", "ended")] == [8, 60, 30]
     assert [found[one]["ended"] for one in ("spoke", "silent", "ended")] == [True, False, True]
     assert [found[one]["is_good"] for one in ("spoke", "ended")] == [True, False]

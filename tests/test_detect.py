@@ -10,11 +10,11 @@ import stateanalytics as sa
 from stateanalytics.core.facts import Facts
 from stateanalytics.detectors.catalogue import chosen_detectors, named
 from stateanalytics.detectors.detections import judge
-from stateanalytics.detectors.features import signs_of
+from stateanalytics.detectors.features import features_of
 from stateanalytics.detectors.frames import DETECTIONS
-from stateanalytics.detectors.instant import facts_at
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state.session_health import VERSIONS, classify_session_health_by_age
+from stateanalytics.systems.history import facts_at
 from tests.frames import AS_OF, WHOSE, ago, facts, frame
 
 QUIET = ["dashboard_stuck_60m", "dashboard_stale_card", "adr0030_stuck", "phantom_v2"]
@@ -450,7 +450,7 @@ def test_idleness_is_the_ladder_that_the_oracle_proves(shared):
 
 def test_signs_of_a_store_are_judged_by_the_same_classifier(lionagi_samples):
     snap = sa.read(lionagi_samples / "0.36.0" / "state.db", as_of=1779840000)
-    signs = signs_of(facts_at(snap), "lionagi").filter(pl.col("entity_type") == "session")
+    signs = features_of(facts_at(snap), "lionagi").filter(pl.col("entity_type") == "session")
     judged = classify_session_health_by_age(
         signs.drop("session_health", strict=False), version="0.36"
     )

@@ -8,13 +8,13 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.detectors.catalogue import chosen_detectors, named, registry
-from stateanalytics.detectors.constructs import CONSTRUCTS
 from stateanalytics.detectors.detections import judge
-from stateanalytics.detectors.detector import Detector
-from stateanalytics.detectors.features import SIGNS
+from stateanalytics.detectors.features import feature_columns
 from stateanalytics.detectors.frames import DETECTIONS, DETECTORS
 from stateanalytics.detectors.wording import duration
 from stateanalytics.errors import ArgumentError
+from stateanalytics.systems.constructs import CONSTRUCTS
+from stateanalytics.systems.detector import Detector
 
 NOW = datetime(2026, 5, 27, tzinfo=UTC)
 
@@ -61,7 +61,10 @@ def test_the_list_has_its_shape_and_says_why_not():
 
 def test_detectors_read_signs_that_are_described():
     undescribed = {
-        name for detector in chosen_detectors(None) for name in detector.reads if name not in SIGNS
+        name
+        for detector in chosen_detectors(None)
+        for name in detector.reads
+        if name not in feature_columns()
     }
     # What reapers read of the rows themselves, and of linked ones.
     assert undescribed <= {
@@ -169,7 +172,7 @@ def test_an_upper_limit_ends_a_range():
 
 def test_the_dashboard_counts_whole_seconds():
     stuck = named("B2")
-    # What `signs_of` does: 3600.9 s are 3600 for the page.
+    # What `features_of` does: 3600.9 s are 3600 for the page.
     assert judge(signs(stuck, 3600.0), [stuck], at=NOW)["fires"].to_list() == [False]
 
 

@@ -12,13 +12,14 @@ from stateanalytics import Policy, demo, read
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.gaps import CLOSED_BY, LEFT_OUT, lean_gaps, silence_gaps
 from stateanalytics.detectors.quality import quality_of_service
-from stateanalytics.detectors.silence_boundaries import DEATH_CODES
 from stateanalytics.detectors.sums import gap_sums
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.systems import system
 from tests.examples import examples
 from tests.frames import ago, facts
 
 START, END = ago(hours=5), ago(hours=4)
+DEATH = system("lionagi").death_codes[0]
 RUNNING = {"entity_id": "a", "started_at": START, "raw_status": "running", "kind": "agent"}
 DONE = {**RUNNING, "raw_status": "completed", "ended_at": END, "end_written_by": "executor"}
 REAPED = {
@@ -315,7 +316,9 @@ def test_silences_equal_the_loop_over_sessions(sessions, thresholds):
                 "raw_status": "failed",
                 "ended_at": origin + timedelta(minutes=one["ended"]),
                 "end_written_by": "executor" if one["end_by"] == "executor" else "observer",
-                "reason_code": DEATH_CODES[0] if one["end_by"] == "reaper" else None,
+                "reason_code": system("lionagi").death_codes[0]
+                if one["end_by"] == "reaper"
+                else None,
             }
         rows.append(row)
         moments = [origin + timedelta(minutes=at) for at in one["said"]]

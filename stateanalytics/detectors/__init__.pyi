@@ -1,8 +1,8 @@
 from .alarm_episodes import alarms as alarms
+from .catalogue import Detector as Detector
 from .catalogue import known as known
 from .comparing import agreement as agreement
 from .detections import detect as detect
-from .detector import Detector as Detector
 from .disagreeing_pairs import disagreements as disagreements
 from .gaps import silence_gaps as silence_gaps
 from .overlaps import intersections as intersections

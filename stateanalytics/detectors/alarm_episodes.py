@@ -10,12 +10,12 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
 from stateanalytics.detectors.detections import checked_snapshot
-from stateanalytics.detectors.detector import Detector
 from stateanalytics.detectors.frames import ALARMS
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states
-from stateanalytics.systems.agent_orchestrator.words import TERMINAL_STATUSES
+from stateanalytics.systems import all_systems
+from stateanalytics.systems.detector import Detector
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
@@ -158,9 +158,12 @@ def _changes(facts: Facts) -> pl.DataFrame:
     """Starts and ends that transitions tell, so that resumed work counts anew."""
 
     def is_at_work(status: str) -> pl.Expr:
-        over = pl.col(status).is_in(TERMINAL_STATUSES)
-        is_theirs = pl.col("system") == "agent_orchestrator"
-        return pl.when(is_theirs).then(~over).otherwise(pl.col(status) == _RUNNING)
+        at_work = pl.col(status) == _RUNNING
+        for known in all_systems():
+            if known.end_statuses:
+                is_over = pl.col(status).is_in(known.end_statuses)
+                at_work = pl.when(system=known.name).then(~is_over).otherwise(at_work)
+        return at_work
 
     starts = is_at_work("status")
     told = facts.transitions.filter((starts != is_at_work("previous_status")).fill_null(value=True))

@@ -7,38 +7,48 @@ from functools import cache
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Detector
 from stateanalytics.detectors.frames import DETECTORS
-from stateanalytics.detectors.proposals import canonical, proposals
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.systems.agent_orchestrator.detectors import agent_orchestrator
-from stateanalytics.systems.lionagi.detectors.attention import attention_pages
-from stateanalytics.systems.lionagi.detectors.pages import pages
-from stateanalytics.systems.lionagi.detectors.reapers import closers
-from stateanalytics.systems.lionagi.detectors.schedules import schedules
-from stateanalytics.systems.lionagi.detectors.stored import stored
-from stateanalytics.systems.lionagi.detectors.watchdogs import watchdogs
-from stateanalytics.systems.opencode.detectors import opencode
+from stateanalytics.systems import all_systems
+from stateanalytics.systems.detector import Detector
+
+__all__ = ["Chosen", "Detector", "chosen_detectors", "known", "named", "registry"]
 
 Chosen = Sequence[str | Detector]
+UNWELL = ("stalled", "process_dead", "orphaned", "misfired")
 
 
 @cache
 def registry() -> dict[str, Detector]:
-    """Every known detector by its name, in the order of the catalogues."""
-    known = (
-        *stored(),
-        *pages(),
-        *attention_pages(),
-        *closers(),
-        *watchdogs(),
-        *schedules(),
-        *agent_orchestrator(),
-        *opencode(),
-        *proposals(),
-        *canonical(),
+    """Every known detector by its name: those of each system, then the policy's."""
+    of_systems = [detector for known in all_systems() for detector in known.detectors()]
+    return {detector.name: detector for detector in (*of_systems, by_policy())}
+
+
+def by_policy() -> Detector:
+    """The detector that the policy itself is: what states call unwell."""
+    word = pl.col("policy_health")
+    return Detector(
+        "policy",
+        known_as="policy",
+        family="policy",
+        fires=word.is_in(UNWELL),
+        scope=word.is_not_null(),
+        scope_words="everything that has a health",
+        entity_types=(
+            *("session", "play", "show", "invocation", "schedule", "schedule_run"),
+            *("engine_run", "dispatch", "execution", "turn"),
+        ),
+        label=word,
+        measures="silence_s",
+        inputs=("policy_health",),
+        construct="silence",
+        question="stale",
+        liveness="unknown stays unknown",
+        origin="sa.states, by the policy that is given",
+        page="this report",
+        rule="ADR-0033's health is stalled, process_dead, orphaned or misfired",
     )
-    return {detector.name: detector for detector in known}
 
 
 def known(own: Iterable[Detector] = ()) -> pl.DataFrame:
@@ -52,7 +62,7 @@ def known(own: Iterable[Detector] = ()) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        `frames.DETECTORS`, in the order of the catalogues of the three systems. Those
+        `frames.DETECTORS`, in the order of the systems' catalogues. Those
         that cannot be evaluated from data alone are listed with the reason, in
         ``why_not``.
 

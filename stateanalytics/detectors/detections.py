@@ -10,13 +10,14 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
-from stateanalytics.detectors.detector import Detector
-from stateanalytics.detectors.features import lost, signs_of
+from stateanalytics.detectors.features import features_of, lost
 from stateanalytics.detectors.frames import DETECTIONS
-from stateanalytics.detectors.instant import facts_at
 from stateanalytics.detectors.wording import compared
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy import Policy
+from stateanalytics.systems import all_systems
+from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.history import facts_at
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
@@ -73,8 +74,8 @@ def detect(
     past = facts_at(checked, at)
     here = past.facts.entities["system"].unique()
     parts = [
-        judge(signs_of(past, system, policy), _about(chosen, system), at=past.at)
-        for system in schema.SYSTEMS
+        judge(features_of(past, system, policy), _about(chosen, system), at=past.at)
+        for system in (known.name for known in all_systems())
         if system in here and _about(chosen, system)
     ]
     found = pl.concat([DETECTIONS.empty(), *parts])
@@ -82,13 +83,13 @@ def detect(
 
 
 def judge(rows: pl.DataFrame, detectors: Sequence[Detector], *, at: datetime) -> pl.DataFrame:
-    """What detectors say of signs: any frame with the columns that they read.
+    """What detectors say of rows: any frame with the columns that they read.
 
     Parameters
     ----------
     rows : polars.DataFrame
-        The columns that `detectors` read, of those that `signs.SIGNS` names, and the key
-        of an entity.
+        The columns that `detectors` read, of those that `features.feature_columns` names,
+        and the key of an entity.
     detectors : sequence of Detector
         Each answers for the rows of its entity types.
     at : datetime

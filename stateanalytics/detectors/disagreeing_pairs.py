@@ -10,11 +10,11 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.detectors.catalogue import registry
-from stateanalytics.detectors.detector import Detector
 from stateanalytics.detectors.disagreement_causes import with_causes
 from stateanalytics.detectors.frames import DETECTIONS, DISAGREEMENT_CAUSES, DISAGREEMENTS
 from stateanalytics.detectors.life_spans import stood_together
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
+from stateanalytics.systems.detector import Detector
 
 UNIT = [*schema.ENTITY_KEY, "at"]
 # They explain a difference, but it is no contradiction: nobody claims the opposite.

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Detector
 from stateanalytics.detectors.wording import duration, since
+from stateanalytics.systems.detector import Detector
 
 CAUSES = MappingProxyType(
     {

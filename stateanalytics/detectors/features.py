@@ -1,6 +1,6 @@
 """What detectors read: every entity with its ages, the clock applied once.
 
-`SIGNS` names the columns that a detector may use. Which of them a system has is seen in
+`feature_columns` names those that a detector may use. Which of them a system has is seen in
 the frame: a column that no input fills is absent, and detectors that read it cover
 nothing there.
 """
@@ -8,19 +8,19 @@ nothing there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Detector
-from stateanalytics.detectors.history import LOST
-from stateanalytics.detectors.instant import Past
 from stateanalytics.state.phantoms import seen_by_reapers
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states
-from stateanalytics.systems.agent_orchestrator import features as signs_agent_orchestrator
-from stateanalytics.systems.lionagi import features as signs_lionagi
-from stateanalytics.systems.opencode import features as signs_opencode
+from stateanalytics.systems import all_systems
+from stateanalytics.systems import system as system_of
+from stateanalytics.systems.base import Features
+from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.history import LOST, Past
 
 EVERYWHERE = MappingProxyType(
     {
@@ -50,17 +50,7 @@ EVERYWHERE = MappingProxyType(
         "policy_health": "ADR-0033's health of it, by the policy",
     }
 )
-SIGNS: Mapping[str, str] = MappingProxyType(
-    {
-        **EVERYWHERE,
-        **signs_lionagi.SIGNS,
-        **signs_agent_orchestrator.SIGNS,
-        **signs_opencode.SIGNS,
-    }
-)
-"""Every column that a detector may read, and what it says; ages in seconds."""
-
-_LOST_OF = MappingProxyType(
+_LOST_EVERYWHERE = MappingProxyType(
     {
         "status": ("status",),
         "raw_status": ("status",),
@@ -73,36 +63,45 @@ _LOST_OF = MappingProxyType(
         "last_message_age_s": ("message",),
         "silence_s": ("silence",),
         "policy_health": ("status", "silence", "record", "schedule"),
-        **signs_lionagi.LOST_OF,
-        **signs_agent_orchestrator.LOST_OF,
-        **signs_opencode.LOST_OF,
     }
 )
 
-_OF_SYSTEM = {
-    "lionagi": signs_lionagi.add_signs,
-    "agent_orchestrator": signs_agent_orchestrator.add_signs,
-    "opencode": signs_opencode.add_signs,
-}
+
+@cache
+def _features() -> tuple[Features, ...]:
+    return tuple(known.features() for known in all_systems() if known.features is not None)
 
 
-def signs_of(past: Past, system: str, policy: Policy | None = None) -> pl.DataFrame:
-    """The signs of one system's entities at an instant.
+@cache
+def feature_columns() -> Mapping[str, str]:
+    """Every column that a detector may read, and what it says; ages in seconds."""
+    own = (column for features in _features() for column in features.columns.items())
+    return MappingProxyType({**EVERYWHERE, **dict(own)})
+
+
+@cache
+def _lost_of() -> Mapping[str, tuple[str, ...]]:
+    own = (column for features in _features() for column in features.lost_of.items())
+    return MappingProxyType({**_LOST_EVERYWHERE, **dict(own)})
+
+
+def features_of(past: Past, system: str, policy: Policy | None = None) -> pl.DataFrame:
+    """What detectors read of one system's entities at an instant.
 
     Parameters
     ----------
     past : Past
-        From `instant.facts_at`.
+        From `history.facts_at`.
     system : str
-        One of ``schema.SYSTEMS``.
+        The name of a system.
     policy : Policy, optional
         For ``policy_health``; ADR-0033's by default.
 
     Returns
     -------
     polars.DataFrame
-        A row an entity: ``schema.ENTITIES``, the columns of `SIGNS` that there are, and
-        a Boolean ``lost_<what>`` for each of `then.LOST`.
+        A row an entity: ``schema.ENTITIES``, the columns of `feature_columns` that there are, and
+        a Boolean ``lost_<what>`` for each of `history.LOST`.
     """
     facts = past.facts
     health = states(facts, policy=policy)
@@ -111,8 +110,9 @@ def signs_of(past: Past, system: str, policy: Policy | None = None) -> pl.DataFr
         **{f"lost_{name}": past.lost[name] for name in LOST},
     )
     own = seen.filter(pl.col("system") == system)
-    added = _OF_SYSTEM[system](with_ages(own, past), past)
-    return added
+    rows = with_ages(own, past)
+    features = system_of(system).features
+    return rows if features is None else features().add(rows, past)
 
 
 def with_ages(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
@@ -141,10 +141,10 @@ def with_ages(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
 
 def lost(detector: Detector, columns: Iterable[str]) -> pl.Expr:
     """Is anything that a detector reads of a row lost at the instant; never null."""
-    there = set(columns)
+    there, lost_of = set(columns), _lost_of()
 
     def gone(name: str) -> pl.Expr:
-        flags = [f"lost_{what}" for what in _LOST_OF.get(name, ()) if f"lost_{what}" in there]
+        flags = [f"lost_{what}" for what in lost_of.get(name, ()) if f"lost_{what}" in there]
         found = (pl.col(flag).fill_null(value=False) for flag in flags)
         return pl.any_horizontal(found) if flags else pl.lit(value=False)
 

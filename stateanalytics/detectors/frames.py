@@ -35,7 +35,7 @@ DETECTORS = schema.Frame(
         Column("liveness", TEXT, "what it makes of a process nobody looked for"),
         Column("clock", TEXT, "whose clock it reads"),
         Column("scope", TEXT, "which rows it looks at, in words"),
-        Column("inputs", TEXT, "the signs it reads"),
+        Column("inputs", TEXT, "the columns it reads"),
         Column("rule", TEXT, "the rule in words"),
         Column("label", TEXT, "the word people saw; null: several"),
         Column("is_offline", YES_NO, "can it be evaluated from data alone"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stateanalytics.detectors.detector import Detector
+from stateanalytics.systems.detector import Detector
 
 ORDER = (
     *("2026-05-20", "2026-05-21", "0.26.0", "2026-05-23", "0.26.1", "0.26.7", "2026-05-30"),

@@ -11,10 +11,10 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.vocabulary import words_of
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import population
 from stateanalytics.state.states import states
+from stateanalytics.systems import all_systems
 
 MARKS = ("crash", "sign_of_life", "last_message", "death", "own_end", "other_end", "as_of")
 """What a moment is, in the order in which moments of one instant are taken.
@@ -25,17 +25,6 @@ comes after the last sign of life of its instant.
 CRASH, SIGN, LAST_MESSAGE, DEATH, OWN_END, OTHER_END, AS_OF = range(len(MARKS))
 SIGNS = (SIGN, LAST_MESSAGE)
 
-# Written by an observer that looked for the process and did not find it. Sweeps by age
-# alone (`run.cancelled.stale_auto`, `session.stale.no_heartbeat`) and people who kill
-# prove nothing about whether the work had died.
-DEATH_CODES = (
-    "session.phantom.process_dead",
-    "system.health.process_dead_no_terminal",
-    "run.aborted.runtime_lost",
-    "run.aborted.auto_cleanup",
-)
-DEATH_SUMMARIES = ("process_exited_without_status",)
-_ENDED = tuple(word.raw_status for word in words_of("session") if word.is_terminal)
 # The two are stored apart, one of them rounded.
 _ROUNDING_US = 1_000_000
 _KEY = ["source", "system", "entity_id"]
@@ -82,8 +71,7 @@ def marks(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
             signs,
             unseen,
             _known_ends(seen),
-            _ends_in_history(facts, seen),
-            _executions(facts, seen),
+            _earlier_ends(facts, seen),
             _last_marks(seen, facts),
         ]
     )
@@ -129,39 +117,28 @@ def _known_ends(seen: pl.DataFrame) -> pl.DataFrame:
     return _marked(resumed.with_columns(at="ended_at"), _end_mark()).collect()
 
 
-def _ends_in_history(facts: Facts, seen: pl.DataFrame) -> pl.DataFrame:
-    """Ends before the last one, from the histories that lionagi keeps since 0.28."""
+def _earlier_ends(facts: Facts, seen: pl.DataFrame) -> pl.DataFrame:
+    """Ends before the last one, as each system tells them (`System.silence_ends`)."""
+    known = [
+        system.silence_ends(facts).select(*_KEY, "at", "mark")
+        for system in all_systems()
+        if system.silence_ends is not None
+    ]
+    if not known:
+        return pl.DataFrame(schema={"who": pl.UInt32, "at_us": pl.Int64, "mark": pl.UInt8})
+    places = {name: place for place, name in enumerate(MARKS)}
     ends = (
-        facts.transitions.lazy()
-        .filter(
-            pl.col("entity_type") == "session",
-            pl.col("system") == "lionagi",
-            pl.col("status").is_in(_ENDED),
-            ~pl.col("reason_code").is_in(DEATH_CODES).fill_null(value=False),
-        )
-        .select(*_KEY, "at")
-        .join(seen.lazy().select("who", "last_us", *_KEY), on=_KEY, how="inner")
-        .filter(_us("at") < pl.col("last_us"))
-    )
-    return _marked(ends, OTHER_END).collect()
-
-
-def _executions(facts: Facts, seen: pl.DataFrame) -> pl.DataFrame:
-    """Ends of opencode's executions: after one, a session waits for its user."""
-    started_again = pl.col("started_at").shift(-1).over("source", "session_id")
-    ends = (
-        facts.detail("opencode_executions")
+        pl.concat(known)
         .lazy()
-        .sort("source", "session_id", "exec_no")
-        .with_columns(
-            at=pl.when(pl.col("outcome") == "crashed").then(started_again).otherwise("ended_at"),
-            entity_id="session_id",
-            system=pl.lit("opencode"),
-        )
         .join(seen.lazy().select("who", "last_us", *_KEY), on=_KEY, how="inner")
-        .filter(_us("at") <= pl.col("last_us"))
+        # After the last sign of life nothing was silent any more: that end closes it.
+        .filter(
+            pl.when(pl.col("mark") == MARKS[OTHER_END])
+            .then(_us("at") < pl.col("last_us"))
+            .otherwise(_us("at") <= pl.col("last_us"))
+        )
     )
-    mark = pl.when(pl.col("outcome") == "crashed").then(CRASH).otherwise(OWN_END)
+    mark = pl.col("mark").replace_strict(places, return_dtype=pl.UInt8)
     return _marked(ends, mark).collect()
 
 
@@ -189,9 +166,9 @@ def _last_marks(seen: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 def _end_mark() -> pl.Expr:
     """Who closed a session that has ended: death, the run itself, or somebody else."""
-    # Opencode's ends come from the server that ran the work, unless they were inferred.
+    unsigned = [known.name for known in all_systems() if known.are_unsigned_ends_own]
     is_own = (pl.col("end_written_by") == "executor") | (
-        (pl.col("system") == "opencode") & pl.col("end_written_by").is_null()
+        pl.col("system").is_in(unsigned) & pl.col("end_written_by").is_null()
     )
     is_exact = ~pl.col("is_end_approximate").fill_null(value=False)
     return (
@@ -201,9 +178,9 @@ def _end_mark() -> pl.Expr:
 
 def _is_death() -> pl.Expr:
     """Did an observer end it because its process was gone; never null."""
-    is_verdict = pl.col("reason_code").is_in(DEATH_CODES) | pl.col("reason_message").is_in(
-        DEATH_SUMMARIES
-    )
+    codes = [code for known in all_systems() for code in known.death_codes]
+    messages = [words for known in all_systems() for words in known.death_messages]
+    is_verdict = pl.col("reason_code").is_in(codes) | pl.col("reason_message").is_in(messages)
     return ((pl.col("end_written_by") == "observer") & is_verdict).fill_null(value=False)
 
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Detector
+from stateanalytics.systems.detector import Detector
 
 SINCE = MappingProxyType(
     {

@@ -21,6 +21,7 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import LEFT_OUT as LEFT_OUT_OF_ALL
 from stateanalytics.state.population import population
 from stateanalytics.state.states import states as states_of
+from stateanalytics.systems import all_systems
 
 # In the order in which they are read from a row: what is known least comes first.
 LEFT_OUT = {
@@ -35,8 +36,6 @@ LEFT_OUT = {
 ENDINGS = ("completed", "failed", "timed_out", "aborted", "cancelled", "skipped", "running")
 GOOD_ENDS = ("succeeded", "completed", "merged")
 SILENT = ("stalled", "process_dead", "orphaned")
-# What works without a person in between: a session of opencode also waits for its user.
-RUNS = {"opencode": "turn"}
 # Codes of observers that found the process gone: it died between its last sign of life
 # and their visit. A kill, or a sweep by age, does not say that it was dead before.
 _FOUND_DEAD = "process_dead|no_process|stale_auto|runtime_lost|process_exited|auto_cleanup"
@@ -61,8 +60,8 @@ def spells(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave. Runs are sessions of lionagi and Agent Orchestrator, and turns
-        of opencode, whose sessions also wait for people.
+        What `read` gave. Runs are sessions, or what else works in a system without a
+        person in between (`System.run_type`).
     window : optional
         As `report` takes it; None: all time. What is cut off at as-of otherwise is cut
         off at the end of the window.
@@ -153,12 +152,15 @@ def spells(
 
 def _runs(rows: pl.DataFrame) -> pl.DataFrame:
     """The entities that are runs; turns know from their session what work they are."""
-    run_type = pl.col("system").replace_strict(RUNS, default="session")
+    own_types = {
+        known.name: known.run_type for known in all_systems() if known.run_type != "session"
+    }
+    run_type = pl.col("system").replace_strict(own_types, default="session")
     runs = rows.filter(pl.col("entity_type") == run_type)
     borrowed = ("kind", "project", "agent", "model", "playbook")
     key = ["source", "system", "session_id"]
     sessions = rows.filter(
-        pl.col("entity_type") == "session", pl.col("system").is_in(list(RUNS))
+        pl.col("entity_type") == "session", pl.col("system").is_in(list(own_types))
     ).select(
         "source",
         "system",

@@ -24,9 +24,13 @@ if TYPE_CHECKING:
     from stateanalytics.core.schema import Frame
     from stateanalytics.io.parts import Parts
     from stateanalytics.io.sqlite import Store
+    from stateanalytics.state.policy import Policy
     from stateanalytics.systems.detector import Detector
 
 Mistake = Literal["false_alarm", "lost_run"]
+
+OTHER = "other"
+"""In place of a kind: every kind that has no value of its own."""
 
 NO_SETTING = "no setting"
 """Begins the place of a threshold that its system does not tell apart."""
@@ -130,7 +134,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Constant:
     """One threshold that somebody once chose: what it is called, where it stands, its value.
 
     Attributes
@@ -153,7 +157,7 @@ class Setting:
     unit : str
         How it is written: s, ms, h, duration, polls.
     kind : str or None
-        Kind of work it holds for; ``other``; None: every kind.
+        Kind of work it holds for; `OTHER`; None: every kind.
     mistake : {"false_alarm", "lost_run"}
         What it costs when it hits a run that was fine: a look, or the run.
     prob : float
@@ -165,6 +169,8 @@ class Setting:
         The field of `Policy` that holds it.
     is_configurable : bool
         Whether users can set it without changing code.
+    other_kinds : tuple of str
+        Of the kind ``other``: the kinds that it does not hold for.
     """
 
     name: str
@@ -181,6 +187,7 @@ class Setting:
     at_least: bool = False
     policy_field: str | None = None
     is_configurable: bool = False
+    other_kinds: tuple[str, ...] = ()
 
     @property
     def setting(self) -> str:
@@ -233,18 +240,26 @@ class System:
         Its `Detector` values.
     features : callable
         Its `Features`; None where the columns that all systems share are enough.
-    settings : callable
-        Its `Setting` values, with today's values.
+    constants : callable
+        ``constants(policy)``: its `Constant` values, today's value as the policy has it.
+    kind_constants : callable
+        ``kind_constants(policy, kinds)``: further ones for the kinds of work that there
+        are: a frame of ``kind``, ``limit_s`` (the most common time limit, null: none) and
+        ``is_inferred`` (nobody wrote it down, but many ends lie there).
     evidence : mapping of str to callable
-        What else settings are judged by: ``evidence(facts, gaps) -> polars.DataFrame``
+        What else constants are judged by: ``evidence(facts, gaps) -> polars.DataFrame``
         in the shape of `thresholds.evidence.SILENCES` or ``RUNS``.
-    limits_set_in : str
-        Where the time limits of runs are set; empty: it has none.
     audits : callable
         Checks of its own for contradictions: ``check(cases) -> schema.AUDIT``.
     silence_ends : callable or None
-        ``silence_ends(facts) -> frame`` of ends of sessions before the last one:
-        ``source``, ``system``, ``entity_id``, ``at``, ``boundary``.
+        ``silence_ends(facts) -> frame`` of ends of sessions that work may have followed:
+        ``source``, ``system``, ``entity_id``, ``at``, and ``mark``: crash (noticed when
+        work starts again), own_end or other_end.
+    end_statuses : tuple of str
+        Statuses after which a session does not work; empty: it works while *running*.
+    death_codes, death_messages : tuple of str
+        Reasons of an observer that looked for the process and did not find it. Sweeps by
+        age alone, and people who kill, prove nothing about whether the work had died.
     are_unsigned_ends_own : bool
         Was an end that nobody signed written by the run itself.
     last_update_is_life : bool
@@ -268,13 +283,16 @@ class System:
     repeated_type: str | None = None
     detectors: Callable[[], Sequence[Detector]] = nothing
     features: Callable[[], Features] | None = None
-    settings: Callable[[], Sequence[Setting]] = nothing
+    constants: Callable[[Policy], Sequence[Constant]] = nothing
+    kind_constants: Callable[[Policy, pl.DataFrame], Sequence[Constant]] = nothing
     evidence: Mapping[str, Callable[[Facts, pl.DataFrame], pl.DataFrame]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    limits_set_in: str = ""
     audits: Callable[[], Sequence[Callable[..., pl.DataFrame]]] = nothing
     silence_ends: Callable[[Facts], pl.DataFrame] | None = None
+    end_statuses: tuple[str, ...] = ()
+    death_codes: tuple[str, ...] = ()
+    death_messages: tuple[str, ...] = ()
     are_unsigned_ends_own: bool = False
     last_update_is_life: bool = False
 

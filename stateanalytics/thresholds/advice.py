@@ -12,11 +12,12 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy import Policy
+from stateanalytics.systems import all_systems
 from stateanalytics.thresholds import export
 from stateanalytics.thresholds.costs import Costs
 from stateanalytics.thresholds.evidence import evidence, sampled
 from stateanalytics.thresholds.judge import COLUMNS, Draws, Judged, judge, prices
-from stateanalytics.thresholds.settings import Constant, constants, slow_of_kind, time_limit
+from stateanalytics.thresholds.settings import Constant, constants
 from stateanalytics.thresholds.words import spoken
 
 CURVES = {
@@ -67,7 +68,7 @@ class Advice:
         return export.to_toml(self._judged)
 
     def to_python(self) -> str:
-        """The settings as Python: our `Policy`, and lionagi's own constants."""
+        """The settings as Python: our `Policy`, and the constants of systems in Python."""
         return export.to_python(self._judged)
 
     def __repr__(self) -> str:
@@ -202,19 +203,15 @@ def _asked(snap: Facts, policy: Policy | None, found: Mapping[str, pl.DataFrame]
     """The constants of the systems that are there, and those of the kinds that are there."""
     systems = snap.entities["system"].unique().to_list()
     fixed = [one for one in constants(policy) if one.system in systems]
-    slow = next((one for one in fixed if one.name == "slow"), None)
-    kinds = found["runs"].filter((pl.col("system") == "lionagi") & pl.col("kind").is_not_null())
-    there = kinds.select(pl.col("kind").unique().sort())
-    limits = there.join(found["limits"], on="kind", how="left").sort("kind")
-    per_kind = [slow_of_kind(slow, kind) for kind in there["kind"] if slow is not None]
-    return [
-        *fixed,
-        *per_kind,
-        *(
-            time_limit(kind, today_s, is_inferred=bool(is_inferred))
-            for kind, today_s, is_inferred in limits.iter_rows()
-        ),
-    ]
+    of_kinds = []
+    for known in all_systems():
+        if known.name in systems:
+            own = pl.col("system") == known.name
+            runs = found["runs"].filter(own & pl.col("kind").is_not_null())
+            limits = found["limits"].filter(own).drop("system")
+            kinds = runs.select(pl.col("kind").unique().sort()).join(limits, on="kind", how="left")
+            of_kinds += known.kind_constants(policy or Policy.v1(), kinds.sort("kind"))
+    return [*fixed, *of_kinds]
 
 
 def _curves(judged: tuple[Judged, ...], costs: Costs) -> pl.DataFrame:

@@ -18,19 +18,16 @@ from stateanalytics.state.states import states as states_of
 from stateanalytics.stats import random_columns as chance
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.time_limits import timeouts
+from stateanalytics.systems import all_systems
 
 SILENCES = ("unit", "system", "kind", "gap_s", "closed_by", "is_dead")
 RUNS = ("unit", "system", "kind", "duration_s", "ended", "is_good", "timeout_s")
-
-# Agent Orchestrator's words while nobody knows yet, and for what is over for good.
-_UNSURE = ("detecting", "stuck")
-_OVER = ("killed", "terminated", "errored", "done", "cleanup", "exited")
 
 
 def evidence(
     snap: Facts, *, policy: Policy | None = None, states: pl.DataFrame | None = None
 ) -> Mapping[str, pl.DataFrame]:
-    """Every kind of evidence that `Constant.evidence` names, by its name, and time limits.
+    """Every kind of evidence that a `Constant` may name, by its name, and time limits.
 
     Parameters
     ----------
@@ -44,18 +41,28 @@ def evidence(
     Returns
     -------
     mapping of str to polars.DataFrame
-        ``silences`` and ``reports`` have the columns `SILENCES`, ``limits`` those of
-        `time_limits`, the others `RUNS`. Only what counts; null ``kind`` is not known.
+        ``silences`` has the columns `SILENCES`, ``runs`` has `RUNS`, ``limits`` those of
+        `time_limits`; what systems add has the first or the second. Only what counts; null
+        ``kind`` is not known.
     """
     states = states_of(snap, policy=policy) if states is None else states
     gaps = silence_gaps(snap, policy=policy).filter(pl.col("left_out").is_null())
     return {
         "silences": silences(gaps),
         "runs": runs(spells(snap, states=states, policy=policy)),
-        "detecting": detecting_episodes(snap),
-        "first_report": first_reports(snap),
-        "reports": report_silences(snap, gaps),
+        **_of_systems(snap, gaps),
         "limits": time_limits(timeouts(snap, states=states, policy=policy)),
+    }
+
+
+def _of_systems(snap: Facts, gaps: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """What only one system records, of the systems that were read."""
+    there = set(snap.entities["system"].unique())
+    return {
+        name: gather(snap, gaps)
+        for known in all_systems()
+        if known.name in there
+        for name, gather in known.evidence.items()
     }
 
 
@@ -119,7 +126,7 @@ def runs(found: pl.DataFrame) -> pl.DataFrame:
 
 
 def time_limits(found: pl.DataFrame) -> pl.DataFrame:
-    """The most common time limit of each kind of lionagi's runs: declared, else inferred.
+    """The most common time limit of each kind of runs: declared, else inferred.
 
     Parameters
     ----------
@@ -129,133 +136,20 @@ def time_limits(found: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``kind``, ``limit_s`` and ``is_inferred``: nobody wrote it down, but many ends lie
-        there. Kinds without any known limit have no row.
+        ``system``, ``kind``, ``limit_s`` and ``is_inferred``: nobody wrote it down, but many
+        ends lie there. Kinds without any known limit have no row.
     """
-    known = found.filter(
-        (pl.col("system") == "lionagi")
-        & pl.col("kind").is_not_null()
-        & pl.col("limit_s").is_not_null()
-    )
+    known = found.filter(pl.col("kind").is_not_null() & pl.col("limit_s").is_not_null())
     return (
-        known.group_by("kind", "limit_s", is_inferred=pl.col("limit_from") == "inferred")
+        known.group_by("system", "kind", "limit_s", is_inferred=pl.col("limit_from") == "inferred")
         .agg(n=pl.len())
-        .sort("kind", "is_inferred", "n", "limit_s", descending=[False, False, True, False])
-        .unique("kind", keep="first", maintain_order=True)
+        .sort(
+            *("system", "kind", "is_inferred", "n", "limit_s"),
+            descending=[False, False, False, True, False],
+        )
+        .unique(["system", "kind"], keep="first", maintain_order=True)
         .drop("n")
     )
-
-
-def detecting_episodes(snap: Facts) -> pl.DataFrame:
-    """How long Agent Orchestrator's sessions stayed in doubt, and whether they came back.
-
-    Notes
-    -----
-    An episode begins when a session enters ``detecting`` and ends with the first word
-    that is neither that nor ``stuck``: today's budget only renames the doubt, so it does
-    not cut the episode off. It is good where the session went on.
-    """
-    unsure = pl.col("status").is_in(_UNSURE)
-    key = ["source", "entity_id"]
-    rows = (
-        snap.transitions.filter(
-            (pl.col("system") == "agent_orchestrator")
-            & (pl.col("entity_type") == "session")
-            & pl.col("at").is_not_null()
-            & (pl.col("at") <= snap.as_of)
-        )
-        .sort(*key, "at", "seq")
-        .with_columns(
-            left_at=pl.when(~unsure).then("at").shift(-1).backward_fill().over(key),
-            left_for=pl.when(~unsure).then("status").shift(-1).backward_fill().over(key),
-            is_first=~unsure.shift(1, fill_value=False).over(key),
-        )
-        .filter((pl.col("status") == "detecting") & pl.col("is_first"))
-    )
-    return _elapsed(
-        rows.join(_kinds(snap), on=key, how="left"),
-        snap,
-        start="at",
-        end="left_at",
-        is_good=~pl.col("left_for").is_in(_OVER),
-    )
-
-
-def first_reports(snap: Facts) -> pl.DataFrame:
-    """How long until an agent first reported; good where it did before it ended."""
-    key = ["source", "entity_id"]
-    first = _reports(snap).group_by(key).agg(reported_at=pl.col("at").min())
-    sessions = snap.entities.filter(
-        (pl.col("system") == "agent_orchestrator")
-        & (pl.col("entity_type") == "session")
-        & (pl.col("kind") == "worker")
-    ).join(first, on=key, how="left")
-    return _elapsed(
-        sessions.with_columns(seen_at=pl.coalesce("reported_at", "ended_at")),
-        snap,
-        start="created_at",
-        end="seen_at",
-        is_good=pl.col("reported_at").is_not_null(),
-    )
-
-
-def report_silences(snap: Facts, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Silences between an agent's reports; those after the last say nothing but a death."""
-    key = ["source", "entity_id"]
-    dead = gaps.filter("is_dead").select(key).unique()
-    reported = _reports(snap).sort(*key, "at").select(*key, "at")
-    between = reported.with_columns(
-        gap_s=_seconds(pl.col("at").shift(-1).over(key) - pl.col("at"))
-    ).join(dead.with_columns(died=pl.lit(True)), on=key, how="left")
-    is_last, died = pl.col("gap_s").is_null(), pl.col("died").fill_null(False)
-    return between.join(_kinds(snap), on=key, how="left").select(
-        _unit(*key),
-        system=pl.lit("agent_orchestrator"),
-        kind="kind",
-        gap_s=pl.col("gap_s").fill_null(0.0),
-        closed_by=pl.when(~is_last)
-        .then(pl.lit("sign_of_life"))
-        .when(died)
-        .then(pl.lit("death"))
-        .otherwise(pl.lit("as_of")),
-        is_dead=is_last & died,
-    )
-
-
-def _reports(snap: Facts) -> pl.DataFrame:
-    return snap.events.filter(
-        (pl.col("system") == "agent_orchestrator")
-        & (pl.col("entity_type") == "session")
-        & pl.col("kind").str.starts_with("report.")
-        & (pl.col("kind") != "report.rejected")
-        & pl.col("at").is_not_null()
-        & (pl.col("at") <= snap.as_of)
-    )
-
-
-def _kinds(snap: Facts) -> pl.DataFrame:
-    return (
-        snap.entities.filter(pl.col("entity_type") == "session")
-        .select("source", "entity_id", "kind")
-        .unique(subset=["source", "entity_id"], keep="first", maintain_order=True)
-    )
-
-
-def _elapsed(
-    rows: pl.DataFrame, snap: Facts, *, start: str, end: str, is_good: pl.Expr
-) -> pl.DataFrame:
-    """Rows as `RUNS`: cut off at as-of where the end is not known; impossible ones left out."""
-    ended = pl.col(end).is_not_null() & (pl.col(end) <= snap.as_of)
-    until = pl.when(ended).then(end).otherwise(pl.lit(snap.as_of))
-    return rows.select(
-        _unit("source", "entity_id"),
-        "system",
-        "kind",
-        duration_s=_seconds(until - pl.col(start)),
-        ended=ended,
-        is_good=is_good,
-        timeout_s=pl.lit(None, dtype=pl.Float64),
-    ).filter(pl.col("duration_s") >= 0)
 
 
 def _unit(*parts: str | pl.Expr) -> pl.Expr:

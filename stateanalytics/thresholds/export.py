@@ -38,7 +38,7 @@ def to_toml(judged: Sequence[Judged]) -> str:
 
 
 def to_python(judged: Sequence[Judged]) -> str:
-    """Our policy with the recommended values, and lionagi's constants as it writes them."""
+    """Our policy with the recommended values, and constants in Python files as those write them."""
     changes: dict[str, Any] = {}
     files: dict[str, list[str]] = {}
     for one in _advised(judged):
@@ -81,8 +81,8 @@ def written(constant: Constant, seconds: float) -> int | float | str:
 
     Notes
     -----
-    Agent Orchestrator reads digits and one of s, m, h, and takes everything else for
-    "off"; so its durations are whole numbers of the largest unit that fits.
+    Who reads durations takes digits and one of s, m, h, and everything else for "off"; so
+    they are whole numbers of the largest unit that fits.
     """
     if constant.unit == "duration":
         whole = round(seconds)

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.systems.base import OTHER, Constant
 from stateanalytics.thresholds.bounds import n_needed, upper_bound
 from stateanalytics.thresholds.choice import CANDIDATES_S, Choice, choose
 from stateanalytics.thresholds.costs import Costs
@@ -17,7 +18,6 @@ from stateanalytics.thresholds.counts import (
     silence_counts,
     waiting_columns,
 )
-from stateanalytics.thresholds.settings import OTHER, STALE_KINDS, Constant
 from stateanalytics.thresholds.words import per_hundred, spoken
 
 COLUMNS = {
@@ -221,7 +221,7 @@ def _is_of_kind(constant: Constant) -> pl.Expr:
     if constant.kind is None:
         return pl.lit(True)
     if constant.kind == OTHER:
-        return ~pl.col("kind").is_in(STALE_KINDS).fill_null(False)
+        return ~pl.col("kind").is_in(constant.other_kinds).fill_null(False)
     return (pl.col("kind") == constant.kind).fill_null(False)
 
 

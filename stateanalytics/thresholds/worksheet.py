@@ -10,7 +10,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.detectors.quality import quality_of_service
 from stateanalytics.detectors.sums import SUMS, silence_grid
 from stateanalytics.state.policy import Policy
-from stateanalytics.thresholds.settings import OTHER, STALE_KINDS, Constant, constants
+from stateanalytics.thresholds.settings import OTHER, Constant, constants
 
 
 def stale(
@@ -98,9 +98,8 @@ def _names(strata: pl.DataFrame, marked: list[Constant]) -> pl.DataFrame:
     if "system" in strata.columns:
         is_its &= pl.col("system") == pl.col("of")
     if "kind" in strata.columns:
-        is_other = (pl.col("for") == OTHER) & ~pl.col("kind").is_in(STALE_KINDS).fill_null(
-            value=False
-        )
+        named = sorted({kind for constant in marked for kind in constant.other_kinds})
+        is_other = (pl.col("for") == OTHER) & ~pl.col("kind").is_in(named).fill_null(value=False)
         is_its &= pl.col("for").is_null() | is_other | (pl.col("kind") == pl.col("for"))
     return (
         strata.join(table, how="cross")

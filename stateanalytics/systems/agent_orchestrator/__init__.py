@@ -25,4 +25,14 @@ SYSTEM = System(
     ),
     files=Files(find=later(f"{_HERE}.places:find"), read=later(f"{_HERE}.reading:read")),
     reason_codes=lambda: codes_from_csv(_HERE),
+    detectors=later(f"{_HERE}.detectors:agent_orchestrator"),
+    features=later(f"{_HERE}.features:features"),
+    constants=later(f"{_HERE}.constants:constants"),
+    evidence={
+        "detecting": later(f"{_HERE}.evidence:detecting_episodes"),
+        "first_report": later(f"{_HERE}.evidence:first_reports"),
+        "reports": later(f"{_HERE}.evidence:report_silences"),
+    },
+    end_statuses=("killed", "terminated", "done", "cleanup", "errored", "merged"),
+    death_codes=("run.aborted.runtime_lost", "run.aborted.auto_cleanup"),
 )

@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Detector
 from stateanalytics.systems.agent_orchestrator.go_status import NO_SIGNAL_S
 from stateanalytics.systems.agent_orchestrator.silence_detectors import (
     FAMILY,
@@ -16,6 +15,7 @@ from stateanalytics.systems.agent_orchestrator.silence_detectors import (
     reports,
     silence,
 )
+from stateanalytics.systems.detector import Detector
 
 _go = pl.col("generation") == "G3"
 _state, _runtime = pl.col("session_state"), pl.col("runtime_state")

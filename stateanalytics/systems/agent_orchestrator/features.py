@@ -6,20 +6,21 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.detectors.instant import Past
 from stateanalytics.systems.agent_orchestrator.report_watcher import (
     WatcherThresholds,
     watcher_audits,
     watcher_trigger,
 )
 from stateanalytics.systems.agent_orchestrator.web_attention import classify_web_attention
+from stateanalytics.systems.base import Features
+from stateanalytics.systems.history import Past
 
 _RECORD = (
     *("session_state", "session_reason", "pr_state", "pr_reason"),
     *("runtime_state", "runtime_reason", "is_ao_terminal", "detecting_attempts"),
     *("evidence_text", "n_recoveries"),
 )
-SIGNS = MappingProxyType(
+COLUMNS = MappingProxyType(
     {
         "generation": "of the storage: G0 to G2, G3 the Go rewrite",
         "session_state": "session axis: state",
@@ -56,13 +57,18 @@ LOST_OF = MappingProxyType(
 _AT = r"\bat=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)Z"
 
 
-def add_signs(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
-    """Sessions of Agent Orchestrator with the columns of `SIGNS`.
+def features() -> Features:
+    """The columns that this system's detectors read."""
+    return Features(columns=COLUMNS, add=add_features, lost_of=LOST_OF)
+
+
+def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
+    """Sessions of Agent Orchestrator with the columns of `COLUMNS`.
 
     Parameters
     ----------
     rows : polars.DataFrame
-        Entities with ages, from `signs.with_ages`.
+        Entities with ages, from `detectors.features.with_ages`.
     past : Past
         The facts at the instant.
     """

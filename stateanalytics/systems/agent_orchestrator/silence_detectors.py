@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Detector
 from stateanalytics.systems.agent_orchestrator.report_watcher import WatcherThresholds
 from stateanalytics.systems.agent_orchestrator.thresholds import (
     FRESH_S,
@@ -15,6 +14,7 @@ from stateanalytics.systems.agent_orchestrator.thresholds import (
     STUCK_THRESHOLD_S,
 )
 from stateanalytics.systems.agent_orchestrator.words import TERMINAL_STATUSES
+from stateanalytics.systems.detector import Detector
 
 FAMILY: dict[str, Any] = {"family": "agent_orchestrator", "system": "agent_orchestrator"}
 IS_OPEN = ~pl.col("status").is_in(TERMINAL_STATUSES).fill_null(value=False)

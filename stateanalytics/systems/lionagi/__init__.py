@@ -34,4 +34,11 @@ SYSTEM = System(
     are_codes_closed=True,
     part_types=("branch",),
     last_update_is_life=True,
+    detectors=later(f"{_HERE}.detectors:detectors"),
+    features=later(f"{_HERE}.features:features"),
+    constants=later(f"{_HERE}.constants:constants"),
+    kind_constants=later(f"{_HERE}.constants:kind_constants"),
+    silence_ends=later(f"{_HERE}.silence_ends:silence_ends"),
+    death_codes=("session.phantom.process_dead",),
+    death_messages=("process_exited_without_status",),
 )

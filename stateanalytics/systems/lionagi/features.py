@@ -6,18 +6,19 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.detectors.instant import Past
 from stateanalytics.state.display_status import with_display_status
 from stateanalytics.state.phantoms import with_phantom_reason
 from stateanalytics.state.schedule_health import schedule_ages, with_schedule_health
 from stateanalytics.state.session_health import HEALTH_ORDER
+from stateanalytics.systems.base import Features
+from stateanalytics.systems.history import Past
 from stateanalytics.systems.lionagi.detectors.pages import assumed_alive
 from stateanalytics.systems.lionagi.detectors.stored import health_by
 
 VERSIONS = MappingProxyType({"health_0_28": "0.28", "health_0_36": "0.36"})
 """ADR-0024's word by the versions of the classifier that other pages build on."""
 
-SIGNS = MappingProxyType(
+COLUMNS = MappingProxyType(
     {
         **{name: f"health by the classifier of {since}" for name, since in VERSIONS.items()},
         "list_health_0_26": "health as the runs list of 0.26 showed it: every process alive",
@@ -66,13 +67,18 @@ LOST_OF = MappingProxyType(
 _SEEN = ("last_executed_at", "last_fired_at", "last_evaluated_at", "last_healthy_poll_at")
 
 
-def add_signs(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
-    """Entities of lionagi with the columns of `SIGNS`.
+def features() -> Features:
+    """The columns that this system's detectors read."""
+    return Features(columns=COLUMNS, add=add_features, lost_of=LOST_OF)
+
+
+def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
+    """Entities of lionagi with the columns of `COLUMNS`.
 
     Parameters
     ----------
     rows : polars.DataFrame
-        Entities with ages, from `signs.with_ages`.
+        Entities with ages, from `detectors.features.with_ages`.
     past : Past
         The facts at the instant.
     """

@@ -26,4 +26,9 @@ SYSTEM = System(
     part_types=("execution", "step", "tool_call"),
     repeated_type="turn",
     are_unsigned_ends_own=True,
+    detectors=later(f"{_HERE}.detectors:opencode"),
+    features=later(f"{_HERE}.features:features"),
+    constants=later(f"{_HERE}.constants:constants"),
+    silence_ends=later(f"{_HERE}.silence_ends:silence_ends"),
+    death_codes=("system.health.process_dead_no_terminal",),
 )

@@ -6,9 +6,9 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.detectors.constructs import limit_words
-from stateanalytics.detectors.detector import Detector
 from stateanalytics.state.open_work import Thresholds
+from stateanalytics.systems.constructs import limit_words
+from stateanalytics.systems.detector import Detector
 
 
 def opencode(limits: Thresholds | None = None) -> tuple[Detector, ...]:

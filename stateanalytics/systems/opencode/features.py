@@ -6,9 +6,10 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.detectors.instant import Past
+from stateanalytics.systems.base import Features
+from stateanalytics.systems.history import Past
 
-SIGNS = MappingProxyType(
+COLUMNS = MappingProxyType(
     {
         "execution": "open, or how an execution ended",
         "event_age_s": "since the last event of its session",
@@ -26,13 +27,18 @@ LOST_OF = MappingProxyType(
 )
 
 
-def add_signs(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
-    """Executions of opencode with the columns of `SIGNS`; other entities have null there.
+def features() -> Features:
+    """The columns that this system's detectors read."""
+    return Features(columns=COLUMNS, add=add_features, lost_of=LOST_OF)
+
+
+def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
+    """Executions of opencode with the columns of `COLUMNS`; other entities have null there.
 
     Parameters
     ----------
     rows : polars.DataFrame
-        Entities with ages, from `signs.with_ages`.
+        Entities with ages, from `detectors.features.with_ages`.
     past : Past
         The facts at the instant.
 

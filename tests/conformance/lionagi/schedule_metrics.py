@@ -10,8 +10,8 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.schema import INTEGER, REAL, TEXT, Column
 from stateanalytics.detectors.detections import checked_snapshot
-from stateanalytics.detectors.instant import facts_at
 from stateanalytics.errors import ArgumentError
+from stateanalytics.systems.history import facts_at
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts

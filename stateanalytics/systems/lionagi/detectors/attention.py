@@ -6,8 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Detector
 from stateanalytics.state.display_status import REAPED_MESSAGE
+from stateanalytics.systems.detector import Detector
 from stateanalytics.systems.lionagi.detectors.pages import DAY_S, DEAD, FAILED, GATED, RUNNING
 from stateanalytics.systems.lionagi.detectors.stored import BAD_HEALTHS, READ_BY_HEALTH
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Detector, Limits
+from stateanalytics.systems.detector import Detector, Limits
 from stateanalytics.systems.lionagi.detectors.stored import (
     BAD_HEALTHS,
     READ_BY_HEALTH,

@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Detector
 from stateanalytics.state.reapers import (
     MIRROR_AGENT,
     REAPABLE_PLAYS,
@@ -15,6 +14,7 @@ from stateanalytics.state.reapers import (
     Reaper,
     reapers,
 )
+from stateanalytics.systems.detector import Detector
 
 _SAID: dict[str, dict[str, Any]] = {
     "phantom_session": {

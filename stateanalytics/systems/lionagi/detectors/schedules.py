@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Detector
+from stateanalytics.systems.detector import Detector
 
 _SCHEDULE: dict[str, Any] = {
     "family": "lionagi E",

@@ -7,7 +7,6 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Classifier, Detector, Limits
 from stateanalytics.state.policy_fields import STALLED_AFTER_S
 from stateanalytics.state.session_health import VERSIONS, classify_session_health_by_age
 from stateanalytics.state.staleness import (
@@ -15,6 +14,7 @@ from stateanalytics.state.staleness import (
     STALENESS_VERSIONS,
     staleness_by_age,
 )
+from stateanalytics.systems.detector import Classifier, Detector, Limits
 
 BAD_HEALTHS = ("unresponsive", "stale", "orphaned", "zombie")
 READ_BY_HEALTH = (

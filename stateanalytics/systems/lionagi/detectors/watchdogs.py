@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stateanalytics.detectors.detector import Detector
+from stateanalytics.systems.detector import Detector
 
 _IN_PROCESS = "it watches from inside a process; a store holds only what it led to"
 _CONSTRUCTS = {

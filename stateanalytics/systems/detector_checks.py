@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.detectors.constructs import (
+from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.systems.constructs import (
     COMPARISONS,
     CONSTRUCTS,
     LIVENESS,
     QUESTIONS,
     RESTARTS,
 )
-from stateanalytics.errors import ArgumentError, did_you_mean
 
 if TYPE_CHECKING:
-    from stateanalytics.detectors.detector import Detector
+    from stateanalytics.systems.detector import Detector
 
 
 def check(detector: Detector) -> None:

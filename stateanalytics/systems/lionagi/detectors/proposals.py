@@ -1,12 +1,10 @@
-"""What ADR-0030 proposed, and the canonical detector of a policy."""
+"""What ADR-0030 proposed."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.detectors.detector import Detector
-
-UNWELL = ("stalled", "process_dead", "orphaned", "misfired")
+from stateanalytics.systems.detector import Detector
 
 
 def proposals() -> tuple[Detector, ...]:
@@ -46,33 +44,5 @@ def proposals() -> tuple[Detector, ...]:
             since="2026-05-23",
             origin="ADR-0030, proposed only",
             rule="running for one to three hours; how recent a message is was left open",
-        ),
-    )
-
-
-def canonical() -> tuple[Detector, ...]:
-    """The detector that the policy itself is: what states call unwell."""
-    word = pl.col("policy_health")
-    return (
-        Detector(
-            "policy",
-            known_as="policy",
-            family="policy",
-            fires=word.is_in(UNWELL),
-            scope=word.is_not_null(),
-            scope_words="everything that has a health",
-            entity_types=(
-                *("session", "play", "show", "invocation", "schedule", "schedule_run"),
-                *("engine_run", "dispatch", "execution", "turn"),
-            ),
-            label=word,
-            measures="silence_s",
-            inputs=("policy_health",),
-            construct="silence",
-            question="stale",
-            liveness="unknown stays unknown",
-            origin="sa.states, by the policy that is given",
-            page="this report",
-            rule="ADR-0033's health is stalled, process_dead, orphaned or misfired",
         ),
     )

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import polars as pl
 
-from stateanalytics.detectors.constructs import limit_words, limits_by_kind
-from stateanalytics.detectors.detector_checks import check
+from stateanalytics.systems.constructs import limit_words, limits_by_kind
+from stateanalytics.systems.detector_checks import check
 
 Limits: TypeAlias = float | Mapping[str, float]
 Classifier: TypeAlias = Callable[[pl.DataFrame, Limits | None], pl.Series]
@@ -24,12 +24,12 @@ class Detector:
     name : str
         What tables and charts call it.
     measures : str or tuple of str, optional
-        The column of `SIGNS` that it compares with its threshold; of several, the first
+        The column that it compares with its threshold; of several, the first
         that is known in a row.
     comparison : {">", ">="}
         Does it fire past its threshold, or already at it.
     threshold_s : float, mapping of str to float, or polars.Expr, optional
-        Seconds; by kind of work with a ``default``; or an expression over the signs.
+        Seconds; by kind of work with a ``default``; or an expression over the features.
     upper_s : float, optional
         It fires only below this (strictly), too.
     counts_never : bool
@@ -39,9 +39,9 @@ class Detector:
     also : polars.Expr, optional
         What makes it fire whatever it measured; null counts as no.
     fires : polars.Expr, optional
-        The whole rule as a Boolean over the signs, where it is no comparison.
+        The whole rule as a Boolean over the features, where it is no comparison.
     classify : callable, optional
-        Signs and ``threshold_s`` → a word for each row, where the rule is a classifier;
+        Rows and ``threshold_s`` → a word for each row, where the rule is a classifier;
         it fires where the word is in ``bad``, and its limits are seconds.
     bad : tuple of str
         The classifier's words that ask for attention.
@@ -54,7 +54,7 @@ class Detector:
     system : str, optional
         Whose rows it reads; None: everyone's.
     inputs : tuple of str, optional
-        The signs that it reads; by default those that its expressions name. Where a
+        The columns that it reads; by default those that its expressions name. Where a
         source has none of a column, the detector does not cover its rows.
     construct, question, liveness : str
         One of `CONSTRUCTS`, `QUESTIONS`, `LIVENESS`.
@@ -144,7 +144,7 @@ class Detector:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The signs that it reads."""
+        """The columns that it reads."""
         return self.inputs or _columns_of(self)
 
     @property
@@ -177,7 +177,7 @@ class Detector:
         return pl.coalesce(pl.col(name).cast(pl.Float64) for name in self.compares)
 
     def verdict(self) -> pl.Expr:
-        """Does it fire, for every row of the signs; never null."""
+        """Does it fire, for every row; never null."""
         if self.fires is not None:
             return self.fires.fill_null(value=False)
         if self.classify is not None:
