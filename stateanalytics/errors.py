@@ -27,8 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from stateanalytics.core.text import visible
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = [
     "ArgumentError",
@@ -150,3 +154,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Near matches as a clause to append to a hint; empty where none is near."""
     near = get_close_matches(word, list(known), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+
+
+def check_columns(frame: pl.DataFrame, needed: Iterable[str], function: str) -> None:
+    """Refuse a frame that lacks columns a function needs."""
+    if missing := [name for name in needed if name not in frame.columns]:
+        raise MissingColumnsError.of(missing, frame.columns, function)
+
+
+def check_share(name: str, value: float, usual: float) -> None:
+    """Refuse what is no share, such as a level of confidence; ``usual`` is for the hint."""
+    if not 0 < value < 1:
+        raise ArgumentError(
+            f"{name} is a share between 0 and 1; found {value!r:.40}.", f"{name}={usual}"
+        )

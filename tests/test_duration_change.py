@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.survival.change import VERDICTS, two_windows
+from stateanalytics.survival.period_change import VERDICTS, two_windows
 from tests.frames import AS_OF, DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
 from tests.generators.distributions import log_normal
 

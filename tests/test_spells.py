@@ -9,8 +9,13 @@ import stateanalytics as sa
 from stateanalytics.core.schema import SPELLS
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.survival.counts import EDGES_S, count_left_out, count_spells
-from stateanalytics.survival.run_spells import LEFT_OUT, spells
+from stateanalytics.survival.run_spells import (
+    EDGES_S,
+    LEFT_OUT,
+    count_left_out,
+    count_spells,
+    spells,
+)
 from tests.frames import (
     AS_OF,
     DONE,

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.stats.distributions import chi_square_tail
-from stateanalytics.survival.bands import confidence_band
-from stateanalytics.survival.curves import kaplan_meier
+from stateanalytics.survival.curves import confidence_band, kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
 from stateanalytics.survival.incidence import cumulative_incidence
 from stateanalytics.survival.log_rank import logrank

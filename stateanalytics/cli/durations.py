@@ -180,12 +180,11 @@ def _durations(
     window: object,
     policy: str,
 ) -> pl.DataFrame:
-    from stateanalytics.survival.change import duration_change
-    from stateanalytics.survival.counts import count_left_out
     from stateanalytics.survival.curves import kaplan_meier
     from stateanalytics.survival.estimates import quantiles
     from stateanalytics.survival.incidence import cumulative_incidence
-    from stateanalytics.survival.run_spells import spells
+    from stateanalytics.survival.period_change import duration_change
+    from stateanalytics.survival.run_spells import count_left_out, spells
     from stateanalytics.survival.slow import slow_thresholds
 
     _check(by, SPELLS)
@@ -220,9 +219,8 @@ def _timeouts(
     policy: str,
 ) -> pl.DataFrame:
     from stateanalytics.survival.candidates import timeout_candidates
-    from stateanalytics.survival.heaping import implicit_timeouts
     from stateanalytics.survival.run_spells import spells
-    from stateanalytics.survival.time_limits import count_timeouts
+    from stateanalytics.survival.time_limits import count_timeouts, implicit_timeouts
     from stateanalytics.survival.time_limits import timeouts as limited
 
     _check(by, TIMEOUTS if show in ("limits", "runs") else SPELLS)

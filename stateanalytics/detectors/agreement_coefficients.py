@@ -14,7 +14,7 @@ from typing import Literal
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
+from stateanalytics.errors import ArgumentError, check_columns, did_you_mean
 from stateanalytics.stats.distributions import chi_square_tail, even_split_p
 
 Level = Literal["nominal", "ordinal", "interval", "ratio"]
@@ -371,5 +371,4 @@ def _need(labels: pl.DataFrame, detectors: Sequence[str], at_least: int) -> None
             f"Agreement needs at least {at_least} detectors; found {list(detectors)}.",
             "name two columns of labels",
         )
-    if missing := [name for name in detectors if name not in labels.columns]:
-        raise MissingColumnsError.of(missing, labels.columns, "agreement")
+    check_columns(labels, detectors, "agreement")

@@ -17,7 +17,7 @@ from stateanalytics.detectors.agreement_coefficients import (
 )
 from stateanalytics.detectors.bootstrap import cluster_intervals
 from stateanalytics.detectors.frames import AGREEMENT, AGREEMENT_OVERALL, DETECTIONS
-from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
+from stateanalytics.errors import ArgumentError, MissingColumnsError, check_share, did_you_mean
 
 UNIT = [*schema.ENTITY_KEY, "at"]
 _CLUSTER = "cluster"
@@ -155,10 +155,7 @@ def _check(
             f"n_resamples needs a whole number, zero or more; found {n_resamples!r:.40}.",
             "n_resamples=1000",
         )
-    if not 0 < conf_level < 1:
-        raise ArgumentError(
-            f"conf_level is a share between 0 and 1; found {conf_level!r:.40}.", "conf_level=0.95"
-        )
+    check_share("conf_level", conf_level, 0.95)
 
 
 def _of_group(

@@ -13,7 +13,7 @@ from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.disagreement_causes import with_causes
 from stateanalytics.detectors.frames import DETECTIONS, DISAGREEMENT_CAUSES, DISAGREEMENTS
 from stateanalytics.detectors.life_spans import stood_together
-from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
+from stateanalytics.errors import ArgumentError, check_columns, did_you_mean
 from stateanalytics.systems.detector import Detector
 
 UNIT = [*schema.ENTITY_KEY, "at"]
@@ -89,8 +89,7 @@ def disagreements(detections: pl.DataFrame, *, detectors: Iterable[Detector] = (
     ('stuck', 'construct', 6, 11, 5)
     """
     needed = (*UNIT, *(name for name in DETECTIONS.dtypes.names() if name not in UNIT))
-    if missing := [name for name in needed if name not in detections.columns]:
-        raise MissingColumnsError.of(missing, detections.columns, "disagreements")
+    check_columns(detections, needed, "disagreements")
     known = _known(detections, detectors)
     rows = _rows(detections, known)
     causes = _causes(rows, detections, known)

@@ -9,7 +9,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import ENTITY_KEY, FACTS
 from stateanalytics.detectors.silence_boundaries import LAST_MESSAGE, MARKS, SIGNS, marks, sessions
-from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import LEFT_OUT as LEFT_OUT_OF_ALL
 
@@ -185,8 +185,7 @@ def _in_order(marks: pl.LazyFrame) -> pl.LazyFrame:
 def columns_by(by: str | Sequence[str], there: pl.DataFrame) -> list[str]:
     """The columns to count by, all of which are there."""
     columns = [by] if isinstance(by, str) else list(by)
-    if missing := [name for name in columns if name not in there.columns]:
-        raise MissingColumnsError.of(missing, there.columns, "counting silences by columns")
+    check_columns(there, columns, "counting silences by columns")
     return columns
 
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
-from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.errors import ArgumentError, check_columns
 
 UNIT = [*schema.ENTITY_KEY, "at"]
 INTERSECTIONS = schema.Frame(
@@ -57,8 +57,7 @@ def intersections(detections: pl.DataFrame, *, most: int = 12) -> pl.DataFrame:
     [(1, 6, 'dashboard_stuck_60m'), (2, 5, 'dashboard_stale_card')]
     """
     needed = [*UNIT, "detector", "fires"]
-    if missing := [name for name in needed if name not in detections.columns]:
-        raise MissingColumnsError.of(missing, detections.columns, "intersections")
+    check_columns(detections, needed, "intersections")
     if most < 1:
         raise ArgumentError(f"most needs at least 1; found {most!r}.", "most=12")
     flagged = detections.filter(pl.col("fires")).select(*UNIT, "detector").unique()

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
+from stateanalytics.errors import ArgumentError, check_columns, did_you_mean
 from stateanalytics.survival.curves import kaplan_meier
 
 _LOG10_E = math.log10(math.e)
@@ -233,8 +233,7 @@ def _grouped(
 ) -> tuple[list[str], pl.DataFrame, pl.DataFrame]:
     """Columns of the groups; what is known of each group; the silences of living runs."""
     strata = [by] if isinstance(by, str) else list(by)
-    if missing := [name for name in (*strata, "gap_s") if name not in gaps.columns]:
-        raise MissingColumnsError.of(missing, gaps.columns, function)
+    check_columns(gaps, (*strata, "gap_s"), function)
     if "left_out" in gaps.columns:
         gaps = gaps.filter(pl.col("left_out").is_null())
     if "closed_by" in gaps.columns:

@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.core.schema import OUTCOMES
 from stateanalytics.core.windows import read_window
-from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
+from stateanalytics.errors import ArgumentError, check_columns, did_you_mean
 from stateanalytics.failures.counting import (
     CAUSE_COLUMNS,
     add_trend,
@@ -86,8 +86,7 @@ def by_reason_code(
 def count_by_reason_code(failed: pl.DataFrame) -> pl.DataFrame:
     """Count failed rows by reason code; see `by_reason_code` for the columns."""
     needed = (*CAUSE_COLUMNS, "outcome", "placed_at", "reason_message")
-    if missing := [name for name in needed if name not in failed.columns]:
-        raise MissingColumnsError.of(missing, failed.columns, "count_by_reason_code")
+    check_columns(failed, needed, "count_by_reason_code")
     newest_first = pl.struct(
         -pl.col("placed_at").dt.epoch("us").fill_null(0), "entity_type", "entity_id"
     )

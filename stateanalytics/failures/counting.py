@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from stateanalytics.core.windows import Window
-from stateanalytics.errors import MissingColumnsError
+from stateanalytics.errors import check_columns
 from stateanalytics.stats.intervals import wilson_columns
 
 CAUSE_COLUMNS = ("source", "entity_type", "entity_id", "session_id", "invocation_id", "reason_code")
@@ -76,8 +76,7 @@ def count_causes(failed: pl.DataFrame) -> int:
     MissingColumnsError
         If a column of the key is absent.
     """
-    if missing := [name for name in CAUSE_COLUMNS if name not in failed.columns]:
-        raise MissingColumnsError.of(missing, failed.columns, "count_causes")
+    check_columns(failed, CAUSE_COLUMNS, "count_causes")
     return failed.select(cause_key()).n_unique() if failed.height else 0
 
 
@@ -120,8 +119,7 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
     work then ends at its last message, and without one its length is not known. Rows
     share a unit: sum over distinct units.
     """
-    if missing := [name for name in COST_INPUTS if name not in entities.columns]:
-        raise MissingColumnsError.of(missing, entities.columns, "add_costs (entities)")
+    check_columns(entities, COST_INPUTS, "add_costs (entities)")
     row_key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
     session_key = pl.concat_str("source", "system", pl.lit("session"), "session_id", separator="|")
     priced = entities.select(row_key.alias("unit"), _run_s(), _tokens(), "cost_usd").unique(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import check_share
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judge, window_of
 from stateanalytics.stats.distributions import hypergeometric_tail
@@ -80,8 +80,7 @@ def lift(
     >>> lift(demo())["lift"].min() > 0
     True
     """
-    if not 0 < fdr < 1:
-        raise ArgumentError(f"fdr is a share between 0 and 1; found {fdr!r}.", "fdr=0.05")
+    check_share("fdr", fdr, 0.05)
     chosen = window_of(snap, window)
     judged = judge(snap, policy)
     rows = find_members(snap, window=chosen, rules=rules, judged=judged)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.errors import ColumnTypeError, MissingColumnsError
+from stateanalytics.errors import ColumnTypeError, check_columns
 from stateanalytics.failures.masking import (
     CLOSE,
     KEPT,
@@ -332,8 +332,7 @@ def template_id(template: str) -> str:
 
 
 def _patterns_of(mined: pl.DataFrame, function: str) -> pl.DataFrame:
-    if "pattern" not in mined.columns:
-        raise MissingColumnsError.of(["pattern"], mined.columns, function)
+    check_columns(mined, ["pattern"], function)
     return mined.select(pl.col("pattern").cast(pl.String)).drop_nulls().unique()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.core.windows import Window, in_utc, read_window
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.failure_rows import (
     checked,
@@ -95,8 +95,7 @@ def change(
     >>> changed["status"].dtype == pl.Enum(STATUSES)
     True
     """
-    if not 0 < fdr < 1:
-        raise ArgumentError(f"fdr is a share between 0 and 1; found {fdr!r}.", "fdr=0.05")
+    check_share("fdr", fdr, 0.05)
     now = read_window(window, as_of=checked(snap).as_of)
     base = snap if earlier is None else checked(earlier)
     past = _before(before, now, base)

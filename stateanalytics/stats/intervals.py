@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.stats.distributions import beta_cdf, binomial_p, gamma_cdf, solve
 
 _FEW_EVENTS = 1_000
@@ -421,10 +421,7 @@ def newcombe(
 
 
 def _z(confidence: float) -> float:
-    if not 0 < confidence < 1:
-        raise ArgumentError(
-            f"confidence is a share between 0 and 1; found {confidence!r}.", "confidence=0.95"
-        )
+    check_share("confidence", confidence, 0.95)
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 

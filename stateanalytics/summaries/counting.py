@@ -13,7 +13,7 @@ from stateanalytics.core.windows import Moment
 from stateanalytics.detectors.detections import detect
 from stateanalytics.detectors.gaps import lean_gaps
 from stateanalytics.detectors.sums import gap_sums
-from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.failures.templates import mine_templates
 from stateanalytics.snapshot import Snapshot, read
 from stateanalytics.state.policy import Policy
@@ -90,8 +90,7 @@ def _counted(
 ) -> Summary:
     judged = states(snap, policy=policy)
     runs = spells(snap, states=judged, policy=policy)
-    if missing := [name for name in by if name not in runs.columns]:
-        raise MissingColumnsError.of(missing, runs.columns, "summarize")
+    check_columns(runs, by, "summarize")
     return Summary(
         as_of=snap.as_of,
         policy=policy.version,

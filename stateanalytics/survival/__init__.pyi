@@ -1,13 +1,13 @@
-from .bands import confidence_band as confidence_band
 from .candidates import timeout_candidates as timeout_candidates
-from .change import duration_change as duration_change
-from .completion import completion_times as completion_times
+from .curves import confidence_band as confidence_band
 from .curves import kaplan_meier as kaplan_meier
 from .estimates import quantiles as quantiles
 from .estimates import restricted_mean as restricted_mean
-from .heaping import implicit_timeouts as implicit_timeouts
+from .incidence import completion_times as completion_times
 from .incidence import cumulative_incidence as cumulative_incidence
 from .log_rank import logrank as logrank
+from .period_change import duration_change as duration_change
 from .run_spells import spells as spells
 from .slow import slow_thresholds as slow_thresholds
+from .time_limits import implicit_timeouts as implicit_timeouts
 from .time_limits import timeouts as timeouts

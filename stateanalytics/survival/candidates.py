@@ -1,4 +1,4 @@
-"""What another time limit would have done: completions gained, hours spent, runs cut."""
+"""Other time limits that could be set: completions gained, hours spent, runs cut."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.survival.curves import kaplan_meier
-from stateanalytics.survival.heaping import implicit_timeouts
 from stateanalytics.survival.incidence import cumulative_incidence
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
+from stateanalytics.survival.time_limits import implicit_timeouts
 from stateanalytics.survival.words import percent, span
 
 CANDIDATES_S = (
@@ -100,10 +100,9 @@ def timeout_candidates(
     [(300.0, 0.5, False, True), (900.0, 0.5, True, True), (3600.0, None, False, False)]
     """
     strata = strata_of(by)
-    if missing := [name for name in (*NEEDED, *strata) if name not in spells.columns]:
-        raise MissingColumnsError.of(missing, spells.columns, "timeout_candidates")
+    check_columns(spells, (*NEEDED, *strata), "timeout_candidates")
     asked = CANDIDATES_S if candidates_s is None else tuple(candidates_s)
-    if wrong := [one for one in asked if not 0 < one < float("inf")]:
+    if wrong := [limit for limit in asked if not 0 < limit < float("inf")]:
         raise ArgumentError(
             f"timeout_candidates needs limits above 0 seconds; found {wrong[:3]}.",
             "candidates_s=[900, 1800]",
@@ -116,7 +115,7 @@ def timeout_candidates(
     today = _todays_limits(runs)
     grid = _grid(names, today, asked)
     curve = kaplan_meier(runs, by=WORK, conf_level=conf_level)
-    told = (
+    placed = (
         grid.pipe(_at, _with_area(curve))
         .pipe(_at, _completions(runs, conf_level, "completed"))
         .pipe(_at_late, _rescued(runs, today, conf_level))
@@ -131,7 +130,7 @@ def timeout_candidates(
     is_known = (
         pl.col("identified_until_s").is_null() | (pl.col("candidate_s") <= pl.col("longest_s"))
     ) & pl.col("longest_s").is_not_null()
-    measured = told.with_columns(
+    measured = placed.with_columns(
         is_identified=is_known.fill_null(value=False),
         run_hours=hours,
         cut=pl.col("cut").fill_null(1.0),

@@ -1,13 +1,69 @@
-"""How many are still open after each duration: the Kaplan-Meier curve."""
+"""The Kaplan-Meier curve with its pointwise interval, and a band for the whole of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Literal, TypeAlias
 
 import polars as pl
 
-from stateanalytics.survival.confidence import ConfType, interval
+from stateanalytics.errors import ArgumentError, check_columns, check_share
+from stateanalytics.stats.distributions import kolmogorov_quantile
 from stateanalytics.survival.risk_sets import STRATUM, checked_spells, risk_sets, strata_of
+
+ConfType: TypeAlias = Literal["log-log", "log", "plain"]
+CONF_TYPES: tuple[ConfType, ...] = ("log-log", "log", "plain")
+
+
+def interval(name: str, conf_level: float, conf_type: ConfType = "log-log") -> list[pl.Expr]:
+    """Both ends of the interval of a curve, from its column and that of its standard error.
+
+    Parameters
+    ----------
+    name : str
+        Column of the curve; its standard error is in ``<name>_se``.
+    conf_level : float
+        Between 0 and 1.
+    conf_type : {"log-log", "log", "plain"}
+        Scale on which the estimate is taken as normal. The first stays within 0 and 1 by
+        itself; the others are cut off there.
+
+    Returns
+    -------
+    list of polars.Expr
+        ``<name>_low`` and ``<name>_high``. Null where the curve is 0, for ``log-log`` also
+        where it is 1: no scale is defined there, and R says NA, too.
+
+    Raises
+    ------
+    ArgumentError
+        If the level or the type is none.
+    """
+    check_share("conf_level", conf_level, 0.95)
+    if conf_type not in CONF_TYPES:
+        raise ArgumentError(
+            f"conf_type is one of {', '.join(CONF_TYPES)}; found {conf_type!r}.",
+            'conf_type="log-log"',
+        )
+    z = NormalDist().inv_cdf(0.5 + conf_level / 2)
+    value, se = pl.col(name), pl.col(f"{name}_se")
+    if conf_type == "log-log":
+        log = value.log()
+        spread = z * se / (value * log).abs()
+        low, high = ((log * (sign * spread).exp()).exp() for sign in (1, -1))
+        is_defined = (value > 0) & (value < 1)
+    elif conf_type == "log":
+        low, high = (value * (sign * z * se / value).exp() for sign in (-1, 1))
+        is_defined = value > 0
+    else:
+        low, high = (value + sign * z * se for sign in (-1, 1))
+        is_defined = value > 0
+    return [
+        pl.when(is_defined).then(low.clip(lower_bound=0.0)).alias(f"{name}_low"),
+        pl.when(is_defined).then(high.clip(upper_bound=1.0)).alias(f"{name}_high"),
+    ]
+
 
 CURVE = (
     "duration_s",
@@ -96,3 +152,58 @@ def kaplan_meier(
 def survival() -> pl.Expr:
     """The product of shares that stay open, over a table of risk sets."""
     return (1 - pl.col("n_events") / pl.col("n_at_risk")).cum_prod().over(STRATUM)
+
+
+def confidence_band(curve: pl.DataFrame, conf_level: float = 0.95) -> pl.DataFrame:
+    """Add a band that holds the whole curve with the given confidence.
+
+    Parameters
+    ----------
+    curve : polars.DataFrame
+        What `kaplan_meier` returned, without late entries; other columns are strata.
+    conf_level : float
+        That the true curve lies within, everywhere at once.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``curve`` with ``band_low`` and ``band_high``; null where it is 0 or 1.
+
+    Raises
+    ------
+    MissingColumnsError, ArgumentError
+        If it is no curve, or the level is not in (0, 1).
+
+    Notes
+    -----
+    Hall and Wellner's band [1]_ on the log(-log) scale, with the quantile for the whole
+    range of durations. Somewhere, a pointwise interval misses the curve much more often
+    than it says: "the curves differ at some duration" needs this band, or `logrank`. It
+    is wider in the middle, and says most there.
+
+    References
+    ----------
+    .. [1] Hall, W. J. and Wellner, J. A. (1980). Confidence bands for a survival curve
+       from censored data. Biometrika 67, 133-143.
+
+    Examples
+    --------
+    >>> from stateanalytics.survival.curves import kaplan_meier
+    >>> spells = pl.DataFrame({"duration_s": [float(i) for i in range(1, 41)], "ended": True})
+    >>> half = confidence_band(kaplan_meier(spells)).filter(pl.col("duration_s") == 20)
+    >>> half.select(pl.col("survival", "band_low", "band_high").round(2)).row(0)
+    (0.5, 0.28, 0.69)
+    """
+    check_columns(curve, CURVE, "confidence_band")
+    check_share("conf_level", conf_level, 0.95)
+    strata = [name for name in curve.columns if name not in CURVE]
+    value, log = pl.col("survival"), pl.col("survival").log()
+    n = pl.col("n_at_risk").max()
+    n = n.over(strata) if strata else n
+    spread = n * (pl.col("survival_se") / value).pow(2)
+    width = kolmogorov_quantile(conf_level) * (1 + spread) / n.sqrt() / log.abs()
+    inside = (value > 0) & (value < 1)
+    return curve.with_columns(
+        pl.when(inside).then((log * (sign * width).exp()).exp()).alias(name)
+        for name, sign in (("band_low", 1), ("band_high", -1))
+    )

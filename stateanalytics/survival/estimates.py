@@ -1,4 +1,4 @@
-"""What is read off a survival curve: quantiles and the restricted mean."""
+"""Quantiles and the restricted mean of a survival curve."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.survival.curves import CURVE
 from stateanalytics.survival.words import span
 
@@ -135,8 +135,7 @@ def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
     """
     strata = _strata_of(curve, "restricted_mean")
     if isinstance(until_s, str):
-        if until_s not in curve.columns:
-            raise MissingColumnsError.of([until_s], curve.columns, "restricted_mean")
+        check_columns(curve, [until_s], "restricted_mean")
         until = pl.col(until_s).cast(pl.Float64)
         strata = [name for name in strata if name != until_s]
     elif not until_s > 0 or until_s == float("inf"):
@@ -226,6 +225,5 @@ def _in_words() -> pl.Expr:
 
 
 def _strata_of(curve: pl.DataFrame, function: str) -> list[str]:
-    if missing := [name for name in CURVE if name not in curve.columns]:
-        raise MissingColumnsError.of(missing, curve.columns, function)
+    check_columns(curve, CURVE, function)
     return [name for name in curve.columns if name not in CURVE]

@@ -87,15 +87,15 @@ def logrank(
         numbered = numbered.join(tests, on=strata, how="left", nulls_equal=True)
     else:
         numbered = numbered.with_columns(pl.lit(0, pl.UInt32).alias(_TEST))
-    found = _statistics(_counts(numbered, rho))
+    statistics = _statistics(_counts(numbered, rho))
     totals = numbered.group_by(_TEST).agg(
         n_groups=pl.col("group").n_unique().cast(pl.Int64),
         n_events=pl.col("ended").sum().cast(pl.Int64),
     )
-    told = tests.join(totals, on=_TEST, how="left").join(found, on=_TEST, how="left")
+    results = tests.join(totals, on=_TEST, how="left").join(statistics, on=_TEST, how="left")
     counts = pl.col("n_groups", "n_events", "df").fill_null(0)
     return (
-        told.sort(_TEST)
+        results.sort(_TEST)
         .with_columns(counts)
         .select(*strata, "statistic", "df", "p_value", "n_groups", "n_events")
     )
@@ -175,7 +175,7 @@ def _statistics(table: pl.DataFrame) -> pl.DataFrame:
         if not kept:
             continue
         vector = groups["u"].to_list()[:-1]
-        matrix = [[v[test, one, other] for other in kept] for one in kept]
+        matrix = [[v[test, row, column] for column in kept] for row in kept]
         solution = _solve(matrix, vector)
         statistic = math.fsum(u * x for u, x in zip(vector, solution, strict=True))
         rows.append((test, statistic, len(kept), chi_square_tail(statistic, len(kept))))

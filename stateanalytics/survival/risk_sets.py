@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
+from stateanalytics.errors import ArgumentError, ColumnTypeError, check_columns
 
 STRATUM = "_stratum"
 # R's: the square root of the machine's epsilon.
@@ -179,8 +179,7 @@ def checked_spells(
         If a column is absent or of another type, or a duration has no meaning.
     """
     needed = list(dict.fromkeys(["duration_s", "ended", *strata, *also]))
-    if missing := [name for name in needed if name not in spells.columns]:
-        raise MissingColumnsError.of(missing, spells.columns, function)
+    check_columns(spells, needed, function)
     seconds = [name for name in ("duration_s", "entry_s") if name in spells.columns]
     if "left_out" in spells.columns:
         spells = spells.filter(pl.col("left_out").is_null())
@@ -190,7 +189,7 @@ def checked_spells(
                 f"{function} needs `{name}` as seconds; found {spells[name].dtype}.",
                 f".with_columns(pl.col({name!r}).dt.total_seconds(fractional=True))",
             )
-    if not _says_yes_or_no(spells["ended"]):
+    if not _is_boolean(spells["ended"]):
         raise ColumnTypeError(
             f"{function} needs `ended` as true or false; found {spells['ended'].dtype}.",
             ".with_columns(pl.col('ended').cast(pl.Boolean))",
@@ -213,16 +212,16 @@ def checked_spells(
     counts = spells.select(
         problem.fill_null(False).sum().alias(words) for words, problem in problems.items()
     ).row(0, named=True)
-    if found := [f"{count} {words}" for words, count in counts.items() if count]:
+    if problems_found := [f"{count} {words}" for words, count in counts.items() if count]:
         raise ArgumentError(
             f"{function} needs finite durations of at least 0 seconds; among {spells.height} "
-            f"spells it found {', '.join(found)}.",
+            f"spells it found {', '.join(problems_found)}.",
             "spells.filter(pl.col('duration_s').is_finite() & (pl.col('duration_s') >= 0))",
         )
     return spells
 
 
-def _says_yes_or_no(ended: pl.Series) -> bool:
+def _is_boolean(ended: pl.Series) -> bool:
     """Booleans, or the 0 and 1 that files and R keep for them."""
     if ended.dtype in (pl.Boolean, pl.Null):
         return True

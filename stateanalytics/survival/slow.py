@@ -1,4 +1,4 @@
-"""Which runs a threshold for "slow" would have flagged, and what became of them."""
+"""Runs that each threshold for "slow" would have flagged, and how they ended."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.core.schema import MOMENT
-from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.stats.intervals import wilson_columns
-from stateanalytics.survival.completion import completion_times
+from stateanalytics.survival.incidence import completion_times
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 
 # Where they come from, so that a chart can mark them.
@@ -96,10 +96,9 @@ def slow_thresholds(
     """
     strata = strata_of(by)
     needed = [*NEEDED, *(name for name in strata if name != WEEK)]
-    if missing := [name for name in needed if name not in spells.columns]:
-        raise MissingColumnsError.of(missing, spells.columns, "slow_thresholds")
+    check_columns(spells, needed, "slow_thresholds")
     asked = THRESHOLDS_S if thresholds_s is None else tuple(map(float, thresholds_s))
-    if wrong := [one for one in asked if not 0 < one < float("inf")]:
+    if wrong := [age for age in asked if not 0 < age < float("inf")]:
         raise ArgumentError(
             f"slow_thresholds needs ages above 0 seconds; found {wrong[:3]}.",
             "thresholds_s=[1800, 3600]",
@@ -109,13 +108,13 @@ def slow_thresholds(
     )
     runs, names = (frame.rename({STRATUM: _WORK}) for frame in number(counted, strata))
     thresholds = sorted({*asked, *KNOWN_AS})
-    told = pl.concat([_flagged(runs, threshold) for threshold in thresholds])
+    flagged = pl.concat([_flagged(runs, threshold) for threshold in thresholds])
     shares = completion_times(runs, by=_WORK, conf_level=conf_level).sort("duration_s")
     horizons = shares.select(_WORK, "horizon_s").unique()
     known = pl.DataFrame({"threshold_s": list(KNOWN_AS), "known_as": list(KNOWN_AS.values())})
     is_known = pl.col("threshold_s") <= pl.col("horizon_s")
     return (
-        told.sort("threshold_s")
+        flagged.sort("threshold_s")
         .join_asof(
             shares.drop("horizon_s"),
             left_on="threshold_s",

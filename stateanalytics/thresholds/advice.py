@@ -10,7 +10,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.text import visible
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems
 from stateanalytics.thresholds import export
@@ -251,7 +251,4 @@ def _check(snap: object, costs: object, n_boot: object, conf_level: float) -> No
         raise ArgumentError(
             f"n_boot needs at least one repetition; found {n_boot!r:.60}.", "n_boot=400"
         )
-    if not 0 < conf_level < 1:
-        raise ArgumentError(
-            f"conf_level needs to be between 0 and 1; found {conf_level!r}.", "conf_level=0.95"
-        )
+    check_share("conf_level", conf_level, 0.95)

@@ -9,10 +9,9 @@ import polars as pl
 from stateanalytics.reporting.material import Material, Plain, plain_rows
 from stateanalytics.reporting.phrases import count, how_long, listed, number
 from stateanalytics.state.mirrors import TURN
-from stateanalytics.survival.counts import count_spells
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
-from stateanalytics.survival.run_spells import ENDINGS, LEFT_OUT, spells
+from stateanalytics.survival.run_spells import ENDINGS, LEFT_OUT, count_spells, spells
 
 N_KINDS_SHOWN = 12
 CUT_OFF_BY = {

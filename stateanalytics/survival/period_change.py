@@ -1,4 +1,4 @@
-"""One week against the one before: who takes longer, who fails more often, and is it chance."""
+"""Durations and rates of ends of one period against those of the period before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.windows import Window, read_window
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states as states_of
 from stateanalytics.stats.intervals import RateRatio, rate_ratio
@@ -84,10 +84,10 @@ def two_windows(
     before = Window(now.since - (now.until - now.since), now.since, "the window before")
     states = states_of(snap, policy=policy) if states is None else states
     return pl.concat(
-        spells(snap, window=one, timeouts="event", states=states).with_columns(
+        spells(snap, window=stretch, timeouts="event", states=states).with_columns(
             period=pl.lit(period)
         )
-        for period, one in zip(PERIODS, (before, now), strict=True)
+        for period, stretch in zip(PERIODS, (before, now), strict=True)
     )
 
 
@@ -162,8 +162,7 @@ def duration_change(
             f"duration_change compares by columns of spells; found {missing}.",
             f"by={list(DIMENSIONS)}",
         )
-    if not 0 < fdr < 1:
-        raise ArgumentError(f"fdr is a share between 0 and 1; found {fdr!r}.", "fdr=0.1")
+    check_share("fdr", fdr, 0.1)
     groups = _grouped(runs.filter(pl.col("left_out").is_null()), dimensions)
     compared = pl.concat([_durations(groups, conf_level), _rates(groups, conf_level, least)])
     enough = pl.min_horizontal("runs_before", "runs_now") >= least
@@ -222,10 +221,10 @@ def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
     )
     medians = quantiles(curve, [0.5]).select(*key, median="duration_s")
     sizes = taken.group_by(key).agg(n=pl.len().cast(pl.Int64))
-    told = sizes.join(medians, on=key, how="left", nulls_equal=True).join(
+    measured = sizes.join(medians, on=key, how="left", nulls_equal=True).join(
         means.select(*key, "mean_s", "mean_se"), on=key, how="left", nulls_equal=True
     )
-    both = _side_by_side(told, ["n", "median", "mean_s", "mean_se"])
+    both = _side_by_side(measured, ["n", "median", "mean_s", "mean_se"])
     tests = logrank(taken, by="period", within=_GROUP).select(*_GROUP, "p_value")
     ratio = pl.col("mean_s_now") / pl.col("mean_s_before")
     z = NormalDist().inv_cdf(0.5 + conf_level / 2)
@@ -278,7 +277,7 @@ def _rates(groups: pl.DataFrame, conf_level: float, least: int) -> pl.DataFrame:
 def _rate(both: pl.DataFrame, name: str, conf_level: float, least: int) -> pl.DataFrame:
     now, before = f"{name}_now", f"{name}_before"
     counts = both.select(now, "hours_now", before, "hours_before", "n_before", "n_now")
-    found = [
+    ratios = [
         # With no end in either window there is nothing to compare, though p would be 1.
         rate_ratio(*row[:4], confidence=conf_level)
         if min(row[4:]) >= least and row[0] + row[2]
@@ -286,10 +285,10 @@ def _rate(both: pl.DataFrame, name: str, conf_level: float, least: int) -> pl.Da
         for row in counts.iter_rows()
     ]
     return both.with_columns(
-        pl.Series("ratio", [one.ratio for one in found], pl.Float64),
-        pl.Series("ratio_low", [one.low for one in found], pl.Float64),
-        pl.Series("ratio_high", [one.high for one in found], pl.Float64),
-        pl.Series("p_value", [one.p_value for one in found], pl.Float64),
+        pl.Series("ratio", [rate.ratio for rate in ratios], pl.Float64),
+        pl.Series("ratio_low", [rate.low for rate in ratios], pl.Float64),
+        pl.Series("ratio_high", [rate.high for rate in ratios], pl.Float64),
+        pl.Series("p_value", [rate.p_value for rate in ratios], pl.Float64),
     ).select(
         *_GROUP,
         pl.lit(name).alias("measure"),
@@ -306,11 +305,11 @@ def _rate(both: pl.DataFrame, name: str, conf_level: float, least: int) -> pl.Da
     )
 
 
-def _side_by_side(told: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+def _side_by_side(measured: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """One row a group: every column once for each period."""
-    groups = told.select(_GROUP).unique().sort(_GROUP)
+    groups = measured.select(_GROUP).unique().sort(_GROUP)
     for period in PERIODS:
-        part = told.filter(pl.col("period") == period).select(
+        part = measured.filter(pl.col("period") == period).select(
             *_GROUP, *(pl.col(name).alias(f"{name}_{period}") for name in names)
         )
         groups = groups.join(part, on=_GROUP, how="left", nulls_equal=True)
@@ -318,7 +317,7 @@ def _side_by_side(told: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
 
 
 def _in_words() -> pl.Expr:
-    whose = (
+    group = (
         pl.when(pl.col("dimension") == ALL)
         .then(pl.lit("all runs"))
         .otherwise(pl.format("{} {}", "dimension", "value"))
@@ -343,6 +342,6 @@ def _in_words() -> pl.Expr:
         pl.lit("no ratio"),
     )
     times = pl.format(" ({}; q {})", times, pl.col("q_value").round(4))
-    return pl.format("{}: {} {}, before {}", whose, what, now, before) + pl.when(
+    return pl.format("{}: {} {}, before {}", group, what, now, before) + pl.when(
         pl.col("q_value").is_not_null()
     ).then(times).otherwise(pl.lit(" (not enough data to compare)"))
