@@ -27,7 +27,7 @@ from stateanalytics.io.sqlite import (
     open_store,
     read_table,
 )
-from stateanalytics.sql.raw import read_raw_table
+from stateanalytics.sql.tables import read_raw_table
 from tests.examples import examples
 
 KINDS = {

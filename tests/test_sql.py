@@ -522,7 +522,7 @@ def test_the_engine_does_not_say_who_it_is(snap, word):
 def test_a_fault_of_the_engine_shows_no_path_of_it():
     import duckdb
 
-    from stateanalytics.sql.problems import in_our_words
+    from stateanalytics.sql.parsing import in_our_words
 
     fault = duckdb.InternalException("INTERNAL Error: It broke\n\nStack Trace:\n\n/home/x/lib.so+1")
     said = str(in_our_words(fault, ()))
@@ -815,7 +815,7 @@ def test_moments_without_end_inside_others_are_no_trouble(snap, value, found):
     ],
 )
 def test_faults_on_the_way_out_are_ours(error, words):
-    from stateanalytics.sql.problems import from_arrow
+    from stateanalytics.sql.parsing import from_arrow
 
     said = from_arrow(error, 5)
     assert words in str(said)

@@ -1,4 +1,4 @@
-"""The SQL functions that a query may call, by topic; every other one is refused.
+"""What a query may call and take: functions by topic, every other one is refused, and limits.
 
 A list of what is allowed, and not of what is forbidden: a function that a later DuckDB
 brings is refused until somebody has looked at it. Left out are functions that read files
@@ -175,3 +175,22 @@ WHY_NOT = {
         "as a value it has no bound: write it after FROM, as in FROM range(10) AS t(n)",
     ),
 }
+
+
+MEMORY_BYTES = 2 * 1024**3
+RESULT_BYTES = 1024**3
+LONGEST_QUERY = 100_000
+LONGEST_TEXT = 100_000
+# What one call may add to one value: the engine works on 2048 values before it looks up.
+MOST_GROWTH = 500_000
+# What a result may be made of; Arrow hands over types of at most 64 levels.
+MOST_COLUMNS = 2_000
+MOST_FIELDS = 10_000
+DEEPEST_TYPE = 30
+
+# A plan can double with every level of these, and planning cannot be interrupted.
+MOST_STARS = 16
+DEEPEST_DOUBLING = 8
+DEEPEST_QUERY = 20
+# DuckDB 2.0 parses WITH inside unfinished WITH in exponential time and memory.
+DEEPEST_WITH = 4

@@ -19,14 +19,16 @@ from stateanalytics.core.schema import FRAMES
 from stateanalytics.errors import QueryError, did_you_mean
 from stateanalytics.sql.functions import (
     CLOCK_WORDS,
+    DEEPEST_DOUBLING,
+    DEEPEST_QUERY,
     DOUBLING,
     FUNCTIONS,
     GROWING,
+    MOST_STARS,
     SESSION_WORDS,
     TABLE_FUNCTIONS,
     WHY_NOT,
 )
-from stateanalytics.sql.limits import DEEPEST_DOUBLING, DEEPEST_QUERY, MOST_STARS
 from stateanalytics.sql.parsing import HOW, one_statement, refused, syntax_tree, too_deep
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.errors import QueryError, did_you_mean
-from stateanalytics.sql.limits import DEEPEST_TYPE, MOST_COLUMNS, MOST_FIELDS
+from stateanalytics.sql.functions import DEEPEST_TYPE, MOST_COLUMNS, MOST_FIELDS
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
