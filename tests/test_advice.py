@@ -355,7 +355,7 @@ def test_advice_shows_itself(advice):
         ({"costs": 5}, "costs needs Costs; found 5"),
         ({"most_sessions": 0}, "most_sessions needs at least one; found 0"),
         ({"n_boot": 0}, "at least one repetition; found 0"),
-        ({"conf_level": 95}, "conf_level needs to be between 0 and 1; found 95"),
+        ({"conf_level": 95}, "conf_level is a share between 0 and 1; found 95"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused_in_words(wrong, words):

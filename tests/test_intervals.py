@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.stats.distributions import beta_cdf, binomial_p, gamma_cdf
+from stateanalytics.stats.distributions import benjamini_hochberg, beta_cdf, binomial_p, gamma_cdf
 from stateanalytics.stats.intervals import (
     clopper_pearson,
     poisson_rate,
@@ -16,7 +16,6 @@ from stateanalytics.stats.intervals import (
     wilson,
     wilson_columns,
 )
-from stateanalytics.stats.multiplicity import benjamini_hochberg
 from tests.examples import examples
 
 

@@ -9,9 +9,8 @@ import polars as pl
 from stateanalytics.errors import check_share
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judge, window_of
-from stateanalytics.stats.distributions import hypergeometric_tail
+from stateanalytics.stats.distributions import benjamini_hochberg, hypergeometric_tail
 from stateanalytics.stats.intervals import wilson_columns
-from stateanalytics.stats.multiplicity import benjamini_hochberg
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts

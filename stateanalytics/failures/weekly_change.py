@@ -18,8 +18,8 @@ from stateanalytics.failures.failure_rows import (
     judge,
 )
 from stateanalytics.failures.templates import merge_templates, mine_templates
+from stateanalytics.stats.distributions import benjamini_hochberg
 from stateanalytics.stats.intervals import rate_ratio
-from stateanalytics.stats.multiplicity import benjamini_hochberg
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts

@@ -1,1 +1,1 @@
-"""Statistics that know nothing of stores: intervals, distributions, reproducible chance."""
+"""Statistics that know nothing of stores: intervals, distributions, reproducible draws."""

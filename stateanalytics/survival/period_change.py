@@ -12,8 +12,8 @@ from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states as states_of
+from stateanalytics.stats.distributions import benjamini_hochberg
 from stateanalytics.stats.intervals import RateRatio, rate_ratio
-from stateanalytics.stats.multiplicity import benjamini_hochberg
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
 from stateanalytics.survival.log_rank import logrank

@@ -10,9 +10,8 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import TIMEOUTS
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.state.policy import Policy
-from stateanalytics.stats.distributions import beta_cdf
+from stateanalytics.stats.distributions import benjamini_hochberg, beta_cdf
 from stateanalytics.stats.intervals import wilson_columns
-from stateanalytics.stats.multiplicity import benjamini_hochberg
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.words import span
