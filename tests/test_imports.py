@@ -57,13 +57,14 @@ ONLY_IN = {
     "IPython": {"magics"},
     "ipywidgets": {"widgets"},
     "click": {"cli"},
+    "croniter": {"systems"},
     "lionagi": set(),
     "tests": set(),
     "duckdb": {"io", "systems", "state", "sql"},
 }
 HEAVY = (
     *("altair", "ipywidgets", "duckdb", "pyarrow", "adbc_driver_sqlite", "rich"),
-    *("jinja2", "vl_convert", "narwhals", "click", "sqlite3"),
+    *("jinja2", "vl_convert", "narwhals", "click", "sqlite3", "croniter"),
 )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,11 @@ class ReasonCode:
     @classmethod
     def of_row(cls, row: Mapping[str, str]) -> ReasonCode:
         """A code from a row of text; lists are joined by ``|``."""
-        lists = {
-            name: tuple(filter(None, row.get(name, "").split("|")))
-            for name in ("entity_types", "nearest")
-        }
-        texts = {name: text for name, text in row.items() if name not in (*lists, "is_emitted")}
-        return cls(**texts, **lists, is_emitted=row.get("is_emitted", "true") == "true")
+        values: dict[str, Any] = dict(row)
+        for name in ("entity_types", "nearest"):
+            values[name] = tuple(filter(None, row.get(name, "").split("|")))
+        values["is_emitted"] = row.get("is_emitted", "true") == "true"
+        return cls(**values)
 
 
 TABLES = MappingProxyType(

@@ -203,7 +203,7 @@ def _asked(snap: Facts, policy: Policy | None, found: Mapping[str, pl.DataFrame]
     """The constants of the systems that are there, and those of the kinds that are there."""
     systems = snap.entities["system"].unique().to_list()
     fixed = [one for one in constants(policy) if one.system in systems]
-    of_kinds = []
+    of_kinds: list[Constant] = []
     for known in all_systems():
         if known.name in systems:
             own = pl.col("system") == known.name
