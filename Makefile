@@ -5,14 +5,19 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STORE  ?= data/samples/state.db
 OUT    ?= weekly.html
+SEED   ?= 1
+NUMBER ?= 40
+QUICK  := 'not slow and not spark and not lab'
 
-.PHONY: help report test check check-all bench lint docs clean
+.PHONY: help report test slow check check-all mutants bench lint docs clean
 
 help:
 	@echo "make report     write $(OUT) from $(STORE) (STORE=… OUT=… to change)"
 	@echo "make test       run every test that fits a coffee break"
 	@echo "make check      test, format, lint and types"
-	@echo "make check-all  the slow proofs too: millions of rows, JupyterLab, Spark"
+	@echo "make slow       what make test leaves out: browsers, notebooks, limits, every example"
+	@echo "make check-all  everything, on JupyterLab and Spark too"
+	@echo "make mutants    make small wrong changes and show which no test noticed (SEED=… NUMBER=…)"
 	@echo "make bench      print the benchmark table"
 	@echo "make docs       write docs/ again from the code"
 
@@ -32,8 +37,13 @@ $(VENV)/.developed: pyproject.toml | $(VENV)/bin/python
 report: $(VENV)/.installed
 	$(BIN)/stateanalytics report $(STORE) -o $(OUT)
 
+# Two workers on small frames: threads of polars would only wait for each other.
 test: $(VENV)/.developed
-	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not slow and not spark'
+	POLARS_MAX_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal --hypothesis-profile=quick -m $(QUICK)
+
+# Properties again, on all of their examples and with polars in as many threads as it likes.
+slow: $(VENV)/.developed
+	$(BIN)/pytest -q -m '(slow or hypothesis) and not lab and not spark'
 
 lint: $(VENV)/.developed
 	$(BIN)/ruff check .
@@ -44,7 +54,10 @@ check: lint test
 
 check-all: lint
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,lab,spark]'
-	$(BIN)/pytest -q -n 2 --dist loadfile
+	$(BIN)/pytest -q -n 2 --dist worksteal
+
+mutants: $(VENV)/.developed
+	$(BIN)/python -m tests.mutants --seed $(SEED) --number $(NUMBER) --jobs 2
 
 bench: $(VENV)/.developed
 	$(BIN)/python -m benchmarks

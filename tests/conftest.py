@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import stateanalytics as sa
 from tests import examples  # noqa: F401 - registers the profile that `make test` asks for
+from tests.frames import facts
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -25,6 +27,26 @@ def shared() -> Path:
     if not SHARED.is_dir():
         absent("the folder ../shared")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def demo() -> sa.Snapshot:
+    """The shipped sample, read once; whoever closes it opens one of their own."""
+    return sa.demo()
+
+
+@pytest.fixture(scope="session")
+def demo_week(demo: sa.Snapshot) -> sa.Report:
+    """The whole report on the week of the shipped sample; its page is made once as well."""
+    return sa.report(demo, window="2026-W21")
+
+
+@pytest.fixture(scope="session")
+def small_week() -> sa.Report:
+    """The whole report on the small week of `tests.test_report`."""
+    from tests.test_report import WEEK
+
+    return sa.report(facts(WEEK))
 
 
 @pytest.fixture(scope="session")

@@ -690,6 +690,7 @@ def test_a_reader_that_goes_away_is_no_trouble(store):
     assert writer.returncode == 141
 
 
+@pytest.mark.slow
 def test_memory_of_a_process_has_a_limit(store):
     """What would not fit into the machine fails in this process, cleanly."""
     query = (

@@ -45,6 +45,7 @@ def test_a_notebook_is_short_and_begins_with_its_title(path: Path) -> None:
     assert any(cell.cell_type == "code" for cell in cells)
 
 
+@pytest.mark.slow
 @each
 def test_every_cell_of_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch) -> None:
     for name in PRIVATE:

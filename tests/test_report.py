@@ -12,6 +12,7 @@ import pytest
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting import report
 from stateanalytics.state.policy import Policy
+from tests.conftest import ROOT
 from tests.frames import AS_OF, ago, facts
 
 KEY = "sk-abcdefghij0123456789"
@@ -61,8 +62,8 @@ WEEK = [
 
 
 @pytest.fixture(scope="module")
-def week():
-    return report(facts(WEEK)).summary
+def week(small_week):
+    return small_week.summary
 
 
 def numbers(summary):
@@ -158,7 +159,8 @@ def test_what_v1_leaves_neutral_though_blocked_is_listed(week):
 
 
 def test_another_policy_raises_it():
-    summary = report(facts(WEEK), policy=Policy.operator()).summary
+    told = ["attention", "appendix"]
+    summary = report(facts(WEEK), policy=Policy.operator(), sections=told).summary
     assert summary["attention"]["blocked"]["n"] == 0
     assert summary["appendix"]["policy"]["version"] == "operator"
 
@@ -212,15 +214,15 @@ def test_secrets_are_masked_and_counted_and_can_be_kept(week):
     assert kept.summary["redactions"] == {"is_on": False, "n": 0, "kinds": []}
 
 
-def test_json_holds_the_same_numbers_with_sorted_keys(week):
-    text = report(facts(WEEK)).as_json()
+def test_json_holds_the_same_numbers_with_sorted_keys(small_week, week):
+    text = small_week.as_json()
     assert json.loads(text) == week
     assert list(json.loads(text)) == sorted(week)
     assert text.endswith("}\n")
 
 
-def test_the_same_input_gives_the_same_bytes_whatever_the_order_of_its_rows():
-    one, other = report(facts(WEEK)), report(facts(WEEK[::-1]))
+def test_the_same_input_gives_the_same_bytes_whatever_the_order_of_its_rows(small_week):
+    one, other = small_week, report(facts(WEEK[::-1]))
     assert one.as_json() == other.as_json()
     assert one.as_html() == other.as_html()
 
@@ -285,16 +287,18 @@ def test_nothing_at_all_is_said_in_words():
 
 
 def test_a_week_without_entities_is_said_in_words():
-    made = report(facts(WEEK), window="2026-W02")
+    made = report(facts(WEEK), window="2026-W02", sections=["headline", "over_time"])
     assert "No run ended in this window (week 2026-W02" in made.summary["headline"]["finding"]
     assert made.as_html()
 
 
 def test_a_past_week_says_that_states_are_of_now():
-    summary = report(facts(WEEK), window="2026-W21").summary
-    assert summary["window"]["is_over"] is True
-    assert report(facts(WEEK)).summary["window"]["is_over"] is True
-    assert report(facts(WEEK), window="2026-W22").summary["window"]["is_over"] is False
+    def is_over(**asked):
+        return report(facts(WEEK), sections=[], **asked).summary["window"]["is_over"]
+
+    assert is_over(window="2026-W21") is True
+    assert is_over() is True
+    assert is_over(window="2026-W22") is False
 
 
 @pytest.mark.parametrize(
@@ -315,8 +319,8 @@ def test_a_path_is_no_snapshot():
         report("state.db")
 
 
-def test_a_report_is_written_and_says_where(tmp_path):
-    made = report(facts(WEEK))
+def test_a_report_is_written_and_says_where(tmp_path, small_week):
+    made = small_week
     page, side = tmp_path / "wéek 1.html", tmp_path / "week.json"
     assert made.write_html(page) == page
     assert made.write_json(str(side)) == side
@@ -324,17 +328,17 @@ def test_a_report_is_written_and_says_where(tmp_path):
     assert side.read_text("utf-8") == made.as_json()
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path):
+def test_a_directory_that_is_not_there_is_named(tmp_path, small_week):
     with pytest.raises(ArgumentError, match=r"cannot be written[\s\S]*No such file"):
-        report(facts(WEEK)).write_html(tmp_path / "no" / "week.html")
+        small_week.write_html(tmp_path / "no" / "week.html")
     with pytest.raises(ArgumentError, match="cannot be written"):
-        report(facts(WEEK)).write_html(tmp_path)
+        small_week.write_html(tmp_path)
 
 
-def test_a_report_never_writes_over_a_store(tmp_path):
+def test_a_report_never_writes_over_a_store(tmp_path, small_week):
     store = tmp_path / "state.db"
     store.write_bytes(b"SQLite format 3\x00")
-    made = report(facts(WEEK))
+    made = small_week
     guarded = type(made)(made.summary, (store,))
     for name in (store, tmp_path / "." / "state.db"):
         with pytest.raises(ArgumentError, match="is a store that this report was made from"):
@@ -343,11 +347,11 @@ def test_a_report_never_writes_over_a_store(tmp_path):
 
 
 def test_a_report_of_a_store_knows_its_files(tmp_path):
-    from stateanalytics.snapshot import demo, read
+    from stateanalytics.snapshot import read
 
     store = tmp_path / "state.db"
-    shutil.copy(demo().stores[0].path, store)
-    made = report(read(store), window="2026-W21")
+    shutil.copy(ROOT / "data" / "samples" / "state.db", store)
+    made = report(read(store), window="2026-W21", sections=[])
     with pytest.raises(ArgumentError, match="is a store that this report was made from"):
         made.write_html(store)
 
@@ -363,11 +367,11 @@ def test_a_report_of_a_store_knows_its_files(tmp_path):
     ],
 )
 def test_the_title_fits_the_window(window, title):
-    assert report(facts([]), window=window).summary["title"] == title
+    assert report(facts([]), window=window, sections=[]).summary["title"] == title
 
 
 def test_the_words_do_not_depend_on_the_locale():
-    label = report(facts([]), window="2026-W21").summary["window"]["label"]
+    label = report(facts([]), window="2026-W21", sections=[]).summary["window"]["label"]
     assert label == "week 2026-W21, Mon 18 May to Sun 24 May 2026"
 
 
@@ -381,21 +385,22 @@ def test_a_dirty_store_makes_a_report_that_counts_its_dirt(tmp_path):
     json.loads(made.as_json())
 
 
-def test_a_report_shows_itself():
-    made = report(facts(WEEK))
+def test_a_report_shows_itself(small_week):
+    made = small_week
     assert "7 of 13 ended runs completed" in repr(made)
     assert ".write_html('week.html')" in repr(made)
     assert "<th scope='row'>Completed</th>" in made._repr_html_()
 
 
 def test_a_title_can_be_given():
-    made = report(facts(WEEK), title="Fleet <north>")
+    made = report(facts(WEEK), title="Fleet <north>", sections=[])
     assert "<h1>Fleet &lt;north&gt;</h1>" in made.as_html()
 
 
 def test_times_of_any_zone_are_shown_in_utc():
     entities = [run("a", "failed", reason_code="run.failed.exception")]
-    summary = report(facts(entities), window=(datetime(2026, 5, 20), AS_OF)).summary
+    window = (datetime(2026, 5, 20), AS_OF)
+    summary = report(facts(entities), window=window, sections=["failures"]).summary
     assert summary["window"]["since"] == "2026-05-20T00:00:00Z"
     assert summary["failures"]["codes"][0]["last_at"] == f"{ago(hours=24):%Y-%m-%dT%H:%M:%SZ}"
     assert AS_OF.tzinfo is UTC

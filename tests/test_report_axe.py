@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from stateanalytics.reporting import report
-from stateanalytics.snapshot import demo
 from tests.conftest import absent
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
@@ -38,9 +36,8 @@ def axe():
 
 
 @pytest.fixture(scope="module")
-def week(tmp_path_factory):
-    with demo() as snap:
-        return report(snap, window="2026-W21").write_html(tmp_path_factory.mktemp("axe") / "w.html")
+def week(demo_week, tmp_path_factory):
+    return demo_week.write_html(tmp_path_factory.mktemp("axe") / "w.html")
 
 
 def violations(chromium, axe, address, *, width, theme):

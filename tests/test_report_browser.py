@@ -13,7 +13,7 @@ from tests.frames import facts
 from tests.test_report import WEEK
 from tests.test_report_page import FINDINGS, HOSTILE, SOURCES, hostile_facts
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 DARK, LIGHT = 0, 1
 DESKTOP, PHONE = 1280, 390

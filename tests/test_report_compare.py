@@ -36,7 +36,7 @@ TWO_WEEKS = [
 
 
 def changes(rows, **how):
-    summary = report(facts(rows), **how).summary
+    summary = report(facts(rows), sections=["headline"], **how).summary
     return {one["name"]: one["change"] for one in summary["headline"]["numbers"]}, summary
 
 
@@ -89,7 +89,7 @@ def test_last_week_is_seven_days_earlier_whatever_the_length():
 
 @pytest.mark.parametrize("nothing", [None, "none"])
 def test_nothing_to_compare_leaves_the_numbers_alone(nothing):
-    summary = report(facts(TWO_WEEKS), compare=nothing).summary
+    summary = report(facts(TWO_WEEKS), compare=nothing, sections=["headline"]).summary
     assert summary["compared_with"] is None
     assert "change" not in summary["headline"]["numbers"][0]
 
@@ -99,7 +99,7 @@ def test_a_window_before_the_first_record_says_so():
     assert (
         summary["compared_with"]["coverage"] == "Nothing was recorded then, so no change is given."
     )
-    page = report(facts(some("good", "completed", 3, days=1))).as_html()
+    page = report(facts(some("good", "completed", 3, days=1)), sections=["headline"]).as_html()
     assert "Nothing was recorded then" in page
     assert 'class="change' not in page
 
@@ -116,7 +116,7 @@ def test_a_later_window_cannot_be_compared_with():
 
 
 def test_the_page_shows_the_change_beside_each_number():
-    page = report(facts(TWO_WEEKS)).as_html()
+    page = report(facts(TWO_WEEKS), sections=["headline"]).as_html()
     assert "+20 points against 60 %" in page
     assert 'class="change clear"' in page
 

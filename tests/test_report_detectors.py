@@ -14,7 +14,7 @@ def running(entity_id, *, hours, silent_s):
 
 
 def section(rows):
-    made = report(facts(rows))
+    made = report(facts(rows), sections=["detectors"])
     return made.summary["detectors"], made
 
 

@@ -10,11 +10,11 @@ from tests.test_report_compare import ended, some
 
 
 def over_time(rows, **how):
-    return report(facts(rows), **how).summary["over_time"]
+    return report(facts(rows), sections=["over_time"], **how).summary["over_time"]
 
 
 def slow(rows, **how):
-    return report(facts(rows), **how).summary["slow"]
+    return report(facts(rows), sections=["slow"], **how).summary["slow"]
 
 
 def running(entity_id, *, hours, silent_s=60, **rest):
@@ -80,7 +80,7 @@ def test_steps_fit_the_window(days, step):
 
 
 def test_nothing_ended_is_said_and_nothing_is_drawn():
-    made = report(facts([running("o", hours=1)]))
+    made = report(facts([running("o", hours=1)]), sections=["over_time"])
     assert made.summary["over_time"]["finding"] == "No run ended in this window."
     assert "chart-over-time" not in made.as_html()
 
@@ -123,6 +123,6 @@ def test_an_end_that_an_observer_wrote_is_no_duration():
 
 
 def test_a_snapshot_without_rows_has_both_sections():
-    made = report(facts([]))
+    made = report(facts([]), sections=["over_time", "slow"])
     assert made.summary["slow"]["finding"].startswith("No run is open; none ended")
     assert "Slow and running work" in made.as_html()

@@ -43,11 +43,14 @@ def statuses_of_makers(folder) -> dict[str, str]:
     return {row["entity_id"]: row["status"] for row in rows if row["entity_id"]}
 
 
+COUNTED = ("provenance", "headline", "attention", "failures")
+
+
 @pytest.fixture(scope="module", params=GENERATIONS)
 def made(request, lionagi_samples):
     folder = lionagi_samples / request.param
     snap = read(folder / "state.db", as_of="2026-05-27")
-    return statuses_of_makers(folder), snap, report(snap, window=EVER)
+    return statuses_of_makers(folder), snap, report(snap, window=EVER, sections=COUNTED)
 
 
 def test_every_end_is_counted_as_the_makers_wrote_it(made):
@@ -102,8 +105,12 @@ def causes_of_lionagi(snap) -> int:
         return connection.execute(query % names).fetchone()[0]
 
 
-def test_the_page_of_every_store_is_whole(made):
-    _, _, whole = made
+@pytest.mark.parametrize(
+    "generation",
+    [*(pytest.param(name, marks=pytest.mark.slow) for name in GENERATIONS[:-1]), GENERATIONS[-1]],
+)
+def test_the_page_of_every_store_is_whole(lionagi_samples, generation):
+    whole = report(read(lionagi_samples / generation, as_of="2026-05-27"), window=EVER)
     page = Page(whole.as_html())
     assert len(page.all("h2")) >= 8
     assert not page.all("script")
@@ -121,7 +128,7 @@ def test_what_the_makers_call_silent_needs_attention(made):
 def test_the_organic_home_is_reported_as_its_table_says(lionagi_samples):
     home = lionagi_samples / "organic-0.36.0" / "lionagi_home"
     snap = read(home)
-    summary = report(snap).summary
+    summary = report(snap, sections=["headline"]).summary
     with closing(sqlite3.connect(f"file:{snap.stores[0].copy}?mode=ro", uri=True)) as connection:
         stored = Counter(
             row[0] for row in connection.execute("SELECT status FROM sessions").fetchall()
@@ -136,26 +143,20 @@ def test_the_organic_home_is_reported_as_its_table_says(lionagi_samples):
 
 def test_several_stores_at_once_are_one_report(lionagi_samples):
     paths = [lionagi_samples / name / "state.db" for name in GENERATIONS[::2]]
-    pooled = report(read(*paths, as_of="2026-05-27"), window=EVER).summary
-    each = [report(read(path, as_of="2026-05-27"), window=EVER).summary for path in paths]
+
+    def told(*paths):
+        return report(read(*paths, as_of="2026-05-27"), window=EVER, sections=COUNTED).summary
+
+    pooled, each = told(*paths), [told(path) for path in paths]
     assert len(pooled["provenance"]["sources"]) == len(paths)
     for name in ("runs", "completed", "timed_out", "causes", "unresolved"):
         assert numbers(pooled)[name]["n"] == sum(numbers(one)[name]["n"] for one in each)
 
 
-@pytest.fixture(scope="module")
-def demo():
-    from stateanalytics.snapshot import demo
-
-    return report(demo(), window="2026-W21")
-
-
-def test_the_sample_is_reported_as_its_truth_says():
-    from stateanalytics.snapshot import demo
-
-    snap = demo()
+def test_the_sample_is_reported_as_its_truth_says(demo):
+    snap = demo
     truth = pl.read_csv(ROOT / "data" / "samples" / "truth.csv", infer_schema=False)
-    summary = report(snap, window=EVER).summary
+    summary = report(snap, window=EVER, sections=["headline"]).summary
     sessions = snap.entities.filter(entity_type="session").join(
         truth, on=["entity_type", "entity_id"], how="left"
     )
@@ -172,35 +173,33 @@ def test_the_sample_is_reported_as_its_truth_says():
     assert numbers(summary)["unresolved"]["n"] == in_trouble.height
 
 
-def test_the_sample_week_names_the_one_wide_cause(demo):
-    codes = {one["code"]: one for one in demo.summary["failures"]["codes"]}
+def test_the_sample_week_names_the_one_wide_cause(demo_week):
+    codes = {one["code"]: one for one in demo_week.summary["failures"]["codes"]}
     assert any(one["n_rows"] - one["n_causes"] >= 20 for one in codes.values())
 
 
-def test_the_sample_week_shows_no_secret_and_counts_what_it_masked(demo):
-    assert not re.search(r"sk-test-[A-Za-z0-9]{8}", demo.as_html() + demo.as_json())
-    assert demo.summary["redactions"]["n"] > 0
+def test_the_sample_week_shows_no_secret_and_counts_what_it_masked(demo_week):
+    assert not re.search(r"sk-test-[A-Za-z0-9]{8}", demo_week.as_html() + demo_week.as_json())
+    assert demo_week.summary["redactions"]["n"] > 0
 
 
-def test_the_queries_of_the_appendix_run_and_give_the_same_numbers(demo):
-    from stateanalytics.snapshot import demo as open_demo
-
-    snap = open_demo()
-    asked = {one["title"]: "\n".join(one["lines"]) for one in demo.summary["appendix"]["queries"]}
+def test_the_queries_of_the_appendix_run_and_give_the_same_numbers(demo, demo_week):
+    snap, summary = demo, demo_week.summary
+    asked = {one["title"]: "\n".join(one["lines"]) for one in summary["appendix"]["queries"]}
     ends = snap.sql(asked["How runs ended"])
-    assert dict(ends.iter_rows()) == counts_of(demo.summary)
+    assert dict(ends.iter_rows()) == counts_of(summary)
     shares = snap.sql(asked["Completed and timed out, of the runs that ended"]).row(0, named=True)
-    assert shares["n_completed"] == numbers(demo.summary)["completed"]["n"]
-    assert shares["n_timed_out"] == numbers(demo.summary)["timed_out"]["n"]
+    assert shares["n_completed"] == numbers(summary)["completed"]["n"]
+    assert shares["n_timed_out"] == numbers(summary)["timed_out"]["n"]
     still_open = snap.sql(asked["Open runs, and those in trouble"]).row(0, named=True)
-    assert still_open["n_unresolved"] == numbers(demo.summary)["unresolved"]["n"]
-    assert still_open["n_open"] == numbers(demo.summary)["unresolved"]["of"]
+    assert still_open["n_unresolved"] == numbers(summary)["unresolved"]["n"]
+    assert still_open["n_open"] == numbers(summary)["unresolved"]["of"]
     codes = snap.sql(asked["Failures by reason code"])
-    assert codes["n_rows"].sum() == demo.summary["failures"]["n_rows"]
+    assert codes["n_rows"].sum() == summary["failures"]["n_rows"]
     severity = snap.sql(asked["Severity by entity type"])
     shown = {
         (row["entity_type"], word): row[word]
-        for row in demo.summary["attention"]["by_type"]
+        for row in summary["attention"]["by_type"]
         for word in ("critical", "warning", "info", "neutral")
         if row[word]
     }

@@ -15,8 +15,8 @@ HOSTILE = "</script><script>x()</script>"
 
 
 @pytest.fixture(scope="module")
-def report():
-    return sa.report(sa.demo(), sections=["thresholds"])
+def report(demo):
+    return sa.report(demo, sections=["thresholds"])
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,8 @@ def test_changes_stand_first_and_every_row_says_why(section):
     assert all(row["in_words"].endswith(".") for row in section["rows"])
 
 
-def test_it_is_the_advice_of_the_library(section):
-    frame = sa.thresholds.recommend(sa.demo(), n_boot=200).frame
+def test_it_is_the_advice_of_the_library(demo, section):
+    frame = sa.thresholds.recommend(demo, n_boot=200).frame
     said = {row["name"]: row["in_words"] for row in section["rows"]}
     known = frame.filter(~frame["verdict"].is_in(["not_enough_data"]))
     assert said == dict(known.select("name", "in_words").iter_rows())
@@ -68,7 +68,7 @@ def test_a_snapshot_without_data_says_so():
     assert few["finding"] == "There is not enough data to judge any threshold."
     assert few["rows"] == []
     assert few["worksheet"] is None
-    assert "<script" not in sa.report(one).as_html()
+    assert "<script" not in sa.report(one, sections=["thresholds"]).as_html()
 
 
 def test_it_is_plain_data(section):

@@ -669,6 +669,7 @@ def test_two_threads_do_not_disturb_each_other(snap):
     assert len(errors) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [
