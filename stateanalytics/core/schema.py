@@ -122,6 +122,15 @@ class Frame:
         )
 
 
+NO_WORD = "none"
+"""In a ``recorded_`` column: the axis does not apply, which null would leave to the rules."""
+
+CODE_SEPARATOR = ", "
+"""What joins reason codes into one text."""
+
+RECORDED_REASON = ("dimension", "code", "message", "claim_status", "confidence", "evidence")
+"""The keys of each object in ``recorded_reasons``: columns of `REASONS`."""
+
 ENTITY_KEY = ("source", "system", "entity_type", "entity_id")
 
 _KEY_COLUMNS = (
@@ -191,6 +200,21 @@ ENTITIES = Frame(
         Column("stored_health", TEXT, "health as stored (ADR-0033 appendix A), where it is"),
         Column("stored_delivery", TEXT, "delivery as stored (ADR-0033 appendix A), where it is"),
         Column("stored_reason_codes", TEXT, "reason codes as stored: JSON list, where it is"),
+        Column("recorded_lifecycle", TEXT, "lifecycle by its system's axes; null: by raw_status"),
+        Column("recorded_outcome", TEXT, "the terminal word with that; null: not over"),
+        Column("recorded_health", TEXT, "health by its system; none: has none; null: by rules"),
+        Column("recorded_delivery", TEXT, "delivery by its system; none: has none; null: by rules"),
+        Column("recorded_display", TEXT, "words to show instead of those of the axes"),
+        Column("recorded_reason_codes", TEXT, "codes of recorded_reasons, joined by ', '"),
+        Column("recorded_reasons", TEXT, "JSON list: why, in the columns of `reasons`"),
+        Column("last_sign_at", MOMENT, "what open work's silence is judged from, if not activity"),
+        Column("cadence_s", REAL, "time between the fires of a schedule; null: no rhythm", "s"),
+        Column("due_at", MOMENT, "when its next fire or retry is due"),
+        Column("retry_code", TEXT, "reason code of what it waits to retry; null: no retry waits"),
+        Column("n_running", INTEGER, "parts at work: fires of a schedule, calls of tools"),
+        Column("n_questions", INTEGER, "questions to a person without an answer"),
+        Column("n_unknown_finishes", INTEGER, "steps that finished for no known reason"),
+        Column("is_resume_claimed", YES_NO, "its system has claimed to resume it"),
     ),
 )
 

@@ -17,7 +17,7 @@ import narwhals as nw
 
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state import display
-from stateanalytics.state.engines import NUMBER, TEXT, YES_NO, opened
+from stateanalytics.state.engines import NUMBER, TEXT, YES_NO, adapt
 
 SLOW_RUN_S = 3600
 STUCK_RUN_S = 3600
@@ -217,8 +217,8 @@ def with_effective_state(frame: Any) -> Any:
     ['stale running', 'timed out']
     """
     needed = {"lifecycle": TEXT, "health": TEXT, "is_legacy": YES_NO}
-    door = opened(frame, needed, "with_effective_state")
-    return door.give_back(door.frame.with_columns(effective_state=effective_state()))
+    adapter = adapt(frame, needed, "with_effective_state")
+    return adapter.give_back(adapter.frame.with_columns(effective_state=effective_state()))
 
 
 def effective_state() -> nw.Expr:
@@ -270,7 +270,7 @@ def with_timeout_sentence(frame: Any) -> Any:
     ['timed out after 900 s (configured 900 s)']
     """
     needed = {"raw_status": TEXT, "duration_s": NUMBER, "timeout_s": NUMBER}
-    door = opened(frame, needed, "with_timeout_sentence")
+    adapter = adapt(frame, needed, "with_timeout_sentence")
     elapsed = nw.concat_str(nw.lit(" after "), _whole("duration_s"), nw.lit(" s"))
     configured = nw.concat_str(nw.lit(" (configured "), _whole("timeout_s"), nw.lit(" s)"))
     sentence = nw.concat_str(
@@ -279,8 +279,8 @@ def with_timeout_sentence(frame: Any) -> Any:
         nw.coalesce(configured, nw.lit("")),
     )
     is_timeout = nw.col("raw_status") == "timed_out"
-    return door.give_back(
-        door.frame.with_columns(timeout_sentence=nw.when(is_timeout).then(sentence))
+    return adapter.give_back(
+        adapter.frame.with_columns(timeout_sentence=nw.when(is_timeout).then(sentence))
     )
 
 

@@ -8,11 +8,14 @@ import narwhals as nw
 
 from stateanalytics.core import schema
 from stateanalytics.state.engines import TEMPORARY
-from stateanalytics.state.lifecycle import Cells
+from stateanalytics.state.lifecycle import StatusTable
 
 DELIVERY_OR_NONE = (*schema.DELIVERIES, None)
 NO_DELIVERY = len(schema.DELIVERIES)
 """Position in `DELIVERY_OR_NONE` of what has no delivery at all."""
+
+RECORDED_DELIVERIES = (*schema.DELIVERIES, schema.NO_WORD)
+"""What a system may record, by position as in `DELIVERY_OR_NONE`."""
 
 DELIVERY_RULE = f"{TEMPORARY}delivery_rule"
 DELIVERY = f"{TEMPORARY}delivery"
@@ -39,7 +42,7 @@ _NONE = ("invocation", "schedule", "team", "branch", "engine_run", "dispatch", N
 _NOT_EXPECTED = ("show", "schedule_run", "play")
 
 
-def delivery_rules(cells: Cells) -> dict[str, nw.Expr]:
+def delivery_rules(table: StatusTable) -> dict[str, nw.Expr]:
     """The rules as expressions that are never null, by name.
 
     They read ``has_contract``, ``is_contract_valid``, ``is_verdict_valid``, ``verdict``
@@ -57,14 +60,14 @@ def delivery_rules(cells: Cells) -> dict[str, nw.Expr]:
 
     verdict = nw.col("verdict")
     return {
-        "ended_without_evidence": cells.where(lambda cell: cell.is_without_evidence),
-        "does_not_apply": cells.where(lambda cell: cell.entity_type in _NONE),
-        "nothing_is_promised": cells.where(lambda cell: cell.entity_type in _NOT_EXPECTED),
+        "ended_without_evidence": table.where(lambda cell: cell.is_without_evidence),
+        "does_not_apply": table.where(lambda cell: cell.entity_type in _NONE),
+        "nothing_is_promised": table.where(lambda cell: cell.entity_type in _NOT_EXPECTED),
         "promise_invalid": yes(~nw.col("is_contract_valid")),
         "no_contract": ~yes(nw.col("has_contract")),
         "verdict_invalid": yes(~nw.col("is_verdict_valid")),
         "contract_is_empty": yes(nw.col("n_expected") == 0),
-        "not_over_yet": ~cells.where(lambda cell: cell.is_terminal),
+        "not_over_yet": ~table.where(lambda cell: cell.is_terminal),
         "verified": yes(verdict == "passed"),
         "optional_missing": yes(verdict == "warning"),
         "required_missing": yes(verdict == "failed"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import narwhals as nw
 
 from stateanalytics.core import schema
-from stateanalytics.state.delivery import DELIVERY
+from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE, DELIVERY_RULE
 from stateanalytics.state.engines import TEMPORARY, Frame, lookup
-from stateanalytics.state.health import HEALTH
-from stateanalytics.state.lifecycle import CELL, Cells
+from stateanalytics.state.health import HEALTH_RULE, RULES
+from stateanalytics.state.lifecycle import CELL, StatusTable
 
 REASON_HEALTHS = (
     "due", "idle", "degraded", "disconnected", "blocked",
@@ -19,7 +19,6 @@ REASON_HEALTHS = (
 REASON_DELIVERIES = ("partial", "missing", "invalid")
 """Deliveries that need explaining."""
 
-SEPARATOR = ", "
 _DOMAIN = f"{TEMPORARY}domain"
 _DERIVED = f"{TEMPORARY}derived"
 
@@ -40,22 +39,40 @@ def health_code(entity: str, health: str | None) -> str | None:
     return f"{entity}.health.{health}" if health in REASON_HEALTHS else None
 
 
+def rule_code(entity: str, name: str) -> str | None:
+    """The code that explains what a health rule says; None for what a system recorded."""
+    rule = RULES[name]
+    if name.startswith("recorded_") or rule.health not in REASON_HEALTHS:
+        return None
+    return f"{entity}.health.{rule.code or rule.health}"
+
+
 def delivery_code(entity: str, delivery: str | None) -> str | None:
     """The code that explains a delivery, for the entity of that domain."""
     return f"{entity}.delivery.{delivery}" if delivery in REASON_DELIVERIES else None
 
 
-def add_code(frame: Frame, cells: Cells, axis: str, into: str) -> Frame:
-    """Add the derived code of one axis, ``health`` or ``delivery``; null where none is."""
-    code_of = {"health": health_code, "delivery": delivery_code}[axis]
-    column = {"health": HEALTH, "delivery": DELIVERY}[axis]
-    words = (*{"health": schema.HEALTHS, "delivery": schema.DELIVERIES}[axis], None)
-    named = [domain(cell.entity_type) for cell in cells.all]
+def add_code(frame: Frame, table: StatusTable, axis: str, into: str) -> Frame:
+    """Add the derived code of one axis, ``health`` or ``delivery``, by the rule that fired.
+
+    Null where none is needed, or where the system recorded the axis itself.
+    """
+    named = [domain(cell.entity_type) for cell in table.all]
     domains = tuple(dict.fromkeys(named))
+    if axis == "health":
+        rule, n_rules = HEALTH_RULE, len(RULES)
+        codes = [rule_code(entity, name) for entity in domains for name in RULES]
+    else:
+        rule, n_rules = DELIVERY, len(DELIVERY_OR_NONE)
+        codes = [delivery_code(entity, word) for entity in domains for word in DELIVERY_OR_NONE]
     based = lookup(frame, {_DOMAIN: (CELL, [domains.index(name) for name in named])})
-    placed = based.with_columns((nw.col(_DOMAIN) * len(words) + nw.col(column)).alias(_DERIVED))
-    codes = [code_of(entity, word) for entity in domains for word in words]
-    return lookup(placed, {into: (_DERIVED, codes)}).drop([_DOMAIN, _DERIVED])
+    placed = based.with_columns((nw.col(_DOMAIN) * n_rules + nw.col(rule)).alias(_DERIVED))
+    coded = lookup(placed, {into: (_DERIVED, codes)})
+    if axis == "delivery":
+        coded = coded.with_columns(
+            nw.when(~nw.col(DELIVERY_RULE).is_null()).then(nw.col(into)).alias(into)
+        )
+    return coded.drop([_DOMAIN, _DERIVED])
 
 
 def derived_codes(entity: str, health: str | None, delivery: str | None) -> str | None:
@@ -67,4 +84,4 @@ def derived_codes(entity: str, health: str | None, delivery: str | None) -> str 
     'run.health.stalled, run.delivery.missing'
     """
     codes = (health_code(entity, health), delivery_code(entity, delivery))
-    return SEPARATOR.join(filter(None, codes)) or None
+    return schema.CODE_SEPARATOR.join(filter(None, codes)) or None

@@ -9,8 +9,8 @@ import narwhals as nw
 
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import SUCCESSES
-from stateanalytics.state.engines import TEMPORARY, TEXT, Frame, encode, lookup, opened
-from stateanalytics.state.lifecycle import Cell
+from stateanalytics.state.engines import TEMPORARY, TEXT, Frame, adapt, encode, lookup
+from stateanalytics.state.lifecycle import StatusCell
 
 SEPARATOR = " · "
 
@@ -98,9 +98,11 @@ def chain(segment: Segment, health: str | None, delivery: str | None, *, verbose
     return SEPARATOR.join(dict.fromkeys(parts))
 
 
-def segment_of(cell: Cell) -> Segment:
+def segment_of(cell: StatusCell) -> Segment:
     """The first segment that a stored status gives."""
     is_ended = bool(cell.is_terminal)
+    if cell.word is None and cell.is_recorded:
+        return (label(cell.lifecycle), False, False)
     if cell.word is None:
         is_blank = cell.is_known_text and not cell.raw_status
         return ("Legacy" if is_blank and cell.is_legacy else "Unknown", False, False)
@@ -111,7 +113,7 @@ def segment_of(cell: Cell) -> Segment:
     return (label(first), is_ended, cell.is_good_end)
 
 
-def effective_states(cell: Cell) -> tuple[str | None, str | None]:
+def effective_states(cell: StatusCell) -> tuple[str | None, str | None]:
     """ADR-0025's word for lists, and the one while the health is stale.
 
     None for a text that no table has: it is shown as it is stored.
@@ -169,9 +171,9 @@ def with_display(frame: Any, *, verbose: bool = False, into: str = "display") ->
         "health": schema.HEALTHS,
         "delivery": schema.DELIVERIES,
     }
-    door = opened(frame, dict.fromkeys(axes, TEXT), "with_display")
+    adapter = adapt(frame, dict.fromkeys(axes, TEXT), "with_display")
     codes = {axis: f"{TEMPORARY}{axis}" for axis in axes}
-    coded = encode(door.frame, {codes[axis]: (axis, words) for axis, words in axes.items()})
+    coded = encode(adapter.frame, {codes[axis]: (axis, words) for axis, words in axes.items()})
     segments = (
         *((label(word), True, word in SUCCESSES) for word in axes["outcome"]),
         *((label(word), False, False) for word in axes["lifecycle"]),
@@ -181,7 +183,7 @@ def with_display(frame: Any, *, verbose: bool = False, into: str = "display") ->
     health = nw.col(codes["health"]).cast(nw.Int16).fill_null(len(axes["health"]))
     delivery = nw.col(codes["delivery"]).cast(nw.Int16).fill_null(len(axes["delivery"]))
     worded = add_display(coded, first, health, delivery, segments, verbose=verbose, into=into)
-    return door.give_back(worded.drop(list(codes.values())))
+    return adapter.give_back(worded.drop(list(codes.values())))
 
 
 def add_display(

@@ -12,7 +12,7 @@ from typing import Any
 
 import narwhals as nw
 
-from stateanalytics.state.engines import TEXT, opened
+from stateanalytics.state.engines import TEXT, adapt
 
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -76,9 +76,9 @@ def with_display_status(frame: Any) -> Any:
     display = nw.col("display_status")
     is_dead = nw.col("session_health").is_in(DEAD_HEALTHS).fill_null(False)
     is_active = (display == "queued") | ((display == "running") & ~is_dead)
-    door = opened(frame, dict.fromkeys(_NEEDED, TEXT), "with_display_status")
-    return door.give_back(
-        door.frame.with_columns(is_orphaned_reason=is_reaped & ~has_locks)
+    adapter = adapt(frame, dict.fromkeys(_NEEDED, TEXT), "with_display_status")
+    return adapter.give_back(
+        adapter.frame.with_columns(is_orphaned_reason=is_reaped & ~has_locks)
         .with_columns(
             display_status=nw.when(nw.col("is_orphaned_reason"))
             .then(nw.lit("orphaned"))

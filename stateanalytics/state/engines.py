@@ -1,4 +1,4 @@
-"""The door of the bulk rules: any frame in, words as small numbers inside, the same kind out.
+"""The adapter of the bulk rules: any frame in, words as small numbers inside, the same kind out.
 
 Rules compare small integers, because comparing text is what a million rows cost.
 So a column of words is *encoded* on the way in (each known word becomes its position
@@ -58,7 +58,7 @@ MOMENT = Kind(
 
 
 @dataclass(frozen=True)
-class Door:
+class EngineAdapter:
     """A caller's frame on its way through a rule.
 
     Attributes
@@ -76,7 +76,7 @@ class Door:
     is_eager: bool = False
 
 
-def opened(frame: Any, needed: Mapping[str, Kind], function: str) -> Door:
+def adapt(frame: Any, needed: Mapping[str, Kind], function: str) -> EngineAdapter:
     """Let a frame in, once it is sure to hold what the rule reads.
 
     Parameters
@@ -90,7 +90,7 @@ def opened(frame: Any, needed: Mapping[str, Kind], function: str) -> Door:
 
     Returns
     -------
-    Door
+    EngineAdapter
 
     Raises
     ------
@@ -101,8 +101,8 @@ def opened(frame: Any, needed: Mapping[str, Kind], function: str) -> Door:
 
     Examples
     --------
-    >>> door = opened(pl.DataFrame({"health": ["ok"]}), {"health": TEXT}, "rule")
-    >>> door.give_back(door.frame).shape
+    >>> adapter = adapt(pl.DataFrame({"health": ["ok"]}), {"health": TEXT}, "rule")
+    >>> adapter.give_back(adapter.frame).shape
     (1, 1)
     """
     try:
@@ -114,13 +114,13 @@ def opened(frame: Any, needed: Mapping[str, Kind], function: str) -> Door:
         ) from None
     _check(wrapped, needed, function)
     if isinstance(wrapped, nw.LazyFrame):
-        return Door(_typed(wrapped, needed), lambda result: result.to_native())
+        return EngineAdapter(_typed(wrapped, needed), lambda result: result.to_native())
     if wrapped.implementation.is_polars():
-        return Door(
+        return EngineAdapter(
             _typed(wrapped.lazy(), needed), lambda result: result.collect().to_native(), True
         )
     eager = wrapped.implementation
-    return Door(
+    return EngineAdapter(
         _typed(wrapped.lazy(backend="polars"), needed),
         lambda result: result.collect(backend=eager).to_native(),
         is_eager=True,
@@ -223,6 +223,40 @@ def constants(frame: Frame, columns: Mapping[str, tuple[str, Sequence[str]]]) ->
             },
         )
     return frame.with_columns(nw.lit(word).alias(new) for new, (word, _) in columns.items())
+
+
+def as_words(frame: Frame, columns: Mapping[str, Sequence[str]]) -> Frame:
+    """Give columns of words their vocabulary: an Enum in polars; elsewhere they stay text."""
+    if not frame.implementation.is_polars():
+        return frame
+    typed = {name: pl.col(name).cast(pl.Enum(words)) for name, words in columns.items()}
+    return with_native(frame, typed)
+
+
+def explode_json(frame: Frame, column: str, fields: Mapping[str, type], place: str) -> Frame:
+    """One row for each object of a JSON list: its keys as columns, and its place from 0.
+
+    Parameters
+    ----------
+    frame : narwhals.LazyFrame
+        Of polars, DuckDB or PySpark.
+    column : str
+        JSON lists of objects, never null; it goes.
+    fields : mapping of str to type
+        Keys of the objects, ``str`` or ``float``. None may be a column already.
+    place : str
+        New column for the place in the list.
+
+    Examples
+    --------
+    >>> frame = nw.from_native(pl.LazyFrame({"id": [7], "why": ['[{"code":"a"},{"code":"b"}]']}))
+    >>> explode_json(frame, "why", {"code": str}, "order").collect().rows()
+    [(7, 0, 'a'), (7, 1, 'b')]
+    """
+    explode = _EXPLODED.get(frame.implementation, _polars_exploded)
+    kept = [name for name in frame.collect_schema().names() if name != column]
+    result: Frame = nw.from_native(explode(frame.to_native(), kept, column, fields, place))
+    return result
 
 
 def with_native(frame: Frame, columns: Mapping[str, Any]) -> Frame:
@@ -374,6 +408,55 @@ def _spark_item(column: str, values: Values) -> Any:
     return sf.nullif(item, sf.lit("")).cast(wanted) if has_none else item
 
 
+def _polars_exploded(
+    native: Any, kept: list[str], column: str, fields: Mapping[str, type], place: str
+) -> Any:
+    dtypes = {name: pl.Float64 if kind is float else pl.String for name, kind in fields.items()}
+    items = pl.col(column).str.json_decode(pl.List(pl.Struct(dtypes)))
+    return (
+        native.select(*kept, items)
+        .with_columns(pl.int_ranges(pl.col(column).list.len()).alias(place))
+        .explode(place, column)
+        .select(*kept, place, *(pl.col(column).struct.field(name) for name in fields))
+    )
+
+
+def _duckdb_exploded(
+    native: Any, kept: list[str], column: str, fields: Mapping[str, type], place: str
+) -> Any:
+    kinds = ", ".join(
+        f'"{name}": "{"DOUBLE" if kind is float else "VARCHAR"}"' for name, kind in fields.items()
+    )
+    listed = f"""from_json("{column}", '[{{{kinds}}}]')"""
+    names = ", ".join(f'"{name}"' for name in kept)
+    items = native.project(
+        f'{names}, generate_subscripts({listed}, 1) - 1 AS "{place}", unnest({listed}) AS item'
+    )
+    picked = ", ".join(f'item."{name}" AS "{name}"' for name in fields)
+    return items.project(f'{names}, "{place}", {picked}')
+
+
+def _spark_exploded(
+    native: Any, kept: list[str], column: str, fields: Mapping[str, type], place: str
+) -> Any:
+    from pyspark.sql import functions as sf
+
+    kinds = ", ".join(
+        f"{name}: {'double' if kind is float else 'string'}" for name, kind in fields.items()
+    )
+    items = sf.from_json(sf.col(column), f"array<struct<{kinds}>>")
+    exploded = native.select(*kept, sf.posexplode(items).alias(place, column))
+    picked = (sf.col(f"{column}.{name}").alias(name) for name in fields)
+    return exploded.select(*kept, sf.col(place).cast("bigint").alias(place), *picked)
+
+
+_EXPLODED: Mapping[nw.Implementation, Callable[..., Any]] = MappingProxyType(
+    {
+        nw.Implementation.POLARS: _polars_exploded,
+        nw.Implementation.DUCKDB: _duckdb_exploded,
+        nw.Implementation.PYSPARK: _spark_exploded,
+    }
+)
 _POSITIONS: Mapping[nw.Implementation, Maker] = MappingProxyType(
     {
         nw.Implementation.POLARS: _polars_position,

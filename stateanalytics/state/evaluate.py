@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -17,30 +17,36 @@ from stateanalytics.state.delivery import (
     DELIVERY,
     DELIVERY_RULE,
     NO_DELIVERY,
+    RECORDED_DELIVERIES,
     delivery_rules,
     delivery_values,
 )
 from stateanalytics.state.engines import (
     MOMENT,
     NUMBER,
+    TEMPORARY,
     TEXT,
     YES_NO,
-    Door,
+    EngineAdapter,
     Frame,
     Kind,
+    adapt,
+    encode,
     first_true,
     lookup,
-    opened,
 )
 from stateanalytics.state.health import (
+    FIRST_RECORDED,
     HEALTH,
     HEALTH_RULE,
+    RECORDED_WORDS,
     SESSION_RULE,
     entity_rules,
     health_values,
+    numbered,
     session_rules,
 )
-from stateanalytics.state.lifecycle import Cells
+from stateanalytics.state.lifecycle import StatusTable
 from stateanalytics.state.links import (
     LINKS,
     SESSION_DELIVERY,
@@ -48,7 +54,10 @@ from stateanalytics.state.links import (
     needs_links,
     without_links,
 )
+from stateanalytics.state.open_work import DUE_AGE, SIGN_AGE, add_limits, open_work_rules
 from stateanalytics.state.policy import Policy
+
+_HEALTH, _DELIVERY = f"{TEMPORARY}recorded_health", f"{TEMPORARY}recorded_delivery"
 
 NEEDED: dict[str, Kind] = {
     **dict.fromkeys(schema.ENTITY_KEY, TEXT),
@@ -64,8 +73,19 @@ NEEDED: dict[str, Kind] = {
 """The columns of ``entities`` that states are derived from."""
 
 
+SCHEDULES = {"cadence_s": NUMBER, "n_running": NUMBER, "last_sign_at": MOMENT, "due_at": MOMENT}
+RECORDED = {
+    **dict.fromkeys(("recorded_lifecycle", "recorded_outcome"), TEXT),
+    **dict.fromkeys(("recorded_health", "recorded_delivery", "recorded_display"), TEXT),
+    **dict.fromkeys(("recorded_reason_codes", "recorded_reasons", "retry_code"), TEXT),
+    **dict.fromkeys(("n_questions", "n_unknown_finishes"), NUMBER),
+    "is_resume_claimed": YES_NO,
+}
+"""The columns of ``entities`` that states are read off too, where there are any."""
+
+
 @dataclass(frozen=True)
-class Survey:
+class Contents:
     """What a frame holds, so that rules for what it does not hold cost nothing.
 
     Only a frame whose rows are at hand is looked at; of any other all is assumed.
@@ -78,11 +98,14 @@ class Survey:
         Are there entities that depend on other rows.
     has_unnamed : bool
         Are there statuses that no table has.
+    has_recorded : bool
+        Are there rows whose system recorded an axis itself.
     """
 
     has_others: bool = True
     has_links: bool = True
     has_unnamed: bool = True
+    has_recorded: bool = True
 
 
 @dataclass(frozen=True)
@@ -91,24 +114,24 @@ class Evaluation:
 
     Attributes
     ----------
-    door : Door
+    adapter : EngineAdapter
         How the result goes back to the caller.
     frame : narwhals.LazyFrame
         One row an entity, in the order of the input, with ``age_s``, ``silence_s``,
         ``updated_age_s`` and the positions that the rules found.
-    cells : Cells
+    table : StatusTable
         What the positions of statuses mean.
     policy : Policy
     as_of : datetime
-    survey : Survey
+    contents : Contents
     """
 
-    door: Door
+    adapter: EngineAdapter
     frame: Frame
-    cells: Cells
+    table: StatusTable
     policy: Policy
     as_of: datetime
-    survey: Survey
+    contents: Contents
 
 
 def evaluate(
@@ -117,7 +140,6 @@ def evaluate(
     *,
     policy: Policy | None,
     as_of: Moment | None,
-    schedules: Any = None,
     also: dict[str, Kind] | None = None,
 ) -> Evaluation:
     """Apply the rules to facts, or to a frame of entities.
@@ -128,15 +150,13 @@ def evaluate(
         See `states.states`.
     function : str
         Who asks, for messages.
-    policy, as_of, schedules
+    policy, as_of
         See `states.states`.
     also : dict of str to Kind, optional
         Further columns to keep.
     """
     is_facts = hasattr(facts, "entities") and hasattr(facts, "as_of")
     entities = facts.entities if is_facts else facts
-    if is_facts and schedules is None:
-        schedules = facts.details.get("lionagi_schedules")
     moment = facts.as_of if is_facts and as_of is None else as_of
     if moment is None:
         raise ArgumentError(
@@ -151,53 +171,91 @@ def evaluate(
         )
     at = read_moment(moment, "as_of")
     needed = {**NEEDED, **(also or {})}
-    door = opened(entities, needed, function)
-    cells = cells_of(chosen)
-    rows = door.frame.select(*needed)
-    only = "session" if door.is_eager and _are_all(rows, "session") else None
-    own = _own(rows, cells, chosen, at, only)
-    survey = Survey()
-    if door.is_eager:
-        own, survey = _surveyed(own, cells)
-    linked = (
-        add_links(own, cells, chosen, at, schedules) if survey.has_links else without_links(own)
-    )
-    judged = _everyones(linked, cells, chosen, at) if survey.has_others else _sessions(linked, at)
-    return Evaluation(door, judged, cells, chosen, at, survey)
+    there = nw.from_native(entities, pass_through=True)
+    names = there.collect_schema().names() if hasattr(there, "collect_schema") else ()
+    optional = {name: kind for name, kind in (SCHEDULES | RECORDED).items() if name in names}
+    adapter = adapt(entities, {**needed, **optional}, function)
+    rows, has_recorded, only = _looked_over(adapter, needed, optional)
+    table = status_table(chosen, has_recorded=has_recorded)
+    own = _own(rows, table, chosen, at, only)
+    contents = Contents(has_recorded=has_recorded)
+    if adapter.is_eager:
+        own, contents = _surveyed(own, table, contents)
+    linked = add_links(own, table) if contents.has_links else without_links(own)
+    judged = _everyones(linked, table, chosen, at) if contents.has_others else _sessions(linked, at)
+    return Evaluation(adapter, judged, table, chosen, at, contents)
 
 
 @lru_cache(maxsize=8)
-def cells_of(policy: Policy) -> Cells:
+def status_table(policy: Policy, *, has_recorded: bool = False) -> StatusTable:
     """The table of statuses under a policy; made once, for it never changes."""
-    return Cells(policy)
+    return StatusTable(policy, has_recorded)
 
 
-def _are_all(frame: Frame, entity_type: str) -> bool:
-    is_one = (nw.col("entity_type").cast(nw.String) == entity_type).fill_null(value=False)
-    return bool(frame.select(is_one.all()).collect()["entity_type"].item())
+def _looked_over(
+    adapter: EngineAdapter, needed: dict[str, Kind], optional: dict[str, Kind]
+) -> tuple[Frame, bool, str | None]:
+    """The columns that count, is anything recorded, and the one type that all rows have.
+
+    A column without a value is as good as none: rules for it would only cost time.
+    """
+    frame, filled = adapter.frame, set(optional)
+    only = None
+    if adapter.is_eager:
+        is_session = (nw.col("entity_type").cast(nw.String) == "session").fill_null(value=False)
+        counts = {name: nw.col(name).count() for name in optional}
+        looked = frame.select(is_session.all().alias("only"), **counts).collect()
+        filled = {name for name in optional if looked[name].item()}
+        only = "session" if looked["only"].item() else None
+    has_recorded = not filled.isdisjoint(RECORDED)
+    wanted = SCHEDULES | (RECORDED if has_recorded else {})
+    held = frame.select(*needed, *(name for name in wanted if name in filled))
+    absent = [
+        nw.lit(None, kind.dtype).alias(name) for name, kind in wanted.items() if name not in filled
+    ]
+    return held.with_columns(absent) if absent else held, has_recorded, only
 
 
 def _own(
-    frame: Frame, cells: Cells, policy: Policy, as_of: datetime, only: str | None = None
+    frame: Frame, table: StatusTable, policy: Policy, as_of: datetime, only: str | None = None
 ) -> Frame:
     """What a row says by itself: its cell, its silence, a session's health, the delivery."""
-    ready = cells.add(add_ages(frame, as_of, {"silence_s": "last_activity_at"}), only)
+    ready = table.add(add_ages(frame, as_of, {"silence_s": "last_activity_at"}), only)
+    rules = session_rules(table, policy)
+    if table.has_recorded:
+        aged = add_ages(ready, as_of, {SIGN_AGE: "last_sign_at", DUE_AGE: "due_at"})
+        words = {
+            _HEALTH: ("recorded_health", RECORDED_WORDS),
+            _DELIVERY: ("recorded_delivery", RECORDED_DELIVERIES),
+        }
+        ready = encode(add_limits(aged, policy), words)
+        rules = numbered(open_work_rules(table)) | rules
+    delivered = first_true(dict(enumerate(delivery_rules(table).values())))
+    if not table.has_recorded:
+        ruled = ready.with_columns(
+            first_true(rules).alias(SESSION_RULE), delivered.alias(DELIVERY_RULE)
+        )
+        return lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
+    recorded = nw.col(_HEALTH).cast(nw.Int16) + FIRST_RECORDED
+    is_delivery_open = nw.col("recorded_delivery").is_null()
     ruled = ready.with_columns(
-        first_true(session_rules(cells, policy)).alias(SESSION_RULE),
-        first_true(dict(enumerate(delivery_rules(cells).values()))).alias(DELIVERY_RULE),
+        nw.coalesce(recorded, first_true(rules)).alias(SESSION_RULE),
+        nw.when(is_delivery_open).then(delivered).alias(DELIVERY_RULE),
     )
-    return lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
+    derived = lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
+    given = nw.col(_DELIVERY).cast(nw.Int16)
+    return derived.with_columns(nw.coalesce(given, nw.col(DELIVERY)).alias(DELIVERY))
 
 
-def _surveyed(own: Frame, cells: Cells) -> tuple[Frame, Survey]:
+def _surveyed(own: Frame, table: StatusTable, contents: Contents) -> tuple[Frame, Contents]:
     held = own.collect()
     looked = {
-        "has_others": ~cells.where(lambda cell: cell.entity_type == "session"),
-        "has_links": needs_links(cells),
-        "has_unnamed": cells.where(lambda cell: not cell.is_known_text),
+        "has_others": ~table.where(lambda cell: cell.entity_type == "session"),
+        "has_links": needs_links(table),
+        "has_unnamed": table.where(lambda cell: not cell.is_known_text),
     }
     answers = held.select(**{name: expression.any() for name, expression in looked.items()})
-    return held.lazy(), Survey(**{name: bool(answers[name].item()) for name in looked})
+    return held.lazy(), replace(contents, **{name: bool(answers[name].item()) for name in looked})
 
 
 def _sessions(frame: Frame, as_of: datetime) -> Frame:
@@ -208,11 +266,14 @@ def _sessions(frame: Frame, as_of: datetime) -> Frame:
     return lookup(named, {HEALTH: (HEALTH_RULE, health_values())})
 
 
-def _everyones(frame: Frame, cells: Cells, policy: Policy, as_of: datetime) -> Frame:
+def _everyones(frame: Frame, table: StatusTable, policy: Policy, as_of: datetime) -> Frame:
     """What follows once the links are known: everyone's health, a play's delivery."""
-    aged = add_ages(frame, as_of, {"age_s": "started_at", "updated_age_s": "updated_at"})
-    rules = first_true(entity_rules(cells, policy, LINKS))
-    worked = cells.where(lambda cell: cell.entity_type == "play" and not cell.is_without_evidence)
+    ages = {"age_s": "started_at", "updated_age_s": "updated_at"}
+    if not table.has_recorded:
+        ages |= {SIGN_AGE: "last_sign_at", DUE_AGE: "due_at"}
+    aged = add_ages(frame, as_of, ages)
+    rules = first_true(entity_rules(table, policy, LINKS))
+    worked = table.where(lambda cell: cell.entity_type == "play" and not cell.is_without_evidence)
     theirs = nw.when(worked & (SESSION_DELIVERY != NO_DELIVERY)).then(SESSION_DELIVERY)
     ruled = aged.with_columns(
         nw.coalesce(nw.col(SESSION_RULE), rules).alias(HEALTH_RULE),

@@ -11,7 +11,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFECYCLES, TABLES
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.engines import TEXT, opened
+from stateanalytics.state.engines import TEXT, adapt
 
 _CLOSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "lifecycle": ADR_LIFECYCLES,
@@ -44,10 +44,10 @@ def neutral_but_blocked(states: Any) -> Any:
     1
     """
     needed = dict.fromkeys(("lifecycle", "health", "severity"), TEXT)
-    door = opened(states, needed, "neutral_but_blocked")
+    adapter = adapt(states, needed, "neutral_but_blocked")
     word = {name: nw.col(name).cast(nw.String) for name in needed}
     is_blocked = (word["lifecycle"] == "blocked") | (word["health"] == "blocked")
-    return door.give_back(door.frame.filter(is_blocked & (word["severity"] == "neutral")))
+    return adapter.give_back(adapter.frame.filter(is_blocked & (word["severity"] == "neutral")))
 
 
 def outside_vocabulary(states: pl.DataFrame) -> pl.DataFrame:

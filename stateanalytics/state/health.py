@@ -3,18 +3,23 @@
 Each rule is a named expression that is true or false, never null; the first that is
 true gives the health. Sessions are judged by lionagi's own classifier, whose words are
 translated by *evidence*: only a process that was looked for and not found is dead,
-silence makes it stalled. What is over carries no running-time health.
+silence makes it stalled. What is over carries no running-time health. A health that a
+system recorded itself goes first, then the limits of its own that its open work has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 
 import narwhals as nw
 
 from stateanalytics.core import schema
 from stateanalytics.state.engines import TEMPORARY
-from stateanalytics.state.lifecycle import Cells
+from stateanalytics.state.lifecycle import StatusTable
+from stateanalytics.state.open_work import DUE_AGE, SIGN_AGE
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.session_health import VERSIONS, Signs, health_rules
 from stateanalytics.state.staleness import limit_s
@@ -38,52 +43,71 @@ BLOCKED_LIKE = ("blocked", "escalated", "gate_failed")
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a rule says: the health, and the evidence a derived reason names."""
+class RuleHealth:
+    """What a rule says.
+
+    Attributes
+    ----------
+    health : str or None
+        ADR-0033's word; None: health does not apply.
+    evidence : str or None
+        The cause that a derived reason names.
+    code : str or None
+        Last part of the code of that reason, where it is not the health.
+    """
 
     health: str | None
     evidence: str | None = None
+    code: str | None = None
 
 
 # lionagi's rules of `session_health.RULE_WORDS`, translated (NORMALIZED_STATE 4).
-SESSION_OUTCOMES = {
-    "over_with_locks": Outcome("degraded", "stale_locks"),
-    "over": Outcome("ok"),
-    "nothing_to_show": Outcome("orphaned", "no_process_no_output"),
-    "process_gone": Outcome("process_dead", "process_not_found"),
-    "silent_not_alive": Outcome("stalled", "silence_over_threshold"),
-    "silent_alive": Outcome("stalled", "silence_over_threshold"),
-    "quiet": Outcome("idle", "silence_over_threshold"),
-    "active": Outcome("running"),
+SESSION_RULES = {
+    "over_with_locks": RuleHealth("degraded", "stale_locks"),
+    "over": RuleHealth("ok"),
+    "nothing_to_show": RuleHealth("orphaned", "no_process_no_output"),
+    "process_gone": RuleHealth("process_dead", "process_not_found"),
+    "silent_not_alive": RuleHealth("stalled", "silence_over_threshold"),
+    "silent_alive": RuleHealth("stalled", "silence_over_threshold"),
+    "quiet": RuleHealth("idle", "silence_over_threshold"),
+    "active": RuleHealth("running"),
 }
 
-OUTCOMES = {
-    "does_not_apply": Outcome(None),
-    "status_unknown": Outcome("unknown", "status_unknown"),
-    **{f"session_{name}": outcome for name, outcome in SESSION_OUTCOMES.items()},
-    "play_blocked": Outcome("blocked", "stored_status"),
-    "over": Outcome("ok"),
-    "play_session_quiet": Outcome("stalled", "session_health"),
-    "play_silent": Outcome("stalled", "silence_at_threshold"),
-    "play_active": Outcome("running"),
-    "show_play_running": Outcome("running"),
-    "show_play_blocked": Outcome("blocked", "children_status"),
-    "schedule_off": Outcome("ok"),
-    "schedule_misfired": Outcome("misfired", "overdue"),
-    "schedule_running": Outcome("running"),
-    "schedule_due": Outcome("due", "next_fire_passed"),
-    "schedule_unknown": Outcome("unknown"),
-    "schedule_run_silent": Outcome("stalled", "silence_at_threshold"),
-    "schedule_run_active": Outcome("running"),
-    "engine_run_session_quiet": Outcome("stalled", "session_health"),
-    "engine_run_active": Outcome("running"),
-    "dispatch_waiting": Outcome("due", "not_delivered"),
-    "waiting": Outcome("ok"),
+RULES = {
+    "does_not_apply": RuleHealth(None),
+    "status_unknown": RuleHealth("unknown", "status_unknown"),
+    **{f"session_{name}": rule for name, rule in SESSION_RULES.items()},
+    "play_blocked": RuleHealth("blocked", "stored_status"),
+    "over": RuleHealth("ok"),
+    "play_session_quiet": RuleHealth("stalled", "session_health"),
+    "play_silent": RuleHealth("stalled", "silence_at_threshold"),
+    "play_active": RuleHealth("running"),
+    "show_play_running": RuleHealth("running"),
+    "show_play_blocked": RuleHealth("blocked", "children_status"),
+    "schedule_off": RuleHealth("ok"),
+    "schedule_misfired": RuleHealth("misfired", "overdue"),
+    "schedule_running": RuleHealth("running"),
+    "schedule_due": RuleHealth("due", "next_fire_passed"),
+    "schedule_unknown": RuleHealth("unknown"),
+    "schedule_run_silent": RuleHealth("stalled", "silence_at_threshold"),
+    "schedule_run_active": RuleHealth("running"),
+    "engine_run_session_quiet": RuleHealth("stalled", "session_health"),
+    "engine_run_active": RuleHealth("running"),
+    "dispatch_waiting": RuleHealth("due", "not_delivered"),
+    "waiting": RuleHealth("ok"),
+    "open_retry_overdue": RuleHealth("stalled", "retry_overdue", "retry_overdue"),
+    "open_retry_scheduled": RuleHealth("degraded", "retry_scheduled", "retry_scheduled"),
+    "open_question_open": RuleHealth("idle", "awaiting_answer", "awaiting_permission"),
+    "open_dead": RuleHealth("process_dead", "dead"),
+    "open_stalled": RuleHealth("stalled", "stalled"),
+    "open_runaway": RuleHealth("degraded", "runaway", "runaway_steps"),
+    "open_active": RuleHealth("running"),
+    **{f"recorded_{word}": RuleHealth(word) for word in schema.HEALTHS},
+    f"recorded_{schema.NO_WORD}": RuleHealth(None),
 }
-"""Every rule in order of precedence, and what it says."""
+"""Every rule and what it says: the shared ones in order, those of open work, the recorded."""
 
-SESSION_RULES = tuple(name for name in OUTCOMES if name.startswith("session_"))
-_NUMBERS = {name: number for number, name in enumerate(OUTCOMES)}
+_NUMBERS = {name: number for number, name in enumerate(RULES)}
 
 
 @dataclass(frozen=True)
@@ -96,26 +120,36 @@ class Links:
         Is the session that works for it in one of `QUIET_SESSION`.
     has_running_child, has_blocked_child : narwhals.Expr
         Of a show its plays, of a schedule its fires.
-    schedule_health : narwhals.Expr
-        Position in `links.SCHEDULE_WORDS`.
     """
 
     is_session_quiet: nw.Expr
     has_running_child: nw.Expr
     has_blocked_child: nw.Expr
-    schedule_health: nw.Expr
 
 
-def session_rules(cells: Cells, policy: Policy) -> dict[int, nw.Expr]:
-    """The rules for sessions, by their number in `OUTCOMES`.
+RECORDED_WORDS = (*schema.HEALTHS, schema.NO_WORD)
+FIRST_RECORDED = _NUMBERS[f"recorded_{RECORDED_WORDS[0]}"]
+"""Number of the rule of the first of `RECORDED_WORDS`; the others follow it."""
+
+OPEN_RULES = tuple(number for name, number in _NUMBERS.items() if name.startswith("open_"))
+RETRY_SCHEDULED, RUNS_AWAY = _NUMBERS["open_retry_scheduled"], _NUMBERS["open_runaway"]
+
+
+def numbered(rules: Mapping[str, nw.Expr]) -> dict[int, nw.Expr]:
+    """Rules by their number in `RULES`."""
+    return {_NUMBERS[name]: rule for name, rule in rules.items()}
+
+
+def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
+    """The rules for sessions, by their number in `RULES`.
 
     They read ``silence_s``, ``kind``, ``process_alive``, ``has_artifacts``,
     ``n_messages`` and ``has_stale_locks``.
     """
     limits = {**dict(policy.stalled_after_s), "default": policy.stalled_after_default_s}
-    is_session = cells.where(lambda cell: cell.entity_type == "session")
-    is_over = cells.where(lambda cell: cell.entity_type == "session" and cell.is_terminal)
-    is_running = cells.where(
+    is_session = table.where(lambda cell: cell.entity_type == "session")
+    is_over = table.where(lambda cell: cell.entity_type == "session" and cell.is_terminal)
+    is_running = table.where(
         lambda cell: cell.entity_type == "session" and cell.is_terminal is False
     )
     signs = Signs(
@@ -129,26 +163,25 @@ def session_rules(cells: Cells, policy: Policy) -> dict[int, nw.Expr]:
         has_stale_locks=nw.col("has_stale_locks"),
     )
     rules = health_rules(signs, VERSIONS["0.36"], policy.idle_after_s)
-    is_unknown = cells.where(
+    is_unknown = table.where(
         lambda cell: cell.entity_type == "session" and cell.is_terminal is None
     )
-    return {
-        _NUMBERS["status_unknown"]: is_unknown,
-        **{_NUMBERS[f"session_{name}"]: is_session & rule for name, rule in rules.items()},
-    }
+    named = {f"session_{name}": is_session & rule for name, rule in rules.items()}
+    return numbered({"status_unknown": is_unknown, **named})
 
 
-def entity_rules(cells: Cells, policy: Policy, links: Links) -> dict[int, nw.Expr]:
-    """The rules for everything but sessions, by their number in `OUTCOMES`.
+def entity_rules(table: StatusTable, policy: Policy, links: Links) -> dict[int, nw.Expr]:
+    """The rules for everything but sessions, by their number in `RULES`.
 
-    They read ``silence_s`` and ``updated_age_s``, ``age_s``, and what `Links` says.
+    They read ``silence_s`` and ``updated_age_s``, ``age_s``, `SIGN_AGE` and `DUE_AGE`,
+    ``cadence_s`` and ``n_running`` of schedules, and what `Links` says.
     """
 
     def of(*types: str | None) -> nw.Expr:
-        return cells.where(lambda cell: cell.entity_type in types)
+        return table.where(lambda cell: cell.entity_type in types)
 
     def open_(entity_type: str, *raws: str) -> nw.Expr:
-        return cells.where(
+        return table.where(
             lambda cell: (
                 cell.entity_type == entity_type
                 and cell.word is not None
@@ -159,28 +192,33 @@ def entity_rules(cells: Cells, policy: Policy, links: Links) -> dict[int, nw.Exp
     def yes(expression: nw.Expr) -> nw.Expr:
         return expression.fill_null(value=False)
 
-    quiet, schedule = links.is_session_quiet, links.schedule_health
+    quiet = links.is_session_quiet
     silence_s = nw.col("silence_s").fill_null(float("inf"))
     unwritten_s = nw.coalesce(nw.col("updated_age_s"), nw.col("age_s"), nw.lit(float("inf")))
     at_work = open_("play", *RUNNING_LIKE)
     is_on = open_("schedule", "enabled")
+    cadence, n_running = nw.col("cadence_s"), nw.col("n_running")
+    sign_age_s, due_age_s = nw.col(SIGN_AGE), nw.col(DUE_AGE)
+    late_s = nw.max_horizontal(cadence * policy.overdue_cadences, cadence + policy.overdue_grace_s)
+    facts = (cadence, n_running, sign_age_s, due_age_s)
+    has_no_record = reduce(and_, (fact.is_null() for fact in facts))
     is_fire = open_("schedule_run", "running")
     is_engine = open_("engine_run")
     named = {
         "does_not_apply": of("invocation", "branch"),
-        "status_unknown": cells.where(lambda cell: cell.lifecycle == "unknown"),
+        "status_unknown": table.where(lambda cell: cell.lifecycle == "unknown"),
         "play_blocked": open_("play", "blocked"),
-        "over": cells.where(lambda cell: cell.is_terminal),
+        "over": table.where(lambda cell: cell.is_terminal),
         "play_session_quiet": at_work & yes(quiet),
         "play_silent": at_work & quiet.is_null() & (silence_s >= policy.play_stalled_after_s),
         "play_active": at_work,
         "show_play_running": of("show") & yes(links.has_running_child),
         "show_play_blocked": of("show") & yes(links.has_blocked_child),
         "schedule_off": open_("schedule", "disabled"),
-        "schedule_misfired": is_on & yes(schedule == 0),
-        "schedule_running": is_on & (yes(schedule == 1) | yes(links.has_running_child)),
-        "schedule_due": is_on & yes(schedule == 2),
-        "schedule_unknown": is_on & schedule.is_null(),
+        "schedule_misfired": is_on & yes((cadence > 0) & (sign_age_s > late_s)),
+        "schedule_running": is_on & (yes(n_running > 0) | yes(links.has_running_child)),
+        "schedule_due": is_on & yes(due_age_s >= 0),
+        "schedule_unknown": is_on & has_no_record,
         "schedule_run_silent": is_fire & (unwritten_s >= policy.schedule_run_stalled_after_s),
         "schedule_run_active": is_fire,
         "engine_run_session_quiet": is_engine & yes(quiet),
@@ -188,9 +226,9 @@ def entity_rules(cells: Cells, policy: Policy, links: Links) -> dict[int, nw.Exp
         "dispatch_waiting": open_("dispatch"),
         "waiting": nw.lit(value=True),
     }
-    return {_NUMBERS[name]: rule for name, rule in named.items()}
+    return numbered(named)
 
 
 def health_values() -> tuple[int, ...]:
-    """Position in `HEALTH_OR_NONE` of what each rule of `OUTCOMES` says."""
-    return tuple(HEALTH_OR_NONE.index(outcome.health) for outcome in OUTCOMES.values())
+    """Position in `HEALTH_OR_NONE` of what each rule of `RULES` says."""
+    return tuple(HEALTH_OR_NONE.index(rule.health) for rule in RULES.values())

@@ -2,7 +2,8 @@
 
 Entity type and stored status together name one *cell* of a small table, which is
 filled once per policy from `vocabulary.STATUS_WORDS`. Everything that follows from the
-status alone is looked up there.
+status alone is looked up there. Where a system recorded the lifecycle in ADR-0033's
+words itself (``recorded_lifecycle``), that and the recorded outcome name the cell.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from itertools import product
 from operator import or_
 
 import narwhals as nw
 
+from stateanalytics.core.schema import LIFECYCLES, OUTCOMES
 from stateanalytics.core.vocabulary import STATUS_WORDS, SUCCESSES, TABLES, StatusWord
 from stateanalytics.state.engines import TEMPORARY, Frame, encode
 from stateanalytics.state.policy import Policy
@@ -22,15 +25,21 @@ from stateanalytics.state.policy_fields import EMPTY, NULL
 CELL = f"{TEMPORARY}cell"
 _TYPE = f"{TEMPORARY}type"
 _STATUS = f"{TEMPORARY}status"
+_LIFECYCLE = f"{TEMPORARY}lifecycle"
+_OUTCOME = f"{TEMPORARY}outcome"
 
 TYPES = tuple(TABLES)
+RECORDED_TYPES = ("session", None)
+"""Types that a recorded lifecycle is told apart by: sessions, and all others together."""
+
+_PAIRS = tuple(product(LIFECYCLES, (*OUTCOMES, None)))
 _WORDS: dict[tuple[str | None, str | None], StatusWord] = {
     (word.entity_type, word.raw_status): word for word in STATUS_WORDS
 }
 
 
 @dataclass(frozen=True)
-class Cell:
+class StatusCell:
     """One entity type with one stored status, and what that means under a policy.
 
     Attributes
@@ -44,12 +53,15 @@ class Cell:
         Is ``raw_status`` the text itself.
     word : StatusWord or None
         What it is read as; None: outside of the vocabulary.
+    is_recorded : bool
+        Is the word its system's own, in ADR-0033's words, whatever the status.
     """
 
     entity_type: str | None
     raw_status: str | None
     is_known_text: bool
     word: StatusWord | None
+    is_recorded: bool = False
 
     @property
     def lifecycle(self) -> str:
@@ -84,17 +96,25 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Cells:
+class StatusTable:
     """The table of one policy.
+
+    Attributes
+    ----------
+    policy : Policy
+        Whose readings of statuses count.
+    has_recorded : bool
+        Are there cells for recorded lifecycles; a frame without any does without them.
 
     Examples
     --------
-    >>> cells = Cells(Policy.v1())
+    >>> cells = StatusTable(Policy.v1())
     >>> [cell.raw_status for cell in cells.all if cell.outcome == "merged"]
     ['merged']
     """
 
     policy: Policy
+    has_recorded: bool = False
 
     @cached_property
     def statuses(self) -> tuple[str, ...]:
@@ -104,9 +124,12 @@ class Cells:
         return ("", *dict.fromkeys([*words, *read]))
 
     @cached_property
-    def all(self) -> tuple[Cell, ...]:
-        """The cells in the order of their numbers: per type, null, the texts, any other."""
-        return tuple(
+    def all(self) -> tuple[StatusCell, ...]:
+        """The cells in the order of their numbers: per type, null, the texts, any other.
+
+        Recorded ones, if any, come last.
+        """
+        stored = tuple(
             self._cell(entity_type, raw_status, is_known)
             for entity_type in (*TYPES, None)
             for raw_status, is_known in (
@@ -115,15 +138,17 @@ class Cells:
                 (None, False),
             )
         )
+        return stored + (_RECORDED_CELLS if self.has_recorded else ())
 
-    def _cell(self, entity_type: str | None, raw_status: str | None, is_known: bool) -> Cell:
+    def _cell(self, entity_type: str | None, raw_status: str | None, is_known: bool) -> StatusCell:
         read = self.policy.status_read(entity_type or "", raw_status) if is_known else None
-        return Cell(entity_type, raw_status, is_known, _WORDS.get((entity_type, read)))
+        return StatusCell(entity_type, raw_status, is_known, _WORDS.get((entity_type, read)))
 
     def add(self, frame: Frame, only: str | None = None) -> Frame:
         """Add `CELL`, the number of each row's cell, from ``entity_type`` and ``raw_status``.
 
         With ``only``, all rows are known to be of that type, which then is not read.
+        With recorded cells, ``recorded_lifecycle`` and ``recorded_outcome`` go first.
         """
         texts = {_STATUS: ("raw_status", self.statuses)}
         if only is None:
@@ -137,22 +162,50 @@ class Cells:
             .otherwise(status.fill_null(n_slots - 2) + 1)
         )
         if only is not None:
-            return coded.with_columns((slot + TYPES.index(only) * n_slots).alias(CELL)).drop(
-                _STATUS
-            )
-        entity_type = nw.col(_TYPE).cast(nw.Int16).fill_null(len(TYPES))
-        return coded.with_columns((entity_type * n_slots + slot).alias(CELL)).drop([_TYPE, _STATUS])
+            numbered = coded.with_columns((slot + TYPES.index(only) * n_slots).alias(CELL))
+            is_session = nw.lit(only == "session")
+        else:
+            entity_type = nw.col(_TYPE).cast(nw.Int16).fill_null(len(TYPES))
+            numbered = coded.with_columns((entity_type * n_slots + slot).alias(CELL))
+            is_session = nw.col("entity_type").cast(nw.String) == "session"
+        if self.has_recorded:
+            numbered = self._with_recorded(numbered, is_session)
+        return numbered.drop(list(texts))
 
-    def where(self, holds: Callable[[Cell], bool | None]) -> nw.Expr:
+    def _with_recorded(self, frame: Frame, is_session: nw.Expr) -> Frame:
+        words = {
+            _LIFECYCLE: ("recorded_lifecycle", LIFECYCLES),
+            _OUTCOME: ("recorded_outcome", OUTCOMES),
+        }
+        coded = encode(frame, words)
+        lifecycle = nw.col(_LIFECYCLE).cast(nw.Int16)
+        outcome = nw.col(_OUTCOME).cast(nw.Int16).fill_null(len(OUTCOMES))
+        first = len(self.all) - len(_RECORDED_CELLS)
+        other = nw.when(is_session.fill_null(value=False)).then(nw.lit(0, nw.Int16))
+        start = other.otherwise(nw.lit(len(_PAIRS), nw.Int16)) + first
+        recorded = start + lifecycle * (len(OUTCOMES) + 1) + outcome
+        return coded.with_columns(nw.coalesce(recorded, nw.col(CELL)).alias(CELL)).drop(list(words))
+
+    def where(self, holds: Callable[[StatusCell], bool | None]) -> nw.Expr:
         """Is the row's cell one for which this holds; never null."""
         numbers = [number for number, cell in enumerate(self.all) if holds(cell)]
         runs = _runs(numbers)
         if not 0 < len(runs) <= _FEW:
             return nw.col(CELL).is_in(numbers)
-        # Cells of a type lie together; a range is cheaper than a set, above all in SQL.
+        # StatusTable of a type lie together; a range is cheaper than a set, above all in SQL.
         return reduce(or_, (_within(first, last) for first, last in runs))
 
 
+def _recorded_cell(entity_type: str | None, lifecycle: str, outcome: str | None) -> StatusCell:
+    is_over = outcome is not None
+    word = StatusWord(entity_type or "", "", lifecycle, lifecycle, outcome, is_terminal=is_over)
+    known = None if lifecycle == "unknown" else word
+    return StatusCell(entity_type, None, is_known_text=True, word=known, is_recorded=True)
+
+
+_RECORDED_CELLS = tuple(
+    _recorded_cell(entity_type, *pair) for entity_type in RECORDED_TYPES for pair in _PAIRS
+)
 _FEW = 3
 
 
@@ -169,6 +222,7 @@ def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     >>> _runs([1, 2, 3, 7])
     [(1, 3), (7, 7)]
     """
-    firsts = [n for n in numbers if n - 1 not in numbers]
-    lasts = [n for n in numbers if n + 1 not in numbers]
+    held = set(numbers)
+    firsts = [n for n in numbers if n - 1 not in held]
+    lasts = [n for n in numbers if n + 1 not in held]
     return list(zip(firsts, lasts, strict=True))

@@ -17,7 +17,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import INTEGER, REAL, TEXT, Column
 from stateanalytics.state.columns import optional
-from stateanalytics.state.engines import NUMBER, YES_NO, opened
+from stateanalytics.state.engines import NUMBER, YES_NO, adapt
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.reapers import OPEN_PLAYS, Limits, Reaper, reapers
 
@@ -76,15 +76,15 @@ def with_phantom_reason(frame: Any, *, stale_s: float | str = 3600) -> Any:
     needed = {"updated_age_s": NUMBER, "process_alive": YES_NO}
     if isinstance(stale_s, str):
         needed[stale_s] = NUMBER
-    door = opened(frame, needed, "with_phantom_reason")
+    adapter = adapt(frame, needed, "with_phantom_reason")
     limit = nw.col(stale_s) if isinstance(stale_s, str) else nw.lit(float(stale_s))
     is_alive = nw.col("process_alive").fill_null(False)
-    is_foreign = optional(door.frame, "is_foreign", nw.Boolean).fill_null(False)
-    is_gone = optional(door.frame, "is_artifacts_gone", nw.Boolean).fill_null(False)
-    has_locks = optional(door.frame, "has_stale_locks", nw.Boolean).fill_null(False)
+    is_foreign = optional(adapter.frame, "is_foreign", nw.Boolean).fill_null(False)
+    is_gone = optional(adapter.frame, "is_artifacts_gone", nw.Boolean).fill_null(False)
+    has_locks = optional(adapter.frame, "has_stale_locks", nw.Boolean).fill_null(False)
     is_fresh = (nw.col("updated_age_s") < limit).fill_null(False)
-    return door.give_back(
-        door.frame.with_columns(
+    return adapter.give_back(
+        adapter.frame.with_columns(
             phantom_reason=nw.when(is_alive | is_foreign | is_fresh)
             .then(nw.lit(None).cast(nw.String))
             .when(is_gone)

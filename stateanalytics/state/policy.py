@@ -18,7 +18,6 @@ from types import MappingProxyType
 from typing import Any
 
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.state.open_work import Thresholds
 from stateanalytics.state.policy_fields import (
     CASCADE,
     EMPTY,
@@ -29,6 +28,7 @@ from stateanalytics.state.policy_fields import (
     STALLED_AFTER_S,
     SeverityRule,
 )
+from stateanalytics.systems import limits_of_systems
 
 __all__ = ["NAMES", "Policy", "SeverityRule"]
 
@@ -66,15 +66,9 @@ class Policy:
         Age of a phantom before the preview of the reaper lists it.
     approximate_end_confidence : float
         Confidence in a stored reason whose end was estimated later.
-    opencode_stalled_after_s, opencode_dead_after_s : float
-        Silence at which an open execution of opencode is stalled, and dead where nothing
-        claims to resume it (at least as long; its mapping uses >=).
-    opencode_tool_factor : float
-        How many times longer both may take while a tool is at work.
-    opencode_retry_grace_s : float
-        How long a scheduled retry of opencode may be overdue (strictly longer).
-    opencode_min_runaway_steps : int
-        Steps of one execution that finished for no known reason, from where it runs away.
+    limits : tuple of (str, str, float)
+        System, name of one of its limits (`open_work.LIMITS` says what each means), and
+        what it is instead of the system's own; give a mapping of mappings.
     is_display_verbose : bool
         Show segments that ADR-0033 leaves out: ``Failed · Infra OK``.
 
@@ -103,11 +97,7 @@ class Policy:
     overdue_grace_s: float = 300.0
     phantom_after_s: float = HOUR_S
     approximate_end_confidence: float = 0.8
-    opencode_stalled_after_s: float = Thresholds.stalled_after_s
-    opencode_dead_after_s: float = Thresholds.dead_after_s
-    opencode_tool_factor: float = Thresholds.tool_factor
-    opencode_retry_grace_s: float = Thresholds.retry_grace_s
-    opencode_min_runaway_steps: int = Thresholds.min_runaway_steps
+    limits: tuple[tuple[str, str, float], ...] = ()
     is_display_verbose: bool = False
 
     def __post_init__(self) -> None:
@@ -243,6 +233,9 @@ class Policy:
         read_as: dict[str, dict[str, str]] = {}
         for entity_type, stored, as_if in self.read_as:
             read_as.setdefault(entity_type, {})[stored] = as_if
+        limits: dict[str, dict[str, float]] = {}
+        for system, name, value in self.limits:
+            limits.setdefault(system, {})[name] = value
         rules = [
             {
                 "number": rule.number,
@@ -258,6 +251,7 @@ class Policy:
             "severity_rules": rules,
             "read_as": read_as,
             "stalled_after_s": dict(self.stalled_after_s),
+            "limits": limits,
         }
 
     def replace(self, **changes: Any) -> Policy:
@@ -266,8 +260,8 @@ class Policy:
         Parameters
         ----------
         **changes
-            Fields of `Policy`. ``stalled_after_s`` and ``read_as`` given as mappings
-            are laid over what is there; without ``version`` the new one is the base's
+            Fields of `Policy`. ``stalled_after_s``, ``read_as`` and ``limits`` given as
+            mappings are laid over what is there; without ``version`` the new one is the base's
             and a digest of the content.
 
         Raises
@@ -304,16 +298,16 @@ class Policy:
         """Seconds of silence after which running work of this kind is stalled."""
         return dict(self.stalled_after_s).get(kind or "", self.stalled_after_default_s)
 
-    @property
-    def opencode(self) -> Thresholds:
-        """The limits that opencode's open executions are judged by."""
-        return Thresholds(
-            stalled_after_s=self.opencode_stalled_after_s,
-            dead_after_s=self.opencode_dead_after_s,
-            tool_factor=self.opencode_tool_factor,
-            retry_grace_s=self.opencode_retry_grace_s,
-            min_runaway_steps=self.opencode_min_runaway_steps,
-        )
+    def limit(self, system: str, name: str) -> float | None:
+        """A limit of a system's open work; None where the system has none of that name.
+
+        Examples
+        --------
+        >>> Policy.v1().limit("a system without limits", "stalled_after_s") is None
+        True
+        """
+        chosen = {(whose, limit): value for whose, limit, value in self.limits}
+        return chosen.get((system, name), limits_of_systems().get(system, {}).get(name))
 
     def words(self, axis: str) -> tuple[str, ...]:
         """The words of an axis that the cascade names, each once, in its order."""

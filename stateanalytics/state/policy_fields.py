@@ -12,6 +12,7 @@ from typing import Any
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import SUCCESSES, TABLES, words_of
 from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.systems import limits_of_systems
 
 AXES = MappingProxyType(
     {
@@ -107,25 +108,37 @@ def _lay_readings(
     here: Iterable[tuple[str, str, str]], over: Mapping[str, Any]
 ) -> tuple[tuple[str, str, str], ...]:
     merged = {(whose, word): as_if for whose, word, as_if in here}
-    merged |= {(whose, word): as_if for whose, word, as_if in _flat(over)}
+    merged |= {(whose, word): as_if for whose, word, as_if in _triples("read_as", over)}
     return tuple((whose, word, as_if) for (whose, word), as_if in merged.items())
 
 
+def _lay_limits(
+    here: Iterable[tuple[str, str, float]], over: Mapping[str, Any]
+) -> tuple[tuple[str, str, float], ...]:
+    merged = {(system, name): value for system, name, value in (*here, *_triples("limits", over))}
+    return tuple((system, name, value) for (system, name), value in merged.items())
+
+
 LAYERS: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
-    {"stalled_after_s": _lay_kinds, "read_as": _lay_readings}
+    {"stalled_after_s": _lay_kinds, "read_as": _lay_readings, "limits": _lay_limits}
 )
 
 
-def _flat(nested: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    for entity_type, words in nested.items():
-        if not isinstance(words, Mapping):
+_EXAMPLES = MappingProxyType(
+    {
+        "read_as": 'such as {"session": {"<null>": "completed"}}',
+        "limits": 'such as {"system": {"stalled_after_s": 900}}',
+    }
+)
+
+
+def _triples(name: str, nested: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+    for key, inner in nested.items():
+        if not isinstance(inner, Mapping):
             raise ArgumentError(
-                f"read_as of {entity_type!r} needs a mapping of words; found {words!r:.60}.",
-                'such as {"session": {"<null>": "completed"}}',
+                f"{name} of {key!r} needs a mapping of words; found {inner!r:.60}.", _EXAMPLES[name]
             )
-    return [
-        (whose, word, as_if) for whose, words in nested.items() for word, as_if in words.items()
-    ]
+    return [(key, word, value) for key, inner in nested.items() for word, value in inner.items()]
 
 
 def _one_of(word: Any, known: Sequence[str], what: str) -> str:
@@ -185,8 +198,20 @@ def _kinds(name: str, value: Any) -> tuple[tuple[str, float], ...]:
     return tuple(sorted((_text(name, kind), _seconds(name, limit)) for kind, limit in pairs))
 
 
-def _readings(_: str, value: Any) -> tuple[tuple[str, str, str], ...]:
-    triples = _flat(value) if isinstance(value, Mapping) else value
+def _limits(_: str, value: Any) -> tuple[tuple[str, str, float], ...]:
+    triples = _triples("limits", value) if isinstance(value, Mapping) else value
+    for system, limit, chosen in triples:
+        known = _one_of(system, tuple(limits_of_systems()), "system with limits")
+        _one_of(limit, tuple(limits_of_systems()[known]), f"limit of {system}")
+        if limit.startswith("min_"):
+            _count(f"{system}.{limit}", chosen)
+        else:
+            _seconds(f"{system}.{limit}", chosen)
+    return tuple(sorted(triples))
+
+
+def _readings(name: str, value: Any) -> tuple[tuple[str, str, str], ...]:
+    triples = _triples(name, value) if isinstance(value, Mapping) else value
     for entity_type, _word, as_if in triples:
         _one_of(entity_type, tuple(TABLES), "entity type")
         known = tuple(word.raw_status for word in words_of(entity_type))
@@ -257,11 +282,7 @@ READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "overdue_grace_s": _seconds,
         "phantom_after_s": _seconds,
         "approximate_end_confidence": _share,
-        "opencode_stalled_after_s": _seconds,
-        "opencode_dead_after_s": _seconds,
-        "opencode_tool_factor": _seconds,
-        "opencode_retry_grace_s": _seconds,
-        "opencode_min_runaway_steps": _count,
+        "limits": _limits,
         "is_display_verbose": _flag,
     }
 )

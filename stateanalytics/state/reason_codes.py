@@ -19,7 +19,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import ReasonCode
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.engines import TEXT, opened
+from stateanalytics.state.engines import TEXT, adapt
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import codes_from_csv
 
@@ -237,13 +237,13 @@ def with_code_facts(frame: Any, *, column: str = "reason_code") -> Any:
     >>> with_code_facts(codes).select("code_group", "is_code_valid").rows()
     [('run.failed', True), ('made', False)]
     """
-    door = opened(frame, {column: TEXT}, "with_code_facts")
+    adapter = adapt(frame, {column: TEXT}, "with_code_facts")
     code = nw.col(column)
     meanings = {one.code: one.meaning for one in REGISTRY.values()}
     steps = {one.code: one.what_to_do for one in REGISTRY.values()}
     is_formed = code.str.contains(f"^(?:{_FORM.pattern})$")
-    return door.give_back(
-        door.frame.with_columns(
+    return adapter.give_back(
+        adapter.frame.with_columns(
             code_domain=code.str.replace_all(r"\..*$", ""),
             code_group=code.str.replace_all(r"\.[^.]*$", ""),
             is_code_valid=is_formed | (code == LEGACY_IMPORTED),

@@ -7,17 +7,34 @@ from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
-import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.windows import Moment
 from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE, DELIVERY_RULE
 from stateanalytics.state.delivery import WORDS as DELIVERY_WORDS
 from stateanalytics.state.derived_codes import REASON_DELIVERIES, REASON_HEALTHS, add_code
-from stateanalytics.state.engines import NUMBER, TEMPORARY, TEXT, YES_NO, Frame, constants, lookup
+from stateanalytics.state.engines import (
+    NUMBER,
+    TEMPORARY,
+    TEXT,
+    YES_NO,
+    Frame,
+    as_words,
+    constants,
+    explode_json,
+    lookup,
+)
 from stateanalytics.state.evaluate import Evaluation, evaluate
-from stateanalytics.state.health import HEALTH, HEALTH_OR_NONE, HEALTH_RULE, OUTCOMES
-from stateanalytics.state.mapped import mapped_reasons, split
+from stateanalytics.state.health import (
+    HEALTH,
+    HEALTH_OR_NONE,
+    HEALTH_RULE,
+    OPEN_RULES,
+    RETRY_SCHEDULED,
+    RULES,
+    RUNS_AWAY,
+)
+from stateanalytics.state.open_work import RUNAWAY
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.staleness import by_kind
 from stateanalytics.state.wording import add_duration_text, words
@@ -36,6 +53,7 @@ Numbers = Callable[[Frame, Policy], Frame]
 OBSERVED, INFERRED = "observed", "inferred"
 _SHARED = (*schema.ENTITY_KEY, "order", "code")
 _NUMBERS = f"{TEMPORARY}numbers"
+_ORDER = f"{TEMPORARY}order"
 _SILENCE = f"{TEMPORARY}silence_s"
 _PIECES = (f"{TEMPORARY}large", f"{TEMPORARY}rest")
 _BEGIN, _END = '[{{"kind":"rule","id":"{}","detail":"', '"}]'
@@ -53,11 +71,14 @@ class Cause:
         What the evidence says; empty: the numbers of the row.
     confidence : float
         That this explains the state: lower where nobody looked at the process.
+    claim : str
+        How it is known: ADR-0033's claim status.
     """
 
     message: str
     detail: str = ""
     confidence: float = 1.0
+    claim: str = "inferred"
 
 
 CAUSES: Mapping[str, Cause] = {
@@ -91,6 +112,13 @@ CAUSES: Mapping[str, Cause] = {
     "verdict_invalid": Cause("The verdict is malformed", "is_verdict_valid is false"),
     "optional_missing": Cause("Optional outputs are missing"),
     "required_missing": Cause("Required outputs are missing"),
+    "retry_overdue": Cause("A retry is overdue", confidence=0.8),
+    "retry_scheduled": Cause("It waits for a retry", claim="observed"),
+    "retry_cause": Cause("That is why it retries", claim="observed"),
+    "awaiting_answer": Cause("It waits for a person's answer", claim="observed"),
+    "dead": Cause("No event for very long", confidence=0.6, claim="hypothesis"),
+    "stalled": Cause("No event for long", confidence=0.7),
+    "runaway": Cause("Many steps finished for an unknown reason", confidence=0.8),
     "session_delivery": Cause("Its session did not deliver", "delivery of the session"),
 }
 """Every rule that a derived reason names, and what the reason says."""
@@ -101,13 +129,12 @@ def reasons(
     *,
     policy: Policy | None = None,
     as_of: Moment | None = None,
-    schedules: Any = None,
 ) -> Any:
     """Why every state is what it is, one row a reason.
 
     Parameters
     ----------
-    facts, policy, as_of, schedules
+    facts, policy, as_of
         As for `states.states`; a bare frame needs the columns `NEEDED_TOO` as well.
 
     Returns
@@ -139,38 +166,36 @@ def reasons(
     >>> reasons(entities, as_of="2026-05-27").select("order", "code", "claim_status").rows()
     [(0, 'play.blocked.dep_failed', 'observed'), (1, 'play.health.blocked', 'inferred')]
     """
-    rest, mapped = split(facts)
-    found = evaluate(
-        rest, "reasons", policy=policy, as_of=as_of, schedules=schedules, also=NEEDED_TOO
-    )
-    own = found.door.give_back(reason_rows(found))
-    if mapped is None:
-        return own
-    return pl.concat(
-        [own, mapped_reasons(mapped, facts.details, policy=found.policy, as_of=found.as_of)]
-    )
+    evaluation = evaluate(facts, "reasons", policy=policy, as_of=as_of, also=NEEDED_TOO)
+    return evaluation.adapter.give_back(reason_rows(evaluation))
 
 
-def reason_rows(found: Evaluation) -> Frame:
+def reason_rows(evaluation: Evaluation) -> Frame:
     """The rows of `reasons`, from an evaluation that kept `NEEDED_TOO`."""
-    parts = [_stored(found), *_of_health(found), *_of_delivery(found)]
-    return nw.concat([_held(found, part) for part in parts])
+    parts = [_stored(evaluation), *_of_health(evaluation), *_of_delivery(evaluation)]
+    if evaluation.table.has_recorded:
+        parts += [_recorded(evaluation), *_of_open_work(evaluation)]
+    return nw.concat([_held(evaluation, part) for part in parts])
 
 
-def _held(found: Evaluation, rows: Frame) -> Frame:
+def _held(evaluation: Evaluation, rows: Frame) -> Frame:
     """The rows themselves, where the caller's frame has its own.
 
     One plan over all parts would work out again for each of them what they share.
     """
-    return rows.collect().lazy() if found.door.is_eager else rows
+    return rows.collect().lazy() if evaluation.adapter.is_eager else rows
 
 
-def _stored(found: Evaluation) -> Frame:
-    rows = found.frame.filter(
-        ~nw.col("reason_code").is_null() | ~nw.col("reason_message").is_null()
-    )
+def _stored(evaluation: Evaluation) -> Frame:
+    has_reason = ~nw.col("reason_code").is_null() | ~nw.col("reason_message").is_null()
+    if evaluation.table.has_recorded:
+        # A recorded state has its reasons in full; its error text alone is none.
+        is_recorded = evaluation.table.where(lambda cell: cell.is_recorded)
+        told = nw.col("reason_code").is_null() | ~nw.col("recorded_reasons").is_null()
+        has_reason = has_reason & ~(is_recorded & told)
+    rows = evaluation.frame.filter(has_reason)
     is_guess = nw.col("is_end_approximate").fill_null(value=False)
-    confidence = nw.when(is_guess).then(nw.lit(found.policy.approximate_end_confidence))
+    confidence = nw.when(is_guess).then(nw.lit(evaluation.policy.approximate_end_confidence))
     named = rows.with_columns(
         order=nw.lit(0, nw.Int64),
         code=nw.col("reason_code"),
@@ -180,26 +205,32 @@ def _stored(found: Evaluation) -> Frame:
     return _shaped(named, "lifecycle", OBSERVED)
 
 
-def _of_health(found: Evaluation) -> list[Frame]:
+def _of_health(evaluation: Evaluation) -> list[Frame]:
     places = [HEALTH_OR_NONE.index(word) for word in REASON_HEALTHS]
-    rows = found.frame.filter(nw.col(HEALTH).is_in(places)).with_columns(order=nw.lit(1, nw.Int64))
-    coded = add_code(rows, found.cells, "health", "code").select(
+    is_shared = nw.col(HEALTH_RULE) < OPEN_RULES[0]
+    rows = evaluation.frame.filter(nw.col(HEALTH).is_in(places) & is_shared).with_columns(
+        order=nw.lit(1, nw.Int64)
+    )
+    coded = add_code(rows, evaluation.table, "health", "code").select(
         *_SHARED, "kind", "silence_s", "updated_age_s", "age_s", HEALTH, HEALTH_RULE
     )
-    names = [outcome.evidence or "status_unknown" for outcome in OUTCOMES.values()]
+    names = [rule.evidence or "status_unknown" for rule in RULES.values()]
     return [
         _shaped(part, "health", INFERRED)
-        for part in _explained(_held(found, coded), HEALTH_RULE, names, found.policy, _add_silence)
+        for part in _explained(
+            _held(evaluation, coded), HEALTH_RULE, names, evaluation.policy, _add_silence
+        )
     ]
 
 
-def _of_delivery(found: Evaluation) -> list[Frame]:
+def _of_delivery(evaluation: Evaluation) -> list[Frame]:
     places = [DELIVERY_OR_NONE.index(word) for word in REASON_DELIVERIES]
     has_other = nw.col(HEALTH).is_in([HEALTH_OR_NONE.index(word) for word in REASON_HEALTHS])
-    rows = found.frame.filter(nw.col(DELIVERY).is_in(places)).with_columns(
+    is_derived = ~nw.col(DELIVERY_RULE).is_null()
+    rows = evaluation.frame.filter(nw.col(DELIVERY).is_in(places) & is_derived).with_columns(
         order=nw.when(has_other).then(nw.lit(2, nw.Int64)).otherwise(nw.lit(1, nw.Int64))
     )
-    coded = add_code(rows, found.cells, "delivery", "code").select(
+    coded = add_code(rows, evaluation.table, "delivery", "code").select(
         *_SHARED, "n_required_missing", "n_expected", DELIVERY_RULE
     )
     names = [
@@ -208,8 +239,83 @@ def _of_delivery(found: Evaluation) -> list[Frame]:
     ]
     return [
         _shaped(part, "delivery", INFERRED)
-        for part in _explained(_held(found, coded), DELIVERY_RULE, names, found.policy, _add_counts)
+        for part in _explained(
+            _held(evaluation, coded), DELIVERY_RULE, names, evaluation.policy, _add_counts
+        )
     ]
+
+
+def runaway_code() -> nw.Expr:
+    """The code of work that runs in circles, where its health does not say so already."""
+    is_told = nw.col(HEALTH_RULE) == RUNS_AWAY
+    code = nw.lit(f"run.health.{RULES['open_runaway'].code}")
+    return nw.when(nw.col(RUNAWAY) & ~is_told).then(code)
+
+
+def _recorded(evaluation: Evaluation) -> Frame:
+    """What the system itself knew of why, as it recorded it."""
+    rows = evaluation.frame.filter(~nw.col("recorded_reasons").is_null())
+    kept = rows.select(*schema.ENTITY_KEY, "recorded_reasons")
+    fields = {name: float if name == "confidence" else str for name in schema.RECORDED_REASON}
+    exploded = explode_json(kept, "recorded_reasons", fields, "order")
+    return as_words(
+        exploded.select(*schema.REASONS.dtypes.names()),
+        {"dimension": schema.DIMENSIONS, "claim_status": schema.CLAIM_STATUSES},
+    )
+
+
+def _of_open_work(evaluation: Evaluation) -> list[Frame]:
+    """Why open work is not well by its system's limits, after what was recorded."""
+    n_codes = (
+        nw.col("recorded_reason_codes").str.len_chars()
+        - nw.col("recorded_reason_codes")
+        .str.replace_all(schema.CODE_SEPARATOR, "", literal=True)
+        .str.len_chars()
+    )
+    n_recorded = (n_codes // len(schema.CODE_SEPARATOR) + 1).fill_null(0).cast(nw.Int64)
+    numbered = evaluation.frame.with_columns(n_recorded.alias(_ORDER))
+    rule, order = nw.col(HEALTH_RULE), nw.col(_ORDER)
+    explained = [place for place in OPEN_RULES if list(RULES.values())[place].evidence]
+    is_retry = (rule == RETRY_SCHEDULED) & ~nw.col("retry_code").is_null()
+    n_before = rule.is_in(explained).cast(nw.Int64) + is_retry.cast(nw.Int64)
+    own = add_code(numbered.filter(rule.is_in(explained)), evaluation.table, "health", "code")
+    parts = [
+        own.with_columns(order=order),
+        numbered.filter(is_retry).with_columns(order=order + 1, code=nw.col("retry_code")),
+        numbered.with_columns(order=order + n_before, code=runaway_code()).filter(
+            ~nw.col("code").is_null()
+        ),
+    ]
+    names = [said.evidence or "status_unknown" for said in RULES.values()]
+    return [
+        _plainly(parts[0], names),
+        _plainly(parts[1], ["retry_cause"] * len(RULES)),
+        _plainly(parts[2], ["runaway"] * len(RULES)),
+    ]
+
+
+def _plainly(rows: Frame, names: list[str]) -> Frame:
+    """Rows whose message is the whole of it, by the cause that each health rule names."""
+    causes = [CAUSES[name] for name in names]
+    worded = lookup(
+        rows,
+        {
+            "message": (HEALTH_RULE, [cause.message for cause in causes]),
+            "confidence": (HEALTH_RULE, [cause.confidence for cause in causes]),
+            "claim_status": (HEALTH_RULE, [cause.claim for cause in causes]),
+            "evidence": (
+                HEALTH_RULE,
+                [
+                    f"{_BEGIN.format(name)}{cause.message}{_END}"
+                    for name, cause in zip(names, causes, strict=True)
+                ],
+            ),
+        },
+    ).with_columns(dimension=nw.lit("health"))
+    return as_words(
+        worded.select(*schema.REASONS.dtypes.names()),
+        {"dimension": schema.DIMENSIONS, "claim_status": schema.CLAIM_STATUSES},
+    )
 
 
 def _explained(

@@ -16,7 +16,7 @@ import narwhals as nw
 
 from stateanalytics.core.vocabulary import EXIT_CODES
 from stateanalytics.state.columns import optional
-from stateanalytics.state.engines import NUMBER, TEXT, Frame, Kind, opened
+from stateanalytics.state.engines import NUMBER, TEXT, Frame, Kind, adapt
 
 KEY = Kind("text or whole numbers", (*TEXT.dtypes, *NUMBER.dtypes), nw.String(), "cast it to text")
 
@@ -99,13 +99,13 @@ def roll_up(parents: Any, children: Any, *, by: str = "parent_id") -> Any:
     ...     "worst_status", "invocation_status", "grading_status", "lifecycle_outcome").row(0)
     ('failed', 'failed', 'cancelled', 'cancelled')
     """
-    door = opened(parents, {by: KEY}, "roll_up")
-    group = door.frame
-    rows = opened(children, {by: KEY, "status": TEXT, "position": NUMBER}, "roll_up").frame
+    adapter = adapt(parents, {by: KEY}, "roll_up")
+    group = adapter.frame
+    rows = adapt(children, {by: KEY, "status": TEXT, "position": NUMBER}, "roll_up").frame
     facts = _facts_of_children(rows, by)
     leader = optional(group, "leader_status", nw.String).fill_null("completed")
     leader_exit_code = optional(group, "leader_exit_code", nw.Int64)
-    return door.give_back(
+    return adapter.give_back(
         group.with_columns(_leader=leader, _leader_exit_code=leader_exit_code)
         .join(facts, on=by, how="left")
         .with_columns(nw.col(*_COUNTS).fill_null(0))

@@ -15,7 +15,7 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.state.columns import optional
-from stateanalytics.state.engines import NUMBER, TEXT, YES_NO, opened
+from stateanalytics.state.engines import NUMBER, TEXT, YES_NO, adapt
 
 OVERDUE_FACTOR = 3
 OVERDUE_GRACE_S = 300
@@ -115,8 +115,8 @@ def with_schedule_health(
         "last_executed_status": TEXT,
         "n_runs": NUMBER,
     }
-    door = opened(frame, needed, "with_schedule_health")
-    rows = door.frame
+    adapter = adapt(frame, needed, "with_schedule_health")
+    rows = adapter.frame
     is_on = nw.col("is_enabled").fill_null(False)
     has_threshold = optional(rows, "has_threshold", nw.Boolean).fill_null(False)
     evaluation = optional(rows, "since_last_evaluation_s", nw.Float64)
@@ -132,7 +132,7 @@ def with_schedule_health(
     n_running = optional(rows, "n_running", nw.Int64)
     next_fire = optional(rows, "next_fire_in_s", nw.Float64)
     is_overdue = nw.col("schedule_health") == "overdue"
-    return door.give_back(
+    return adapter.give_back(
         rows.with_columns(silence_s=silence)
         .with_columns(
             schedule_health=nw.when(~is_on)

@@ -24,10 +24,10 @@ from stateanalytics.state.engines import (
     TEXT,
     YES_NO,
     Frame,
+    adapt,
     encode,
     first_true,
     lookup,
-    opened,
 )
 from stateanalytics.state.policy_fields import HOUR_S, STALLED_AFTER_S
 from stateanalytics.state.staleness import (
@@ -219,17 +219,17 @@ def classify_session_health(
     ['stale']
     """
     needed = {**_COLUMNS, **dict.fromkeys(_MOMENTS, MOMENT)}
-    door = opened(frame, needed, "classify_session_health")
+    adapter = adapt(frame, needed, "classify_session_health")
     ages = {f"{TEMPORARY}{age}": moment for age, moment in zip(AGES, _MOMENTS, strict=True)}
     judged = _judged(
-        add_ages(door.frame, now, ages),
+        add_ages(adapter.frame, now, ages),
         tuple(ages),
         never_s=epoch_s(now),
         rule=_version(version),
         thresholds=thresholds,
         idle_after_s=idle_after_s,
     )
-    return door.give_back(judged.drop(list(ages)))
+    return adapter.give_back(judged.drop(list(ages)))
 
 
 def classify_session_health_by_age(
@@ -268,8 +268,8 @@ def classify_session_health_by_age(
     'healthy'
     """
     needed = {**_COLUMNS, **dict.fromkeys(AGES, NUMBER)}
-    door = opened(frame, needed, "classify_session_health_by_age")
-    aged, known = known_ages(door.frame, AGES)
+    adapter = adapt(frame, needed, "classify_session_health_by_age")
+    aged, known = known_ages(adapter.frame, AGES)
     judged = _judged(
         aged,
         known,
@@ -278,7 +278,7 @@ def classify_session_health_by_age(
         thresholds=thresholds,
         idle_after_s=idle_after_s,
     )
-    return door.give_back(judged.drop(known))
+    return adapter.give_back(judged.drop(known))
 
 
 def worst_health(frame: Any, columns: Sequence[str], *, into: str = "worst_health") -> Any:
@@ -295,14 +295,14 @@ def worst_health(frame: Any, columns: Sequence[str], *, into: str = "worst_healt
     """
     if not columns:
         raise ArgumentError("worst_health needs at least one column.", 'columns=["a", "b"]')
-    door = opened(frame, dict.fromkeys(columns, TEXT), "worst_health")
+    adapter = adapt(frame, dict.fromkeys(columns, TEXT), "worst_health")
     codes = {f"{TEMPORARY}{n}": (column, HEALTH_ORDER) for n, column in enumerate(columns)}
-    ranked = encode(door.frame, codes).with_columns(
+    ranked = encode(adapter.frame, codes).with_columns(
         nw.max_horizontal(*(nw.col(code).cast(nw.Int16).fill_null(0) for code in codes)).alias(
             _RANK
         )
     )
-    return door.give_back(lookup(ranked, {into: (_RANK, HEALTH_ORDER)}).drop([*codes, _RANK]))
+    return adapter.give_back(lookup(ranked, {into: (_RANK, HEALTH_ORDER)}).drop([*codes, _RANK]))
 
 
 _STATUS = f"{TEMPORARY}status"

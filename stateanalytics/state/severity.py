@@ -7,7 +7,7 @@ from typing import Any
 
 import narwhals as nw
 
-from stateanalytics.state.engines import TEMPORARY, TEXT, Frame, encode, first_true, lookup, opened
+from stateanalytics.state.engines import TEMPORARY, TEXT, Frame, adapt, encode, first_true, lookup
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.policy_fields import AXES
 
@@ -62,10 +62,10 @@ def derive_severity(
     [('neutral', 'success', 12), ('critical', 'danger', 3)]
     """
     chosen = policy or Policy.v1()
-    door = opened(frame, dict.fromkeys(AXES, TEXT), "derive_severity")
+    adapter = adapt(frame, dict.fromkeys(AXES, TEXT), "derive_severity")
     codes = {axis: f"{TEMPORARY}{axis}" for axis in AXES}
     named = {axis: words for axis in AXES if (words := chosen.words(axis))}
-    coded = encode(door.frame, {codes[axis]: (axis, words) for axis, words in named.items()})
+    coded = encode(adapter.frame, {codes[axis]: (axis, words) for axis, words in named.items()})
     rules = severity_rules(chosen, codes, named)
     evidence = {
         rule.name: rules[rule.number].fill_null(value=False)
@@ -74,7 +74,7 @@ def derive_severity(
     }
     kept = coded.with_columns(**evidence) if with_evidence else coded
     judged = _add_severity(kept, chosen, rules)
-    return door.give_back(judged.drop([codes[axis] for axis in named]))
+    return adapter.give_back(judged.drop([codes[axis] for axis in named]))
 
 
 def severity_rules(

@@ -20,7 +20,7 @@ from stateanalytics.state.derived_codes import derived_codes, domain
 from stateanalytics.state.display import STALE_HEALTHS, Segment, chain, effective_states, segment_of
 from stateanalytics.state.engines import TEMPORARY, Frame, lookup
 from stateanalytics.state.health import HEALTH, HEALTH_OR_NONE
-from stateanalytics.state.lifecycle import CELL, Cell, Cells
+from stateanalytics.state.lifecycle import CELL, StatusCell, StatusTable
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.severity import derive_severity, words_by_number
 
@@ -31,7 +31,7 @@ _RULE = f"{TEMPORARY}severity_rule"
 
 @dataclass(frozen=True)
 class StatusClass:
-    """Cells that mean the same, whatever entity they are of.
+    """StatusTable that mean the same, whatever entity they are of.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class StatusClass:
     domain: str
 
     @classmethod
-    def of(cls, cell: Cell) -> StatusClass:
+    def of(cls, cell: StatusCell) -> StatusClass:
         """The class of one cell."""
         lively, stale = effective_states(cell)
         return cls(cell.outcome, segment_of(cell), lively, stale, domain(cell.entity_type))
@@ -74,9 +74,9 @@ class Signatures:
 
 
 @lru_cache(maxsize=8)
-def signatures_of(policy: Policy) -> Signatures:
+def signatures_of(policy: Policy, *, has_recorded: bool = False) -> Signatures:
     """The table under a policy; made once, for it never changes."""
-    cells = Cells(policy).all
+    cells = StatusTable(policy, has_recorded).all
     kinds = [StatusClass.of(cell) for cell in cells]
     classes = list(dict.fromkeys(kinds))
     # One chunk: looking up in several is four times slower.
@@ -118,12 +118,14 @@ def _combinations(classes: list[StatusClass], policy: Policy) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict.fromkeys(rows[0], pl.String))
 
 
-def add_words(frame: Frame, policy: Policy) -> Frame:
+def add_words(frame: Frame, policy: Policy, *, has_recorded: bool = False) -> Frame:
     """Add the columns of `Signatures.words`, from cell, health and delivery."""
-    signatures = signatures_of(policy)
+    signatures = signatures_of(policy, has_recorded=has_recorded)
     n_healths, n_deliveries = len(HEALTH_OR_NONE), len(DELIVERY_OR_NONE)
     classed = lookup(frame, {_CLASS: (CELL, signatures.class_of_cell)})
-    place = (nw.col(_CLASS) * n_healths + nw.col(HEALTH)) * n_deliveries + nw.col(DELIVERY)
+    # With recorded words there are more combinations than 16 bits can number.
+    kind = nw.col(_CLASS).cast(nw.Int32) if has_recorded else nw.col(_CLASS)
+    place = (kind * n_healths + nw.col(HEALTH)) * n_deliveries + nw.col(DELIVERY)
     signed = classed.with_columns(place.alias(SIGNATURE))
     last = {name: spec for name, spec in signatures.words.items() if spec[0] == "severity_rule"}
     first = {name: spec for name, spec in signatures.words.items() if name not in last}

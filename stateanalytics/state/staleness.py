@@ -11,7 +11,7 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.state.engines import NUMBER, TEMPORARY, TEXT, Frame, encode, opened
+from stateanalytics.state.engines import NUMBER, TEMPORARY, TEXT, Frame, adapt, encode
 from stateanalytics.state.policy_fields import HOUR_S, STALLED_AFTER_S
 
 DEFAULT_STALE_AFTER_S = 6 * HOUR_S
@@ -61,14 +61,14 @@ def staleness_by_age(
         raise unknown("version of staleness", version, tuple(STALENESS_VERSIONS))
     ages = AGES[:2] if version == "v1" else AGES
     needed = {"status": TEXT, "invocation_kind": TEXT, **dict.fromkeys(ages, NUMBER)}
-    door = opened(frame, needed, "staleness_by_age")
-    aged, known = known_ages(door.frame, ages)
+    adapter = adapt(frame, needed, "staleness_by_age")
+    aged, known = known_ages(adapter.frame, ages)
     coded = encode(aged, {_STATUS: ("status", ("running",))})
     limit = limit_s("invocation_kind", thresholds, STALENESS_VERSIONS[version])
     is_silent = silence_s(known, float("inf")) > limit
     is_stale = ((nw.col(_STATUS) == 0) & is_silent).fill_null(value=False)
     marked = coded.with_columns(staleness=nw.when(is_stale).then(nw.lit("stale")))
-    return door.give_back(marked.drop([_STATUS, *known]))
+    return adapter.give_back(marked.drop([_STATUS, *known]))
 
 
 def with_stale_thresholds(frame: Any, *, thresholds: Mapping[str, float] | None = None) -> Any:
@@ -83,15 +83,15 @@ def with_stale_thresholds(frame: Any, *, thresholds: Mapping[str, float] | None 
     >>> frame.rows()
     [('flow', 43200.0, True), ('bogus', 21600.0, False), (None, 21600.0, False)]
     """
-    door = opened(frame, {"invocation_kind": TEXT}, "with_stale_thresholds")
+    adapter = adapt(frame, {"invocation_kind": TEXT}, "with_stale_thresholds")
     table = _table(thresholds, STALLED_AFTER_S)
     kinds = tuple(kind for kind in table if kind != "default")
-    known = encode(door.frame, {_KIND: ("invocation_kind", kinds)})
+    known = encode(adapter.frame, {_KIND: ("invocation_kind", kinds)})
     answered = known.with_columns(
         stale_threshold_s=limit_s("invocation_kind", thresholds, STALLED_AFTER_S),
         is_in_table=~nw.col(_KIND).is_null(),
     )
-    return door.give_back(answered.drop(_KIND))
+    return adapter.give_back(answered.drop(_KIND))
 
 
 def threshold_for_kind(kind: str | None, thresholds: Mapping[str, float] | None = None) -> float:

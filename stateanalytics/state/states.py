@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import narwhals as nw
-import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.windows import Moment
 from stateanalytics.state.clock import add_spans
-from stateanalytics.state.derived_codes import SEPARATOR
-from stateanalytics.state.engines import Frame
+from stateanalytics.state.derived_codes import add_code
+from stateanalytics.state.engines import TEMPORARY, Frame
 from stateanalytics.state.evaluate import Evaluation, evaluate
-from stateanalytics.state.mapped import mapped_reasons, mapped_states, split
+from stateanalytics.state.health import HEALTH_RULE, RETRY_SCHEDULED
+from stateanalytics.state.lifecycle import StatusTable
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.reasons import NEEDED_TOO, reason_rows, reasons
+from stateanalytics.state.reasons import NEEDED_TOO, reason_rows, reasons, runaway_code
 from stateanalytics.state.signatures import add_words
 
 __all__ = ["reasons", "states", "states_and_reasons"]
 
 ORIGIN = "stateanalytics"
+_HEALTH, _DELIVERY = f"{TEMPORARY}health_code", f"{TEMPORARY}delivery_code"
+_RETRY, _RUNAWAY = f"{TEMPORARY}retry", f"{TEMPORARY}runaway"
 
 
 def states(
@@ -29,23 +33,19 @@ def states(
     *,
     policy: Policy | None = None,
     as_of: Moment | None = None,
-    schedules: Any = None,
 ) -> Any:
     """The NormalizedState of every entity, one row an entity.
 
     Parameters
     ----------
     facts : Facts, Snapshot, or a frame of entities
-        Anything with ``.entities``, ``.details`` and ``.as_of``; or a polars DataFrame or
-        LazyFrame, a DuckDB relation or a PySpark frame with the columns
-        `evaluate.NEEDED` of ``schema.ENTITIES``.
+        Anything with ``.entities`` and ``.as_of``; or a polars DataFrame or LazyFrame, a
+        DuckDB relation or a PySpark frame with the columns `evaluate.NEEDED` of
+        ``schema.ENTITIES``. What the frame alone says is what all of them give.
     policy : Policy, optional
         What counts as bad, and after how long; default `Policy.v1`.
     as_of : datetime, date, ISO text or epoch seconds, optional
         The instant to judge at; default the facts' own. A bare frame needs it.
-    schedules : frame, optional
-        ``schema.LIONAGI_SCHEDULES`` of the same engine; default the facts' own. Without
-        it the health of schedules that are switched on is ``unknown``.
 
     Returns
     -------
@@ -77,10 +77,8 @@ def states(
     >>> states(entities, as_of="2026-05-27").select("severity", "display").row(0)
     ('critical', 'Failed')
     """
-    rest, mapped = split(facts)
-    found = evaluate(rest, "states", policy=policy, as_of=as_of, schedules=schedules)
-    own = found.door.give_back(_worded(found))
-    return own if mapped is None else _in_order(own, rest, mapped, facts, found)
+    evaluation = evaluate(facts, "states", policy=policy, as_of=as_of)
+    return evaluation.adapter.give_back(_worded(evaluation))
 
 
 def states_and_reasons(
@@ -88,13 +86,12 @@ def states_and_reasons(
     *,
     policy: Policy | None = None,
     as_of: Moment | None = None,
-    schedules: Any = None,
 ) -> tuple[Any, Any]:
     """`states` and `reasons` of the same facts, with the rules applied once.
 
     Parameters
     ----------
-    facts, policy, as_of, schedules
+    facts, policy, as_of
         As for both.
 
     Returns
@@ -111,63 +108,54 @@ def states_and_reasons(
     >>> [frame["entity_id"].to_list() for frame in frames]
     [['s1'], ['s1']]
     """
-    rest, mapped = split(facts)
-    found = evaluate(
-        rest,
-        "states_and_reasons",
-        policy=policy,
-        as_of=as_of,
-        schedules=schedules,
-        also=NEEDED_TOO,
-    )
-    if found.door.is_eager:
-        found = replace(found, frame=found.frame.collect().lazy())
-    give_back = found.door.give_back
-    judged, explained = give_back(_worded(found)), give_back(reason_rows(found))
-    if mapped is None:
-        return judged, explained
-    return (
-        _in_order(judged, rest, mapped, facts, found),
-        pl.concat(
-            [
-                explained,
-                mapped_reasons(mapped, facts.details, policy=found.policy, as_of=found.as_of),
-            ]
-        ),
-    )
+    evaluation = evaluate(facts, "states_and_reasons", policy=policy, as_of=as_of, also=NEEDED_TOO)
+    if evaluation.adapter.is_eager:
+        evaluation = replace(evaluation, frame=evaluation.frame.collect().lazy())
+    give_back = evaluation.adapter.give_back
+    return give_back(_worded(evaluation)), give_back(reason_rows(evaluation))
 
 
-def _in_order(
-    own: pl.DataFrame, rest: Any, mapped: pl.DataFrame, facts: Any, found: Evaluation
-) -> pl.DataFrame:
-    """States of all systems in the order of the entities."""
-    others = mapped_states(
-        mapped, facts.details, policy=found.policy, as_of=found.as_of, origin=ORIGIN
-    )
-    places = pl.concat([rest.index, mapped["index"]])
-    judged: pl.DataFrame = pl.concat([own, others])[places.arg_sort()]
-    return judged
-
-
-def _worded(found: Evaluation) -> Frame:
-    cells, policy = found.cells, found.policy
-    spanned = add_spans(found.frame, {"duration_s": ("started_at", "ended_at")})
-    worded = add_words(spanned, policy)
-    stored, derived = nw.col("reason_code"), nw.col("derived_codes")
-    # Choosing between two columns of text costs more than joining them.
-    joined = nw.concat_str(stored, derived, separator=SEPARATOR, ignore_nulls=True)
-    said = worded.with_columns(
-        reason_codes=nw.when(~stored.is_null() | ~derived.is_null()).then(joined),
-        duration_s=nw.when(cells.where(lambda cell: cell.is_terminal)).then(nw.col("duration_s")),
-        evaluated_at=nw.lit(found.as_of),
+def _worded(evaluation: Evaluation) -> Frame:
+    table, policy = evaluation.table, evaluation.policy
+    spanned = add_spans(evaluation.frame, {"duration_s": ("started_at", "ended_at")})
+    worded = add_words(spanned, policy, has_recorded=table.has_recorded)
+    coded = _with_recorded(worded, table) if table.has_recorded else _with_codes(worded)
+    named = coded.with_columns(
+        duration_s=nw.when(table.where(lambda cell: cell.is_terminal)).then(nw.col("duration_s")),
+        evaluated_at=nw.lit(evaluation.as_of),
         policy_version=nw.lit(policy.version),
         origin=nw.lit(ORIGIN),
     )
-    if found.survey.has_unnamed:
-        unnamed = cells.where(lambda cell: cell.word is None and not cell.is_known_text)
+    if evaluation.contents.has_unnamed:
+        unnamed = table.where(lambda cell: cell.word is None and not cell.is_known_text)
         own_word = nw.when(unnamed).then(nw.col("raw_status"))
-        said = said.with_columns(effective_state=own_word.otherwise(nw.col("effective_state")))
-    return said.select(
+        named = named.with_columns(effective_state=own_word.otherwise(nw.col("effective_state")))
+    return named.select(
         nw.col(name).cast(nw.Int64) if name == "severity_rule" else name
         for name in schema.STATES.dtypes.names()
     )
+
+
+def _with_codes(frame: Frame) -> Frame:
+    stored, derived = nw.col("reason_code"), nw.col("derived_codes")
+    # Choosing between two columns of text costs more than joining them.
+    joined = nw.concat_str(stored, derived, separator=schema.CODE_SEPARATOR, ignore_nulls=True)
+    return frame.with_columns(
+        reason_codes=nw.when(~stored.is_null() | ~derived.is_null()).then(joined)
+    )
+
+
+def _with_recorded(frame: Frame, table: StatusTable) -> Frame:
+    """The codes, and the words, where some rows have recorded ones of their own."""
+    coded = add_code(add_code(frame, table, "health", _HEALTH), table, "delivery", _DELIVERY)
+    is_retry = nw.col(HEALTH_RULE) == RETRY_SCHEDULED
+    also = {_RETRY: nw.when(is_retry).then(nw.col("retry_code")), _RUNAWAY: runaway_code()}
+    pieces = ("recorded_reason_codes", _HEALTH, _RETRY, _RUNAWAY, _DELIVERY)
+    named = coded.with_columns(
+        **also,
+        recorded_reason_codes=nw.coalesce("recorded_reason_codes", "reason_code"),
+        display=nw.coalesce("recorded_display", "display"),
+    )
+    is_any = reduce(or_, (~nw.col(name).is_null() for name in pieces))
+    joined = nw.concat_str(*pieces, separator=schema.CODE_SEPARATOR, ignore_nulls=True)
+    return named.with_columns(reason_codes=nw.when(is_any).then(joined))

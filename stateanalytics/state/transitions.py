@@ -18,7 +18,7 @@ from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.core.windows import Moment
 from stateanalytics.state.clock import add_ages
 from stateanalytics.state.columns import optional
-from stateanalytics.state.engines import MOMENT, TEMPORARY, TEXT, Frame, opened
+from stateanalytics.state.engines import MOMENT, TEMPORARY, TEXT, Frame, adapt
 from stateanalytics.state.transition_graphs import EDGES, LIFECYCLES, VALID_TRANSITIONS
 
 __all__ = [
@@ -91,9 +91,9 @@ def with_can_transition(
     [(True, False), (False, False)]
     """
     is_running = (nw.col(current) == "running").fill_null(False)
-    door = opened(frame, {current: TEXT, target: TEXT}, "with_can_transition")
-    return door.give_back(
-        door.frame.with_columns(
+    adapter = adapt(frame, {current: TEXT, target: TEXT}, "with_can_transition")
+    return adapter.give_back(
+        adapter.frame.with_columns(
             can_transition=is_running & _is_one_of(target, SESSION_TERMINAL_STATUSES),
             can_transition_by_admin=is_running & _is_one_of(target, ADMIN_TRANSITION_TARGETS),
         )
@@ -123,9 +123,9 @@ def with_edge_facts(frame: Any) -> Any:
     [(True, False)]
     """
     edge = _key("entity_type", "previous_status", "status")
-    door = opened(frame, _CHANGE, "with_edge_facts")
-    return door.give_back(
-        door.frame.with_columns(
+    adapter = adapt(frame, _CHANGE, "with_edge_facts")
+    return adapter.give_back(
+        adapter.frame.with_columns(
             is_allowed=edge.is_in(sorted(_DECLARED)).fill_null(False),
             is_from_terminal=_is_terminal("previous_status"),
             actor_types=_joined(edge, "actor_types"),
@@ -172,12 +172,12 @@ def classify_transitions(
     ['illegal']
     """
     needed = {**_CHANGE, "entity_id": TEXT, "at": MOMENT}
-    door = opened(transitions, needed, "classify_transitions")
-    rows = add_ages(door.frame, floor_at, {_AGE: "at"})
+    adapter = adapt(transitions, needed, "classify_transitions")
+    rows = add_ages(adapter.frame, floor_at, {_AGE: "at"})
     if events is None:
         rows = rows.with_columns(nw.lit(value=False).alias(_IS_MEANT))
     else:
-        happened = opened(events, _EVENT, "classify_transitions").frame
+        happened = adapt(events, _EVENT, "classify_transitions").frame
         rows = _with_override_events(rows, happened, floor_at)
     code = optional(rows, "reason_code", nw.String)
     edge = _key("entity_type", "previous_status", "status")
@@ -198,7 +198,7 @@ def classify_transitions(
         .then(nw.lit("illegal_before_0_28"))
         .otherwise(nw.lit("illegal"))
     )
-    return door.give_back(rows.with_columns(verdict=verdict).drop(_IS_MEANT, _AGE))
+    return adapter.give_back(rows.with_columns(verdict=verdict).drop(_IS_MEANT, _AGE))
 
 
 _CHANGE = {"entity_type": TEXT, "previous_status": TEXT, "status": TEXT}

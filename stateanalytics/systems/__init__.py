@@ -7,6 +7,7 @@ system's, its value the place of a `System`. See ``docs/adding_a_system.md``.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -14,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from stateanalytics.errors import ArgumentError, StateAnalyticsError, did_you_mean
 from stateanalytics.systems.base import System
 
-__all__ = ["BUILT_IN", "GROUP", "all_systems", "system"]
+__all__ = ["BUILT_IN", "GROUP", "all_systems", "limits_of_systems", "system"]
 
 BUILT_IN = ("lionagi", "agent_orchestrator", "opencode")
 GROUP = "stateanalytics.systems"
@@ -77,6 +78,12 @@ def system(name: str) -> System:
         f"There is no system {name!r:.60}; there are {', '.join(names)}.",
         "use one of these, or install the package that adds it" + did_you_mean(name, names),
     )
+
+
+@cache
+def limits_of_systems() -> Mapping[str, Mapping[str, float]]:
+    """Every system that has limits for open work of its own, and those limits."""
+    return {known.name: known.limits for known in all_systems() if known.limits}
 
 
 def _loaded(entry: EntryPoint, origin: str) -> System | None:

@@ -249,6 +249,9 @@ class System:
     evidence : mapping of str to callable
         What else constants are judged by: ``evidence(facts, gaps) -> polars.DataFrame``
         in the shape of `thresholds.evidence.SILENCES` or ``RUNS``.
+    limits : mapping of str to float
+        After how long its open work is judged: names of `state.open_work.LIMITS`. Without
+        any, silence counts by the kind of work, as a policy says.
     audits : callable
         Checks of its own for contradictions: ``check(cases) -> schema.AUDIT``.
     silence_ends : callable or None
@@ -288,6 +291,7 @@ class System:
     evidence: Mapping[str, Callable[[Facts, pl.DataFrame], pl.DataFrame]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    limits: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     audits: Callable[[], Sequence[Callable[..., pl.DataFrame]]] = nothing
     silence_ends: Callable[[Facts], pl.DataFrame] | None = None
     end_statuses: tuple[str, ...] = ()

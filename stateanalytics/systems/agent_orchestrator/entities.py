@@ -6,6 +6,7 @@ import polars as pl
 
 from stateanalytics.systems.agent_orchestrator.mapping_reasons import list_reasons
 from stateanalytics.systems.agent_orchestrator.moments import stored_moment
+from stateanalytics.systems.recorded import add_axes
 
 _SEEN_AT = (
     r"activity_signal=valid\b.*\bactivity=(?:active|ready|idle|blocked|waiting_input) at=(\S+)"
@@ -45,7 +46,9 @@ def entities(sessions: pl.DataFrame, entries: pl.DataFrame) -> pl.DataFrame:
     told = current.join(_signs(entries), on="entity_id", how="left", maintain_order="left").join(
         _messages(current), on="entity_id", how="left", maintain_order="left"
     )
-    return _with_parents(told).select(
+    axes = ("lifecycle", "outcome", "health", "delivery")
+    return add_axes(_with_parents(told), *axes).select(
+        pl.col("^recorded_.*$"),
         entity_type=pl.lit("session"),
         entity_id="entity_id",
         parent_type=pl.when(pl.col("parent_id").is_not_null()).then(pl.lit("session")),

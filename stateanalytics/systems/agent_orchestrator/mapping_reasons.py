@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from stateanalytics.core import schema
 from stateanalytics.systems.agent_orchestrator.columns import need, with_defaults
+from stateanalytics.systems.agent_orchestrator.layout import SYSTEM
 from stateanalytics.systems.agent_orchestrator.mapping import REASON_CODES
 from stateanalytics.systems.agent_orchestrator.mapping_table import SESSION_MEANINGS
 
@@ -45,6 +47,7 @@ MESSAGES: Mapping[str, str] = {
 }
 """Reason code to words, for the codes that no session meaning has."""
 
+_WORDS_ONLY = "run.lifecycle.synthesized"
 _SEEN = ("agent_report:", "activity_signal=valid")
 _BY_CI = ("run.running.fixing_ci", "run.running.resolving_review_comments")
 _ODD = ("run.lifecycle.pair_unreachable", "run.lifecycle.reason_unrecognized")
@@ -157,3 +160,65 @@ def _confidence() -> pl.Expr:
     weight = pl.col("code").replace_strict(weights, default=1.0, return_dtype=pl.Float64)
     halved = pl.when(_is_made_up()).then(pl.min_horizontal(weight, pl.lit(0.5))).otherwise(weight)
     return pl.when(_is_seen()).then(pl.lit(1.0)).otherwise(halved)
+
+
+def recorded_reasons(sessions: pl.DataFrame) -> pl.DataFrame:
+    """Why every session is in its state by its current record, as `schema.REASONS`.
+
+    Parameters
+    ----------
+    sessions : polars.DataFrame
+        `schema.AO_SESSIONS`.
+
+    Returns
+    -------
+    polars.DataFrame
+        One row a reason, most direct first. Where two writers disagreed, or an event told
+        what a record no longer says, the first reason is inferred, with the confidence of
+        that; a record that holds a status word only is worth half.
+    """
+    current = sessions.filter("is_current").with_columns(
+        evidence=_evidence(),
+        _confidence="confidence",
+        system=pl.lit(SYSTEM),
+        entity_type=pl.lit("session"),
+    )
+    codes = pl.col("reason_codes").str.split(", ")
+    coded = current.with_columns(
+        **{name: codes.list.get(place, null_on_oob=True) for place, name in enumerate(REASON_CODES)}
+    )
+    told = coded.with_columns(evidence="evidence_text")
+    listed = list_reasons(told, key=schema.ENTITY_KEY).drop("evidence")
+    known = coded.select(*schema.ENTITY_KEY, "evidence", "_confidence", "reattribution")
+    joined = listed.join(known, on=list(schema.ENTITY_KEY), how="left", maintain_order="left")
+    is_first, was_replaced = pl.col("order") == 0, pl.col("reattribution").is_not_null()
+    return schema.REASONS.conform(
+        joined.with_columns(
+            confidence=pl.when(is_first)
+            .then(pl.coalesce("_confidence", "confidence"))
+            .otherwise("confidence"),
+            claim_status=pl.when(is_first & was_replaced)
+            .then(
+                pl.when(pl.col("reattribution") == "flicker")
+                .then(pl.lit("hypothesis"))
+                .otherwise(pl.lit("inferred"))
+            )
+            .when(pl.col("code") == _WORDS_ONLY)
+            .then(pl.lit("inferred"))
+            .otherwise("claim_status"),
+            message=pl.when(pl.col("code") == _WORDS_ONLY)
+            .then(pl.lit("its record holds a status word and no axes"))
+            .otherwise(pl.coalesce("message", _in_words())),
+        )
+    )
+
+
+def _evidence() -> pl.Expr:
+    """What the last poll saw, as a list of one reference."""
+    reference = pl.struct(kind=pl.lit("tool_result"), detail="evidence_text").struct.json_encode()
+    return pl.when(pl.col("evidence_text").is_not_null()).then(pl.format("[{}]", reference))
+
+
+def _in_words() -> pl.Expr:
+    """A code without a message of its own, read out: its last part."""
+    return pl.col("code").str.extract(r"([a-z_]+)$").str.replace_all("_", " ")

@@ -23,11 +23,13 @@ from stateanalytics.systems.agent_orchestrator.layout import RECORDS, SYSTEM, Ki
 from stateanalytics.systems.agent_orchestrator.linking import add_entities
 from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
 from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
+from stateanalytics.systems.agent_orchestrator.mapping_reasons import recorded_reasons
 from stateanalytics.systems.agent_orchestrator.opening import Fault, Faults
 from stateanalytics.systems.agent_orchestrator.places import File, files_of
 from stateanalytics.systems.agent_orchestrator.record_findings import log_findings, record_findings
 from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import read_sessions, shaped, time_findings
+from stateanalytics.systems.recorded import add_reasons
 
 _CALENDAR = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _LOGS = (*READERS, Kind.FEEDBACK)
@@ -100,7 +102,10 @@ def _parts(
     )
     entries = within_calendar(entries)
     meant = within_calendar(add_meaning(add_kill_events(sessions, entries)))
-    known = named(entities(meant, entries), schema.ENTITIES, label)
+    sessions = shaped(meant, label)
+    known = add_reasons(
+        named(entities(meant, entries), schema.ENTITIES, label), recorded_reasons(sessions)
+    )
     return Parts(
         system=SYSTEM,
         format=_format(meant, stores),
@@ -117,7 +122,7 @@ def _parts(
             ],
             schema.FINDINGS,
         ),
-        details={schema.AO_SESSIONS.name: shaped(meant, label)},
+        details={schema.AO_SESSIONS.name: sessions},
         label=label,
         size_bytes=_size_of(records, files, stores),
         is_live=any(store.is_live for store in stores)

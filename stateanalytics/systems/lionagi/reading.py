@@ -60,7 +60,8 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
     disk = read_shows(find_shows(raw, store.path), raw)
     history, happened = transitions(raw), events(raw)
     details = schedules.schedule_details(raw)
-    known = add_end_writers(add_timeouts(_entities(raw, history, happened), runs), history)
+    everything = _entities(raw, history, happened, details)
+    known = add_end_writers(add_timeouts(everything, runs), history)
     found = [
         cells,
         doubles,
@@ -95,7 +96,9 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
     )
 
 
-def _entities(raw: Raw, history: pl.DataFrame, happened: pl.DataFrame) -> pl.DataFrame:
+def _entities(
+    raw: Raw, history: pl.DataFrame, happened: pl.DataFrame, details: pl.DataFrame
+) -> pl.DataFrame:
     """All entities, type by type, in the order of their tables."""
     of_sessions = add_plays_as_parents(sessions.sessions(raw), raw)
     frames = [
@@ -104,7 +107,7 @@ def _entities(raw: Raw, history: pl.DataFrame, happened: pl.DataFrame) -> pl.Dat
         work.shows(raw),
         work.plays(raw),
         work.invocations(raw),
-        schedules.schedules(raw, history),
+        schedules.schedules(raw, history, details),
         schedules.schedule_runs(raw),
         work.teams(raw),
         work.engine_runs(raw),

@@ -17,8 +17,11 @@ GOOD = ("completed", "cancelled")
 DEFAULT_POLL_S = 300.0
 
 
-def schedules(raw: Raw, transitions: pl.DataFrame) -> pl.DataFrame:
-    """One row a schedule; ``enabled`` 1/0 is read as the status lionagi's history uses."""
+def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
+    """One row a schedule; ``enabled`` 1/0 is read as the status lionagi's history uses.
+
+    ``details`` is what `schedule_details` gave: the facts that its health is judged by.
+    """
     status = (
         pl.when("enabled").then(pl.lit("enabled")).when(~pl.col("enabled")).then(pl.lit("disabled"))
     )
@@ -32,8 +35,20 @@ def schedules(raw: Raw, transitions: pl.DataFrame) -> pl.DataFrame:
             how="left",
             maintain_order="left",
         )
+        .join(
+            details.select(
+                "cadence_s", "n_running", id="schedule_id", last_sign_at=_last_sign_at()
+            ),
+            on="id",
+            how="left",
+            maintain_order="left",
+        )
     )
     return rows.select(
+        "cadence_s",
+        "n_running",
+        "last_sign_at",
+        due_at="next_fire_at",
         entity_type=pl.lit("schedule"),
         entity_id="id",
         kind="action_kind",
@@ -146,13 +161,17 @@ def _of_runs(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _cadences(rows: pl.DataFrame) -> pl.Series:
-    """Seconds between fires of each schedule, null where there is no rhythm."""
-    alive_at = pl.max_horizontal(
+def _last_sign_at() -> pl.Expr:
+    """The last thing that proves a schedule works; a skipped run proves nothing."""
+    return pl.max_horizontal(
         "last_executed_at",
         pl.when("has_threshold").then("last_evaluated_at"),
         pl.when(pl.col("trigger_type") == "github_poll").then("last_healthy_poll_at"),
     )
+
+
+def _cadences(rows: pl.DataFrame) -> pl.Series:
+    """Seconds between fires of each schedule, null where there is no rhythm."""
     fixed = (
         pl.when(pl.col("trigger_type") == "interval")
         .then("interval_sec")
@@ -168,7 +187,7 @@ def _cadences(rows: pl.DataFrame) -> pl.Series:
     crons = rows.select(
         "cron_expr",
         is_cron=(pl.col("trigger_type") == "cron") & pl.col("cron_expr").is_not_null(),
-        at=pl.coalesce(alive_at, "last_fired_at", "created_at"),
+        at=pl.coalesce(_last_sign_at(), "last_fired_at", "created_at"),
         zone=pl.coalesce("resolved_timezone", "effective_timezone", pl.lit("UTC")),
         fixed=fixed,
     )

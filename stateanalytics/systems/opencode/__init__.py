@@ -2,10 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from stateanalytics.systems.base import Files, System, codes_from_csv, later
 
 _HERE = "stateanalytics.systems.opencode"
+
+LIMITS = {
+    "stalled_after_s": 600.0,
+    "dead_after_s": 3600.0,
+    "tool_factor": 6.0,
+    "retry_grace_s": 60.0,
+    "min_runaway_steps": 10,
+}
 
 
 def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
@@ -25,6 +34,7 @@ SYSTEM = System(
     run_type="turn",
     part_types=("execution", "step", "tool_call"),
     repeated_type="turn",
+    limits=MappingProxyType(LIMITS),
     are_unsigned_ends_own=True,
     detectors=later(f"{_HERE}.detectors:opencode"),
     features=later(f"{_HERE}.features:features"),

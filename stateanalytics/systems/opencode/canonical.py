@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
 from stateanalytics.systems.opencode.details import ENTITY_IDS, moment
 from stateanalytics.systems.opencode.event_kinds import QUIET, TERMINALS
-from stateanalytics.systems.opencode.normalized import SYSTEM, normalize, turn_id
 from stateanalytics.systems.opencode.order import Ordered
+from stateanalytics.systems.opencode.recorded import SYSTEM, add_recorded, turn_id
 
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _STEP_WORDS = {
     "step.started": "started",
     "step.ended": "ended",
@@ -114,7 +111,7 @@ def entities_of(
             for part in parts
         ]
     )
-    return _with_reasons(stacked, details)
+    return add_recorded(stacked, details)
 
 
 def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -> pl.DataFrame:
@@ -172,36 +169,6 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         n_output_tokens=pl.coalesce("row_output_tokens", "step_output_tokens"),
         cost_usd=pl.coalesce("row_cost_usd", "event_cost_usd"),
     )  # fmt: skip
-
-
-def _with_reasons(entities: pl.DataFrame, details: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The code of what ended each entity: opencode stores the error, the code is its name."""
-    axes, reasons = normalize(_only_details(details), as_of=_EPOCH)
-    over = axes.filter(pl.col("outcome").is_not_null()).select(*schema.ENTITY_KEY)
-    why = (
-        reasons.filter(pl.col("dimension") == "lifecycle")
-        .sort("order")
-        .unique(list(schema.ENTITY_KEY), keep="first", maintain_order=True)
-        .join(over, on=list(schema.ENTITY_KEY), how="semi")
-        .select(*schema.ENTITY_KEY, code="code", why="evidence")
-    )
-    return schema.ENTITIES.conform(
-        entities.join(why, on=list(schema.ENTITY_KEY), how="left", maintain_order="left")
-        .with_columns(reason_code="code", evidence="why")
-        .drop("code", "why")
-    )
-
-
-def _only_details(details: Mapping[str, pl.DataFrame]) -> Facts:
-    return Facts(
-        entities=schema.ENTITIES.empty(),
-        transitions=schema.TRANSITIONS.empty(),
-        events=schema.EVENTS.empty(),
-        findings=schema.FINDINGS.empty(),
-        sources=schema.SOURCES.empty(),
-        as_of=_EPOCH,
-        details=dict(details),
-    )
 
 
 def transitions_of(

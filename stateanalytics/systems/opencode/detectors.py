@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
-from stateanalytics.state.open_work import Thresholds
 from stateanalytics.systems.constructs import limit_words
 from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.opencode import LIMITS
 
 
-def opencode(limits: Thresholds | None = None) -> tuple[Detector, ...]:
+def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
     """The detectors of opencode.
 
     Parameters
     ----------
-    limits : Thresholds, optional
-        Other limits to try.
+    limits : mapping of str to float, optional
+        Other limits to try, by their names.
     """
-    chosen = limits or Thresholds()
-    patience = pl.when(pl.col("n_tools_running") > 0).then(chosen.tool_factor).otherwise(1.0)
+    chosen = {**LIMITS, **(limits or {})}
+    patience = pl.when(pl.col("n_tools_running") > 0).then(chosen["tool_factor"]).otherwise(1.0)
     said: dict[str, Any] = {
         "family": "opencode",
         "system": "opencode",
@@ -35,8 +36,8 @@ def opencode(limits: Thresholds | None = None) -> tuple[Detector, ...]:
             "opencode_stalled",
             measures="event_age_s",
             comparison=">=",
-            threshold_s=chosen.stalled_after_s * patience,
-            limits=_limits(chosen.stalled_after_s, chosen),
+            threshold_s=chosen["stalled_after_s"] * patience,
+            limits=_limits(chosen["stalled_after_s"], chosen),
             label="stalled",
             construct="silence",
             question="stale",
@@ -48,8 +49,8 @@ def opencode(limits: Thresholds | None = None) -> tuple[Detector, ...]:
             "opencode_dead",
             measures="event_age_s",
             comparison=">=",
-            threshold_s=chosen.dead_after_s * patience,
-            limits=_limits(chosen.dead_after_s, chosen),
+            threshold_s=chosen["dead_after_s"] * patience,
+            limits=_limits(chosen["dead_after_s"], chosen),
             when=~claimed,
             label="process_dead",
             construct="silence",
@@ -61,7 +62,7 @@ def opencode(limits: Thresholds | None = None) -> tuple[Detector, ...]:
         Detector(
             "opencode_retry_overdue",
             measures="retry_overdue_s",
-            threshold_s=chosen.retry_grace_s,
+            threshold_s=chosen["retry_grace_s"],
             when=pl.col("is_retry_pending"),
             label="retry overdue",
             construct="schedule",
@@ -71,7 +72,7 @@ def opencode(limits: Thresholds | None = None) -> tuple[Detector, ...]:
         ),
         Detector(
             "opencode_runaway",
-            fires=pl.col("n_unknown_finishes") >= chosen.min_runaway_steps,
+            fires=pl.col("n_unknown_finishes") >= chosen["min_runaway_steps"],
             label="runaway",
             construct="count",
             question="stuck",
@@ -81,6 +82,6 @@ def opencode(limits: Thresholds | None = None) -> tuple[Detector, ...]:
     )
 
 
-def _limits(seconds: float, chosen: Thresholds) -> str:
-    patient = limit_words(seconds * chosen.tool_factor)
+def _limits(seconds: float, chosen: Mapping[str, float]) -> str:
+    patient = limit_words(seconds * chosen["tool_factor"])
     return f"{limit_words(seconds)}; with a tool at work {patient}"

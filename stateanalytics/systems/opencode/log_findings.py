@@ -12,7 +12,7 @@ from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.opencode.causes import UNRECOGNIZED
 from stateanalytics.systems.opencode.fold import Folded
 from stateanalytics.systems.opencode.gathered import Gathered
-from stateanalytics.systems.opencode.normalized import SYSTEM
+from stateanalytics.systems.opencode.recorded import SYSTEM
 
 USUAL_RETRIES = 5
 CLOCK_STEP_MS = 1000

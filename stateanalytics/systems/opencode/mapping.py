@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.state.open_work import Thresholds
 from stateanalytics.systems.opencode.causes import DEGRADING
 
 VARIES = "*"
@@ -49,7 +47,7 @@ def _end(word: str, health: str, delivery: str, empty: str | None = None) -> Mea
     return Meaning(word, word, health, delivery, empty)
 
 
-def _open(health: str) -> Meaning:
+def _open(health: str | None) -> Meaning:
     return Meaning("running", None, health, "unknown")
 
 
@@ -73,19 +71,17 @@ EXECUTIONS: Mapping[str, Meaning] = MappingProxyType(
         "shutdown": _end("aborted", "ok", "partial", "not_expected"),
         "unrecognized_reason": _end("cancelled", "unknown", "unknown"),
         "crashed": _end("aborted", "process_dead", "partial", "missing"),
-        "retry_overdue": _open("stalled"),
-        "retry_scheduled": _open("degraded"),
-        "awaiting_answer": _open("idle"),
-        "dead": _open("process_dead"),
-        "stalled": _open("stalled"),
-        "runaway": _open("degraded"),
-        "running": _open("running"),
+        "open": _open(None),
         "unrecorded": Meaning("unknown", "unknown", "unknown", "unknown"),
         "waiting": Meaning("pending", None, "idle", "not_expected"),
         "new": Meaning("pending", None, "ok", "not_expected"),
     }
 )
-"""Every situation of an execution, turn or session; the last two have no execution."""
+"""Every situation of an execution, turn or session; the last two have no execution.
+
+The health of an open one depends on the instant: the shared rules judge it, by the limits
+of its system.
+"""
 
 CALLS: Mapping[str, Meaning] = MappingProxyType(
     {
@@ -100,42 +96,50 @@ CALLS: Mapping[str, Meaning] = MappingProxyType(
 """Every situation of a step or a tool call."""
 
 AXES = ("lifecycle", "outcome", "health", "delivery")
+OPEN_FACTS = (
+    *("last_sign_at", "due_at", "retry_code", "n_running", "n_questions", "is_resume_claimed"),
+    "n_unknown_finishes",
+)
+"""Columns of ``entities`` that `situations` fills for open executions."""
 _CUT = ("by_user", "superseded", "declined", "declined_inferred")
 
 
-def situations(
-    executions: pl.DataFrame, as_of: datetime, thresholds: Thresholds | None = None
-) -> pl.DataFrame:
+def situations(executions: pl.DataFrame) -> pl.DataFrame:
     """Name the situation of every execution, and add the four axes.
 
     Parameters
     ----------
     executions : polars.DataFrame
         ``schema.OPENCODE_EXECUTIONS``.
-    as_of : datetime
-        The instant to judge open executions at.
-    thresholds : Thresholds, optional
 
     Returns
     -------
     polars.DataFrame
-        The same rows with ``situation``, ``lifecycle``, ``outcome_word``, ``health`` and
-        ``delivery``.
+        The same rows with ``situation``, ``lifecycle``, ``outcome_word``, ``health``,
+        ``delivery`` and `OPEN_FACTS`.
     """
-    limits = thresholds or Thresholds()
-    ran = pl.when(pl.col("outcome") == "open")
-    silence_s = (pl.lit(as_of) - pl.coalesce("session_last_at", "last_active_at", "started_at")
-                 ).dt.total_milliseconds() / 1000  # fmt: skip
-    overdue_s = (pl.lit(as_of) - pl.col("retry_at")).dt.total_milliseconds() / 1000
-    patience = pl.when(pl.col("n_tools_running") > 0).then(limits.tool_factor).otherwise(1.0)
-    ready = executions.with_columns(
-        silence_s=ran.then(silence_s), overdue_s=ran.then(overdue_s), patience=ran.then(patience)
-    )
-    named = ready.with_columns(situation=_first(_rules(limits)))
-    return with_axes(named, EXECUTIONS).drop("silence_s", "overdue_s", "patience")
+    named = executions.with_columns(situation=_first(_rules()))
+    return with_axes(named.with_columns(**_open_facts()), EXECUTIONS)
 
 
-def _rules(limits: Thresholds) -> dict[str, pl.Expr]:
+def _open_facts() -> dict[str, pl.Expr]:
+    """What the shared rules judge an open execution by; null where it is over."""
+    is_open = pl.when(pl.col("situation") == "open")
+    waits = pl.when((pl.col("situation") == "open") & pl.col("is_retry_pending"))
+    cause = pl.col("retry_cause").fill_null("unknown")
+    newest = pl.coalesce("session_last_at", "last_active_at", "started_at")
+    return {
+        "last_sign_at": is_open.then(newest),
+        "due_at": waits.then("retry_at"),
+        "retry_code": waits.then(pl.format("run.health.{}", cause)),
+        "n_running": is_open.then("n_tools_running"),
+        "n_questions": is_open.then("n_pending_asks"),
+        "is_resume_claimed": is_open.then("is_claimed"),
+        "n_unknown_finishes": pl.col("n_unknown_finishes"),
+    }
+
+
+def _rules() -> dict[str, pl.Expr]:
     def yes(name: str) -> pl.Expr:
         return pl.col(name).fill_null(value=False)
 
@@ -143,9 +147,8 @@ def _rules(limits: Thresholds) -> dict[str, pl.Expr]:
         return pl.col(column).is_in(list(words)).fill_null(value=False)
 
     over = word("outcome", "succeeded", "failed")
-    good, cut, running = (word("outcome", w) for w in ("succeeded", "interrupted", "open"))
+    good, cut = word("outcome", "succeeded"), word("outcome", "interrupted")
     stopped = cut & word("interrupt_reason", "shutdown")
-    silent = pl.col("silence_s")
     return {
         "blocked": yes("is_blocked") & over,
         "without_steps": good & (pl.col("n_steps") == 0),
@@ -165,15 +168,7 @@ def _rules(limits: Thresholds) -> dict[str, pl.Expr]:
         "shutdown": stopped,
         "unrecognized_reason": cut,
         "crashed": word("outcome", "crashed"),
-        "retry_overdue": running
-        & yes("is_retry_pending")
-        & (pl.col("overdue_s") > limits.retry_grace_s),
-        "retry_scheduled": running & yes("is_retry_pending"),
-        "awaiting_answer": running & (pl.col("n_pending_asks") > 0),
-        "dead": running & (silent >= limits.dead_after_s * pl.col("patience")) & ~yes("is_claimed"),
-        "stalled": running & (silent >= limits.stalled_after_s * pl.col("patience")),
-        "runaway": running & (pl.col("n_unknown_finishes") >= limits.min_runaway_steps),
-        "running": running,
+        "open": word("outcome", "open"),
         "unrecorded": word("outcome", "unknown"),
     }
 
@@ -217,7 +212,7 @@ def session_situations(sessions: pl.DataFrame, executions: pl.DataFrame) -> pl.D
     """
     key = ["source", "session_id"]
     last = executions.filter("is_last").select(
-        *key, "exec_no", "situation", "lifecycle", "outcome_word", "health", "delivery"
+        *key, "exec_no", "situation", "lifecycle", "outcome_word", "health", "delivery", *OPEN_FACTS
     )
     joined = sessions.join(last, on=key, how="left", maintain_order="left")
     waits = pl.col("n_pending_inputs").fill_null(0) > 0

@@ -8,9 +8,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.state.open_work import Thresholds
-
-OBSERVED, INFERRED, HYPOTHESIS = "observed", "inferred", "hypothesis"
+OBSERVED, INFERRED = "observed", "inferred"
 RUN_KEY = ("source", "session_id", "exec_no")
 
 
@@ -21,7 +19,7 @@ class Because:
     Attributes
     ----------
     dimension, code : str
-        The axis, and the code; ``{cause}`` and ``{retry_cause}`` are the row's own.
+        The axis, and the code; ``{cause}`` is the row's own.
     message : str
         In words.
     claim, confidence : str, float
@@ -57,14 +55,6 @@ RECOVERED = Because(
     "A retry helped",
     has_event=False,
 )
-RUNAWAY = Because(
-    "health",
-    "run.health.runaway_steps",
-    "Many steps finished for an unknown reason",
-    INFERRED,
-    0.8,
-    has_event=False,
-)
 INPUT_PENDING = Because(
     "health",
     "run.health.input_pending",
@@ -83,10 +73,6 @@ def _declined(claim: str, confidence: float) -> Because:
         claim,
         confidence,
     )
-
-
-def _health(code: str, message: str, claim: str, confidence: float) -> Because:
-    return Because("health", f"run.health.{code}", message, claim, confidence, has_event=False)
 
 
 def _dead(entity: str) -> Because:
@@ -155,17 +141,6 @@ REASONS: Mapping[str, tuple[Because, ...]] = MappingProxyType(
             Because("lifecycle", "run.cancelled.unrecognized", "Interrupted for an unknown reason"),
         ),
         "crashed": (_dead("run"), _dead("system")),
-        "retry_overdue": (_health("retry_overdue", "A retry is overdue", INFERRED, 0.8),),
-        "retry_scheduled": (
-            _health("retry_scheduled", "It waits for a retry", OBSERVED, 1.0),
-            _health("{retry_cause}", "That is why it retries", OBSERVED, 1.0),
-        ),
-        "awaiting_answer": (
-            _health("awaiting_permission", "It waits for a person's answer", OBSERVED, 1.0),
-        ),
-        "dead": (_health("process_dead", "No event for very long", HYPOTHESIS, 0.6),),
-        "stalled": (_health("stalled", "No event for long", INFERRED, 0.7),),
-        "runaway": (RUNAWAY,),
         "unrecorded": (
             Because(
                 "lifecycle",
@@ -180,16 +155,13 @@ REASONS: Mapping[str, tuple[Because, ...]] = MappingProxyType(
 """Reasons of every situation of an execution that needs explaining, most direct first."""
 
 
-def execution_reasons(
-    executions: pl.DataFrame, thresholds: Thresholds | None = None
-) -> pl.DataFrame:
+def execution_reasons(executions: pl.DataFrame) -> pl.DataFrame:
     """The reasons of every execution, most direct first.
 
     Parameters
     ----------
     executions : polars.DataFrame
         From `mapping.situations`.
-    thresholds : Thresholds, optional
 
     Returns
     -------
@@ -197,7 +169,6 @@ def execution_reasons(
         ``source``, ``session_id``, ``exec_no``, ``order``, ``dimension``, ``code``,
         ``message``, ``claim_status``, ``confidence``, ``event_id``, ``evidence``.
     """
-    limits = thresholds or Thresholds()
     ended_well = (pl.col("outcome") == "succeeded") & (pl.col("situation") != "blocked")
     parts = [
         _rows(executions.filter(pl.col("situation") == situation), because, place)
@@ -205,22 +176,18 @@ def execution_reasons(
         for place, because in enumerate(all_of_it)
     ]
     stopped = pl.col("situation").is_in(["declined", "declined_inferred", "shutdown_resumed"])
-    runs_away = pl.col("n_unknown_finishes") >= limits.min_runaway_steps
     parts += [
         _rows(executions.filter(stopped & pl.col("is_resumed")), RESUMED, 7),
         _rows(executions.filter(ended_well & pl.col("is_recovered")), RECOVERED, 8),
-        _rows(executions.filter(runs_away & (pl.col("situation") != "runaway")), RUNAWAY, 9),
     ]
     return numbered(pl.concat(parts), RUN_KEY)
 
 
 def _rows(frame: pl.DataFrame, because: Because, place: int) -> pl.DataFrame:
     """One reason of each row."""
-    code: pl.Expr = pl.lit(because.code)
-    for own in ("retry_cause", "cause"):
-        if f"{{{own}}}" in because.code:
-            begin, end = because.code.split(f"{{{own}}}")
-            code = pl.concat_str(pl.lit(begin), pl.col(own).fill_null("unknown"), pl.lit(end))
+    begin, has_cause, end = because.code.partition("{cause}")
+    cause = pl.col("cause").fill_null("unknown") if has_cause else pl.lit("")
+    code = pl.concat_str(pl.lit(begin), cause, pl.lit(end))
     # A stored end says why by itself; one that is read off a message is less sure.
     is_sure = pl.col("cause_confidence").fill_null(1.0) >= 1.0
     own_claim = because.dimension == "lifecycle" and because.claim == OBSERVED

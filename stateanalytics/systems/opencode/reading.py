@@ -22,10 +22,10 @@ from stateanalytics.systems.opencode.gathered import Broken, Gathered
 from stateanalytics.systems.opencode.log_findings import findings_of
 from stateanalytics.systems.opencode.message_fold import Told, fold_messages
 from stateanalytics.systems.opencode.messages import stored_messages, stored_parts
-from stateanalytics.systems.opencode.normalized import SYSTEM
 from stateanalytics.systems.opencode.order import rows_of
 from stateanalytics.systems.opencode.payloads import Parser
 from stateanalytics.systems.opencode.places import is_database, is_storage
+from stateanalytics.systems.opencode.recorded import SYSTEM
 from stateanalytics.systems.opencode.records import lost, read_record_file, read_storage, size_of
 from stateanalytics.systems.opencode.session_rows import completed_rows
 from stateanalytics.systems.opencode.tables import (

@@ -11,8 +11,8 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.io.sqlite import INTEGER, TEXT, Cell, Store, read_table
-from stateanalytics.systems.opencode.normalized import SYSTEM
 from stateanalytics.systems.opencode.payloads import Parser
+from stateanalytics.systems.opencode.recorded import SYSTEM
 from stateanalytics.systems.opencode.session_rows import completed_rows, session_rows_of
 
 ALLOWED = (

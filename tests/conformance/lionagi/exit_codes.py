@@ -8,7 +8,7 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.core.vocabulary import STATUS_WORDS, SUCCESSES
-from stateanalytics.state.engines import TEXT, opened
+from stateanalytics.state.engines import TEXT, adapt
 
 EXIT_CLASSES = MappingProxyType({"success": 0, "failure": 1, "running": 3})
 """What query commands return; 2 is "no such run"."""
@@ -58,9 +58,9 @@ def with_exit_codes(frame: Any) -> Any:
     )
     key = nw.concat_str(family, nw.lit("|"), nw.col("status"))
     exit_class = key.replace_strict(_CLASS_OF, default="running", return_dtype=nw.String)
-    door = opened(frame, {"entity_type": TEXT, "status": TEXT}, "with_exit_codes")
-    return door.give_back(
-        door.frame.with_columns(
+    adapter = adapt(frame, {"entity_type": TEXT, "status": TEXT}, "with_exit_codes")
+    return adapter.give_back(
+        adapter.frame.with_columns(
             exit_class=exit_class.fill_null("running"),
             process_exit_code=key.replace_strict(
                 _PROCESS_EXIT_CODE_OF, default=None, return_dtype=nw.Int64

@@ -13,7 +13,7 @@ import narwhals as nw
 
 from stateanalytics.core.vocabulary import EXIT_CODES, words_of
 from stateanalytics.state.columns import optional
-from stateanalytics.state.engines import NUMBER, TEXT, Frame, opened
+from stateanalytics.state.engines import NUMBER, TEXT, Frame, adapt
 from stateanalytics.state.rollups import EXIT_RUNNING, TERMINAL_STATUSES
 
 EXIT_UNKNOWN = 2
@@ -61,11 +61,11 @@ def run_view_outcome(runs: Any) -> Any:
         "invocation_status": TEXT,
         "session_status": TEXT,
     }
-    door = opened(runs, needed, "run_view_outcome")
-    rows = door.frame
+    adapter = adapt(runs, needed, "run_view_outcome")
+    rows = adapter.frame
     marked = rows.with_columns(_speaker=_speaker())
     parts = _parts(rows)
-    return door.give_back(
+    return adapter.give_back(
         marked.with_columns(
             outcome_code=_by_speaker({who: code for who, (code, _, _) in parts.items()}),
             outcome_summary=_by_speaker({who: text for who, (_, text, _) in parts.items()}),

@@ -18,7 +18,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import EXIT_CODES
 from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.columns import optional
-from stateanalytics.state.engines import TEXT, YES_NO, opened
+from stateanalytics.state.engines import TEXT, YES_NO, adapt
 from stateanalytics.systems.lionagi.contracts import is_valid_contract, parse
 
 NOT_RECORDED = "not_recorded"
@@ -231,19 +231,19 @@ def with_shown_verdict(frame: Any) -> Any:
         "has_contract": YES_NO,
         "has_artifacts_path": YES_NO,
     }
-    door = opened(frame, needed, "with_shown_verdict")
+    adapter = adapt(frame, needed, "with_shown_verdict")
     verdict = nw.col("verdict")
-    is_object = optional(door.frame, "is_verdict_object", nw.Boolean).fill_null(True)
-    is_dated = optional(door.frame, "is_verdict_dated", nw.Boolean).fill_null(True)
-    live = optional(door.frame, "live_verdict", nw.String)
+    is_object = optional(adapter.frame, "is_verdict_object", nw.Boolean).fill_null(True)
+    is_dated = optional(adapter.frame, "is_verdict_dated", nw.Boolean).fill_null(True)
+    live = optional(adapter.frame, "live_verdict", nw.String)
     has_path = nw.col("has_artifacts_path").fill_null(False)
     is_pending = verdict.is_null() & nw.col("has_contract").fill_null(False)
     is_running = (nw.col("raw_status") == "running").fill_null(False)
     is_over = nw.col("raw_status").is_in(TERMINAL_STATUSES).fill_null(False)
     is_live = is_pending & is_running & has_path & ~live.is_null()
     is_judged = is_object & (verdict != NOT_RECORDED)
-    return door.give_back(
-        door.frame.with_columns(
+    return adapter.give_back(
+        adapter.frame.with_columns(
             shown_verdict=nw.when(~verdict.is_null())
             .then(verdict)
             .when(is_live)
