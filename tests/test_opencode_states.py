@@ -173,7 +173,7 @@ def test_a_tool_at_work_may_be_silent_for_longer(tmp_path: Path) -> None:
 
 def test_a_policy_may_be_more_or_less_patient(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, *STARTED, as_of_ms=T0 + 1000 + 300_000)
-    strict = sa.Policy.v1().replace(opencode_stalled_after_s=300)
+    strict = sa.Policy.v1().replace(limits={"opencode": {"stalled_after_s": 300}})
     changed = sa.compare_policies(facts, sa.Policy.v1(), strict)
     assert changed["entity_type"].sort().to_list() == ["execution", "session", "turn"]
     of_session = sa.states(facts, policy=strict).filter(pl.col("entity_type") == "session")
@@ -194,7 +194,7 @@ def test_a_runaway_is_as_many_steps_as_the_policy_says(tmp_path: Path) -> None:
     ]
     facts = facts_of(tmp_path, event(0, "execution.started"), *steps)
     assert _health(facts)[0] == "running"
-    strict = sa.Policy.v1().replace(opencode_min_runaway_steps=3)
+    strict = sa.Policy.v1().replace(limits={"opencode": {"min_runaway_steps": 3}})
     reasons = sa.reasons(facts, policy=strict)
     assert "run.health.runaway_steps" in reasons["code"].to_list()
 

@@ -139,9 +139,19 @@ def rule(**fields):
         pytest.param({"stalled_after_s": {"agent": None}}, "stalled_after_s needs", id="kind"),
         pytest.param({"stalled_after_s": {"": 1}}, "is a name; found ''", id="no kind"),
         pytest.param({"approximate_end_confidence": 2}, "from 0 to 1; found 2", id="confidence"),
-        pytest.param({"opencode_min_runaway_steps": 0}, "one or more; found 0", id="no steps"),
-        pytest.param({"opencode_min_runaway_steps": 2.5}, "whole number", id="half a step"),
-        pytest.param({"opencode_dead_after_s": None}, "dead_after_s needs a number", id="null"),
+        pytest.param(
+            {"limits": {"opencode": {"min_runaway_steps": 0}}},
+            "one or more; found 0",
+            id="no steps",
+        ),
+        pytest.param(
+            {"limits": {"opencode": {"min_runaway_steps": 2.5}}}, "whole number", id="half a step"
+        ),
+        pytest.param(
+            {"limits": {"opencode": {"dead_after_s": None}}},
+            "dead_after_s needs a number",
+            id="null",
+        ),
         pytest.param({"is_display_verbose": "yes"}, "true or false; found 'yes'", id="flag"),
         pytest.param({"version": " "}, "version is a name", id="version"),
         pytest.param({"base": "v2"}, "no policy 'v2'; there are v1, adr0025", id="base"),

@@ -5,8 +5,6 @@ import json
 import random
 from datetime import UTC, datetime, timedelta
 
-import duckdb
-import narwhals as nw
 import polars as pl
 import pytest
 from hypothesis import given
@@ -173,21 +171,9 @@ def test_delivery_follows_contract_and_verdict(contract, delivery):
     assert found["delivery"] == delivery
 
 
-def linked(*rows, schedules=()):
-    given = facts(list(rows))
-    details = {"lionagi_schedules": schedules_frame(schedules)}
-    found = states(given.__class__(**{**given.__dict__, "details": details}))
+def linked(*rows):
+    found = states(facts(list(rows)))
     return {row["entity_id"]: row for row in found.to_dicts()}
-
-
-def schedules_frame(rows):
-    plain = {"source": "state.db", "is_enabled": True, "trigger_type": "interval", "n_runs": 3}
-    return schema.LIONAGI_SCHEDULES.conform(
-        pl.DataFrame(
-            [{**dict.fromkeys(schema.LIONAGI_SCHEDULES.dtypes), **plain, **row} for row in rows],
-            schema=schema.LIONAGI_SCHEDULES.dtypes,
-        )
-    )
 
 
 def session(**row):
@@ -249,21 +235,19 @@ SCHEDULE = {"entity_type": "schedule", "entity_id": "d1", "raw_status": "enabled
 
 
 @pytest.mark.parametrize(
-    ("detail", "health"),
+    ("record", "health"),
     [
         pytest.param(
-            {"cadence_s": 600.0, "last_executed_at": ago(seconds=1801)}, "misfired", id="late"
+            {"cadence_s": 600.0, "last_sign_at": ago(seconds=1801)}, "misfired", id="late"
         ),
-        pytest.param(
-            {"cadence_s": 600.0, "last_executed_at": ago(seconds=1800)}, "ok", id="not late"
-        ),
+        pytest.param({"cadence_s": 600.0, "last_sign_at": ago(seconds=1800)}, "ok", id="not late"),
         pytest.param({"n_running": 1}, "running", id="a run is running"),
-        pytest.param({"next_fire_at": AS_OF}, "due", id="due now"),
-        pytest.param({"next_fire_at": ago(seconds=-1)}, "ok", id="due in a second"),
+        pytest.param({"due_at": AS_OF}, "due", id="due now"),
+        pytest.param({"due_at": ago(seconds=-1)}, "ok", id="due in a second"),
     ],
 )
-def test_a_schedule_is_judged_by_its_record(detail, health):
-    found = linked(SCHEDULE, schedules=[{"schedule_id": "d1", **detail}])
+def test_a_schedule_is_judged_by_its_record(record, health):
+    found = linked({**SCHEDULE, **record})
     assert found["d1"]["health"] == health
 
 
@@ -273,13 +257,10 @@ def test_a_schedule_that_is_off_is_ok_and_one_without_a_record_unknown():
 
 
 def test_the_policy_says_when_a_schedule_is_late():
-    given = facts([SCHEDULE])
-    late = schedules_frame(
-        [{"schedule_id": "d1", "cadence_s": 600.0, "last_executed_at": ago(seconds=1801)}]
-    )
+    late = facts([{**SCHEDULE, "cadence_s": 600.0, "last_sign_at": ago(seconds=1801)}])
     patient = Policy.v1().replace(overdue_cadences=4)
-    assert states(given, schedules=late)["health"].item() == "misfired"
-    assert states(given, schedules=late, policy=patient)["health"].item() == "ok"
+    assert states(late)["health"].item() == "misfired"
+    assert states(late, policy=patient)["health"].item() == "ok"
 
 
 @pytest.mark.parametrize(("hours", "health"), [(24, "stalled"), (23.9, "running")])
@@ -438,19 +419,11 @@ def test_every_engine_gives_the_same_reasons(engine):
     )
 
 
-def test_schedules_come_from_the_same_engine_as_the_frame():
-    frame = entities([SCHEDULE, {**SCHEDULE, "entity_id": "d2"}])
-    details = schedules_frame([{"schedule_id": "d1", "next_fire_at": AS_OF}])
-    connection = duckdb.connect()
-    pairs = [
-        (frame, details),
-        (frame.lazy(), details.lazy()),
-        (connection.from_arrow(frame.to_arrow()), connection.from_arrow(details.to_arrow())),
-    ]
-    for native, schedules in pairs:
-        found = nw.from_native(states(native, as_of=AS_OF, schedules=schedules)).lazy()
-        healths = found.collect("polars").to_native().select("entity_id", "health").rows()
-        assert sorted(healths) == [("d1", "due"), ("d2", "unknown")]
+@on_every_engine
+def test_a_bare_frame_tells_how_its_schedules_are(engine):
+    frame = entities([{**SCHEDULE, "due_at": AS_OF}, {**SCHEDULE, "entity_id": "d2"}])
+    found = engine.back(states(engine.of(frame), as_of=AS_OF)).select("entity_id", "health")
+    assert sorted(found.rows()) == [("d1", "due"), ("d2", "unknown")]
 
 
 @examples(15)

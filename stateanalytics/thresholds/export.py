@@ -45,6 +45,9 @@ def to_python(judged: Sequence[Judged]) -> str:
         constant, seconds = one.constant, one.row["recommended_s"]
         if constant.policy_field == "stalled_after_s":
             changes.setdefault("stalled_after_s", {})[constant.kind] = seconds
+        elif constant.policy_field == "limits":
+            of_system = changes.setdefault("limits", {}).setdefault(constant.system, {})
+            of_system[constant.path[-1]] = seconds
         elif constant.policy_field:
             changes[constant.policy_field] = seconds
         if constant.place.endswith(".py"):

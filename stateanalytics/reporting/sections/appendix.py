@@ -9,6 +9,7 @@ from stateanalytics.reporting.definitions import DEFINITIONS
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.reporting.phrases import how_long
 from stateanalytics.reporting.queries import queries
+from stateanalytics.systems import all_systems
 
 
 def summarize_appendix(material: Material) -> Plain:
@@ -42,6 +43,13 @@ def summarize_appendix(material: Material) -> Plain:
     }
 
 
+_LIMITS = {
+    "stalled_after_s": "stalled: silent for at least",
+    "dead_after_s": "process dead: silent for at least",
+    "retry_grace_s": "stalled: its retry is overdue by more than",
+}
+
+
 def _thresholds(material: Material) -> list[Plain]:
     policy = material.policy
     silences = [
@@ -55,9 +63,12 @@ def _thresholds(material: Material) -> list[Plain]:
         ("schedule run stalled: silent for at least", policy.schedule_run_stalled_after_s),
         ("slow: runs for longer than", policy.slow_after_s),
         ("stuck: runs for longer than", policy.stuck_after_s),
-        ("opencode, stalled: silent for at least", policy.opencode_stalled_after_s),
-        ("opencode, process dead: silent for at least", policy.opencode_dead_after_s),
-        ("opencode, stalled: its retry is overdue by more than", policy.opencode_retry_grace_s),
+        *(
+            (f"{known.title}, {words}", seconds)
+            for known in all_systems()
+            for name, words in _LIMITS.items()
+            if (seconds := policy.limit(known.name, name)) is not None
+        ),
     ]
     return [
         {"name": name, "seconds": seconds, "shown": how_long(seconds)}

@@ -15,14 +15,14 @@ def constants(policy: Policy) -> list[Constant]:
     ours = "stateanalytics policy"
     return [
         Constant(
-            "opencode.stalled", "opencode", ours, ("opencode_stalled_after_s",),
-            policy.opencode_stalled_after_s, "no event for so long: stalled", "silences",
-            at_least=True, policy_field="opencode_stalled_after_s", is_configurable=True,
+            "opencode.stalled", "opencode", ours, ("limits", "opencode", "stalled_after_s"),
+            policy.limit("opencode", "stalled_after_s"), "no event for so long: stalled",
+            "silences", at_least=True, policy_field="limits", is_configurable=True,
         ),
         Constant(
-            "opencode.dead", "opencode", ours, ("opencode_dead_after_s",),
-            policy.opencode_dead_after_s, "no event for so long and no claim: process_dead",
-            "silences", at_least=True, policy_field="opencode_dead_after_s",
-            is_configurable=True,
+            "opencode.dead", "opencode", ours, ("limits", "opencode", "dead_after_s"),
+            policy.limit("opencode", "dead_after_s"),
+            "no event for so long and no claim: process_dead",
+            "silences", at_least=True, policy_field="limits", is_configurable=True,
         ),
     ]  # fmt: skip
