@@ -1,7 +1,7 @@
 """Contradictions: what the data say twice, and not the same way both times.
 
 Each row of `audit` names an entity, the two sides of the evidence and what to do. The
-codes, with their severities, are data: `codes.CODES`.
+codes, with their severities, are data: `core.audit.CODES`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.auditing import copies, families, histories, promises, times
-from stateanalytics.auditing.cases import Cases
-from stateanalytics.auditing.codes import CODES, PREFIX
+from stateanalytics.auditing import families, histories, promises, times
 from stateanalytics.core import schema
+from stateanalytics.core.audit import CODES, PREFIX, Cases
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states as derive_states
+from stateanalytics.systems import all_systems
 
 __all__ = ["CODES", "PREFIX", "as_findings", "audit", "count_transitions"]
 
@@ -29,17 +29,11 @@ CHECKS = (
     times.ends,
     times.durations,
     promises.verdicts,
-    promises.reasons,
     families.over_or_open,
-    families.roll_ups,
     families.plays_and_sessions,
     families.fires_and_requests,
-    copies.shows_on_disk,
-    copies.run_directories,
-    copies.records,
-    copies.executions,
 )
-"""Each takes the `cases.Cases` and gives rows of ``schema.AUDIT``."""
+"""Each takes the `Cases` and gives rows of ``schema.AUDIT``; systems add theirs."""
 
 
 def audit(
@@ -84,7 +78,8 @@ def audit(
     ("its status is 'running'", 'ended 2026-05-25 05:26:40 UTC')
     """
     cases = _cases(snap, policy, states)
-    found = pl.concat([check(cases) for check in CHECKS])
+    own = [check for known in all_systems() for check in known.audits()]
+    found = pl.concat([check(cases) for check in (*CHECKS, *own)])
     # A parent may belong to two families that say the same of it.
     return found.unique(maintain_order=True).sort(
         _rank("severity", schema.FINDING_SEVERITIES),
@@ -110,8 +105,8 @@ def count_transitions(snap: Facts, *, policy: Policy | None = None) -> pl.DataFr
     Returns
     -------
     polars.DataFrame
-        ``entity_type``, ``verdict`` (`rules.transitions.VERDICTS`), ``n``. Only changes
-        that a graph can judge: lionagi's.
+        ``entity_type``, ``verdict`` (what became of it), ``n``. Only changes
+        that a system can judge (`System.judge_transitions`).
 
     Examples
     --------

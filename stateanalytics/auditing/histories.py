@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.auditing.cases import Cases, told, word
 from stateanalytics.core import schema
-from stateanalytics.state.transition_graphs import LIFECYCLES
-from stateanalytics.state.transitions import classify_transitions
+from stateanalytics.core.audit import Cases, told, word
+from stateanalytics.systems import all_systems
 
 _KEY = list(schema.ENTITY_KEY)
-# The classes of `classify_transitions` that are worth a row; the others are as they should be.
+# The verdicts that are worth a row; the others are as they should be.
 _TOLD = {
     "illegal": "audit.transition_illegal",
     "illegal_before_0_28": "audit.transition_illegal_before_0_28",
@@ -20,18 +19,15 @@ _TOLD = {
 
 
 def judged_transitions(cases: Cases) -> pl.DataFrame:
-    """The changes that a graph can judge, each with its ``verdict``.
-
-    Only lionagi declares which status may follow which, and only for some types. Agent
-    Orchestrator derives its status anew at each poll, so that any may follow any, and
-    opencode's changes are read off its events.
-    """
-    changes = cases.facts.transitions.filter(
-        pl.col("system") == "lionagi",
-        pl.col("entity_type").is_in([cycle.entity_type for cycle in LIFECYCLES]),
-    )
-    judged: pl.DataFrame = classify_transitions(changes, events=cases.facts.events)
-    return judged
+    """The changes that a system can judge (`System.judge_transitions`), with ``verdict``."""
+    there = set(cases.facts.transitions["system"].unique())
+    judged = [
+        known.judge_transitions(cases.facts)
+        for known in all_systems()
+        if known.judge_transitions is not None and known.name in there
+    ]
+    nothing = schema.TRANSITIONS.empty().with_columns(verdict=pl.lit(None, pl.String))
+    return pl.concat([nothing, *judged], how="diagonal_relaxed")
 
 
 def against_graphs(cases: Cases) -> pl.DataFrame:
@@ -84,9 +80,9 @@ def against_rows(cases: Cases) -> pl.DataFrame:
     last = _ordered(cases).group_by(_KEY).agg(pl.col("status", "at").last())
     both = cases.rows.join(last, on=_KEY, how="inner").filter(
         pl.col("raw_status").ne_missing(pl.col("status")),
-        # The log of Agent Orchestrator holds the poller's changes only: a record that was
-        # written later, by a kill for one, rightly says more.
-        (pl.col("system") == "lionagi") | (pl.col("at") > pl.col("updated_at")),
+        # A history that is not whole ends before the row does: a record that was written
+        # later, by a kill for one, rightly says more.
+        pl.col("system").is_in(_with_history("whole")) | (pl.col("at") > pl.col("updated_at")),
     )
     return told(
         both,
@@ -98,7 +94,11 @@ def against_rows(cases: Cases) -> pl.DataFrame:
 
 
 def _ordered(cases: Cases) -> pl.DataFrame:
-    """Histories that are complete by construction: each accepted change is a row."""
-    # opencode keeps no status of its own, so there is nothing to hold against its changes.
-    kept = cases.facts.transitions.filter(pl.col("system") != "opencode")
+    """Changes of status in the order in which they were accepted."""
+    # Where changes are derived from events, there is nothing to hold against them.
+    kept = cases.facts.transitions.filter(~pl.col("system").is_in(_with_history("derived")))
     return kept.sort("at", "seq", nulls_last=False, maintain_order=True)
+
+
+def _with_history(kind: str) -> list[str]:
+    return [known.name for known in all_systems() if known.history == kind]

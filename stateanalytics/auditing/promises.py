@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.auditing.cases import Cases, told, word
-from stateanalytics.state.transition_graphs import LIFECYCLES
+from stateanalytics.core.audit import Cases, told, word
 
 _MISSING = "run.failed.missing_artifact"
 
 
 def verdicts(cases: Cases) -> pl.DataFrame:
     """Verdicts that the reason, the status or the verdict's own counts exclude."""
-    rows = cases.of_system("lionagi").filter(pl.col("verdict").is_not_null())
+    rows = cases.rows.filter(pl.col("verdict").is_not_null())
     n_missing = pl.col("n_required_missing")
     for_nothing = (pl.col("reason_code") == _MISSING) & (
         (n_missing == 0) | pl.col("verdict").is_in(["passed", "warning"])
@@ -44,28 +43,4 @@ def verdicts(cases: Cases) -> pl.DataFrame:
                 against=said,
             ),
         ]
-    )
-
-
-def reasons(cases: Cases) -> pl.DataFrame:
-    """Reason codes from a domain that the entity type does not declare as its own."""
-    own = {
-        cycle.entity_type: [f"{prefix}." for prefix in cycle.reason_prefixes]
-        for cycle in LIFECYCLES
-        if cycle.has_reason_columns
-    }
-    code = pl.col("reason_code")
-    foreign = pl.any_horizontal(
-        (pl.col("entity_type") == entity_type)
-        & ~pl.any_horizontal(code.str.starts_with(prefix) for prefix in prefixes)
-        for entity_type, prefixes in own.items()
-    )
-    # `legacy.imported` is everybody's.
-    rows = cases.of_system("lionagi").filter(foreign, ~code.str.starts_with("legacy."))
-    return told(
-        rows,
-        "audit.reason_of_other_entity",
-        at=pl.coalesce("ended_at", "updated_at"),
-        says=pl.format("a {} with status {}", "entity_type", word("raw_status")),
-        against=pl.format("reason {}", word("reason_code")),
     )

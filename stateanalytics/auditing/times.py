@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.auditing.cases import Cases, moment, spell, told, word
 from stateanalytics.core import schema
-from stateanalytics.state.reapers import Limits
+from stateanalytics.core.audit import Cases, moment, spell, told, word
+from stateanalytics.systems import all_systems
+
+GRACE_S = 300.0
+"""What began a moment ago has had no time to write anything."""
 
 TOLERANCE_S = 1.0
 """Start, end and duration are not taken at one instant."""
@@ -33,7 +36,7 @@ def without_sign_of_life(cases: Cases) -> pl.DataFrame:
     An invocation has no health of its own. One that made no session shows no life
     either; commands are left out, since they never open one.
     """
-    grace_s = Limits().zero_session_grace_s
+    grace_s = GRACE_S
     is_young = (pl.col("age_s") <= grace_s).fill_null(value=False)
     # What began a moment ago has had no time to write anything.
     silent = cases.rows.filter("is_open", pl.col("health").is_in(SILENT), ~is_young)
@@ -71,9 +74,11 @@ def ends(cases: Cases) -> pl.DataFrame:
         (pl.col("entity_type") == entity_type) & pl.col("outcome").is_in(outcomes)
         for entity_type, outcomes in _HAS_END.items()
     )
-    unended = rows.filter("is_over", has_moment, pl.col("ended_at").is_null()).join(
-        _without_axes(cases), on=list(schema.ENTITY_KEY), how="anti"
-    )
+    unended = rows.filter("is_over", has_moment, pl.col("ended_at").is_null())
+    for known in all_systems():
+        if known.without_ends is not None:
+            never_had = known.without_ends(cases.facts)
+            unended = unended.join(never_had, on=list(schema.ENTITY_KEY), how="anti")
     early = rows.filter(pl.col("ended_at") < pl.col("started_at"))
     open_ended = rows.filter(
         "is_open", pl.col("lifecycle").is_in(_AT_WORK), pl.col("ended_at").is_not_null()
@@ -122,19 +127,3 @@ def durations(cases: Cases) -> pl.DataFrame:
 
 def _status() -> pl.Expr:
     return pl.format("its status is {}", word("raw_status"))
-
-
-def _without_axes(cases: Cases) -> pl.DataFrame:
-    """Sessions of Agent Orchestrator that never had a place for an end.
-
-    Records without axes have no moments at all, and a session whose pull request was
-    merged ends only when it is terminated.
-    """
-    records = cases.facts.detail("ao_sessions").filter("is_current")
-    ends_in_time = pl.col("session_state").is_in(["terminated", "done"])
-    return records.filter(pl.col("is_synthesized") | ~ends_in_time).select(
-        "source",
-        "entity_id",
-        system=pl.lit("agent_orchestrator"),
-        entity_type=pl.lit("session"),
-    )

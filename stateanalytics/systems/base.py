@@ -254,6 +254,14 @@ class System:
         any, silence counts by the kind of work, as a policy says.
     audits : callable
         Checks of its own for contradictions: ``check(cases) -> schema.AUDIT``.
+    judge_transitions : callable or None
+        ``judge_transitions(facts)``: its transitions with ``verdict`` (illegal, override,
+        unknown, legal, …), where the system declares which status may follow which.
+    history : {"whole", "partial", "derived"}
+        Is each accepted change of status a row of ``transitions``, are some, or are they
+        read off its events.
+    without_ends : callable or None
+        ``without_ends(facts)``: keys of entities that never had a place for an end.
     silence_ends : callable or None
         ``silence_ends(facts) -> frame`` of ends of sessions that work may have followed:
         ``source``, ``system``, ``entity_id``, ``at``, and ``mark``: crash (noticed when
@@ -293,6 +301,9 @@ class System:
     )
     limits: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     audits: Callable[[], Sequence[Callable[..., pl.DataFrame]]] = nothing
+    judge_transitions: Callable[[Facts], pl.DataFrame] | None = None
+    history: Literal["whole", "partial", "derived"] = "partial"
+    without_ends: Callable[[Facts], pl.DataFrame] | None = None
     silence_ends: Callable[[Facts], pl.DataFrame] | None = None
     end_statuses: tuple[str, ...] = ()
     death_codes: tuple[str, ...] = ()

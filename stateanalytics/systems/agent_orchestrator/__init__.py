@@ -33,6 +33,8 @@ SYSTEM = System(
         "first_report": later(f"{_HERE}.evidence:first_reports"),
         "reports": later(f"{_HERE}.evidence:report_silences"),
     },
+    audits=later(f"{_HERE}.audits:audits"),
+    without_ends=later(f"{_HERE}.audits:without_ends"),
     end_statuses=("killed", "terminated", "done", "cleanup", "errored", "merged"),
     death_codes=("run.aborted.runtime_lost", "run.aborted.auto_cleanup"),
 )

@@ -39,6 +39,8 @@ SYSTEM = System(
     detectors=later(f"{_HERE}.detectors:opencode"),
     features=later(f"{_HERE}.features:features"),
     constants=later(f"{_HERE}.constants:constants"),
+    audits=later(f"{_HERE}.audits:audits"),
+    history="derived",
     silence_ends=later(f"{_HERE}.silence_ends:silence_ends"),
     death_codes=("system.health.process_dead_no_terminal",),
 )

@@ -1,9 +1,16 @@
-"""What the audit looks for: every code with how bad it is and what to do, as data."""
+"""What the checks of the audit share: their codes, their rows, and the shape they answer in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
 
 PREFIX = "audit."
 
@@ -41,7 +48,7 @@ _ALL = (
     Code(
         "audit.transition_illegal_before_0_28",
         "info",
-        "a terminal status was left before lionagi 0.28 began to refuse that",
+        "a terminal status was left before its system began to refuse that",
         "nothing to repair; count the entity by its last status",
     ),
     Code(
@@ -72,7 +79,7 @@ _ALL = (
         "audit.open_without_sign_of_life",
         "warning",
         "not over by its status, but without a sign of life",
-        "look whether its process is alive; if not, let the reaper or `li kill` close it",
+        "look whether its process is alive; if not, let a reaper close it",
     ),
     Code(
         "audit.end_missing",
@@ -125,7 +132,7 @@ _ALL = (
     Code(
         "audit.rollups_disagree",
         "info",
-        "lionagi's three rules for rolling up its children give different answers",
+        "the rules for rolling up its children give different answers",
         "name the rule with the number; worst_status is this toolkit's own",
     ),
     Code(
@@ -180,3 +187,148 @@ _ALL = (
 
 CODES = MappingProxyType({code.code: code for code in _ALL})
 """Every code, in the order in which rows of one severity stand."""
+
+_JUDGED = (
+    "lifecycle",
+    "outcome",
+    "health",
+    "is_terminal",
+    "is_legacy",
+    "age_s",
+    "silence_s",
+)
+
+
+@dataclass(frozen=True)
+class Cases:
+    """What is audited.
+
+    Attributes
+    ----------
+    facts : Facts
+        Everything that was read.
+    states : polars.DataFrame
+        ``schema.STATES`` of these facts under the policy.
+    policy : Policy
+        Of `state.policy`; whose thresholds say what silence is.
+    """
+
+    facts: Facts
+    states: pl.DataFrame
+    policy: Any
+
+    @cached_property
+    def rows(self) -> pl.DataFrame:
+        """Each entity once, with what its state says about it."""
+        judged = self.states.select(
+            *schema.ENTITY_KEY,
+            *(
+                pl.col(name).cast(pl.String) if name in ("lifecycle", "outcome", "health") else name
+                for name in _JUDGED
+            ),
+        ).unique(schema.ENTITY_KEY, keep="first")
+        once = self.facts.entities.unique(schema.ENTITY_KEY, keep="first", maintain_order=True)
+        return once.join(judged, on=schema.ENTITY_KEY, how="left").with_columns(
+            # Null is not known, and what is not known contradicts nothing.
+            is_open=(~pl.col("is_terminal") & ~pl.col("is_legacy")).fill_null(value=False),
+            is_over=(pl.col("is_terminal") & ~pl.col("is_legacy")).fill_null(value=False),
+        )
+
+
+def told(
+    rows: pl.DataFrame,
+    code: str,
+    *,
+    says: pl.Expr,
+    against: pl.Expr,
+    at: pl.Expr | str | None = None,
+    severity: pl.Expr | None = None,
+) -> pl.DataFrame:
+    """Rows of the audit: who contradicts what, each side in words.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        With the columns of the entity key.
+    code : str
+        A key of `CODES`.
+    says, against : polars.Expr
+        The two sides of the evidence, as text.
+    at : polars.Expr or str, optional
+        When it happened; null where nobody knows.
+    severity : polars.Expr, optional
+        In place of the code's own.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.AUDIT``.
+    """
+    about = CODES[code]
+    moment = pl.lit(None, schema.MOMENT) if at is None else at
+    return schema.AUDIT.conform(
+        rows.select(
+            *schema.ENTITY_KEY,
+            code=pl.lit(code),
+            severity=pl.lit(about.severity) if severity is None else severity,
+            at=moment,
+            says=says,
+            against=against,
+            message=pl.lit(about.message),
+            what_to_do=pl.lit(about.what_to_do),
+        )
+    )
+
+
+def family(rows: pl.DataFrame, parent: str, child: str, column: str) -> pl.DataFrame:
+    """Parents that have children here, with how many are open and when the last one ended.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        `Cases.rows`.
+    parent, child : str
+        Entity types.
+    column : str
+        The child's column that names the parent.
+    """
+    children = (
+        rows.filter(pl.col("entity_type") == child, pl.col(column).is_not_null())
+        .group_by("source", "system", entity_id=column)
+        .agg(
+            n_here=pl.len(),
+            n_open=pl.col("is_open").sum(),
+            n_legacy=(~pl.col("is_open") & ~pl.col("is_over")).sum(),
+            last_end_at=pl.max_horizontal("ended_at", "last_activity_at").max(),
+        )
+    )
+    return (
+        rows.filter(pl.col("entity_type") == parent)
+        .join(children, on=["source", "system", "entity_id"], how="inner")
+        .with_columns(n_children="n_here")
+    )
+
+
+def moment(column: str) -> pl.Expr:
+    """A moment in words, to the second."""
+    return pl.col(column).dt.strftime("%Y-%m-%d %H:%M:%S UTC").fill_null("no time")
+
+
+def word(column: str) -> pl.Expr:
+    """A stored word as it is, in quotes; what was not stored is said."""
+    quoted = pl.format("'{}'", pl.col(column).cast(pl.String).str.slice(0, 200))
+    return pl.when(pl.col(column).is_null()).then(pl.lit("nothing")).otherwise(quoted)
+
+
+def spell(seconds: pl.Expr) -> pl.Expr:
+    """Seconds in words: hours from one hour on, minutes below."""
+    whole = seconds.round(0).cast(pl.Int64)
+    return (
+        pl.when(seconds.is_null())
+        .then(pl.lit("an unknown time"))
+        .when(seconds.abs() < 120)
+        .then(pl.format("{} s", whole))
+        .when(seconds.abs() < 7200)
+        .then(pl.format("{} min", whole // 60))
+        .otherwise(pl.format("{} h {} min", whole // 3600, whole % 3600 // 60))
+    )
