@@ -110,7 +110,8 @@ def adapt(frame: Any, needed: Mapping[str, Kind], function: str) -> EngineAdapte
     except TypeError:
         raise ColumnTypeError(
             f"{function} needs a frame; found {type(frame).__name__}.",
-            "give a polars frame, a DuckDB relation, a PySpark frame or a pyarrow table",
+            "give a polars frame, a DuckDB relation, a pyarrow table, or a PySpark frame "
+            "(pip install 'stateanalytics[spark]')",
         ) from None
     _check(wrapped, needed, function)
     if isinstance(wrapped, nw.LazyFrame):
