@@ -18,7 +18,8 @@ from stateanalytics.systems.agent_orchestrator.evidence import (
     report_silences,
 )
 from stateanalytics.systems.lionagi.constants import time_limit
-from stateanalytics.thresholds import Advice, Costs, export
+from stateanalytics.thresholds import Advice, Costs
+from stateanalytics.thresholds.advice import to_json, to_python, to_toml, written
 from stateanalytics.thresholds.evidence import sampled
 from stateanalytics.thresholds.judge import COLUMNS, VERDICTS, Draws, judge
 from stateanalytics.thresholds.settings import UNIT_S, constants, constants_frame
@@ -76,7 +77,7 @@ def test_every_constant_has_a_name_of_its_own_and_a_value_to_write():
     for one in constants():
         assert one.unit in UNIT_S
         assert one.today_s > 0
-        assert export.written(one, one.today_s)
+        assert written(one, one.today_s)
 
 
 def test_todays_values_are_those_of_the_systems():
@@ -85,10 +86,10 @@ def test_todays_values_are_those_of_the_systems():
     assert {name: constant(name).today_s for name in ("slow", "stuck", "idle", "phantom")} == (
         dict.fromkeys(("slow", "stuck", "idle", "phantom"), 3600.0)
     )
-    assert export.written(constant("ao.stuck"), 600.0) == "10m"
-    assert export.written(constant("ao.ready"), 300.0) == 300_000
-    assert export.written(constant("ao.detecting.attempts"), 90.0) == 3
-    assert export.written(constant("phantom"), 5400.0) == 1.5
+    assert written(constant("ao.stuck"), 600.0) == "10m"
+    assert written(constant("ao.ready"), 300.0) == 300_000
+    assert written(constant("ao.detecting.attempts"), 90.0) == 3
+    assert written(constant("phantom"), 5400.0) == 1.5
 
 
 def test_a_policy_brings_its_own_values():
@@ -417,9 +418,9 @@ def test_a_kind_of_any_name_stays_a_name(kind):
     row = {**one.row, "recommended_s": 900.0}
     judged = [type(one)(one.constant, row, one.curve)]
     expected = {"lionagi": {"playbook or command line": {"timeout": {kind: 900}}}}
-    assert tomllib.loads(export.to_toml(judged)) == expected
-    assert json.loads(export.to_json(judged, Costs()))["settings"] == expected
-    compile(export.to_python(judged), "advice.py", "exec")
+    assert tomllib.loads(to_toml(judged)) == expected
+    assert json.loads(to_json(judged, Costs()))["settings"] == expected
+    compile(to_python(judged), "advice.py", "exec")
 
 
 def test_advice_escapes_names_where_it_is_shown():

@@ -13,9 +13,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
 from stateanalytics.survival.incidence import cumulative_incidence
-from stateanalytics.thresholds.bounds import n_needed, upper_bound
-from stateanalytics.thresholds.choice import CANDIDATES_S, choose
-from stateanalytics.thresholds.costs import Costs
+from stateanalytics.thresholds.choice import CANDIDATES_S, Costs, choose, n_needed, upper_bound
 from stateanalytics.thresholds.counts import elapsed_counts, horizon, silence_counts, with_weights
 from stateanalytics.thresholds.resampling import MOST_BATCHES, resampled_sums
 from tests.examples import examples
@@ -84,7 +82,7 @@ def test_a_bound_that_falls_on_what_was_cut_off_is_not_known():
 
 
 def test_a_share_that_is_none_is_refused():
-    with pytest.raises(ArgumentError, match="prob needs to be between 0 and 1; found 1"):
+    with pytest.raises(ArgumentError, match="prob is a share between 0 and 1; found 1"):
         n_needed(1)
 
 

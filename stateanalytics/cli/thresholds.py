@@ -88,7 +88,7 @@ def thresholds(
     kept where the gain over it is within noise.
     """
     from stateanalytics.thresholds.advice import recommend
-    from stateanalytics.thresholds.costs import Costs
+    from stateanalytics.thresholds.choice import Costs
 
     if settings and form:
         raise click.UsageError(

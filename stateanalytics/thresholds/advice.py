@@ -1,10 +1,12 @@
-"""Which value every threshold should have, from one snapshot and a statement of costs."""
+"""Which value every threshold should have, from one snapshot, and as settings to paste."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import polars as pl
 
@@ -13,12 +15,125 @@ from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems
-from stateanalytics.thresholds import export
-from stateanalytics.thresholds.costs import Costs
+from stateanalytics.thresholds.choice import Costs
 from stateanalytics.thresholds.evidence import evidence, sampled
 from stateanalytics.thresholds.judge import COLUMNS, Draws, Judged, judge, prices
-from stateanalytics.thresholds.settings import Constant, constants
+from stateanalytics.thresholds.settings import UNIT_S, Constant, constants
 from stateanalytics.thresholds.words import spoken
+
+
+def to_json(judged: Sequence[Judged], costs: Costs) -> str:
+    """Settings by system and place, costs, and every row of advice."""
+    rows = [advised.row for advised in judged]
+    content = {"settings": settings(judged), "costs": asdict(costs), "advice": rows}
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def to_toml(judged: Sequence[Judged]) -> str:
+    """Settings as TOML: a table a place, a comment a setting."""
+    lines = ["# Thresholds that the data recommend; read each comment before you take one over."]
+    heading: list[str] = []
+    for advised in sorted(_advised(judged), key=lambda advised: _table(advised.constant)):
+        table = _table(advised.constant)
+        if table != heading:
+            lines += ["", f"[{'.'.join(_key(part) for part in table)}]"]
+            heading = table
+        value = json.dumps(written(advised.constant, advised.row["recommended_s"]))
+        lines += [
+            f"# {_comment(advised)}",
+            f"{_key(advised.constant.path[-1])} = {value}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def to_python(judged: Sequence[Judged]) -> str:
+    """Our policy with the recommended values, and constants in Python files as those write them."""
+    changes: dict[str, Any] = {}
+    files: dict[str, list[str]] = {}
+    for advised in _advised(judged):
+        constant, seconds = advised.constant, advised.row["recommended_s"]
+        if constant.policy_field == "stalled_after_s":
+            changes.setdefault("stalled_after_s", {})[constant.kind] = seconds
+        elif constant.policy_field == "limits":
+            of_system = changes.setdefault("limits", {}).setdefault(constant.system, {})
+            of_system[constant.path[-1]] = seconds
+        elif constant.policy_field:
+            changes[constant.policy_field] = seconds
+        if constant.place.endswith(".py"):
+            name = constant.path[0] + "".join(f"[{part!r}]" for part in constant.path[1:])
+            value = written(constant, seconds)
+            files.setdefault(constant.place, []).append(
+                f"{name} = {value!r}  # {_comment(advised)}"
+            )
+    lines = ["import stateanalytics as sa", "", "policy = sa.Policy.v1()"]
+    if changes:
+        lines[-1] += ".replace("
+        lines += [*(f"    {name}={value!r}," for name, value in changes.items()), ")"]
+    for place, assignments in files.items():
+        lines += ["", f"# {place}", *(f"# {line}" for line in assignments)]
+    return "\n".join(lines) + "\n"
+
+
+def settings(judged: Sequence[Judged]) -> dict[str, Any]:
+    """The recommended values, nested by system, place and name.
+
+    Notes
+    -----
+    Only constants on which the data recommend something, today's value included.
+    """
+    nested: dict[str, Any] = {}
+    for advised in _advised(judged):
+        inner = nested
+        for part in (advised.constant.system, advised.constant.place, *advised.constant.path[:-1]):
+            inner = inner.setdefault(part, {})
+        inner[advised.constant.path[-1]] = written(advised.constant, advised.row["recommended_s"])
+    return nested
+
+
+def written(constant: Constant, seconds: float) -> int | float | str:
+    """A value as its owner writes it: seconds, milliseconds, hours, polls, or ``10m``.
+
+    Notes
+    -----
+    Who reads durations takes digits and one of s, m, h, and everything else for "off"; so
+    they are whole numbers of the largest unit that fits.
+    """
+    if constant.unit == "duration":
+        whole = round(seconds)
+        size, unit = next(
+            (pair for pair in ((3600, "h"), (60, "m")) if whole % pair[0] == 0), (1, "s")
+        )
+        return f"{whole // size}{unit}"
+    value = seconds / UNIT_S[constant.unit]
+    if constant.unit == "polls":
+        return max(1, round(value))
+    return round(value) if abs(value - round(value)) < 1e-9 and constant.unit != "h" else value
+
+
+def _advised(judged: Sequence[Judged]) -> list[Judged]:
+    return [
+        advised
+        for advised in judged
+        if advised.row["recommended_s"] is not None and advised.constant.is_there
+    ]
+
+
+def _table(constant: Constant) -> list[str]:
+    return [constant.system, constant.place, *constant.path[:-1]]
+
+
+def _key(name: str) -> str:
+    """A TOML key: bare where it may be, a quoted string otherwise."""
+    is_bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
+    # TOML knows JSON's escapes, but neither a bare DEL nor pairs of surrogates.
+    quoted = json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return name if is_bare else quoted
+
+
+def _comment(advised: Judged) -> str:
+    """What speaks for a value, on one line whatever a kind is called."""
+    return visible(advised.row["in_words"])
+
 
 CURVES = {
     **dict.fromkeys(("name", "system", "kind", "per", "mistake"), pl.String),
@@ -61,15 +176,15 @@ class Advice:
 
     def to_json(self) -> str:
         """The settings in their owners' words, and all advice, as JSON."""
-        return export.to_json(self._judged, self.costs)
+        return to_json(self._judged, self.costs)
 
     def to_toml(self) -> str:
         """The settings in their owners' words as TOML, with what speaks for each."""
-        return export.to_toml(self._judged)
+        return to_toml(self._judged)
 
     def to_python(self) -> str:
         """The settings as Python: our `Policy`, and the constants of systems in Python."""
-        return export.to_python(self._judged)
+        return to_python(self._judged)
 
     def __repr__(self) -> str:
         return "\n".join(
@@ -181,12 +296,12 @@ def recommend(
         )
     costs = costs or Costs()
     looked_at = snap if most_sessions is None else sampled(snap, most_sessions, seed=seed)
-    found = evidence(looked_at, policy=policy, states=states)
+    seen = evidence(looked_at, policy=policy, states=states)
     draws = Draws(n_boot, seed, conf_level)
-    asked = _asked(snap, policy, found)
-    judged = tuple(judge(one, found[one.evidence], costs, draws) for one in asked)
+    asked = _asked(snap, policy, seen)
+    judged = tuple(judge(constant, seen[constant.evidence], costs, draws) for constant in asked)
     return Advice(
-        pl.DataFrame([one.row for one in judged], schema=COLUMNS),
+        pl.DataFrame([advised.row for advised in judged], schema=COLUMNS),
         _curves(judged, costs),
         costs,
         judged,
@@ -199,16 +314,16 @@ def _count_sessions(facts: Facts) -> int:
     return facts.entities.filter(pl.col("entity_type") == "session").height
 
 
-def _asked(snap: Facts, policy: Policy | None, found: Mapping[str, pl.DataFrame]) -> list[Constant]:
+def _asked(snap: Facts, policy: Policy | None, seen: Mapping[str, pl.DataFrame]) -> list[Constant]:
     """The constants of the systems that are there, and those of the kinds that are there."""
     systems = snap.entities["system"].unique().to_list()
-    fixed = [one for one in constants(policy) if one.system in systems]
+    fixed = [constant for constant in constants(policy) if constant.system in systems]
     of_kinds: list[Constant] = []
     for known in all_systems():
         if known.name in systems:
             own = pl.col("system") == known.name
-            runs = found["runs"].filter(own & pl.col("kind").is_not_null())
-            limits = found["limits"].filter(own).drop("system")
+            runs = seen["runs"].filter(own & pl.col("kind").is_not_null())
+            limits = seen["limits"].filter(own).drop("system")
             kinds = runs.select(pl.col("kind").unique().sort()).join(limits, on="kind", how="left")
             of_kinds += known.kind_constants(policy or Policy.v1(), kinds.sort("kind"))
     return [*fixed, *of_kinds]
@@ -216,22 +331,24 @@ def _asked(snap: Facts, policy: Policy | None, found: Mapping[str, pl.DataFrame]
 
 def _curves(judged: tuple[Judged, ...], costs: Costs) -> pl.DataFrame:
     drawn = [
-        one.curve.with_columns(
-            name=pl.lit(one.constant.name),
-            system=pl.lit(one.constant.system),
-            kind=pl.lit(one.constant.kind, dtype=pl.String),
-            per=pl.lit(one.row["per"]),
-            mistake=pl.lit(one.constant.mistake),
-            price=pl.lit(prices(one.constant, costs)[0]),
-            hour=pl.lit(prices(one.constant, costs)[1]),
-            is_today=pl.col("threshold_s").eq_missing(pl.lit(one.row["today_s"], dtype=pl.Float64)),
-            is_best=pl.col("threshold_s") == one.row["best_s"],
+        advised.curve.with_columns(
+            name=pl.lit(advised.constant.name),
+            system=pl.lit(advised.constant.system),
+            kind=pl.lit(advised.constant.kind, dtype=pl.String),
+            per=pl.lit(advised.row["per"]),
+            mistake=pl.lit(advised.constant.mistake),
+            price=pl.lit(prices(advised.constant, costs)[0]),
+            hour=pl.lit(prices(advised.constant, costs)[1]),
+            is_today=pl.col("threshold_s").eq_missing(
+                pl.lit(advised.row["today_s"], dtype=pl.Float64)
+            ),
+            is_best=pl.col("threshold_s") == advised.row["best_s"],
             is_recommended=pl.col("threshold_s").eq_missing(
-                pl.lit(one.row["recommended_s"], dtype=pl.Float64)
+                pl.lit(advised.row["recommended_s"], dtype=pl.Float64)
             ),
         ).select(list(CURVES))
-        for one in judged
-        if one.curve is not None
+        for advised in judged
+        if advised.curve is not None
     ]
     return pl.concat([pl.DataFrame(schema=CURVES), *drawn])
 

@@ -83,7 +83,7 @@ def silence_counts(
         # Most silences are shorter than every candidate.
         .filter(spoke & (gap >= min(candidates_s, default=0.0)))
         .group_by("unit")
-        .agg(found.sum().alias(name) for name, found in zip(names, over, strict=True))
+        .agg(is_over.sum().alias(name) for name, is_over in zip(names, over, strict=True))
     )
     deaths = pl.col("n_dead")
     if deaths_per_hour is not None:

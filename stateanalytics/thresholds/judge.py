@@ -1,4 +1,4 @@
-"""One constant against its evidence: today's value, the best one, and what to do."""
+"""Advice on one constant from its evidence: today's value, the best one, and what to do."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.systems.base import OTHER, Constant
-from stateanalytics.thresholds.bounds import n_needed, upper_bound
-from stateanalytics.thresholds.choice import CANDIDATES_S, Choice, choose
-from stateanalytics.thresholds.costs import Costs
+from stateanalytics.thresholds.choice import (
+    CANDIDATES_S,
+    Choice,
+    Costs,
+    choose,
+    n_needed,
+    upper_bound,
+)
 from stateanalytics.thresholds.counts import (
     elapsed_counts,
     horizon,
@@ -70,21 +75,21 @@ class Draws:
     conf_level: float
 
 
-def judge(constant: Constant, found: pl.DataFrame, costs: Costs, draws: Draws) -> Judged:
+def judge(constant: Constant, seen: pl.DataFrame, costs: Costs, draws: Draws) -> Judged:
     """What the evidence says about a constant.
 
     Parameters
     ----------
     constant : Constant
         What is judged.
-    found : polars.DataFrame
+    seen : polars.DataFrame
         All evidence of the constant's sort, see `evidence`.
     costs : Costs
         What mistakes cost.
     draws : Draws
         The bootstrap.
     """
-    of_system = found.filter(pl.col("system") == constant.system)
+    of_system = seen.filter(pl.col("system") == constant.system)
     mine = of_system.filter(_is_of_kind(constant))
     is_silence = constant.evidence in SILENT
     weighed = (
@@ -255,10 +260,10 @@ def _numbers(constant: Constant, weighed: _Weighed) -> dict[str, Any]:
 
 
 def _in_words(constant: Constant, row: dict[str, Any], weighed: _Weighed) -> str:
-    one, many = ("live session", "live sessions")
+    singular, plural = ("live session", "live sessions")
     if row["per"] == "100 runs":
-        one, many = ("run that ended well", "runs that ended well")
-    behind = f"{row['n']} {one if row['n'] == 1 else many}"
+        singular, plural = ("run that ended well", "runs that ended well")
+    behind = f"{row['n']} {singular if row['n'] == 1 else plural}"
     if weighed.verdict == "not_enough_data":
         why = weighed.why_not or f"it takes {row['n_needed']}"
         return f"Not enough data: {behind}; {why}."

@@ -62,11 +62,14 @@ def stale(
     >>> sheet.select("threshold_s", "constants").rows()[-1]
     (43200.0, 'stale.flow')
     """
-    marked = [one for one in constants(policy) if _is_of_silence(one)]
+    marked = [constant for constant in constants(policy) if _is_of_silence(constant)]
     is_summed = isinstance(silences, pl.DataFrame) and set(SUMS) <= set(silences.columns)
     if not is_summed:
         given = silence_grid() if thresholds_s is None else thresholds_s
-        thresholds_s = [*given, *(one.today_s for one in marked if one.today_s is not None)]
+        thresholds_s = [
+            *given,
+            *(constant.today_s for constant in marked if constant.today_s is not None),
+        ]
     judged = quality_of_service(
         silences, thresholds_s=thresholds_s, by=by, conf_level=conf_level, policy=policy
     )
@@ -90,7 +93,7 @@ def _is_of_silence(constant: Constant) -> bool:
 def _names(strata: pl.DataFrame, marked: list[Constant]) -> pl.DataFrame:
     """Names of the constants of each stratum, by their value."""
     table = pl.DataFrame(
-        [(one.name, one.system, one.kind, one.today_s) for one in marked],
+        [(constant.name, constant.system, constant.kind, constant.today_s) for constant in marked],
         schema={"name": pl.String, "of": pl.String, "for": pl.String, "threshold_s": pl.Float64},
         orient="row",
     )
