@@ -24,7 +24,7 @@ from stateanalytics.core.text import visible
 if TYPE_CHECKING:
     import polars as pl
 
-    from stateanalytics.detectors.disagreeing_pairs import Disagreements
+    from stateanalytics.detectors.disagreement_causes import Disagreements
 
 _OF_CAUSES = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words")
 _OF_ROWS = ("entity_type", "entity_id", "a", "b", "label_a", "says_b", "cause", "words")
@@ -81,7 +81,7 @@ def detectors(
         write(known(), form=form, output=output, safe_csv=safe_csv, columns=_OF_LIST, limit=limit)
         return
     from stateanalytics.detectors.detections import detect
-    from stateanalytics.detectors.disagreeing_pairs import disagreements
+    from stateanalytics.detectors.disagreement_causes import disagreements
 
     with opened(sources, as_of=as_of, salvage=salvage) as snap:
         found = detect(snap, at=at, detectors=list(chosen) or None, policy=policy_of(policy))

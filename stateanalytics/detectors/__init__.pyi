@@ -2,10 +2,10 @@ from .alarm_episodes import alarms as alarms
 from .catalogue import Detector as Detector
 from .catalogue import known as known
 from .comparing import agreement as agreement
+from .comparing import intersections as intersections
 from .detections import detect as detect
-from .disagreeing_pairs import disagreements as disagreements
+from .disagreement_causes import disagreements as disagreements
 from .gaps import silence_gaps as silence_gaps
-from .overlaps import intersections as intersections
 from .phi_accrual import phi as phi
 from .phi_accrual import phi_threshold as phi_threshold
 from .quality import quality_of_service as quality_of_service

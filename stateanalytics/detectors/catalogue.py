@@ -90,29 +90,29 @@ def chosen_detectors(asked: Chosen | None, function: str = "detect") -> tuple[De
     """
     known = registry()
     if asked is None:
-        return tuple(one for one in known.values() if one.is_offline)
+        return tuple(detector for detector in known.values() if detector.is_offline)
     if isinstance(asked, str | Detector):
         asked = [asked]
-    found = tuple(one if isinstance(one, Detector) else named(one) for one in asked)
-    if not found:
+    chosen = tuple(rule if isinstance(rule, Detector) else named(rule) for rule in asked)
+    if not chosen:
         raise ArgumentError(
             f"{function} needs at least one detector; found none.",
             "leave detectors out for all of them, or name some: sa.detectors.known() lists them",
         )
-    names = [one.name for one in found]
+    names = [detector.name for detector in chosen]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ArgumentError(
             f"{function} got two detectors called {twice[0]!r}.",
             "give yours a name of its own: dataclasses.replace(detector, name=…)",
         )
-    for one in found:
-        if not one.is_offline:
+    for detector in chosen:
+        if not detector.is_offline:
             raise ArgumentError(
-                f"Detector {one.name!r} cannot be evaluated from data: {one.why_not}.",
+                f"Detector {detector.name!r} cannot be evaluated from data: {detector.why_not}.",
                 "choose others; sa.detectors.known() says which can, in is_offline",
                 shell="choose others; stateanalytics detectors --list names them",
             )
-    return found
+    return chosen
 
 
 def named(name: object) -> Detector:
@@ -131,14 +131,14 @@ def named(name: object) -> Detector:
     known = registry()
     if isinstance(name, str) and name in known:
         return known[name]
-    by_number = [one for one in known.values() if one.known_as == name]
+    by_number = [detector for detector in known.values() if detector.known_as == name]
     if len(by_number) == 1:
         return by_number[0]
     if by_number:
-        both = " and ".join(repr(one.name) for one in by_number)
+        both = " and ".join(repr(detector.name) for detector in by_number)
         raise ArgumentError(f"{name!r} is the number of {both}.", "use one of the names")
     words = str(name).lower().replace("-", "_").split("_")
-    alike = [one for one in known if any(word and word in one for word in words)][:3]
+    alike = [other for other in known if any(word and word in other for word in words)][:3]
     near = did_you_mean(str(name), known) or (
         f"; did you mean {' or '.join(map(repr, alike))}?" if alike else ""
     )
@@ -181,3 +181,36 @@ def _row(detector: Detector) -> dict[str, object]:
         "has_alarms": detector.is_offline and detector.restarts_on is not None,
         "why_not": detector.why_not or None,
     }
+
+
+ORDER = (
+    *("2026-05-20", "2026-05-21", "0.26.0", "2026-05-23", "0.26.1", "0.26.7", "2026-05-30"),
+    *("0.27.0", "0.27.2", "2026-07", "2026-07-04", "0.28.0", "2026-07-05", "2026-07-06"),
+    *("2026-07-08", "0.29.0", "2026-07-12", "2026-07-13", "0.29.1", "2026-08", "2026-08-06"),
+    *("2026-08-09", "2026-08-15", "0.34", "0.35"),
+)
+"""Releases and days that life spans name, in the order in which they came."""
+
+_PLACE = {word: place for place, word in enumerate(ORDER)}
+
+
+def stood_together(a: Detector, b: Detector) -> bool:
+    """Did people see both on one page at one time.
+
+    Examples
+    --------
+    >>> from stateanalytics.detectors.catalogue import named
+    >>> stood_together(named("B2"), named("B4")), stood_together(named("B2/30"), named("B4"))
+    (True, False)
+    """
+    if not a.page or a.page != b.page or (a.version_of and a.version_of == b.version_of):
+        return False
+    return _begin(a) <= _end(b) and _begin(b) <= _end(a)
+
+
+def _begin(detector: Detector) -> int:
+    return _PLACE.get(detector.since, 0)
+
+
+def _end(detector: Detector) -> int:
+    return _PLACE.get(detector.until, len(ORDER))

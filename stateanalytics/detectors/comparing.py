@@ -1,4 +1,4 @@
-"""How far detectors agree: each pair, and all of them together."""
+"""How far detectors agree, each pair and all together, and which flag the same rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
 from stateanalytics.detectors.agreement_coefficients import (
     cochran_q,
     fleiss_kappa,
@@ -17,7 +18,12 @@ from stateanalytics.detectors.agreement_coefficients import (
 )
 from stateanalytics.detectors.bootstrap import cluster_intervals
 from stateanalytics.detectors.frames import AGREEMENT, AGREEMENT_OVERALL, DETECTIONS
-from stateanalytics.errors import ArgumentError, MissingColumnsError, check_share, did_you_mean
+from stateanalytics.errors import (
+    ArgumentError,
+    check_columns,
+    check_share,
+    did_you_mean,
+)
 
 UNIT = [*schema.ENTITY_KEY, "at"]
 _CLUSTER = "cluster"
@@ -98,8 +104,8 @@ def agreement(
     --------
     >>> from stateanalytics import demo
     >>> from stateanalytics.detectors.detections import detect
-    >>> found = agreement(detect(demo(), detectors=["B2", "B4"]), n_resamples=200)
-    >>> found.pairs.select("n", "n_both", "n_only_a", "n_only_b", "n_neither").row(0)
+    >>> agreed = agreement(detect(demo(), detectors=["B2", "B4"]), n_resamples=200)
+    >>> agreed.pairs.select("n", "n_both", "n_only_a", "n_only_b", "n_neither").row(0)
     (18, 5, 6, 0, 7)
     """
     groups = [by] if isinstance(by, str) else list(by)
@@ -109,9 +115,11 @@ def agreement(
         compared, together = _of_group(
             part, seed=seed, n_resamples=n_resamples, conf_level=conf_level
         )
-        whose = [pl.lit(value, detections.schema[name]).alias(name) for name, value in key.items()]
-        pairs.append(compared.select(*whose, pl.all()))
-        overall.append(together.select(*whose, pl.all()))
+        key_columns = [
+            pl.lit(value, detections.schema[name]).alias(name) for name, value in key.items()
+        ]
+        pairs.append(compared.select(*key_columns, pl.all()))
+        overall.append(together.select(*key_columns, pl.all()))
     return Agreement(pl.concat(pairs), pl.concat(overall))
 
 
@@ -131,14 +139,11 @@ def _pieces(
 def _check(
     detections: pl.DataFrame, groups: Sequence[str], n_resamples: int, conf_level: float
 ) -> None:
-    found = detections.columns
-    if missing := [
-        name for name in (*UNIT, "session_id", "detector", "fires") if name not in found
-    ]:
-        raise MissingColumnsError.of(missing, found, "agreement")
+    there = detections.columns
+    check_columns(detections, (*UNIT, "session_id", "detector", "fires"), "agreement")
     allowed = [name for name in DETECTIONS.dtypes.names() if name not in (*_ANSWERS, *_TEXTS)]
     for name in groups:
-        if name not in found or name in (*_ANSWERS, *_TEXTS):
+        if name not in there or name in (*_ANSWERS, *_TEXTS):
             raise ArgumentError(
                 f"agreement compares within groups of {', '.join(allowed)}; found {name!r:.60}.",
                 'by="kind"' + did_you_mean(str(name), allowed),
@@ -194,8 +199,8 @@ def _labels(detections: pl.DataFrame) -> pl.DataFrame:
         aggregate_function="first",
         maintain_order=True,
     )
-    whose = pl.concat_str("source", "system", "session_id", separator="\x1f", ignore_nulls=True)
-    return wide.with_columns(whose.alias(_CLUSTER))
+    session = pl.concat_str("source", "system", "session_id", separator="\x1f", ignore_nulls=True)
+    return wide.with_columns(session.alias(_CLUSTER))
 
 
 def _shared(detections: pl.DataFrame) -> pl.DataFrame:
@@ -230,18 +235,87 @@ def _overall(labels: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     n_rated = sum(pl.col(name).is_not_null().cast(pl.Int64) for name in names)
     rated = labels.filter(n_rated > 1).select(names)
     used = [name for name in names if rated[name].is_not_null().any()]
-    found: dict[str, object] = {"n_units": rated.height, "n_detectors": len(used)}
+    row: dict[str, object] = {"n_units": rated.height, "n_detectors": len(used)}
     if len(used) > 1:
         complete = rated.select(used).drop_nulls()
         yes = sum(pl.col(name).cast(pl.Int64) for name in used)
         tested = cochran_q(rated, used)
-        found |= {
+        row |= {
             "n_complete": complete.height,
             "fleiss_kappa": fleiss_kappa(complete.select(yes=yes, no=len(used) - yes)),
             "krippendorff_alpha": krippendorff_alpha(rated),
             **{f"cochran_{name}": tested[key] for name, key in _COCHRAN.items()},
         }
-    return AGREEMENT_OVERALL.conform(pl.DataFrame([{"n_complete": 0, **found}]))
+    return AGREEMENT_OVERALL.conform(pl.DataFrame([{"n_complete": 0, **row}]))
 
 
 _COCHRAN = {"q": "statistic", "df": "df", "p": "p_value"}
+
+
+INTERSECTIONS = schema.Frame(
+    "intersections",
+    "one detector in one set of detectors that flag the same rows",
+    ("rank", "detector"),
+    (
+        Column("rank", INTEGER, "place of the set, 1 for the largest"),
+        Column("n", INTEGER, "rows that exactly these detectors flag"),
+        Column("n_members", INTEGER, "detectors in the set"),
+        Column("detector", TEXT, "one of all detectors that flag anything"),
+        Column("is_member", YES_NO, "does this one flag these rows"),
+        Column("n_flagged", INTEGER, "rows that this one flags at all"),
+    ),
+)
+
+
+def intersections(detections: pl.DataFrame, *, most: int = 12) -> pl.DataFrame:
+    """Sets of detectors by how many rows exactly they flag.
+
+    Parameters
+    ----------
+    detections : polars.DataFrame
+        From `detect`.
+    most : int
+        Sets to keep, the largest first.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_sets * n_detectors, 6)
+        `INTERSECTIONS`: a row a set and detector. Detectors that flag nothing are left
+        out; sets of one size stand in the order of their names. A row that a detector
+        cannot judge counts as not flagged by it: look at ``covered`` for that.
+
+    Raises
+    ------
+    MissingColumnsError
+        If it is no frame of detections.
+    ArgumentError
+        If ``most`` is below 1.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> from stateanalytics.detectors.detections import detect
+    >>> sets = intersections(detect(demo(), detectors=["B2", "B4"]))
+    >>> sets.filter("is_member").select("rank", "n", "detector").rows()[:2]
+    [(1, 6, 'dashboard_stuck_60m'), (2, 5, 'dashboard_stale_card')]
+    """
+    needed = [*UNIT, "detector", "fires"]
+    check_columns(detections, needed, "intersections")
+    if most < 1:
+        raise ArgumentError(f"most needs at least 1; found {most!r}.", "most=12")
+    flagged = detections.filter(pl.col("fires")).select(*UNIT, "detector").unique()
+    sets = (
+        flagged.group_by(UNIT)
+        .agg(members=pl.col("detector").sort().str.join("\n"))
+        .group_by("members")
+        .agg(n=pl.len().cast(pl.Int64))
+        .sort("n", "members", descending=[True, False])
+        .head(most)
+        .with_row_index("rank", offset=1)
+    )
+    alone = flagged.group_by("detector").agg(n_flagged=pl.len().cast(pl.Int64)).sort("detector")
+    members = pl.col("members").str.split("\n")
+    rows = sets.join(alone, how="cross", maintain_order="left_right").with_columns(
+        is_member=members.list.contains(pl.col("detector")), n_members=members.list.len()
+    )
+    return INTERSECTIONS.conform(rows)

@@ -81,7 +81,7 @@ def phi(
     0.4343
     """
     chosen = _model(model)
-    lengths = sorted({_checked("silences_s", one) for one in silences_s})
+    lengths = sorted({_checked("silences_s", length) for length in silences_s})
     strata, groups, silences = _grouped(gaps, by, "phi")
     asked = pl.DataFrame({"silence_s": lengths}, schema={"silence_s": pl.Float64})
     rated = chosen.rate(groups.join(asked, how="cross"), silences)
@@ -147,7 +147,7 @@ class Model:
 def _rate_empirical(grid: pl.DataFrame, silences: pl.DataFrame) -> pl.DataFrame:
     last = silences.group_by("group").agg(last_s=pl.col("duration_s").max())
     tail = _tail(silences).sort("duration_s")
-    found = (
+    rated = (
         grid.sort("silence_s")
         .join_asof(
             tail, left_on="silence_s", right_on="duration_s", by="group", check_sortedness=False
@@ -156,7 +156,7 @@ def _rate_empirical(grid: pl.DataFrame, silences: pl.DataFrame) -> pl.DataFrame:
     )
     reached, cap = pl.col("tail").fill_null(0.0), pl.col("n_gaps").log10()
     is_beyond = (pl.col("silence_s") >= pl.col("last_s")) | (reached > cap + _EPS)
-    return found.with_columns(
+    return rated.with_columns(
         phi=pl.when(pl.col("n_spoke") > 0).then(pl.min_horizontal(reached, cap)),
         is_capped=is_beyond,
     )

@@ -1,4 +1,4 @@
-"""What is left of silences once they are counted: sums that add up over stores.
+"""Sums over silences per threshold, mergeable over stores.
 
 One pass puts every silence between two thresholds; running sums over the thresholds
 give the rest. Time is summed in whole microseconds, so that the sums of parts are the
@@ -181,21 +181,21 @@ def _binned(
     Also names the columns that say what closed it. They are read in the small table of
     counts: every step here must stream, and costs a pass over all silences.
     """
-    found = gaps.collect_schema()
-    if missing := [name for name in (*strata, "gap_s") if name not in found]:
-        raise MissingColumnsError.of(missing, found.names(), "gap_sums")
-    if not found["gap_s"].is_numeric():
+    there = gaps.collect_schema()
+    if missing := [name for name in (*strata, "gap_s") if name not in there]:
+        raise MissingColumnsError.of(missing, there.names(), "gap_sums")
+    if not there["gap_s"].is_numeric():
         raise ColumnTypeError(
-            f"gap_sums needs gap_s as a number of seconds; found {found['gap_s']}.",
+            f"gap_sums needs gap_s as a number of seconds; found {there['gap_s']}.",
             'pl.col("gap_s").dt.total_microseconds() / 1e6',
         )
-    if "left_out" in found:
+    if "left_out" in there:
         gaps = gaps.filter(pl.col("left_out").is_null())
     length_s = pl.col("gap_s").cast(pl.Float64)
     us = pl.when(length_s.is_between(0, _LONGEST_S)).then((length_s * _US_PER_S).round())
     side: Literal["left", "right"] = "right" if at_least else "left"
-    given = ["closed_by"] if "closed_by" in found else ["is_last", "is_dead"]
-    flags = [name for name in given if name in found]
+    given = ["closed_by"] if "closed_by" in there else ["is_last", "is_dead"]
+    flags = [name for name in given if name in there]
     columns = dict.fromkeys((*strata, *flags))
     kept = gaps.select(*columns, us=us.cast(pl.Int64)).with_columns(
         bin=pl.col("us").map_batches(
@@ -224,17 +224,17 @@ def _running_sums(table: pl.DataFrame, strata: list[str], limits: pl.Series) -> 
     """From counts between thresholds to the sums at each threshold."""
     # The last step lies above every threshold. `whole` keeps one group where `by` is empty.
     limits_us = limits.to_list()
-    thresholds_s = [one / _US_PER_S for one in limits_us]
+    thresholds_s = [limit / _US_PER_S for limit in limits_us]
     steps = pl.DataFrame(
         {"limit_us": [*limits_us, None], "threshold_s": [*thresholds_s, None]},
         schema={"limit_us": pl.Int64, "threshold_s": pl.Float64},
     ).with_row_index("bin")
     keys = [*strata, "whole"]
     table = table.with_columns(whole=0)
-    each = {"spoke", "ended", "dead", "cut"}
+    ends = ("spoke", "ended", "dead", "cut")
     counted = table.group_by(*keys, "bin").agg(
-        *(pl.col("n").filter(closed=one).sum().alias(f"n_{one}") for one in each),
-        *(pl.col("us").filter(closed=one).sum().alias(f"us_{one}") for one in each),
+        *(pl.col("n").filter(closed=end).sum().alias(f"n_{end}") for end in ends),
+        *(pl.col("us").filter(closed=end).sum().alias(f"us_{end}") for end in ends),
     )
     grid = table.select(keys).unique().join(steps, how="cross")
     rows = grid.join(counted, on=[*keys, "bin"], how="left", nulls_equal=True)
@@ -255,15 +255,15 @@ def _sums(keys: list[str]) -> dict[str, pl.Expr]:
         """Up to the threshold: not flagged."""
         return pl.col(name).cum_sum().over(keys)
 
-    def flagged(one: str) -> pl.Expr:
-        return total(f"n_{one}") - kept(f"n_{one}")
+    def flagged(end: str) -> pl.Expr:
+        return total(f"n_{end}") - kept(f"n_{end}")
 
-    def flagged_us(one: str) -> pl.Expr:
+    def flagged_us(end: str) -> pl.Expr:
         """How long silences went on after the threshold: sum of (gap - threshold)+."""
-        return total(f"us_{one}") - kept(f"us_{one}") - pl.col("limit_us") * flagged(one)
+        return total(f"us_{end}") - kept(f"us_{end}") - pl.col("limit_us") * flagged(end)
 
     return {
-        "n_gaps": sum((total(f"n_{one}") for one in ("ended", "dead", "cut")), total("n_spoke")),
+        "n_gaps": sum((total(f"n_{end}") for end in ("ended", "dead", "cut")), total("n_spoke")),
         "n_mistakes": flagged("spoke"),
         "mistaken_us": flagged_us("spoke"),
         "alive_us": total("us_spoke") + total("us_ended"),
@@ -281,13 +281,13 @@ def _sums(keys: list[str]) -> dict[str, pl.Expr]:
 def _limits_us(thresholds_s: Iterable[float] | None) -> pl.Series:
     """Thresholds as sorted whole microseconds, each once."""
     given = silence_grid() if thresholds_s is None else list(thresholds_s)
-    for one in given:
-        is_number = isinstance(one, (int, float)) and not isinstance(one, bool)
-        if not is_number or not math.isfinite(one) or not 0 <= one <= _LONGEST_S:
+    for limit in given:
+        is_number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
+        if not is_number or not math.isfinite(limit) or not 0 <= limit <= _LONGEST_S:
             raise ArgumentError(
-                f"thresholds_s needs seconds from 0 to {_LONGEST_S:g}; found {one!r:.60}.",
+                f"thresholds_s needs seconds from 0 to {_LONGEST_S:g}; found {limit!r:.60}.",
                 "thresholds_s=[600, 3600, 21600]",
             )
     if not given:
         raise ArgumentError("thresholds_s needs at least one threshold; found none.", "[3600]")
-    return pl.Series(sorted({round(one * _US_PER_S) for one in given}), dtype=pl.Int64)
+    return pl.Series(sorted({round(limit * _US_PER_S) for limit in given}), dtype=pl.Int64)

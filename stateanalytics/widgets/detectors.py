@@ -13,7 +13,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.text import visible
 from stateanalytics.detectors.catalogue import registry
-from stateanalytics.detectors.disagreeing_pairs import Disagreements, disagreements
+from stateanalytics.detectors.disagreement_causes import Disagreements, disagreements
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
 from stateanalytics.thresholds.words import spoken
 from stateanalytics.widgets.tables import safe, table

@@ -12,7 +12,7 @@ from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.comparing import agreement
 from stateanalytics.detectors.detections import detect
-from stateanalytics.detectors.disagreeing_pairs import disagreements
+from stateanalytics.detectors.disagreement_causes import disagreements
 from stateanalytics.reporting.material import Material, Plain, plain_rows
 from stateanalytics.reporting.phrases import count, number
 
