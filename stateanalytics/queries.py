@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
-from stateanalytics.core import schema
-from stateanalytics.errors import ArgumentError
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.state import attention as _attention
 from stateanalytics.state import phantoms as _phantoms
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_and_reasons
-
-if TYPE_CHECKING:
-    from stateanalytics.core.facts import Facts
 
 
 def attention(
@@ -48,7 +42,7 @@ def attention(
     >>> attention(demo())["severity"].unique().sort().to_list()
     ['critical', 'warning']
     """
-    states, reasons = states_and_reasons(_checked(snap, "attention"), policy=policy)
+    states, reasons = states_and_reasons(checked_snapshot(snap, "attention"), policy=policy)
     return _attention.attention(
         snap, states, reasons, policy=policy, with_discharged=with_discharged
     )
@@ -83,15 +77,5 @@ def phantoms(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
     >>> phantoms(demo()).columns[4:7]
     ['reaper', 'known_as', 'raw_status']
     """
-    states, _ = states_and_reasons(_checked(snap, "phantoms"), policy=policy)
+    states, _ = states_and_reasons(checked_snapshot(snap, "phantoms"), policy=policy)
     return _phantoms.phantoms(snap, states, policy=policy)
-
-
-def _checked(snap: object, function: str) -> Facts:
-    needed = (*(frame.name for frame in schema.FACTS), "as_of")
-    if not all(hasattr(snap, name) for name in needed):
-        raise ArgumentError(
-            f"{function} needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
-            f'read one first: sa.{function}(sa.read("~/.lionagi/state.db"))',
-        )
-    return snap  # type: ignore[return-value]

@@ -122,7 +122,7 @@ def test_nothing_gives_no_rows_of_the_same_shape():
     [
         ({"before": (ago(days=8), ago(days=6))}, "The earlier stretch ends .* after the later one"),
         ({"fdr": 0}, "fdr is a share between 0 and 1; found 0"),
-        ({"earlier": "x"}, "those of a snapshot; found str"),
+        ({"earlier": "x"}, "needs a snapshot; found str"),
     ],
 )
 def test_what_makes_no_sense_is_refused(asked, words):

@@ -195,7 +195,7 @@ def test_no_message_breaks_anything(message):
 
 
 def test_what_is_no_snapshot_is_refused():
-    with pytest.raises(ArgumentError, match="Failures are those of a snapshot; found str 'x'"):
+    with pytest.raises(ArgumentError, match="needs a snapshot; found str 'x'"):
         sa.failures.clusters("x")
 
 

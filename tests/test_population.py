@@ -5,7 +5,8 @@ import pytest
 
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.population import LEFT_OUT, counted, population
+from stateanalytics.state.definitions import LEFT_OUT
+from stateanalytics.state.population import counted, population
 from tests.frames import AS_OF, DONE, LEGACY, RUNNING, ago, facts, states_of
 
 WEEK = read_window(("2026-05-18", "2026-05-25"), as_of=AS_OF)

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from stateanalytics import Policy, demo, read
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.detectors.gaps import CLOSED_BY, LEFT_OUT, lean_gaps, silence_gaps
+from stateanalytics.detectors.gaps import CLOSED_BY, lean_gaps, silence_gaps
 from stateanalytics.detectors.quality import quality_of_service
 from stateanalytics.detectors.sums import gap_sums
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.state.definitions import LEFT_OUT_OF_SILENCES
 from stateanalytics.systems import system
 from tests.examples import examples
 from tests.frames import ago, facts
@@ -152,7 +153,7 @@ MIDDLE = ago(hours=4, minutes=30)
 def test_a_silence_says_what_closed_it(entity, moments, expected):
     found = gaps_of(entity, *moments)
     assert shown(found) == expected
-    assert set(found["left_out"].drop_nulls()) <= set(LEFT_OUT)
+    assert set(found["left_out"].drop_nulls()) <= set(LEFT_OUT_OF_SILENCES)
 
 
 def test_only_activity_of_sessions_counts():

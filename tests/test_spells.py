@@ -9,9 +9,9 @@ import stateanalytics as sa
 from stateanalytics.core.schema import SPELLS
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.state.definitions import LEFT_OUT_OF_DURATIONS
 from stateanalytics.survival.run_spells import (
     EDGES_S,
-    LEFT_OUT,
     count_left_out,
     count_spells,
     spells,
@@ -99,7 +99,7 @@ def test_what_cannot_be_trusted_is_left_out_with_its_reason(entity, state, left_
     found = measured(entity, state).row(0, named=True)
     assert found["left_out"] == left_out
     assert (found["duration_s"] is None) is (left_out is not None)
-    assert left_out is None or left_out in LEFT_OUT
+    assert left_out is None or left_out in LEFT_OUT_OF_DURATIONS
 
 
 def test_a_running_row_with_an_end_counts_as_running():

@@ -13,7 +13,7 @@ import polars as pl
 from stateanalytics.auditing import families, histories, promises, times
 from stateanalytics.core import schema
 from stateanalytics.core.audit import CODES, PREFIX, Cases
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states as derive_states
@@ -136,12 +136,7 @@ def as_findings(found: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cases(snap: Any, policy: Policy | None, states: pl.DataFrame | None) -> Cases:
-    needed = ("entities", "transitions", "events", "as_of", "detail")
-    if not all(hasattr(snap, name) for name in needed):
-        raise ArgumentError(
-            f"audit needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
-            'read one first: sa.audit(sa.read("~/.lionagi/state.db"))',
-        )
+    checked_snapshot(snap, "audit")
     if not (policy is None or isinstance(policy, Policy)):
         raise ArgumentError(
             f"policy needs a Policy; found {policy!r:.60}.",

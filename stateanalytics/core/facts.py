@@ -9,6 +9,7 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,30 @@ class Facts:
         """A per-system frame; empty, in its own shape, where no input fills it."""
         found = self.details.get(name)
         return schema.FRAMES[name].empty() if found is None else found
+
+
+def checked_snapshot(snap: object, function: str) -> Facts:
+    """The same, or an error that says what was needed.
+
+    Parameters
+    ----------
+    snap : object
+        What a caller gave.
+    function : str
+        The public name that needs it, without ``sa.``.
+
+    Raises
+    ------
+    ArgumentError
+        If it lacks one of the canonical frames, or the instant.
+    """
+    needed = (*(frame.name for frame in schema.FACTS), "details", "as_of")
+    if not all(hasattr(snap, name) for name in needed):
+        raise ArgumentError(
+            f"{function} needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
+            f'read one first: sa.{function}(sa.read("~/.lionagi/state.db"))',
+        )
+    return snap  # type: ignore[return-value]
 
 
 def losses_of(findings: pl.DataFrame) -> pl.DataFrame:

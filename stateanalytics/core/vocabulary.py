@@ -237,9 +237,6 @@ ADR_DELIVERIES = MappingProxyType(
     }
 )
 
-SUCCESSES = ("succeeded", "completed", "merged")
-"""Outcomes of a good end, under whatever name the entity gives it."""
-
 
 def words_of(entity_type: str) -> tuple[StatusWord, ...]:
     """The status words of one entity type, in the order of a life.

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
-from stateanalytics.detectors.detections import checked_snapshot
 from stateanalytics.detectors.frames import ALARMS
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.detector import Detector
-
-if TYPE_CHECKING:
-    from stateanalytics.core.facts import Facts
 
 KEY = list(schema.ENTITY_KEY)
 _RUNNING = "running"
@@ -73,7 +69,7 @@ def alarms(
     >>> found["ended_by"].unique().sort().to_list()
     ['as-of', 'end', 'range']
     """
-    checked = checked_snapshot(snap, "alarms")
+    checked = checked_snapshot(snap, "detectors.alarms")
     chosen = _with_history(detectors)
     whose = _entities(checked, policy)
     points = {what: _points(checked, whose, what) for what in {one.restarts_on for one in chosen}}

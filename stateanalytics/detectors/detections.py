@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
 from stateanalytics.detectors.features import features_of, lost
 from stateanalytics.detectors.frames import DETECTIONS
 from stateanalytics.detectors.wording import compared
-from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.detector import Detector
 from stateanalytics.systems.history import facts_at
-
-if TYPE_CHECKING:
-    from stateanalytics.core.facts import Facts
 
 # Where no row of a source has one of these, the source does not record it.
 _RECORDED = ("last_message_age_s", "updated_age_s", "started_age_s", "created_age_s")
@@ -69,7 +65,7 @@ def detect(
     >>> found.group_by("detector").agg(pl.col("fires").sum()).sort("detector").rows()
     [('dashboard_stale_card', 5), ('dashboard_stuck_60m', 11)]
     """
-    checked = checked_snapshot(snap, "detect")
+    checked = checked_snapshot(snap, "detectors.detect")
     chosen = chosen_detectors(detectors)
     past = facts_at(checked, at)
     here = past.facts.entities["system"].unique()
@@ -181,13 +177,3 @@ def _label(detector: Detector) -> pl.Expr:
     if isinstance(detector.label, pl.Expr):
         return detector.label.cast(pl.String)
     return pl.lit(detector.label or detector.name)
-
-
-def checked_snapshot(snap: object, function: str) -> Facts:
-    """A snapshot, or an error that says what to do."""
-    if not all(hasattr(snap, name) for name in ("entities", "events", "transitions", "as_of")):
-        raise ArgumentError(
-            f"{function} needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
-            f'read one first: sa.{function}(sa.read("~/.lionagi/state.db"))',
-        )
-    return snap  # type: ignore[return-value]

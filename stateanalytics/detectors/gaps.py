@@ -6,23 +6,16 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts
-from stateanalytics.core.schema import ENTITY_KEY, FACTS
+from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.silence_boundaries import LAST_MESSAGE, MARKS, SIGNS, marks, sessions
-from stateanalytics.errors import ArgumentError, check_columns
+from stateanalytics.errors import check_columns
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import LEFT_OUT as LEFT_OUT_OF_ALL
 
 CLOSED_BY = ("sign_of_life", "own_end", "death", "other_end", "as_of")
 """What closes a silence: the run goes on; it wrote its own end; an observer found its
 process gone; an end by anybody else (a person, a sweep by age, an import); nothing yet.
 """
-LEFT_OUT = {
-    **LEFT_OUT_OF_ALL,
-    "not_running": "between an end and the work that was resumed",
-    "unseen": "its messages are not in the store, only when the last one came",
-}
-
 _WORDS = {"crash": "death", "last_message": "sign_of_life"}
 # Divided by a column: polars multiplies by the inverse of a constant, off in the last bit.
 _SECONDS = pl.col("gap_us") / (pl.col("gap_us") * 0 + 1_000_000)
@@ -49,7 +42,8 @@ def silence_gaps(
         ``gap_s`` between them in seconds; ``closed_by``, one of `CLOSED_BY`; ``is_last``:
         the last of a stretch of work; ``is_censored``: it might have gone on (every last
         one but a death); ``is_dead``, and ``dead_known_at``: when the death was found out,
-        null where there is none; ``left_out`` (null: counted; else a key of `LEFT_OUT`).
+        null where there is none; ``left_out`` (null: counted; else a key of
+        `LEFT_OUT_OF_SILENCES`).
         In the order of ``entities``, then of time.
 
     Raises
@@ -79,7 +73,7 @@ def silence_gaps(
     >>> dict(gaps["closed_by"].value_counts(sort=True).rows())["death"]
     6
     """
-    who = sessions(checked_snapshot(snap, "silence_gaps"), policy)
+    who = sessions(checked_snapshot(snap, "detectors.silence_gaps"), policy)
     columns = [name for name in columns_by(by, who) if name not in ENTITY_KEY]
     rows = paired(marks(snap, who))
     named = who.select("who", *ENTITY_KEY, *columns, "left_out")
@@ -138,7 +132,7 @@ def paired(marks: pl.DataFrame) -> pl.DataFrame:
     -------
     polars.DataFrame, shape (n_gaps, 6)
         ``who``, ``from_us``, ``at_us``, ``gap_us``; ``closed_by``; ``no_silence``, why it
-        is none: a key of `LEFT_OUT`, or null. Two ends in a row are one end.
+        is none: a key of `LEFT_OUT_OF_SILENCES`, or null. Two ends in a row are one end.
     """
     before = pl.all().shift(1).name.prefix("from_")
     words = [_WORDS.get(word, word) for word in MARKS]
@@ -187,13 +181,3 @@ def columns_by(by: str | Sequence[str], there: pl.DataFrame) -> list[str]:
     columns = [by] if isinstance(by, str) else list(by)
     check_columns(there, columns, "counting silences by columns")
     return columns
-
-
-def checked_snapshot(snap: object, function: str) -> Facts:
-    """What has the canonical frames; anything else is refused in words."""
-    if not all(hasattr(snap, name) for name in (*(frame.name for frame in FACTS), "as_of")):
-        raise ArgumentError(
-            f"{function} needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
-            f'read one first: sa.{function}(sa.read("~/.lionagi/state.db"))',
-        )
-    return snap  # type: ignore[return-value]

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts
-from stateanalytics.detectors.gaps import checked_snapshot, lean_gaps
+from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.detectors.gaps import lean_gaps
 from stateanalytics.detectors.sums import SUMS, gap_sums
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy import Policy
@@ -160,6 +160,6 @@ def _summed(
             )
         return silences
     if not isinstance(silences, (pl.DataFrame, pl.LazyFrame)):
-        facts = checked_snapshot(silences, "quality_of_service")
+        facts = checked_snapshot(silences, "detectors.quality_of_service")
         silences = lean_gaps(facts, policy=policy, by=by)
     return gap_sums(silences, thresholds_s, by=by, at_least=at_least)

@@ -11,6 +11,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.state.definitions import is_found_dead
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import population
 from stateanalytics.state.states import states
@@ -112,7 +113,7 @@ def _known_ends(seen: pl.DataFrame) -> pl.DataFrame:
     A reaper that called a live run dead ended nothing.
     """
     resumed = seen.lazy().filter(
-        ~pl.col("is_open"), ~_is_death(), _us("ended_at") < pl.col("last_us")
+        ~pl.col("is_open"), ~is_found_dead(), _us("ended_at") < pl.col("last_us")
     )
     return _marked(resumed.with_columns(at="ended_at"), _end_mark()).collect()
 
@@ -172,16 +173,12 @@ def _end_mark() -> pl.Expr:
     )
     is_exact = ~pl.col("is_end_approximate").fill_null(value=False)
     return (
-        pl.when(_is_death()).then(DEATH).when(is_own & is_exact).then(OWN_END).otherwise(OTHER_END)
+        pl.when(is_found_dead())
+        .then(DEATH)
+        .when(is_own & is_exact)
+        .then(OWN_END)
+        .otherwise(OTHER_END)
     )
-
-
-def _is_death() -> pl.Expr:
-    """Did an observer end it because its process was gone; never null."""
-    codes = [code for known in all_systems() for code in known.death_codes]
-    messages = [words for known in all_systems() for words in known.death_messages]
-    is_verdict = pl.col("reason_code").is_in(codes) | pl.col("reason_message").is_in(messages)
-    return ((pl.col("end_written_by") == "observer") & is_verdict).fill_null(value=False)
 
 
 def _marked(rows: pl.LazyFrame, mark: int | pl.Expr) -> pl.LazyFrame:

@@ -13,16 +13,15 @@ from stateanalytics.errors import ArgumentError, check_columns, did_you_mean
 from stateanalytics.failures.counting import (
     CAUSE_COLUMNS,
     add_trend,
-    cause_key,
     count_groups,
     span_of,
 )
 from stateanalytics.failures.failure_rows import (
-    FAILURES,
     find_members,
     select_failures,
     window_of,
 )
+from stateanalytics.state.definitions import FAILURES, cause_key
 from stateanalytics.state.population import population
 from stateanalytics.state.reason_codes import with_code_facts
 

@@ -9,53 +9,10 @@ import polars as pl
 
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_columns
+from stateanalytics.state.definitions import cause_key
 from stateanalytics.stats.intervals import wilson_columns
 
 CAUSE_COLUMNS = ("source", "entity_type", "entity_id", "session_id", "invocation_id", "reason_code")
-
-
-def cause_key() -> pl.Expr:
-    """The distinct cause that a failed entity belongs to, as text.
-
-    Returns
-    -------
-    polars.Expr
-        ``source|group|class``. The group is the invocation, else the session, else the
-        entity itself; the class is the reason code, else the same row again. Each side
-        says what it is (``invocation:``, ``session:``, ``reason:``), so that an id can
-        never equal a code. Never null.
-
-    Notes
-    -----
-    lionagi's ``failed_sessions`` metric counts these over sessions. For entities
-    without a session (a play that never started) the key falls back to the entity.
-    Two stores never share a cause.
-
-    Examples
-    --------
-    >>> failed = pl.DataFrame(
-    ...     {
-    ...         "source": "state.db",
-    ...         "entity_type": "session",
-    ...         "entity_id": ["a", "b", "c", "d"],
-    ...         "session_id": ["a", "b", "c", "d"],
-    ...         "invocation_id": ["i", "i", None, None],
-    ...         "reason_code": "run.failed.exception",
-    ...     }
-    ... )
-    >>> failed.select(cause_key()).n_unique()
-    3
-    """
-    own_row = pl.coalesce(
-        pl.lit("session:") + pl.col("session_id"),
-        pl.col("entity_type") + ":" + pl.col("entity_id"),
-        pl.lit("row:?"),
-    )
-    group = pl.coalesce(pl.lit("invocation:") + pl.col("invocation_id"), own_row)
-    reason = pl.coalesce(pl.lit("reason:") + pl.col("reason_code"), own_row)
-    return pl.concat_str(pl.col("source").fill_null(""), group, reason, separator="|").alias(
-        "cause"
-    )
 
 
 def count_causes(failed: pl.DataFrame) -> int:

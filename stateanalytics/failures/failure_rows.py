@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.windows import read_window
-from stateanalytics.errors import ArgumentError
-from stateanalytics.failures.counting import add_costs, cause_key
+from stateanalytics.failures.counting import add_costs
 from stateanalytics.failures.incident_grouping import GAP_S, add_incidents, count_incidents
 from stateanalytics.failures.rules_file import Rules, apply_rules, rules_applied
 from stateanalytics.failures.templates import VERSION, mine_templates, template_id
+from stateanalytics.state.definitions import FAILURES, cause_key
 from stateanalytics.state.population import counted, population
 from stateanalytics.state.states import states
 
@@ -184,9 +185,6 @@ COLUMNS = (
     *("cause", "failed_at", "unit", "run_s", "n_tokens", "cost_usd"),
 )
 
-#: Outcomes that count as failures, as lionagi counts causes.
-FAILURES = ("failed", "timed_out")
-
 
 def find_members(
     snap: Facts,
@@ -258,23 +256,14 @@ def ended_runs(snap: Facts, judged: pl.DataFrame, window: Window | None = None) 
 
 def judge(snap: Facts, policy: Policy | None) -> pl.DataFrame:
     """The states of a snapshot."""
-    judged: pl.DataFrame = states(checked(snap), policy=policy)
+    judged: pl.DataFrame = states(checked_snapshot(snap, "failures.clusters"), policy=policy)
     return judged
 
 
 def window_of(snap: Facts, window: object) -> Window | None:
     """The stretch of time that was asked for; None: all time."""
-    return None if window is None else read_window(window, as_of=checked(snap).as_of)
-
-
-def checked(snap: Facts) -> Facts:
-    """The same, or an error that says what was needed."""
-    if not all(hasattr(snap, name) for name in ("entities", "details", "as_of")):
-        raise ArgumentError(
-            f"Failures are those of a snapshot; found {type(snap).__name__} {snap!r:.60}.",
-            'read one first: sa.failures.clusters(sa.read("~/.lionagi/state.db"))',
-        )
-    return snap
+    as_of = checked_snapshot(snap, "failures.clusters").as_of
+    return None if window is None else read_window(window, as_of=as_of)
 
 
 def cluster_id(code: str | None, template: str | None) -> str:

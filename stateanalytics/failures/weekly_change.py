@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.windows import Window, in_utc, read_window
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.failure_rows import (
-    checked,
     ended_runs,
     failures_of,
     find_members,
@@ -96,8 +96,8 @@ def change(
     True
     """
     check_share("fdr", fdr, 0.05)
-    now = read_window(window, as_of=checked(snap).as_of)
-    base = snap if earlier is None else checked(earlier)
+    now = read_window(window, as_of=checked_snapshot(snap, "failures.change").as_of)
+    base = snap if earlier is None else checked_snapshot(earlier, "failures.change")
     past = _before(before, now, base)
     judged = judge(snap, policy)
     judged_before = judged if earlier is None else judge(base, policy)

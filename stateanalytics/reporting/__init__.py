@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.progress import progress
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
@@ -163,11 +163,7 @@ class Report:
 
 
 def _check(snap: object, policy: object) -> None:
-    if not all(hasattr(snap, name) for name in ("entities", "findings", "sources", "as_of")):
-        raise ArgumentError(
-            f"report needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
-            'read one first: report(read("~/.lionagi/state.db"))',
-        )
+    checked_snapshot(snap, "report")
     if not (policy is None or isinstance(policy, Policy)):
         raise ArgumentError(
             f"policy needs a Policy; found {policy!r:.60}.",

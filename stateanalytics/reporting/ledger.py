@@ -13,10 +13,8 @@ from typing import NamedTuple
 import polars as pl
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.failures.counting import cause_key
-from stateanalytics.failures.failure_rows import FAILURES
 from stateanalytics.reporting.material import Material
-from stateanalytics.survival.run_spells import GOOD_ENDS
+from stateanalytics.state.definitions import TROUBLE, cause_key, ended_well, is_failure
 
 FIELDS = ("run", "source", "began", "placed", "ending", "is_in_trouble", "cause", "facts")
 """What the words of a line are: see `Line`."""
@@ -32,7 +30,6 @@ _FACTS = (
     "process_alive",
     "recorded_by",
 )
-TROUBLE = ("critical", "warning")
 
 
 class Line(NamedTuple):
@@ -79,7 +76,7 @@ def write_ledger(material: Material) -> list[str]:
         _placed=pl.col("placed_at").dt.epoch("s"),
         _trouble=pl.col("severity").is_in(list(TROUBLE)).fill_null(value=False),
         # The label of an input may change from report to report; its place rarely does.
-        _cause=pl.when(pl.col("left_out").is_null(), pl.col("outcome").is_in(list(FAILURES)))
+        _cause=pl.when(pl.col("left_out").is_null(), is_failure())
         .then(cause_key().str.strip_prefix(pl.col("source") + "|"))
         .alias("_cause"),
         _facts=pl.concat_str(
@@ -113,9 +110,9 @@ def _ending() -> pl.Expr:
         .then(pl.lit("left_out"))
         .when("is_open")
         .then(pl.lit("open"))
-        .when(pl.col("outcome").is_in(list(GOOD_ENDS)))
+        .when(ended_well())
         .then(pl.lit("good"))
-        .when(pl.col("outcome").cast(pl.String).is_in(["timed_out", "failed"]))
+        .when(is_failure())
         .then(pl.col("outcome").cast(pl.String))
         .otherwise(pl.lit("other"))
     )

@@ -8,7 +8,7 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.core import schema
-from stateanalytics.core.vocabulary import SUCCESSES
+from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.state.engines import TEMPORARY, TEXT, Frame, adapt, encode, lookup
 from stateanalytics.state.lifecycle import StatusCell
 
@@ -175,7 +175,7 @@ def with_display(frame: Any, *, verbose: bool = False, into: str = "display") ->
     codes = {axis: f"{TEMPORARY}{axis}" for axis in axes}
     coded = encode(adapter.frame, {codes[axis]: (axis, words) for axis, words in axes.items()})
     segments = (
-        *((label(word), True, word in SUCCESSES) for word in axes["outcome"]),
+        *((label(word), True, word in GOOD_ENDS) for word in axes["outcome"]),
         *((label(word), False, False) for word in axes["lifecycle"]),
     )
     lifecycle = nw.col(codes["lifecycle"]).cast(nw.Int16) + len(axes["outcome"])

@@ -17,7 +17,8 @@ from operator import or_
 import narwhals as nw
 
 from stateanalytics.core.schema import LIFECYCLES, OUTCOMES
-from stateanalytics.core.vocabulary import STATUS_WORDS, SUCCESSES, TABLES, StatusWord
+from stateanalytics.core.vocabulary import STATUS_WORDS, TABLES, StatusWord
+from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.state.engines import TEMPORARY, Frame, encode
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.policy_fields import EMPTY, NULL
@@ -87,7 +88,7 @@ class StatusCell:
     @property
     def is_good_end(self) -> bool:
         """Did it end well, under whatever name."""
-        return self.outcome in SUCCESSES
+        return self.outcome in GOOD_ENDS
 
     @property
     def is_without_evidence(self) -> bool:

@@ -10,8 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 from stateanalytics.core import schema
-from stateanalytics.core.vocabulary import SUCCESSES, TABLES, words_of
+from stateanalytics.core.vocabulary import TABLES, words_of
 from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.systems import limits_of_systems
 
 AXES = MappingProxyType(
@@ -81,7 +82,7 @@ CASCADE = (
     SeverityRule(9, "health", ("running",), "info", "info"),
     SeverityRule(10, "health", ("due",), "info", "info"),
     SeverityRule(11, "outcome", ("skipped",), "info", "neutral"),
-    SeverityRule(12, "outcome", SUCCESSES, "neutral", "success"),
+    SeverityRule(12, "outcome", GOOD_ENDS, "neutral", "success"),
     SeverityRule(13, "outcome", ("cancelled",), "neutral", "neutral"),
     SeverityRule(14, None, (), "neutral", "neutral"),
 )

@@ -16,14 +16,6 @@ from stateanalytics.core.windows import Window
 from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.mirrors import is_mirror
 
-LEFT_OUT = {
-    "legacy": "no status, or one outside the vocabulary",
-    "mirrored": "mirrored from a transcript: never fails, ends when it goes quiet",
-    "imported": "imported later: times come from files",
-    "undated": "no start, end or creation time",
-    "future": "ends after as-of",
-}
-
 _STATE_COLUMNS = (
     "lifecycle",
     "outcome",

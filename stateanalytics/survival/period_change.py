@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.state.policy import Policy
@@ -18,7 +18,7 @@ from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
 from stateanalytics.survival.log_rank import logrank
 from stateanalytics.survival.risk_sets import strata_of
-from stateanalytics.survival.run_spells import check_snapshot, spells
+from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.words import span
 
 DIMENSIONS = ("kind", "agent", "model", "playbook")
@@ -79,7 +79,7 @@ def two_windows(
     >>> two_windows(demo())["period"].unique().sort().to_list()
     ['before', 'now']
     """
-    check_snapshot(snap, "duration_change")
+    checked_snapshot(snap, "survival.duration_change")
     now = read_window(window, as_of=snap.as_of)
     before = Window(now.since - (now.until - now.since), now.since, "the window before")
     states = states_of(snap, policy=policy) if states is None else states

@@ -13,32 +13,17 @@ from typing import Literal
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.schema import SPELLS
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, check_columns
+from stateanalytics.state.definitions import LEFT_OUT_OF_DURATIONS, ended_well, is_found_dead
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import LEFT_OUT as LEFT_OUT_OF_ALL
 from stateanalytics.state.population import population
 from stateanalytics.state.states import states as states_of
 from stateanalytics.systems import all_systems
 
-# In the order in which they are read from a row: what is known least comes first.
-LEFT_OUT = {
-    **LEFT_OUT_OF_ALL,
-    "no_start": "no start time",
-    "starts_later": "starts after as-of",
-    "no_end": "ended, but no end time",
-    "ends_before_start": "ends before it starts",
-    "end_approximate": "the end was repaired or estimated",
-    "end_observed": "the end was written by an observer or an import, not by the run",
-}
-ENDINGS = ("completed", "failed", "timed_out", "aborted", "cancelled", "skipped", "running")
-GOOD_ENDS = ("succeeded", "completed", "merged")
 SILENT = ("stalled", "process_dead", "orphaned")
-# Codes of observers that found the process gone: it died between its last sign of life
-# and their visit. A kill, or a sweep by age, does not say that it was dead before.
-_FOUND_DEAD = "process_dead|no_process|stale_auto|runtime_lost|process_exited|auto_cleanup"
 # A century: more would leave the calendar.
 _LONGEST_S = 3.2e9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -109,7 +94,7 @@ def spells(
     >>> runs.filter(pl.col("left_out") == "mirrored").height > 0
     True
     """
-    check_snapshot(snap, "spells")
+    checked_snapshot(snap, "survival.spells")
     _check_option("cohort", cohort, ("started", "active"))
     _check_option("timeouts", timeouts, ("cut_off", "event"))
     _check_option("silent_runs", silent_runs, ("last_activity", "as_of"))
@@ -175,10 +160,7 @@ def _runs(rows: pl.DataFrame) -> pl.DataFrame:
 def _is_found_dead() -> pl.Expr:
     """Ended by an observer who found it gone; and since its start it had given a sign of life."""
     return (
-        ~pl.col("is_open")
-        & (pl.col("end_written_by") == "observer")
-        & pl.col("reason_code").str.contains(_FOUND_DEAD)
-        & (pl.col("last_activity_at") > pl.col("started_at"))
+        ~pl.col("is_open") & is_found_dead() & (pl.col("last_activity_at") > pl.col("started_at"))
     ).fill_null(value=False)
 
 
@@ -186,7 +168,7 @@ def _ending() -> pl.Expr:
     return (
         pl.when("is_open")
         .then(pl.lit("running"))
-        .when(pl.col("outcome").is_in(list(GOOD_ENDS)))
+        .when(ended_well())
         .then(pl.lit("completed"))
         .when(pl.col("outcome") != "unknown")
         .then(pl.col("outcome").cast(pl.String))
@@ -262,15 +244,6 @@ def _narrowed(rows: pl.DataFrame, window: Window, cohort: str) -> pl.DataFrame:
     )
 
 
-def check_snapshot(snap: object, function: str) -> None:
-    """Refuse what has no entities and no as-of."""
-    if not all(hasattr(snap, name) for name in ("entities", "as_of")):
-        raise ArgumentError(
-            f"{function} needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
-            f'read one first: sa.{function}(sa.read("~/.lionagi/state.db"))',
-        )
-
-
 def _check_option(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ArgumentError(
@@ -300,7 +273,8 @@ def count_left_out(spells: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame, shape (n_reasons, 3)
-        ``left_out``, its ``meaning``, ``n``; in the order of `LEFT_OUT`, without zeros.
+        ``left_out``, its ``meaning``, ``n``; in the order of `LEFT_OUT_OF_DURATIONS`,
+        without zeros.
 
     Examples
     --------
@@ -310,7 +284,8 @@ def count_left_out(spells: pl.DataFrame) -> pl.DataFrame:
     """
     check_columns(spells, ["left_out"], "count_left_out")
     counts = spells.group_by("left_out").agg(n=pl.len().cast(pl.Int64))
-    reasons = pl.DataFrame({"left_out": list(LEFT_OUT), "meaning": list(LEFT_OUT.values())})
+    words = LEFT_OUT_OF_DURATIONS
+    reasons = pl.DataFrame({"left_out": list(words), "meaning": list(words.values())})
     return reasons.join(counts, on="left_out", how="inner", maintain_order="left")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.state.policy import Policy
@@ -354,12 +354,7 @@ def _curves(judged: tuple[Judged, ...], costs: Costs) -> pl.DataFrame:
 
 
 def _check(snap: object, costs: object, n_boot: object, conf_level: float) -> None:
-    needed = ("entities", "transitions", "events", "as_of")
-    if not all(hasattr(snap, name) for name in needed):
-        raise ArgumentError(
-            f"thresholds.recommend needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
-            'read one first: sa.thresholds.recommend(sa.read("~/.lionagi/state.db"))',
-        )
+    checked_snapshot(snap, "thresholds.recommend")
     if not (costs is None or isinstance(costs, Costs)):
         raise ArgumentError(
             f"costs needs Costs; found {costs!r:.60}.", "costs=sa.thresholds.Costs(false_alarm=5)"

@@ -19,7 +19,6 @@ from stateanalytics.state.population import counted
 N_SHOWN = 10
 N_BLOCKED_SHOWN = 5
 LONGEST_EVIDENCE = 20_000
-TROUBLE = ("critical", "warning")
 # The order that people think in: the work itself first, what only holds it later.
 TYPE_ORDER = (
     "session", "turn", "play", "show", "invocation", "schedule", "schedule_run",

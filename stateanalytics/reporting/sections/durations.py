@@ -8,10 +8,11 @@ import polars as pl
 
 from stateanalytics.reporting.material import Material, Plain, plain_rows
 from stateanalytics.reporting.phrases import count, how_long, listed, number
+from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS
 from stateanalytics.state.mirrors import TURN
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
-from stateanalytics.survival.run_spells import ENDINGS, LEFT_OUT, count_spells, spells
+from stateanalytics.survival.run_spells import count_spells, spells
 
 N_KINDS_SHOWN = 12
 CUT_OFF_BY = {
@@ -44,7 +45,7 @@ def summarize_durations(material: Material) -> Plain:
         "found_dead": _found_dead(kept),
         "left_out": [
             {"reason": name, "meaning": meaning, "n": n}
-            for name, meaning in LEFT_OUT.items()
+            for name, meaning in LEFT_OUT_OF_DURATIONS.items()
             if (n := runs.filter(pl.col("left_out") == name).height)
         ],
         "n_left_out": runs.height - kept.height,

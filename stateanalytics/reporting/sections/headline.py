@@ -9,18 +9,14 @@ from stateanalytics.failures.failure_rows import select_failures
 from stateanalytics.reporting.material import Material, Plain, tally
 from stateanalytics.reporting.phrases import count, interval, listed, number, share
 from stateanalytics.reporting.pills import pill_of
-from stateanalytics.state.population import LEFT_OUT
+from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, TROUBLE, ended_well
 from stateanalytics.stats.intervals import wilson
-from stateanalytics.survival.run_spells import GOOD_ENDS
-
-TROUBLE = ("critical", "warning")
-EMPTY_HANDED = ("missing", "partial")
 
 
 def summarize_headline(material: Material) -> Plain:
     """Runs, completion share, timed-out share, unresolved runs and distinct causes."""
     ended, still_open = material.ended_runs, material.open_runs
-    completed = ended.filter(pl.col("outcome").is_in(list(GOOD_ENDS)))
+    completed = ended.filter(ended_well())
     timed_out = ended.filter(pl.col("outcome") == "timed_out")
     unresolved = still_open.filter(pl.col("severity").is_in(list(TROUBLE)))
     failed = select_failures(material.runs)

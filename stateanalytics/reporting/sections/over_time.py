@@ -9,11 +9,10 @@ import polars as pl
 from stateanalytics.core.windows import TICK, Window, day_of
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.reporting.phrases import count, number, share
+from stateanalytics.state.definitions import ENDINGS, FAILURES
 from stateanalytics.state.population import counted
 from stateanalytics.stats.intervals import wilson_columns
-from stateanalytics.survival.run_spells import ENDINGS
 
-BAD = ("failed", "timed_out")
 # Longest window (days) -> the step it is cut into, with its name and how it is written.
 STEPS = ((2.0, "1h", "hour"), (35.0, "1d", "day"), (400.0, "1w", "week"))
 LONGEST_STEP = ("1mo", "month")
@@ -103,7 +102,7 @@ def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.D
 def _sentence(wide: pl.DataFrame, name: str) -> str:
     if not wide["n"].sum():
         return "No run ended in this window."
-    bad = pl.sum_horizontal([pl.col(one) for one in BAD if one in wide.columns] or [pl.lit(0)])
+    bad = pl.sum_horizontal([pl.col(one) for one in FAILURES if one in wide.columns] or [pl.lit(0)])
     rows = wide.with_columns(bad=bad).with_columns(wilson_columns("bad", "n"))
     fewest, most = int(wide["n"].min()), int(wide["n"].max())  # type: ignore[arg-type]
     every = (

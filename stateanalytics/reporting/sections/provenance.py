@@ -10,7 +10,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.windows import in_utc
 from stateanalytics.reporting.material import Material, Plain, iso, plain_rows
 from stateanalytics.reporting.phrases import count, listed, number, share, size
-from stateanalytics.state.population import LEFT_OUT
+from stateanalytics.state.definitions import LEFT_OUT
 
 AS_OF_FROM = {
     "given": "as it was given",

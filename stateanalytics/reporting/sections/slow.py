@@ -9,7 +9,7 @@ import polars as pl
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.reporting.phrases import count, how_long, number
 from stateanalytics.reporting.pills import pill_of
-from stateanalytics.survival.run_spells import GOOD_ENDS
+from stateanalytics.state.definitions import ended_well
 
 N_SHOWN = 8
 TOLD = ("entity_id", "name", "kind", "agent", "model", "project")
@@ -29,7 +29,7 @@ def summarize_slow(material: Material) -> Plain:
     )
     slow_open = still_open.filter(pl.col("age_s") > limit_s)
     slow_ended = ended.filter(pl.col("duration_s") > limit_s)
-    n_good = slow_ended.filter(pl.col("outcome").is_in(list(GOOD_ENDS))).height
+    n_good = slow_ended.filter(ended_well()).height
     return {
         "finding": _sentence(
             still_open, slow_open, (n_good, slow_ended.height, ended.height), limit_s

@@ -10,15 +10,14 @@ import polars as pl
 from stateanalytics.core.schema import DELIVERIES, FINDING_SEVERITIES, SEVERITIES, SYSTEMS
 from stateanalytics.failures.by_code import count_by_reason_code
 from stateanalytics.failures.counting import count_causes
-from stateanalytics.failures.failure_rows import FAILURES, select_failures
+from stateanalytics.failures.failure_rows import select_failures
 from stateanalytics.reporting.material import Material, Plain, plain_rows, tally
 from stateanalytics.reporting.phrases import count, interval, listed, number, share
 from stateanalytics.reporting.sections.attention import items_of, things_of
 from stateanalytics.reporting.sections.failures import plural
+from stateanalytics.state.definitions import BAD_ENDS, GOOD_ENDS, LEFT_OUT
 from stateanalytics.state.mirrors import PARTS, TURN
-from stateanalytics.state.population import LEFT_OUT
 from stateanalytics.stats.intervals import wilson
-from stateanalytics.survival.run_spells import GOOD_ENDS
 
 TITLES: Mapping[str, str] = MappingProxyType(
     {
@@ -38,8 +37,6 @@ RUN_IS: Mapping[str, str] = MappingProxyType(
     }
 )
 ENDS = ("completed", "failed", "timed_out", "aborted", "cancelled", "other")
-# Agent Orchestrator never says failed: what died there is aborted.
-BAD_ENDS = (*FAILURES, "aborted")
 N_ITEMS, N_CODES, N_FINDINGS = 3, 5, 8
 
 

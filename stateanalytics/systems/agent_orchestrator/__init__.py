@@ -36,5 +36,9 @@ SYSTEM = System(
     audits=later(f"{_HERE}.audits:audits"),
     without_ends=later(f"{_HERE}.audits:without_ends"),
     end_statuses=("killed", "terminated", "done", "cleanup", "errored", "merged"),
-    death_codes=("run.aborted.runtime_lost", "run.aborted.auto_cleanup"),
+    death_codes=(
+        "run.aborted.agent_process_exited",
+        "run.aborted.runtime_lost",
+        "run.aborted.auto_cleanup",
+    ),
 )

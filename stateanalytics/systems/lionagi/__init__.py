@@ -42,6 +42,7 @@ SYSTEM = System(
     judge_transitions=later(f"{_HERE}.audits:judge_transitions"),
     history="whole",
     silence_ends=later(f"{_HERE}.silence_ends:silence_ends"),
-    death_codes=("session.phantom.process_dead",),
+    # Not `run.cancelled.stale_auto`: that sweep by age also takes rows without a process id.
+    death_codes=("session.phantom.process_dead", "session.orphaned.no_process"),
     death_messages=("process_exited_without_status",),
 )

@@ -42,5 +42,8 @@ SYSTEM = System(
     audits=later(f"{_HERE}.audits:audits"),
     history="derived",
     silence_ends=later(f"{_HERE}.silence_ends:silence_ends"),
-    death_codes=("system.health.process_dead_no_terminal",),
+    death_codes=(
+        "system.health.process_dead_no_terminal",
+        "run.aborted.process_dead_no_terminal",
+    ),
 )

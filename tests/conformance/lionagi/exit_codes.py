@@ -7,7 +7,8 @@ from typing import Any
 
 import narwhals as nw
 
-from stateanalytics.core.vocabulary import STATUS_WORDS, SUCCESSES
+from stateanalytics.core.vocabulary import STATUS_WORDS
+from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.state.engines import TEXT, adapt
 
 EXIT_CLASSES = MappingProxyType({"success": 0, "failure": 1, "running": 3})
@@ -79,7 +80,7 @@ _CLASS_OF = {
     f"{word.entity_type}|{word.raw_status}": (
         # An empty completion has a good outcome but no evidence: commands call it a failure.
         "success"
-        if word.outcome in SUCCESSES and word.raw_status != "completed_empty"
+        if word.outcome in GOOD_ENDS and word.raw_status != "completed_empty"
         else "failure"
     )
     for word in _ENDS

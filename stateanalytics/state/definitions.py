@@ -1,0 +1,139 @@
+"""What the words of every count mean, each defined once: ends, failures, deaths, causes.
+
+Whatever counts runs asks here. Which rows a number counts at all says
+`stateanalytics.state.population`; the words for readers are `DEFINITIONS` of the report.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import polars as pl
+
+from stateanalytics.systems import all_systems
+
+RUN = "session"
+"""The entity type that is a run; a system may work in smaller pieces (`System.run_type`)."""
+
+GOOD_ENDS = ("succeeded", "completed", "merged")
+"""Outcomes of a run that ended well, under whatever name its type gives it."""
+
+FAILURES = ("failed", "timed_out")
+"""Outcomes that are failures; what somebody stopped is none."""
+
+BAD_ENDS = (*FAILURES, "aborted")
+"""Failures, and what was aborted: some systems say so of work that died."""
+
+STOPPED = ("aborted", "cancelled")
+"""Outcomes of what was stopped, by a person or by an observer."""
+
+ENDINGS = ("completed", *FAILURES, *STOPPED, "skipped", "running")
+"""How a run stands, in the order of pages; good ends are all *completed* there."""
+
+TROUBLE = ("critical", "warning")
+"""Severities of what needs a look; an open run that has one is *unresolved*."""
+
+EMPTY_HANDED = ("missing", "partial")
+"""Deliveries that are less than was promised."""
+
+LEFT_OUT = MappingProxyType(
+    {
+        "legacy": "no status, or one outside the vocabulary",
+        "mirrored": "mirrored from a transcript: never fails, ends when it goes quiet",
+        "imported": "imported later: times come from files",
+        "undated": "no start, end or creation time",
+        "future": "ends after as-of",
+    }
+)
+"""Why no rate counts a row."""
+
+LEFT_OUT_OF_DURATIONS = MappingProxyType(
+    {
+        **LEFT_OUT,
+        "no_start": "no start time",
+        "starts_later": "starts after as-of",
+        "no_end": "ended, but no end time",
+        "ends_before_start": "ends before it starts",
+        "end_approximate": "the end was repaired or estimated",
+        "end_observed": "the end was written by an observer or an import, not by the run",
+    }
+)
+"""Why a run has no duration; what is known least comes first."""
+
+LEFT_OUT_OF_SILENCES = MappingProxyType(
+    {
+        **LEFT_OUT,
+        "not_running": "between an end and the work that was resumed",
+        "unseen": "its messages are not in the store, only when the last one came",
+    }
+)
+"""Why the time between two moments is no silence."""
+
+
+def ended_well() -> pl.Expr:
+    """Whether an outcome is one of `GOOD_ENDS`; null where none is known."""
+    return pl.col("outcome").is_in(list(GOOD_ENDS))
+
+
+def is_failure() -> pl.Expr:
+    """Whether an outcome is one of `FAILURES`; null where none is known."""
+    return pl.col("outcome").is_in(list(FAILURES))
+
+
+def is_found_dead() -> pl.Expr:
+    """Whether an observer ended a row because its process was gone; never null.
+
+    Notes
+    -----
+    The work died between its last sign of life and that end. Which reasons say so, each
+    system knows (`System.death_codes`, `System.death_messages`): those of an observer that
+    looked for the process and did not find it. A sweep by age and a person who kills prove
+    nothing about whether the work had died before.
+    """
+    codes = [code for known in all_systems() for code in known.death_codes]
+    messages = [message for known in all_systems() for message in known.death_messages]
+    is_verdict = pl.col("reason_code").is_in(codes) | pl.col("reason_message").is_in(messages)
+    return ((pl.col("end_written_by") == "observer") & is_verdict).fill_null(value=False)
+
+
+def cause_key() -> pl.Expr:
+    """The distinct cause that a failed entity belongs to, as text.
+
+    Returns
+    -------
+    polars.Expr
+        ``source|group|class``. The group is the invocation, else the session, else the
+        entity itself; the class is the reason code, else the same row again. Each side
+        says what it is (``invocation:``, ``session:``, ``reason:``), so that an id can
+        never equal a code. Never null.
+
+    Notes
+    -----
+    For entities without a session (a play that never started) the key falls back to the
+    entity. Two stores never share a cause.
+
+    Examples
+    --------
+    >>> failed = pl.DataFrame(
+    ...     {
+    ...         "source": "state.db",
+    ...         "entity_type": "session",
+    ...         "entity_id": ["a", "b", "c", "d"],
+    ...         "session_id": ["a", "b", "c", "d"],
+    ...         "invocation_id": ["i", "i", None, None],
+    ...         "reason_code": "run.failed.exception",
+    ...     }
+    ... )
+    >>> failed.select(cause_key()).n_unique()
+    3
+    """
+    own_row = pl.coalesce(
+        pl.lit("session:") + pl.col("session_id"),
+        pl.col("entity_type") + ":" + pl.col("entity_id"),
+        pl.lit("row:?"),
+    )
+    group = pl.coalesce(pl.lit("invocation:") + pl.col("invocation_id"), own_row)
+    reason = pl.coalesce(pl.lit("reason:") + pl.col("reason_code"), own_row)
+    return pl.concat_str(pl.col("source").fill_null(""), group, reason, separator="|").alias(
+        "cause"
+    )
