@@ -1,8 +1,10 @@
 """What many tests share: where real data is, and what CI must not skip."""
 
 import gc
+import importlib
 import os
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -12,6 +14,7 @@ from tests.frames import facts
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
+EXTRACTS = ROOT / "tests" / "data"
 
 
 def absent(what: str) -> None:
@@ -21,11 +24,27 @@ def absent(what: str) -> None:
     pytest.skip(f"{what} is not here")
 
 
+def component(name: str) -> ModuleType:
+    """A module of another package that a test compares with; CI must have it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        absent(name)
+        raise
+
+
+def pytest_report_header() -> str:
+    """Say what the rows of real systems come from."""
+    if SHARED.is_dir():
+        return "real systems: every row of the oracles, and the stores, of ../shared"
+    return "real systems: extracts of the oracles in tests/data; tests of real stores are skipped"
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real stores and oracles beside the checkout."""
+    """The folder of real stores beside the checkout; a clone of the repository has none."""
     if not SHARED.is_dir():
-        absent("the folder ../shared")
+        pytest.skip("the folder ../shared is not here")
     return SHARED
 
 
@@ -47,6 +66,18 @@ def small_week() -> sa.Report:
     from tests.test_report import WEEK
 
     return sa.report(facts(WEEK))
+
+
+@pytest.fixture(scope="session")
+def oracles() -> Path:
+    """The folder of oracle files: whole beside the checkout, else the extracts of its own."""
+    return (SHARED if SHARED.is_dir() else EXTRACTS) / "oracles"
+
+
+@pytest.fixture(scope="session")
+def reference() -> Path:
+    """The folder of reference tables: whole beside the checkout, else what is kept here."""
+    return (SHARED if SHARED.is_dir() else EXTRACTS) / "reference"
 
 
 @pytest.fixture(scope="session")

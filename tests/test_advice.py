@@ -23,7 +23,7 @@ from stateanalytics.thresholds.advice import to_json, to_python, to_toml, writte
 from stateanalytics.thresholds.evidence import sampled
 from stateanalytics.thresholds.judge import COLUMNS, VERDICTS, Draws, judge
 from stateanalytics.thresholds.settings import UNIT_S, constants, constants_frame
-from tests.conftest import ROOT
+from tests.conftest import ROOT, component
 from tests.examples import examples
 from tests.frames import AS_OF, ago, facts
 from tests.generators import durations, silences
@@ -99,8 +99,8 @@ def test_a_policy_brings_its_own_values():
 
 
 def test_the_installed_lionagi_has_these_constants():
-    staleness = pytest.importorskip("lionagi.state.staleness")
-    health = pytest.importorskip("lionagi.state.health")
+    staleness = component("lionagi.state.staleness")
+    health = component("lionagi.state.health")
     for one in constants():
         if one.path[0] == "STALE_THRESHOLDS":
             assert staleness.STALE_THRESHOLDS[one.kind] == one.today_s

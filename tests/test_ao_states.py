@@ -27,9 +27,9 @@ def states_of(*paths: Path) -> dict[str, dict]:
 
 
 @pytest.fixture(scope="module")
-def table(shared: Path) -> dict[tuple, dict]:
+def table(oracles: Path) -> dict[tuple, dict]:
     """The recommended mapping: six words to state and reasons."""
-    path = shared / "oracles" / "agent-orchestrator" / "mapping_ao_to_normalized.csv"
+    path = oracles / "agent-orchestrator" / "mapping_ao_to_normalized.csv"
     rows = pl.read_csv(path, infer_schema=False).to_dicts()
     return {tuple(row[name] for name in AXES): row for row in rows}
 

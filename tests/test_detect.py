@@ -328,10 +328,10 @@ def read_oracle(path):
     return pl.read_csv(path, infer_schema=False)
 
 
-def test_the_classifiers_are_the_ones_that_the_oracle_proves(shared):
+def test_the_classifiers_are_the_ones_that_the_oracle_proves(oracles):
     from tests.oracles import HEALTH_VERSIONS, number, words, yes
 
-    rows = read_oracle(shared / "oracles" / "lionagi" / "oracle_health_versions.csv")
+    rows = read_oracle(oracles / "lionagi" / "oracle_health_versions.csv")
     ages = ("last_message_age_s", "updated_age_s", "started_age_s")
     signs = rows.select(
         *words("status", "invocation_kind"),
@@ -351,10 +351,10 @@ def test_the_classifiers_are_the_ones_that_the_oracle_proves(shared):
         ), column
 
 
-def test_the_phantom_detector_is_the_one_that_the_oracle_proves(shared):
+def test_the_phantom_detector_is_the_one_that_the_oracle_proves(oracles):
     from tests.oracles import number
 
-    rows = read_oracle(shared / "oracles" / "lionagi" / "oracle_phantom_0.36.csv").filter(
+    rows = read_oracle(oracles / "lionagi" / "oracle_phantom_0.36.csv").filter(
         pl.col("error").is_null()
     )
     signs = rows.with_row_index("n").select(
@@ -375,11 +375,11 @@ def test_the_phantom_detector_is_the_one_that_the_oracle_proves(shared):
         assert fires.to_list() == part["reason"].is_not_null().to_list()
 
 
-def test_the_schedule_detector_is_the_one_that_the_oracle_proves(shared):
+def test_the_schedule_detector_is_the_one_that_the_oracle_proves(oracles):
     from tests.oracles import ADAPTERS
 
     name = "lionagi/oracle_schedule_health_0.36.csv"
-    rows = read_oracle(shared / "oracles" / name)
+    rows = read_oracle(oracles / name)
     word = ADAPTERS[name](rows)["health_state"]
     assert word.equals(rows["health_state"])
     signs = pl.DataFrame({"schedule_health": word}).with_columns(
@@ -391,8 +391,8 @@ def test_the_schedule_detector_is_the_one_that_the_oracle_proves(shared):
     assert found["fires"].fill_null(value=False).equals(word.is_in(unwell).alias("fires"))
 
 
-def test_the_report_watchers_are_the_ones_that_the_oracle_proves(shared):
-    path = shared / "oracles" / "agent-orchestrator" / "oracle_report_watcher.csv"
+def test_the_report_watchers_are_the_ones_that_the_oracle_proves(oracles):
+    path = oracles / "agent-orchestrator" / "oracle_report_watcher.csv"
     rows = read_oracle(path)
     age = {name: pl.col(f"{name}_age_ms").cast(pl.Float64) / 1000 for name in ("created", "report")}
     signs = rows.with_row_index("n").select(
@@ -426,8 +426,8 @@ def fired(rows, word, name):
     return found["fires"].to_list()
 
 
-def test_stale_activity_is_the_freshness_that_the_oracle_proves(shared):
-    path = shared / "oracles" / "agent-orchestrator" / "oracle_activity_signal.csv"
+def test_stale_activity_is_the_freshness_that_the_oracle_proves(oracles):
+    path = oracles / "agent-orchestrator" / "oracle_activity_signal.csv"
     rows = read_oracle(path).filter(pl.col("kind") == "detected")
     assert rows.height > 20
     assert fired(rows, "activity", "ao_activity_stale") == (
@@ -435,8 +435,8 @@ def test_stale_activity_is_the_freshness_that_the_oracle_proves(shared):
     )
 
 
-def test_idleness_is_the_ladder_that_the_oracle_proves(shared):
-    path = shared / "oracles" / "agent-orchestrator" / "oracle_activity_log.csv"
+def test_idleness_is_the_ladder_that_the_oracle_proves(oracles):
+    path = oracles / "agent-orchestrator" / "oracle_activity_log.csv"
     rows = read_oracle(path).filter(pl.col("fallback_state").is_not_null())
     at_work = rows.filter(pl.col("entry_state").is_in(["active", "ready"]))
     assert fired(at_work, "entry_state", "ao_activity_idle") == (

@@ -5,6 +5,7 @@ import pytest
 
 from stateanalytics.errors import MissingColumnsError
 from tests.conformance.lionagi.exit_codes import with_exit_codes
+from tests.conftest import component
 from tests.engines import assert_same_rows, on_every_engine
 
 
@@ -36,7 +37,7 @@ def test_each_status_has_its_codes(entity_type, status, expected):
 
 
 def test_the_classes_are_those_of_the_installed_lionagi():
-    status = pytest.importorskip("lionagi.cli.status")
+    status = component("lionagi.cli.status")
     for entity_type in ("session", "invocation", "play"):
         for word in ("running", "completed", "completed_empty", "merged", "escalated", "odd"):
             terminal, exit_class, code = status._classify(entity_type, word)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, absent
+from tests.conftest import ROOT, absent, component
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.lab]
 NOTEBOOK = ROOT / "notebooks" / "01_first_look.ipynb"
@@ -31,7 +31,7 @@ SEEN = """() => ({
 
 @pytest.fixture(scope="module")
 def chromium():
-    sync_api = pytest.importorskip("playwright.sync_api")
+    sync_api = component("playwright.sync_api")
     found = next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )

@@ -20,9 +20,9 @@ DRAFTED = {
 
 
 @pytest.fixture(scope="module")
-def shipped(shared: Path) -> list[dict[str, str]]:
+def shipped(reference: Path) -> list[dict[str, str]]:
     """The types that were found in sources and samples, with what they mean."""
-    with (shared / "reference" / "opencode" / "error_types.csv").open(newline="") as file:
+    with (reference / "opencode" / "error_types.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -51,8 +51,8 @@ def test_every_type_has_the_cause_and_the_health_of_the_reference(shipped, faile
     assert sorted(kept) == sorted(row["type"] for row in shipped)
 
 
-def test_every_code_of_the_reference_is_in_the_registry(shared: Path) -> None:
-    with (shared / "reference" / "opencode" / "reason_codes.csv").open(newline="") as file:
+def test_every_code_of_the_reference_is_in_the_registry(reference: Path) -> None:
+    with (reference / "opencode" / "reason_codes.csv").open(newline="") as file:
         codes = {row["code"] for row in csv.DictReader(file)}
     assert codes - set(sa.reason_codes()["code"]) == {"invocation.failed.<cause>"}
 

@@ -30,8 +30,8 @@ def name(request):
     return request.param
 
 
-def test_every_row_equals_its_oracle(shared, name):
-    rows = read_oracle(shared / "oracles" / name)
+def test_every_row_equals_its_oracle(oracles, name):
+    rows = read_oracle(oracles / name)
     got = ADAPTERS[name](rows)
     assert got.columns == [column for column in rows.columns if column in got.columns]
     assert set(got.dtypes) == {pl.String}
@@ -40,25 +40,25 @@ def test_every_row_equals_its_oracle(shared, name):
         assert wrong.is_empty(), f"{name}: {wrong.height} of {rows.height} rows\n{wrong}"
 
 
-def test_an_adapter_reads_input_columns_only(shared, name):
-    rows = read_oracle(shared / "oracles" / name)
+def test_an_adapter_reads_input_columns_only(oracles, name):
+    rows = read_oracle(oracles / name)
     got = ADAPTERS[name](rows)
     assert ADAPTERS[name](rows.drop(got.columns)).equals(got)
 
 
-def test_row_order_does_not_matter(shared, name):
-    rows = read_oracle(shared / "oracles" / name)
+def test_row_order_does_not_matter(oracles, name):
+    rows = read_oracle(oracles / name)
     shuffled = rows.sample(fraction=1, shuffle=True, seed=1)
     back = ADAPTERS[name](shuffled)
     wrong = differences(shuffled.select(back.columns), back)
     assert wrong.is_empty()
 
 
-def test_no_rows_give_no_rows(shared, name):
-    rows = read_oracle(shared / "oracles" / name)
+def test_no_rows_give_no_rows(oracles, name):
+    rows = read_oracle(oracles / name)
     assert ADAPTERS[name](rows.clear()).height == 0
 
 
-def test_every_oracle_file_has_an_adapter(shared):
-    files = {f"lionagi/{path.name}" for path in (shared / "oracles" / "lionagi").glob("*.csv")}
+def test_every_oracle_file_has_an_adapter(oracles):
+    files = {f"lionagi/{path.name}" for path in (oracles / "lionagi").glob("*.csv")}
     assert files <= set(ADAPTERS)

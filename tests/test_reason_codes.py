@@ -32,6 +32,7 @@ from tests.conformance.lionagi.evidence import (
     STORED_EVIDENCE_KINDS,
     adr_evidence_kind,
 )
+from tests.conftest import component
 from tests.engines import assert_same_rows, on_every_engine
 from tests.frames import frame
 
@@ -55,13 +56,13 @@ ADR0033 = (
 
 
 def test_every_code_of_the_installed_lionagi_is_registered():
-    reasons = pytest.importorskip("lionagi.state.reasons")
+    reasons = component("lionagi.state.reasons")
     mine = {code for code, one in REGISTRY.items() if one.origin == "lionagi"}
     assert mine == reasons.VALID_REASON_CODES
 
 
 def test_constants_are_those_of_the_installed_lionagi():
-    reasons = pytest.importorskip("lionagi.state.reasons")
+    reasons = component("lionagi.state.reasons")
     for one in REGISTRY.values():
         if one.origin == "lionagi":
             holder, _, name = one.constant.rpartition(".")

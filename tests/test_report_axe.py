@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import absent
+from tests.conftest import absent, component
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -14,7 +14,7 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 @pytest.fixture(scope="module")
 def chromium():
     """A real browser, driven by playwright."""
-    sync_api = pytest.importorskip("playwright.sync_api")
+    sync_api = component("playwright.sync_api")
     found = next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )
@@ -31,7 +31,7 @@ def chromium():
 @pytest.fixture(scope="module")
 def axe():
     """axe-core itself, as its package brings it."""
-    package = pytest.importorskip("axe_playwright_python")
+    package = component("axe_playwright_python")
     return (Path(package.__file__).parent / "axe.min.js").read_text("utf-8")
 
 

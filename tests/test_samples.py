@@ -315,9 +315,10 @@ def test_an_installation_without_the_sample_says_what_to_do(tmp_path, monkeypatc
 def test_the_wheel_carries_all_of_the_sample_but_its_scripts():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     carried = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    others = {"make_samples.py", "making", "opencode", "agent_orchestrator"}
-    wanted = {path.name for path in SAMPLES.iterdir()} - others
-    assert {Path(path).name for path in carried} == wanted - {"__pycache__"}
+    assert {Path(path).name for path in carried} == {
+        *("README.md", "state.db", "truth.csv", "runs", "shows"),
+    }
+    assert all((ROOT / path).exists() for path in carried)
     assert all(to.startswith("stateanalytics/demo/") for to in carried.values())
 
 

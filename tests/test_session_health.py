@@ -105,8 +105,8 @@ def by_age(text):
 
 
 @on_every_engine
-def test_every_row_of_the_oracle_agrees(engine, shared):
-    text = read_oracle(shared / "oracles/lionagi/oracle_health_0.36.csv")
+def test_every_row_of_the_oracle_agrees(engine, oracles):
+    text = read_oracle(oracles / "lionagi/oracle_health_0.36.csv")
     frame = typed(text, COLUMNS)
     found = engine.back(classify_session_health(engine.of(frame), now=NOW))
     expected = frame.with_columns(session_health=text["health"])
@@ -114,8 +114,8 @@ def test_every_row_of_the_oracle_agrees(engine, shared):
 
 
 @pytest.mark.parametrize(("column", "version"), ORACLE_VERSIONS.items())
-def test_every_historical_version_agrees_with_its_oracle(column, version, shared):
-    text = read_oracle(shared / "oracles/lionagi/oracle_health_versions.csv")
+def test_every_historical_version_agrees_with_its_oracle(column, version, oracles):
+    text = read_oracle(oracles / "lionagi/oracle_health_versions.csv")
     found = classify_session_health_by_age(by_age(text), version=version)
     assert found["session_health"].to_list() == text[column].to_list()
 
@@ -123,15 +123,15 @@ def test_every_historical_version_agrees_with_its_oracle(column, version, shared
 @pytest.mark.parametrize(
     ("column", "version"), [("staleness_v1_0.26.1", "v1"), ("staleness_0.36.0", "v2")]
 )
-def test_staleness_agrees_with_its_oracle(column, version, shared):
-    text = read_oracle(shared / "oracles/lionagi/oracle_health_versions.csv")
+def test_staleness_agrees_with_its_oracle(column, version, oracles):
+    text = read_oracle(oracles / "lionagi/oracle_health_versions.csv")
     found = staleness_by_age(by_age(text), version=version)
     assert found["staleness"].to_list() == text[column].to_list()
 
 
 @on_every_engine
-def test_staleness_is_the_same_everywhere(engine, shared):
-    frame = by_age(read_oracle(shared / "oracles/lionagi/oracle_health_versions.csv").head(300))
+def test_staleness_is_the_same_everywhere(engine, oracles):
+    frame = by_age(read_oracle(oracles / "lionagi/oracle_health_versions.csv").head(300))
     found = engine.back(staleness_by_age(engine.of(frame)))
     assert_same_rows(found, staleness_by_age(frame))
 
@@ -295,14 +295,14 @@ def test_the_order_of_healths_is_lionagis():
 
 
 @on_every_engine
-def test_worst_health_agrees_with_its_oracle(engine, shared):
-    text = pl.read_csv(shared / "oracles/lionagi/oracle_worst_health_0.36.csv", infer_schema=False)
+def test_worst_health_agrees_with_its_oracle(engine, oracles):
+    text = pl.read_csv(oracles / "lionagi/oracle_worst_health_0.36.csv", infer_schema=False)
     found = engine.back(worst_health(engine.of(text.drop("worst")), ["a", "b"], into="worst"))
     assert_same_rows(found, text)
 
 
-def test_thresholds_agree_with_their_oracle(shared):
-    with (shared / "oracles/lionagi/oracle_threshold_for_kind_0.36.csv").open() as file:
+def test_thresholds_agree_with_their_oracle(oracles):
+    with (oracles / "lionagi/oracle_threshold_for_kind_0.36.csv").open() as file:
         rows = list(csv.DictReader(file))
     for one in rows:
         limit = float(one["stale_threshold_s"])

@@ -56,8 +56,8 @@ def test_every_combination_of_words_is_judged_as_the_adr_says(engine):
     assert_same_rows(engine.back(derive_severity(engine.of(frame))), expected(frame))
 
 
-def test_every_row_of_the_oracle_agrees(shared):
-    oracle = pl.read_csv(shared / "oracles/lionagi/oracle_severity_adr0033.csv", infer_schema=False)
+def test_every_row_of_the_oracle_agrees(oracles):
+    oracle = pl.read_csv(oracles / "lionagi/oracle_severity_adr0033.csv", infer_schema=False)
     found = derive_severity(oracle.select(*AXES))
     assert found["severity"].to_list() == oracle["severity"].to_list()
     assert found["tone"].to_list() == oracle["tone"].to_list()

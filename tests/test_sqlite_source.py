@@ -184,7 +184,9 @@ def test_page_sizes_and_encodings_of_sqlite_are_read(tmp_path, encoding, page_si
 
 
 def test_every_real_store_opens(lionagi_samples):
-    for path in sorted(lionagi_samples.rglob("state.db")):
+    paths = sorted(lionagi_samples.rglob("state.db"))
+    assert len(paths) >= 5
+    for path in paths:
         before = beside(path)
         with open_store(path) as store:
             store.check()

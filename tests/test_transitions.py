@@ -23,6 +23,7 @@ from stateanalytics.state.transitions import (
     with_edge_facts,
 )
 from stateanalytics.systems import reading as sources
+from tests.conftest import component
 from tests.engines import DUCKDB, assert_same_rows, on_every_engine
 from tests.examples import examples
 from tests.frames import frame
@@ -220,7 +221,7 @@ def test_every_engine_knows_the_same_edges(engine):
 
 
 def test_the_graphs_are_those_of_the_installed_lionagi():
-    policy = pytest.importorskip("lionagi.state.lifecycle.policy")
+    policy = component("lionagi.state.lifecycle.policy")
     for cycle in LIFECYCLES:
         real = policy.DEFAULT_REGISTRY.get(cycle.entity_type)
         mine = VALID_TRANSITIONS[cycle.entity_type]

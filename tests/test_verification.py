@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from stateanalytics.errors import MissingColumnsError
 from tests.conformance.lionagi.verification import verify_contracts, with_shown_verdict
+from tests.conftest import component
 from tests.engines import assert_same_rows, on_every_engine
 from tests.examples import examples
 
@@ -143,7 +144,7 @@ FILES = st.dictionaries(st.sampled_from(PATHS), st.integers(0, 3))
 @examples(40)
 @given(outputs=OUTPUTS, files=FILES)
 def test_bulk_equals_lionagis_verifier(tmp_path_factory, outputs, files):
-    verifier = pytest.importorskip("lionagi.state.artifact_verifier")
+    verifier = component("lionagi.state.artifact_verifier")
     root = tmp_path_factory.mktemp("artifacts")
     for path, size in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
