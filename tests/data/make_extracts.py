@@ -57,8 +57,10 @@ def chosen(lines: list[str], *, is_json: bool, most_bytes: int) -> list[str]:
                 by_column.setdefault(place, set()).add(value)
         few = {place for place, values in by_column.items() if len(values) <= FEW}
         facts = [{f"{i}={value}" for i, value in enumerate(row) if i in few} for row in rows]
-    order = list(range(len(lines)))
+    order = list(range(1, len(lines)))
     random.Random(SEED).shuffle(order)
+    # The first line of a JSONL file has every key, also those that the others leave out.
+    order.insert(0, 0)
     seen: set[str] = set()
     kept: list[int] = []
     size = 0
