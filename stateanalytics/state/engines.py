@@ -254,7 +254,7 @@ def explode_json(frame: Frame, column: str, fields: Mapping[str, type], place: s
     >>> explode_json(frame, "why", {"code": str}, "order").collect().rows()
     [(7, 0, 'a'), (7, 1, 'b')]
     """
-    explode = _EXPLODED.get(frame.implementation, _polars_exploded)
+    explode: Callable[..., Any] = _EXPLODED.get(frame.implementation, _polars_exploded)
     kept = [name for name in frame.collect_schema().names() if name != column]
     result: Frame = nw.from_native(explode(frame.to_native(), kept, column, fields, place))
     return result
