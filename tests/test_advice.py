@@ -23,7 +23,7 @@ from stateanalytics.thresholds.advice import to_json, to_python, to_toml, writte
 from stateanalytics.thresholds.evidence import sampled
 from stateanalytics.thresholds.judge import COLUMNS, VERDICTS, Draws, judge
 from stateanalytics.thresholds.settings import UNIT_S, constants, constants_frame
-from tests.conftest import ROOT, component
+from tests.conftest import component
 from tests.examples import examples
 from tests.frames import AS_OF, ago, facts
 from tests.generators import durations, silences
@@ -428,10 +428,3 @@ def test_advice_escapes_names_where_it_is_shown():
     shown = Advice(pl.DataFrame([one.row], schema=COLUMNS), pl.DataFrame(), Costs(), (one,))
     assert "</script>" not in shown._repr_html_()
     assert "\x1b" not in repr(shown)
-
-
-def test_the_python_of_the_page_runs(capsys):
-    page = (ROOT / "docs" / "thresholds.md").read_text("utf-8")
-    for block in re.findall(r"```python\n(.*?)```", page, re.S):
-        exec(compile(block, "docs/thresholds.md", "exec"), {})
-    assert "[lionagi" in capsys.readouterr().out

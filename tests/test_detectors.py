@@ -306,14 +306,10 @@ def test_durations_are_cut_and_never_rounded_over_a_limit():
     assert said == ["59.9 min", "119.9 min", "119.9 s", "0 s"]
 
 
-def test_the_python_of_the_page_runs(capsys):
+def test_the_page_names_every_cause():
     from stateanalytics.detectors.disagreement_causes import CAUSES
     from tests.conftest import ROOT
 
     page = (ROOT / "docs" / "detectors.md").read_text("utf-8")
-    scope = {}
-    for block in page.split("```python\n")[1:]:
-        exec(compile(block.split("```")[0], "docs/detectors.md", "exec"), scope)
-    assert "The dashboard says" in capsys.readouterr().out
     for cause, meaning in CAUSES.items():
         assert f"| `{cause}` | {meaning} |" in page

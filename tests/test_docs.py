@@ -1,6 +1,10 @@
 """What the pages say is what there is."""
 
+import importlib
+import inspect
+import operator
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ from tests.conftest import ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(path.read_text("utf-8") for path in PAGES)
 COMMANDS = (ROOT / "docs" / "commands.md").read_text("utf-8")
+API = (ROOT / "docs" / "api.md").read_text("utf-8")
 SQL = (ROOT / "docs" / "sql.md").read_text("utf-8")
 
 
@@ -73,9 +78,40 @@ def test_the_queries_of_the_page_run():
         assert snap.sql(query).width, query
 
 
-def test_the_python_of_the_page_runs():
-    for block in _blocks(SQL, "python"):
-        exec(compile(block, "docs/sql.md", "exec"), {})
+PRINTED = {"detectors.md": "The dashboard says", "thresholds.md": "[lionagi"}
+RUN_ELSEWHERE = ("fleet.md", "adding_a_system.md")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name not in RUN_ELSEWHERE and "```python" in page.read_text()],
+    ids=lambda page: page.name,
+)
+def test_the_python_of_the_pages_runs(page, tmp_path, monkeypatch, capsys):
+    """As it stands, one block after another; whatever store it names, it reads the sample."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sa, "read", lambda *paths: sa.demo())
+    scope = {"sa": sa}
+    for block in _blocks(page.read_text("utf-8"), "python"):
+        exec(compile(block, page.name, "exec"), scope)
+    assert PRINTED.get(page.name, "") in capsys.readouterr().out
+
+
+def test_parameters_in_the_page_of_functions_exist():
+    for path, given in re.findall(r"^\| `sa\.([\w.]+)\((.*?)\)` \|", API, re.M):
+        function = operator.attrgetter(path)(sa)
+        names = set(inspect.signature(function).parameters)
+        assert set(re.findall(r"(\w+)=", given)) <= names, f"sa.{path}({given})"
+
+
+def test_modules_in_the_pages_exist():
+    for path in set(re.findall(r"\bstateanalytics((?:\.[A-Za-z_]\w*)+)", TEXT)):
+        found = sa
+        for name in path.strip(".").split("."):
+            with suppress(ModuleNotFoundError):
+                importlib.import_module(f"{found.__name__}.{name}")
+            assert hasattr(found, name), f"stateanalytics{path} is in a page, and nowhere else"
+            found = getattr(found, name)
 
 
 def test_links_between_pages_lead_somewhere():

@@ -53,8 +53,3 @@ def test_the_runs_of_the_text_are_those_of_the_table():
     [said] = re.findall(r"Ten runs completed, after (.*?) seconds", PAGE)
     durations = [float(one) for one in re.findall(r"\d+", said)]
     assert durations == TYPE_I.filter("ended")["duration_s"].to_list()
-
-
-def test_the_python_of_the_page_runs():
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.S):
-        exec(compile(block, "docs/durations.md", "exec"), {})
