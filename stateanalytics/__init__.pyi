@@ -5,6 +5,7 @@ from . import failures as failures
 from . import survival as survival
 from . import thresholds as thresholds
 from .auditing import audit as audit
+from .core.session_health import classify_session_health as classify_session_health
 from .live import severity_changes as severity_changes
 from .live import watch as watch
 from .queries import attention as attention
@@ -18,7 +19,6 @@ from .snapshot import read as read
 from .state.comparison import compare_policies as compare_policies
 from .state.policy import Policy as Policy
 from .state.reason_codes import reason_codes as reason_codes
-from .state.session_health import classify_session_health as classify_session_health
 from .state.severity import derive_severity as derive_severity
 from .state.states import reasons as reasons
 from .state.states import states as states

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
+from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.state import attention as _attention
-from stateanalytics.state import phantoms as _phantoms
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_and_reasons
+from stateanalytics.systems import all_systems
 
 
 def attention(
@@ -63,7 +64,7 @@ def phantoms(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        `rules.phantoms.PHANTOMS`, a row an entity and rule. Unless ``is_certain``, the
+        `schema.PHANTOMS`, a row an entity and rule. Unless ``is_certain``, the
         entity is closed only if its process is not alive, which data alone cannot tell.
 
     Raises
@@ -78,4 +79,14 @@ def phantoms(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
     ['reaper', 'known_as', 'raw_status']
     """
     states, _ = states_and_reasons(checked_snapshot(snap, "phantoms"), policy=policy)
-    return _phantoms.phantoms(snap, states, policy=policy)
+    return find_phantoms(snap, states, policy)
+
+
+def find_phantoms(facts: Facts, states: pl.DataFrame, policy: Policy | None) -> pl.DataFrame:
+    """What `phantoms` gives, where the states are known already."""
+    found = [
+        known.phantoms(facts, states, policy=policy)
+        for known in all_systems()
+        if known.phantoms is not None
+    ]
+    return pl.concat([schema.PHANTOMS.empty(), *found])

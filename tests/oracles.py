@@ -10,26 +10,26 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from stateanalytics.core.vocabulary import STATUS_WORDS
-from stateanalytics.detectors.catalogue import named
-from stateanalytics.detectors.detections import judge
-from stateanalytics.state.display_status import with_display_status
-from stateanalytics.state.phantoms import with_phantom_reason
-from stateanalytics.state.reason_codes import parents, reason_codes
-from stateanalytics.state.rollups import EXIT_RUNNING, roll_up
-from stateanalytics.state.schedule_health import with_schedule_health
-from stateanalytics.state.session_health import (
+from stateanalytics.core.session_health import (
     HEALTH_ORDER,
     classify_session_health,
     classify_session_health_by_age,
     worst_health,
 )
+from stateanalytics.core.staleness import staleness_by_age, with_stale_thresholds
+from stateanalytics.core.vocabulary import STATUS_WORDS
+from stateanalytics.detectors.catalogue import named
+from stateanalytics.detectors.detections import judge
+from stateanalytics.state.reason_codes import parents, reason_codes
 from stateanalytics.state.severity import derive_severity
-from stateanalytics.state.staleness import staleness_by_age, with_stale_thresholds
-from stateanalytics.state.transitions import LIFECYCLES, with_edge_facts
 from stateanalytics.systems.lionagi.cron import cadence_s
 from stateanalytics.systems.lionagi.detectors.pages import IN_RANGE
+from stateanalytics.systems.lionagi.display_status import with_display_status
 from stateanalytics.systems.lionagi.features import add_words
+from stateanalytics.systems.lionagi.phantoms import with_phantom_reason
+from stateanalytics.systems.lionagi.rollups import EXIT_RUNNING, roll_up
+from stateanalytics.systems.lionagi.schedule_health import with_schedule_health
+from stateanalytics.systems.lionagi.transition_verdicts import LIFECYCLES, with_edge_facts
 from tests.conformance.lionagi.exit_codes import with_exit_codes
 from tests.conformance.lionagi.run_view import run_view_outcome
 from tests.conformance.lionagi.verification import verify_contracts, with_shown_verdict

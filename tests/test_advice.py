@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
+from stateanalytics.core.staleness import STALLED_AFTER_S
 from stateanalytics.errors import ArgumentError
-from stateanalytics.state.policy_fields import STALLED_AFTER_S
 from stateanalytics.systems.agent_orchestrator.evidence import (
     detecting_episodes,
     first_reports,

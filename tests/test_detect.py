@@ -8,12 +8,12 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.session_health import VERSIONS, classify_session_health_by_age
 from stateanalytics.detectors.catalogue import chosen_detectors, named
 from stateanalytics.detectors.detections import judge
 from stateanalytics.detectors.features import features_of
 from stateanalytics.detectors.frames import DETECTIONS
 from stateanalytics.errors import ArgumentError
-from stateanalytics.state.session_health import VERSIONS, classify_session_health_by_age
 from stateanalytics.systems.history import facts_at
 from tests.frames import AS_OF, WHOSE, ago, facts, frame
 

@@ -30,7 +30,8 @@ ORDER = (
     ("failures", "survival", "auditing"),
     ("detectors",),
     ("thresholds",),
-    ("sql", "queries"),
+    ("queries",),
+    ("sql",),
     ("snapshot",),
     ("summaries",),
     ("live",),
@@ -40,11 +41,8 @@ ORDER = (
     ("cli",),
     ("__main__",),
 )
-# Systems still read rules and detectors that stand to their right.
-KNOTS = (
-    {"errors", "core", "stats"},
-    {"io", "systems", "state", "detectors", "auditing"},
-)
+# Messages show text as `core.text` makes it visible.
+KNOTS = ({"errors", "core", "stats"},)
 PLACE = {name: place for place, names in enumerate(ORDER) for name in names}
 
 # The only packages that may use a library, wherever in a file.
@@ -60,7 +58,7 @@ ONLY_IN = {
     "croniter": {"systems"},
     "lionagi": set(),
     "tests": set(),
-    "duckdb": {"io", "systems", "state", "sql"},
+    "duckdb": {"core", "io", "systems", "state", "sql"},
 }
 HEAVY = (
     *("altair", "ipywidgets", "duckdb", "pyarrow", "adbc_driver_sqlite", "rich"),

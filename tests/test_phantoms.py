@@ -5,15 +5,16 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.phantoms import PHANTOMS, phantoms, with_phantom_reason
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.reapers import NO_TERMINAL, Limits, reapers
 from stateanalytics.state.reason_codes import REGISTRY
 from stateanalytics.state.states import states
-from stateanalytics.state.transitions import VALID_TRANSITIONS
 from stateanalytics.systems import reading as sources
+from stateanalytics.systems.lionagi.phantoms import phantoms, with_phantom_reason
+from stateanalytics.systems.lionagi.reaper_rules import NO_TERMINAL, Limits, reapers
+from stateanalytics.systems.lionagi.transition_verdicts import VALID_TRANSITIONS
 from tests.engines import assert_same_rows, on_every_engine
 from tests.frames import AS_OF, ago, facts, frame
 
@@ -291,13 +292,13 @@ def test_every_reaper_writes_a_known_reason_and_a_word_of_the_vocabulary():
 def test_the_preview_has_its_documented_shape_and_order():
     rows = [entity(entity_id=name, **OLD) for name in ("c", "a", "b")]
     found = preview(*rows)
-    assert found.schema == PHANTOMS.dtypes
+    assert found.schema == schema.PHANTOMS.dtypes
     assert found["entity_id"].to_list() == [name for name in "abc" for _ in range(3)]
     assert found.equals(preview(*reversed(rows)))
 
 
 def test_nothing_to_see_is_an_empty_preview():
-    assert preview().schema == PHANTOMS.dtypes
+    assert preview().schema == schema.PHANTOMS.dtypes
     assert len({reaper.name for reaper in reapers()}) == len(reapers())
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stateanalytics.core.vocabulary import EXIT_CODES
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.rollups import SEVERITY_ORDER, TERMINAL_STATUSES, roll_up
+from stateanalytics.systems.lionagi.rollups import SEVERITY_ORDER, TERMINAL_STATUSES, roll_up
 from tests.engines import DUCKDB, assert_same_rows, on_every_engine
 from tests.examples import examples
 

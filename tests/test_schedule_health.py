@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 from stateanalytics.core import schema
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
-from stateanalytics.state.schedule_health import WORDS, schedule_ages, with_schedule_health
+from stateanalytics.systems.lionagi.schedule_health import (
+    WORDS,
+    schedule_ages,
+    with_schedule_health,
+)
 from tests.engines import assert_same_rows, on_every_engine
 from tests.examples import examples
 from tests.frames import AS_OF, ago, frame

@@ -12,20 +12,20 @@ from lionagi.state.health import HEALTH_SEVERITY
 from lionagi.state.health import classify_session_health as lionagi_classifier
 from lionagi.state.staleness import staleness_check
 
-from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
-from stateanalytics.state.clock import epoch_s
-from stateanalytics.state.session_health import (
+from stateanalytics.core.clock import epoch_s
+from stateanalytics.core.session_health import (
     HEALTH_ORDER,
     VERSIONS,
     classify_session_health,
     classify_session_health_by_age,
     worst_health,
 )
-from stateanalytics.state.staleness import (
+from stateanalytics.core.staleness import (
     staleness_by_age,
     threshold_for_kind,
     with_stale_thresholds,
 )
+from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from tests.engines import assert_same_rows, on_every_engine
 from tests.examples import examples
 

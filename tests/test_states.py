@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from stateanalytics.core import schema
+from stateanalytics.core.session_health import classify_session_health
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.state.comparison import compare_policies, count_changes
@@ -19,7 +20,6 @@ from stateanalytics.state.display import with_display
 from stateanalytics.state.file_checks import neutral_but_blocked, outside_vocabulary, stored_differs
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.reason_codes import REGISTRY
-from stateanalytics.state.session_health import classify_session_health
 from stateanalytics.state.states import reasons, states, states_and_reasons
 from stateanalytics.systems import reading as sources
 from tests.engines import LAZY, POLARS, assert_same_rows, on_every_engine

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
-from stateanalytics.state.transitions import (
+from stateanalytics.systems import reading as sources
+from stateanalytics.systems.lionagi.transition_verdicts import (
     ADMIN_TRANSITION_TARGETS,
     LIFECYCLES,
     OVERRIDE_EVENT,
@@ -22,7 +23,6 @@ from stateanalytics.state.transitions import (
     with_can_transition,
     with_edge_facts,
 )
-from stateanalytics.systems import reading as sources
 from tests.conftest import component
 from tests.engines import DUCKDB, assert_same_rows, on_every_engine
 from tests.examples import examples

@@ -799,6 +799,27 @@ TIMEOUTS = Frame(
     ),
 )
 
+PHANTOMS = Frame(
+    "phantoms",
+    "one entity that one reaper would close at as-of",
+    (*ENTITY_KEY, "reaper"),
+    (
+        *_KEY_COLUMNS,
+        Column("reaper", TEXT, "which rule would close it"),
+        Column("known_as", TEXT, "that rule's number among the detectors, or its document"),
+        Column("raw_status", TEXT, "the status it has now"),
+        Column("target_status", TEXT, "the status it would get"),
+        Column("reason_code", TEXT, "the reason that would be written"),
+        Column("message", TEXT, "the words that would be written"),
+        Column("actor", TEXT, "whom the history would name"),
+        Column("age_s", REAL, "the age that the rule looks at; null: never written", "s"),
+        Column("limit_s", REAL, "the limit of that age", "s"),
+        Column("is_certain", YES_NO, "false: only if its process is not alive"),
+        Column("n_reapers", INTEGER, "how many rules would close this entity"),
+        Column("has_dispute", YES_NO, "would they write different statuses"),
+    ),
+)
+
 FACTS = (ENTITIES, TRANSITIONS, EVENTS, FINDINGS, SOURCES)
 DERIVED = (STATES, REASONS, AUDIT, SPELLS, TIMEOUTS)
 DETAILS = (

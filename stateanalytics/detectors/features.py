@@ -13,7 +13,6 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.state.phantoms import seen_by_reapers
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states
 from stateanalytics.systems import all_systems
@@ -103,13 +102,13 @@ def features_of(past: Past, system: str, policy: Policy | None = None) -> pl.Dat
         A row an entity: ``schema.ENTITIES``, the columns of `feature_columns` that there are, and
         a Boolean ``lost_<what>`` for each of `history.LOST`.
     """
-    facts = past.facts
-    health = states(facts, policy=policy)
-    seen = seen_by_reapers(facts, health).with_columns(
-        policy_health=health["health"].cast(pl.String),
+    judged = states(past.facts, policy=policy)
+    own = past.facts.entities.with_columns(
+        policy_health=judged["health"].cast(pl.String),
+        health=judged["health"].cast(pl.String),
+        **{name: judged[name] for name in ("is_terminal", "is_legacy", "age_s")},
         **{f"lost_{name}": past.lost[name] for name in LOST},
-    )
-    own = seen.filter(pl.col("system") == system)
+    ).filter(pl.col("system") == system)
     rows = with_ages(own, past)
     features = system_of(system).features
     return rows if features is None else features().add(rows, past)

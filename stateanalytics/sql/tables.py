@@ -23,11 +23,11 @@ from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
 from stateanalytics.failures.incident_grouping import add_incidents
 from stateanalytics.io.sqlite import Cell, Store, read_table
+from stateanalytics.queries import find_phantoms
 from stateanalytics.sql.engine import Table
 from stateanalytics.sql.views import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES, VIEWS
 from stateanalytics.state import states as rules
 from stateanalytics.state.attention import ATTENTION, attention
-from stateanalytics.state.phantoms import PHANTOMS, phantoms
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.reason_codes import reason_codes
 from stateanalytics.survival.run_spells import spells
@@ -164,7 +164,7 @@ def _quoted(name: str) -> str:
 FRAMES: tuple[Frame, ...] = (
     *schema.FRAMES.values(),
     ATTENTION,
-    PHANTOMS,
+    schema.PHANTOMS,
     FAILURES,
     FAILURE_CLUSTERS,
     *(view.frame for view in VIEWS),
@@ -254,7 +254,7 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
             [facts.findings, as_findings(audited())], schema.FINDINGS
         ),
         ATTENTION.name: lambda: attention(facts, states(), reasons(), policy=policy),
-        PHANTOMS.name: lambda: phantoms(facts, states(), policy=policy),
+        schema.PHANTOMS.name: lambda: find_phantoms(facts, states(), policy),
     }
 
 

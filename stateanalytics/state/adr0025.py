@@ -15,9 +15,9 @@ from typing import Any
 
 import narwhals as nw
 
+from stateanalytics.core.engines import NUMBER, TEXT, YES_NO, adapt
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state import display
-from stateanalytics.state.engines import NUMBER, TEXT, YES_NO, adapt
 
 SLOW_RUN_S = 3600
 STUCK_RUN_S = 3600

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import narwhals as nw
 
 from stateanalytics.core import schema
-from stateanalytics.state.engines import TEMPORARY
+from stateanalytics.core.engines import TEMPORARY
 from stateanalytics.state.lifecycle import StatusTable
 
 DELIVERY_OR_NONE = (*schema.DELIVERIES, None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import narwhals as nw
 
 from stateanalytics.core import schema
+from stateanalytics.core.engines import TEMPORARY, Frame, lookup
 from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE, DELIVERY_RULE
-from stateanalytics.state.engines import TEMPORARY, Frame, lookup
 from stateanalytics.state.health import HEALTH_RULE, RULES
 from stateanalytics.state.lifecycle import CELL, StatusTable
 

@@ -8,8 +8,8 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.core import schema
+from stateanalytics.core.engines import TEMPORARY, TEXT, Frame, adapt, encode, lookup
 from stateanalytics.state.definitions import GOOD_ENDS
-from stateanalytics.state.engines import TEMPORARY, TEXT, Frame, adapt, encode, lookup
 from stateanalytics.state.lifecycle import StatusCell
 
 SEPARATOR = " · "

@@ -10,18 +10,8 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.core import schema
-from stateanalytics.core.windows import Moment, read_moment
-from stateanalytics.errors import ArgumentError
-from stateanalytics.state.clock import add_ages
-from stateanalytics.state.delivery import (
-    DELIVERY,
-    DELIVERY_RULE,
-    NO_DELIVERY,
-    RECORDED_DELIVERIES,
-    delivery_rules,
-    delivery_values,
-)
-from stateanalytics.state.engines import (
+from stateanalytics.core.clock import add_ages
+from stateanalytics.core.engines import (
     MOMENT,
     NUMBER,
     TEMPORARY,
@@ -34,6 +24,16 @@ from stateanalytics.state.engines import (
     encode,
     first_true,
     lookup,
+)
+from stateanalytics.core.windows import Moment, read_moment
+from stateanalytics.errors import ArgumentError
+from stateanalytics.state.delivery import (
+    DELIVERY,
+    DELIVERY_RULE,
+    NO_DELIVERY,
+    RECORDED_DELIVERIES,
+    delivery_rules,
+    delivery_values,
 )
 from stateanalytics.state.health import (
     FIRST_RECORDED,

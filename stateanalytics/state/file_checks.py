@@ -9,9 +9,9 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.engines import TEXT, adapt
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFECYCLES, TABLES
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.engines import TEXT, adapt
 
 _CLOSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "lifecycle": ADR_LIFECYCLES,

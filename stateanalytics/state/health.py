@@ -17,12 +17,12 @@ from operator import and_
 import narwhals as nw
 
 from stateanalytics.core import schema
-from stateanalytics.state.engines import TEMPORARY
+from stateanalytics.core.engines import TEMPORARY
+from stateanalytics.core.session_health import VERSIONS, Signs, health_rules
+from stateanalytics.core.staleness import limit_s
 from stateanalytics.state.lifecycle import StatusTable
 from stateanalytics.state.open_work import DUE_AGE, SIGN_AGE
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.session_health import VERSIONS, Signs, health_rules
-from stateanalytics.state.staleness import limit_s
 
 HEALTH_OR_NONE = (*schema.HEALTHS, None)
 NO_HEALTH = len(schema.HEALTHS)

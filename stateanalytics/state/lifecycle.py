@@ -16,10 +16,10 @@ from operator import or_
 
 import narwhals as nw
 
+from stateanalytics.core.engines import TEMPORARY, Frame, encode
 from stateanalytics.core.schema import LIFECYCLES, OUTCOMES
 from stateanalytics.core.vocabulary import STATUS_WORDS, TABLES, StatusWord
 from stateanalytics.state.definitions import GOOD_ENDS
-from stateanalytics.state.engines import TEMPORARY, Frame, encode
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.policy_fields import EMPTY, NULL
 

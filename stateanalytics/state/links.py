@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import narwhals as nw
 
+from stateanalytics.core.engines import TEMPORARY, Frame
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.state.delivery import DELIVERY
-from stateanalytics.state.engines import TEMPORARY, Frame
 from stateanalytics.state.health import (
     BLOCKED_LIKE,
     QUIET_SESSION,

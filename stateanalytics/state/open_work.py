@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import narwhals as nw
 
-from stateanalytics.state.engines import TEMPORARY, Frame, encode, lookup
+from stateanalytics.core.engines import TEMPORARY, Frame, encode, lookup
 from stateanalytics.state.lifecycle import StatusTable
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems import limits_of_systems

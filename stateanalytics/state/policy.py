@@ -17,15 +17,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from stateanalytics.core.staleness import HOUR_S, STALLED_AFTER_S
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.state.policy_fields import (
     CASCADE,
     EMPTY,
-    HOUR_S,
     LAYERS,
     NULL,
     READERS,
-    STALLED_AFTER_S,
     SeverityRule,
 )
 from stateanalytics.systems import limits_of_systems

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from stateanalytics.core import schema
+from stateanalytics.core.staleness import HOUR_S
 from stateanalytics.core.vocabulary import TABLES, words_of
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.state.definitions import GOOD_ENDS
@@ -86,19 +87,6 @@ CASCADE = (
     SeverityRule(13, "outcome", ("cancelled",), "neutral", "neutral"),
     SeverityRule(14, None, (), "neutral", "neutral"),
 )
-
-HOUR_S = 3600.0
-STALLED_AFTER_S = MappingProxyType(
-    {
-        "agent": 6 * HOUR_S,
-        "play": 6 * HOUR_S,
-        "flow": 12 * HOUR_S,
-        "fanout": 12 * HOUR_S,
-        "show-play": 12 * HOUR_S,
-        "engine": 12 * HOUR_S,
-    }
-)
-"""lionagi 0.36's silence limits by kind of work; any other kind has the default, 6 h."""
 
 
 def _lay_kinds(here: Iterable[tuple[str, float]], over: Mapping[str, float]) -> dict[str, float]:

@@ -17,9 +17,9 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.engines import TEXT, adapt
 from stateanalytics.core.vocabulary import ReasonCode
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.engines import TEXT, adapt
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import codes_from_csv
 

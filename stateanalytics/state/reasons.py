@@ -9,11 +9,7 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.core import schema
-from stateanalytics.core.windows import Moment
-from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE, DELIVERY_RULE
-from stateanalytics.state.delivery import WORDS as DELIVERY_WORDS
-from stateanalytics.state.derived_codes import REASON_DELIVERIES, REASON_HEALTHS, add_code
-from stateanalytics.state.engines import (
+from stateanalytics.core.engines import (
     NUMBER,
     TEMPORARY,
     TEXT,
@@ -24,6 +20,11 @@ from stateanalytics.state.engines import (
     explode_json,
     lookup,
 )
+from stateanalytics.core.staleness import by_kind
+from stateanalytics.core.windows import Moment
+from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE, DELIVERY_RULE
+from stateanalytics.state.delivery import WORDS as DELIVERY_WORDS
+from stateanalytics.state.derived_codes import REASON_DELIVERIES, REASON_HEALTHS, add_code
 from stateanalytics.state.evaluate import Evaluation, evaluate
 from stateanalytics.state.health import (
     HEALTH,
@@ -36,7 +37,6 @@ from stateanalytics.state.health import (
 )
 from stateanalytics.state.open_work import RUNAWAY
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.staleness import by_kind
 from stateanalytics.state.wording import add_duration_text, words
 
 NEEDED_TOO = {

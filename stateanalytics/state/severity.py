@@ -7,7 +7,7 @@ from typing import Any
 
 import narwhals as nw
 
-from stateanalytics.state.engines import TEMPORARY, TEXT, Frame, adapt, encode, first_true, lookup
+from stateanalytics.core.engines import TEMPORARY, TEXT, Frame, adapt, encode, first_true, lookup
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.policy_fields import AXES
 

@@ -15,10 +15,10 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.engines import TEMPORARY, Frame, lookup
 from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE
 from stateanalytics.state.derived_codes import derived_codes, domain
 from stateanalytics.state.display import STALE_HEALTHS, Segment, chain, effective_states, segment_of
-from stateanalytics.state.engines import TEMPORARY, Frame, lookup
 from stateanalytics.state.health import HEALTH, HEALTH_OR_NONE
 from stateanalytics.state.lifecycle import CELL, StatusCell, StatusTable
 from stateanalytics.state.policy import Policy

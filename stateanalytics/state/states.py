@@ -10,10 +10,10 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.core import schema
+from stateanalytics.core.clock import add_spans
+from stateanalytics.core.engines import TEMPORARY, Frame
 from stateanalytics.core.windows import Moment
-from stateanalytics.state.clock import add_spans
 from stateanalytics.state.derived_codes import add_code
-from stateanalytics.state.engines import TEMPORARY, Frame
 from stateanalytics.state.evaluate import Evaluation, evaluate
 from stateanalytics.state.health import HEALTH_RULE, RETRY_SCHEDULED
 from stateanalytics.state.lifecycle import StatusTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import narwhals as nw
 
-from stateanalytics.state.engines import Frame, lookup
+from stateanalytics.core.engines import Frame, lookup
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _DAYS_FROM = 3 * _DAY

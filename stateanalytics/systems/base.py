@@ -262,6 +262,9 @@ class System:
         read off its events.
     without_ends : callable or None
         ``without_ends(facts)``: keys of entities that never had a place for an end.
+    phantoms : callable or None
+        ``phantoms(facts, states, policy=…)``: which entities its own reapers would close,
+        in the shape of `schema.PHANTOMS`.
     silence_ends : callable or None
         ``silence_ends(facts) -> frame`` of ends of sessions that work may have followed:
         ``source``, ``system``, ``entity_id``, ``at``, and ``mark``: crash (noticed when
@@ -304,6 +307,7 @@ class System:
     judge_transitions: Callable[[Facts], pl.DataFrame] | None = None
     history: Literal["whole", "partial", "derived"] = "partial"
     without_ends: Callable[[Facts], pl.DataFrame] | None = None
+    phantoms: Callable[..., pl.DataFrame] | None = None
     silence_ends: Callable[[Facts], pl.DataFrame] | None = None
     end_statuses: tuple[str, ...] = ()
     death_codes: tuple[str, ...] = ()

@@ -41,6 +41,7 @@ SYSTEM = System(
     audits=later(f"{_HERE}.audits:audits"),
     judge_transitions=later(f"{_HERE}.audits:judge_transitions"),
     history="whole",
+    phantoms=later(f"{_HERE}.phantoms:phantoms"),
     silence_ends=later(f"{_HERE}.silence_ends:silence_ends"),
     # Not `run.cancelled.stale_auto`: that sweep by age also takes rows without a process id.
     death_codes=("session.phantom.process_dead", "session.orphaned.no_process"),

@@ -9,9 +9,9 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, family, told, word
 from stateanalytics.core.facts import Facts
-from stateanalytics.state.rollups import roll_up
-from stateanalytics.state.transition_graphs import LIFECYCLES
-from stateanalytics.state.transitions import classify_transitions
+from stateanalytics.systems.lionagi.rollups import roll_up
+from stateanalytics.systems.lionagi.transition_graphs import LIFECYCLES
+from stateanalytics.systems.lionagi.transition_verdicts import classify_transitions
 
 _KEY = list(schema.ENTITY_KEY)
 

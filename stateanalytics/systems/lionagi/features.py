@@ -6,14 +6,14 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.state.display_status import with_display_status
-from stateanalytics.state.phantoms import with_phantom_reason
-from stateanalytics.state.schedule_health import schedule_ages, with_schedule_health
-from stateanalytics.state.session_health import HEALTH_ORDER
+from stateanalytics.core.session_health import HEALTH_ORDER
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.history import Past
 from stateanalytics.systems.lionagi.detectors.pages import assumed_alive
 from stateanalytics.systems.lionagi.detectors.stored import health_by
+from stateanalytics.systems.lionagi.display_status import with_display_status
+from stateanalytics.systems.lionagi.phantoms import with_phantom_reason, with_relatives
+from stateanalytics.systems.lionagi.schedule_health import schedule_ages, with_schedule_health
 
 VERSIONS = MappingProxyType({"health_0_28": "0.28", "health_0_36": "0.36"})
 """ADR-0024's word by the versions of the classifier that other pages build on."""
@@ -82,7 +82,7 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     past : Past
         The facts at the instant.
     """
-    judged = add_words(rows)
+    judged = add_words(with_relatives(rows, past.facts))
     with_children = _add_children(judged)
     return _add_schedules(with_children, past)
 

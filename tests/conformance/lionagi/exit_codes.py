@@ -7,9 +7,9 @@ from typing import Any
 
 import narwhals as nw
 
+from stateanalytics.core.engines import TEXT, adapt
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.state.definitions import GOOD_ENDS
-from stateanalytics.state.engines import TEXT, adapt
 
 EXIT_CLASSES = MappingProxyType({"success": 0, "failure": 1, "running": 3})
 """What query commands return; 2 is "no such run"."""

@@ -11,10 +11,9 @@ from typing import Any
 
 import narwhals as nw
 
+from stateanalytics.core.engines import NUMBER, TEXT, Frame, adapt, optional
 from stateanalytics.core.vocabulary import EXIT_CODES, words_of
-from stateanalytics.state.columns import optional
-from stateanalytics.state.engines import NUMBER, TEXT, Frame, adapt
-from stateanalytics.state.rollups import EXIT_RUNNING, TERMINAL_STATUSES
+from stateanalytics.systems.lionagi.rollups import EXIT_RUNNING, TERMINAL_STATUSES
 
 EXIT_UNKNOWN = 2
 EXIT_SKIPPED = 1

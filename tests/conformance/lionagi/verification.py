@@ -15,10 +15,9 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.engines import TEXT, YES_NO, adapt, optional
 from stateanalytics.core.vocabulary import EXIT_CODES
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.columns import optional
-from stateanalytics.state.engines import TEXT, YES_NO, adapt
 from stateanalytics.systems.lionagi.contracts import is_valid_contract, parse
 
 NOT_RECORDED = "not_recorded"

@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.state.reapers import (
+from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.lionagi.reaper_rules import (
     MIRROR_AGENT,
     REAPABLE_PLAYS,
     REAPABLE_SHOWS,
@@ -14,7 +15,6 @@ from stateanalytics.state.reapers import (
     Reaper,
     reapers,
 )
-from stateanalytics.systems.detector import Detector
 
 _SAID: dict[str, dict[str, Any]] = {
     "phantom_session": {

@@ -7,11 +7,11 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.state.policy_fields import STALLED_AFTER_S
-from stateanalytics.state.session_health import VERSIONS, classify_session_health_by_age
-from stateanalytics.state.staleness import (
+from stateanalytics.core.session_health import VERSIONS, classify_session_health_by_age
+from stateanalytics.core.staleness import (
     DEFAULT_STALE_AFTER_S,
     STALENESS_VERSIONS,
+    STALLED_AFTER_S,
     staleness_by_age,
 )
 from stateanalytics.systems.detector import Classifier, Detector, Limits

@@ -12,7 +12,7 @@ from typing import Any
 
 import narwhals as nw
 
-from stateanalytics.state.engines import TEXT, adapt
+from stateanalytics.core.engines import TEXT, adapt
 
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

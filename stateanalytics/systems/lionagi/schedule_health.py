@@ -14,8 +14,7 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from stateanalytics.state.columns import optional
-from stateanalytics.state.engines import NUMBER, TEXT, YES_NO, adapt
+from stateanalytics.core.engines import NUMBER, TEXT, YES_NO, adapt, optional
 
 OVERDUE_FACTOR = 3
 OVERDUE_GRACE_S = 300

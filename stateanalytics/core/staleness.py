@@ -10,10 +10,21 @@ from typing import Any
 
 import narwhals as nw
 
+from stateanalytics.core.engines import NUMBER, TEMPORARY, TEXT, Frame, adapt, encode
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.state.engines import NUMBER, TEMPORARY, TEXT, Frame, adapt, encode
-from stateanalytics.state.policy_fields import HOUR_S, STALLED_AFTER_S
 
+HOUR_S = 3600.0
+STALLED_AFTER_S = MappingProxyType(
+    {
+        "agent": 6 * HOUR_S,
+        "play": 6 * HOUR_S,
+        "flow": 12 * HOUR_S,
+        "fanout": 12 * HOUR_S,
+        "show-play": 12 * HOUR_S,
+        "engine": 12 * HOUR_S,
+    }
+)
+"""Silence limits by kind of work, as last shipped; any other kind has the default, 6 h."""
 DEFAULT_STALE_AFTER_S = 6 * HOUR_S
 FIRST_KINDS = MappingProxyType(
     {kind: limit for kind, limit in STALLED_AFTER_S.items() if kind != "engine"}

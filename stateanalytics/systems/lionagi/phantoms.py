@@ -8,39 +8,18 @@ alive" where ``is_certain`` is false.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import narwhals as nw
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.engines import NUMBER, YES_NO, adapt, optional
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.schema import INTEGER, REAL, TEXT, Column
-from stateanalytics.state.columns import optional
-from stateanalytics.state.engines import NUMBER, YES_NO, adapt
-from stateanalytics.state.policy import Policy
-from stateanalytics.state.reapers import OPEN_PLAYS, Limits, Reaper, reapers
+from stateanalytics.systems.lionagi.reaper_rules import OPEN_PLAYS, Limits, Reaper, reapers
 
-PHANTOMS = schema.Frame(
-    "phantoms",
-    "one entity that one reaper would close at as-of",
-    (*schema.ENTITY_KEY, "reaper"),
-    (
-        *schema.ENTITIES.columns[:4],
-        Column("reaper", TEXT, "which rule would close it"),
-        Column("known_as", TEXT, "that rule's number among the detectors, or its document"),
-        Column("raw_status", TEXT, "the status it has now"),
-        Column("target_status", TEXT, "the status it would get"),
-        Column("reason_code", TEXT, "the reason that would be written"),
-        Column("message", TEXT, "the words that would be written"),
-        Column("actor", TEXT, "whom the history would name"),
-        Column("age_s", REAL, "the age that the rule looks at; null: never written", "s"),
-        Column("limit_s", REAL, "the limit of that age", "s"),
-        Column("is_certain", schema.YES_NO, "false: only if its process is not alive"),
-        Column("n_reapers", INTEGER, "how many rules would close this entity"),
-        Column("has_dispute", schema.YES_NO, "would they write different statuses"),
-    ),
-)
+if TYPE_CHECKING:
+    from stateanalytics.state.policy import Policy
 
 
 def with_phantom_reason(frame: Any, *, stale_s: float | str = 3600) -> Any:
@@ -119,7 +98,7 @@ def phantoms(
     Returns
     -------
     polars.DataFrame
-        `PHANTOMS`, one row an entity and rule, sorted by key, then in the order of
+        `schema.PHANTOMS`, one row an entity and rule, sorted by key, then in the order of
         `reapers`. Rules that would write different statuses set ``has_dispute``.
 
     Notes
@@ -135,14 +114,14 @@ def phantoms(
     >>> phantoms(nothing, schema.STATES.empty()).height
     0
     """
-    limits = limits or Limits(reconciliation_s=(policy or Policy.v1()).phantom_after_s)
+    limits = limits or (Limits(reconciliation_s=policy.phantom_after_s) if policy else Limits())
     rows = with_phantom_reason(seen_by_reapers(facts, states), stale_s=limits.phantom_s)
     of_entity = pl.len().over(schema.ENTITY_KEY)
     n_targets = pl.col("target_status").n_unique().over(schema.ENTITY_KEY)
     found = pl.concat(
         [_closed_by(rows, reaper, order) for order, reaper in enumerate(reapers(limits))]
     ).with_columns(n_reapers=of_entity, has_dispute=n_targets > 1)
-    return PHANTOMS.conform(found.sort(*schema.ENTITY_KEY, "order"))
+    return schema.PHANTOMS.conform(found.sort(*schema.ENTITY_KEY, "order"))
 
 
 def _closed_by(rows: pl.DataFrame, reaper: Reaper, order: int) -> pl.DataFrame:
@@ -169,7 +148,6 @@ def seen_by_reapers(facts: Facts, states: pl.DataFrame) -> pl.DataFrame:
     The rows of ``facts.entities`` in their order, with all that `reapers` read except
     the ``phantom_reason``.
     """
-    entities = facts.entities
     judged = states.select(
         *schema.ENTITY_KEY,
         pl.col("health").cast(pl.String),
@@ -177,7 +155,15 @@ def seen_by_reapers(facts: Facts, states: pl.DataFrame) -> pl.DataFrame:
         "is_legacy",
         "age_s",
     ).unique(schema.ENTITY_KEY, keep="last")
-    work = _last_rows(entities.filter(pl.col("entity_type") == "session")).select(
+    joined = facts.entities.with_columns(**_ages(facts.as_of)).join(
+        judged, on=schema.ENTITY_KEY, how="left", maintain_order="left"
+    )
+    return with_relatives(joined, facts)
+
+
+def with_relatives(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    """Entities with what reapers read of their session, their plays and their directory."""
+    work = _last_rows(rows.filter(pl.col("entity_type") == "session")).select(
         "source",
         "system",
         session_id="entity_id",
@@ -185,11 +171,8 @@ def seen_by_reapers(facts: Facts, states: pl.DataFrame) -> pl.DataFrame:
         session_alive="process_alive",
         has_session_row=pl.lit(True),
     )
-    whose = ["source", "system", "session_id"]
-    joined = (
-        entities.with_columns(**_ages(facts.as_of))
-        .join(judged, on=schema.ENTITY_KEY, how="left", maintain_order="left")
-        .join(work, on=whose, how="left", maintain_order="left")
+    joined = rows.join(
+        work, on=["source", "system", "session_id"], how="left", maintain_order="left"
     )
     return (
         joined.join(_plays(joined), on=schema.ENTITY_KEY, how="left", maintain_order="left")

@@ -14,10 +14,8 @@ from typing import Any
 
 import narwhals as nw
 
-from stateanalytics.core.windows import Moment
-from stateanalytics.errors import ArgumentError
-from stateanalytics.state.clock import add_ages, epoch_s
-from stateanalytics.state.engines import (
+from stateanalytics.core.clock import add_ages, epoch_s
+from stateanalytics.core.engines import (
     MOMENT,
     NUMBER,
     TEMPORARY,
@@ -29,16 +27,19 @@ from stateanalytics.state.engines import (
     first_true,
     lookup,
 )
-from stateanalytics.state.policy_fields import HOUR_S, STALLED_AFTER_S
-from stateanalytics.state.staleness import (
+from stateanalytics.core.staleness import (
     AGES,
     FIRST_KINDS,
+    HOUR_S,
+    STALLED_AFTER_S,
     known_ages,
     limit_s,
     seconds,
     silence_s,
     unknown,
 )
+from stateanalytics.core.windows import Moment
+from stateanalytics.errors import ArgumentError
 
 HEALTH_ORDER = ("healthy", "idle", "unresponsive", "stale", "orphaned", "zombie")
 """ADR-0024's words; the position is lionagi's severity."""

@@ -10,8 +10,8 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
+from stateanalytics.core.engines import Frame, Maker, with_native
 from stateanalytics.core.windows import Moment, read_moment
-from stateanalytics.state.engines import Frame, Maker, with_native
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)

@@ -14,9 +14,8 @@ from typing import Any
 
 import narwhals as nw
 
+from stateanalytics.core.engines import NUMBER, TEXT, Frame, Kind, adapt, optional
 from stateanalytics.core.vocabulary import EXIT_CODES
-from stateanalytics.state.columns import optional
-from stateanalytics.state.engines import NUMBER, TEXT, Frame, Kind, adapt
 
 KEY = Kind("text or whole numbers", (*TEXT.dtypes, *NUMBER.dtypes), nw.String(), "cast it to text")
 

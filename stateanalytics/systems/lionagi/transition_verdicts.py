@@ -14,12 +14,11 @@ from typing import Any
 
 import narwhals as nw
 
+from stateanalytics.core.clock import add_ages
+from stateanalytics.core.engines import MOMENT, TEMPORARY, TEXT, Frame, adapt, optional
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.core.windows import Moment
-from stateanalytics.state.clock import add_ages
-from stateanalytics.state.columns import optional
-from stateanalytics.state.engines import MOMENT, TEMPORARY, TEXT, Frame, adapt
-from stateanalytics.state.transition_graphs import EDGES, LIFECYCLES, VALID_TRANSITIONS
+from stateanalytics.systems.lionagi.transition_graphs import EDGES, LIFECYCLES, VALID_TRANSITIONS
 
 __all__ = [
     "ADMIN_TRANSITION_TARGETS",
