@@ -1,7 +1,9 @@
 """A report of some of its sections: the same numbers, and only their work."""
 
 import json
+import pkgutil
 import re
+from importlib import resources
 
 import pytest
 
@@ -37,6 +39,14 @@ def test_the_page_of_a_section_has_nothing_of_the_others(name):
     assert set(re.findall(r"<nav.*?</nav>", page, re.S)[0].split('"')[3::2]) == {
         f"#{anchor}" for anchor in anchors
     }
+
+
+def test_a_section_is_a_module_and_a_template_of_its_name():
+    package = resources.files("stateanalytics.reporting")
+    modules = {module.name for module in pkgutil.iter_modules(sections.__path__)}
+    assert modules == set(NAMES)
+    assert all((package / "templates" / f"{name}.html.j2").is_file() for name in NAMES)
+    assert len({section.place for section in sections.SECTIONS}) == len(NAMES)
 
 
 def test_sections_stand_in_the_order_of_the_page_whatever_was_asked(whole):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
 
@@ -94,3 +94,24 @@ def tally(frame: pl.DataFrame, column: str) -> Mapping[str, int]:
     """How often each value of a column occurs; nulls are not counted."""
     counts = frame[column].cast(pl.String).drop_nulls().value_counts(sort=False)
     return dict(counts.iter_rows())
+
+
+class Section(NamedTuple):
+    """One part of the page.
+
+    Attributes
+    ----------
+    name : str
+        Its key in the summary, and the name of its template.
+    label : str
+        Its word in the contents of the page.
+    summarize : callable
+        Material to plain data.
+    place : int
+        Where it stands on the page; in tens, so that another fits between two.
+    """
+
+    name: str
+    label: str
+    summarize: Callable[[Material], Plain]
+    place: int

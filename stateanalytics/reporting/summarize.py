@@ -9,9 +9,9 @@ from stateanalytics.core.facts import losses_of
 from stateanalytics.core.windows import TICK, WEEK, Window
 from stateanalytics.reporting.comparison import compared_with, with_changes
 from stateanalytics.reporting.ledger import write_ledger
-from stateanalytics.reporting.material import Material, Plain, iso, plain_rows
+from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
 from stateanalytics.reporting.redact import clean
-from stateanalytics.reporting.sections import HEADLINE, SECTIONS, Section
+from stateanalytics.reporting.sections import HEADLINE, SECTIONS
 from stateanalytics.reporting.sections.headline import summarize_headline
 
 SHAPE_VERSION = 1

@@ -6,7 +6,7 @@ import platform
 from importlib.metadata import version
 
 from stateanalytics.reporting.definitions import DEFINITIONS
-from stateanalytics.reporting.material import Material, Plain, iso
+from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.reporting.phrases import how_long
 from stateanalytics.reporting.queries import queries
 from stateanalytics.systems import all_systems
@@ -74,3 +74,6 @@ def _thresholds(material: Material) -> list[Plain]:
         {"name": name, "seconds": seconds, "shown": how_long(seconds)}
         for name, seconds in (*silences, *others)
     ]
+
+
+SECTION = Section("appendix", "Definitions", summarize_appendix, place=130)

@@ -10,7 +10,7 @@ import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
 from stateanalytics.core.windows import day_of
-from stateanalytics.reporting.material import Material, Plain, iso, tally
+from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
 from stateanalytics.reporting.phrases import count, how_long, listed, number
 from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.attention import DISPOSITIONS, OPEN, attention
@@ -257,3 +257,6 @@ def _sentence(by_type: list[Plain], things: pl.DataFrame) -> str:
         f"Of {count(n, 'entity', 'entities')} in the window, {said}: "
         f"{count(things.height, 'different thing')} to look at{live}."
     )
+
+
+SECTION = Section("attention", "Attention", summarize_attention, place=40)

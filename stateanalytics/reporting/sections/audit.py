@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.auditing import CODES, audit, count_transitions
-from stateanalytics.reporting.material import Material, Plain, iso
+from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.reporting.phrases import count, listed, number
 
 N_EXAMPLES = 3
@@ -98,3 +98,6 @@ def _sentence(found: pl.DataFrame, transitions: pl.DataFrame) -> str:
     )
     n_entities = found.select("source", "system", "entity_type", "entity_id").n_unique()
     return f"{said} in {count(n_entities, 'entity', 'entities')}; {changes}."
+
+
+SECTION = Section("audit", "Audit", summarize_audit, place=120)

@@ -7,7 +7,7 @@ import polars as pl
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.incident_grouping import add_incidents, count_incidents
-from stateanalytics.reporting.material import Material, Plain, iso, plain_rows
+from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
 from stateanalytics.reporting.phrases import count, how_long, number, share
 
 N_SHOWN, N_INCIDENTS, N_NAMED = 10, 5, 2
@@ -107,3 +107,6 @@ def _quoted(text: str) -> str:
     words = text.split()
     short = " ".join(words[:8])
     return f"“{short} …”" if len(words) > 8 else f"“{short}”"
+
+
+SECTION = Section("clusters", "Clusters", summarize_clusters, place=60)

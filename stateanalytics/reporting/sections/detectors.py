@@ -13,7 +13,7 @@ from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.comparing import agreement
 from stateanalytics.detectors.detections import detect
 from stateanalytics.detectors.disagreement_causes import disagreements
-from stateanalytics.reporting.material import Material, Plain, plain_rows
+from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.reporting.phrases import count, number
 
 N_CAUSES, N_IN_CHART = 8, 10
@@ -125,3 +125,6 @@ def _all_agree(n_loud: int, n_asked: int, n_open: int) -> str:
             "stale, stuck, slow or dead."
         )
     return f"The {number(n_loud)} detectors that flag an open run flag the same ones."
+
+
+SECTION = Section("detectors", "Detectors", summarize_detectors, place=90)

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.reporting.material import Material, Plain, plain_rows
+from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.reporting.phrases import count, how_long, listed, number
 from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS
 from stateanalytics.state.mirrors import TURN
@@ -178,3 +178,6 @@ def _found_dead(kept: pl.DataFrame) -> Plain:
 def _cut_off_in_words(cut_off: list[Plain]) -> str:
     parts = [f"{number(part['n'])} because {part['meaning']}" for part in cut_off if part["n"]]
     return f"Only lower bounds are known of {listed(parts)}." if parts else "Every end was seen."
+
+
+SECTION = Section("durations", "Durations", summarize_durations, place=100)

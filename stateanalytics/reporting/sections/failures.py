@@ -7,7 +7,7 @@ import polars as pl
 from stateanalytics.failures.by_code import count_by_reason_code
 from stateanalytics.failures.counting import count_causes
 from stateanalytics.failures.failure_rows import select_failures
-from stateanalytics.reporting.material import Material, Plain, plain_rows, tally
+from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
 from stateanalytics.reporting.phrases import count, listed, number, share
 from stateanalytics.state.population import counted
 
@@ -88,3 +88,6 @@ def _stopped(rows: pl.DataFrame) -> Plain:
     ends = counted(rows).filter(pl.col("outcome").is_in(["aborted", "cancelled"]))
     counts = tally(ends, "outcome")
     return {"aborted": counts.get("aborted", 0), "cancelled": counts.get("cancelled", 0)}
+
+
+SECTION = Section("failures", "Failures", summarize_failures, place=50)

@@ -6,7 +6,7 @@ import polars as pl
 
 from stateanalytics.failures.counting import count_causes
 from stateanalytics.failures.failure_rows import select_failures
-from stateanalytics.reporting.material import Material, Plain, tally
+from stateanalytics.reporting.material import Material, Plain, Section, tally
 from stateanalytics.reporting.phrases import count, interval, listed, number, share
 from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, TROUBLE, ended_well
@@ -165,3 +165,6 @@ def _drawn_as(ended: pl.DataFrame, outcome: str) -> Plain:
     tones = tally(ended.filter(pl.col("outcome") == outcome), "tone")
     tone = max(sorted(tones), key=lambda name: tones[name]) if tones else None
     return {"lifecycle": outcome, "tone": tone, "is_legacy": False}
+
+
+SECTION = Section("headline", "Numbers", summarize_headline, place=20)

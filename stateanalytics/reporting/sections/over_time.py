@@ -7,7 +7,7 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core.windows import TICK, Window, day_of
-from stateanalytics.reporting.material import Material, Plain, iso
+from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.reporting.phrases import count, number, share
 from stateanalytics.state.definitions import ENDINGS, FAILURES
 from stateanalytics.state.population import counted
@@ -136,3 +136,6 @@ def _label(moment: datetime, name: str, *, is_part: bool = False) -> str:
     else:
         text = f"{moment:%Y-%m}"
     return f"{text} (part)" if is_part else text
+
+
+SECTION = Section("over_time", "Over time", summarize_over_time, place=70)

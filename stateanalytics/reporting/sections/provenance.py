@@ -8,7 +8,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.windows import in_utc
-from stateanalytics.reporting.material import Material, Plain, iso, plain_rows
+from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
 from stateanalytics.reporting.phrases import count, listed, number, share, size
 from stateanalytics.state.definitions import LEFT_OUT
 
@@ -149,3 +149,6 @@ def _left_out(rows: pl.DataFrame) -> list[Plain]:
         }
         for reason, meaning in LEFT_OUT.items()
     ]
+
+
+SECTION = Section("provenance", "Data", summarize_provenance, place=10)

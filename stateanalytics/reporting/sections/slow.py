@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.reporting.material import Material, Plain, iso
+from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.reporting.phrases import count, how_long, number
 from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.definitions import ended_well
@@ -92,3 +92,6 @@ def _sentence(
         f"{now}; {number(n_slow)} of {count(n_ended, 'ended run')} had taken longer, "
         f"and {number(n_good)} of these completed."
     )
+
+
+SECTION = Section("slow", "Slow", summarize_slow, place=80)

@@ -11,7 +11,7 @@ from stateanalytics.core.schema import DELIVERIES, FINDING_SEVERITIES, SEVERITIE
 from stateanalytics.failures.by_code import count_by_reason_code
 from stateanalytics.failures.counting import count_causes
 from stateanalytics.failures.failure_rows import select_failures
-from stateanalytics.reporting.material import Material, Plain, plain_rows, tally
+from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
 from stateanalytics.reporting.phrases import count, interval, listed, number, share
 from stateanalytics.reporting.sections.attention import items_of, things_of
 from stateanalytics.reporting.sections.failures import plural
@@ -215,3 +215,6 @@ def _of_one(runs: Plain, things: pl.DataFrame, rows: pl.DataFrame) -> str:
     )
     look = count(things.height, "different thing") + " to look at"
     return f"{ended}; {still_open}; {look}."
+
+
+SECTION = Section("systems", "Systems", summarize_systems, place=30)

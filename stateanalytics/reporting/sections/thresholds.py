@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.charts.sentences import say_worksheet
-from stateanalytics.reporting.material import Material, Plain, plain_rows
+from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.thresholds.advice import Advice, recommend
 from stateanalytics.thresholds.words import per_hundred, spoken
@@ -102,3 +102,6 @@ def _worksheet(advice: Advice, known: pl.DataFrame) -> Plain | None:
     name = changed["name"][0]
     curve = advice.curves.filter(pl.col("name") == name)
     return {"name": name, "finding": say_worksheet(curve), "curve": plain_rows(curve, _DRAWN)}
+
+
+SECTION = Section("thresholds", "Thresholds", summarize_thresholds, place=110)
