@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import settings
 
 QUICK = "quick"
-FEWEST = 5
+FEWEST = 3
 settings.register_profile(QUICK)
 
 
