@@ -381,3 +381,95 @@ def test_an_end_is_given_back_to_who_caused_it(
     after = reattribute_ends(find_traps(frame)).row(0, named=True)
     assert (after["session_state"], after["session_reason"]) == (state, reason)
     assert after["reattribution"] == why
+
+
+# MAPPING.md, section 1: every pair that is written.
+PAIRS = {
+    (state, reason): (
+        lifecycle,
+        None if outcome == "-" else outcome,
+        health,
+        f"run.{code}",
+        claim,
+        float(n),
+    )
+    for state, reason, lifecycle, outcome, health, code, claim, n in map(
+        str.split,
+        """
+not_started spawn_requested pending - unknown pending.spawn_requested observed 1.0
+working agent_acknowledged running - running running.agent_acknowledged observed 1.0
+working task_in_progress running - running running.task_in_progress inferred 0.6
+working fixing_ci running - running running.fixing_ci inferred 0.7
+working resolving_review_comments running - running running.resolving_review_comments inferred 0.7
+needs_input awaiting_user_input running - idle health.awaiting_user_input observed 1.0
+idle pr_created running - ok running.pr_created observed 1.0
+idle awaiting_external_review running - ok running.awaiting_external_review observed 1.0
+idle pr_closed_waiting_decision running - ok running.pr_closed_waiting_decision observed 1.0
+idle merged_waiting_decision completed merged ok completed.merged_waiting_decision observed 1.0
+idle research_complete completed completed ok completed.agent_declared observed 0.8
+stuck probe_failure running - stalled health.stalled inferred 0.7
+stuck error_in_process running - stalled health.stalled_error inferred 0.8
+detecting probe_failure running - degraded health.probe_inconclusive hypothesis 0.5
+detecting runtime_lost running - disconnected health.runtime_unconfirmed hypothesis 0.5
+detecting agent_process_exited running - disconnected health.process_exit_unconfirmed hypothesis 0.5
+done research_complete completed completed ok completed.done observed 1.0
+terminated manually_killed cancelled cancelled ok cancelled.manually_killed observed 1.0
+terminated pr_merged completed merged ok completed.pr_merged_cleanup observed 1.0
+terminated auto_cleanup aborted aborted ok aborted.auto_cleanup observed 1.0
+terminated runtime_lost aborted aborted ok aborted.runtime_lost inferred 0.6
+terminated agent_process_exited aborted aborted ok aborted.agent_process_exited observed 0.9
+terminated probe_failure failed failed ok failed.probe_failure inferred 0.6
+terminated error_in_process failed failed ok failed.error_in_process observed 0.9
+""".strip().splitlines(),
+    )
+}
+
+
+@pytest.mark.parametrize("pair", SESSION_MEANINGS, ids=" ".join)
+def test_every_pair_that_is_written_means_what_the_mapping_says(pair: tuple[str, str]) -> None:
+    frame = mapped((*pair, *NONE, "unknown", "spawn_incomplete")).with_columns(id=pl.lit("s"))
+    lifecycle, outcome, _, code, claim, confidence = PAIRS[pair]
+    row = frame.row(0, named=True)
+    assert (row["lifecycle"], row["outcome"]) == (lifecycle, outcome)
+    reason = list_reasons(frame, key=["id"]).filter(code=code).row(0, named=True)
+    assert (reason["claim_status"], reason["confidence"]) == (claim, confidence)
+    assert SESSION_MEANINGS[pair].health == PAIRS[pair][2]
+
+
+def test_no_pair_is_missing() -> None:
+    assert set(SESSION_MEANINGS) == set(PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("state", "lifecycle", "outcome", "health"),
+    [
+        ("not_started", "pending", None, "unknown"),
+        ("working", "running", None, "running"),
+        ("idle", "running", None, "ok"),
+        ("needs_input", "running", None, "idle"),
+        ("stuck", "running", None, "stalled"),
+        ("detecting", "running", None, "disconnected"),
+        ("done", "completed", "completed", "ok"),
+        ("terminated", "aborted", "aborted", "ok"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("migrated_from_archive", "run.lifecycle.reason_unrecognized"),
+        ("a word of tomorrow", "run.lifecycle.reason_unrecognized"),
+        (None, "run.lifecycle.reason_unrecognized"),
+    ],
+)
+def test_a_pair_that_is_never_written_is_mapped_by_its_state_alone(
+    state: str, lifecycle: str, outcome: str | None, health: str, reason: str | None, code: str
+) -> None:
+    row = mapped((state, reason, *NONE, "unknown", "spawn_incomplete")).row(0, named=True)
+    assert (row["lifecycle"], row["outcome"]) == (lifecycle, outcome)
+    assert code in row["reason_codes"]
+    alive = mapped((state, reason, *NONE, *ALIVE)).row(0, named=True)
+    # A process that runs on after the end is the one thing that outweighs the state,
+    # and one that was only asked for is seen to be there.
+    assert alive["health"] == (
+        "orphaned" if outcome else "ok" if state == "not_started" else health
+    )

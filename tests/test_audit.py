@@ -62,6 +62,8 @@ def test_what_agrees_with_itself_makes_no_row():
             id="running with an end",
         ),
         pytest.param({"stored_duration_s": 3602.0}, "duration_differs", id="another duration"),
+        pytest.param({"stored_duration_s": 3601.1}, "duration_differs", id="over a second more"),
+        pytest.param({"stored_duration_s": 3598.9}, "duration_differs", id="over a second less"),
         pytest.param(
             {
                 "raw_status": "running",
@@ -106,6 +108,7 @@ def test_a_contradiction_of_one_row(row, code):
     "row",
     [
         pytest.param({"stored_duration_s": 3600.9}, id="within a second"),
+        pytest.param({"stored_duration_s": 3599.0}, id="a second less, to the digit"),
         pytest.param({"raw_status": None, "ended_at": None}, id="no status"),
         pytest.param({"raw_status": "done", "ended_at": None}, id="an unknown status"),
         pytest.param({"raw_status": "timed_out", "verdict": "failed", "n_required_missing": 1,
@@ -457,6 +460,25 @@ def test_executions_of_opencode_that_ended_twice_are_told():
         ("audit.success_was_blocked", "the provider's content filter stopped it"),
         ("audit.ended_twice", "2 ends were written, the first says 'failed'"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_blocked", "codes"),
+    [
+        pytest.param("succeeded", True, ["audit.success_was_blocked"], id="blocked"),
+        pytest.param("succeeded", False, [], id="a plain success"),
+        pytest.param("succeeded", None, [], id="nobody knows"),
+        pytest.param("failed", True, [], id="blocked, and said to have failed"),
+    ],
+)
+def test_only_a_success_that_was_blocked_is_none(outcome, is_blocked, codes):
+    row = {"source": "o", "session_id": "s", "exec_no": 1, "entity_id": "s:execution:1",
+           "outcome": outcome, "n_terminals": 1, "first_outcome": outcome,
+           "is_blocked": is_blocked}  # fmt: skip
+    detail = schema.OPENCODE_EXECUTIONS.conform(pl.DataFrame([row]))
+    snap = facts([])
+    object.__setattr__(snap, "details", {"opencode_executions": detail})
+    assert audit(snap)["code"].to_list() == codes
 
 
 def test_the_report_counts_contradictions_with_examples(demo):

@@ -171,6 +171,10 @@ def test_a_first_message_that_came_later_leaves_the_update_lost():
         pytest.param([change(ago(hours=9), None, "running"),
                       change(ago(hours=6), "running", "failed"),
                       change(ago(hours=1), "failed", "completed")], "failed", id="changed twice"),
+        pytest.param([change(ago(hours=5), "running", "failed"),
+                      change(ago(hours=1), "failed", "completed")], "failed", id="at the instant"),
+        pytest.param([change(ago(hours=5, microseconds=-1), "running", "completed")], "running",
+                     id="a microsecond after it"),
         pytest.param([], None, id="never recorded"),
     ],
 )  # fmt: skip
@@ -178,9 +182,17 @@ def test_the_status_of_then_comes_from_transitions(transitions, status):
     now = session(raw_status="completed", ended_at=ago(hours=1), updated_at=ago(hours=1))
     past = facts_at(facts([now], transitions=transitions), ago(hours=5))
     assert past.facts.entities["raw_status"].item() == status
-    ended = ago(hours=6) if status == "failed" else None
+    ends = [row["at"] for row in transitions if row["status"] == "failed"]
+    ended = ends[0] if status == "failed" else None
     assert past.facts.entities["ended_at"].item() == ended
     assert past.lost["status"].item() is (status is None)
+
+
+def test_a_message_at_the_instant_has_been_said_and_one_after_it_has_not():
+    said = [message(ago(hours=5)), message(ago(hours=5, microseconds=-1), seq=1)]
+    past = facts_at(facts([session()], events=said), ago(hours=5)).facts
+    assert past.events["at"].to_list() == [ago(hours=5)]
+    assert past.entities["last_message_at"].item() == ago(hours=5)
 
 
 def test_what_did_not_exist_yet_is_not_asked_about():

@@ -53,6 +53,14 @@ def test_silence_and_time_since_the_start_are_two_constructs():
     )
 
 
+def test_the_sentence_has_the_words_of_the_page_and_the_counts():
+    assert compared(session(), "B2", "B4").worst == (
+        "The dashboard says 1 stuck (B2) beside 0 stale (B4); 1 is stuck and not stale: "
+        "B2 counts 9 h since start, B4 counts 40 s of silence (limits 60 min and 6 h)."
+    )
+    assert compared(session(started_at=ago(minutes=1)), "B2", "B4").worst is None
+
+
 @pytest.mark.parametrize(
     ("row", "detectors", "cause", "words"),
     [

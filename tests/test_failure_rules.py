@@ -6,6 +6,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures import patterns
+from stateanalytics.failures.patterns import check_pattern, n_pieces
 from tests.failures import run, store
 
 GOOD = """
@@ -203,3 +204,19 @@ def test_a_pattern_that_takes_too_long_is_stopped(monkeypatch):
         ArgumentError, match=r"rule 1: the pattern 'b' took .* for 16 of 100 messages"
     ):
         patterns.search(messages, "b", "rules, rule 1")
+
+
+@pytest.mark.parametrize("piece", [*r"\w \W \d \D \s \S \pL".split(), ".", "[a-z]"])
+def test_a_class_of_characters_weighs_ten(piece):
+    assert n_pieces(f"{piece}{{100}}") == 1_000
+    assert check_pattern(f"{piece}{{200}}") is None
+    assert "stands for 2,010 pieces, and at most 2,000" in check_pattern(f"{piece}{{201}}")[0]
+
+
+def test_a_character_weighs_one_and_an_end_nothing():
+    assert (n_pieces("a{100}"), n_pieces(r"^\.$"), n_pieces("a{2,7}"), n_pieces("a{0}")) == (
+        100,
+        1,
+        7,
+        1,
+    )

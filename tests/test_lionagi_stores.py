@@ -3,6 +3,7 @@
 import json
 import random
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
@@ -616,3 +617,21 @@ def test_metadata_that_only_sqlite_can_read_cost_the_limit_and_nothing_else(tmp_
         store.close()
     assert facts.entities["timeout_s"].to_list() == [None]
     assert "timeout.unreadable" in facts.findings["code"].to_list()
+
+
+def test_a_stored_last_message_stands_and_the_messages_tell_where_none_is_stored(tmp_path):
+    def of(**columns):
+        part = _read(
+            _store(
+                tmp_path,
+                sessions=[{**session("a"), **columns}],
+                branches=[{"id": "b", "session_id": "a", "progression_id": "p"}],
+                progressions=[listing("p", ["m"]), listing("list-a", ["m"])],
+                messages=[{"id": "m", "created_at": NOW_S - 700, "content": "{}", "role": "user"}],
+            )
+        )
+        (tmp_path / "state.db").unlink()
+        return _one(part, "a")["last_message_at"]
+
+    assert of(last_message_at=NOW_S - 900) == datetime.fromtimestamp(NOW_S - 900, UTC)
+    assert of(last_message_at=None) == datetime.fromtimestamp(NOW_S - 700, UTC)

@@ -236,3 +236,27 @@ def test_an_input_that_was_never_promoted_waits(tmp_path: Path) -> None:
         ("user", True, None),
         ("move", False, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        pytest.param((), None, id="nobody said"),
+        pytest.param((0.0,), 0.0, id="said to be nothing"),
+        pytest.param((0.25, 0.5), 0.75, id="added up"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["step.ended", "usage.recorded"])
+def test_a_cost_that_nobody_reported_is_unknown_and_not_nothing(tmp_path, kind, costs, expected):
+    spent = [{"cost": cost} for cost in costs] or [{}]
+    events = [
+        step(2 + n, kind, f"msg_{n}", finish="stop", **one)
+        if kind == "step.ended"
+        else event(2 + n, kind, **one)
+        for n, one in enumerate(spent)
+    ]
+    found = _facts(
+        tmp_path, event(0, "created"), event(1, "execution.started"), *events,
+        event(9, "execution.succeeded"),
+    )  # fmt: skip
+    assert found.entities.filter(entity_type="session")["cost_usd"].to_list() == [expected]

@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
@@ -353,3 +354,20 @@ def test_the_shipped_sample_is_read() -> None:
         "AND entity_type = 'session'"
     )
     assert answer["n"].to_list() == [4]
+
+
+def test_a_call_of_v1_lasts_from_its_own_start_to_its_own_end(tmp_path: Path) -> None:
+    _legacy(tmp_path / "storage")
+    part = {
+        "id": "prt_2", "messageID": "msg_2", "sessionID": "ses_old1", "type": "tool",
+        "tool": "shell", "callID": "call_1",
+        # A part has no time of its own; where both stand, the state's is the call's.
+        "state": {"status": "completed", "time": {"start": 1700000001100, "end": 1700000001900}},
+        "time": {"start": 1700000000001, "end": 1700000000002},
+    }  # fmt: skip
+    folder = tmp_path / "storage" / "part" / "msg_2"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "prt_2.json").write_text(json.dumps(part))
+    tool = read_facts(tmp_path)[0].details["opencode_tools"].row(0, named=True)
+    assert tool["started_at"] == datetime.fromtimestamp(1700000001.1, UTC)
+    assert tool["ended_at"] == datetime.fromtimestamp(1700000001.9, UTC)

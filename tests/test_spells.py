@@ -1,6 +1,7 @@
 """Durations of runs: what was seen, what is a lower bound, what must be left out."""
 
 from datetime import timedelta
+from itertools import pairwise
 
 import polars as pl
 import pytest
@@ -11,7 +12,6 @@ from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.state.definitions import LEFT_OUT_OF_DURATIONS
 from stateanalytics.survival.run_spells import (
-    EDGES_S,
     count_left_out,
     count_spells,
     spells,
@@ -253,9 +253,20 @@ def steps_of(durations, **columns):
     return count_spells(frame)
 
 
-@pytest.mark.parametrize("edge", EDGES_S)
-def test_a_step_begins_with_its_low_end(edge):
-    assert steps_of([edge])["low_s"].to_list() == [edge]
+MINUTE, HOUR = 60.0, 3600.0
+# Nought, seconds, minutes, hours and days, each step about twice the one before.
+STEPS = (
+    *(0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0),
+    *(n * MINUTE for n in (1, 2, 4, 8, 15, 30)),
+    *(n * HOUR for n in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)),
+)
+
+
+@pytest.mark.parametrize(("low", "high"), list(pairwise((*STEPS, None))))
+def test_a_step_holds_its_low_end_and_not_its_high_one(low, high):
+    assert steps_of([low]).select("low_s", "high_s").rows() == [(low, high)]
+    if high is not None:
+        assert steps_of([high - 1e-6])["low_s"].to_list() == [low]
 
 
 def test_steps_hold_every_counted_spell_once_whatever_the_order():

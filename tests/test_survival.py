@@ -552,3 +552,11 @@ def test_ended_with_other_numbers_is_refused():
 def test_one_share_needs_no_list():
     curve = kaplan_meier(pl.DataFrame({"duration_s": [5.0, 8.0], "ended": [True, True]}))
     assert quantiles(curve, 0.5).equals(quantiles(curve, [0.5]))
+
+
+@pytest.mark.parametrize("horizon", [0, 0.0, -1, float("-inf"), float("inf"), float("nan")])
+def test_a_mean_up_to_no_horizon_is_refused(aml, horizon):
+    curve = kaplan_meier(aml)
+    with pytest.raises(ArgumentError, match="needs a horizon above 0 seconds; found"):
+        restricted_mean(curve, horizon)
+    assert restricted_mean(curve, 1e-9)["mean_s"].item() == pytest.approx(1e-9)
