@@ -416,3 +416,22 @@ def test_sa_report_can_be_called_however_the_package_was_imported():
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "report needs a snapshot" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("invocations", "is_told"),
+    [
+        pytest.param("aa", False, id="two rows are too few"),
+        pytest.param("aaa", True, id="three rows of one cause"),
+        pytest.param("aab", False, id="less than twice as many rows as causes"),
+        pytest.param("aabb", True, id="just twice as many"),
+    ],
+)
+def test_a_code_of_many_rows_and_few_causes_is_told(invocations, is_told):
+    rows = [
+        run(str(n), "failed", reason_code="run.failed.exception", invocation_id=name)
+        for n, name in enumerate(invocations)
+    ]
+    section = report(facts(rows), sections=["failures"]).summary["failures"]
+    words = f"; run.failed.exception is {len(rows)} rows but only "
+    assert (words in section["finding"]) is is_told
