@@ -173,3 +173,15 @@ def test_json_is_written_as_javascript_writes_it() -> None:
     assert write_json(read_json('{"a":[1.0,1.5,1e400,-0.0,true,null],"b":"é\\n"}')) == (
         '{"a":[1,1.5,null,0,true,null],"b":"é\\n"}'
     )
+
+
+@pytest.mark.parametrize(
+    ("zone", "hours"),
+    [
+        *(("UT", 0), ("UTC", 0), ("Z", 0), ("GMT", 0), ("EST", -5), ("EDT", -4)),
+        *(("CST", -6), ("CDT", -5), ("MST", -7), ("MDT", -6), ("PST", -8), ("PDT", -7)),
+    ],
+)
+def test_every_zone_that_has_a_name_is_as_far_from_utc_as_v8_says(zone, hours) -> None:
+    found = parse_dates(pl.Series([f"1 April 2026 10:00 {zone}"]))
+    assert found.item() == 1775037600000 - hours * 3_600_000
