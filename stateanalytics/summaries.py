@@ -28,6 +28,7 @@ from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.failures.templates import merge_templates, mine_templates
 from stateanalytics.snapshot import Snapshot, read
 from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import rows_of
 from stateanalytics.state.states import states
 from stateanalytics.survival.run_spells import spells
 
@@ -301,7 +302,8 @@ def _counted(
     snap: Snapshot, policy: Policy, by: list[str], thresholds_s: Iterable[float] | None
 ) -> Summary:
     judged = states(snap, policy=policy)
-    runs = spells(snap, states=judged, policy=policy)
+    rows = rows_of(snap, states=judged)
+    runs = spells(snap, rows=rows)
     check_columns(runs, by, "summarize")
     return Summary(
         as_of=snap.as_of,
@@ -311,7 +313,7 @@ def _counted(
         spells=_add_counts(
             [_one_each(runs.with_columns(pl.col("duration_s").ceil()).select(*by, *_SPELL))]
         ),
-        silences=gap_sums(lean_gaps(snap, policy=policy, by=by), thresholds_s, by=by),
+        silences=gap_sums(lean_gaps(snap, by=by, rows=rows), thresholds_s, by=by),
         detections=_detections(snap, policy),
         templates=_templates(snap, policy),
     )

@@ -462,7 +462,9 @@ def test_idleness_is_the_ladder_that_the_oracle_proves(oracles):
 
 def test_signs_of_a_store_are_judged_by_the_same_classifier(lionagi_samples):
     snap = sa.read(lionagi_samples / "0.36.0" / "state.db", as_of=1779840000)
-    signs = features_of(facts_at(snap), "lionagi").filter(pl.col("entity_type") == "session")
+    signs = features_of(facts_at(snap), "lionagi", sa.states(snap)).filter(
+        pl.col("entity_type") == "session"
+    )
     judged = classify_session_health_by_age(
         signs.drop("session_health", strict=False), version="0.36"
     )

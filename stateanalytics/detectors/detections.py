@@ -14,6 +14,7 @@ from stateanalytics.detectors.features import features_of, lost
 from stateanalytics.detectors.frames import DETECTIONS
 from stateanalytics.detectors.wording import compared
 from stateanalytics.state.policy import Policy
+from stateanalytics.state.states import states as states_of
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.detector import Detector
 from stateanalytics.systems.history import facts_at
@@ -28,6 +29,7 @@ def detect(
     at: object = None,
     detectors: Chosen | None = None,
     policy: Policy | None = None,
+    states: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """What every detector says of every entity at one instant.
 
@@ -42,6 +44,9 @@ def detect(
         that can be evaluated from data.
     policy : Policy, optional
         For the detector ``policy``; ADR-0033's by default.
+    states : polars.DataFrame, optional
+        The states under that policy at as-of, where they are at hand. At another instant
+        they were others, and are derived.
 
     Returns
     -------
@@ -69,8 +74,10 @@ def detect(
     chosen = chosen_detectors(detectors)
     past = facts_at(checked, at)
     here = past.facts.entities["system"].unique()
+    if states is None or past.at != snap.as_of:
+        states = states_of(past.facts, policy=policy)
     parts = [
-        judge(features_of(past, system, policy), _about(chosen, system), at=past.at)
+        judge(features_of(past, system, states), _about(chosen, system), at=past.at)
         for system in (known.name for known in all_systems())
         if system in here and _about(chosen, system)
     ]

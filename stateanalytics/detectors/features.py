@@ -13,8 +13,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.state.policy import Policy
-from stateanalytics.state.states import states
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.systems import all_systems
 from stateanalytics.systems import system as system_of
 from stateanalytics.systems.base import Features
@@ -84,7 +83,7 @@ def _lost_of() -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType({**_LOST_EVERYWHERE, **dict(own)})
 
 
-def features_of(past: Past, system: str, policy: Policy | None = None) -> pl.DataFrame:
+def features_of(past: Past, system: str, states: pl.DataFrame) -> pl.DataFrame:
     """What detectors read of one system's entities at an instant.
 
     Parameters
@@ -93,8 +92,8 @@ def features_of(past: Past, system: str, policy: Policy | None = None) -> pl.Dat
         From `history.facts_at`.
     system : str
         The name of a system.
-    policy : Policy, optional
-        For ``policy_health``; ADR-0033's by default.
+    states : polars.DataFrame
+        The states at that instant, for ``policy_health``.
 
     Returns
     -------
@@ -102,11 +101,17 @@ def features_of(past: Past, system: str, policy: Policy | None = None) -> pl.Dat
         A row an entity: ``schema.ENTITIES``, the columns of `feature_columns` that there are, and
         a Boolean ``lost_<what>`` for each of `history.LOST`.
     """
-    judged = states(past.facts, policy=policy)
+    columns = ("is_terminal", "is_legacy", "age_s")
+    judged = states.select(*ENTITY_KEY, *columns, health=pl.col("health").cast(pl.String)).unique(
+        ENTITY_KEY, keep="last"
+    )
+    known = past.facts.entities.select(ENTITY_KEY).join(
+        judged, on=ENTITY_KEY, how="left", maintain_order="left"
+    )
     own = past.facts.entities.with_columns(
-        policy_health=judged["health"].cast(pl.String),
-        health=judged["health"].cast(pl.String),
-        **{name: judged[name] for name in ("is_terminal", "is_legacy", "age_s")},
+        policy_health=known["health"],
+        health=known["health"],
+        **{name: known[name] for name in columns},
         **{f"lost_{name}": past.lost[name] for name in LOST},
     ).filter(pl.col("system") == system)
     rows = with_ages(own, past)

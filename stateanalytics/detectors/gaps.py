@@ -22,7 +22,11 @@ _SECONDS = pl.col("gap_us") / (pl.col("gap_us") * 0 + 1_000_000)
 
 
 def silence_gaps(
-    snap: Facts, *, policy: Policy | None = None, by: str | Sequence[str] = ("kind",)
+    snap: Facts,
+    *,
+    policy: Policy | None = None,
+    by: str | Sequence[str] = ("kind",),
+    rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Every silence of every session: from a sign of life to what closed it.
 
@@ -34,6 +38,8 @@ def silence_gaps(
         Decides which sessions have ended; v1 by default.
     by : str or sequence of str
         Columns of ``entities`` to carry along, to count by.
+    rows : polars.DataFrame, optional
+        The `population` of all time, where it is at hand.
 
     Returns
     -------
@@ -73,13 +79,13 @@ def silence_gaps(
     >>> dict(gaps["closed_by"].value_counts(sort=True).rows())["death"]
     6
     """
-    who = sessions(checked_snapshot(snap, "detectors.silence_gaps"), policy)
+    who = sessions(checked_snapshot(snap, "detectors.silence_gaps"), policy, rows)
     columns = [name for name in columns_by(by, who) if name not in ENTITY_KEY]
-    rows = paired(marks(snap, who))
+    gaps = paired(marks(snap, who))
     named = who.select("who", *ENTITY_KEY, *columns, "left_out")
     moment = pl.Datetime("us", "UTC")
     return (
-        rows.join(named, on="who", how="left", maintain_order="left")
+        gaps.join(named, on="who", how="left", maintain_order="left")
         .with_columns(
             started_at=pl.col("from_us").cast(moment),
             ended_at=pl.col("at_us").cast(moment),
@@ -104,10 +110,14 @@ def silence_gaps(
 
 
 def lean_gaps(
-    snap: Facts, *, policy: Policy | None = None, by: str | Sequence[str] = ("kind",)
+    snap: Facts,
+    *,
+    policy: Policy | None = None,
+    by: str | Sequence[str] = ("kind",),
+    rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """The counted silences with no more than sums need: ``by``, ``gap_s``, ``closed_by``."""
-    who = sessions(snap, policy)
+    who = sessions(snap, policy, rows)
     columns = columns_by(by, who)
     counted = who.filter(pl.col("left_out").is_null()).select("who", *columns)
     return (

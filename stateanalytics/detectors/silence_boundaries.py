@@ -13,8 +13,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.state.definitions import is_found_dead
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import population
-from stateanalytics.state.states import states
+from stateanalytics.state.population import rows_of
 from stateanalytics.systems import all_systems
 
 MARKS = ("crash", "sign_of_life", "last_message", "death", "own_end", "other_end", "as_of")
@@ -31,10 +30,12 @@ _ROUNDING_US = 1_000_000
 _KEY = ["source", "system", "entity_id"]
 
 
-def sessions(facts: Facts, policy: Policy | None = None) -> pl.DataFrame:
+def sessions(
+    facts: Facts, policy: Policy | None = None, rows: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """Every session with the columns of `population`, and ``who``: its number."""
-    rows = population(facts.entities, states(facts, policy=policy), as_of=facts.as_of)
-    each = rows.filter(pl.col("entity_type") == "session").unique(
+    every = rows_of(facts, policy=policy, rows=rows)
+    each = every.filter(pl.col("entity_type") == "session").unique(
         subset=ENTITY_KEY, keep="first", maintain_order=True
     )
     return each.with_row_index("who")

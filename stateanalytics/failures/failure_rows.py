@@ -15,8 +15,7 @@ from stateanalytics.failures.incident_grouping import GAP_S, add_incidents, coun
 from stateanalytics.failures.rules_file import Rules, apply_rules, rules_applied
 from stateanalytics.failures.templates import VERSION, mine_templates, template_id
 from stateanalytics.state.definitions import FAILURES, cause_key
-from stateanalytics.state.population import counted, population
-from stateanalytics.state.states import states
+from stateanalytics.state.population import counted, rows_of, within
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
@@ -193,16 +192,16 @@ def find_members(
     policy: Policy | None = None,
     rules: object = None,
     earlier: pl.DataFrame | None = None,
-    judged: pl.DataFrame | None = None,
+    rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """What `members` gives without incidents, for the functions that count it.
 
-    ``judged`` are the `states` of the snapshot, where they are at hand.
+    ``rows`` are the `population` of all time, where it is at hand.
     """
     chosen_rules = Rules.of(rules)
-    rows = failed_rows(snap, window=window, policy=policy, earlier=earlier, judged=judged)
+    failed = failed_rows(snap, window=window, policy=policy, earlier=earlier, rows=rows)
     return (
-        apply_rules(rows, chosen_rules)
+        apply_rules(failed, chosen_rules)
         .with_columns(reason_code="code")
         .with_columns(cause_key().alias("cause"))
         .pipe(_with_ids)
@@ -217,13 +216,12 @@ def failed_rows(
     window: object = None,
     policy: Policy | None = None,
     earlier: pl.DataFrame | None = None,
-    judged: pl.DataFrame | None = None,
+    rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Failed rows with ``code``, ``message``, mined ``template`` and costs, before any rule."""
     chosen = window_of(snap, window)
-    known = judge(snap, policy) if judged is None else judged
-    everything = failures_of(snap, known)
-    failed = everything if chosen is None else failures_of(snap, known, chosen)
+    everything = select_failures(judged_rows(snap, policy) if rows is None else rows)
+    failed = everything if chosen is None else within(everything, chosen, as_of=snap.as_of)
     texts = everything["reason_message"].unique().drop_nulls()
     templates = mine_templates(texts, earlier=earlier).select("template", message=texts)
     return (
@@ -243,21 +241,14 @@ def select_failures(rows: pl.DataFrame, outcomes: Collection[str] = FAILURES) ->
     return counted(rows).filter(pl.col("outcome").is_in(list(outcomes)))
 
 
-def failures_of(snap: Facts, judged: pl.DataFrame, window: Window | None = None) -> pl.DataFrame:
-    """The rows of a population that count as failures."""
-    return select_failures(population(snap.entities, judged, as_of=snap.as_of, window=window))
+def judged_rows(snap: Facts, policy: Policy | None) -> pl.DataFrame:
+    """The `population` of all time of what was given as a snapshot."""
+    return rows_of(checked_snapshot(snap, "failures.clusters"), policy=policy)
 
 
-def ended_runs(snap: Facts, judged: pl.DataFrame, window: Window | None = None) -> pl.DataFrame:
-    """The sessions that rates count and that have ended: what failures are compared with."""
-    rows = population(snap.entities, judged, as_of=snap.as_of, window=window)
+def ended_runs(rows: pl.DataFrame) -> pl.DataFrame:
+    """Of a `population`, the runs that rates count and that have ended."""
     return counted(rows, "session").filter(~pl.col("is_open"))
-
-
-def judge(snap: Facts, policy: Policy | None) -> pl.DataFrame:
-    """The states of a snapshot."""
-    judged: pl.DataFrame = states(checked_snapshot(snap, "failures.clusters"), policy=policy)
-    return judged
 
 
 def window_of(snap: Facts, window: object) -> Window | None:

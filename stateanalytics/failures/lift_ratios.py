@@ -8,7 +8,8 @@ import polars as pl
 
 from stateanalytics.errors import check_share
 from stateanalytics.failures.clustering import KEY
-from stateanalytics.failures.failure_rows import ended_runs, find_members, judge, window_of
+from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows, window_of
+from stateanalytics.state.population import within
 from stateanalytics.stats.distributions import benjamini_hochberg, hypergeometric_tail
 from stateanalytics.stats.intervals import wilson_columns
 
@@ -81,10 +82,11 @@ def lift(
     """
     check_share("fdr", fdr, 0.05)
     chosen = window_of(snap, window)
-    judged = judge(snap, policy)
-    rows = find_members(snap, window=chosen, rules=rules, judged=judged)
-    values = _values(ended_runs(snap, judged, chosen), snap.sources)
-    return _compared(rows.with_columns(request=_request()), values, fdr)
+    rows = judged_rows(snap, policy)
+    members = find_members(snap, window=chosen, rules=rules, rows=rows)
+    here = rows if chosen is None else within(rows, chosen, as_of=snap.as_of)
+    values = _values(ended_runs(here), snap.sources)
+    return _compared(members.with_columns(request=_request()), values, fdr)
 
 
 def _request() -> pl.Expr:

@@ -13,11 +13,12 @@ from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.failure_rows import (
     ended_runs,
-    failures_of,
     find_members,
-    judge,
+    judged_rows,
+    select_failures,
 )
 from stateanalytics.failures.templates import merge_templates, mine_templates
+from stateanalytics.state.population import within
 from stateanalytics.stats.distributions import benjamini_hochberg
 from stateanalytics.stats.intervals import rate_ratio
 
@@ -99,15 +100,15 @@ def change(
     now = read_window(window, as_of=checked_snapshot(snap, "failures.change").as_of)
     base = snap if earlier is None else checked_snapshot(earlier, "failures.change")
     past = _before(before, now, base)
-    judged = judge(snap, policy)
-    judged_before = judged if earlier is None else judge(base, policy)
-    both = ((snap, judged), (base, judged_before))
+    every = judged_rows(snap, policy)
+    every_before = every if earlier is None else judged_rows(base, policy)
     known = merge_templates(
-        *(mine_templates(failures_of(*pair)["reason_message"]) for pair in both)
+        *(mine_templates(select_failures(e)["reason_message"]) for e in (every, every_before))
     )
-    rows, rows_before = (
-        find_members(facts, rules=rules, earlier=known, judged=states) for facts, states in both
-    )
+    rows = find_members(snap, rules=rules, earlier=known, rows=every)
+    rows_before = find_members(base, rules=rules, earlier=known, rows=every_before)
+    n_runs = ended_runs(within(every, now, as_of=snap.as_of)).height
+    n_runs_before = ended_runs(within(every_before, past, as_of=base.as_of)).height
     everything = pl.concat([rows, rows_before]).unique(
         [*KEY, "cause", "failed_at", "entity_type", "entity_id"], maintain_order=True
     )
@@ -123,8 +124,8 @@ def change(
         .join(_count(rows_before, past, "_before"), on="cluster_id", how="left")
         .with_columns(
             pl.col("n_causes", "n_rows", "n_causes_before", "n_rows_before").fill_null(0),
-            n_runs=pl.lit(ended_runs(snap, judged, now).height, pl.Int64),
-            n_runs_before=pl.lit(ended_runs(base, judged_before, past).height, pl.Int64),
+            n_runs=pl.lit(n_runs, pl.Int64),
+            n_runs_before=pl.lit(n_runs_before, pl.Int64),
         )
         .filter((pl.col("n_causes") > 0) | (pl.col("n_causes_before") > 0))
     )

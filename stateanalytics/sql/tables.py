@@ -29,6 +29,7 @@ from stateanalytics.sql.views import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSH
 from stateanalytics.state import states as rules
 from stateanalytics.state.attention import ATTENTION, attention
 from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import rows_of
 from stateanalytics.state.reason_codes import reason_codes
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.time_limits import timeouts
@@ -235,7 +236,8 @@ def tables_of(
 def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFrame]]:
     states = functools.cache(functools.partial(rules.states, facts, policy=policy))
     reasons = functools.cache(functools.partial(rules.reasons, facts, policy=policy))
-    failed = functools.cache(lambda: find_members(facts, judged=states()))
+    rows = functools.cache(lambda: rows_of(facts, states=states()))
+    failed = functools.cache(lambda: find_members(facts, rows=rows()))
     audited = functools.cache(lambda: audit(facts, policy=policy, states=states()))
     return {
         **{shape.name: functools.partial(getattr, facts, shape.name) for shape in schema.FACTS},
@@ -246,8 +248,8 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
         FAILURE_CLUSTERS.name: lambda: FAILURE_CLUSTERS.conform(
             count_clusters(failed(), window=None, as_of=facts.as_of)
         ),
-        schema.SPELLS.name: lambda: spells(facts, states=states()),
-        schema.TIMEOUTS.name: lambda: timeouts(facts, states=states()),
+        schema.SPELLS.name: lambda: spells(facts, rows=rows()),
+        schema.TIMEOUTS.name: lambda: timeouts(facts, rows=rows()),
         schema.AUDIT.name: audited,
         # Problems of reading and contradictions, so that one question finds both.
         schema.FINDINGS.name: lambda: pool(

@@ -11,10 +11,13 @@ from datetime import datetime
 
 import polars as pl
 
+from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import ENTITIES, ENTITY_KEY
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.mirrors import is_mirror
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.states import states as states_of
 
 _STATE_COLUMNS = (
     "lifecycle",
@@ -84,6 +87,32 @@ def population(
         left_out=_left_out(as_of),
     )
     return rows if window is None else within(rows, window, as_of=as_of)
+
+
+def rows_of(
+    snap: Facts,
+    *,
+    policy: Policy | None = None,
+    states: pl.DataFrame | None = None,
+    rows: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """The `population` of all time: what is at hand of it, else derived.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    policy : Policy, optional
+        For deriving states, where neither they nor rows are at hand.
+    states : polars.DataFrame, optional
+        The states of the snapshot.
+    rows : polars.DataFrame, optional
+        The population itself; given back as it is.
+    """
+    if rows is not None:
+        return rows
+    judged = states_of(snap, policy=policy) if states is None else states
+    return population(snap.entities, judged, as_of=snap.as_of)
 
 
 def within(rows: pl.DataFrame, window: Window, *, as_of: datetime) -> pl.DataFrame:

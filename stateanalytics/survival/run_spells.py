@@ -19,8 +19,7 @@ from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.state.definitions import LEFT_OUT_OF_DURATIONS, ended_well, is_found_dead
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import population
-from stateanalytics.state.states import states as states_of
+from stateanalytics.state.population import rows_of
 from stateanalytics.systems import all_systems
 
 SILENT = ("stalled", "process_dead", "orphaned")
@@ -38,6 +37,7 @@ def spells(
     silent_runs: Literal["last_activity", "as_of"] = "last_activity",
     observed_ends: Literal["last_activity", "left_out"] = "last_activity",
     states: pl.DataFrame | None = None,
+    rows: pl.DataFrame | None = None,
     policy: Policy | None = None,
 ) -> pl.DataFrame:
     """Duration of every run, how it ended, and whether that was seen.
@@ -64,6 +64,8 @@ def spells(
         life, give or take ``end_width_s``; or nothing.
     states : polars.DataFrame, optional
         States of the snapshot where they are at hand; else they are computed.
+    rows : polars.DataFrame, optional
+        The `population` of all time, where it is at hand.
     policy : Policy, optional
         For computing them.
 
@@ -101,9 +103,8 @@ def spells(
     _check_option("observed_ends", observed_ends, ("last_activity", "left_out"))
     as_of = snap.as_of
     within = None if window is None else read_window(window, as_of=as_of)
-    states = states_of(snap, policy=policy) if states is None else states
     rows = (
-        _runs(population(snap.entities, states, as_of=as_of))
+        _runs(rows_of(snap, policy=policy, states=states, rows=rows))
         .with_columns(is_found_dead=_is_found_dead() & (observed_ends == "last_activity"))
         .with_columns(
             ending=_ending(),

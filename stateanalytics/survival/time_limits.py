@@ -26,6 +26,7 @@ def timeouts(
     window: object = None,
     tolerance_s: float = 5.0,
     states: pl.DataFrame | None = None,
+    rows: pl.DataFrame | None = None,
     policy: Policy | None = None,
 ) -> pl.DataFrame:
     """Runs that have a time limit, or ended at one, beside how long they took.
@@ -40,6 +41,8 @@ def timeouts(
         How far from its limit a run may end and still have hit it: stopping takes a while.
     states : polars.DataFrame, optional
         States of the snapshot where they are at hand.
+    rows : polars.DataFrame, optional
+        The `population` of all time, where it is at hand.
     policy : Policy, optional
         For computing them.
 
@@ -72,9 +75,9 @@ def timeouts(
         raise ArgumentError(
             f"tolerance_s needs to be at least 0 seconds; found {tolerance_s!r}.", "tolerance_s=5"
         )
-    runs = spells(snap, window=window, timeouts="event", states=states, policy=policy).filter(
-        pl.col("left_out").is_null()
-    )
+    runs = spells(
+        snap, window=window, timeouts="event", states=states, rows=rows, policy=policy
+    ).filter(pl.col("left_out").is_null())
     heaps = implicit_timeouts(runs).select(*SHARES_A_LIMIT, "at_s")
     is_over = ~pl.col("ending").is_in(["completed", "running"])
     near = (

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.state.policy import Policy
@@ -227,7 +228,7 @@ def recommend(
     seed: int = 0,
     conf_level: float = 0.95,
     most_sessions: int | None = None,
-    states: pl.DataFrame | None = None,
+    rows: pl.DataFrame | None = None,
 ) -> Advice:
     """For every threshold: today's value, what it costs, and what the data recommend.
 
@@ -247,8 +248,8 @@ def recommend(
     most_sessions : int, optional
         Look at no more sessions than this, drawn at random by ``seed``: quick on a fleet,
         with ranges as wide as so many sessions make them. None: all.
-    states : polars.DataFrame, optional
-        What `states` gave under this policy, where it is known already.
+    rows : polars.DataFrame, optional
+        The `population` of all time under this policy, where it is at hand.
 
     Returns
     -------
@@ -296,7 +297,10 @@ def recommend(
         )
     costs = costs or Costs()
     looked_at = snap if most_sessions is None else sampled(snap, most_sessions, seed=seed)
-    seen = evidence(looked_at, policy=policy, states=states)
+    if rows is not None and looked_at is not snap:
+        drawn = looked_at.entities.select(ENTITY_KEY)
+        rows = rows.join(drawn, on=ENTITY_KEY, how="semi", maintain_order="left")
+    seen = evidence(looked_at, policy=policy, rows=rows)
     draws = Draws(n_boot, seed, conf_level)
     asked = _asked(snap, policy, seen)
     judged = tuple(judge(constant, seen[constant.evidence], costs, draws) for constant in asked)

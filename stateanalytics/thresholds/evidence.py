@@ -14,7 +14,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.states import states as states_of
+from stateanalytics.state.population import rows_of
 from stateanalytics.stats import random_columns as chance
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.time_limits import timeouts
@@ -25,7 +25,7 @@ RUNS = ("unit", "system", "kind", "duration_s", "ended", "is_good", "timeout_s")
 
 
 def evidence(
-    snap: Facts, *, policy: Policy | None = None, states: pl.DataFrame | None = None
+    snap: Facts, *, policy: Policy | None = None, rows: pl.DataFrame | None = None
 ) -> Mapping[str, pl.DataFrame]:
     """Every kind of evidence that a `Constant` may name, by its name, and time limits.
 
@@ -35,8 +35,8 @@ def evidence(
         What `read` gave.
     policy : Policy, optional
         Decides which runs have ended; v1 by default.
-    states : polars.DataFrame, optional
-        The states under that policy, where they are known already.
+    rows : polars.DataFrame, optional
+        The `population` of all time under that policy, where it is at hand.
 
     Returns
     -------
@@ -45,13 +45,13 @@ def evidence(
         `time_limits`; what systems add has the first or the second. Only what counts; null
         ``kind`` is not known.
     """
-    states = states_of(snap, policy=policy) if states is None else states
-    gaps = silence_gaps(snap, policy=policy).filter(pl.col("left_out").is_null())
+    rows = rows_of(snap, policy=policy, rows=rows)
+    gaps = silence_gaps(snap, rows=rows).filter(pl.col("left_out").is_null())
     return {
         "silences": silences(gaps),
-        "runs": runs(spells(snap, states=states, policy=policy)),
+        "runs": runs(spells(snap, rows=rows)),
         **_of_systems(snap, gaps),
-        "limits": time_limits(timeouts(snap, states=states, policy=policy)),
+        "limits": time_limits(timeouts(snap, rows=rows)),
     }
 
 

@@ -27,7 +27,7 @@ def summarize_clusters(material: Material) -> Plain:
     """The window's clusters by what they cost, its incidents, and those never seen before."""
     window, as_of = material.window, material.facts.as_of
     # Templates are mined from the failures of all time: ids stay the same next week.
-    ever = find_members(material.facts, policy=material.policy, judged=material.states)
+    ever = find_members(material.facts, rows=material.ever)
     here = ever.filter(pl.col("failed_at").is_between(window.since, window.until, closed="left"))
     clusters = count_clusters(here, window=window, as_of=as_of)
     before = ever.filter(pl.col("failed_at") < window.since)

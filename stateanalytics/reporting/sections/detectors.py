@@ -31,7 +31,7 @@ def summarize_detectors(material: Material) -> Plain:
     n_open = facts.entities.height
     if not names or not n_open:
         return {**_NOTHING, "finding": "No run is open, so no detector could contradict another."}
-    detections = detect(facts, detectors=names, policy=material.policy)
+    detections = detect(facts, detectors=names, states=material.states)
     found = disagreements(detections)
     said = _said(detections)
     loud = said.filter(pl.col("n_flagged") > 0)

@@ -25,7 +25,7 @@ CUT_OFF_BY = {
 
 def summarize_durations(material: Material) -> Plain:
     """Durations of the runs that started in the window, in steps, by how they ended."""
-    runs = spells(material.facts, window=material.window, states=material.states)
+    runs = spells(material.facts, window=material.window, rows=material.ever)
     kept = runs.filter(pl.col("left_out").is_null())
     steps = count_spells(runs)
     cut_off = [

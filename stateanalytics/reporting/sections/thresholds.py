@@ -32,7 +32,7 @@ def summarize_thresholds(material: Material) -> Plain:
     advice = recommend(
         material.facts,
         policy=material.policy,
-        states=material.states,
+        rows=material.ever,
         most_sessions=MOST_SESSIONS,
         n_boot=N_BOOT,
     )

@@ -1,0 +1,67 @@
+"""One report does its common work once, however many sections ask for it."""
+
+import sys
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.demo_data import demo_path
+from stateanalytics.state.evaluate import evaluate
+from stateanalytics.state.population import population
+
+SAMPLES = {
+    "lionagi": ["state.db"],
+    "agent_orchestrator": ["agent_orchestrator"],
+    "opencode": ["opencode"],
+    "all": ["state.db", "agent_orchestrator", "opencode"],
+}
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often the rules were applied, and the population counted, wherever from."""
+    counts = Counter()
+
+    def counting(function):
+        def counted(*args, **options):
+            counts[function.__name__] += 1
+            return function(*args, **options)
+
+        return counted
+
+    for function in (evaluate, population):
+        counted = counting(function)
+        for module in list(sys.modules.values()):
+            if getattr(module, "__name__", "").startswith("stateanalytics"):
+                for name, value in list(vars(module).items()):
+                    if value is function:
+                        monkeypatch.setattr(module, name, counted)
+    return counts
+
+
+@pytest.mark.parametrize("names", SAMPLES.values(), ids=SAMPLES)
+def test_a_report_applies_the_rules_once_and_counts_the_population_once(calls, names):
+    snap = sa.read(*(demo_path() / name for name in names), progress=False)
+    # Sections import what they need when they are first asked for: ask for them before.
+    sa.report(snap, window=(snap.as_of - timedelta(days=7), snap.as_of))
+    calls.clear()
+    sa.report(snap, window=(snap.as_of - timedelta(days=7), snap.as_of), compare="previous")
+    assert calls == {"evaluate": 1, "population": 1}
+
+
+def test_an_earlier_instant_has_rules_of_its_own(calls):
+    snap = sa.demo()
+    states = sa.states(snap)
+    calls.clear()
+    sa.detectors.detect(snap, states=states)
+    assert calls["evaluate"] == 0
+    sa.detectors.detect(snap, at=snap.as_of - timedelta(days=1), states=states)
+    assert calls["evaluate"] == 1
+
+
+def test_states_at_hand_change_no_answer():
+    snap = sa.demo()
+    given, derived = sa.detectors.detect(snap, states=sa.states(snap)), sa.detectors.detect(snap)
+    assert given.equals(derived)
