@@ -12,6 +12,7 @@ with ``is_`` or ``has_``; ids are strings; **null means not known**.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 
@@ -101,25 +102,34 @@ class Frame:
     key: tuple[str, ...]
     columns: tuple[Column, ...]
 
-    @property
+    @cached_property
     def dtypes(self) -> pl.Schema:
         """The frame's columns and dtypes, in order."""
         return pl.Schema({column.name: column.dtype for column in self.columns})
 
+    @cached_property
+    def _without_rows(self) -> pl.DataFrame:
+        # A small store asks for ninety of these, a quarter of the time it takes to read.
+        return pl.DataFrame(schema=self.dtypes)
+
     def empty(self) -> pl.DataFrame:
         """A frame of this shape without rows."""
-        return pl.DataFrame(schema=self.dtypes)
+        return self._without_rows.clone()
 
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Give ``frame`` exactly these columns: in order, cast, absent ones null."""
+        there = set(frame.columns)
         return frame.select(
-            (
-                pl.col(column.name).cast(column.dtype)
-                if column.name in frame.columns
-                else pl.lit(None, dtype=column.dtype)
-            ).alias(column.name)
-            for column in self.columns
+            given if name in there else absent for name, (given, absent) in self._written.items()
         )
+
+    @cached_property
+    def _written(self) -> dict[str, tuple[pl.Expr, pl.Expr]]:
+        """Each column as `conform` takes it: cast where it is there, null where it is not."""
+        return {
+            name: (pl.col(name).cast(dtype), pl.lit(None, dtype=dtype).alias(name))
+            for name, dtype in self.dtypes.items()
+        }
 
 
 NO_WORD = "none"
