@@ -197,16 +197,18 @@ def _looked_over(
 ) -> tuple[Frame, bool, str | None]:
     """The columns that count, is anything recorded, and the one type that all rows have.
 
-    A column without a value is as good as none: rules for it would only cost time.
+    A column without a value is as good as none: rules for it would only cost time. DuckDB
+    counts values faster than it plans those rules; Spark would start a job for it.
     """
     frame, filled = adapter.frame, set(optional)
     only = None
-    if adapter.is_eager:
+    if adapter.is_eager or frame.implementation.is_duckdb():
         is_session = (nw.col("entity_type").cast(nw.String) == "session").fill_null(value=False)
         counts = {name: nw.col(name).count() for name in optional}
-        looked = frame.select(is_session.all().alias("only"), **counts).collect()
+        looked = frame.select(is_session.all().alias("only"), **counts).collect("polars")
         filled = {name for name in optional if looked[name].item()}
-        only = "session" if looked["only"].item() else None
+        # An empty relation of another engine has no answer: then no type is assumed.
+        only = "session" if adapter.is_eager and looked["only"].item() else None
     has_recorded = not filled.isdisjoint(RECORDED)
     wanted = SCHEDULES | (RECORDED if has_recorded else {})
     held = frame.select(*needed, *(name for name in wanted if name in filled))

@@ -16,7 +16,7 @@ from operator import or_
 
 import narwhals as nw
 
-from stateanalytics.core.engines import TEMPORARY, Frame, encode
+from stateanalytics.core.engines import TEMPORARY, Frame, encode, lookup
 from stateanalytics.core.schema import LIFECYCLES, OUTCOMES
 from stateanalytics.core.vocabulary import STATUS_WORDS, TABLES, StatusWord
 from stateanalytics.state.definitions import GOOD_ENDS
@@ -33,7 +33,16 @@ TYPES = tuple(TABLES)
 RECORDED_TYPES = ("session", None)
 """Types that a recorded lifecycle is told apart by: sessions, and all others together."""
 
-_PAIRS = tuple(product(LIFECYCLES, (*OUTCOMES, None)))
+_BAD_ENDS = ("failed", "timed_out", "cancelled", "aborted")
+_PAIRS = (
+    *product(LIFECYCLES, (None,)),
+    *product(GOOD_ENDS, GOOD_ENDS),
+    *product(_BAD_ENDS, _BAD_ENDS),
+    *product(("archived", "closed"), OUTCOMES),
+    *((word, "unknown") for word in LIFECYCLES if word not in ("archived", "closed")),
+    ("skipped", "skipped"),
+)
+"""Lifecycles with their outcomes; any other pair makes no sense and counts as unknown."""
 _WORDS: dict[tuple[str | None, str | None], StatusWord] = {
     (word.entity_type, word.raw_status): word for word in STATUS_WORDS
 }
@@ -181,11 +190,18 @@ class StatusTable:
         coded = encode(frame, words)
         lifecycle = nw.col(_LIFECYCLE).cast(nw.Int16)
         outcome = nw.col(_OUTCOME).cast(nw.Int16).fill_null(len(OUTCOMES))
+        pair = (lifecycle * (len(OUTCOMES) + 1) + outcome).alias(_LIFECYCLE)
+        unknown = _PAIRS.index(("unknown", "unknown"))
+        places = [
+            _PAIRS.index(known) if known in _PAIRS else unknown
+            for known in product(LIFECYCLES, (*OUTCOMES, None))
+        ]
+        placed = lookup(coded.with_columns(pair), {_LIFECYCLE: (_LIFECYCLE, places)})
         first = len(self.all) - len(_RECORDED_CELLS)
-        other = nw.when(is_session.fill_null(value=False)).then(nw.lit(0, nw.Int16))
-        start = other.otherwise(nw.lit(len(_PAIRS), nw.Int16)) + first
-        recorded = start + lifecycle * (len(OUTCOMES) + 1) + outcome
-        return coded.with_columns(nw.coalesce(recorded, nw.col(CELL)).alias(CELL)).drop(list(words))
+        start = nw.when(is_session.fill_null(value=False)).then(nw.lit(first, nw.Int16))
+        group = start.otherwise(nw.lit(first + len(_PAIRS), nw.Int16))
+        cell = nw.coalesce(group + nw.col(_LIFECYCLE), nw.col(CELL)).alias(CELL)
+        return placed.with_columns(cell).drop(list(words))
 
     def where(self, holds: Callable[[StatusCell], bool | None]) -> nw.Expr:
         """Is the row's cell one for which this holds; never null."""
