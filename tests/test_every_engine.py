@@ -1,0 +1,115 @@
+"""One state engine: a bare frame tells every system's states, the same on every engine."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import stateanalytics as sa
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts, pool
+from tests.conftest import ROOT
+from tests.engines import Engine, assert_same_rows, on_every_engine
+
+SAMPLES = ROOT / "data" / "samples"
+SHARED = (
+    "lionagi/0.36.0",
+    "agent-orchestrator/v0_kv_pre_lifecycle",
+    "agent-orchestrator/v2_json_migrated_from_v0_v1",
+    "agent-orchestrator/v3_json_final_ts",
+    "agent-orchestrator-go/ao.db",
+    "opencode/v1_1.18.34/opencode.db",
+    "opencode/v2_20260717/opencode-local.db",
+    "opencode/synthetic/v2_edge_cases.jsonl",
+)
+
+
+@pytest.fixture(scope="module")
+def fleet() -> sa.Snapshot:
+    """The samples of all three systems, as one snapshot."""
+    return sa.read(
+        SAMPLES / "state.db", SAMPLES / "agent_orchestrator", SAMPLES / "opencode", progress=False
+    )
+
+
+def _in_utc(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(pl.col("evaluated_at").dt.convert_time_zone("UTC"))
+
+
+@on_every_engine
+def test_a_bare_frame_gives_the_states_of_the_snapshot(fleet: sa.Snapshot, engine: Engine) -> None:
+    found = engine.back(sa.states(engine.of(fleet.entities), as_of=fleet.as_of))
+    assert_same_rows(_in_utc(found), sa.states(fleet))
+
+
+@on_every_engine
+def test_a_bare_frame_gives_the_reasons_of_the_snapshot(fleet: sa.Snapshot, engine: Engine) -> None:
+    found = engine.back(sa.reasons(engine.of(fleet.entities), as_of=fleet.as_of))
+    assert_same_rows(found, sa.reasons(fleet))
+
+
+def test_no_system_of_the_samples_is_unknown_to_a_bare_frame(fleet: sa.Snapshot) -> None:
+    states = sa.states(fleet.entities, as_of=fleet.as_of)
+    known = states.group_by("system").agg((pl.col("lifecycle") != "unknown").mean())
+    shares = dict(known.rows())
+    assert set(shares) == {"lionagi", "agent_orchestrator", "opencode"}
+    assert min(shares.values()) > 0.9
+
+
+@pytest.mark.parametrize("sample", SHARED)
+def test_details_tell_the_rules_nothing(shared: Path, sample: str) -> None:
+    snap = sa.read(shared / "samples" / sample, progress=False)
+    for as_of in (snap.as_of, snap.as_of + timedelta(minutes=20), snap.as_of + timedelta(days=2)):
+        moved = Facts(
+            entities=snap.entities,
+            **{name: pool([], schema.FRAMES[name]) for name in ("transitions", "events")},
+            **{name: pool([], schema.FRAMES[name]) for name in ("findings", "sources")},
+            as_of=as_of,
+            details=snap.details,
+        )
+        assert_frame_equal(sa.states(snap.entities, as_of=as_of), sa.states(moved))
+        assert_frame_equal(sa.reasons(snap.entities, as_of=as_of), sa.reasons(moved))
+
+
+ROW = {
+    "source": "log",
+    "system": "opencode",
+    "entity_type": "execution",
+    "entity_id": "e1",
+    "recorded_lifecycle": "running",
+}
+AS_OF = "2026-05-27T00:00Z"
+
+
+def _state(**row: object) -> dict:
+    plain = {**dict.fromkeys(schema.ENTITIES.dtypes), **ROW, **row}
+    entities = pl.DataFrame([plain], schema=schema.ENTITIES.dtypes)
+    return sa.states(entities, as_of=AS_OF).row(0, named=True)
+
+
+def test_a_recorded_pair_that_makes_no_sense_is_unknown() -> None:
+    state = _state(recorded_lifecycle="running", recorded_outcome="failed")
+    assert (state["lifecycle"], state["outcome"]) == ("unknown", "unknown")
+
+
+def test_a_recorded_lifecycle_without_a_health_is_judged_by_its_silence() -> None:
+    own = {"system": "another", "entity_type": "session", "has_artifacts": True}
+    late = pl.datetime(2026, 5, 26, 1, time_zone="UTC")
+    silent = pl.select(late).item()
+    assert _state(**own, last_activity_at=silent)["health"] == "stalled"
+    assert _state(**own, last_activity_at=silent)["reason_codes"] == "run.health.stalled"
+
+
+def test_none_is_an_axis_that_does_not_apply() -> None:
+    state = _state(recorded_health="none", recorded_delivery="none")
+    assert (state["health"], state["delivery"]) == (None, None)
+
+
+def test_recorded_words_go_before_the_rules() -> None:
+    state = _state(
+        entity_type="session", recorded_health="disconnected", recorded_delivery="partial"
+    )
+    assert (state["health"], state["delivery"]) == ("disconnected", "partial")
+    assert state["reason_codes"] is None
