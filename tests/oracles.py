@@ -14,9 +14,8 @@ from stateanalytics.core.session_health import (
     HEALTH_ORDER,
     classify_session_health,
     classify_session_health_by_age,
-    worst_health,
 )
-from stateanalytics.core.staleness import staleness_by_age, with_stale_thresholds
+from stateanalytics.core.staleness import staleness_by_age
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.detectors.catalogue import named
 from stateanalytics.detectors.detections import judge
@@ -29,9 +28,11 @@ from stateanalytics.systems.lionagi.features import add_words
 from stateanalytics.systems.lionagi.phantoms import with_phantom_reason
 from stateanalytics.systems.lionagi.rollups import EXIT_RUNNING, roll_up
 from stateanalytics.systems.lionagi.schedule_health import with_schedule_health
-from stateanalytics.systems.lionagi.transition_verdicts import LIFECYCLES, with_edge_facts
+from stateanalytics.systems.lionagi.transition_graphs import LIFECYCLES
 from tests.conformance.lionagi.exit_codes import with_exit_codes
+from tests.conformance.lionagi.health import with_stale_thresholds, worst_health
 from tests.conformance.lionagi.run_view import run_view_outcome
+from tests.conformance.lionagi.transitions import with_edge_facts
 from tests.conformance.lionagi.verification import verify_contracts, with_shown_verdict
 from tests.oracles_agent_orchestrator import ADAPTERS as AGENT_ORCHESTRATOR
 

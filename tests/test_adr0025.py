@@ -7,8 +7,11 @@ from hypothesis import strategies as st
 
 from stateanalytics.core.vocabulary import EXIT_CODES
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.state.adr0025 import (
-    COLOURS,
+from stateanalytics.reporting import render
+from stateanalytics.reporting.pills import COLOURS, LEGACY_TOOLTIP, pill_of
+from stateanalytics.state.states import states
+from stateanalytics.systems import reading as sources
+from tests.conformance.adr0025 import (
     LEGACY,
     PILL_CSS,
     PILLS,
@@ -22,8 +25,6 @@ from stateanalytics.state.adr0025 import (
     with_effective_state,
     with_timeout_sentence,
 )
-from stateanalytics.state.states import states
-from stateanalytics.systems import reading as sources
 from tests.engines import assert_same_rows, on_every_engine
 
 ENOUGH_FOR_SMALL_TEXT = 4.5
@@ -172,3 +173,11 @@ def test_missing_columns_say_what_to_do():
         with_effective_state(STATES.drop("health"))
     with pytest.raises(MissingColumnsError, match="with_timeout_sentence needs columns"):
         with_timeout_sentence(STATES)
+
+
+def test_a_pill_of_a_word_outside_the_vocabulary_says_why_on_the_page():
+    row = {"lifecycle": "unknown", "tone": "neutral", "effective_state": "done"}
+    macros = render._pages().get_template("macros.html.j2").module
+    legacy = macros.pill(pill_of({**row, "is_legacy": True}))
+    assert f'title="{LEGACY_TOOLTIP}"' in legacy
+    assert "title" not in macros.pill(pill_of({**row, "is_legacy": False}))

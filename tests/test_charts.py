@@ -12,7 +12,7 @@ from stateanalytics.charts import DARK, LIGHT, VARIABLES, chart_durations, chart
 from stateanalytics.charts.palette import ORDER
 from stateanalytics.charts.svg import inert
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
-from stateanalytics.state.adr0025 import contrast
+from tests.conformance.adr0025 import contrast
 
 STEPS = pl.DataFrame(
     {

@@ -14,7 +14,7 @@ from stateanalytics.state.states import states
 from stateanalytics.systems import reading as sources
 from stateanalytics.systems.lionagi.phantoms import phantoms, with_phantom_reason
 from stateanalytics.systems.lionagi.reaper_rules import NO_TERMINAL, Limits, reapers
-from stateanalytics.systems.lionagi.transition_verdicts import VALID_TRANSITIONS
+from tests.conformance.lionagi.transitions import VALID_TRANSITIONS
 from tests.engines import assert_same_rows, on_every_engine
 from tests.frames import AS_OF, ago, facts, frame
 

@@ -6,7 +6,8 @@ import pickle
 import pytest
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.state.policy import NAMES, Policy, SeverityRule
+from stateanalytics.state.policy import NAMES, Policy
+from stateanalytics.state.policy_fields import SeverityRule
 
 
 def test_v1_is_the_adr_rule_by_rule():

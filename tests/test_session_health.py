@@ -18,14 +18,10 @@ from stateanalytics.core.session_health import (
     VERSIONS,
     classify_session_health,
     classify_session_health_by_age,
-    worst_health,
 )
-from stateanalytics.core.staleness import (
-    staleness_by_age,
-    threshold_for_kind,
-    with_stale_thresholds,
-)
+from stateanalytics.core.staleness import staleness_by_age
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
+from tests.conformance.lionagi.health import threshold_for_kind, with_stale_thresholds, worst_health
 from tests.engines import assert_same_rows, on_every_engine
 from tests.examples import examples
 

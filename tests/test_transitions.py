@@ -12,14 +12,16 @@ from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
 from stateanalytics.systems import reading as sources
 from stateanalytics.systems.lionagi.transition_verdicts import (
-    ADMIN_TRANSITION_TARGETS,
     LIFECYCLES,
     OVERRIDE_EVENT,
     TERMINAL_FLOOR_AT,
-    VALID_TRANSITIONS,
     VERDICTS,
-    can_transition,
     classify_transitions,
+)
+from tests.conformance.lionagi.transitions import (
+    ADMIN_TRANSITION_TARGETS,
+    VALID_TRANSITIONS,
+    can_transition,
     with_can_transition,
     with_edge_facts,
 )

@@ -39,7 +39,6 @@ from stateanalytics.core.staleness import (
     unknown,
 )
 from stateanalytics.core.windows import Moment
-from stateanalytics.errors import ArgumentError
 
 HEALTH_ORDER = ("healthy", "idle", "unresponsive", "stale", "orphaned", "zombie")
 """ADR-0024's words; the position is lionagi's severity."""
@@ -280,30 +279,6 @@ def classify_session_health_by_age(
         idle_after_s=idle_after_s,
     )
     return adapter.give_back(judged.drop(known))
-
-
-def worst_health(frame: Any, columns: Sequence[str], *, into: str = "worst_health") -> Any:
-    """The worst of several columns of ADR-0024 words, by `HEALTH_ORDER`.
-
-    Null is passed over; without any word at all the answer is ``healthy``, as in lionagi.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> children = pl.DataFrame({"a": ["idle", None], "b": ["stale", None]})
-    >>> worst_health(children, ["a", "b"])["worst_health"].to_list()
-    ['stale', 'healthy']
-    """
-    if not columns:
-        raise ArgumentError("worst_health needs at least one column.", 'columns=["a", "b"]')
-    adapter = adapt(frame, dict.fromkeys(columns, TEXT), "worst_health")
-    codes = {f"{TEMPORARY}{n}": (column, HEALTH_ORDER) for n, column in enumerate(columns)}
-    ranked = encode(adapter.frame, codes).with_columns(
-        nw.max_horizontal(*(nw.col(code).cast(nw.Int16).fill_null(0) for code in codes)).alias(
-            _RANK
-        )
-    )
-    return adapter.give_back(lookup(ranked, {into: (_RANK, HEALTH_ORDER)}).drop([*codes, _RANK]))
 
 
 _STATUS = f"{TEMPORARY}status"

@@ -36,7 +36,6 @@ STALENESS_VERSIONS = MappingProxyType({"v1": FIRST_KINDS, "v2": STALLED_AFTER_S}
 
 AGES = ("last_message_age_s", "updated_age_s", "started_age_s")
 _STATUS = f"{TEMPORARY}status"
-_KIND = f"{TEMPORARY}kind"
 
 
 def staleness_by_age(
@@ -82,41 +81,6 @@ def staleness_by_age(
     return adapter.give_back(marked.drop([_STATUS, *known]))
 
 
-def with_stale_thresholds(frame: Any, *, thresholds: Mapping[str, float] | None = None) -> Any:
-    """The limit of silence of each row's ``invocation_kind``, as ``stale_threshold_s``.
-
-    Also adds ``is_in_table``: does the kind have a limit of its own.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> frame = with_stale_thresholds(pl.DataFrame({"invocation_kind": ["flow", "bogus", None]}))
-    >>> frame.rows()
-    [('flow', 43200.0, True), ('bogus', 21600.0, False), (None, 21600.0, False)]
-    """
-    adapter = adapt(frame, {"invocation_kind": TEXT}, "with_stale_thresholds")
-    table = _table(thresholds, STALLED_AFTER_S)
-    kinds = tuple(kind for kind in table if kind != "default")
-    known = encode(adapter.frame, {_KIND: ("invocation_kind", kinds)})
-    answered = known.with_columns(
-        stale_threshold_s=limit_s("invocation_kind", thresholds, STALLED_AFTER_S),
-        is_in_table=~nw.col(_KIND).is_null(),
-    )
-    return adapter.give_back(answered.drop(_KIND))
-
-
-def threshold_for_kind(kind: str | None, thresholds: Mapping[str, float] | None = None) -> float:
-    """Seconds of silence after which running work of this kind is stale.
-
-    Examples
-    --------
-    >>> threshold_for_kind("flow"), threshold_for_kind(None), threshold_for_kind("bogus")
-    (43200.0, 21600.0, 21600.0)
-    """
-    table = _table(thresholds, STALLED_AFTER_S)
-    return table.get(kind or "", table["default"])
-
-
 def known_ages(frame: Frame, ages: Sequence[str]) -> tuple[Frame, list[str]]:
     """Add a copy of each age with NaN as null, and say how the copies are called."""
     known = {f"{TEMPORARY}{age}": nw.col(age).cast(nw.Float64) for age in ages}
@@ -135,7 +99,7 @@ def limit_s(
     kind: str, thresholds: Mapping[str, float] | None, otherwise: Mapping[str, float]
 ) -> nw.Expr:
     """Seconds that work may be silent, by the column that holds its kind; never null."""
-    return by_kind(kind, _table(thresholds, otherwise))
+    return by_kind(kind, limits_by_kind(thresholds, otherwise))
 
 
 def by_kind(kind: str, values: Mapping[str, Any]) -> nw.Expr:
@@ -151,9 +115,10 @@ def by_kind(kind: str, values: Mapping[str, Any]) -> nw.Expr:
     return found
 
 
-def _table(
+def limits_by_kind(
     thresholds: Mapping[str, float] | None, otherwise: Mapping[str, float]
 ) -> dict[str, float]:
+    """Seconds of silence by kind, the given ones over those of a version, and ``default``."""
     given = thresholds or {}
     checked = {kind: seconds(f"the threshold of {kind!r}", s) for kind, s in given.items()}
     return {"default": DEFAULT_STALE_AFTER_S, **otherwise, **checked}

@@ -24,8 +24,8 @@ from stateanalytics.charts import (
 from stateanalytics.charts.palette import DARK, LIGHT
 from stateanalytics.reporting import phrases
 from stateanalytics.reporting.material import Plain
+from stateanalytics.reporting.pills import COLOURS
 from stateanalytics.reporting.sections import SECTIONS
-from stateanalytics.state.adr0025 import COLOURS
 
 WIDTHS = {"wide": 820, "narrow": 310}
 # No script at all; style within the page; pictures only from within it.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from stateanalytics.core.vocabulary import words_of
 
@@ -96,19 +94,3 @@ EDGES: tuple[Edge, ...] = (
     *_edges("schedule", "enabled", "disabled", "deleted"),
     *_edges("schedule", "disabled", "enabled", "deleted"),
 )  # fmt: skip
-
-VALID_TRANSITIONS: Mapping[str, Mapping[str, frozenset[str]]] = MappingProxyType(
-    {
-        cycle.entity_type: MappingProxyType(
-            {
-                word.raw_status: frozenset(
-                    edge.after
-                    for edge in EDGES
-                    if (edge.entity_type, edge.before) == (cycle.entity_type, word.raw_status)
-                )
-                for word in words_of(cycle.entity_type)
-            }
-        )
-        for cycle in LIFECYCLES
-    }
-)

@@ -8,7 +8,6 @@ corrupt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,19 +17,7 @@ from stateanalytics.core.clock import add_ages
 from stateanalytics.core.engines import MOMENT, TEMPORARY, TEXT, Frame, adapt, optional
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.core.windows import Moment
-from stateanalytics.systems.lionagi.transition_graphs import EDGES, LIFECYCLES, VALID_TRANSITIONS
-
-__all__ = [
-    "ADMIN_TRANSITION_TARGETS",
-    "EDGES",
-    "LIFECYCLES",
-    "VALID_TRANSITIONS",
-    "VERDICTS",
-    "can_transition",
-    "classify_transitions",
-    "with_can_transition",
-    "with_edge_facts",
-]
+from stateanalytics.systems.lionagi.transition_graphs import EDGES, LIFECYCLES
 
 VERDICTS = (
     "first",
@@ -49,89 +36,6 @@ OVERRIDE_EVENT = "admin.status_transition_override"
 OVERRIDE_WITHIN_S = 1
 TERMINAL_FLOOR_AT = datetime(2026, 7, 7, tzinfo=UTC)
 """Release of lionagi 0.28.0, the first to refuse changes of a terminal status."""
-
-# ADR-0025: sessions alone, six statuses, and what an operator may set.
-ADR0025_STATUSES = ("running", "completed", "failed", "timed_out", "aborted", "cancelled")
-SESSION_TERMINAL_STATUSES = frozenset(ADR0025_STATUSES[1:])
-ADMIN_TRANSITION_TARGETS = frozenset({"failed", "aborted", "cancelled"})
-
-
-def can_transition(current: str | None, target: str, *, by_admin: bool = False) -> bool:
-    """ADR-0025's transition function: may a session go from one status to another.
-
-    Parameters
-    ----------
-    current, target : str
-        Status before and after; None before is a legacy session, which may not move.
-    by_admin : bool, default False
-        Is an operator asking: they may not declare a session completed or timed out.
-
-    Examples
-    --------
-    >>> can_transition("running", "timed_out"), can_transition("failed", "completed")
-    (True, False)
-    >>> can_transition("running", "completed", by_admin=True)
-    False
-    """
-    targets = ADMIN_TRANSITION_TARGETS if by_admin else SESSION_TERMINAL_STATUSES
-    return current == "running" and target in targets
-
-
-def with_can_transition(
-    frame: Any, *, current: str = "previous_status", target: str = "status"
-) -> Any:
-    """`can_transition` for every row: adds ``can_transition`` and ``can_transition_by_admin``.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> moves = pl.DataFrame({"previous_status": ["running", None], "status": ["completed"] * 2})
-    >>> with_can_transition(moves).select("can_transition", "can_transition_by_admin").rows()
-    [(True, False), (False, False)]
-    """
-    is_running = (nw.col(current) == "running").fill_null(False)
-    adapter = adapt(frame, {current: TEXT, target: TEXT}, "with_can_transition")
-    return adapter.give_back(
-        adapter.frame.with_columns(
-            can_transition=is_running & _is_one_of(target, SESSION_TERMINAL_STATUSES),
-            can_transition_by_admin=is_running & _is_one_of(target, ADMIN_TRANSITION_TARGETS),
-        )
-    )
-
-
-def with_edge_facts(frame: Any) -> Any:
-    """What the graphs say about each change of status.
-
-    Parameters
-    ----------
-    frame : frame
-        ``entity_type``, ``previous_status``, ``status``: text.
-
-    Returns
-    -------
-    frame
-        The same kind with ``is_allowed`` (is the edge declared), ``is_from_terminal``,
-        and the texts ``actor_types``, ``required_patch``, ``required_guard``: names
-        joined by ``|``, null where the edge asks for nothing in particular.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> change = {"entity_type": "team", "previous_status": "active", "status": "archived"}
-    >>> with_edge_facts(pl.DataFrame([change])).select("is_allowed", "is_from_terminal").rows()
-    [(True, False)]
-    """
-    edge = _key("entity_type", "previous_status", "status")
-    adapter = adapt(frame, _CHANGE, "with_edge_facts")
-    return adapter.give_back(
-        adapter.frame.with_columns(
-            is_allowed=edge.is_in(sorted(_DECLARED)).fill_null(False),
-            is_from_terminal=_is_terminal("previous_status"),
-            actor_types=_joined(edge, "actor_types"),
-            required_patch=_joined(edge, "required_patch"),
-            required_guard=_joined(edge, "required_guard"),
-        )
-    )
 
 
 def classify_transitions(
@@ -221,26 +125,12 @@ def _key(*columns: str) -> nw.Expr:
     return nw.concat_str(*(nw.col(column) for column in columns), separator="|")
 
 
-def _is_one_of(column: str, words: Iterable[str]) -> nw.Expr:
-    return nw.col(column).is_in(sorted(words)).fill_null(False)
-
-
 def _is_known(column: str) -> nw.Expr:
     return _key("entity_type", column).is_in(sorted(_KNOWN)).fill_null(False)
 
 
 def _is_terminal(column: str) -> nw.Expr:
     return _key("entity_type", column).is_in(sorted(_TERMINAL)).fill_null(False)
-
-
-def _joined(edge: nw.Expr, attribute: str) -> nw.Expr:
-    """One attribute of an edge as text; null where the edge does not set it."""
-    texts = {
-        f"{one.entity_type}|{one.before}|{one.after}": "|".join(getattr(one, attribute))
-        for one in EDGES
-        if getattr(one, attribute)
-    }
-    return edge.replace_strict(texts, default=None, return_dtype=nw.String)
 
 
 def _with_override_events(rows: Frame, events: Frame, floor_at: Moment) -> Frame:

@@ -25,9 +25,6 @@ STUCK_RUN_S = 3600
 
 STATUSES = ("running", "completed", "failed", "timed_out", "aborted", "cancelled")
 LEGACY = "legacy"
-LEGACY_TOOLTIP = (
-    "Sessions created before the current status vocabulary. Excluded from live operational metrics."
-)
 STALE_HEALTHS = (*display.STALE_HEALTHS, "stale")
 """Healths that make a lone "Running" untrue: ADR-0033's words, and ADR-0024's *stale*."""
 
@@ -43,7 +40,7 @@ class Pill:
     tone : str
         The ADR's display tone: running, ok, failed, pending, neutral.
     token : str
-        Name in `COLOURS`.
+        Name in `stateanalytics.reporting.pills.COLOURS`.
     icon : str
         Name of the icon.
     border : str
@@ -100,34 +97,6 @@ PILL_CSS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     }
 )
 """Sizes of a pill ``[ icon label ]``, in lists and in dense tables."""
-
-
-@dataclass(frozen=True)
-class Colours:
-    """A soft background and a strong foreground, for light and for dark pages.
-
-    The contrasts are those of the ADR's table; `contrast` computes them anew.
-    """
-
-    light_background: str
-    light_foreground: str
-    light_contrast: float
-    dark_background: str
-    dark_foreground: str
-    dark_contrast: float
-
-
-COLOURS: Mapping[str, Colours] = MappingProxyType(
-    {
-        "success": Colours("#ECFDF3", "#067647", 5.4, "#062C1B", "#86EFAC", 10.8),
-        "running": Colours("#EFF6FF", "#175CD3", 5.5, "#0B1E3D", "#93C5FD", 9.2),
-        "error": Colours("#FEF3F2", "#B42318", 6.0, "#3B0A0A", "#FCA5A5", 9.0),
-        "warning": Colours("#FFFAEB", "#B54708", 5.2, "#3A2604", "#FCD34D", 10.0),
-        "stale": Colours("#FFF7ED", "#C2410C", 4.9, "#331C05", "#FDBA74", 9.5),
-        "neutral": Colours("#F3F4F6", "#374151", 9.4, "#1F2937", "#D1D5DB", 10.0),
-        "review": Colours("#F5F3FF", "#6D28D9", 6.5, "#23153E", "#C4B5FD", 9.1),
-    }
-)
 
 
 def contrast(background: str, foreground: str) -> float:
