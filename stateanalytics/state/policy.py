@@ -24,8 +24,8 @@ from stateanalytics.state.policy_fields import (
     EMPTY,
     LAYERS,
     NULL,
-    READERS,
     SeverityRule,
+    read_field,
 )
 from stateanalytics.systems import limits_of_systems
 
@@ -77,7 +77,7 @@ class Policy:
     43200.0
     >>> strict = Policy.v1().replace(idle_after_s=600)
     >>> strict.version
-    'v1+e5af5699'
+    'v1+8b29a6da'
     >>> strict.replace(idle_after_s=3600) == Policy.v1()
     True
     """
@@ -100,8 +100,8 @@ class Policy:
     is_display_verbose: bool = False
 
     def __post_init__(self) -> None:
-        for name, read in READERS.items():
-            object.__setattr__(self, name, read(name, getattr(self, name)))
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, read_field(field.name, getattr(self, field.name)))
 
     @classmethod
     def v1(cls) -> Policy:

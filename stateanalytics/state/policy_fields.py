@@ -255,23 +255,25 @@ def _rule(item: Any) -> SeverityRule:
     return rule
 
 
-READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
+_READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
     {
         "version": _text,
         "severity_rules": _cascade,
         "read_as": _readings,
         "stalled_after_s": _kinds,
-        "stalled_after_default_s": _seconds,
-        "idle_after_s": _seconds,
-        "slow_after_s": _seconds,
-        "stuck_after_s": _seconds,
-        "play_stalled_after_s": _seconds,
-        "schedule_run_stalled_after_s": _seconds,
-        "overdue_cadences": _seconds,
-        "overdue_grace_s": _seconds,
-        "phantom_after_s": _seconds,
         "approximate_end_confidence": _share,
         "limits": _limits,
         "is_display_verbose": _flag,
     }
 )
+
+
+def read_field(name: str, given: Any) -> Any:
+    """A field's value as the policy keeps it; what has no reader of its own is a duration.
+
+    Raises
+    ------
+    ArgumentError
+        If the field cannot hold it.
+    """
+    return _READERS.get(name, _seconds)(name, given)
