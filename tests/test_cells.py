@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stateanalytics.core import schema
 from stateanalytics.errors import SourceError
-from stateanalytics.io import cells, documents, scanning
+from stateanalytics.io import cells, scanning
 from stateanalytics.io.sqlite import (
     INTEGER,
     JSON,
@@ -195,7 +195,7 @@ def test_few_and_many_documents_are_judged_alike(tmp_path, monkeypatch):
         '["' + "x" * 30_000 + '"]',
     ]
     few = values_of(tmp_path, values, JSON)
-    monkeypatch.setattr(documents, "FEW", -1)
+    monkeypatch.setattr(cells, "FEW_CELLS", -1)
     assert values_of(tmp_path, values, JSON) == few
     kept, found = few
     assert [value is None for value in kept] == [

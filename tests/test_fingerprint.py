@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from polars.testing.parametric import dataframes
 
 from stateanalytics.core import schema
-from stateanalytics.io.fingerprint import fingerprint
+from stateanalytics.io.parts import fingerprint
 from tests.examples import examples
 
 ROWS = pl.DataFrame(

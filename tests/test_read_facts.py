@@ -13,7 +13,7 @@ import pytest
 
 from stateanalytics.core import schema
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError
-from stateanalytics.io.patterns import matching
+from stateanalytics.io.files import matching
 from stateanalytics.systems.places import find_places, usual_places
 from stateanalytics.systems.reading import read_facts
 from tests.lionagi_stores import NOW_S, change, session, write_store

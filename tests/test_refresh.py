@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 import stateanalytics as sa
 from stateanalytics.core.schema import FACTS
 from stateanalytics.errors import ArgumentError, SourceNotFoundError
-from stateanalytics.io import appending
+from stateanalytics.io import parts
 from stateanalytics.io.sqlite import TEXT, open_store
 from tests.examples import examples
 from tests.frames import AS_OF, facts
@@ -133,8 +133,8 @@ def test_of_a_table_that_grew_only_the_new_rows_are_read(tmp_path, monkeypatch):
         asked[table] = after
         return whole(store, table, columns, system=system, after=after)
 
-    whole = appending.read_table
-    monkeypatch.setattr(appending, "read_table", read_table)
+    whole = parts.read_table
+    monkeypatch.setattr(parts, "read_table", read_table)
     after = before.refresh(progress=False)
     assert (asked["messages"], asked["session_signals"]) == (2, 1)
     assert after.events.height == before.events.height + 1
@@ -200,9 +200,9 @@ def test_a_table_without_row_numbers_is_read_again(tmp_path):
         connection.execute("INSERT INTO t VALUES ('a')")
         connection.commit()
     with open_store(path) as store:
-        rows, findings = appending.read_appended(store, "t", {"id": TEXT})
-        kept = appending.Kept(store, rows, findings)
-        again, _ = appending.read_appended(store, "t", {"id": TEXT}, kept)
+        rows, findings = parts.read_appended(store, "t", {"id": TEXT})
+        kept = parts.Kept(store, rows, findings)
+        again, _ = parts.read_appended(store, "t", {"id": TEXT}, kept)
     assert again["id"].to_list() == ["a"]
 
 

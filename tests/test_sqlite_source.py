@@ -21,8 +21,7 @@ from pathlib import Path
 import pytest
 
 from stateanalytics import errors
-from stateanalytics.io import refusals, sqlite
-from stateanalytics.io import sqlite_copy as copier
+from stateanalytics.io import refusals, sqlite, sqlite_copy
 from stateanalytics.io.sqlite import INTEGER, TEXT, open_store, read_table
 
 N_ROWS = 200
@@ -267,7 +266,7 @@ def test_a_disk_that_fills_while_copying_is_no_room(tmp_path, monkeypatch, probl
 
     monkeypatch.setattr(shutil, "copyfile", full)
     with redirect_stdout(io.StringIO()) as said:
-        copier.main(str(path), str(tmp_path / "copy.db"), 1)
+        sqlite_copy.main(str(path), str(tmp_path / "copy.db"), 1)
     answer = json.loads(said.getvalue())
     assert answer["problem"] == "no_room"
     assert isinstance(refusals.explained(path, **answer), errors.NoRoomError)
@@ -276,7 +275,7 @@ def test_a_disk_that_fills_while_copying_is_no_room(tmp_path, monkeypatch, probl
 def test_a_copier_that_crashes_is_no_riddle(tmp_path, monkeypatch):
     path = written(tmp_path / "state.db")
     (tmp_path / "dies.py").write_text("import os; os.abort()")
-    monkeypatch.setattr(copier, "__file__", str(tmp_path / "dies.py"))
+    monkeypatch.setattr(sqlite_copy, "__file__", str(tmp_path / "dies.py"))
     assert "crashed: exit code -6" in refusal(path, errors.DamagedStoreError)
 
 
@@ -383,10 +382,10 @@ def test_a_store_that_stays_locked_is_busy(tmp_path, monkeypatch, journal, state
 def test_a_store_that_never_holds_still_is_busy(tmp_path, monkeypatch):
     path = written(tmp_path / "state.db", journal="wal")
     ticks = iter(range(1000))
-    monkeypatch.setattr(copier, "signature", lambda source: [(next(ticks), 0, 0, 0)])
+    monkeypatch.setattr(sqlite_copy, "signature", lambda source: [(next(ticks), 0, 0, 0)])
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    with pytest.raises(copier.Problem) as caught:
-        copier.by_stable_bytes(str(path), str(tmp_path / "copy.db"))
+    with pytest.raises(sqlite_copy.Problem) as caught:
+        sqlite_copy.by_stable_bytes(str(path), str(tmp_path / "copy.db"))
     assert caught.value.word == "busy"
 
 
@@ -722,8 +721,8 @@ class _Ending:
     ],
 )
 def test_a_check_that_an_expression_stops_goes_on_table_by_table(code, words):
-    assert copier.look_for_damage(_Ending(code, words)) == ([], [])
-    assert copier.look_for_damage(_Ending(code, words, ["bad"])) == ([], ["bad"])
+    assert sqlite_copy.look_for_damage(_Ending(code, words)) == ([], [])
+    assert sqlite_copy.look_for_damage(_Ending(code, words, ["bad"])) == ([], ["bad"])
 
 
 @pytest.mark.parametrize(
@@ -737,21 +736,21 @@ def test_a_check_that_an_expression_stops_goes_on_table_by_table(code, words):
     ],
 )
 def test_a_check_that_bad_pages_stop_is_damage(code, words):
-    assert copier.look_for_damage(_Ending(code, words)) == ([words], [])
+    assert sqlite_copy.look_for_damage(_Ending(code, words)) == ([words], [])
 
 
 def test_a_check_that_stops_for_another_reason_is_no_verdict():
     with pytest.raises(sqlite3.DatabaseError, match="full"):
-        copier.look_for_damage(_Ending(sqlite3.SQLITE_FULL, "database or disk is full"))
+        sqlite_copy.look_for_damage(_Ending(sqlite3.SQLITE_FULL, "database or disk is full"))
 
 
 def _copier_that(tmp_path, monkeypatch, *, fails_at, words):
-    script = Path(copier.__file__).read_text()
+    script = Path(sqlite_copy.__file__).read_text()
     assert fails_at in script
     (tmp_path / "changed.py").write_text(
         script.replace(fails_at, f"raise sqlite3.OperationalError({words!r})")
     )
-    monkeypatch.setattr(copier, "__file__", str(tmp_path / "changed.py"))
+    monkeypatch.setattr(sqlite_copy, "__file__", str(tmp_path / "changed.py"))
 
 
 def test_a_disk_that_fills_during_the_check_is_no_room(tmp_path, monkeypatch):
@@ -787,8 +786,8 @@ def test_damage_is_said_once():
 
 def test_a_check_that_takes_too_long_ends_and_says_so(tmp_path, monkeypatch):
     path = written(tmp_path / "state.db", n_rows=50_000)
-    monkeypatch.setattr(copier, "CHECK_S", -1.0)
-    assert copier.checked(str(path)) == {"damage": [], "unchecked": ["*"]}
+    monkeypatch.setattr(sqlite_copy, "CHECK_S", -1.0)
+    assert sqlite_copy.checked(str(path)) == {"damage": [], "unchecked": ["*"]}
 
 
 def test_a_damaged_table_beside_a_computed_one_is_damage(tmp_path):

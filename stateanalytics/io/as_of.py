@@ -137,7 +137,7 @@ def up_to(part: Parts, as_of: datetime) -> Parts:
     }
     if not any(left_out.values()):
         return part
-    found = [
+    findings = [
         counted(
             part.label,
             part.system,
@@ -156,7 +156,7 @@ def up_to(part: Parts, as_of: datetime) -> Parts:
         entities=part.entities.filter((began <= limit).fill_null(True)),
         transitions=part.transitions.filter((pl.col("at") <= limit).fill_null(True)),
         events=part.events.filter((pl.col("at") <= limit).fill_null(True)),
-        findings=pool([part.findings, *found], schema.FINDINGS),
+        findings=pool([part.findings, *findings], schema.FINDINGS),
     )
 
 

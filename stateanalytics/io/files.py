@@ -1,15 +1,20 @@
-"""Small files beside a store: read with every doubt, never stopping a load."""
+"""Small files and directories beside a store, and the paths that a pattern matches."""
 
 from __future__ import annotations
 
+import glob
+import itertools
 import json
 import math
+import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from stateanalytics.errors import ArgumentError
 
 MAX_JSON_BYTES = 8_000_000
 MAX_TEXT_BYTES = 1_000_000
@@ -90,7 +95,7 @@ def stores_among(names: Iterable[str]) -> frozenset[str]:
     """
     there = frozenset(names)
     pairs = ((name, name.rpartition("-")[0]) for name in there if name.endswith(LOG_ENDINGS))
-    return frozenset(one for pair in pairs if pair[1] in there for one in pair)
+    return frozenset(name for pair in pairs if pair[1] in there for name in pair)
 
 
 def directories_in(path: Path) -> tuple[list[Path], str | None]:
@@ -189,3 +194,64 @@ datetime.datetime(2026, 5, 27, 0, 0, tzinfo=datetime.timezone.utc), None)
     if not _OLDEST_S <= seconds < _NEWEST_S:
         return None
     return datetime.fromtimestamp(round(seconds * 1e6) / 1e6, UTC)
+
+
+MAX_DIRECTORIES = 200_000
+
+
+def matching(pattern: str, *, max_directories: int = MAX_DIRECTORIES) -> list[str]:
+    """The paths that match a pattern, each once, sorted.
+
+    Parameters
+    ----------
+    pattern : str
+        As for `glob.glob` with ``recursive=True``, except that ``**`` stands for no
+        directory behind a symbolic link: links that lead upwards have no end.
+    max_directories : int
+        How many directories ``**`` may stand for.
+
+    Returns
+    -------
+    list of str
+
+    Raises
+    ------
+    ArgumentError
+        If there are more.
+
+    Examples
+    --------
+    >>> matching("no/such/**/state.db")
+    []
+    """
+    return sorted(set(_matches(pattern, iter(range(max_directories)))))
+
+
+def _matches(pattern: str, budget: Iterator[int]) -> Iterator[str]:
+    parts = Path(pattern).parts
+    if "**" not in parts:
+        yield from glob.glob(pattern)  # noqa: PTH207 - patterns may be absolute
+        return
+    first = parts.index("**")
+    rest = tuple(itertools.dropwhile(lambda part: part == "**", parts[first:]))
+    before = str(Path(*parts[:first])) if first else ""
+    after = str(Path(*rest)) if rest else ""
+    for top in glob.glob(before) if before else [""]:  # noqa: PTH207
+        for directory in _below(top):
+            if next(budget, None) is None:
+                raise ArgumentError(
+                    f"{pattern!r} was to be searched for stores, but '**' stands for too many "
+                    "directories.",
+                    "begin the pattern further down, for example '~/projects/**/state.db'",
+                )
+            if not after and directory:
+                yield directory
+            yield from _matches(os.path.join(glob.escape(directory), after or "*"), budget)  # noqa: PTH118
+
+
+def _below(top: str) -> Iterator[str]:
+    """A directory and those below it that are neither hidden nor behind a link."""
+    for folder, names, _ in os.walk(top or "."):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        inside = os.path.relpath(folder, top or ".")
+        yield top if inside == "." else os.path.join(top, inside)  # noqa: PTH118

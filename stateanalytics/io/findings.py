@@ -93,8 +93,8 @@ def per_entity(
     Examples
     --------
     >>> rows = pl.DataFrame({"entity_type": ["session"] * 3, "entity_id": ["c", "a", "b"]})
-    >>> found = per_entity(rows, "a.db", "lionagi", "end.missing", "info", message="-", max_rows=2)
-    >>> found.select("entity_id", "n_rows").rows()
+    >>> few = per_entity(rows, "a.db", "lionagi", "end.missing", "info", message="-", max_rows=2)
+    >>> few.select("entity_id", "n_rows").rows()
     [('a', 1), ('b', 1), (None, 1)]
     """
     if rows.is_empty():
@@ -102,7 +102,7 @@ def per_entity(
     few = rows.height <= max_rows
     key = ["entity_type", "entity_id"]
     named = rows.sort(key) if few else rows.bottom_k(max_rows, by=key).sort(key)
-    found = named.select(
+    listed = named.select(
         _text(source).alias("source"),
         _text(system).alias("system"),
         _text(code).alias("code"),
@@ -127,7 +127,7 @@ def per_entity(
         column=column if isinstance(column, str) else None,
         action=action,
     )
-    return schema.FINDINGS.conform(pl.concat([found, rest]))
+    return schema.FINDINGS.conform(pl.concat([listed, rest]))
 
 
 def folded(findings: pl.DataFrame) -> pl.DataFrame:
@@ -148,19 +148,21 @@ def folded(findings: pl.DataFrame) -> pl.DataFrame:
     Examples
     --------
     >>> rows = pl.DataFrame({"entity_type": ["session"] * 3, "entity_id": ["c", "a", "b"]})
-    >>> found = per_entity(rows, "a.db", "lionagi", "end.missing", "info", message="-")
-    >>> folded(found).select("entity_type", "entity_id", "n_rows").rows()
+    >>> findings = per_entity(rows, "a.db", "lionagi", "end.missing", "info", message="-")
+    >>> folded(findings).select("entity_type", "entity_id", "n_rows").rows()
     [('session', None, 3)]
     """
-    whose = ("source", "system", "entity_type", "entity_id")
+    entity = ("source", "system", "entity_type", "entity_id")
     alike = [
-        name for name in schema.FINDINGS.dtypes.names() if name not in (*whose, "n_rows", "example")
+        name
+        for name in schema.FINDINGS.dtypes.names()
+        if name not in (*entity, "n_rows", "example")
     ]
     return schema.FINDINGS.conform(
         findings.group_by(alike, maintain_order=True).agg(
             *(
                 pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name)
-                for name in whose
+                for name in entity
             ),
             pl.col("n_rows").fill_null(1).sum(),
             pl.col("example").drop_nulls().first(),

@@ -1,16 +1,26 @@
-"""What one reader hands over for one input, before inputs are pooled."""
+"""Parts: what one reader hands over for one input, before inputs are pooled.
+
+With them the fingerprint of frames, and tables that only grow, of which only the new rows
+are read again. A writer that appends gives each row a greater number than all before it.
+Whether it really only appended is seen by a witness that the private copies of then and
+of now must agree on: how many old rows there are, their greatest number, and the sums of
+their numbers and of the lengths of their texts. No text is loaded for it. What it cannot
+see is a text that was replaced by another of the same length.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import polars as pl
 
-if TYPE_CHECKING:
-    from stateanalytics.io.appending import Kept
-    from stateanalytics.io.sqlite import Store
+from stateanalytics.io.cells import Cell
+from stateanalytics.io.scanning import cursor_of
+from stateanalytics.io.sqlite import Store, read_table
+from stateanalytics.io.sqlite_copy import quoted
 
 
 @dataclass(frozen=True)
@@ -51,3 +61,148 @@ class Parts:
     is_live: bool = False
     stores: tuple[Store, ...] = ()
     kept: Mapping[str, Kept] = field(default_factory=dict)
+
+
+def fingerprint(frames: Iterable[pl.DataFrame]) -> str:
+    """A digest of the names, types, values and order of all rows and columns.
+
+    Parameters
+    ----------
+    frames : iterable of polars.DataFrame
+        Their order counts. How they lie in memory does not, nor does the version of
+        polars.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits (SHA-256).
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"id": ["a", "b"], "n": [1, None]})
+    >>> fingerprint([rows]) == fingerprint([pl.concat([rows[:1], rows[1:]], rechunk=False)])
+    True
+    >>> fingerprint([rows]) == fingerprint([rows.reverse()])
+    False
+    """
+    columns = [column for frame in frames for column in (None, *frame.get_columns())]
+    with ThreadPoolExecutor() as threads:
+        digests = list(threads.map(_digest, columns))
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def _digest(column: pl.Series | None) -> bytes:
+    """The digest of one column; of none where a frame begins."""
+    if column is None:
+        return b"frame"
+    total = hashlib.sha256(f"{column.name!r} {type(column.dtype).__name__} {column.len()}".encode())
+    if column.dtype in (pl.Enum, pl.Categorical):
+        column = column.cast(pl.String)
+    total.update(_octets(column.is_null().cast(pl.UInt8)))
+    if column.dtype == pl.String:
+        total.update(_octets(column.str.len_bytes().fill_null(0)))
+        text = column.fill_null("").rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
+        total.update(text.buffers()[2] or b"")
+    elif column.dtype != pl.Null:
+        # What memory holds under a null is anybody's guess.
+        numbers = column.to_physical()
+        kept = numbers.cast(pl.UInt8) if numbers.dtype == pl.Boolean else numbers
+        total.update(_octets(kept.fill_null(0)))
+    return total.digest()
+
+
+def _octets(numbers: pl.Series) -> memoryview:
+    """The numbers of a column without nulls as they lie in memory, without a copy."""
+    array = numbers.rechunk().to_arrow()
+    size = array.type.bit_width // 8
+    return memoryview(array.buffers()[1])[array.offset * size : (array.offset + len(array)) * size]
+
+
+_NUMBERS = ("moment", "real", "integer", "yes_no")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A table as it was read, to go on from.
+
+    Attributes
+    ----------
+    store : Store
+        The copy that it was read from; where it was closed, all is read again.
+    rows, findings : polars.DataFrame
+        As `sqlite.read_table` gave them.
+    """
+
+    store: Store
+    rows: pl.DataFrame
+    findings: pl.DataFrame
+
+
+def read_appended(
+    store: Store,
+    table: str,
+    columns: Mapping[str, Cell],
+    before: Kept | None = None,
+    *,
+    system: str = "",
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What `sqlite.read_table` gives, from the rows that are new where that is the same.
+
+    Parameters
+    ----------
+    store, table, columns, system
+        As for `sqlite.read_table`.
+    before : Kept, optional
+        What an earlier read of the same ``columns`` gave.
+
+    Returns
+    -------
+    rows, findings : polars.DataFrame
+        The same as of a fresh read.
+    """
+    last = None if before is None else _last_common_row(before.store, store, table, columns)
+    if before is not None and last is not None:
+        new, odd = read_table(store, table, columns, system=system, after=last)
+        if odd.is_empty():  # else both parts would have to be counted together
+            return (pl.concat([before.rows, new]) if new.height else before.rows), before.findings
+    return read_table(store, table, columns, system=system)
+
+
+def _last_common_row(old: Store, new: Store, table: str, columns: Mapping[str, Cell]) -> int | None:
+    """The greatest number of the old rows, where the new store begins with just these."""
+    has_same_shape = (
+        old.copy.exists()
+        and not old.losses
+        and not new.losses
+        and old.tables.get(table) == new.tables.get(table) is not None
+        and old.rowids.get(table) == new.rowids.get(table) is not None
+    )
+    if not has_same_shape:
+        return None
+    there = _witness(old, table, columns)
+    last = int(there[1] or 0)
+    return last if _witness(new, table, columns, up_to=last) == there else None
+
+
+def _witness(
+    store: Store, table: str, columns: Mapping[str, Cell], *, up_to: int | None = None
+) -> tuple[float | None, ...]:
+    """What is true of the rows of a table, up to some row number."""
+    rowid = store.rowids[table]
+    needed = dict.fromkeys(
+        name
+        for column, cell in columns.items()
+        for name in (cell.needs if cell.sql is not None else (column,))
+        if name in store.tables[table]
+    )
+    numbers = {name for name, cell in columns.items() if cell.kind in _NUMBERS and not cell.sql}
+    sums = [
+        f"total({quoted(name) if name in numbers else f'octet_length({quoted(name)})'})"
+        for name in needed
+    ]
+    query = ", ".join(["count(*)", f"max({rowid})", *sums])
+    where = "" if up_to is None else f" WHERE {rowid} <= {up_to}"
+    with cursor_of(store) as cursor:
+        # An index could answer for rows that the table no longer has.
+        cursor.execute(f"SELECT {query} FROM {quoted(table)} NOT INDEXED{where}")
+        return tuple(cursor.fetchone())

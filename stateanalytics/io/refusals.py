@@ -74,13 +74,13 @@ def nothing_there(path: str | Path, error: OSError | ValueError) -> SourceNotFou
 
 
 def explained(
-    path: str | Path, problem: str, found: str, size_bytes: int = 0, busy_s: float = 0.0
+    path: str | Path, problem: str, reason: str, size_bytes: int = 0, busy_s: float = 0.0
 ) -> SourceError:
-    """The error for a word of the copier."""
+    """The error for a word of `sqlite_copy`."""
     it, needed = _shown(path), "A SQLite store was needed, and"
     wanted = f"The store {it} was to be read, but"
     owner = "read it as the user who owns it, or copy it to where you may read"
-    begin = bytes.fromhex(found) if problem == "not_sqlite" else b""
+    begin = bytes.fromhex(reason) if problem == "not_sqlite" else b""
     errors: dict[str, Callable[[], SourceError]] = {
         "missing": lambda: nothing_there(path, FileNotFoundError(2, "it has just gone away")),
         "not_a_file": lambda: NotAStoreError(f"{needed} {it} is no file.", "name a file"),
@@ -90,19 +90,19 @@ def explained(
         ),
         "not_sqlite": lambda: NotAStoreError(*what_it_is(path, begin)),
         "untrusted": lambda: NotAStoreError(
-            f"{wanted} an index or column of it runs what this SQLite does not trust: {found}.",
+            f"{wanted} an index or column of it runs what this SQLite does not trust: {reason}.",
             "read a copy without it: `sqlite3 COPY 'DROP INDEX NAME'`",
         ),
-        "no_room": lambda: no_room(path, found, size_bytes),
-        "no_permission": lambda: StoreBusyError(f"{wanted} the system says: {found}.", owner),
-        "unreadable": lambda: StoreBusyError(f"{wanted} the system says: {found}.", owner),
+        "no_room": lambda: no_room(path, reason, size_bytes),
+        "no_permission": lambda: StoreBusyError(f"{wanted} the system says: {reason}.", owner),
+        "unreadable": lambda: StoreBusyError(f"{wanted} the system says: {reason}.", owner),
         "busy": lambda: StoreBusyError(
-            f"{wanted} for {busy_s:g} s: {found}.",
+            f"{wanted} for {busy_s:g} s: {reason}.",
             "wait for the program that uses it, or stop it, and try again",
         ),
     }
-    told = found if problem == "damaged" else f"{problem}: {found}"
-    otherwise = functools.partial(damaged, path, [told])
+    damage = reason if problem == "damaged" else f"{problem}: {reason}"
+    otherwise = functools.partial(damaged, path, [damage])
     return errors.get(problem, otherwise)()
 
 
@@ -121,10 +121,10 @@ def what_it_is(path: str | Path, begin: bytes) -> tuple[str, str]:
     return f"A SQLite store was needed, and {_shown(path)} {what}.", hint
 
 
-def damaged(path: str | Path, found: list[str]) -> DamagedStoreError:
+def damaged(path: str | Path, problems: list[str]) -> DamagedStoreError:
     """The error for a store of which not everything can be read."""
-    shown = "; ".join(line[:120] for line in found[:3])
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    shown = "; ".join(line[:120] for line in problems[:3])
+    more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
     return DamagedStoreError(
         f"The store {_shown(path)} was to be read whole, but it is damaged: {shown}{more}.",
         "read a backup; or what is left of it, with on_error='salvage' (--salvage)",
@@ -132,20 +132,20 @@ def damaged(path: str | Path, found: list[str]) -> DamagedStoreError:
     )
 
 
-def beyond_salvage(path: str | Path, found: str) -> DamagedStoreError:
+def beyond_salvage(path: str | Path, reason: str) -> DamagedStoreError:
     """The error for a damaged store of which nothing can be read."""
     return DamagedStoreError(
-        f"The store {_shown(path)} was to be salvaged, but nothing of it can be read: {found}.",
+        f"The store {_shown(path)} was to be salvaged, but nothing of it can be read: {reason}.",
         "read a backup",
     )
 
 
-def unreadable(path: str | Path, found: str) -> SourceError:
+def unreadable(path: str | Path, reason: str) -> SourceError:
     """The error for an undamaged store that SQLite still cannot read a table of."""
     hint = "leave it out; copying it anew with `sqlite3 STORE .dump | sqlite3 NEW` may help"
-    if "too big" in found or "out of memory" in found:
+    if "too big" in reason or "out of memory" in reason:
         hint = "look for a huge cell: `sqlite3 STORE 'SELECT max(length(COLUMN)) FROM TABLE'`"
-    return SourceError(f"The store {_shown(path)} was to be read, but SQLite says: {found}.", hint)
+    return SourceError(f"The store {_shown(path)} was to be read, but SQLite says: {reason}.", hint)
 
 
 def closed(label: str) -> ArgumentError:
@@ -156,14 +156,15 @@ def closed(label: str) -> ArgumentError:
     )
 
 
-def no_room(path: str | Path, found: str, size_bytes: int) -> NoRoomError:
+def no_room(path: str | Path, reason: str, size_bytes: int) -> NoRoomError:
     """The error for a copy that fits nowhere."""
     try:
         folder = repr(tempfile.gettempdir())
     except OSError:
         folder = "a folder for temporary files"
     return NoRoomError(
-        f"A private copy of {_shown(path)} needs {megabytes(size_bytes)} in {folder}, but {found}.",
+        f"A private copy of {_shown(path)} needs {megabytes(size_bytes)} in {folder}, "
+        f"but {reason}.",
         "set TMPDIR to a folder with room, for example `TMPDIR=/var/tmp`",
     )
 

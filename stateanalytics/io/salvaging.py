@@ -1,4 +1,4 @@
-"""Damaged stores: what is left of one as a clean store, and what was lost as findings."""
+"""Damaged and odd stores: what is left of one as a clean store, and what was lost as findings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.io import refusals
+from stateanalytics.io.cells import shown
 from stateanalytics.io.findings import counted
+
+if TYPE_CHECKING:
+    from stateanalytics.io.sqlite import Store
 
 PREFIX = "salvage."
 """Every finding about a loss has a code that begins so."""
@@ -31,7 +35,7 @@ class Salvaged(NamedTuple):
     """A clean store, and what the salvaging process said about it."""
 
     store: Path
-    told: Mapping[str, Any]
+    losses: Mapping[str, Any]
 
 
 def salvage(path: str | Path, source: str, size_bytes: int) -> Salvaged:
@@ -73,21 +77,21 @@ def salvage(path: str | Path, source: str, size_bytes: int) -> Salvaged:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
-    told = json.loads(done.stdout) if done.stdout else {}
-    if not told or "problem" in told:
+    losses = json.loads(done.stdout) if done.stdout else {}
+    if not losses or "problem" in losses:
         shutil.rmtree(folder, ignore_errors=True)
-        why = told.get("problem", f"the process that read it ended with {done.returncode}")
+        why = losses.get("problem", f"the process that read it ended with {done.returncode}")
         raise refusals.beyond_salvage(path, why)
-    return Salvaged(clean, told)
+    return Salvaged(clean, losses)
 
 
-def loss_findings(told: Mapping[str, Any], label: str, *, system: str) -> pl.DataFrame:
+def loss_findings(losses: Mapping[str, Any], label: str, *, system: str) -> pl.DataFrame:
     """What was lost of a store, one finding a table and kind of loss.
 
     Parameters
     ----------
-    told : mapping
-        What `salvage` was told; empty for a store that is whole.
+    losses : mapping
+        What `salvage` reported; empty for a store that is whole.
     label, system : str
         The input, and who wrote it.
 
@@ -100,30 +104,30 @@ def loss_findings(told: Mapping[str, Any], label: str, *, system: str) -> pl.Dat
         where nobody can tell how many.
     """
     return pool(
-        [counted(label, system, **one) for one in _losses(told)] if told else [],
+        [counted(label, system, **loss) for loss in _losses(losses)] if losses else [],
         schema.FINDINGS,
     )
 
 
-def _losses(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    if missing := told["n_bytes_missing"]:
+def _losses(losses: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if missing := losses["n_bytes_missing"]:
         yield _loss(
             "truncated",
             f"the file ends early: its last {missing:,} bytes "
-            f"({-(-missing // told['page_size']):,} pages) are missing",
+            f"({-(-missing // losses['page_size']):,} pages) are missing",
         )
-    for note in told["notes"]:
+    for note in losses["notes"]:
         yield _loss("log_lost", note)
-    if n_pages := told["n_definition_pages"]:
+    if n_pages := losses["n_definition_pages"]:
         yield _loss(
             "definitions_lost",
             f"{n_pages} page{'s' if n_pages > 1 else ''} that define tables cannot be read, so "
             "tables may be missing altogether",
         )
-    for table in told["tables"]:
+    for table in losses["tables"]:
         if table["n_ranges"]:
             yield _of_table(table)
-    if n_rows := told["n_unclaimed"]:
+    if n_rows := losses["n_unclaimed"]:
         yield _loss(
             "rows_unclaimed",
             "rows of which nobody can tell which table they belong to",
@@ -134,7 +138,7 @@ def _losses(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         "severity": "info",
         "message": "rows were read without their indexes; a text that lies on several pages may "
         "hold bytes of a damaged one, which nothing in the file gives away",
-        "n_rows": sum(table["n_read"] for table in told["tables"]),
+        "n_rows": sum(table["n_read"] for table in losses["tables"]),
         "action": "kept",
     }
 
@@ -174,3 +178,48 @@ def _loss(code: str, message: str, **more: Any) -> dict[str, Any]:
         "action": "left out of everything below",
         **more,
     }
+
+
+def findings_of_store(store: Store, *, system: str) -> pl.DataFrame:
+    """What was lost, names that cannot be read, and tables whose pages were not checked.
+
+    Parameters
+    ----------
+    store : Store
+        An open store; its check is waited for.
+    system : str
+        Who wrote it.
+
+    Returns
+    -------
+    polars.DataFrame
+        In the shape of `schema.FINDINGS`.
+    """
+    names = [
+        counted(
+            store.label,
+            system,
+            "table.illegible_name",
+            "warning",
+            "the name of a table or column is not UTF-8",
+            example=shown(name),
+            action="not read",
+        )
+        for name in store.illegible
+    ]
+    unchecked = [
+        counted(
+            store.label,
+            system,
+            "table.not_checked",
+            "info",
+            "looking for damaged pages took too long"
+            if table == "*"
+            else "what the store computes was not run to look for damaged pages",
+            table=None if table == "*" else table,
+            action="read as it is",
+        )
+        for table in store.unchecked()
+    ]
+    lost = loss_findings(store.losses, store.label, system=system)
+    return pool([lost, *names, *unchecked], schema.FINDINGS)

@@ -124,13 +124,13 @@ def plans(store: Store, table: str, columns: Mapping[str, Cell]) -> list[Plan]:
             # A collation that only the store's writer has could not be compared by.
             plain[name] = f"{quoted(name)} COLLATE BINARY"
     kinds = {name: columns[name].kind for name in (*plain, *computed)}
-    found = [
+    planned = [
         Plan(store, table, {name: kinds[name] for name in sql}, sql, sql is computed)
         for sql in (plain, computed)
         if sql
     ]
     # Without any column there still is a number of rows.
-    return found or [Plan(store, table, {}, {}, False)]
+    return planned or [Plan(store, table, {}, {}, False)]
 
 
 @contextmanager
@@ -149,11 +149,11 @@ def cursor_of(store: Store) -> Iterator[Any]:
             yield cursor
     except (adbc_driver_manager.Error, OSError) as error:
         # Behind the first line the driver repeats the whole query.
-        found = str(error).split("\n")[0].split(" query: ", 1)[-1]
-        if not any(words in found for words in _DAMAGE):
-            raise refusals.unreadable(store.path, found) from error
+        problem = str(error).split("\n")[0].split(" query: ", 1)[-1]
+        if not any(words in problem for words in _DAMAGE):
+            raise refusals.unreadable(store.path, problem) from error
         store.check()
-        raise refusals.damaged(store.path, [found]) from error
+        raise refusals.damaged(store.path, [problem]) from error
     finally:
         connection.close()
 
@@ -258,9 +258,9 @@ def _valid(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int, bytes]:
             octets = chunk.view(pa.binary())
             is_valid = pc.match_substring_regex(octets, _UTF8)
             bad = octets.filter(pc.invert(is_valid))
-            told = bad.filter(pc.not_equal(bad, pa.scalar(_MARK, pa.binary())))
+            unmarked = bad.filter(pc.not_equal(bad, pa.scalar(_MARK, pa.binary())))
             n_bad += len(bad)
-            example = example or (told[0].as_py() if len(told) else b"")
+            example = example or (unmarked[0].as_py() if len(unmarked) else b"")
             text = pc.if_else(is_valid, octets, pa.scalar(None, pa.binary())).view(pa.string())
         chunks.append(text)
     return pa.chunked_array(chunks, pa.string()), n_bad, example

@@ -24,8 +24,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.errors import DamagedStoreError
-from stateanalytics.io import refusals, salvaging, tables
-from stateanalytics.io import sqlite_copy as copier
+from stateanalytics.io import refusals, salvaging, sqlite_copy, tables
 from stateanalytics.io.cells import INTEGER, JSON, MOMENT, REAL, ROWID, TEXT, YES_NO, Cell
 
 __all__ = [
@@ -131,7 +130,15 @@ class _Copying:
 
     def __init__(self, source: str, folder: Path) -> None:
         self.copy = folder / "copy.db"
-        command = [sys.executable, "-I", "-S", copier.__file__, source, str(self.copy), str(BUSY_S)]
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            sqlite_copy.__file__,
+            source,
+            str(self.copy),
+            str(BUSY_S),
+        ]
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -315,6 +322,6 @@ def read_table(
         raise refusals.closed(store.label)
     rows, problems = tables.read(store, table, columns, after)
     store.check()
-    named = [{"source": store.label, "system": system, **found} for found in problems]
+    named = [{"source": store.label, "system": system, **finding} for finding in problems]
     findings = pl.DataFrame(named) if named else schema.FINDINGS.empty()
     return rows, schema.FINDINGS.conform(findings)

@@ -1,6 +1,6 @@
 """Copies one SQLite store, consistently, in a process of its own.
 
-`sqlite.open_store` runs this file as a script, ``python -I -S copier.py SOURCE TARGET``,
+`sqlite.open_store` runs this file as a script, ``python -I -S sqlite_copy.py SOURCE TARGET``,
 and reads two lines of JSON: what was copied, and later what the check of the copy found.
 
 Why a process: POSIX drops every lock that a process holds on a file as soon as it
@@ -248,15 +248,15 @@ def names_another_file(journal: str) -> bool:
 
 def signature(source: str) -> list[tuple[int, int, int, int] | None]:
     """What changes when anybody writes to the store or its logs."""
-    found: list[tuple[int, int, int, int] | None] = []
+    stats: list[tuple[int, int, int, int] | None] = []
     for ending in ("", "-wal", "-journal"):
         try:
             status = os.stat(source + ending)  # noqa: PTH116
         except FileNotFoundError:
-            found.append(None)
+            stats.append(None)
         else:
-            found.append((status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    return found
+            stats.append((status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return stats
 
 
 def contents(target: str) -> dict[str, Any]:
@@ -340,12 +340,12 @@ def checked(target: str) -> dict[str, Any]:
         copy.execute("PRAGMA mmap_size=2147418112")
         copy.set_progress_handler(lambda: time.monotonic() > limit, 10_000)
         try:
-            found, unchecked = look_for_damage(copy)
+            damage, unchecked = look_for_damage(copy)
         except sqlite3.OperationalError as error:
             if "interrupted" not in str(error):
                 raise
-            found, unchecked = [], ["*"]
-    return {"damage": found, "unchecked": unchecked}
+            damage, unchecked = [], ["*"]
+    return {"damage": damage, "unchecked": unchecked}
 
 
 def look_for_damage(copy: sqlite3.Connection) -> tuple[list[str], list[str]]:
@@ -356,18 +356,18 @@ def look_for_damage(copy: sqlite3.Connection) -> tuple[list[str], list[str]]:
     # The check runs the expressions of virtual generated columns, which may do anything.
     unchecked = [name for name in names if computes(copy, name)]
     if not unchecked:
-        found = damage(copy, "PRAGMA quick_check(20)")
-        if found is not None:
-            return found, []
+        bad_pages = damage(copy, "PRAGMA quick_check(20)")
+        if bad_pages is not None:
+            return bad_pages, []
     everything: list[str] = []
     for name in names:
         if name in unchecked:
             continue
-        found = damage(copy, f"PRAGMA quick_check({quoted(name)})")
-        if found is None:
+        bad_pages = damage(copy, f"PRAGMA quick_check({quoted(name)})")
+        if bad_pages is None:
             unchecked.append(name)
         else:
-            everything += found
+            everything += bad_pages
     return everything, unchecked
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.io import cells, documents, scanning
+from stateanalytics.io import cells, scanning
 from stateanalytics.io.cells import Cell, Kind, problem
 from stateanalytics.io.scanning import (
     Invalid,
@@ -33,18 +33,18 @@ def read(
     shape = pl.Schema({name: cells.DTYPES[cell.kind] for name, cell in columns.items()})
     if table not in store.tables:
         return shape.to_frame(), _why_absent(store, table)
-    found, n_rows, problems = _columns(plans(store, table, columns), after)
-    documents_in = [name for name in found.columns if columns[name].kind == "json"]
-    found, of_documents = documents.checked(found, documents_in)
+    scanned, n_rows, problems = _columns(plans(store, table, columns), after)
+    documents_in = [name for name in scanned.columns if columns[name].kind == "json"]
+    scanned, of_documents = cells.check_json(scanned, documents_in)
     rows = pl.DataFrame(
         {
-            name: found[name]
-            if name in found.columns
+            name: scanned[name]
+            if name in scanned.columns
             else pl.repeat(None, n_rows, dtype=dtype, eager=True)
             for name, dtype in shape.items()
         }
     )
-    return rows, [{"table": table, **found} for found in (*problems, *of_documents)]
+    return rows, [{"table": table, **finding} for finding in (*problems, *of_documents)]
 
 
 def _columns(
@@ -74,9 +74,9 @@ class _Scan:
     def __call__(self, task: tuple[Plan, str]) -> tuple[pl.DataFrame, Invalid]:
         plan, where = task
         if id(plan) not in self.guarded:
-            found = scan_unguarded(plan, where)
-            if found is not None:
-                return found
+            scanned = scan_unguarded(plan, where)
+            if scanned is not None:
+                return scanned
             self.guarded.add(id(plan))
         return scan_guarded(plan, where)
 
@@ -84,8 +84,8 @@ class _Scan:
 def _why_absent(store: Store, table: str) -> list[Problem]:
     if table not in store.others:
         return []
-    found = problem("table.not_stored", None, 1, "a view or virtual table runs code", None)
-    return [found | {"table": table, "example": store.others[table], "action": "taken as absent"}]
+    finding = problem("table.not_stored", None, 1, "a view or virtual table runs code", None)
+    return [finding | {"table": table, "example": store.others[table], "action": "taken as absent"}]
 
 
 def _added_up(parts: list[Invalid]) -> Invalid:

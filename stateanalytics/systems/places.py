@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError
-from stateanalytics.io.files import legible
-from stateanalytics.io.patterns import matching
+from stateanalytics.io.files import legible, matching
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System, expanded
 

@@ -15,13 +15,11 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, pool
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import ArgumentError, NotAStoreError
-from stateanalytics.io.appending import Kept
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven, up_to
 from stateanalytics.io.findings import counted
-from stateanalytics.io.fingerprint import fingerprint
-from stateanalytics.io.parts import Parts
+from stateanalytics.io.parts import Kept, Parts, fingerprint
+from stateanalytics.io.salvaging import findings_of_store
 from stateanalytics.io.sqlite import Store, open_store
-from stateanalytics.io.store_findings import findings_of_store
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import Stores
 from stateanalytics.systems.places import Place, find_places

@@ -64,17 +64,17 @@ class File:
     def free_pages(self) -> set[int] | None:
         """Pages that are not in use; None where the list of them is broken."""
         trunk, n_free = self._number(32), self._number(36)
-        found: set[int] = set()
+        pages: set[int] = set()
         while trunk:
             page = self.page(trunk)
             n_leaves = int.from_bytes(page[4:8], "big")
-            if not page or trunk in found or n_leaves > self.usable // 4 - 2:
+            if not page or trunk in pages or n_leaves > self.usable // 4 - 2:
                 return None
-            found.add(trunk)
+            pages.add(trunk)
             ends = range(8, 8 + 4 * n_leaves, 4)
-            found.update(int.from_bytes(page[at : at + 4], "big") for at in ends)
+            pages.update(int.from_bytes(page[at : at + 4], "big") for at in ends)
             trunk = int.from_bytes(page[:4], "big")
-        return found if len(found) == n_free else None
+        return pages if len(pages) == n_free else None
 
     def _number(self, at: int) -> int:
         return int.from_bytes(self.octets[at : at + 4], "big")
@@ -101,7 +101,7 @@ class File:
         page, begin = self.page(number), 100 if number == 1 else 0
         if page[begin : begin + 1] != bytes([INTERIOR]):
             return None
-        found, below = [], low
+        pages, below = [], low
         for at in _pointers(page, begin, 12, self.usable):
             if at is None:
                 return None
@@ -109,10 +109,10 @@ class File:
             key, _ = _signed(page, at + 4)
             if not (child >= 2 and below < key <= high):
                 return None
-            found.append((child, below, key))
+            pages.append((child, below, key))
             below = key
-        found.append((int.from_bytes(page[begin + 8 : begin + 12], "big"), below, high))
-        return found
+        pages.append((int.from_bytes(page[begin + 8 : begin + 12], "big"), below, high))
+        return pages
 
     def cells(self, number: int, low: int = LEAST, high: int = MOST) -> list[Cell] | None:
         """The rows of a leaf that are sound; None where too little of it is.
@@ -123,18 +123,18 @@ class File:
         page, begin = self.page(number), 100 if number == 1 else 0
         if page[begin : begin + 1] != bytes([LEAF]):
             return None
-        found: list[Cell] = []
+        sound: list[Cell] = []
         n_cells = 0
         for at in _pointers(page, begin, 8, self.usable):
             n_cells += 1
             cell = None if at is None else self._cell(page, at)
-            last = found[-1].rowid if found else None
+            last = sound[-1].rowid if sound else None
             if cell is None or not low <= cell.rowid <= high or cell.rowid == low != LEAST:
                 continue
             if last is None or cell.rowid > last:
-                found.append(cell)
+                sound.append(cell)
         # A page of noise that happens to begin as a leaf does has hardly a sound row.
-        return found if 2 * len(found) >= n_cells else None
+        return sound if 2 * len(sound) >= n_cells else None
 
     def _cell(self, page: bytes, at: int) -> Cell | None:
         try:
@@ -174,15 +174,15 @@ class File:
             return b""
         _, begin = _varint(page, after)
         local = self.local_size(size)
-        found = bytearray(page[begin : begin + local])
+        octets = bytearray(page[begin : begin + local])
         following = int.from_bytes(page[begin + local : begin + local + 4], "big")
-        while len(found) < size:
+        while len(octets) < size:
             page = self.page(following)
             if not page:
                 return b""
-            found += page[4 : 4 + min(size - len(found), self.usable - 4)]
+            octets += page[4 : 4 + min(size - len(octets), self.usable - 4)]
             following = int.from_bytes(page[:4], "big")
-        return bytes(found)
+        return bytes(octets)
 
 
 def size_of(kind: int) -> int:
@@ -199,19 +199,19 @@ def size_of(kind: int) -> int:
 def columns_of(payload: bytes, encoding: str) -> list[str | int | None]:
     """The texts and whole numbers of a row; anything else is None."""
     header_size, at = _varint(payload, 0)
-    found: list[str | int | None] = []
+    values: list[str | int | None] = []
     body = header_size
     while at < header_size:
         kind, at = _varint(payload, at)
         octets = payload[body : body + size_of(kind)]
         body += size_of(kind)
         if kind >= 13 and kind % 2:
-            found.append(octets.decode(encoding, "replace"))
+            values.append(octets.decode(encoding, "replace"))
         elif kind in (8, 9):
-            found.append(kind - 8)
+            values.append(kind - 8)
         else:
-            found.append(int.from_bytes(octets, "big", signed=True) if 1 <= kind <= 6 else None)
-    return found
+            values.append(int.from_bytes(octets, "big", signed=True) if 1 <= kind <= 6 else None)
+    return values
 
 
 def _pointers(page: bytes, begin: int, header: int, usable: int) -> Iterator[int | None]:

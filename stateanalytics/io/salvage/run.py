@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stateanalytics.io.salvage.pages import File
-from stateanalytics.io.salvage.repair import read_schema, rebuild
-from stateanalytics.io.salvage.rows import copy_rows
+from stateanalytics.io.salvage.repair import copy_rows, read_schema, rebuild
 from stateanalytics.io.salvage.trees import Gap, Tree, adopt, n_lost, walk
 
 CPU_S, CPU_S_PER_GB = 120, 300

@@ -125,7 +125,7 @@ def _is_sessions(path: Path) -> bool:
 
 
 def _is_record(path: Path) -> bool:
-    # Stores are never opened here: see `sources.copier`.
+    # Stores are never opened here: see `io.sqlite_copy`.
     if path.suffix in (".db", ".sqlite", ".sqlite3") or is_beside_a_log(path):
         return False
     try:

@@ -13,7 +13,7 @@ import polars as pl
 
 from stateanalytics.core.facts import pool
 from stateanalytics.core.schema import FINDINGS
-from stateanalytics.io.appending import Kept, read_appended
+from stateanalytics.io.parts import Kept, read_appended
 from stateanalytics.io.sqlite import (
     INTEGER,
     JSON,

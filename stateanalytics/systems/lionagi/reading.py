@@ -8,9 +8,8 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
-from stateanalytics.io.appending import Kept
 from stateanalytics.io.findings import per_entity
-from stateanalytics.io.parts import Parts
+from stateanalytics.io.parts import Kept, Parts
 from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.lionagi import schedules, sessions, work
 from stateanalytics.systems.lionagi import store_findings as checks

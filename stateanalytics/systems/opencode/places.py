@@ -76,7 +76,7 @@ def _beginning(path: Path) -> bytes:
     """The beginning of a store, read by a process of its own.
 
     Closing a store drops every lock that the same process holds on it, through whatever
-    connection (`sources.copier`); so this process never opens one to look inside.
+    connection (`io.sqlite_copy`); so this process never opens one to look inside.
     """
     command = [sys.executable, "-I", "-S", "-c", _READ, str(path), str(_HEAD_BYTES)]
     return subprocess.run(command, capture_output=True, check=False).stdout
