@@ -10,7 +10,19 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.auditing import families, histories, promises, times
+from stateanalytics.auditing.contradictions import (
+    changes_against_each_other,
+    changes_against_graphs,
+    changes_against_rows,
+    contract_verdicts,
+    end_times,
+    fires_and_requests,
+    judged_transitions,
+    over_or_open,
+    plays_and_sessions,
+    stored_durations,
+    without_sign_of_life,
+)
 from stateanalytics.core import schema
 from stateanalytics.core.audit import CODES, PREFIX, Cases
 from stateanalytics.core.facts import Facts, checked_snapshot
@@ -22,16 +34,16 @@ from stateanalytics.systems import all_systems
 __all__ = ["CODES", "PREFIX", "as_findings", "audit", "count_transitions"]
 
 CHECKS = (
-    histories.against_graphs,
-    histories.against_themselves,
-    histories.against_rows,
-    times.without_sign_of_life,
-    times.ends,
-    times.durations,
-    promises.verdicts,
-    families.over_or_open,
-    families.plays_and_sessions,
-    families.fires_and_requests,
+    changes_against_graphs,
+    changes_against_each_other,
+    changes_against_rows,
+    without_sign_of_life,
+    end_times,
+    stored_durations,
+    contract_verdicts,
+    over_or_open,
+    plays_and_sessions,
+    fires_and_requests,
 )
 """Each takes the `Cases` and gives rows of ``schema.AUDIT``; systems add theirs."""
 
@@ -73,15 +85,15 @@ def audit(
     Examples
     --------
     >>> from stateanalytics.snapshot import demo
-    >>> found = audit(demo())
-    >>> found.filter(code="audit.end_while_open").select("says", "against").row(0)
+    >>> rows = audit(demo())
+    >>> rows.filter(code="audit.end_while_open").select("says", "against").row(0)
     ("its status is 'running'", 'ended 2026-05-25 05:26:40 UTC')
     """
     cases = _cases(snap, policy, states)
     own = [check for known in all_systems() for check in known.audits()]
-    found = pl.concat([check(cases) for check in (*CHECKS, *own)])
+    rows = pl.concat([check(cases) for check in (*CHECKS, *own)])
     # A parent may belong to two families that say the same of it.
-    return found.unique(maintain_order=True).sort(
+    return rows.unique(maintain_order=True).sort(
         _rank("severity", schema.FINDING_SEVERITIES),
         _rank("code", tuple(CODES)),
         "at",
@@ -114,11 +126,11 @@ def count_transitions(snap: Facts, *, policy: Policy | None = None) -> pl.DataFr
     >>> count_transitions(demo()).filter(entity_type="session")["verdict"].to_list()
     ['first', 'legal', 'override']
     """
-    judged = histories.judged_transitions(_cases(snap, policy, schema.STATES.empty()))
+    judged = judged_transitions(_cases(snap, policy, schema.STATES.empty()))
     return judged.group_by("entity_type", "verdict").agg(n=pl.len()).sort("entity_type", "verdict")
 
 
-def as_findings(found: pl.DataFrame) -> pl.DataFrame:
+def as_findings(audited: pl.DataFrame) -> pl.DataFrame:
     """Rows of the audit in the shape of ``schema.FINDINGS``, so that both can be asked at once.
 
     Examples
@@ -127,7 +139,7 @@ def as_findings(found: pl.DataFrame) -> pl.DataFrame:
     True
     """
     return schema.FINDINGS.conform(
-        found.with_columns(
+        audited.with_columns(
             n_rows=pl.lit(1),
             example=pl.format("{}; but {}", "says", "against"),
             action=pl.lit("kept; see the table audit"),

@@ -235,7 +235,7 @@ class Cases:
         )
 
 
-def told(
+def audit_rows(
     rows: pl.DataFrame,
     code: str,
     *,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from stateanalytics.core.audit import Cases, moment, told, word
+from stateanalytics.core.audit import Cases, audit_rows, moment, word
 from stateanalytics.core.facts import Facts
 
 
@@ -49,7 +49,7 @@ def records(cases: Cases) -> pl.DataFrame:
     return pl.concat(
         [
             *(
-                told(
+                audit_rows(
                     current.filter(pl.col(flag).fill_null(value=False)),
                     "audit.record_contradicts_itself",
                     at="last_transition_at",
@@ -58,7 +58,7 @@ def records(cases: Cases) -> pl.DataFrame:
                 )
                 for flag, (says, against) in itself.items()
             ),
-            told(
+            audit_rows(
                 lost,
                 "audit.record_contradicts_log",
                 at="terminated_at",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.audit import Cases, family, told, word
+from stateanalytics.core.audit import Cases, audit_rows, family, word
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.lionagi.rollups import roll_up
 from stateanalytics.systems.lionagi.transition_graphs import LIFECYCLES
@@ -48,7 +48,7 @@ def shows_on_disk(cases: Cases) -> pl.DataFrame:
         pl.col("store_status").is_not_null(), pl.col("disk_status") != pl.col("store_status")
     )
     both = differing.join(named, on=["source", "topic", "play"], how="inner", nulls_equal=True)
-    return told(
+    return audit_rows(
         both,
         "audit.disk_differs",
         says=pl.format("the store says {}", word("store_status")),
@@ -63,7 +63,7 @@ def run_directories(cases: Cases) -> pl.DataFrame:
         "source", "session_id", "run_id", file_status="status"
     )
     both = sessions.drop("run_id").join(runs, on=["source", "session_id"], how="inner")
-    return told(
+    return audit_rows(
         both.filter(pl.col("file_status") != pl.col("raw_status")),
         "audit.run_file_differs",
         at="ended_at",
@@ -103,14 +103,14 @@ def roll_ups(cases: Cases) -> pl.DataFrame:
     )
     return pl.concat(
         [
-            told(
+            audit_rows(
                 both.filter(~pl.col("is_backed")),
                 "audit.parent_contradicts_children",
                 at="ended_at",
                 says=said,
                 against=against,
             ),
-            told(
+            audit_rows(
                 both.filter(pl.col("is_backed") & ~pl.col("is_agreed")),
                 "audit.rollups_disagree",
                 at="ended_at",
@@ -136,7 +136,7 @@ def reasons(cases: Cases) -> pl.DataFrame:
     )
     # `legacy.imported` is everybody's.
     rows = _rows(cases).filter(foreign, ~code.str.starts_with("legacy."))
-    return told(
+    return audit_rows(
         rows,
         "audit.reason_of_other_entity",
         at=pl.coalesce("ended_at", "updated_at"),

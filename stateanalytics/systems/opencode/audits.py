@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from stateanalytics.core.audit import Cases, told, word
+from stateanalytics.core.audit import Cases, audit_rows, word
 
 
 def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
@@ -22,7 +22,7 @@ def executions(cases: Cases) -> pl.DataFrame:
     blocked = pl.col("is_blocked") & (pl.col("outcome") == "succeeded")
     return pl.concat(
         [
-            told(
+            audit_rows(
                 rows.filter(pl.col("n_terminals") > 1),
                 "audit.ended_twice",
                 at="ended_at",
@@ -31,7 +31,7 @@ def executions(cases: Cases) -> pl.DataFrame:
                     "{} ends were written, the first says {}", "n_terminals", word("first_outcome")
                 ),
             ),
-            told(
+            audit_rows(
                 rows.filter(blocked.fill_null(value=False)),
                 "audit.success_was_blocked",
                 at="ended_at",
