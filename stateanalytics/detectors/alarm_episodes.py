@@ -65,27 +65,32 @@ def alarms(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> found = alarms(demo(), detectors=["dashboard_stuck_60m"])
-    >>> found["ended_by"].unique().sort().to_list()
+    >>> episodes = alarms(demo(), detectors=["dashboard_stuck_60m"])
+    >>> episodes["ended_by"].unique().sort().to_list()
     ['as-of', 'end', 'range']
     """
     checked = checked_snapshot(snap, "detectors.alarms")
     chosen = _with_history(detectors)
-    whose = _entities(checked, policy)
-    points = {what: _points(checked, whose, what) for what in {one.restarts_on for one in chosen}}
-    parts = [_of(one, points[one.restarts_on], whose, checked) for one in chosen]
-    found = pl.concat([ALARMS.empty(), *parts])
-    return found.sort(*KEY, maintain_order=True)
+    entities = _entities(checked, policy)
+    points = {
+        restart: _points(checked, entities, restart)
+        for restart in {detector.restarts_on for detector in chosen}
+    }
+    parts = [
+        _episodes(detector, points[detector.restarts_on], entities, checked) for detector in chosen
+    ]
+    episodes = pl.concat([ALARMS.empty(), *parts])
+    return episodes.sort(*KEY, maintain_order=True)
 
 
 def _with_history(asked: Chosen | None) -> list[Detector]:
     chosen = chosen_detectors(asked, "alarms")
     if asked is None:
-        return [one for one in chosen if one.restarts_on is not None]
-    for one in chosen:
-        if one.restarts_on is None:
+        return [detector for detector in chosen if detector.restarts_on is not None]
+    for detector in chosen:
+        if detector.restarts_on is None:
             raise ArgumentError(
-                f"The alarms of {one.name!r} cannot be told: what restarts its clock is not "
+                f"The alarms of {detector.name!r} cannot be told: what restarts its clock is not "
                 "recorded as it happens.",
                 "choose one with has_alarms in sa.detectors.known(), or give yours restarts_on",
             )
@@ -105,7 +110,7 @@ def _entities(facts: Facts, policy: Policy | None) -> pl.DataFrame:
     )
 
 
-def _points(facts: Facts, whose: pl.DataFrame, restarts_on: str | None) -> pl.DataFrame:
+def _points(facts: Facts, entities: pl.DataFrame, restarts_on: str | None) -> pl.DataFrame:
     """Every moment that starts or restarts the clock of a kind of rule, and the next one.
 
     An end comes before a sign of the same instant: that is work that goes on.
@@ -113,17 +118,17 @@ def _points(facts: Facts, whose: pl.DataFrame, restarts_on: str | None) -> pl.Da
     begins = "created_at" if restarts_on == "creation" else "started_at"
     changes = _changes(facts)
     parts = [
-        whose.select(*KEY, at=pl.coalesce(begins, "created_at"), what=_SIGN),
-        whose.select(*KEY, at="ended_at", what=_END),
+        entities.select(*KEY, at=pl.coalesce(begins, "created_at"), what=_SIGN),
+        entities.select(*KEY, at="ended_at", what=_END),
         changes,
     ]
     if restarts_on == "report":
         # A start is no report: nothing counts before the first one.
         parts = [parts[1], changes.filter(pl.col("what") == _END)]
-    if restarts_on in _HEARD:
-        parts.append(_heard(facts, whose, _HEARD[restarts_on]))
+    if restarts_on in _SIGNS_OF_LIFE:
+        parts.append(_signs_of_life(facts, entities, _SIGNS_OF_LIFE[restarts_on]))
     if restarts_on == "message":
-        parts.append(whose.select(*KEY, at="last_message_at", what=_STORED))
+        parts.append(entities.select(*KEY, at="last_message_at", what=_STORED))
     points = (
         pl.concat([_shaped(part) for part in parts])
         .drop_nulls("at")
@@ -162,23 +167,25 @@ def _changes(facts: Facts) -> pl.DataFrame:
         return at_work
 
     starts = is_at_work("status")
-    told = facts.transitions.filter((starts != is_at_work("previous_status")).fill_null(value=True))
-    return told.select(*KEY, "at", what=pl.when(starts).then(_SIGN).otherwise(_END))
+    changed = facts.transitions.filter(
+        (starts != is_at_work("previous_status")).fill_null(value=True)
+    )
+    return changed.select(*KEY, "at", what=pl.when(starts).then(_SIGN).otherwise(_END))
 
 
-_HEARD: Mapping[str | None, pl.Expr] = {
+_SIGNS_OF_LIFE: Mapping[str | None, pl.Expr] = {
     "message": pl.col("kind") == "message",
     "activity": pl.col("is_activity"),
     "report": pl.col("kind").str.starts_with("report.") & pl.col("is_activity"),
 }
 
 
-def _heard(facts: Facts, whose: pl.DataFrame, which: pl.Expr) -> pl.DataFrame:
+def _signs_of_life(facts: Facts, entities: pl.DataFrame, which: pl.Expr) -> pl.DataFrame:
     """Signs of life in the log of the session that does the work, while it is at it."""
     kind = pl.col("kind")
     is_called = kind.str.ends_with("tool.called")
     is_answered = kind.str.ends_with("tool.success") | kind.str.ends_with("tool.failed")
-    heard = facts.events.filter(which.fill_null(value=False), pl.col("at").is_not_null()).select(
+    signs = facts.events.filter(which.fill_null(value=False), pl.col("at").is_not_null()).select(
         "source",
         "system",
         "at",
@@ -186,7 +193,7 @@ def _heard(facts: Facts, whose: pl.DataFrame, which: pl.Expr) -> pl.DataFrame:
         report_state="name",
         n_tools=is_called.cast(pl.Int8) - is_answered.cast(pl.Int8),
     )
-    joined = whose.join(heard, on=["source", "system", "session_id"], how="inner")
+    joined = entities.join(signs, on=["source", "system", "session_id"], how="inner")
     # Of work inside a session only what was heard while it went on.
     is_session = pl.col("entity_type") == "session"
     until = pl.coalesce("ended_at", pl.lit(facts.as_of))
@@ -194,14 +201,14 @@ def _heard(facts: Facts, whose: pl.DataFrame, which: pl.Expr) -> pl.DataFrame:
     return joined.filter(is_session | during).with_columns(what=_SIGN)
 
 
-def _of(
-    detector: Detector, points: pl.DataFrame, whose: pl.DataFrame, facts: Facts
+def _episodes(
+    detector: Detector, points: pl.DataFrame, entities: pl.DataFrame, facts: Facts
 ) -> pl.DataFrame:
     """One detector's alarms: what is left of each gap past its threshold."""
     stops = pl.coalesce("next_at", pl.lit(facts.as_of))
     gaps = (
         points.filter(_is_about(detector))
-        .join(whose, on=KEY, how="inner", maintain_order="left")
+        .join(entities, on=KEY, how="inner", maintain_order="left")
         # An entity that is over, nobody knows since when, may have been over all along.
         .filter(pl.col("next_at").is_not_null() | ~pl.col("is_over").fill_null(value=True))
         .filter(*_population(detector))
@@ -216,7 +223,7 @@ def _of(
     is_alarm = pl.col("begins") < pl.col("ends")
     if detector.comparison == ">=":
         is_alarm = is_alarm | ((pl.col("begins") == pl.col("ends")) & pl.col("is_on"))
-    found = gaps.filter(is_alarm).select(
+    episodes = gaps.filter(is_alarm).select(
         *(*KEY, "session_id", "kind"),
         detector=pl.lit(detector.name),
         label=pl.lit(_shown(detector)),
@@ -228,7 +235,7 @@ def _of(
         ended_by=_ended_by(),
         threshold_s="limit",
     )
-    return ALARMS.conform(found).sort(*KEY, "started_at")
+    return ALARMS.conform(episodes).sort(*KEY, "started_at")
 
 
 def _is_about(detector: Detector) -> pl.Expr:

@@ -66,8 +66,8 @@ def detect(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> found = detect(demo(), detectors=["B2", "B4"])
-    >>> found.group_by("detector").agg(pl.col("fires").sum()).sort("detector").rows()
+    >>> detections = detect(demo(), detectors=["B2", "B4"])
+    >>> detections.group_by("detector").agg(pl.col("fires").sum()).sort("detector").rows()
     [('dashboard_stale_card', 5), ('dashboard_stuck_60m', 11)]
     """
     checked = checked_snapshot(snap, "detectors.detect")
@@ -81,8 +81,8 @@ def detect(
         for system in (known.name for known in all_systems())
         if system in here and _about(chosen, system)
     ]
-    found = pl.concat([DETECTIONS.empty(), *parts])
-    return found.sort(*schema.ENTITY_KEY, maintain_order=True)
+    detections = pl.concat([DETECTIONS.empty(), *parts])
+    return detections.sort(*schema.ENTITY_KEY, maintain_order=True)
 
 
 def judge(rows: pl.DataFrame, detectors: Sequence[Detector], *, at: datetime) -> pl.DataFrame:
@@ -103,12 +103,12 @@ def judge(rows: pl.DataFrame, detectors: Sequence[Detector], *, at: datetime) ->
     polars.DataFrame
         `frames.DETECTIONS`, detector by detector.
     """
-    answers = [_answers(rows, one, at) for one in detectors]
+    answers = [_answers(rows, detector, at) for detector in detectors]
     return pl.concat([DETECTIONS.empty(), *pl.collect_all(answers)])
 
 
 def _about(chosen: Sequence[Detector], system: str) -> list[Detector]:
-    return [one for one in chosen if one.system in (None, system)]
+    return [detector for detector in chosen if detector.system in (None, system)]
 
 
 def _answers(rows: pl.DataFrame, detector: Detector, at: datetime) -> pl.LazyFrame:
@@ -126,7 +126,7 @@ def _answers(rows: pl.DataFrame, detector: Detector, at: datetime) -> pl.LazyFra
     covered = in_scope & recorded
     measured, limit = detector.measured(), detector.threshold()
     fires = pl.when(covered & ~is_lost).then(detector.verdict())
-    said = (
+    why = (
         pl.when(is_lost)
         .then(pl.lit("what it reads was written over since"))
         .when(~recorded)
@@ -144,7 +144,7 @@ def _answers(rows: pl.DataFrame, detector: Detector, at: datetime) -> pl.LazyFra
         measured_s=pl.when(covered & ~is_lost).then(measured),
         threshold_s=pl.when(covered & ~is_lost).then(limit),
         input=pl.lit(", else ".join(detector.compares) or None, pl.String),
-        why=said,
+        why=why,
     )
 
 

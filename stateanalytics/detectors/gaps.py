@@ -1,4 +1,9 @@
-"""Silences of work: one row a gap between two signs of life, or up to an end."""
+"""Silences of work: one row a gap between two signs of life, or up to an end.
+
+A session works in stretches: from its start or a sign of life up to an end. Most have
+one; a session that was resumed has several. Between an end and the next sign of life
+nothing was silent, because nothing ran.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,191 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.detectors.silence_boundaries import LAST_MESSAGE, MARKS, SIGNS, marks, sessions
 from stateanalytics.errors import check_columns
+from stateanalytics.state.definitions import is_found_dead
 from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import rows_of
+from stateanalytics.systems import all_systems
+
+BOUNDARIES = ("crash", "sign_of_life", "last_message", "death", "own_end", "other_end", "as_of")
+"""What a moment is, in the order in which moments of one instant are taken.
+
+A crash is noticed when work starts again, so it comes before that sign of life; an end
+comes after the last sign of life of its instant.
+"""
+CRASH, SIGN, LAST_MESSAGE, DEATH, OWN_END, OTHER_END, AS_OF = range(len(BOUNDARIES))
+SIGNS_OF_LIFE = (SIGN, LAST_MESSAGE)
+
+# The two are stored apart, one of them rounded.
+_ROUNDING_US = 1_000_000
+_KEY = ["source", "system", "entity_id"]
+
+
+def sessions(
+    facts: Facts, policy: Policy | None = None, rows: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """Every session with the columns of `population`, and ``session``: its number."""
+    every = rows_of(facts, policy=policy, rows=rows)
+    each = every.filter(pl.col("entity_type") == "session").unique(
+        subset=ENTITY_KEY, keep="first", maintain_order=True
+    )
+    return each.with_row_index("session")
+
+
+def silence_boundaries(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
+    """Every moment up to as-of that opens or closes a silence of these sessions.
+
+    Parameters
+    ----------
+    facts : Facts or Snapshot
+        Whose events, transitions and details are read.
+    sessions : polars.DataFrame
+        What `sessions` gave.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_boundaries, 3)
+        ``session`` (UInt32), ``at_us`` (Int64, microseconds since 1970), ``boundary`` (UInt8,
+        a place in `BOUNDARIES`); in no order. Every session with a sign of life has exactly one
+        boundary after all others: what closes its last silence.
+    """
+    signs = _signs(facts, sessions)
+    last = signs.group_by("session").agg(last_us=pl.col("at_us").max())
+    active = sessions.join(last, on="session", how="left")
+    unseen = _unseen_messages(active, facts)
+    later = unseen.select("session", unseen_us="at_us")
+    seen = (
+        active.join(later, on="session", how="left")
+        .with_columns(last_us=pl.max_horizontal("last_us", "unseen_us"))
+        .filter(pl.col("last_us").is_not_null())
+    )
+    return pl.concat(
+        [
+            signs,
+            unseen,
+            _known_ends(seen),
+            _earlier_ends(facts, seen),
+            _last_boundaries(seen, facts),
+        ]
+    )
+
+
+def _signs(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
+    """Starts, and events that count as a sign of life."""
+    key = _telling(facts.events, sessions)
+    events = (
+        facts.events.lazy()
+        .filter("is_activity", pl.col("entity_type") == "session")
+        .select(*key, "at")
+        .join(sessions.lazy().select("session", *key), on=key, how="inner")
+    )
+    starts = sessions.lazy().select("session", at="started_at")
+    both = pl.concat([_at_moments(events, SIGN), _at_moments(starts, SIGN)])
+    return both.filter(pl.col("at_us") <= _us(pl.lit(facts.as_of))).collect()
+
+
+def _telling(events: pl.DataFrame, sessions: pl.DataFrame) -> list[str]:
+    """The columns of the key that tell rows apart: joining millions on constants is slow."""
+    both = {name: [events[name].unique(), sessions[name].unique()] for name in _KEY[:2]}
+    telling = [name for name, values in both.items() if pl.concat(values).n_unique() > 1]
+    return [*telling, "entity_id"]
+
+
+def _unseen_messages(active: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    """The last message of sessions that said more than their store still holds."""
+    known_us = pl.col("last_us").fill_null(-(2**62))
+    rows = active.lazy().filter(_us("last_message_at") > known_us + _ROUNDING_US)
+    unseen = _at_moments(rows.with_columns(at="last_message_at"), LAST_MESSAGE)
+    return unseen.filter(pl.col("at_us") <= _us(pl.lit(facts.as_of))).collect()
+
+
+def _known_ends(seen: pl.DataFrame) -> pl.DataFrame:
+    """The stored end of sessions that spoke again after it: they had been resumed.
+
+    A reaper that called a live run dead ended nothing.
+    """
+    resumed = seen.lazy().filter(
+        ~pl.col("is_open"), ~is_found_dead(), _us("ended_at") < pl.col("last_us")
+    )
+    return _at_moments(resumed.with_columns(at="ended_at"), _end_boundary()).collect()
+
+
+def _earlier_ends(facts: Facts, seen: pl.DataFrame) -> pl.DataFrame:
+    """Ends before the last one, as each system tells them (`System.silence_ends`)."""
+    known = [
+        system.silence_ends(facts).select(*_KEY, "at", "boundary")
+        for system in all_systems()
+        if system.silence_ends is not None
+    ]
+    if not known:
+        return pl.DataFrame(schema={"session": pl.UInt32, "at_us": pl.Int64, "boundary": pl.UInt8})
+    places = {name: place for place, name in enumerate(BOUNDARIES)}
+    ends = (
+        pl.concat(known)
+        .lazy()
+        .join(seen.lazy().select("session", "last_us", *_KEY), on=_KEY, how="inner")
+        # After the last sign of life nothing was silent any more: that end closes it.
+        .filter(
+            pl.when(pl.col("boundary") == BOUNDARIES[OTHER_END])
+            .then(_us("at") < pl.col("last_us"))
+            .otherwise(_us("at") <= pl.col("last_us"))
+        )
+    )
+    boundary = pl.col("boundary").replace_strict(places, return_dtype=pl.UInt8)
+    return _at_moments(ends, boundary).collect()
+
+
+def _last_boundaries(seen: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    """What closes the last silence of each session; never before its last sign of life.
+
+    Work whose end is not known, or lies before its last sign of life, is cut off there.
+    """
+    now_us, ended_us = _us(pl.lit(facts.as_of)), _us("ended_at")
+    # With neither output nor process, health says orphaned, not dead.
+    is_dead = (pl.col("health").cast(pl.String) == "process_dead") | ~pl.col("process_alive")
+    has_end = ended_us >= pl.col("last_us")
+    at_us = pl.when("is_open").then(now_us).when(has_end).then(ended_us).otherwise("last_us")
+    boundary = (
+        pl.when(pl.col("is_open") & is_dead)
+        .then(DEATH)
+        .when("is_open")
+        .then(AS_OF)
+        .when(has_end & (ended_us <= now_us))
+        .then(_end_boundary())
+        .otherwise(OTHER_END)
+    )
+    return seen.select(
+        "session", at_us=pl.min_horizontal(at_us, now_us), boundary=boundary.cast(pl.UInt8)
+    )
+
+
+def _end_boundary() -> pl.Expr:
+    """Who closed a session that has ended: death, the run itself, or somebody else."""
+    unsigned = [known.name for known in all_systems() if known.are_unsigned_ends_own]
+    is_own = (pl.col("end_written_by") == "executor") | (
+        pl.col("system").is_in(unsigned) & pl.col("end_written_by").is_null()
+    )
+    is_exact = ~pl.col("is_end_approximate").fill_null(value=False)
+    return (
+        pl.when(is_found_dead())
+        .then(DEATH)
+        .when(is_own & is_exact)
+        .then(OWN_END)
+        .otherwise(OTHER_END)
+    )
+
+
+def _at_moments(rows: pl.LazyFrame, boundary: int | pl.Expr) -> pl.LazyFrame:
+    """Rows with ``session`` and ``at`` as boundaries; those without a moment are none."""
+    kind = pl.lit(boundary) if isinstance(boundary, int) else boundary
+    return rows.filter(pl.col("at").is_not_null()).select(
+        "session", at_us=_us("at"), boundary=kind.cast(pl.UInt8)
+    )
+
+
+def _us(moment: str | pl.Expr) -> pl.Expr:
+    return (pl.col(moment) if isinstance(moment, str) else moment).dt.epoch("us")
+
 
 CLOSED_BY = ("sign_of_life", "own_end", "death", "other_end", "as_of")
 """What closes a silence: the run goes on; it wrote its own end; an observer found its
@@ -79,13 +266,13 @@ def silence_gaps(
     >>> dict(gaps["closed_by"].value_counts(sort=True).rows())["death"]
     6
     """
-    who = sessions(checked_snapshot(snap, "detectors.silence_gaps"), policy, rows)
-    columns = [name for name in columns_by(by, who) if name not in ENTITY_KEY]
-    gaps = paired(marks(snap, who))
-    named = who.select("who", *ENTITY_KEY, *columns, "left_out")
+    known = sessions(checked_snapshot(snap, "detectors.silence_gaps"), policy, rows)
+    columns = [name for name in columns_by(by, known) if name not in ENTITY_KEY]
+    gaps = paired(silence_boundaries(snap, known))
+    named = known.select("session", *ENTITY_KEY, *columns, "left_out")
     moment = pl.Datetime("us", "UTC")
     return (
-        gaps.join(named, on="who", how="left", maintain_order="left")
+        gaps.join(named, on="session", how="left", maintain_order="left")
         .with_columns(
             started_at=pl.col("from_us").cast(moment),
             ended_at=pl.col("at_us").cast(moment),
@@ -117,72 +304,79 @@ def lean_gaps(
     rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """The counted silences with no more than sums need: ``by``, ``gap_s``, ``closed_by``."""
-    who = sessions(snap, policy, rows)
-    columns = columns_by(by, who)
-    counted = who.filter(pl.col("left_out").is_null()).select("who", *columns)
+    known = sessions(snap, policy, rows)
+    columns = columns_by(by, known)
+    counted = known.filter(pl.col("left_out").is_null()).select("session", *columns)
     return (
-        paired(marks(snap, who))
+        paired(silence_boundaries(snap, known))
         .lazy()
         .filter(pl.col("no_silence").is_null())
-        .join(counted.lazy(), on="who", how="inner")
+        .join(counted.lazy(), on="session", how="inner")
         .select(*columns, "closed_by", gap_s=_SECONDS)
         .collect()
     )
 
 
-def paired(marks: pl.DataFrame) -> pl.DataFrame:
-    """Neighbouring marks of a session as silences, in order.
+def paired(boundaries: pl.DataFrame) -> pl.DataFrame:
+    """Neighbouring boundaries of a session as silences, in order.
 
     Parameters
     ----------
-    marks : polars.DataFrame
-        What `marks.marks` gave.
+    boundaries : polars.DataFrame
+        What `silence_boundaries` gave.
 
     Returns
     -------
     polars.DataFrame, shape (n_gaps, 6)
-        ``who``, ``from_us``, ``at_us``, ``gap_us``; ``closed_by``; ``no_silence``, why it
+        ``session``, ``from_us``, ``at_us``, ``gap_us``; ``closed_by``; ``no_silence``, why it
         is none: a key of `LEFT_OUT_OF_SILENCES`, or null. Two ends in a row are one end.
     """
     before = pl.all().shift(1).name.prefix("from_")
-    words = [_WORDS.get(word, word) for word in MARKS]
-    closes = pl.col("mark").replace_strict(
+    words = [_WORDS.get(word, word) for word in BOUNDARIES]
+    closes = pl.col("boundary").replace_strict(
         list(range(len(words))), words, return_dtype=pl.Enum(CLOSED_BY)
     )
-    is_after_end = ~pl.col("from_mark").is_in(SIGNS)
-    is_end_again = is_after_end & ~pl.col("mark").is_in(SIGNS)
+    is_after_end = ~pl.col("from_boundary").is_in(SIGNS_OF_LIFE)
+    is_end_again = is_after_end & ~pl.col("boundary").is_in(SIGNS_OF_LIFE)
     return (
-        _in_order(marks.lazy())
+        _in_order(boundaries.lazy())
         .with_columns(before)
         .rename({"from_at_us": "from_us"})
-        .filter(pl.col("who") == pl.col("from_who"), ~is_end_again)
+        .filter(pl.col("session") == pl.col("from_session"), ~is_end_again)
         .select(
-            "who",
+            "session",
             "from_us",
             "at_us",
             gap_us=pl.col("at_us") - pl.col("from_us"),
             closed_by=closes,
             no_silence=pl.when(is_after_end)
             .then(pl.lit("not_running"))
-            .when(pl.col("mark") == LAST_MESSAGE)
+            .when(pl.col("boundary") == LAST_MESSAGE)
             .then(pl.lit("unseen")),
         )
         .collect()
     )
 
 
-def _in_order(marks: pl.LazyFrame) -> pl.LazyFrame:
-    """Marks by session, moment and kind; sorted as one wide number, three times as fast."""
-    who, at_us, mark = pl.col("who").cast(pl.Int128), pl.col("at_us"), pl.col("mark")
+def _in_order(boundaries: pl.LazyFrame) -> pl.LazyFrame:
+    """Boundaries by session, moment and kind; sorted as one wide number, three times as fast."""
+    session, at_us, boundary = (
+        pl.col("session").cast(pl.Int128),
+        pl.col("at_us"),
+        pl.col("boundary"),
+    )
     number = pl.col("number")
     return (
-        marks.select(number=who * 2**64 + (at_us * 2**3 + mark))
+        boundaries.select(number=session * 2**64 + (at_us * 2**3 + boundary))
         .sort("number")
-        .select(who=(number + 2**63) // 2**64, number="number")
+        .select(session=(number + 2**63) // 2**64, number="number")
         .select(
-            who=pl.col("who").cast(pl.UInt32), rest=(number - pl.col("who") * 2**64).cast(pl.Int64)
+            session=pl.col("session").cast(pl.UInt32),
+            rest=(number - pl.col("session") * 2**64).cast(pl.Int64),
         )
-        .select("who", at_us=pl.col("rest") // 2**3, mark=(pl.col("rest") % 2**3).cast(pl.UInt8))
+        .select(
+            "session", at_us=pl.col("rest") // 2**3, boundary=(pl.col("rest") % 2**3).cast(pl.UInt8)
+        )
     )
 
 

@@ -267,7 +267,7 @@ class System:
         in the shape of `schema.PHANTOMS`.
     silence_ends : callable or None
         ``silence_ends(facts) -> frame`` of ends of sessions that work may have followed:
-        ``source``, ``system``, ``entity_id``, ``at``, and ``mark``: crash (noticed when
+        ``source``, ``system``, ``entity_id``, ``at``, and ``boundary``: crash (noticed when
         work starts again), own_end or other_end.
     end_statuses : tuple of str
         Statuses after which a session does not work; empty: it works while *running*.

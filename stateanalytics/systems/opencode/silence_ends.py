@@ -19,6 +19,6 @@ def silence_ends(facts: Facts) -> pl.DataFrame:
             system=pl.lit("opencode"),
             entity_id="session_id",
             at=pl.when(is_crash).then(started_again).otherwise("ended_at"),
-            mark=pl.when(is_crash).then(pl.lit("crash")).otherwise(pl.lit("own_end")),
+            boundary=pl.when(is_crash).then(pl.lit("crash")).otherwise(pl.lit("own_end")),
         )
     )
