@@ -759,7 +759,7 @@ def test_a_disk_that_fills_during_the_check_is_no_room(tmp_path, monkeypatch):
     _copier_that(
         tmp_path,
         monkeypatch,
-        fails_at="found, unchecked = look_for_damage(copy)",
+        fails_at="damage, unchecked = look_for_damage(copy)",
         words=words,
     )
     assert words in refusal(path, errors.NoRoomError)

@@ -74,13 +74,13 @@ def nothing_there(path: str | Path, error: OSError | ValueError) -> SourceNotFou
 
 
 def explained(
-    path: str | Path, problem: str, reason: str, size_bytes: int = 0, busy_s: float = 0.0
+    path: str | Path, problem: str, found: str, size_bytes: int = 0, busy_s: float = 0.0
 ) -> SourceError:
     """The error for a word of `sqlite_copy`."""
     it, needed = _shown(path), "A SQLite store was needed, and"
     wanted = f"The store {it} was to be read, but"
     owner = "read it as the user who owns it, or copy it to where you may read"
-    begin = bytes.fromhex(reason) if problem == "not_sqlite" else b""
+    begin = bytes.fromhex(found) if problem == "not_sqlite" else b""
     errors: dict[str, Callable[[], SourceError]] = {
         "missing": lambda: nothing_there(path, FileNotFoundError(2, "it has just gone away")),
         "not_a_file": lambda: NotAStoreError(f"{needed} {it} is no file.", "name a file"),
@@ -90,18 +90,18 @@ def explained(
         ),
         "not_sqlite": lambda: NotAStoreError(*what_it_is(path, begin)),
         "untrusted": lambda: NotAStoreError(
-            f"{wanted} an index or column of it runs what this SQLite does not trust: {reason}.",
+            f"{wanted} an index or column of it runs what this SQLite does not trust: {found}.",
             "read a copy without it: `sqlite3 COPY 'DROP INDEX NAME'`",
         ),
-        "no_room": lambda: no_room(path, reason, size_bytes),
-        "no_permission": lambda: StoreBusyError(f"{wanted} the system says: {reason}.", owner),
-        "unreadable": lambda: StoreBusyError(f"{wanted} the system says: {reason}.", owner),
+        "no_room": lambda: no_room(path, found, size_bytes),
+        "no_permission": lambda: StoreBusyError(f"{wanted} the system says: {found}.", owner),
+        "unreadable": lambda: StoreBusyError(f"{wanted} the system says: {found}.", owner),
         "busy": lambda: StoreBusyError(
-            f"{wanted} for {busy_s:g} s: {reason}.",
+            f"{wanted} for {busy_s:g} s: {found}.",
             "wait for the program that uses it, or stop it, and try again",
         ),
     }
-    damage = reason if problem == "damaged" else f"{problem}: {reason}"
+    damage = found if problem == "damaged" else f"{problem}: {found}"
     otherwise = functools.partial(damaged, path, [damage])
     return errors.get(problem, otherwise)()
 

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 PREFIX = "salvage."
 """Every finding about a loss has a code that begins so."""
 
+# An isolated process (-I -S) sees no libraries, and the package itself imports some: an
+# empty module stands for it, by whose path `io.salvage` alone is found.
 _START = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "import sys, types; package = types.ModuleType('stateanalytics'); "
+    "package.__path__ = [sys.argv[1]]; sys.modules['stateanalytics'] = package; "
     "from stateanalytics.io.salvage.run import main; main()"
 )
 
@@ -68,7 +71,7 @@ def salvage(path: str | Path, source: str, size_bytes: int) -> Salvaged:
         folder.rmdir()
         raise refusals.no_room(path, f"{refusals.megabytes(room)} are free", 3 * size_bytes)
     clean = folder / "salvaged.db"
-    root = Path(schema.__file__).parents[2]
+    root = Path(__file__).parents[1]
     command = [sys.executable, "-I", "-S", "-c", _START, str(root), source, str(clean)]
     done = subprocess.run(
         command,
