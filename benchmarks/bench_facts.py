@@ -5,8 +5,9 @@ from pathlib import Path
 
 from benchmarks.measure import Row, median_s
 from stateanalytics.io.sqlite import open_store
-from stateanalytics.systems.lionagi import ends, events
+from stateanalytics.systems.lionagi import events
 from stateanalytics.systems.lionagi import reading as lionagi
+from stateanalytics.systems.lionagi import transitions as ends
 from stateanalytics.systems.lionagi.raw import read_raw
 from stateanalytics.systems.lionagi.sessions import sessions
 from stateanalytics.systems.lionagi.transitions import transitions

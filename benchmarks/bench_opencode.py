@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import Row, median_s, peak_mb, side_by_side
-from stateanalytics.systems.opencode.fold import fold
+from stateanalytics.systems.opencode.executions import fold
 from stateanalytics.systems.opencode.log import Log
 from stateanalytics.systems.opencode.records import read_record_file
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator import reading as source
-from stateanalytics.systems.agent_orchestrator.agent_report import read_reports
-from stateanalytics.systems.agent_orchestrator.layout import RECORDS
-from stateanalytics.systems.agent_orchestrator.opening import Faults
-from stateanalytics.systems.agent_orchestrator.places import files_of, find
+from stateanalytics.systems.agent_orchestrator.files import Faults
+from stateanalytics.systems.agent_orchestrator.places import RECORDS, files_of, find
+from stateanalytics.systems.agent_orchestrator.record_fields import read_reports
 from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import interpret
 from tests.conformance.agent_orchestrator.at_instant import judge_sessions

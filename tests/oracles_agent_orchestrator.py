@@ -13,21 +13,23 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from stateanalytics.state.severity import derive_severity
-from stateanalytics.systems.agent_orchestrator.agent_report import read_reports
-from stateanalytics.systems.agent_orchestrator.legacy_status import (
-    classify_terminality,
-    derive_legacy_status,
+from stateanalytics.systems.agent_orchestrator.lifecycle import (
+    LIFECYCLE_COLUMNS,
+    parse_lifecycle,
+    synthesize_lifecycle,
 )
-from stateanalytics.systems.agent_orchestrator.lifecycle import parse_lifecycle
 from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
-from stateanalytics.systems.agent_orchestrator.pull_request_url import parse_pull_request_urls
+from stateanalytics.systems.agent_orchestrator.record_fields import (
+    parse_pull_request_urls,
+    read_reports,
+)
 from stateanalytics.systems.agent_orchestrator.status_events import (
     classify_status_changes,
     name_primary_reason,
 )
-from stateanalytics.systems.agent_orchestrator.synthesis import (
-    LIFECYCLE_COLUMNS,
-    synthesize_lifecycle,
+from stateanalytics.systems.agent_orchestrator.statuses import (
+    classify_terminality,
+    derive_legacy_status,
 )
 from stateanalytics.systems.agent_orchestrator.web_attention import classify_web_attention
 from tests.conformance.agent_orchestrator.activity import classify_activity, decay_log_entries

@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.systems.agent_orchestrator.legacy_status import derive_legacy_status
-from stateanalytics.systems.agent_orchestrator.lifecycle import parse_lifecycle, refresh_status
-from stateanalytics.systems.agent_orchestrator.pull_request_url import parse_pull_request_urls
-from stateanalytics.systems.agent_orchestrator.synthesis import (
+from stateanalytics.systems.agent_orchestrator.lifecycle import (
     LIFECYCLE_COLUMNS,
     RECORD_KEYS,
+    parse_lifecycle,
+    refresh_status,
     synthesize_lifecycle,
 )
+from stateanalytics.systems.agent_orchestrator.record_fields import parse_pull_request_urls
+from stateanalytics.systems.agent_orchestrator.statuses import derive_legacy_status
 from stateanalytics.systems.agent_orchestrator.words import (
     LEGACY_STATUSES,
     PR_REASONS,

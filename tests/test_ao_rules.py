@@ -12,21 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.systems.agent_orchestrator.go_status import (
-    classify_go_pull_requests,
-    derive_go_status,
-)
-from stateanalytics.systems.agent_orchestrator.legacy_status import (
-    classify_terminality,
-    derive_legacy_status,
-)
 from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
 from stateanalytics.systems.agent_orchestrator.mapping_words import map_go_words, map_legacy_words
-from stateanalytics.systems.agent_orchestrator.report_watcher import WatcherThresholds
 from stateanalytics.systems.agent_orchestrator.status_events import (
     classify_status_changes,
     name_primary_reason,
 )
+from stateanalytics.systems.agent_orchestrator.statuses import (
+    classify_go_pull_requests,
+    classify_terminality,
+    derive_go_status,
+    derive_legacy_status,
+)
+from stateanalytics.systems.agent_orchestrator.thresholds import WatcherThresholds
 from stateanalytics.systems.agent_orchestrator.traps import find_traps, reattribute_ends
 from stateanalytics.systems.agent_orchestrator.web_attention import classify_web_attention
 from tests.conformance.agent_orchestrator.activity import classify_activity, decay_log_entries

@@ -10,7 +10,7 @@ from stateanalytics.core import schema
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.systems.lionagi import reading as lionagi
-from stateanalytics.systems.lionagi.tool_errors import count_errors
+from stateanalytics.systems.lionagi.events import count_errors
 from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT
 

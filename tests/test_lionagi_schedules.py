@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.systems.lionagi import reading as lionagi
-from stateanalytics.systems.lionagi.cron import cadence_s
+from stateanalytics.systems.lionagi.schedules import cadence_s
 from tests.examples import examples
 from tests.lionagi_stores import NOW_S, write_store
 

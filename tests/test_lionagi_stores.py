@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from stateanalytics.core import schema
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.state.states import states
-from stateanalytics.systems.lionagi import formats
+from stateanalytics.systems.lionagi import reading as formats
 from stateanalytics.systems.lionagi import reading as lionagi
-from stateanalytics.systems.lionagi.tool_errors import count_errors
+from stateanalytics.systems.lionagi.events import count_errors
 from stateanalytics.systems.reading import read_facts
 from tests.examples import examples
 from tests.lionagi_stores import NOW_S, change, listing, session, write_store

@@ -20,7 +20,7 @@ from stateanalytics import demo_data
 from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import MissingComponentError
 from stateanalytics.systems import reading as sources
-from stateanalytics.systems.lionagi.tool_errors import count_errors
+from stateanalytics.systems.lionagi.events import count_errors
 from stateanalytics.testing.templates import BY_ID
 from tests.conftest import ROOT, absent
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.go_status import NO_SIGNAL_S
 from stateanalytics.systems.agent_orchestrator.silence_detectors import (
     FAMILY,
     IS_OPEN,
@@ -15,6 +14,7 @@ from stateanalytics.systems.agent_orchestrator.silence_detectors import (
     reports,
     silence,
 )
+from stateanalytics.systems.agent_orchestrator.statuses import NO_SIGNAL_S
 from stateanalytics.systems.detector import Detector
 
 _go = pl.col("generation") == "G3"

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.report_watcher import (
+from stateanalytics.systems.agent_orchestrator.thresholds import (
     WatcherThresholds,
     watcher_audits,
     watcher_trigger,

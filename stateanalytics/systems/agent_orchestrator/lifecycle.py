@@ -1,4 +1,4 @@
-"""A session's lifecycle as Agent Orchestrator reads it from its record."""
+"""A session's lifecycle of three axes: as its record holds it, or made up from older keys."""
 
 from __future__ import annotations
 
@@ -7,19 +7,228 @@ from datetime import datetime
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.columns import with_defaults
-from stateanalytics.systems.agent_orchestrator.javascript import is_filled
-from stateanalytics.systems.agent_orchestrator.legacy_status import legacy_status_rule
+from stateanalytics.systems.agent_orchestrator.columns import choose, with_defaults
+from stateanalytics.systems.agent_orchestrator.javascript import (
+    NotJsonError,
+    is_filled,
+    read_json,
+    trim,
+    write_json,
+)
 from stateanalytics.systems.agent_orchestrator.lifecycle_payload import (
     PAYLOAD_COLUMNS,
     read_payloads,
 )
 from stateanalytics.systems.agent_orchestrator.moments import DateReader, iso_ms, moment
-from stateanalytics.systems.agent_orchestrator.synthesis import (
-    LIFECYCLE_COLUMNS,
-    synthesize_lifecycle,
+from stateanalytics.systems.agent_orchestrator.record_fields import pull_request_of
+from stateanalytics.systems.agent_orchestrator.statuses import legacy_status_rule
+from stateanalytics.systems.agent_orchestrator.words import LEGACY_STATUSES, VERSIONS, Version
+
+MOMENT = pl.Datetime("us", "UTC")
+
+RECORD_KEYS = (
+    "sessionId",
+    "status",
+    "lifecycle",
+    "stateVersion",
+    "statePayload",
+    "pr",
+    "createdAt",
+    "runtimeHandle",
+    "tmuxName",
+    "role",
 )
-from stateanalytics.systems.agent_orchestrator.words import Version
+"""The keys of a flat session record that decide its lifecycle, named as they are stored."""
+
+CALLER_KEYS = ("givenStatus", "givenCreatedAt", "givenKind", "givenRuntimeHandle")
+"""What a caller of Agent Orchestrator's parser passes beside the record; mostly nothing."""
+
+LIFECYCLE_COLUMNS: dict[str, pl.DataType] = {
+    "kind": pl.String(),
+    "session_state": pl.String(),
+    "session_reason": pl.String(),
+    "started_at": MOMENT,
+    "completed_at": MOMENT,
+    "terminated_at": MOMENT,
+    "last_transition_at": MOMENT,
+    "pr_state": pl.String(),
+    "pr_reason": pl.String(),
+    "pr_number": pl.Int64(),
+    "pr_url": pl.String(),
+    "pr_observed_at": MOMENT,
+    "runtime_state": pl.String(),
+    "runtime_reason": pl.String(),
+    "runtime_observed_at": MOMENT,
+    "runtime_handle": pl.String(),
+    "tmux_name": pl.String(),
+}
+"""The columns of a lifecycle: three axes, flat."""
+
+# Legacy status -> session state, session reason, is started, is completed, is terminated.
+_FROM_STATUS = {
+    "spawning": ("not_started", "spawn_requested", False, False, False),
+    "idle": ("idle", "awaiting_external_review", True, False, False),
+    "needs_input": ("needs_input", "awaiting_user_input", True, False, False),
+    "stuck": ("stuck", "probe_failure", True, False, False),
+    "merged": ("idle", "merged_waiting_decision", True, False, False),
+    "done": ("done", "research_complete", True, True, False),
+    "errored": ("terminated", "error_in_process", True, False, False),
+    "killed": ("terminated", "manually_killed", True, False, True),
+    "terminated": ("terminated", "manually_killed", True, False, True),
+    "cleanup": ("terminated", "manually_killed", True, False, True),
+}
+_AT_WORK = ("working", "task_in_progress", True, False, False)
+_SYNTHESIS = pl.DataFrame(
+    [(status, *_FROM_STATUS.get(status, _AT_WORK)) for status in LEGACY_STATUSES],
+    schema=["_status", "session_state", "session_reason", "_started", "_completed", "_terminated"],
+    orient="row",
+)
+_EMPTY_HANDLES = ("null", "0", "false", '""')
+
+
+def synthesize_lifecycle(
+    records: pl.DataFrame,
+    *,
+    now: datetime,
+    version: Version = "head",
+    dates: DateReader = iso_ms,
+) -> pl.DataFrame:
+    """Add the three axes that Agent Orchestrator makes up for a record without them.
+
+    Parameters
+    ----------
+    records : polars.DataFrame, shape (n_sessions, ...)
+        Flat session records: one text column a stored key (`RECORD_KEYS`), and what a
+        caller passes (`CALLER_KEYS`). An absent column counts as an absent key.
+    now : datetime
+        The clock, in UTC: it stands for a creation time that cannot be read.
+    version : {"trinity", "head", "final"}, default "head"
+        Trinity knows no merged session without a pull request key, and no kind that a
+        caller passes.
+    dates : callable, default `iso_ms`
+        How stored times are read.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_sessions, ... + 17)
+        With `LIFECYCLE_COLUMNS`. Moments are ``Datetime("us", "UTC")``;
+        ``runtime_handle`` is JSON text.
+
+    Raises
+    ------
+    ArgumentError
+        If the version is unknown.
+
+    Notes
+    -----
+    Agent Orchestrator's ``synthesizeCanonicalLifecycle``. It forgets review and CI states
+    (``ci_failed`` becomes working on a task), and all its times are the creation time:
+    none of them is an observation.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> import polars as pl
+    >>> records = pl.DataFrame({"status": ["errored"], "createdAt": ["2026-04-01"]})
+    >>> synthesize_lifecycle(records, now=datetime(2026, 5, 1, tzinfo=UTC)).select(
+    ...     "session_state", "session_reason", "runtime_state"
+    ... ).row(0)
+    ('terminated', 'error_in_process', 'unknown')
+    """
+    choose(version, VERSIONS, "version")
+    filled = with_defaults(records, dict.fromkeys((*RECORD_KEYS, *CALLER_KEYS), pl.String()))
+    return (
+        filled.with_columns(
+            _status=_normal_status(pl.coalesce("givenStatus", "status")),
+            _at=_creation_time(now, dates),
+            runtime_handle=pl.coalesce("givenRuntimeHandle", _handle("runtimeHandle")),
+        )
+        .join(_SYNTHESIS, on="_status", how="left", maintain_order="left")
+        .with_columns(**_session_axis(version))
+        .with_columns(**_pull_request_axis(version))
+        .with_columns(**_runtime_axis())
+        .select(*records.columns, *(pl.col(name) for name in LIFECYCLE_COLUMNS))
+    )
+
+
+def _normal_status(status: pl.Expr) -> pl.Expr:
+    """A word of today's vocabulary; anything unknown counts as spawning."""
+    known = pl.when(status.is_in(LEGACY_STATUSES)).then(status).otherwise(pl.lit("spawning"))
+    return pl.when(status == "starting").then(pl.lit("working")).otherwise(known)
+
+
+def _creation_time(now: datetime, dates: DateReader) -> pl.Expr:
+    given, stored = (dates(pl.col(name)) for name in CREATION_KEYS)
+    return pl.coalesce(moment(given), moment(stored), pl.lit(now).cast(MOMENT))
+
+
+CREATION_KEYS = ("givenCreatedAt", "createdAt")
+
+
+def _handle(key: str) -> pl.Expr:
+    """A stored handle, if it is JSON, as `JSON.stringify` writes it; each text is read once."""
+    return pl.col(key).map_batches(_handle_texts, return_dtype=pl.String)
+
+
+def _handle_texts(texts: pl.Series) -> pl.Series:
+    read = {text: _handle_text(text) for text in texts.drop_nulls().unique()}
+    return texts.replace_strict(
+        list(read), list(read.values()), default=None, return_dtype=pl.String
+    )
+
+
+def _handle_text(text: str) -> str | None:
+    try:
+        value = read_json(text)
+    except NotJsonError:
+        return None
+    return None if value is None else write_json(value)
+
+
+def _session_axis(version: Version) -> dict[str, pl.Expr]:
+    role, session_id = pl.col("role"), pl.col("sessionId")
+    is_orchestrator = (role == "orchestrator").fill_null(False) | session_id.str.ends_with(
+        "-orchestrator"
+    ).fill_null(False)
+    by_role = pl.when(is_orchestrator).then(pl.lit("orchestrator")).otherwise(pl.lit("worker"))
+    return {
+        "kind": by_role if version == "trinity" else pl.coalesce("givenKind", by_role),
+        "started_at": pl.when("_started").then("_at"),
+        "completed_at": pl.when("_completed").then("_at"),
+        "terminated_at": pl.when("_terminated").then("_at"),
+        "last_transition_at": pl.col("_at"),
+    }
+
+
+def _pull_request_axis(version: Version) -> dict[str, pl.Expr]:
+    has_url = is_filled(pl.col("pr"))
+    is_merged = pl.col("_status") == "merged"
+    counts_as_merged = is_merged & has_url if version == "trinity" else is_merged
+    return {
+        "pr_state": pl.when(counts_as_merged)
+        .then(pl.lit("merged"))
+        .otherwise(pl.when(has_url).then(pl.lit("open")).otherwise(pl.lit("none"))),
+        "pr_reason": pl.when(counts_as_merged)
+        .then(pl.lit("merged"))
+        .otherwise(pl.when(has_url).then(pl.lit("in_progress")).otherwise(pl.lit("not_created"))),
+        "pr_number": pl.when(has_url).then(pull_request_of(pl.col("pr"))[2]),
+        "pr_url": pl.when(has_url).then("pr"),
+        "pr_observed_at": pl.when(has_url).then("_at"),
+    }
+
+
+def _runtime_axis() -> dict[str, pl.Expr]:
+    tmux_name = trim(pl.col("tmuxName"))
+    has_name = is_filled(tmux_name)
+    handle = pl.col("runtime_handle")
+    has_handle = handle.is_not_null() & ~handle.is_in(_EMPTY_HANDLES)
+    return {
+        "runtime_state": pl.lit("unknown"),
+        "runtime_reason": pl.lit("spawn_incomplete"),
+        "runtime_observed_at": pl.when(has_handle | has_name).then("_at"),
+        "tmux_name": pl.when(has_name).then(tmux_name),
+    }
+
 
 _MOMENTS = tuple(name for name in LIFECYCLE_COLUMNS if name.endswith("_at"))
 

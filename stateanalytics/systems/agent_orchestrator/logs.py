@@ -9,16 +9,15 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.layout import Kind
-from stateanalytics.systems.agent_orchestrator.moments import stored_moment
-from stateanalytics.systems.agent_orchestrator.opening import (
+from stateanalytics.systems.agent_orchestrator.files import (
     Fault,
     Faults,
     example,
     read_file,
     texts,
 )
-from stateanalytics.systems.agent_orchestrator.places import File
+from stateanalytics.systems.agent_orchestrator.moments import stored_moment
+from stateanalytics.systems.agent_orchestrator.places import File, Kind
 from stateanalytics.systems.agent_orchestrator.records import NoRecordError, key_value_record
 
 _DETAIL = 500

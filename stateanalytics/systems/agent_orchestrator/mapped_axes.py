@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from stateanalytics.systems.agent_orchestrator.files import EPOCH
 from stateanalytics.systems.agent_orchestrator.mapping import REASON_CODES, map_axes
 from stateanalytics.systems.agent_orchestrator.mapping_reasons import list_reasons
 from stateanalytics.systems.agent_orchestrator.mapping_words import map_go_words, map_legacy_words
-from stateanalytics.systems.agent_orchestrator.opening import EPOCH
 from stateanalytics.systems.agent_orchestrator.traps import find_traps, reattribute_ends
 
 KILL_EVENTS = ("session.killed", "session.kill_started")

@@ -9,9 +9,9 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.systems.agent_orchestrator.columns import need, with_defaults
-from stateanalytics.systems.agent_orchestrator.layout import SYSTEM
 from stateanalytics.systems.agent_orchestrator.mapping import REASON_CODES
 from stateanalytics.systems.agent_orchestrator.mapping_table import SESSION_MEANINGS
+from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
 MESSAGES: Mapping[str, str] = {
     "run.completed.pr_merged": "its pull request is merged",

@@ -14,7 +14,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.io.findings import counted
-from stateanalytics.systems.agent_orchestrator.layout import SYSTEM
+from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
 DateReader = Callable[[pl.Expr], pl.Expr]
 """From an expression of stored texts to one of milliseconds since the epoch."""

@@ -18,14 +18,18 @@ from stateanalytics.io.salvaging import loss_findings
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.agent_orchestrator import databases
 from stateanalytics.systems.agent_orchestrator.entities import entities
-from stateanalytics.systems.agent_orchestrator.events import events, link, named, transitions
-from stateanalytics.systems.agent_orchestrator.layout import RECORDS, SYSTEM, Kind
-from stateanalytics.systems.agent_orchestrator.linking import add_entities
+from stateanalytics.systems.agent_orchestrator.events import (
+    add_entities,
+    events,
+    link,
+    named,
+    transitions,
+)
+from stateanalytics.systems.agent_orchestrator.files import Fault, Faults
 from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
 from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
 from stateanalytics.systems.agent_orchestrator.mapping_reasons import recorded_reasons
-from stateanalytics.systems.agent_orchestrator.opening import Fault, Faults
-from stateanalytics.systems.agent_orchestrator.places import File, files_of
+from stateanalytics.systems.agent_orchestrator.places import RECORDS, SYSTEM, File, Kind, files_of
 from stateanalytics.systems.agent_orchestrator.record_findings import log_findings, record_findings
 from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import read_sessions, shaped, time_findings

@@ -10,8 +10,8 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.io.findings import counted, per_entity
-from stateanalytics.systems.agent_orchestrator.layout import SYSTEM
 from stateanalytics.systems.agent_orchestrator.mapped_axes import KILL_EVENTS
+from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
 
 class Trap(NamedTuple):

@@ -9,9 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.javascript import WHITE_SPACE
-from stateanalytics.systems.agent_orchestrator.layout import ARCHIVE_NAME, Kind, project_of
-from stateanalytics.systems.agent_orchestrator.opening import (
+from stateanalytics.systems.agent_orchestrator.files import (
     Content,
     Fault,
     Faults,
@@ -20,7 +18,8 @@ from stateanalytics.systems.agent_orchestrator.opening import (
     read_file,
     texts,
 )
-from stateanalytics.systems.agent_orchestrator.places import File
+from stateanalytics.systems.agent_orchestrator.javascript import WHITE_SPACE
+from stateanalytics.systems.agent_orchestrator.places import ARCHIVE_NAME, File, Kind, project_of
 
 KEYS = (
     "status", "lifecycle", "stateVersion", "statePayload", "pr", "prs", "prAutoDetect",

@@ -8,23 +8,28 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
-from stateanalytics.systems.agent_orchestrator.agent_report import read_reports
+from stateanalytics.systems.agent_orchestrator.files import EPOCH
 from stateanalytics.systems.agent_orchestrator.javascript import leading_integer
-from stateanalytics.systems.agent_orchestrator.layout import Kind
-from stateanalytics.systems.agent_orchestrator.legacy_status import (
-    classify_terminality,
-    derive_legacy_status,
+from stateanalytics.systems.agent_orchestrator.lifecycle import (
+    LIFECYCLE_COLUMNS,
+    parse_lifecycle,
+    refresh_status,
 )
-from stateanalytics.systems.agent_orchestrator.lifecycle import parse_lifecycle, refresh_status
 from stateanalytics.systems.agent_orchestrator.lifecycle_payload import PAYLOAD_TIMES
 from stateanalytics.systems.agent_orchestrator.moments import stored_moment, unreadable_times
-from stateanalytics.systems.agent_orchestrator.opening import EPOCH
-from stateanalytics.systems.agent_orchestrator.pull_request_url import parse_pull_request_urls
+from stateanalytics.systems.agent_orchestrator.places import Kind
+from stateanalytics.systems.agent_orchestrator.record_fields import (
+    parse_pull_request_urls,
+    read_reports,
+)
 from stateanalytics.systems.agent_orchestrator.status_events import (
     classify_status_changes,
     name_primary_reason,
 )
-from stateanalytics.systems.agent_orchestrator.synthesis import LIFECYCLE_COLUMNS
+from stateanalytics.systems.agent_orchestrator.statuses import (
+    classify_terminality,
+    derive_legacy_status,
+)
 
 _MADE_UP = (
     "started_at",

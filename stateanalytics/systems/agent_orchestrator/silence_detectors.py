@@ -6,12 +6,12 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.report_watcher import WatcherThresholds
 from stateanalytics.systems.agent_orchestrator.thresholds import (
     FRESH_S,
     READY_THRESHOLD_S,
     STICKY_S,
     STUCK_THRESHOLD_S,
+    WatcherThresholds,
 )
 from stateanalytics.systems.agent_orchestrator.words import TERMINAL_STATUSES
 from stateanalytics.systems.detector import Detector

@@ -28,7 +28,7 @@ SYSTEM = System(
         needs="tables 'sessions', 'branches' and 'progressions'",
         lies_at=("state.db", ".lionagi/state.db"),
     ),
-    count_errors=later(f"{_HERE}.tool_errors:count_errors"),
+    count_errors=later(f"{_HERE}.events:count_errors"),
     vocabulary=STATUS_WORDS,
     reason_codes=lambda: codes_from_csv(_HERE),
     are_codes_closed=True,

@@ -10,8 +10,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, word
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.lionagi.rollups import roll_up
-from stateanalytics.systems.lionagi.transition_graphs import LIFECYCLES
-from stateanalytics.systems.lionagi.transition_verdicts import classify_transitions
+from stateanalytics.systems.lionagi.transition_verdicts import LIFECYCLES, classify_transitions
 
 _KEY = list(schema.ENTITY_KEY)
 

@@ -1,21 +1,12 @@
-"""Things that happened: messages, signals, administration, operators' decisions.
-
-What counts as a sign of life (``is_activity``):
-
-* every message, of any role: somebody or something worked on the session then;
-* signals of the run and its nodes (``RunStart``, ``NodeCompleted``, …), because the
-  running process itself sends them;
-* not ``HookSignal`` (three of four signals; one for each chunk that is streamed) and not
-  ``DispatchSignal`` (sent by the daemon, not by the run); null for kinds not known here;
-* not administration and not decisions: they are about the work, from outside.
-"""
+"""Messages, signals, admin and team events, dispositions and errors of tools, as events."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.systems.lionagi.raw import Raw
+from stateanalytics.io.sqlite import JSON, TEXT, Cell, Store, read_table
+from stateanalytics.systems.lionagi.raw import SYSTEM, Raw
 
 MAX_DETAIL = 500
 MS_PER_S = 1000.0
@@ -243,3 +234,100 @@ def _short(column: str) -> pl.Expr:
 def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
     names = [name for name in schema.EVENTS.dtypes.names() if name not in ("source", "system")]
     return schema.EVENTS.conform(frame).select(names)
+
+
+def dispositions(raw: Raw) -> pl.DataFrame:
+    """One row an item that an operator set aside, with the entity that it names.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_items, 10)
+        `stateanalytics.core.schema.LIONAGI_DISPOSITIONS` without ``source``.
+    """
+    names = [name for name in schema.LIONAGI_DISPOSITIONS.dtypes.names() if name != "source"]
+    return resolved_items(raw["attention_dispositions"], raw).select(names)
+
+
+MAX_OUTPUT = 4000
+_FIRST_LINES = r"\A((?:[^\n]*\n){0,7}[^\n]*)"
+_EXIT_CODE = r"(?im)^(?:.*process exited with code.*?|exit code:)\s*(-?\d+)\.?\s*$"
+_COMPLAINT = r"error:|failed|permission denied|not found"
+_PRUNED = "lion_content_pruned"
+
+
+def _of_response(key: str) -> Cell:
+    """A key of the answer of a tool; other messages are not looked into."""
+    answer = (
+        "CASE WHEN role NOT IN ('action', 'tool') THEN NULL "
+        "WHEN typeof(content) <> 'text' THEN NULL WHEN NOT json_valid(content) THEN NULL "
+        "WHEN json_type(content, '$.output') IS NULL AND json_type(content, '$.error') IS NULL "
+        f"AND json_type(content, '$.{_PRUNED}') IS NULL THEN NULL "
+        f"ELSE substr(CAST(json_extract(content, '$.{key}') AS TEXT), 1, {MAX_OUTPUT}) END"
+    )
+    return Cell("text", answer, ("role", "content"))
+
+
+def count_errors(store: Store) -> pl.DataFrame:
+    """Tool errors of each session.
+
+    Parameters
+    ----------
+    store : Store
+        An open lionagi store.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_sessions, 4)
+        Sorted by ``session_id``: ``n_tool_answers`` (answers of tools), ``n_tool_errors``
+        (of these, errors) and ``n_pruned`` (of these, bodies that were pruned, so that
+        nothing is known about them); 0 for a session without answers.
+
+    Notes
+    -----
+    An answer is an error when it carries one, or when its output says so by lionagi's own
+    rule: an exit code other than 0 in the first eight lines, or a complaint in the first
+    300 characters together with "no such file or directory". Only the first 4000
+    characters of an output are looked at.
+    """
+    answers, _ = read_table(
+        store,
+        "messages",
+        {
+            "id": TEXT,
+            "error": _of_response("error"),
+            "output": _of_response("output"),
+            "pruned": _of_response(_PRUNED),
+        },
+        system=SYSTEM,
+    )
+    judged = answers.filter(pl.any_horizontal(pl.col("error", "output", "pruned").is_not_null()))
+    progressions, _ = read_table(store, "progressions", {"id": TEXT, "collection": JSON})
+    branches, _ = read_table(store, "branches", {"session_id": TEXT, "progression_id": TEXT})
+    sessions, _ = read_table(store, "sessions", {"id": TEXT})
+    counts = (
+        listed_messages(branches, progressions)
+        .join(judged, left_on="message_id", right_on="id", how="inner")
+        .group_by("session_id")
+        .agg(
+            n_tool_answers=pl.len(),
+            n_tool_errors=_is_error().sum(),
+            n_pruned=pl.col("pruned").is_not_null().sum(),
+        )
+    )
+    names = ["n_tool_answers", "n_tool_errors", "n_pruned"]
+    return (
+        sessions.select(session_id="id")
+        .join(counts, on="session_id", how="left")
+        .with_columns(pl.col(names).fill_null(0).cast(schema.INTEGER))
+        .sort("session_id")
+    )
+
+
+def _is_error() -> pl.Expr:
+    output = pl.col("output").fill_null("")
+    code = output.str.extract(_FIRST_LINES).str.extract(_EXIT_CODE).cast(pl.Int64, strict=False)
+    lower = output.str.to_lowercase()
+    complains = lower.str.slice(0, 300).str.contains(_COMPLAINT)
+    is_lost = lower.str.contains("no such file or directory", literal=True)
+    has_error = pl.col("error").fill_null("") != ""
+    return has_error | (code.fill_null(0) != 0) | (complains & is_lost)

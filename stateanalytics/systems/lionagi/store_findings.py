@@ -13,7 +13,7 @@ from stateanalytics.core.facts import pool
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw
 from stateanalytics.systems.lionagi.sessions import stored_timeouts
-from stateanalytics.systems.lionagi.statuses import ENDS_WITH_A_TIME, KNOWN, RUNNING
+from stateanalytics.systems.lionagi.transitions import ENDS_WITH_A_TIME, KNOWN, RUNNING
 
 TOLERANCE_S = 1.0
 _KEPT = "kept as stored"

@@ -8,8 +8,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.systems.opencode.details import ENTITY_IDS, moment
-from stateanalytics.systems.opencode.event_kinds import QUIET, TERMINALS
-from stateanalytics.systems.opencode.order import Ordered
+from stateanalytics.systems.opencode.log import QUIET, TERMINALS, Ordered
 from stateanalytics.systems.opencode.recorded import SYSTEM, add_recorded, turn_id
 
 _STEP_WORDS = {

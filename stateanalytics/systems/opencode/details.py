@@ -6,7 +6,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.systems.opencode.causes import with_cause
-from stateanalytics.systems.opencode.fold import Folded
+from stateanalytics.systems.opencode.executions import Folded
 from stateanalytics.systems.opencode.log import Log
 from stateanalytics.systems.opencode.message_fold import Told
 

@@ -7,9 +7,18 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from stateanalytics.systems.opencode.event_kinds import ERA_A_PREFIX, FAMILIES, family_of, kind_of
 from stateanalytics.systems.opencode.gathered import Broken
-from stateanalytics.systems.opencode.log import EVENTS, ORIGINS, PAYLOADS, Log, pooled_logs
+from stateanalytics.systems.opencode.log import (
+    ERA_A_PREFIX,
+    EVENTS,
+    FAMILIES,
+    ORIGINS,
+    PAYLOADS,
+    Log,
+    family_of,
+    kind_of,
+    pooled_logs,
+)
 from stateanalytics.systems.opencode.messages import broken_cells
 from stateanalytics.systems.opencode.payloads import ENVELOPE, FIELDS, Parser
 

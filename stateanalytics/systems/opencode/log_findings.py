@@ -10,7 +10,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.opencode.causes import UNRECOGNIZED
-from stateanalytics.systems.opencode.fold import Folded
+from stateanalytics.systems.opencode.executions import Folded
 from stateanalytics.systems.opencode.gathered import Gathered
 from stateanalytics.systems.opencode.recorded import SYSTEM
 

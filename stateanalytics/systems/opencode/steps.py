@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.systems.opencode.log import Log
-from stateanalytics.systems.opencode.order import rows_of, with_session_ids
+from stateanalytics.systems.opencode.log import Log, rows_of, with_session_ids
 
 STEP = ["sid", "message_id"]
 TOOL = [*STEP, "call_id"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator.columns import need, with_defaults
-from stateanalytics.systems.agent_orchestrator.legacy_status import legacy_status_rule
+from stateanalytics.systems.agent_orchestrator.statuses import legacy_status_rule
 from tests.conformance.agent_orchestrator.agent_report import FRESH_S, SKEW_S, report_meaning
 from tests.conformance.agent_orchestrator.detecting import DetectingBudget
 from tests.conformance.agent_orchestrator.javascript_dates import milliseconds

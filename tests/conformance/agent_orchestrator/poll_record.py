@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.legacy_status import legacy_status_rule
+from stateanalytics.systems.agent_orchestrator.statuses import legacy_status_rule
 from tests.conformance.agent_orchestrator.detecting import DetectingBudget
 from tests.conformance.agent_orchestrator.javascript_dates import milliseconds
 

@@ -15,7 +15,7 @@ from stateanalytics.core.facts import pool
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.cells import shown
 from stateanalytics.io.findings import MAX_ROWS_PER_CODE, counted
-from stateanalytics.systems.agent_orchestrator.layout import SYSTEM
+from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
 MAX_BYTES = 256_000_000
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
