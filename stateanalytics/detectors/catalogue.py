@@ -21,7 +21,7 @@ UNWELL = ("stalled", "process_dead", "orphaned", "misfired")
 @cache
 def registry() -> dict[str, Detector]:
     """Every known detector by its name: those of each system, then the policy's."""
-    of_systems = [detector for known in all_systems() for detector in known.detectors()]
+    of_systems = [detector for system in all_systems() for detector in system.detectors()]
     return {detector.name: detector for detector in (*of_systems, by_policy())}
 
 
@@ -88,9 +88,9 @@ def chosen_detectors(asked: Chosen | None, function: str = "detect") -> tuple[De
         If a name is unknown, none is asked for, two share a name, or one cannot be
         evaluated from data.
     """
-    known = registry()
+    by_name = registry()
     if asked is None:
-        return tuple(detector for detector in known.values() if detector.is_offline)
+        return tuple(detector for detector in by_name.values() if detector.is_offline)
     if isinstance(asked, str | Detector):
         asked = [asked]
     chosen = tuple(rule if isinstance(rule, Detector) else named(rule) for rule in asked)
@@ -128,22 +128,22 @@ def named(name: object) -> Detector:
     >>> named("B2").name
     'dashboard_stuck_60m'
     """
-    known = registry()
-    if isinstance(name, str) and name in known:
-        return known[name]
-    by_number = [detector for detector in known.values() if detector.known_as == name]
+    by_name = registry()
+    if isinstance(name, str) and name in by_name:
+        return by_name[name]
+    by_number = [detector for detector in by_name.values() if detector.known_as == name]
     if len(by_number) == 1:
         return by_number[0]
     if by_number:
         both = " and ".join(repr(detector.name) for detector in by_number)
         raise ArgumentError(f"{name!r} is the number of {both}.", "use one of the names")
     words = str(name).lower().replace("-", "_").split("_")
-    alike = [other for other in known if any(word and word in other for word in words)][:3]
-    near = did_you_mean(str(name), known) or (
+    alike = [other for other in by_name if any(word and word in other for word in words)][:3]
+    near = did_you_mean(str(name), by_name) or (
         f"; did you mean {' or '.join(map(repr, alike))}?" if alike else ""
     )
     raise ArgumentError(
-        f"There is no detector {name!r:.80}; there are {len(known)}.",
+        f"There is no detector {name!r:.80}; there are {len(by_name)}.",
         f"sa.detectors.known() lists them, or make one: sa.detectors.Detector(…){near}",
         shell=f"stateanalytics detectors --list names them{near}",
     )
