@@ -276,4 +276,5 @@ def read_field(name: str, given: Any) -> Any:
     ArgumentError
         If the field cannot hold it.
     """
-    return _READERS.get(name, _seconds)(name, given)
+    reader: Callable[[str, Any], Any] = _READERS.get(name, _seconds)
+    return reader(name, given)
