@@ -1,0 +1,104 @@
+"""Numbers at the border of what a function takes: outside is refused, just inside is not."""
+
+import math
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.errors import ArgumentError
+from stateanalytics.stats.intervals import clopper_pearson, wilson
+from stateanalytics.thresholds.choice import upper_bound
+
+SPELLS = pl.DataFrame(
+    {
+        "duration_s": [5.0, 8.0, 13.0],
+        "ended": [True, True, False],
+        "cause": ["completed", "failed", None],
+        "ending": ["completed", "failed", "running"],
+        "left_out": pl.Series([None] * 3, dtype=pl.String),
+        "started_at": pl.Series([None] * 3, dtype=pl.Datetime("us", "UTC")),
+        "timeout_s": pl.Series([None] * 3, dtype=pl.Float64),
+    }
+)
+CURVE = sa.survival.kaplan_meier(SPELLS)
+VALUES = pl.Series([float(n) for n in range(200)])
+
+# A share of nothing and one of everything are none.
+SHARES = {
+    "conf_level of a curve": lambda share: sa.survival.kaplan_meier(SPELLS, conf_level=share),
+    "conf_level of a band": lambda share: sa.survival.confidence_band(CURVE, share),
+    "prob of a quantile": lambda share: sa.survival.quantiles(CURVE, share),
+    "prob of a bound": lambda share: upper_bound(VALUES, prob=share),
+    "confidence of a bound": lambda share: upper_bound(VALUES, prob=0.5, confidence=share),
+    "confidence of wilson": lambda share: wilson(8, 10, confidence=share),
+    "confidence of clopper_pearson": lambda share: clopper_pearson(8, 10, confidence=share),
+}
+
+
+@pytest.mark.parametrize("name", SHARES)
+@pytest.mark.parametrize("share", [0, 0.0, 1, 1.0, -0.1, 1.1, math.nan])
+def test_a_share_lies_between_nought_and_one_and_is_neither(name, share):
+    with pytest.raises(ArgumentError, match=r"between 0 and 1|strictly"):
+        SHARES[name](share)
+
+
+@pytest.mark.parametrize("name", SHARES)
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
+def test_every_share_in_between_is_taken(name, share):
+    SHARES[name](share)
+
+
+@pytest.mark.parametrize("interval", [wilson, clopper_pearson])
+@pytest.mark.parametrize("n_hits", [-1, 11])
+def test_hits_are_some_of_all(interval, n_hits):
+    with pytest.raises(ArgumentError, match="needs 0 <= n_hits <= n"):
+        interval(n_hits, 10)
+    assert interval(0, 10)[0] == 0.0
+    assert interval(10, 10)[1] == 1.0
+
+
+@pytest.mark.parametrize("limit", [0, 0.0, -1.0, math.inf, math.nan])
+def test_a_limit_of_nothing_or_without_an_end_is_none(limit):
+    with pytest.raises(ArgumentError, match="needs limits above 0 seconds"):
+        sa.survival.timeout_candidates(SPELLS, candidates_s=[60, limit], by=())
+    with pytest.raises(ArgumentError, match="needs ages above 0 seconds"):
+        sa.survival.slow_thresholds(SPELLS, [60, limit], by=())
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        pytest.param({"n_boot": 0}, "n_boot needs at least one repetition", id="no repetition"),
+        pytest.param({"n_boot": 1.5}, "n_boot needs at least one repetition", id="one and a half"),
+        pytest.param({"most_sessions": 0}, "most_sessions needs at least one", id="no session"),
+        pytest.param({"conf_level": 1}, "conf_level is a share", id="certain"),
+    ],
+)
+def test_advice_needs_something_to_go_by(demo, asked, words):
+    with pytest.raises(ArgumentError, match=words):
+        sa.thresholds.recommend(demo, **asked)
+
+
+@pytest.mark.parametrize("weight", [-1, -0.001, math.inf, math.nan, True, "3"])
+def test_a_weight_is_a_number_from_nought(demo, weight):
+    with pytest.raises(ArgumentError, match="The weight of cost needs a number from 0"):
+        sa.failures.clusters(demo, weights={"cost": weight})
+
+
+@pytest.mark.parametrize("number", [0, -1, True, 2.0])
+def test_values_of_a_parameter_are_shown_from_one(demo, number):
+    with pytest.raises(ArgumentError, match="n_values needs a number from 1"):
+        sa.failures.parameters(demo, n_values=number)
+
+
+@pytest.mark.parametrize("gap_s", [-0.001, math.inf, math.nan])
+def test_a_gap_between_incidents_is_from_nought(demo, gap_s):
+    with pytest.raises(ArgumentError, match="gap_s needs seconds from 0"):
+        sa.failures.incidents(demo, gap_s=gap_s)
+
+
+@pytest.mark.parametrize("limit", [-1, math.inf, math.nan, True, "600"])
+def test_a_silence_is_from_nought(demo, limit):
+    with pytest.raises(ArgumentError, match="thresholds_s needs seconds from 0"):
+        sa.detectors.quality_of_service(demo, thresholds_s=[600, limit])
