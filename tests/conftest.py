@@ -3,12 +3,15 @@
 import gc
 import importlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import stateanalytics as sa
+from stateanalytics import snapshot
 from tests import examples  # noqa: F401 - registers the profile that `make test` asks for
 from tests.frames import facts
 
@@ -78,6 +81,28 @@ def oracles() -> Path:
 def reference() -> Path:
     """The folder of reference tables: whole beside the checkout, else what is kept here."""
     return (SHARED if SHARED.is_dir() else EXTRACTS) / "reference"
+
+
+@pytest.fixture(scope="module")
+def read_once() -> Iterator[None]:
+    """Let the commands of a module read each input once; what they make of it is tested there."""
+    kept: dict[Any, sa.Snapshot] = {}
+    read = snapshot.read
+
+    def read_or_kept(*sources: str, **options: Any) -> sa.Snapshot:
+        if not sources or not all(Path(source).is_file() for source in sources):
+            return read(*sources, **options)
+        written = tuple(Path(source).stat().st_mtime_ns for source in sources)
+        key = (sources, written, tuple(sorted(options.items())))
+        if key not in kept:
+            kept[key] = read(*sources, **options)
+            # A command closes what it has read.
+            object.__setattr__(kept[key], "close", lambda: None)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(snapshot, "read", read_or_kept)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -151,6 +151,7 @@ def exits_at_six(n_polls: int = 91) -> pl.DataFrame:
     return story("app-4", polls, SPAWNED)
 
 
+@pytest.mark.slow
 def test_a_long_afternoon_ends_in_the_record_that_the_real_code_wrote(shared: Path) -> None:
     record = final_record(shared, "app-4")
     last = replay_polls(exits_at_six()).row(-1, named=True)

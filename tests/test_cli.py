@@ -15,6 +15,7 @@ from stateanalytics import cli
 from stateanalytics.cli.output import as_csv, as_json, as_table
 from tests.lionagi_stores import NOW_S, write_store
 
+pytestmark = pytest.mark.usefixtures("read_once")
 HOSTILE = "=HYPERLINK(1)\x1b[31m\u202e red\x07"
 
 

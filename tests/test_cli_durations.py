@@ -10,15 +10,17 @@ import stateanalytics as sa
 from stateanalytics import cli
 from stateanalytics.demo_data import demo_path
 
+pytestmark = pytest.mark.usefixtures("read_once")
+
 
 @pytest.fixture(scope="module")
 def store():
     return str(demo_path() / "state.db")
 
 
-@pytest.fixture(scope="module")
-def snap():
-    return sa.demo()
+@pytest.fixture
+def snap(demo):
+    return demo
 
 
 @pytest.fixture

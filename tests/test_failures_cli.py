@@ -9,6 +9,7 @@ import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.demo_data import demo_path
 
+pytestmark = pytest.mark.usefixtures("read_once")
 STORE = str(demo_path() / "state.db")
 SHOWS = ("clusters", "codes", "members", "parameters", "change", "lift", "incidents")
 
@@ -28,16 +29,16 @@ def test_every_answer_is_a_table_for_eyes(capsys, monkeypatch, show):
     assert "\x1b" not in said.out
 
 
-def test_clusters_are_those_of_the_library(capsys):
+def test_clusters_are_those_of_the_library(capsys, demo):
     found = rows_of(capsys, "--week", "2026-W21", "--weight", "cost=10")
-    expected = sa.failures.clusters(sa.demo(), window="2026-W21", weights={"cost": 10})
+    expected = sa.failures.clusters(demo, window="2026-W21", weights={"cost": 10})
     assert [row["cluster_id"] for row in found] == expected["cluster_id"].to_list()
 
 
-def test_a_code_and_a_cluster_narrow(capsys):
+def test_a_code_and_a_cluster_narrow(capsys, demo):
     found = rows_of(capsys, "--code", "run.failed", "--show", "codes")
     assert {row["code"][:10] for row in found} == {"run.failed"}
-    clusters = sa.failures.clusters(sa.demo())
+    clusters = sa.failures.clusters(demo)
     row = clusters.row(0, named=True)
     members = rows_of(capsys, "--show", "members", "--cluster", row["cluster_id"])
     assert len(members) == row["n_rows"]
@@ -83,7 +84,7 @@ def test_what_makes_no_sense_is_one_line_that_helps(capsys, arguments, words):
     assert words in said.err and said.err.count("\n") == 1
 
 
-def test_a_file_holds_every_column(tmp_path):
+def test_a_file_holds_every_column(tmp_path, demo):
     path = tmp_path / "clusters.parquet"
     assert run(["failures", STORE, "-o", str(path)]) == 0
-    assert pl.read_parquet(path).columns == sa.failures.clusters(sa.demo()).columns
+    assert pl.read_parquet(path).columns == sa.failures.clusters(demo).columns

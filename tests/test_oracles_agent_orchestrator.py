@@ -89,6 +89,7 @@ def test_the_order_and_number_of_rows_does_not_matter(folder: Path, name: str) -
     check(name, rows.head(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(IN_SEQUENCE))
 def test_polls_in_any_order_replay_the_same(folder: Path, name: str) -> None:
     rows = read(folder / name)

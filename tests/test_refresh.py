@@ -206,6 +206,7 @@ def test_a_table_without_row_numbers_is_read_again(tmp_path):
     assert again["id"].to_list() == ["a"]
 
 
+@pytest.mark.slow
 def test_a_refresh_beside_lionagi_itself_equals_a_fresh_read(tmp_path):
     """The real writer, its connection open all the while."""
     import asyncio

@@ -207,6 +207,7 @@ def many(shared: Path) -> sa.Snapshot:
     )
 
 
+@pytest.mark.slow
 def test_the_section_over_all_real_sets_is_right(many):
     told = sections.summarize_systems(material_of(many))
     sessions = many.entities.filter(entity_type="session")
