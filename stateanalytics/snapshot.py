@@ -17,7 +17,7 @@ from stateanalytics.core.facts import Facts, losses_of
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.demo_data import AS_OF, demo_path
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, did_you_mean
 
 if TYPE_CHECKING:
     from stateanalytics.io.sqlite import Store
@@ -52,7 +52,7 @@ class Snapshot(Facts):
     entities, transitions, events, findings, sources : polars.DataFrame
         As documented in `stateanalytics.core.schema` and by `schema`.
     details : mapping of str to polars.DataFrame
-        Frames of one system only, such as ``lionagi_schedules``.
+        Frames that one system adds, by name.
     as_of : datetime
         The instant that ages are measured at, in UTC.
     as_of_from : str
@@ -70,6 +70,20 @@ class Snapshot(Facts):
     _tables: dict[Policy | None, Mapping[str, Table]] = field(default_factory=dict, init=False)
 
     __hash__ = object.__hash__
+
+    def detail(self, frame: schema.Frame | str) -> pl.DataFrame:
+        """A frame that one system adds, by its name; empty where no input fills it."""
+        from stateanalytics.systems import detail_frames
+
+        if isinstance(frame, str):
+            known = detail_frames()
+            if frame not in known:
+                raise ArgumentError(
+                    f"There is no frame {frame!r:.60} of a system; there are {len(known)}.",
+                    f"use one of {', '.join(known)}{did_you_mean(frame, known)}",
+                )
+            frame = known[frame]
+        return super().detail(frame)
 
     def sql(
         self,

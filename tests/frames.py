@@ -7,6 +7,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.systems import detail_frames
 
 Row: TypeAlias = dict[str, Any]
 AS_OF = datetime(2026, 5, 27, tzinfo=UTC)
@@ -20,7 +21,7 @@ def ago(**how_long: float) -> datetime:
 
 def frame(name: str, rows: list[Row]) -> pl.DataFrame:
     """Rows of a canonical frame, every column in its dtype."""
-    shape = schema.FRAMES[name]
+    shape = {**schema.FRAMES, **detail_frames()}[name]
     filled = [{column.name: row.get(column.name) for column in shape.columns} for row in rows]
     return pl.DataFrame(filled, schema=shape.dtypes)
 

@@ -11,6 +11,7 @@ import pytest
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.systems.agent_orchestrator import frames as agent_orchestrator_frames
 from stateanalytics.systems.agent_orchestrator.places import find
 from stateanalytics.systems.reading import read_facts
 from tests.ao_expected import described, expected
@@ -103,9 +104,11 @@ def test_every_generation_is_recognised_by_its_records(real: Facts) -> None:
 def test_every_frame_has_the_shape_of_the_schema(real: Facts) -> None:
     for shape in (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS, schema.FINDINGS):
         assert getattr(real, shape.name).schema == shape.dtypes
-    assert records_of(real).schema == schema.AO_SESSIONS.dtypes
+    assert records_of(real).schema == agent_orchestrator_frames.SESSIONS.dtypes
     assert real.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0
-    assert records_of(real).select(schema.AO_SESSIONS.key).is_duplicated().sum() == 0
+    assert (
+        records_of(real).select(agent_orchestrator_frames.SESSIONS.key).is_duplicated().sum() == 0
+    )
 
 
 def test_a_session_is_one_entity_however_many_records_it_has(real: Facts) -> None:

@@ -14,6 +14,7 @@ from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material
 from stateanalytics.reporting.sections.audit import summarize_audit
+from stateanalytics.systems.opencode import frames as opencode_frames
 from tests.conftest import ROOT
 from tests.frames import AS_OF, WHOSE, ago, facts
 
@@ -453,7 +454,7 @@ def test_executions_of_opencode_that_ended_twice_are_told():
     row = {"source": "o", "session_id": "s", "exec_no": 1, "entity_id": "s:execution:1",
            "outcome": "succeeded", "n_terminals": 2, "first_outcome": "failed",
            "is_blocked": True}  # fmt: skip
-    detail = schema.OPENCODE_EXECUTIONS.conform(pl.DataFrame([row]))
+    detail = opencode_frames.EXECUTIONS.conform(pl.DataFrame([row]))
     snap = facts([])
     object.__setattr__(snap, "details", {"opencode_executions": detail})
     assert audit(snap).select("code", "against").rows() == [
@@ -475,7 +476,7 @@ def test_only_a_success_that_was_blocked_is_none(outcome, is_blocked, codes):
     row = {"source": "o", "session_id": "s", "exec_no": 1, "entity_id": "s:execution:1",
            "outcome": outcome, "n_terminals": 1, "first_outcome": outcome,
            "is_blocked": is_blocked}  # fmt: skip
-    detail = schema.OPENCODE_EXECUTIONS.conform(pl.DataFrame([row]))
+    detail = opencode_frames.EXECUTIONS.conform(pl.DataFrame([row]))
     snap = facts([])
     object.__setattr__(snap, "details", {"opencode_executions": detail})
     assert audit(snap)["code"].to_list() == codes

@@ -9,6 +9,7 @@ import pytest
 from stateanalytics.core import schema
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import open_store
+from stateanalytics.systems import detail_frames
 from stateanalytics.systems.lionagi import reading as lionagi
 from stateanalytics.systems.lionagi.events import count_errors
 from stateanalytics.systems.reading import read_facts
@@ -147,7 +148,7 @@ def test_frames_have_their_canonical_shape_and_distinct_keys(parts, version):
         (part.transitions, schema.TRANSITIONS),
         (part.events, schema.EVENTS),
         (part.findings, schema.FINDINGS),
-        *((frame, schema.FRAMES[name]) for name, frame in part.details.items()),
+        *((frame, detail_frames()[name]) for name, frame in part.details.items()),
     ):
         assert frame.schema == shape.dtypes
     assert part.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0

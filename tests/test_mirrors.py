@@ -19,6 +19,7 @@ def told(*rows: tuple[str, str, int | None]) -> list[bool]:
         {
             "entity_id": str(number),
             "entity_type": entity_type,
+            "system": "lionagi" if entity_type == "branch" else "opencode",
             "session_id": session,
             "started_at": None if minutes is None else AS_OF + timedelta(minutes=minutes),
         }

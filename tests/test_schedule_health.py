@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.core import schema
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
+from stateanalytics.systems.lionagi import frames as lionagi_frames
 from stateanalytics.systems.lionagi.schedule_health import (
     WORDS,
     schedule_ages,
@@ -139,7 +139,7 @@ def test_the_clock_is_applied_to_the_canonical_frame():
 
 
 def test_no_schedules_are_fine():
-    aged = schedule_ages(schema.LIONAGI_SCHEDULES.empty(), datetime(2026, 1, 1, tzinfo=UTC))
+    aged = schedule_ages(lionagi_frames.SCHEDULES.empty(), datetime(2026, 1, 1, tzinfo=UTC))
     assert with_schedule_health(aged).height == 0
 
 

@@ -21,7 +21,7 @@ class Facts:
     entities, transitions, events, findings, sources : polars.DataFrame
         As documented in `stateanalytics.core.schema`.
     details : mapping of str to polars.DataFrame
-        Per-system frames such as ``lionagi_schedules``, by name.
+        Frames that one system adds, by name.
     as_of : datetime
         The instant that ages are measured at, in UTC.
     as_of_from : str
@@ -37,10 +37,15 @@ class Facts:
     as_of_from: str = "given"
     details: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
-    def detail(self, name: str) -> pl.DataFrame:
-        """A per-system frame; empty, in its own shape, where no input fills it."""
-        found = self.details.get(name)
-        return schema.FRAMES[name].empty() if found is None else found
+    def detail(self, frame: schema.Frame | str) -> pl.DataFrame:
+        """A frame that one system adds; empty, in its own shape, where no input fills it.
+
+        By its name alone, it must have been filled.
+        """
+        if isinstance(frame, str):
+            return self.details[frame]
+        found = self.details.get(frame.name)
+        return frame.empty() if found is None else found
 
 
 def checked_snapshot(snap: object, function: str) -> Facts:

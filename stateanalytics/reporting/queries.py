@@ -5,12 +5,12 @@ from __future__ import annotations
 from stateanalytics.core.windows import Window
 from stateanalytics.reporting.material import Plain
 from stateanalytics.state.definitions import GOOD_ENDS
-from stateanalytics.state.mirrors import PARTS
+from stateanalytics.state.mirrors import part_types
 
 _KEY = "USING (source, system, entity_type, entity_id)"
 # Each work once: what a session tells already is not counted again (`rules.mirrors`).
 _ONCE = (
-    f"entity_type NOT IN ({', '.join(repr(name) for name in PARTS)})",
+    f"entity_type NOT IN ({', '.join(repr(name) for name in part_types())})",
     "AND (entity_type <> 'turn' OR EXISTS (SELECT 1 FROM entities AS later",
     "  WHERE later.entity_type = 'turn' AND later.source = entities.source",
     "  AND later.system = entities.system AND later.session_id = entities.session_id",

@@ -30,6 +30,7 @@ from stateanalytics.sql.functions import (
     WHY_NOT,
 )
 from stateanalytics.sql.parsing import HOW, one_statement, refused, syntax_tree, too_deep
+from stateanalytics.systems import detail_frames
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -76,7 +77,7 @@ _ORDERINGS = {
 }
 _RANKED = {
     column.name
-    for frame in FRAMES.values()
+    for frame in (*FRAMES.values(), *detail_frames().values())
     for column in frame.columns
     if isinstance(column.dtype, pl.Enum)
 }

@@ -33,7 +33,7 @@ from stateanalytics.state.population import rows_of
 from stateanalytics.state.reason_codes import reason_codes
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.time_limits import timeouts
-from stateanalytics.systems import all_systems
+from stateanalytics.systems import all_systems, detail_frames
 
 PREFIX = "raw_"
 STORE = "store"
@@ -164,6 +164,7 @@ def _quoted(name: str) -> str:
 
 FRAMES: tuple[Frame, ...] = (
     *schema.FRAMES.values(),
+    *detail_frames().values(),
     ATTENTION,
     schema.PHANTOMS,
     FAILURES,
@@ -241,7 +242,9 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
     audited = functools.cache(lambda: audit(facts, policy=policy, states=states()))
     return {
         **{shape.name: functools.partial(getattr, facts, shape.name) for shape in schema.FACTS},
-        **{shape.name: functools.partial(facts.detail, shape.name) for shape in schema.DETAILS},
+        **{
+            shape.name: functools.partial(facts.detail, shape) for shape in detail_frames().values()
+        },
         schema.STATES.name: states,
         schema.REASONS.name: reasons,
         FAILURES.name: lambda: FAILURES.conform(add_incidents(failed())),

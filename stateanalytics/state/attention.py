@@ -17,8 +17,15 @@ from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.state.mirrors import is_mirror
 from stateanalytics.state.policy import Policy
+from stateanalytics.systems import all_systems
 
 SEVERITIES = ("critical", "warning")
+DECISION = {
+    **dict.fromkeys(("source", "item_id", "state", "note", "actor", "source_status"), pl.String()),
+    **dict.fromkeys(("expires_at", "updated_at"), schema.MOMENT),
+}
+"""What is known of a decision about an item: the columns of `System.dispositions`."""
+
 DISPOSITIONS = ("acknowledged", "resolved", "expected", "snoozed")
 OPEN = "open"
 NO_CODE = "unknown"
@@ -66,7 +73,7 @@ def attention(
     Parameters
     ----------
     facts : Facts
-        Entities, transitions, as-of, and ``lionagi_dispositions``.
+        Entities, transitions, as-of, and what operators decided (`System.dispositions`).
     states, reasons : polars.DataFrame
         ``schema.STATES`` and ``schema.REASONS`` of the same facts.
     policy : Policy, optional
@@ -223,10 +230,17 @@ def _reason() -> dict[str, pl.Expr]:
     }
 
 
+def _dispositions(facts: Facts) -> pl.DataFrame:
+    """What was decided, in every system that records decisions."""
+    frames = [known.dispositions for known in all_systems() if known.dispositions is not None]
+    found = [facts.detail(frame()).select(list(DECISION)) for frame in frames]
+    return pl.concat(found) if found else pl.DataFrame(schema=DECISION)
+
+
 def _with_dispositions(items: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """Join what was decided about each item, and whether that still holds."""
     decided = (
-        facts.detail("lionagi_dispositions")
+        _dispositions(facts)
         .filter(pl.col("state").is_in(DISPOSITIONS))
         .sort("updated_at")
         .unique(["source", "item_id"], keep="last", maintain_order=True)

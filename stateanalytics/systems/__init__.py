@@ -11,11 +11,15 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from stateanalytics.errors import ArgumentError, StateAnalyticsError, did_you_mean
 from stateanalytics.systems.base import System
 
-__all__ = ["BUILT_IN", "GROUP", "all_systems", "limits_of_systems", "system"]
+if TYPE_CHECKING:
+    from stateanalytics.core.schema import Frame
+
+__all__ = ["BUILT_IN", "GROUP", "all_systems", "detail_frames", "limits_of_systems", "system"]
 
 BUILT_IN = ("lionagi", "agent_orchestrator", "opencode")
 GROUP = "stateanalytics.systems"
@@ -84,6 +88,12 @@ def system(name: str) -> System:
 def limits_of_systems() -> Mapping[str, Mapping[str, float]]:
     """Every system that has limits for open work of its own, and those limits."""
     return {known.name: known.limits for known in all_systems() if known.limits}
+
+
+@cache
+def detail_frames() -> Mapping[str, Frame]:
+    """The frames that systems add to the canonical ones, by name."""
+    return {frame.name: frame for known in all_systems() for frame in known.frames()}
 
 
 def _loaded(entry: EntryPoint, origin: str) -> System | None:

@@ -265,6 +265,9 @@ class System:
     phantoms : callable or None
         ``phantoms(facts, states, policy=…)``: which entities its own reapers would close,
         in the shape of `schema.PHANTOMS`.
+    dispositions : callable or None
+        The detail frame of what operators decided about items that ask for attention:
+        `state.attention.DECISION` names its columns.
     silence_ends : callable or None
         ``silence_ends(facts) -> frame`` of ends of sessions that work may have followed:
         ``source``, ``system``, ``entity_id``, ``at``, and ``boundary``: crash (noticed when
@@ -308,6 +311,7 @@ class System:
     history: Literal["whole", "partial", "derived"] = "partial"
     without_ends: Callable[[Facts], pl.DataFrame] | None = None
     phantoms: Callable[..., pl.DataFrame] | None = None
+    dispositions: Callable[[], Frame] | None = None
     silence_ends: Callable[[Facts], pl.DataFrame] | None = None
     end_statuses: tuple[str, ...] = ()
     death_codes: tuple[str, ...] = ()

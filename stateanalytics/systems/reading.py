@@ -14,13 +14,15 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, pool
 from stateanalytics.core.progress import progress
+from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.errors import ArgumentError, NotAStoreError
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven, up_to
 from stateanalytics.io.findings import counted
 from stateanalytics.io.parts import Kept, Parts, fingerprint
 from stateanalytics.io.salvaging import findings_of_store
 from stateanalytics.io.sqlite import Store, open_store
-from stateanalytics.systems import all_systems
+from stateanalytics.systems import all_systems, detail_frames
+from stateanalytics.systems import system as system_of
 from stateanalytics.systems.base import Stores
 from stateanalytics.systems.places import Place, find_places
 
@@ -141,8 +143,10 @@ def _read(
 ) -> Parts:
     """One input: a store by whoever knows its tables, anything else by who found it."""
     if place.system is not None and place.system.files is not None:
-        return place.system.files.read(
-            place.path, label=place.label, bodies=bodies, on_error=on_error, before=before
+        return _with_words(
+            place.system.files.read(
+                place.path, label=place.label, bodies=bodies, on_error=on_error, before=before
+            )
         )
     with ExitStack() as opened:
         store = opened.enter_context(
@@ -157,13 +161,37 @@ def _read(
         odd = findings_of_store(store, system=part.system)
         opened.pop_all()
     return replace(
-        part,
+        _with_words(part) if part.system else part,
         findings=pool([part.findings, odd], schema.FINDINGS),
         label=store.label,
         size_bytes=store.size_bytes,
         is_live=store.is_live,
         stores=(store,),
     )
+
+
+def _with_words(part: Parts) -> Parts:
+    """The canonical axes of a system whose statuses mean something of their own.
+
+    ADR-0033's words need no mapping: rules read them from ``raw_status``.
+    """
+    words = [word for word in system_of(part.system).vocabulary if word not in STATUS_WORDS]
+    if not words:
+        return part
+    table = pl.DataFrame(
+        [(word.entity_type, word.raw_status, word.lifecycle, word.outcome) for word in words],
+        schema=["entity_type", "raw_status", "own_lifecycle", "own_outcome"],
+        orient="row",
+    )
+    worded = part.entities.join(
+        table, on=["entity_type", "raw_status"], how="left", maintain_order="left"
+    ).with_columns(
+        recorded_lifecycle=pl.coalesce("recorded_lifecycle", "own_lifecycle", pl.lit("unknown")),
+        recorded_outcome=pl.when(pl.col("own_lifecycle").is_null())
+        .then(pl.coalesce("recorded_outcome", pl.lit("unknown")))
+        .otherwise(pl.coalesce("recorded_outcome", "own_outcome")),
+    )
+    return replace(part, entities=schema.ENTITIES.conform(worded))
 
 
 def _reader_of(store: Store) -> Stores | None:
@@ -263,7 +291,7 @@ def _pooled_details(parts: Sequence[Parts]) -> dict[str, pl.DataFrame]:
     names = dict.fromkeys(name for part in parts for name in part.details)
     return {
         name: pool(
-            [part.details[name] for part in parts if name in part.details], schema.FRAMES[name]
+            [part.details[name] for part in parts if name in part.details], detail_frames()[name]
         )
         for name in names
     }

@@ -8,11 +8,11 @@ import polars as pl
 
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.reporting.phrases import count, how_long, listed, number
-from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS
-from stateanalytics.state.mirrors import TURN
+from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
 from stateanalytics.survival.run_spells import count_spells, spells
+from stateanalytics.systems import all_systems
 
 N_KINDS_SHOWN = 12
 CUT_OFF_BY = {
@@ -53,10 +53,15 @@ def summarize_durations(material: Material) -> Plain:
 
 
 def _denominator(kept: pl.DataFrame) -> str:
-    """What was counted; a session of opencode also waits for people, so its turns are."""
+    """What was counted; where a session also waits for people, its parts are (`run_type`)."""
     whole = "runs that started in the window and whose times can be trusted"
-    n_turns = kept.filter(pl.col("entity_type") == TURN).height
-    return f"{whole}; {number(n_turns)} of them are turns of opencode" if n_turns else whole
+    counted = [
+        f"{number(n)} of them are {known.run_type}s of {known.title}"
+        for known in all_systems()
+        if known.run_type != RUN
+        and (n := kept.filter(system=known.name, entity_type=known.run_type).height)
+    ]
+    return "; ".join([whole, *counted])
 
 
 def _sentence(kept: pl.DataFrame, slow_after_s: float) -> str:
@@ -65,8 +70,8 @@ def _sentence(kept: pl.DataFrame, slow_after_s: float) -> str:
     n_ended = kept.filter("ended").height
     n_cut_off = kept.height - n_ended
     n_slow = kept.filter(pl.col("duration_s") > slow_after_s).height
-    is_all_turns = (kept["entity_type"] == TURN).all()
-    noun = "turn" if is_all_turns else "run"
+    types = kept["entity_type"].unique().to_list()
+    noun = types[0] if len(types) == 1 and types[0] != RUN else "run"
     shown = (
         f"Of {count(kept.height, noun)} that started in the window, "
         f"{f'the end of {number(n_ended)}' if n_ended else 'no end'} was seen"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 import polars as pl
 
-from stateanalytics.core.schema import DELIVERIES, FINDING_SEVERITIES, SEVERITIES, SYSTEMS
+from stateanalytics.core.schema import DELIVERIES, FINDING_SEVERITIES, SEVERITIES
 from stateanalytics.failures.by_code import count_by_reason_code
 from stateanalytics.failures.counting import count_causes
 from stateanalytics.failures.failure_rows import select_failures
@@ -16,26 +13,11 @@ from stateanalytics.reporting.phrases import count, interval, listed, number, sh
 from stateanalytics.reporting.sections.attention import items_of, things_of
 from stateanalytics.reporting.sections.failures import plural
 from stateanalytics.state.definitions import BAD_ENDS, GOOD_ENDS, LEFT_OUT
-from stateanalytics.state.mirrors import PARTS, TURN
+from stateanalytics.state.mirrors import part_types
 from stateanalytics.stats.intervals import wilson
+from stateanalytics.systems import all_systems
+from stateanalytics.systems import system as system_of
 
-TITLES: Mapping[str, str] = MappingProxyType(
-    {
-        "lionagi": "lionagi",
-        "agent_orchestrator": "Agent Orchestrator",
-        "opencode": "opencode",
-    }
-)
-RUN_IS: Mapping[str, str] = MappingProxyType(
-    {
-        "lionagi": "A run is a session. Its branches repeat it; plays, shows, invocations and "
-        "schedules are counted as what they are, never as runs.",
-        "agent_orchestrator": "A run is a session, worker or orchestrator, however many records "
-        "and archives tell of it.",
-        "opencode": "A run is a session, as its last turn left it. Turns, executions, steps and "
-        "tool calls are its parts, never runs.",
-    }
-)
 ENDS = ("completed", "failed", "timed_out", "aborted", "cancelled", "other")
 N_ITEMS, N_CODES, N_FINDINGS = 3, 5, 8
 
@@ -43,10 +25,10 @@ N_ITEMS, N_CODES, N_FINDINGS = 3, 5, 8
 def summarize_systems(material: Material) -> Plain:
     """One entry a system that was read, and their total; no entries where it is only one."""
     read = set(material.facts.sources["system"]) | set(material.facts.entities["system"])
-    names = [name for name in SYSTEMS if name in read]
+    names = [known.name for known in all_systems() if known.name in read]
     if len(names) < 2:
         return {
-            "finding": f"Everything that was read was written by {TITLES[names[0]]}."
+            "finding": f"Everything that was read was written by {system_of(names[0]).title}."
             if names
             else "No system was read.",
             "systems": [],
@@ -75,8 +57,8 @@ def _system(name: str, material: Material, things: pl.DataFrame) -> Plain:
     by_code = count_by_reason_code(bad)
     return {
         "system": name,
-        "title": TITLES[name],
-        "run_is": RUN_IS[name],
+        "title": system_of(name).title,
+        "run_is": system_of(name).run_is,
         "n_inputs": material.facts.sources.filter(pl.col("system") == name).height,
         "formats": _formats(name, material),
         "runs": runs,
@@ -132,12 +114,13 @@ def _deliveries(ended: pl.DataFrame) -> Plain:
 
 def _others(rows: pl.DataFrame) -> list[Plain]:
     """Entities that are no runs, by type, parts of runs last."""
+    repeated = {known.repeated_type for known in all_systems()}
     counts = tally(rows.filter(pl.col("entity_type") != "session"), "entity_type")
     others = [
         {
             "entity_type": name,
             "n": n,
-            "is_part": name in PARTS or name == TURN,
+            "is_part": name in part_types() or name in repeated,
             "shown": count(n, name.replace("_", " "), plural(name)),
         }
         for name, n in counts.items()

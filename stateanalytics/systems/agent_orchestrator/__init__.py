@@ -24,6 +24,7 @@ SYSTEM = System(
         recognises=later(f"{_HERE}.databases:recognises"), read=later(f"{_HERE}.databases:read")
     ),
     files=Files(find=later(f"{_HERE}.places:find"), read=later(f"{_HERE}.reading:read")),
+    frames=later(f"{_HERE}.frames:frames"),
     reason_codes=lambda: codes_from_csv(_HERE),
     detectors=later(f"{_HERE}.detectors:agent_orchestrator"),
     features=later(f"{_HERE}.features:features"),

@@ -8,6 +8,7 @@ import polars as pl
 
 from stateanalytics.core.audit import Cases, audit_rows, moment, word
 from stateanalytics.core.facts import Facts
+from stateanalytics.systems.agent_orchestrator import frames
 
 
 def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
@@ -18,7 +19,7 @@ def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
 def records(cases: Cases) -> pl.DataFrame:
     """Records of Agent Orchestrator that exclude themselves or their log."""
     current = (
-        cases.facts.detail("ao_sessions")
+        cases.facts.detail(frames.SESSIONS)
         .filter(pl.col("is_current"), pl.col("entity_id").is_not_null())
         .with_columns(system=pl.lit("agent_orchestrator"), entity_type=pl.lit("session"))
     )
@@ -75,7 +76,7 @@ def without_ends(facts: Facts) -> pl.DataFrame:
     Records without axes have no moments at all, and a session whose pull request was
     merged ends only when it is terminated.
     """
-    records = facts.detail("ao_sessions").filter("is_current")
+    records = facts.detail(frames.SESSIONS).filter("is_current")
     ends_in_time = pl.col("session_state").is_in(["terminated", "done"])
     return records.filter(pl.col("is_synthesized") | ~ends_in_time).select(
         "source",

@@ -146,7 +146,7 @@ def read_go_sessions(store: Store, *, path: str, system: str) -> tuple[pl.DataFr
     Returns
     -------
     sessions : polars.DataFrame
-        Columns of `schema.AO_SESSIONS`, one row a session.
+        Columns of `frames.SESSIONS`, one row a session.
     findings : polars.DataFrame
         In the shape of `schema.FINDINGS`.
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import polars as pl
 
+from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.thresholds import (
     WatcherThresholds,
     watcher_audits,
@@ -72,7 +73,7 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     past : Past
         The facts at the instant.
     """
-    records = past.facts.detail("ao_sessions").filter(pl.col("is_current").fill_null(value=False))
+    records = past.facts.detail(frames.SESSIONS).filter(pl.col("is_current").fill_null(value=False))
     own = records.select(
         "source",
         "entity_id",

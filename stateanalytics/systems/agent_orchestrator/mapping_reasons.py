@@ -168,7 +168,7 @@ def recorded_reasons(sessions: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     sessions : polars.DataFrame
-        `schema.AO_SESSIONS`.
+        `frames.SESSIONS`.
 
     Returns
     -------

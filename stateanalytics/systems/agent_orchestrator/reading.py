@@ -16,7 +16,7 @@ from stateanalytics.errors import SourceError
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.salvaging import loss_findings
 from stateanalytics.io.sqlite import Store, open_store
-from stateanalytics.systems.agent_orchestrator import databases
+from stateanalytics.systems.agent_orchestrator import databases, frames
 from stateanalytics.systems.agent_orchestrator.entities import entities
 from stateanalytics.systems.agent_orchestrator.events import (
     add_entities,
@@ -126,7 +126,7 @@ def _parts(
             ],
             schema.FINDINGS,
         ),
-        details={schema.AO_SESSIONS.name: sessions},
+        details={frames.SESSIONS.name: sessions},
         label=label,
         size_bytes=_size_of(records, files, stores),
         is_live=any(store.is_live for store in stores)

@@ -1,4 +1,4 @@
-"""From flat session records to `schema.AO_SESSIONS`: the axes, and what they mean."""
+"""From flat session records to `frames.SESSIONS`: the axes, and what they mean."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
+from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.files import EPOCH
 from stateanalytics.systems.agent_orchestrator.javascript import leading_integer
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
@@ -103,7 +104,7 @@ def interpret(
 
 
 def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
-    """One row a record in the shape of `schema.AO_SESSIONS`, not yet linked to an entity.
+    """One row a record in the shape of `frames.SESSIONS`, not yet linked to an entity.
 
     Parameters
     ----------
@@ -277,7 +278,7 @@ AXES = tuple(name for name in LIFECYCLE_COLUMNS if name.endswith(("_state", "_re
 
 
 def shaped(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
-    """The records in the shape of `schema.AO_SESSIONS`; nothing of what cannot be read."""
+    """The records in the shape of `frames.SESSIONS`; nothing of what cannot be read."""
     told = [
         "kind", "legacy_status", "ao_status", "is_ao_terminal", "is_synthesized",
         "event_priority", "primary_reason", *AXES,
@@ -286,4 +287,4 @@ def shaped(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
     kept = sessions.with_columns(
         pl.when(~unread).then(pl.col(told)).name.keep(), source=pl.lit(label)
     )
-    return schema.AO_SESSIONS.conform(kept)
+    return frames.SESSIONS.conform(kept)

@@ -30,6 +30,7 @@ SYSTEM = System(
     ),
     count_errors=later(f"{_HERE}.events:count_errors"),
     vocabulary=STATUS_WORDS,
+    frames=later(f"{_HERE}.frames:frames"),
     reason_codes=lambda: codes_from_csv(_HERE),
     are_codes_closed=True,
     part_types=("branch",),
@@ -42,6 +43,7 @@ SYSTEM = System(
     judge_transitions=later(f"{_HERE}.audits:judge_transitions"),
     history="whole",
     phantoms=later(f"{_HERE}.phantoms:phantoms"),
+    dispositions=later(f"{_HERE}.frames:dispositions"),
     silence_ends=later(f"{_HERE}.silence_ends:silence_ends"),
     # Not `run.cancelled.stale_auto`: that sweep by age also takes rows without a process id.
     death_codes=("session.phantom.process_dead", "session.orphaned.no_process"),

@@ -9,6 +9,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, word
 from stateanalytics.core.facts import Facts
+from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.rollups import roll_up
 from stateanalytics.systems.lionagi.transition_verdicts import LIFECYCLES, classify_transitions
 
@@ -43,7 +44,7 @@ def shows_on_disk(cases: Cases) -> pl.DataFrame:
             plays.with_columns(play="name").select(key),
         ]
     )
-    differing = cases.facts.detail("lionagi_shows_on_disk").filter(
+    differing = cases.facts.detail(frames.SHOWS_ON_DISK).filter(
         pl.col("store_status").is_not_null(), pl.col("disk_status") != pl.col("store_status")
     )
     both = differing.join(named, on=["source", "topic", "play"], how="inner", nulls_equal=True)
@@ -58,7 +59,7 @@ def shows_on_disk(cases: Cases) -> pl.DataFrame:
 def run_directories(cases: Cases) -> pl.DataFrame:
     """Sessions whose run.json holds another status."""
     sessions = _rows(cases).filter(pl.col("entity_type") == "session")
-    runs = cases.facts.detail("lionagi_runs").select(
+    runs = cases.facts.detail(frames.RUNS).select(
         "source", "session_id", "run_id", file_status="status"
     )
     both = sessions.drop("run_id").join(runs, on=["source", "session_id"], how="inner")

@@ -6,6 +6,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.io.sqlite import JSON, TEXT, Cell, Store, read_table
+from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw
 
 MAX_DETAIL = 500
@@ -242,9 +243,9 @@ def dispositions(raw: Raw) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame, shape (n_items, 10)
-        `stateanalytics.core.schema.LIONAGI_DISPOSITIONS` without ``source``.
+        `frames.DISPOSITIONS` without ``source``.
     """
-    names = [name for name in schema.LIONAGI_DISPOSITIONS.dtypes.names() if name != "source"]
+    names = [name for name in frames.DISPOSITIONS.dtypes.names() if name != "source"]
     return resolved_items(raw["attention_dispositions"], raw).select(names)
 
 

@@ -9,6 +9,7 @@ import polars as pl
 from stateanalytics.core.session_health import HEALTH_ORDER
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.history import Past
+from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.detectors.pages import assumed_alive
 from stateanalytics.systems.lionagi.detectors.stored import health_by
 from stateanalytics.systems.lionagi.display_status import with_display_status
@@ -144,7 +145,7 @@ def _add_children(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _add_schedules(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
-    schedules = past.facts.detail("lionagi_schedules")
+    schedules = past.facts.detail(frames.SCHEDULES)
     judged = with_schedule_health(schedule_ages(schedules, past.at))
     cadence = pl.col("cadence_s")
     known = judged.select(

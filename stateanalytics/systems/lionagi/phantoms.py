@@ -16,6 +16,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.engines import NUMBER, YES_NO, adapt, optional
 from stateanalytics.core.facts import Facts
+from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.reaper_rules import OPEN_PLAYS, Limits, Reaper, reapers
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def _plays(joined: pl.DataFrame) -> pl.DataFrame:
 
 def _ends_on_disk(facts: Facts) -> pl.DataFrame:
     """What the directory of each show proves, as the reason a reaper would write."""
-    disk = facts.detail("lionagi_shows_on_disk")
+    disk = facts.detail(frames.SHOWS_ON_DISK)
     is_show = pl.col("play").is_null()
     is_aborted = (pl.col("has_abort_sentinel") & is_show).any()
     is_passed = (pl.col("is_show_passed") & is_show).any()

@@ -11,7 +11,7 @@ from stateanalytics.core.facts import pool
 from stateanalytics.io.findings import per_entity
 from stateanalytics.io.parts import Kept, Parts
 from stateanalytics.io.sqlite import Store
-from stateanalytics.systems.lionagi import schedules, sessions, work
+from stateanalytics.systems.lionagi import frames, schedules, sessions, work
 from stateanalytics.systems.lionagi import store_findings as checks
 from stateanalytics.systems.lionagi.events import dispositions, events
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, read_raw
@@ -132,11 +132,11 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
         checks.json_findings(raw, label),
         checks.schedule_findings(details, label),
     ]
-    frames = {
-        schema.LIONAGI_SCHEDULES: details,
-        schema.LIONAGI_DISPOSITIONS: dispositions(raw),
-        schema.LIONAGI_RUNS: runs,
-        schema.LIONAGI_SHOWS_ON_DISK: disk,
+    details_of = {
+        frames.SCHEDULES: details,
+        frames.DISPOSITIONS: dispositions(raw),
+        frames.RUNS: runs,
+        frames.SHOWS_ON_DISK: disk,
     }
     return Parts(
         system=SYSTEM,
@@ -145,7 +145,7 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
         transitions=_named(history, schema.TRANSITIONS, label),
         events=_named(happened, schema.EVENTS, label),
         findings=pool(found, schema.FINDINGS),
-        details={shape.name: _named(frame, shape, label) for shape, frame in frames.items()},
+        details={shape.name: _named(frame, shape, label) for shape, frame in details_of.items()},
         kept=kept,
     )
 

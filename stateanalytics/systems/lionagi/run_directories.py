@@ -25,6 +25,7 @@ from stateanalytics.io.files import (
     read_json_object,
 )
 from stateanalytics.io.findings import counted, per_entity
+from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw
 
 # ADR-0017's import rule, with the words that lionagi's importer accepts.
@@ -69,7 +70,7 @@ class _Run:
 
 _SHAPE = pl.Schema(
     {
-        **{name: dtype for name, dtype in schema.LIONAGI_RUNS.dtypes.items() if name != "source"},
+        **{name: dtype for name, dtype in frames.RUNS.dtypes.items() if name != "source"},
         "branch_id": schema.TEXT,
         "has_odd_timeout": schema.YES_NO,
         "problem": schema.TEXT,
@@ -124,7 +125,7 @@ def read_runs(store_path: Path, source: str) -> tuple[pl.DataFrame, pl.DataFrame
     Returns
     -------
     runs : polars.DataFrame
-        `stateanalytics.core.schema.LIONAGI_RUNS` without ``source``, plus ``branch_id``; one
+        `frames.RUNS` without ``source``, plus ``branch_id``; one
         row a directory that holds a readable file, by name.
     findings : polars.DataFrame
         ``run.unreadable`` for each file that could not be read.

@@ -43,7 +43,7 @@ _AGES = MappingProxyType(
 
 
 def schedule_ages(schedules: pl.DataFrame, as_of: datetime) -> pl.DataFrame:
-    """Apply the clock once: the moments of ``schema.LIONAGI_SCHEDULES`` become ages.
+    """Apply the clock once: the moments of ``frames.SCHEDULES`` become ages.
 
     Adds ``since_last_execution_s``, ``since_last_evaluation_s``,
     ``since_last_healthy_poll_s``, ``since_last_fire_s`` and ``next_fire_in_s``: float
@@ -54,7 +54,7 @@ def schedule_ages(schedules: pl.DataFrame, as_of: datetime) -> pl.DataFrame:
     >>> from datetime import UTC
     >>> from stateanalytics.core import schema
     >>> noon = datetime(2026, 5, 1, 12, tzinfo=UTC)
-    >>> rows = schema.LIONAGI_SCHEDULES.conform(pl.DataFrame({"next_fire_at": [noon]}))
+    >>> rows = frames.SCHEDULES.conform(pl.DataFrame({"next_fire_at": [noon]}))
     >>> schedule_ages(rows, datetime(2026, 5, 1, 11, tzinfo=UTC))["next_fire_in_s"].to_list()
     [3600.0]
     """
@@ -81,7 +81,7 @@ def with_schedule_health(
         ``since_last_execution_s``, ``last_executed_status``, ``n_runs``. Used if there:
         ``has_threshold``, ``since_last_evaluation_s``, ``since_last_healthy_poll_s``,
         ``since_last_fire_s``, ``n_running``, ``next_fire_in_s``. `schedule_ages` makes
-        all of these from ``schema.LIONAGI_SCHEDULES``.
+        all of these from ``frames.SCHEDULES``.
     overdue_factor, overdue_grace_s : float
         Overdue is a silence longer than so many cadences, and longer than one cadence
         plus the grace.

@@ -194,7 +194,7 @@ def schedule_details(raw: Raw) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame, shape (n_schedules, 16)
-        `stateanalytics.core.schema.LIONAGI_SCHEDULES` without ``source``. ``cadence_s`` of a
+        `frames.SCHEDULES` without ``source``. ``cadence_s`` of a
         cron schedule is the distance of the two fires after its newest sign of life.
     """
     rows = raw["schedules"].join(

@@ -30,7 +30,7 @@ _DEPENDENCIES = re.compile(r"^- deps:\s*\[(?P<names>[^\]\n]{0,2000})\]", re.MULT
 
 @dataclass(frozen=True)
 class _OnDisk:
-    """One row of `stateanalytics.core.schema.LIONAGI_SHOWS_ON_DISK`, and what went wrong."""
+    """One row of `frames.SHOWS_ON_DISK`, and what went wrong."""
 
     topic: str
     play: str | None
@@ -108,7 +108,7 @@ def read_shows(shows: Mapping[str, Path], raw: Raw) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        `stateanalytics.core.schema.LIONAGI_SHOWS_ON_DISK` without ``source``, plus ``problem``,
+        `frames.SHOWS_ON_DISK` without ``source``, plus ``problem``,
         ``entity_type`` and ``entity_id`` (null: not in the store); a show before its plays.
     """
     rows = [row for topic, folder in shows.items() for row in _read_show(topic, folder)]

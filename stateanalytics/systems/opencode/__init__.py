@@ -29,6 +29,7 @@ SYSTEM = System(
     "tool calls are its parts, never runs.",
     usual_places=_usual_places,
     files=Files(find=later(f"{_HERE}.places:find"), read=later(f"{_HERE}.reading:read")),
+    frames=later(f"{_HERE}.frames:frames"),
     reason_codes=lambda: codes_from_csv(_HERE, "mapped_codes.csv"),
     # What works without a person in between: a session also waits for its user.
     run_type="turn",

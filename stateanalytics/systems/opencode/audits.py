@@ -7,6 +7,7 @@ from collections.abc import Callable
 import polars as pl
 
 from stateanalytics.core.audit import Cases, audit_rows, word
+from stateanalytics.systems.opencode import frames
 
 
 def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
@@ -16,7 +17,7 @@ def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
 
 def executions(cases: Cases) -> pl.DataFrame:
     """Executions of opencode with several ends, or a success that was none."""
-    rows = cases.facts.detail("opencode_executions").with_columns(
+    rows = cases.facts.detail(frames.EXECUTIONS).with_columns(
         system=pl.lit("opencode"), entity_type=pl.lit("execution")
     )
     blocked = pl.col("is_blocked") & (pl.col("outcome") == "succeeded")

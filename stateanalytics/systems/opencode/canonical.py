@@ -181,7 +181,7 @@ def transitions_of(
     log_steps : polars.DataFrame
         Step events with their ``message_id``.
     told : polars.DataFrame, optional
-        Executions that only messages tell of, ``schema.OPENCODE_EXECUTIONS``.
+        Executions that only messages tell of, ``frames.EXECUTIONS``.
     label : str
         The input.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.causes import with_cause
 from stateanalytics.systems.opencode.executions import Folded
 from stateanalytics.systems.opencode.log import Log
@@ -184,7 +185,7 @@ def _executions(frame: pl.DataFrame) -> pl.DataFrame:
     )
     stopped = (pl.col("outcome") == "interrupted") & (pl.col("reason") == "shutdown")
     declined = pl.col("is_declined") | pl.col("has_others_running").fill_null(value=False)
-    return schema.OPENCODE_EXECUTIONS.conform(
+    return frames.EXECUTIONS.conform(
         caused.with_columns(
             entity_id=ENTITY_IDS["execution"],
             interrupt_reason="reason",
@@ -206,7 +207,7 @@ def _steps(frame: pl.DataFrame) -> pl.DataFrame:
     caused = with_cause(_having(frame, "dispatched_ms", "retry_wait_ms"),
                         has_error=pl.col("state") == "failed")  # fmt: skip
     wait = (pl.col("started_ms") - pl.col("dispatched_ms")) / 1000
-    return schema.OPENCODE_STEPS.conform(
+    return frames.STEPS.conform(
         caused.with_columns(
             entity_id=ENTITY_IDS["step"],
             dispatched_at=moment("dispatched_ms"),
@@ -221,7 +222,7 @@ def _steps(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _tools(frame: pl.DataFrame) -> pl.DataFrame:
     caused = with_cause(frame, has_error=pl.col("state") == "error")
-    return schema.OPENCODE_TOOLS.conform(
+    return frames.TOOLS.conform(
         caused.with_columns(
             entity_id=ENTITY_IDS["tool_call"],
             started_at=moment("started_ms"),
@@ -232,7 +233,7 @@ def _tools(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _inputs(frame: pl.DataFrame) -> pl.DataFrame:
-    return schema.OPENCODE_INPUTS.conform(
+    return frames.INPUTS.conform(
         frame.with_columns(
             kind="input_kind",
             admitted_at=moment("admitted_ms"),
@@ -243,7 +244,7 @@ def _inputs(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sessions(frame: pl.DataFrame, read_from: str) -> pl.DataFrame:
-    return schema.OPENCODE_SESSIONS.conform(
+    return frames.SESSIONS.conform(
         frame.with_columns(
             read_from=pl.lit(read_from), last_at=moment("last_ms"), event_cost_usd="cost_usd"
         )

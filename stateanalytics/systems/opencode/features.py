@@ -8,6 +8,7 @@ import polars as pl
 
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.history import Past
+from stateanalytics.systems.opencode import frames
 
 COLUMNS = MappingProxyType(
     {
@@ -49,7 +50,7 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     how often steps had ended oddly, is known of the present only.
     """
     now = past.at
-    executions = past.facts.detail("opencode_executions").filter(
+    executions = past.facts.detail(frames.EXECUTIONS).filter(
         (pl.col("started_at") <= now) | pl.col("started_at").is_null()
     )
     ended = (pl.col("ended_at") <= now).fill_null(value=False)
@@ -99,7 +100,7 @@ def _running_tools(past: Past) -> pl.DataFrame:
     begun = pl.coalesce("called_at", "started_at") <= past.at
     over = (pl.col("ended_at") <= past.at).fill_null(value=False)
     return (
-        past.facts.detail("opencode_tools")
+        past.facts.detail(frames.TOOLS)
         .filter(begun & ~over)
         .group_by("source", "session_id", "exec_no")
         .agg(n_at_work=pl.len())

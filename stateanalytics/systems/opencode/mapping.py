@@ -110,7 +110,7 @@ def situations(executions: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     executions : polars.DataFrame
-        ``schema.OPENCODE_EXECUTIONS``.
+        ``frames.EXECUTIONS``.
 
     Returns
     -------
@@ -206,7 +206,7 @@ def session_situations(sessions: pl.DataFrame, executions: pl.DataFrame) -> pl.D
     Parameters
     ----------
     sessions : polars.DataFrame
-        ``schema.OPENCODE_SESSIONS``.
+        ``frames.SESSIONS``.
     executions : polars.DataFrame
         From `situations`.
     """
@@ -242,7 +242,7 @@ def call_situations(
     Parameters
     ----------
     calls : polars.DataFrame
-        ``schema.OPENCODE_STEPS`` or ``schema.OPENCODE_TOOLS``.
+        ``frames.STEPS`` or ``frames.TOOLS``.
     executions : polars.DataFrame
         From `situations`: what became of the execution decides what an abort means.
     is_tool : bool

@@ -14,6 +14,7 @@ from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.salvaging import loss_findings
 from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.canonical import entities_of, events_of, transitions_of
 from stateanalytics.systems.opencode.details import detail_frames, detail_frames_of_messages
 from stateanalytics.systems.opencode.events import events_of_rows
@@ -224,8 +225,9 @@ def _details(
         stacked["opencode_inputs"] = stacked["opencode_inputs"].with_columns(
             is_stored_pending=stored
         )
+    shapes = {shape.name: shape for shape in frames.frames()}
     return {
-        name: schema.FRAMES[name].conform(frame.with_columns(source=pl.lit(label)))
+        name: shapes[name].conform(frame.with_columns(source=pl.lit(label)))
         for name, frame in stacked.items()
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.systems.opencode import frames
 
 
 def silence_ends(facts: Facts) -> pl.DataFrame:
@@ -12,7 +13,7 @@ def silence_ends(facts: Facts) -> pl.DataFrame:
     is_crash = pl.col("outcome") == "crashed"
     started_again = pl.col("started_at").shift(-1).over("source", "session_id")
     return (
-        facts.detail("opencode_executions")
+        facts.detail(frames.EXECUTIONS)
         .sort("source", "session_id", "exec_no")
         .select(
             "source",

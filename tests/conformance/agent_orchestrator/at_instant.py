@@ -22,7 +22,7 @@ def judge_sessions(
     Parameters
     ----------
     sessions : polars.DataFrame, shape (n_records, ...)
-        `schema.AO_SESSIONS`, or a frame with ``ao_status``, ``kind``, ``created_at``,
+        ``ao_sessions``, or a frame with ``ao_status``, ``kind``, ``created_at``,
         ``report_state`` and ``report_at``.
     as_of : datetime
         The instant.

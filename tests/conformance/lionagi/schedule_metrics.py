@@ -12,6 +12,7 @@ from stateanalytics.core.schema import INTEGER, REAL, TEXT, Column
 from stateanalytics.detectors.detections import checked_snapshot
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.history import facts_at
+from stateanalytics.systems.lionagi import frames as lionagi_frames
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
@@ -80,7 +81,7 @@ def schedule_metrics(snap: Facts, *, at: object = None, window_s: float = 86_400
         pl.coalesce("invocation_id", "entity_id"), pl.coalesce("reason_code", "entity_id")
     ).n_unique()
     latencies = _latencies_ms(rows, since)
-    polls = past.facts.detail("lionagi_schedules")["last_healthy_poll_at"].drop_nulls()
+    polls = past.facts.detail(lionagi_frames.SCHEDULES)["last_healthy_poll_at"].drop_nulls()
     ages = ((past.at - one).total_seconds() / 60 for one in polls)
     costs = recent["cost_usd"].drop_nulls()
     found = [

@@ -1,0 +1,120 @@
+"""pulse: a directory of JSON lines, one file a run, with a start, heartbeats and an end."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.vocabulary import ReasonCode, StatusWord
+from stateanalytics.io.findings import counted
+from stateanalytics.io.parts import Parts
+from stateanalytics.systems.base import Constant, Features, Files, System
+from stateanalytics.systems.detector import Detector
+
+SUFFIX = ".pulse.jsonl"
+QUIET_S = 120.0
+KEY = {"system": "pulse", "entity_type": "session", "kind": "pulse"}
+LINE = {
+    **dict.fromkeys(("entity_id", "at", "what", "agent", "result", "reason"), pl.String),
+    **dict.fromkeys(("limit_s", "load"), pl.Float64),
+}
+BEATS = schema.Frame(
+    "pulse_beats",
+    "one run of pulse, with its heartbeats",
+    ("source", "entity_id"),
+    (
+        *schema.KEY_COLUMNS,
+        schema.Column("n_beats", schema.INTEGER, "heartbeats that were written"),
+        schema.Column("load", schema.REAL, "load at the last one, 0 to 1"),
+    ),
+)
+
+
+def find(path: Path) -> list[Path]:
+    """The directory, if a file in it has our suffix, or such a file itself."""
+    is_ours = any(path.glob(f"*{SUFFIX}")) if path.is_dir() else path.name.endswith(SUFFIX)
+    return [path] if is_ours else []
+
+
+def read(path: Path, *, label: str, **_options: object) -> Parts:
+    """Every run of the directory, in canonical frames."""
+    files, lines, n_broken = sorted(path.glob(f"*{SUFFIX}")) or [path], [], 0
+    for file in files:
+        for line in file.read_text("utf-8").splitlines():
+            try:
+                lines.append({**json.loads(line), "entity_id": file.name.removesuffix(SUFFIX)})
+            except (ValueError, TypeError):
+                n_broken += 1
+    rows = (
+        pl.DataFrame(lines, schema=LINE)
+        .with_columns(pl.col("at").str.to_datetime(time_unit="us", time_zone="UTC"))
+        .with_columns(source=pl.lit(label), **{name: pl.lit(word) for name, word in KEY.items()})
+        .sort("entity_id", "at")
+    )
+    beats, ends = pl.col("what") == "beat", pl.col("what") == "end"
+    runs = rows.group_by("entity_id", maintain_order=True).agg(
+        pl.col("source", "system", "entity_type", "kind", "agent", "limit_s").first(),
+        started_at=pl.col("at").first(),
+        ended_at=pl.col("at").filter(ends).last(),
+        last_activity_at=pl.col("at").last(),
+        raw_status=pl.col("result").filter(ends).last().fill_null("beating"),
+        reason_code=pl.col("reason").filter(ends).last(),
+        n_beats=beats.sum(),
+        load=pl.col("load").last(),
+    )
+    entities = runs.with_columns(
+        session_id="entity_id",
+        created_at="started_at",
+        timeout_s="limit_s",
+        n_messages="n_beats",
+        end_written_by=pl.when(pl.col("ended_at").is_not_null()).then(pl.lit("executor")),
+    )
+    changes = rows.filter(pl.col("what") != "beat").with_columns(
+        seq=pl.int_range(pl.len()),
+        previous_status=pl.when(ends).then(pl.lit("beating")),
+        status=pl.when(ends).then("result").otherwise(pl.lit("beating")),
+    )
+    happened = rows.with_columns(seq=pl.int_range(pl.len()), kind="what", is_activity=pl.lit(True))
+    return Parts(
+        system="pulse",
+        format="1",
+        entities=schema.ENTITIES.conform(entities),
+        transitions=schema.TRANSITIONS.conform(changes),
+        events=schema.EVENTS.conform(happened),
+        findings=counted(label, "pulse", "line.not_json", "warning", "not JSON", n_rows=n_broken),
+        details={BEATS.name: BEATS.conform(runs)},
+        label=label,
+        size_bytes=sum(file.stat().st_size for file in files),
+    )
+
+
+def add_features(rows: pl.DataFrame, past: object) -> pl.DataFrame:
+    """Runs with the load at their last heartbeat."""
+    load = past.facts.detail(BEATS).select(*BEATS.key, "load")
+    return rows.join(load, on=BEATS.key, how="left", maintain_order="left")
+
+
+SYSTEM = System(
+    name="pulse",
+    title="Pulse",
+    run_is="A run is a file.",
+    usual_places=lambda environment, home: [home / ".pulse"],
+    files=Files(find=find, read=read),
+    frames=lambda: (BEATS,),
+    vocabulary=(
+        StatusWord("session", "", "beating", "running", is_initial=True),
+        StatusWord("session", "", "done", "completed", "completed", is_terminal=True),
+        StatusWord("session", "", "broke", "failed", "failed", is_terminal=True),
+    ),
+    reason_codes=lambda: (ReasonCode("run.failed.no_memory", "pulse", ("session",), "broke",
+                                     "It ran out of memory.", "Give it more."),),
+    detectors=lambda: (
+        Detector("pulse_quiet", measures="silence_s", threshold_s=QUIET_S, system="pulse",
+                 scope=pl.col("status") == "beating", question="stale", restarts_on="activity"),
+        Detector("pulse_hot", fires=pl.col("load") > 0.9, system="pulse"),
+    ),
+    features=lambda: Features(columns={"load": "load at the last heartbeat"}, add=add_features),
+    constants=lambda policy: (Constant("pulse.quiet", "pulse", "pulse.toml", ("quiet_s",), QUIET_S,
+                                       "silent for longer: shown as quiet", "silences"),),
+)  # fmt: skip
