@@ -8,12 +8,20 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.auditing import CHECKS, CODES, as_findings, audit, count_transitions
+from stateanalytics.auditing import (
+    CHECKS,
+    CODES,
+    as_findings,
+    audit,
+    count_transitions,
+    outside_vocabulary,
+)
 from stateanalytics.core import schema
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material
 from stateanalytics.reporting.sections.audit import summarize_audit
+from stateanalytics.sql.tables import tables_of
 from stateanalytics.systems.opencode import frames as opencode_frames
 from tests.conftest import ROOT
 from tests.frames import AS_OF, WHOSE, ago, facts
@@ -274,6 +282,66 @@ def test_every_code_is_made_by_a_check_and_can_be_acted_on():
     modules = [*package.glob("auditing/*.py"), *package.glob("systems/*/audits.py")]
     sources = "".join(path.read_text("utf-8") for path in modules)
     assert [code for code in CODES if f'"{code}"' not in sources] == []
+
+
+def test_words_that_the_adr_does_not_list_are_reported_and_kept():
+    rows = [
+        {
+            "entity_type": "session",
+            "entity_id": "s1",
+            "raw_status": "failed",
+            "has_stale_locks": True,
+        },
+        {"entity_type": "show", "entity_id": "w1", "raw_status": "aborted"},
+        {"entity_type": "session", "entity_id": "s2", "raw_status": "failed"},
+        {"entity_type": "session", "entity_id": "s3", "raw_status": None},
+    ]
+    found = outside_vocabulary(sa.states(facts(rows)))
+    assert found.schema == schema.FINDINGS.dtypes
+    assert found.select("entity_type", "column", "example", "n_rows").rows() == [
+        ("session", "health", "degraded", 1),
+        ("show", "lifecycle", "aborted", 1),
+    ]
+
+
+def test_stored_axes_that_differ_are_told():
+    rows = [
+        {
+            "entity_type": "session",
+            "entity_id": "s1",
+            "raw_status": "failed",
+            "stored_health": "ok",
+        },
+        {
+            "entity_type": "session",
+            "entity_id": "s2",
+            "raw_status": "failed",
+            "reason_code": "run.failed.exception",
+            "stored_health": "stalled",
+            "stored_delivery": "missing",
+            "stored_reason_codes": '["run.failed.exception"]',
+        },
+        {
+            "entity_type": "session",
+            "entity_id": "s3",
+            "raw_status": "running",
+            "stored_reason_codes": "[]",
+        },
+    ]
+    given = facts(rows)
+    found = audit(given).filter(code="audit.stored_differs")
+    assert found.select("entity_id", "says", "against").rows() == [
+        ("s2", "stored delivery missing", "recomputed not_expected"),
+        ("s2", "stored health stalled", "recomputed ok"),
+        ("s3", "stored reasons none", "recomputed run.health.orphaned"),
+    ]
+
+
+def test_words_outside_of_the_adr_are_among_the_findings():
+    locked = session(raw_status="failed", has_stale_locks=True)
+    tables = tables_of(facts([locked]), ())
+    found = tables["findings"].load()
+    assert found.select("code", "example").rows() == [("state.health_outside_adr", "degraded")]
 
 
 def test_hostile_text_stays_text():

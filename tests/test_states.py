@@ -17,7 +17,6 @@ from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.state.comparison import compare_policies, count_changes
 from stateanalytics.state.display import with_display
-from stateanalytics.state.file_checks import neutral_but_blocked, outside_vocabulary, stored_differs
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.reason_codes import REGISTRY
 from stateanalytics.state.states import reasons, states, states_and_reasons
@@ -293,10 +292,10 @@ def test_blocked_work_is_neutral_under_v1_and_listed():
         "neutral",
     )
     rows = states(facts([play(raw_status="blocked"), session()]))
-    assert neutral_but_blocked(rows)["entity_id"].to_list() == ["p1"]
+    neutral = rows.filter(pl.col("health") == "blocked", pl.col("severity") == "neutral")
+    assert neutral["entity_id"].to_list() == ["p1"]
     raised = states(facts([play(raw_status="blocked")]), policy=Policy.operator())
     assert raised["severity"].item() == "warning"
-    assert neutral_but_blocked(raised).is_empty()
 
 
 # --- display ---------------------------------------------------------------------------
@@ -629,59 +628,6 @@ def test_parity_shows_what_lionagi_shows():
     assert found["outcome"].to_list() == ["completed", "failed"]
     assert found["delivery"].to_list() == ["not_expected", "not_expected"]
     assert not found["is_legacy"].any()
-
-
-def test_words_that_the_adr_does_not_list_are_reported_and_kept():
-    rows = [
-        {
-            "entity_type": "session",
-            "entity_id": "s1",
-            "raw_status": "failed",
-            "has_stale_locks": True,
-        },
-        {"entity_type": "show", "entity_id": "w1", "raw_status": "aborted"},
-        {"entity_type": "session", "entity_id": "s2", "raw_status": "failed"},
-    ]
-    found = outside_vocabulary(states(facts(rows)))
-    assert found.schema == schema.FINDINGS.dtypes
-    assert found.select("entity_type", "column", "example", "n_rows").rows() == [
-        ("session", "health", "degraded", 1),
-        ("show", "lifecycle", "aborted", 1),
-    ]
-
-
-def test_stored_axes_that_differ_are_findings():
-    rows = [
-        {
-            "entity_type": "session",
-            "entity_id": "s1",
-            "raw_status": "failed",
-            "stored_health": "ok",
-        },
-        {
-            "entity_type": "session",
-            "entity_id": "s2",
-            "raw_status": "failed",
-            "reason_code": "run.failed.exception",
-            "stored_health": "stalled",
-            "stored_delivery": "missing",
-            "stored_reason_codes": '["run.failed.exception"]',
-        },
-        {
-            "entity_type": "session",
-            "entity_id": "s3",
-            "raw_status": "running",
-            "stored_reason_codes": "[]",
-        },
-    ]
-    given = facts(rows)
-    found = stored_differs(given, states(given))
-    assert found.schema == schema.FINDINGS.dtypes
-    assert found.select("entity_id", "code").rows() == [
-        ("s2", "health.stored_differs"),
-        ("s2", "delivery.stored_differs"),
-        ("s3", "reason_codes.stored_differs"),
-    ]
 
 
 # --- real stores ---------------------------------------------------------------------------

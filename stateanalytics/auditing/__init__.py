@@ -23,6 +23,7 @@ from stateanalytics.auditing.contradictions import (
     stored_durations,
     without_sign_of_life,
 )
+from stateanalytics.auditing.stored import outside_vocabulary, stored_axes
 from stateanalytics.core import schema
 from stateanalytics.core.audit import CODES, PREFIX, Cases
 from stateanalytics.core.facts import Facts, checked_snapshot
@@ -31,7 +32,7 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states as derive_states
 from stateanalytics.systems import all_systems
 
-__all__ = ["CODES", "PREFIX", "as_findings", "audit", "count_transitions"]
+__all__ = ["CODES", "PREFIX", "as_findings", "audit", "count_transitions", "outside_vocabulary"]
 
 CHECKS = (
     changes_against_graphs,
@@ -44,6 +45,7 @@ CHECKS = (
     over_or_open,
     plays_and_sessions,
     fires_and_requests,
+    stored_axes,
 )
 """Each takes the `Cases` and gives rows of ``schema.AUDIT``; systems add theirs."""
 

@@ -183,6 +183,12 @@ _ALL = (
         "stored as a success, but a content filter stopped it",
         "count it as a failure: it has no answer",
     ),
+    Code(
+        "audit.stored_differs",
+        "warning",
+        "the store keeps a health, delivery or reason that its own facts do not give",
+        "the recomputed one counts; find out which writer keeps the stored one up to date",
+    ),
 )
 
 CODES = MappingProxyType({code.code: code for code in _ALL})

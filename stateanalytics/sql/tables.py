@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import polars as pl
 
-from stateanalytics.auditing import as_findings, audit
+from stateanalytics.auditing import as_findings, audit, outside_vocabulary
 from stateanalytics.core import schema
 from stateanalytics.core.dictionary import data_dictionary
 from stateanalytics.core.facts import Facts, pool
@@ -254,9 +254,10 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
         schema.SPELLS.name: lambda: spells(facts, rows=rows()),
         schema.TIMEOUTS.name: lambda: timeouts(facts, rows=rows()),
         schema.AUDIT.name: audited,
-        # Problems of reading and contradictions, so that one question finds both.
+        # Problems of reading, words outside of the ADR, contradictions: one question finds all.
         schema.FINDINGS.name: lambda: pool(
-            [facts.findings, as_findings(audited())], schema.FINDINGS
+            [facts.findings, outside_vocabulary(states()), as_findings(audited())],
+            schema.FINDINGS,
         ),
         ATTENTION.name: lambda: attention(facts, states(), reasons(), policy=policy),
         schema.PHANTOMS.name: lambda: find_phantoms(facts, states(), policy),

@@ -1,0 +1,115 @@
+"""What a store keeps of a state itself, and words that no vocabulary has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.audit import Cases, told
+from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFECYCLES
+from stateanalytics.errors import MissingColumnsError
+
+_AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "lifecycle": ADR_LIFECYCLES,
+    "health": ADR_HEALTHS,
+    "delivery": ADR_DELIVERIES,
+}
+
+
+def stored_axes(cases: Cases) -> pl.DataFrame:
+    """Health, delivery and reason codes that are stored, and are others than the facts give.
+
+    They are the columns of ADR-0033's appendix A. Nothing stored is no difference; an
+    empty list of codes is one where codes are derived.
+    """
+    judged = cases.states.select(
+        *schema.ENTITY_KEY, now_health="health", now_delivery="delivery", now_codes="reason_codes"
+    ).unique(schema.ENTITY_KEY, keep="first")
+    rows = cases.rows.join(judged, on=schema.ENTITY_KEY, how="left", maintain_order="left")
+    # The codes of a JSON list, joined as `states` joins them.
+    dotted = pl.col("stored_reason_codes").str.extract_all(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)+")
+    codes = pl.when(pl.col("stored_reason_codes").is_not_null()).then(
+        dotted.list.join(schema.CODE_SEPARATOR)
+    )
+    axes = {
+        "health": (pl.col("stored_health"), "now_health"),
+        "delivery": (pl.col("stored_delivery"), "now_delivery"),
+        "reasons": (codes, "now_codes"),
+    }
+    found = []
+    for axis, (stored, recomputed) in axes.items():
+        compared = rows.with_columns(
+            was=stored, now=pl.col(recomputed).cast(pl.String).fill_null("")
+        ).filter(pl.col("was") != pl.col("now"))
+        none = {name: pl.col(name).replace("", "none") for name in ("was", "now")}
+        found.append(
+            told(
+                compared,
+                "audit.stored_differs",
+                at="updated_at",
+                says=pl.format("stored {} {}", pl.lit(axis), none["was"]),
+                against=pl.format("recomputed {}", none["now"]),
+            )
+        )
+    return pl.concat(found)
+
+
+def outside_vocabulary(states: pl.DataFrame) -> pl.DataFrame:
+    """The words of states that ADR-0033 does not list for the entity that has them.
+
+    Parameters
+    ----------
+    states : polars.DataFrame
+        ``schema.STATES``.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.FINDINGS``, one row per source, entity type and word:
+        ``state.lifecycle_outside_adr``, ``state.health_outside_adr`` or
+        ``state.delivery_outside_adr``. The words themselves are kept.
+
+    Notes
+    -----
+    Types and axes whose list the ADR leaves open have no finding, and neither has
+    ``unknown``, which is counted as legacy.
+
+    Examples
+    --------
+    >>> row = {"entity_type": "session", "entity_id": "s1", "health": "degraded"}
+    >>> found = outside_vocabulary(schema.STATES.conform(pl.DataFrame([row])))
+    >>> found.select("code", "n_rows", "example").row(0)
+    ('state.health_outside_adr', 1, 'degraded')
+    """
+    if missing := [name for name in (*schema.ENTITY_KEY, *_AXES) if name not in states.columns]:
+        raise MissingColumnsError.of(missing, states.columns, "outside_vocabulary")
+    found = [_outside(states, axis, lists) for axis, lists in _AXES.items()]
+    order = ("source", "system", "entity_type", "column", "example")
+    return schema.FINDINGS.conform(pl.concat(found).sort(order))
+
+
+def _outside(states: pl.DataFrame, axis: str, lists: Mapping[str, tuple[str, ...]]) -> pl.DataFrame:
+    listed = pl.DataFrame(
+        [(whose, word) for whose, words in lists.items() for word in (*words, "unknown")],
+        schema={"entity_type": pl.String, "example": pl.String},
+        orient="row",
+    )
+    return (
+        states.select(*schema.ENTITY_KEY, example=pl.col(axis).cast(pl.String))
+        .filter(pl.col("entity_type").is_in(list(lists)), pl.col("example").is_not_null())
+        .join(listed, on=["entity_type", "example"], how="anti")
+        .group_by("source", "system", "entity_type", "example")
+        .agg(n_rows=pl.len(), entity_id=pl.col("entity_id").first())
+        .with_columns(
+            code=pl.lit(f"state.{axis}_outside_adr"),
+            severity=pl.lit("info"),
+            column=pl.lit(axis),
+            entity_id=pl.when(pl.col("n_rows") == 1).then("entity_id"),
+            message=pl.format(
+                "ADR-0033 does not list {} {} for a {}", pl.lit(axis), "example", "entity_type"
+            ),
+            action=pl.lit("kept"),
+        )
+    )
