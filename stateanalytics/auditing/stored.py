@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.audit import Cases, told
+from stateanalytics.core.audit import Cases, audit_rows
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFECYCLES
 from stateanalytics.errors import MissingColumnsError
 
@@ -45,7 +45,7 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
         ).filter(pl.col("was") != pl.col("now"))
         none = {name: pl.col(name).replace("", "none") for name in ("was", "now")}
         found.append(
-            told(
+            audit_rows(
                 compared,
                 "audit.stored_differs",
                 at="updated_at",
