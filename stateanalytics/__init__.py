@@ -4,7 +4,7 @@
 
     import stateanalytics as sa
 
-    snap = sa.read("~/.lionagi/state.db")
+    snap = sa.read("state.db")
     snap.sql("SELECT severity, count(*) AS n FROM states GROUP BY ALL ORDER BY severity")
     sa.report(snap).write_html("week.html")
 

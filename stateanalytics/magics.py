@@ -123,7 +123,7 @@ def _snapshot_of(names: Mapping[str, Any], name: str | None) -> Snapshot:
     if not there:
         raise ArgumentError(
             f"%%{NAME} needs a snapshot, and no variable holds one.",
-            'snap = sa.read("~/.lionagi/state.db"), or snap = sa.demo()',
+            'snap = sa.read("state.db"), or snap = sa.demo()',
         )
     # The same snapshot under two names is one.
     if len(set(map(id, there.values()))) > 1:

@@ -390,7 +390,7 @@ def read(
     Examples
     --------
     >>> import stateanalytics as sa
-    >>> snap = sa.read("~/.lionagi/state.db")                        # doctest: +SKIP
+    >>> snap = sa.read("state.db")                        # doctest: +SKIP
     >>> snap = sa.read("fleet/*/state.db", as_of="2026-05-27")       # doctest: +SKIP
     """
     from stateanalytics.systems.reading import read_and_keep
@@ -430,8 +430,8 @@ def demo() -> Snapshot:
 
     Examples
     --------
-    >>> demo().sources["system"].to_list()
-    ['lionagi']
+    >>> demo().sources["is_live"].to_list()
+    [False]
     """
     return read(demo_path() / "state.db", as_of=AS_OF, progress=False)
 

@@ -4,6 +4,7 @@ import ast
 import importlib
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -112,6 +113,25 @@ def is_to_the_left(other, own):
     assert own in PLACE, f"{own} has no place in ORDER"
     assert other in PLACE, f"{other} has no place in ORDER"
     return PLACE[other] < PLACE[own] or any({other, own} <= knot for knot in KNOTS)
+
+
+def test_no_module_outside_of_systems_names_a_system():
+    """What differs from system to system is an attribute of `systems.base.System`."""
+    names = re.compile(r"lionagi|agent.?orchestrator|opencode|\bAO\b", re.IGNORECASE)
+    texts = [
+        path
+        for path in PACKAGE.rglob("*")
+        if path.suffix in (".py", ".pyi", ".j2", ".css", ".js", ".csv", ".sql", ".toml")
+        and path.relative_to(PACKAGE).parts[0] != "systems"
+    ]
+    naming = [
+        f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
+        for path in sorted(texts)
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if names.search(line)
+    ]
+    assert len(texts) > 100
+    assert not naming
 
 
 def test_libraries_stay_where_they_belong():

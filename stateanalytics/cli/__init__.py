@@ -69,7 +69,7 @@ class _Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     no_args_is_help=True,
     epilog=examples(
-        "stateanalytics report ~/.lionagi/state.db -o week.html --week 2026-W21",
+        "stateanalytics report state.db -o week.html --week 2026-W21",
         'stateanalytics sql state.db "SELECT severity, count(*) FROM states GROUP BY ALL"',
         "stateanalytics attention state.db",
     ),

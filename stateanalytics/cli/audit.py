@@ -12,7 +12,7 @@ from stateanalytics.cli.reports import listing, print_table
 
 @click.command(
     epilog=examples(
-        "stateanalytics audit ~/.lionagi/state.db",
+        "stateanalytics audit state.db",
         "stateanalytics audit state.db --severity warning -o contradictions.csv",
     )
 )

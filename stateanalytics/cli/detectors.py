@@ -33,7 +33,7 @@ _OF_LIST = ("name", "known_as", "since", "until", "construct", "comparison", "th
 
 @click.command(
     epilog=examples(
-        "stateanalytics detectors ~/.lionagi/state.db",
+        "stateanalytics detectors state.db",
         "stateanalytics detectors state.db --at 2026-05-20T12:00 --detector B2 --detector B4",
         "stateanalytics detectors state.db --rows -o disagreements.csv",
         "stateanalytics detectors --list",

@@ -55,7 +55,7 @@ by_option = click.option(
 
 @click.command(
     epilog=examples(
-        "stateanalytics durations ~/.lionagi/state.db",
+        "stateanalytics durations state.db",
         "stateanalytics durations state.db --by agent --prob 0.5 --prob 0.9",
         "stateanalytics durations state.db --show change --week 2026-W21 --by agent",
         "stateanalytics durations state.db --show curve -o curve.csv",
@@ -114,7 +114,7 @@ def durations(
 
 @click.command(
     epilog=examples(
-        "stateanalytics timeouts ~/.lionagi/state.db",
+        "stateanalytics timeouts state.db",
         "stateanalytics timeouts state.db --show candidates --candidate 1800 --candidate 3600",
         "stateanalytics timeouts state.db --show runs -o timeouts.csv",
     )

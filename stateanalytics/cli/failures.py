@@ -46,7 +46,7 @@ TEXTS = ("template", "message", "value", "example_shortest", "example_median", "
 
 @click.command(
     epilog=examples(
-        "stateanalytics failures ~/.lionagi/state.db --week 2026-W21",
+        "stateanalytics failures state.db --week 2026-W21",
         "stateanalytics failures state.db --weight cost=10 --rules rules.toml",
         "stateanalytics failures state.db --show change --against last-week/state.db",
         "stateanalytics failures state.db --show members --cluster v1:3dd4831bf7f3 -o rows.csv",

@@ -29,7 +29,7 @@ from stateanalytics.errors import ArgumentError, did_you_mean
 
 @click.command(
     epilog=examples(
-        "stateanalytics report ~/.lionagi/state.db -o week.html",
+        "stateanalytics report state.db -o week.html",
         "stateanalytics report fleet/*/state.db --week 2026-W21 --policy operator --json",
         "stateanalytics report state.db --since 2026-05-18 --until 2026-05-25",
     )
@@ -134,7 +134,7 @@ def listing(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command(
     epilog=examples(
-        "stateanalytics attention ~/.lionagi/state.db",
+        "stateanalytics attention state.db",
         "stateanalytics attention state.db --severity critical -o attention.csv",
     )
 )

@@ -24,7 +24,7 @@ SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
 
 @click.command(
     epilog=examples(
-        "stateanalytics thresholds ~/.lionagi/state.db",
+        "stateanalytics thresholds state.db",
         "stateanalytics thresholds state.db --false-alarm 20 -o thresholds.csv",
         "stateanalytics thresholds state.db --settings toml -o thresholds.toml",
     )

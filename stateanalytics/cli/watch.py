@@ -20,7 +20,7 @@ from stateanalytics.core.text import visible
 
 @click.command(
     epilog=examples(
-        "stateanalytics watch ~/.lionagi/state.db",
+        "stateanalytics watch state.db",
         "stateanalytics watch state.db --every 30 --policy operator",
     )
 )

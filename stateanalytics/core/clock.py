@@ -50,7 +50,7 @@ def add_ages(frame: Frame, now: Moment, columns: Mapping[str, str]) -> Frame:
     -------
     narwhals.LazyFrame
         Ages are negative for moments after ``now``. Null where no moment is known: null,
-        NaN (which SQLite cannot store) and, as in lionagi, zero.
+        NaN (which SQLite cannot store) and zero.
 
     Examples
     --------

@@ -67,7 +67,7 @@ def checked_snapshot(snap: object, function: str) -> Facts:
     if not all(hasattr(snap, name) for name in needed):
         raise ArgumentError(
             f"{function} needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
-            f'read one first: sa.{function}(sa.read("~/.lionagi/state.db"))',
+            f'read one first: sa.{function}(sa.read("state.db"))',
         )
     return snap  # type: ignore[return-value]
 

@@ -1,4 +1,4 @@
-"""Is the process behind a session well: lionagi's own classifier (ADR-0024), in bulk.
+"""Is the process behind a session well: ADR-0024's classifier, in bulk.
 
 The six words, from well to worst, are `HEALTH_ORDER`. The rule changed four times; all
 versions are here, because a store of June was judged by the rule of June. How ADR-0033
@@ -41,7 +41,7 @@ from stateanalytics.core.staleness import (
 from stateanalytics.core.windows import Moment
 
 HEALTH_ORDER = ("healthy", "idle", "unresponsive", "stale", "orphaned", "zombie")
-"""ADR-0024's words; the position is lionagi's severity."""
+"""ADR-0024's words; the position is its severity."""
 
 IDLE_AFTER_S = HOUR_S
 
@@ -50,7 +50,7 @@ _FIRST_ENDS = ("completed", "failed", "timed_out", "aborted", "cancelled")
 
 @dataclass(frozen=True)
 class HealthVersion:
-    """One state of lionagi's classifier.
+    """One state of the classifier.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ def classify_session_health(
     idle_after_s: float = IDLE_AFTER_S,
     version: str = "0.36",
 ) -> Any:
-    """Lionagi's health of every session: ADR-0024's word, as `HEALTH_ORDER` lists them.
+    """The health of every session: ADR-0024's word, as `HEALTH_ORDER` lists them.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def classify_session_health(
     Notes
     -----
     The last sign of life is the first of message, update and start that is *truthy*:
-    null and 0 are passed over, as in lionagi, and NaN too (SQLite stores it as null).
+    null and 0 are passed over, and NaN too (SQLite stores it as null).
     Without any, the silence reaches back to 1970. A status of null or ``''`` reads as
     completed; an unknown one is judged like running work, but from 0.29.1 on it cannot
     be stale by silence.

@@ -41,7 +41,7 @@ _STATUS = f"{TEMPORARY}status"
 def staleness_by_age(
     frame: Any, *, thresholds: Mapping[str, float] | None = None, version: str = "v2"
 ) -> Any:
-    """Lionagi's ``staleness_check``: is running work silent for longer than its kind may be.
+    """Is running work silent for longer than its kind may be.
 
     Parameters
     ----------

@@ -256,8 +256,8 @@ def silence_gaps(
     swept for their age, or killed by a person, prove nothing.
 
     ``updated_at`` is no sign of life: it is overwritten, so the past cannot be told
-    from it. Work that was resumed has several stretches; opencode's sessions have one
-    for each execution. What happened after as-of is not seen.
+    from it. Work that was resumed has several stretches; where a session waits for
+    people, it has one for each time that it worked. What happened after as-of is not seen.
 
     Examples
     --------

@@ -46,8 +46,7 @@ def quality_of_service(
     conf_level : float
         Level of the intervals.
     at_least : bool
-        Flag a silence as long as the threshold, too (>=); by default only longer ones (>),
-        as lionagi's staleness check does.
+        Flag a silence as long as the threshold, too (>=); by default only longer ones (>).
     policy : Policy, optional
         Decides which sessions of a snapshot have ended; v1 by default.
 

@@ -51,7 +51,7 @@ def by_reason_code(
     window : str, pair of moments or Window, optional
         As in `read_window`; None: all time.
     outcomes : collection of str
-        What counts as a failure; failed and timed_out, as lionagi counts causes.
+        What counts as a failure; failed and timed_out by default.
 
     Returns
     -------

@@ -34,9 +34,9 @@ def counted(
 
     Examples
     --------
-    >>> counted("a.db", "lionagi", "run.unreadable", "warning", "not JSON").height
+    >>> counted("a.db", "a_system", "run.unreadable", "warning", "not JSON").height
     1
-    >>> counted("a.db", "lionagi", "run.unreadable", "warning", "not JSON", n_rows=0).height
+    >>> counted("a.db", "a_system", "run.unreadable", "warning", "not JSON", n_rows=0).height
     0
     """
     if n_rows == 0:
@@ -93,7 +93,7 @@ def per_entity(
     Examples
     --------
     >>> rows = pl.DataFrame({"entity_type": ["session"] * 3, "entity_id": ["c", "a", "b"]})
-    >>> few = per_entity(rows, "a.db", "lionagi", "end.missing", "info", message="-", max_rows=2)
+    >>> few = per_entity(rows, "a.db", "a_system", "end.missing", "info", message="-", max_rows=2)
     >>> few.select("entity_id", "n_rows").rows()
     [('a', 1), ('b', 1), (None, 1)]
     """
@@ -148,7 +148,7 @@ def folded(findings: pl.DataFrame) -> pl.DataFrame:
     Examples
     --------
     >>> rows = pl.DataFrame({"entity_type": ["session"] * 3, "entity_id": ["c", "a", "b"]})
-    >>> findings = per_entity(rows, "a.db", "lionagi", "end.missing", "info", message="-")
+    >>> findings = per_entity(rows, "a.db", "a_system", "end.missing", "info", message="-")
     >>> folded(findings).select("entity_type", "entity_id", "n_rows").rows()
     [('session', None, 3)]
     """

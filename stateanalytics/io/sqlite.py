@@ -203,8 +203,8 @@ def open_store(path: str | Path, *, label: str | None = None, salvage: bool = Fa
     Notes
     -----
     All committed rows are there, those in the write-ahead log included; nothing is
-    written beside the store and no lock on it outlives this call. A writer in WAL mode,
-    as lionagi's are, never waits; one in a rollback mode waits for the copy, about
+    written beside the store and no lock on it outlives this call. A writer in WAL mode
+    never waits; one in a rollback mode waits for the copy, about
     half a second for each GB.
     """
     if salvage:

@@ -5,8 +5,8 @@ from __future__ import annotations
 DEFINITIONS = (
     (
         "Run",
-        "One session, of every system. What only repeats it is not counted again: branches of "
-        "lionagi; of opencode the last turn, and the executions, steps and tool calls that "
+        "One session, of every system. What only repeats it is not counted again: branches, "
+        "the last turn of a session, and the executions, steps and tool calls that "
         "turns consist of. Earlier turns of a session are no runs, but work that can fail.",
     ),
     (
@@ -44,7 +44,7 @@ DEFINITIONS = (
     ),
     (
         "Duration",
-        "End minus start of runs that started in the window; of opencode, whose sessions also "
+        "End minus start of runs that started in the window; where sessions also "
         "wait for people, of every turn. A run that is still going, or that "
         "its time limit ended, gives a lower bound. Ends that were repaired, or written by an "
         "observer, give none.",

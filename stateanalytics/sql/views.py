@@ -82,7 +82,7 @@ REASON_CODES = Frame(
         Column(
             "origin",
             TEXT,
-            "who defines it: lionagi, adr0033, agent_orchestrator, opencode, stateanalytics",
+            "who defines it: a system, adr0033 or stateanalytics",
         ),
         Column("domain", TEXT, "its first segment: run, play, schedule, …"),
         Column("entity_types", TEXT, "types whose rows carry it, joined by |"),

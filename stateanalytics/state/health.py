@@ -1,7 +1,7 @@
 """Is the runtime of an entity well: ADR-0033's health, per entity type, in bulk.
 
 Each rule is a named expression that is true or false, never null; the first that is
-true gives the health. Sessions are judged by lionagi's own classifier, whose words are
+true gives the health. Sessions are judged by ADR-0024's classifier, whose words are
 translated by *evidence*: only a process that was looked for and not found is dead,
 silence makes it stalled. What is over carries no running-time health. A health that a
 system recorded itself goes first, then the limits of its own that its open work has.
@@ -61,7 +61,7 @@ class RuleHealth:
     code: str | None = None
 
 
-# lionagi's rules of `session_health.RULE_WORDS`, translated (NORMALIZED_STATE 4).
+# The rules of `session_health.RULE_WORDS`, translated (NORMALIZED_STATE 4).
 SESSION_RULES = {
     "over_with_locks": RuleHealth("degraded", "stale_locks"),
     "over": RuleHealth("ok"),

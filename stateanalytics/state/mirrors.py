@@ -37,18 +37,6 @@ def is_mirror(entities: pl.DataFrame) -> pl.Series:
     ------
     MissingColumnsError
         If a column of `NEEDED` is absent.
-
-    Examples
-    --------
-    >>> entities = pl.DataFrame(
-    ...     {
-    ...         "source": "log", "system": "opencode", "session_id": "s",
-    ...         "entity_type": ["session", "turn", "turn", "execution"],
-    ...         "started_at": [1, 1, 2, 2],
-    ...     }
-    ... )
-    >>> is_mirror(entities).to_list()
-    [False, False, True, True]
     """
     if missing := [name for name in NEEDED if name not in entities.columns]:
         raise MissingColumnsError.of(missing, entities.columns, "is_mirror")

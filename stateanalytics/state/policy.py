@@ -57,7 +57,7 @@ class Policy:
         ADR-0025's dashboard thresholds.
     play_stalled_after_s, schedule_run_stalled_after_s : float
         Silence at which a play without a session, and a fire of a schedule, is stalled
-        (at least as long: lionagi's sweepers use >= here).
+        (at least as long: sweepers use >= here).
     overdue_cadences, overdue_grace_s : float
         A schedule is misfired when silent for longer than ``overdue_cadences`` cadences
         and longer than one cadence plus ``overdue_grace_s``.
@@ -105,7 +105,7 @@ class Policy:
 
     @classmethod
     def v1(cls) -> Policy:
-        """ADR-0033's cascade to the letter, with lionagi 0.36's thresholds."""
+        """ADR-0033's cascade to the letter, with the thresholds that ship today."""
         return cls("v1")
 
     @classmethod
@@ -137,7 +137,7 @@ class Policy:
 
     @classmethod
     def parity(cls) -> Policy:
-        """As v1, over the words as lionagi itself shows them.
+        """As v1, over the words as the pages of the recorder show them.
 
         A session without a status counts as completed, a good end without evidence as
         failed.

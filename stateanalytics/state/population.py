@@ -1,6 +1,6 @@
 """Which rows a number counts, and which it leaves out: decided once, for every number.
 
-A row belongs to a window by lionagi's own rule: the moment it ended, else started,
+A row belongs to a window by one rule: the moment it ended, else started,
 else was created. Work that is still open is judged at as-of; it belongs to every
 window that ends after it began.
 """

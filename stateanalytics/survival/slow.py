@@ -80,7 +80,7 @@ def slow_thresholds(
     Notes
     -----
     A flag on a run that finished well is a false alarm; a threshold that flags half of
-    the healthy runs says nothing. Ages are compared with ``>``, as lionagi does.
+    the healthy runs says nothing. Ages are compared with ``>``.
 
     Examples
     --------

@@ -206,7 +206,7 @@ def implicit_timeouts(
     Examples
     --------
     >>> runs = pl.DataFrame(
-    ...     {"system": "lionagi", "kind": "flow", "ending": "failed", "timeout_s": None,
+    ...     {"system": "some_system", "kind": "flow", "ending": "failed", "timeout_s": None,
     ...      "duration_s": [900.2] * 12 + [float(61 * i) for i in range(1, 29)],
     ...      "left_out": None}
     ... )

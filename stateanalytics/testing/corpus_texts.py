@@ -115,8 +115,8 @@ TRACEBACKS: dict[str, tuple[tuple[str, str], ...]] = {
     "python": (
         (_EXCEPTION, _traceback(_PYTHON, "run_plan", "KeyError: 'step_{count}'")),
         (_EXCEPTION, _traceback(_PYTHON, "run_plan", "ValueError: 'step_{count}'")),
-        (_EXCEPTION, _traceback(_PYTHON, "run_plan", "lionagi._errors.TimeoutError: {duration}")),
-        (_EXCEPTION, _traceback(_PYTHON, "run_plan", "lionagi._errors.RateLimitError: {duration}")),
+        (_EXCEPTION, _traceback(_PYTHON, "run_plan", "workers._errors.TimeoutError: {duration}")),
+        (_EXCEPTION, _traceback(_PYTHON, "run_plan", "workers._errors.RateLimitError: {duration}")),
         ("", _traceback(_PYTHON, "load_memory", "KeyError: 'step_{count}'")),
     ),
     "node": (

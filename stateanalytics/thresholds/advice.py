@@ -277,7 +277,7 @@ def recommend(
     **Today's value is kept unless the gain over it is beyond noise**: its interval lies
     above 0. So the advice does not flutter from week to week.
 
-    Constants of silence are judged by silences between signs of life. lionagi's reaper
+    Constants of silence are judged by silences between signs of life. A reaper
     reads ``updated_at``, which is overwritten and cannot be replayed: silence stands in
     for it. Kinds with fewer than `MIN_DEATHS` known deaths borrow the rate of their
     system. A bound on the 95th percentile takes 59 independent values, on the 99th 299;

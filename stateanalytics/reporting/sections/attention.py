@@ -95,7 +95,7 @@ def _of_type(name: str, rows: pl.DataFrame) -> Plain:
 def _things(items: pl.DataFrame) -> pl.DataFrame:
     """One row for what one repair would clear: its session, newest first, speaks for it.
 
-    Ended work that left the same words stands together too, though lionagi counts each as
+    Ended work that left the same words stands together too, though each counts as
     a cause of its own where no invocation was recorded.
     """
     stands_for_less = pl.col("entity_type") != "session"
