@@ -16,10 +16,10 @@ from .reporting.diff import diff as diff
 from .snapshot import Snapshot as Snapshot
 from .snapshot import demo as demo
 from .snapshot import read as read
-from .state.comparison import compare_policies as compare_policies
 from .state.policy import Policy as Policy
 from .state.reason_codes import reason_codes as reason_codes
 from .state.severity import derive_severity as derive_severity
+from .state.states import compare_policies as compare_policies
 from .state.states import reasons as reasons
 from .state.states import states as states
 from .summaries import Summary as Summary

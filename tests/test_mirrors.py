@@ -7,8 +7,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.mirrors import is_mirror
-from stateanalytics.state.population import counted, population
+from stateanalytics.state.population import counted, is_mirror, population
 from tests.frames import AS_OF, DONE, facts, states_of
 from tests.opencode_logs import event, facts_of, step
 

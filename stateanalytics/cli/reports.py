@@ -250,7 +250,7 @@ def policies(
     safe_csv: bool,
 ) -> None:
     """Compare two policies over one snapshot: which entities change severity."""
-    from stateanalytics.state.comparison import compare_policies, count_changes
+    from stateanalytics.state.states import compare_policies, count_changes
 
     shown = ("entity_type", "entity_id", "severity_a", "severity_b", "display_a", "display_b")
     if Path(second).exists() and Path(second).suffix.lower() not in (".toml", ".json"):

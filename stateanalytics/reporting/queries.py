@@ -5,7 +5,7 @@ from __future__ import annotations
 from stateanalytics.core.windows import Window
 from stateanalytics.reporting.material import Plain
 from stateanalytics.state.definitions import GOOD_ENDS
-from stateanalytics.state.mirrors import part_types
+from stateanalytics.state.population import part_types
 
 _KEY = "USING (source, system, entity_type, entity_id)"
 # Each work once: what a session tells already is not counted again (`rules.mirrors`).

@@ -3,9 +3,12 @@
 What a reader looks for, and where it is:
 
 * `policy`: every threshold and choice, as data; every word is in `stateanalytics.core.vocabulary`.
-* `severity`, `session_health`, `staleness`: rules for frames of one's own.
-* `lifecycle`, `health`, `delivery`, `links`: what is derived for an entity, and why.
-* `evaluate`, `signatures`, `states`, `reasons`: all of it over all rows.
-* `comparison`, `checks`: two policies; what a policy leaves unsaid.
-* `engines`, `clock`: the door that makes one rule run on polars, DuckDB and Spark.
+* `severity`: the cascade, also for frames of one's own.
+* `lifecycle`, `health`, `open_work`, `delivery`, `links`: what is derived, and why.
+* `evaluate`, `signatures`, `display`, `states`, `reasons`: all of it over all rows.
+* `definitions`, `population`: what the words of every count mean, and which rows it counts.
+* `attention`, `reason_codes`: what needs a look; what every code means.
+
+No rule knows a system: what only a system knows stands in the ``recorded_`` columns of
+``entities``, and in its limits (`System.limits`).
 """

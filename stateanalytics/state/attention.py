@@ -15,8 +15,8 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column
 from stateanalytics.core.vocabulary import STATUS_WORDS
-from stateanalytics.state.mirrors import is_mirror
 from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import is_mirror
 from stateanalytics.systems import all_systems
 
 SEVERITIES = ("critical", "warning")
@@ -86,7 +86,7 @@ def attention(
     -------
     polars.DataFrame
         `ATTENTION`. Legacy entities are never in it, nor what another row tells already
-        (`mirrors`: branches; turns that are a session's last, and the parts of turns).
+        (`population.is_mirror`: branches; turns that are a session's last, and the parts of turns).
 
     Notes
     -----

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
 
 import narwhals as nw
 
-from stateanalytics.core import schema
-from stateanalytics.core.engines import TEMPORARY, TEXT, Frame, adapt, encode, lookup
-from stateanalytics.state.definitions import GOOD_ENDS
+from stateanalytics.core.engines import Frame, lookup
 from stateanalytics.state.lifecycle import StatusCell
 
 SEPARATOR = " · "
@@ -126,84 +123,74 @@ def effective_states(cell: StatusCell) -> tuple[str | None, str | None]:
     return (word, f"stale {word}" if word == "running" else word)
 
 
-def chains(segments: tuple[Segment, ...], *, verbose: bool) -> tuple[str, ...]:
-    """Every chain, by segment, then health, then delivery; a last one each for None."""
-    return tuple(
-        chain(segment, health, delivery, verbose=verbose)
-        for segment in segments
-        for health in (*schema.HEALTHS, None)
-        for delivery in (*schema.DELIVERIES, None)
-    )
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_DAYS_FROM = 3 * _DAY
 
 
-def with_display(frame: Any, *, verbose: bool = False, into: str = "display") -> Any:
-    """The display chain of every row.
+def words(seconds: float) -> str:
+    """A duration as text, in two units at most.
 
-    Parameters
-    ----------
-    frame : polars, DuckDB or PySpark frame
-        ``lifecycle``, ``outcome``, ``health``, ``delivery``: words of ADR-0033 or null.
-    verbose : bool
-        Keep the segments that ADR-0033 leaves out because all is well.
-    into : str
-        Name of the column to write.
+    Examples
+    --------
+    >>> [words(s) for s in (45.9, 120, 33120, 21600, 266400)]
+    ['45 s', '2 min', '9 h 12 min', '6 h', '3 d 2 h']
+    """
+    whole = int(seconds // 1)
+    if whole >= _DAYS_FROM:
+        return f"{whole // _DAY} d" + _rest(whole // _HOUR % 24, "h")
+    if whole >= _HOUR:
+        return f"{whole // _HOUR} h" + _rest(whole // _MINUTE % 60, "min")
+    return f"{whole // _MINUTE} min" if whole >= _MINUTE else f"{whole} s"
 
-    Returns
-    -------
-    frame
-        The same kind and rows, with the chain added; null where neither outcome nor
-        lifecycle is a word of ADR-0033.
+
+def _rest(count: int, unit: str) -> str:
+    return f" {count} {unit}" if count else ""
+
+
+def add_duration_text(frame: Frame, seconds: str, pieces: tuple[str, str]) -> Frame:
+    """Add `words` of a column, as two pieces to be joined; null pieces are left out.
+
+    Durations of more than `_MOST_DAYS` days are told as that many.
 
     Examples
     --------
     >>> import polars as pl
-    >>> states = pl.DataFrame({
-    ...     "lifecycle": ["failed", "running"], "outcome": ["failed", None],
-    ...     "health": ["ok", "stalled"], "delivery": ["not_expected", "unknown"]})
-    >>> with_display(states)["display"].to_list()
-    ['Failed', 'Running · Stalled · Artifacts unknown']
-    >>> with_display(states, verbose=True)["display"].to_list()
-    ['Failed · Infra OK', 'Running · Stalled · Artifacts unknown']
+    >>> frame = nw.from_native(pl.LazyFrame({"s": [33120.0, 45.9, 266400.0]}))
+    >>> texts = add_duration_text(frame, "s", ("a", "b")).collect()
+    >>> texts.select(text=nw.concat_str("a", "b", ignore_nulls=True))["text"].to_list()
+    ['9 h 12 min', '45 s', '3 d 2 h']
     """
-    axes = {
-        "lifecycle": schema.LIFECYCLES,
-        "outcome": tuple(word for word in schema.OUTCOMES if word != "unknown"),
-        "health": schema.HEALTHS,
-        "delivery": schema.DELIVERIES,
-    }
-    adapter = adapt(frame, dict.fromkeys(axes, TEXT), "with_display")
-    codes = {axis: f"{TEMPORARY}{axis}" for axis in axes}
-    coded = encode(adapter.frame, {codes[axis]: (axis, words) for axis, words in axes.items()})
-    segments = (
-        *((label(word), True, word in GOOD_ENDS) for word in axes["outcome"]),
-        *((label(word), False, False) for word in axes["lifecycle"]),
+    large, rest = pieces
+    whole = nw.col(seconds).floor().clip(0, _MOST_DAYS * _DAY).cast(nw.Int64)
+    is_days, is_hours, is_minutes = (whole >= size for size in (_DAYS_FROM, _HOUR, _MINUTE))
+    placed = frame.with_columns(
+        nw.when(is_days)
+        .then(whole // _DAY + _LARGE.index("0 d"))
+        .when(is_hours)
+        .then(whole // _HOUR + _LARGE.index("0 h"))
+        .when(is_minutes)
+        .then(whole // _MINUTE + _LARGE.index("0 min"))
+        .otherwise(whole)
+        .alias(large),
+        nw.when(is_days)
+        .then(whole // _HOUR % 24 + _RESTS.index(" 0 h"))
+        .when(is_hours)
+        .then(whole // _MINUTE % 60)
+        .alias(rest),
     )
-    lifecycle = nw.col(codes["lifecycle"]).cast(nw.Int16) + len(axes["outcome"])
-    first = nw.coalesce(nw.col(codes["outcome"]).cast(nw.Int16), lifecycle)
-    health = nw.col(codes["health"]).cast(nw.Int16).fill_null(len(axes["health"]))
-    delivery = nw.col(codes["delivery"]).cast(nw.Int16).fill_null(len(axes["delivery"]))
-    worded = add_display(coded, first, health, delivery, segments, verbose=verbose, into=into)
-    return adapter.give_back(worded.drop(list(codes.values())))
+    # Nothing is said of a rest of none.
+    rests = [None if text.startswith(" 0 ") else text for text in _RESTS]
+    return lookup(placed, {large: (large, _LARGE), rest: (rest, rests)})
 
 
-def add_display(
-    frame: Frame,
-    segment: nw.Expr,
-    health: nw.Expr,
-    delivery: nw.Expr,
-    segments: tuple[Segment, ...],
-    *,
-    verbose: bool,
-    into: str = "display",
-) -> Frame:
-    """Add the chain from the positions of a row's segment, health and delivery.
-
-    ``health`` and ``delivery`` are never null; one past their vocabulary means none.
-    """
-    place = f"{TEMPORARY}chain"
-    n_healths, n_deliveries = len(schema.HEALTHS) + 1, len(schema.DELIVERIES) + 1
-    number = (segment * n_healths + health) * n_deliveries + delivery
-    return lookup(
-        frame.with_columns(number.alias(place)),
-        {into: (place, chains(segments, verbose=verbose))},
-    ).drop(place)
+_MOST_DAYS = 9999
+_LARGE = (
+    *(f"{count} s" for count in range(60)),
+    *(f"{count} min" for count in range(60)),
+    *(f"{count} h" for count in range(72)),
+    *(f"{count} d" for count in range(_MOST_DAYS + 1)),
+)
+_RESTS = (
+    *(f" {count} min" for count in range(60)),
+    *(f" {count} h" for count in range(24)),
+)

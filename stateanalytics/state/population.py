@@ -8,6 +8,7 @@ window that ends after it began.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cache
 
 import polars as pl
 
@@ -15,9 +16,9 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import ENTITIES, ENTITY_KEY
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.state.mirrors import is_mirror
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states as states_of
+from stateanalytics.systems import all_systems
 
 _STATE_COLUMNS = (
     "lifecycle",
@@ -177,3 +178,59 @@ def _is_within(window: Window, as_of: datetime) -> pl.Expr:
 def _need(frame: pl.DataFrame, columns: tuple[str, ...] | list[str], name: str) -> None:
     if missing := [column for column in columns if column not in frame.columns]:
         raise MissingColumnsError.of(missing, frame.columns, f"population ({name})")
+
+
+NEEDED = ("source", "system", "entity_type", "session_id", "started_at")
+
+
+def is_mirror(entities: pl.DataFrame) -> pl.Series:
+    """Which rows another row of the same store already tells.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame, shape (n_entities, ...)
+        All entities, not only those of a window: which turn is the last one depends on
+        the others.
+
+    Returns
+    -------
+    polars.Series of Boolean, shape (n_entities,)
+        Never null. A turn without a start, or that shares the start of the last one,
+        counts as the last: rather one row too few than one work twice.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column of `NEEDED` is absent.
+
+    Examples
+    --------
+    >>> repeats = next(known.name for known in all_systems() if known.repeated_type)
+    >>> entities = pl.DataFrame(
+    ...     {
+    ...         "source": "log", "system": repeats, "session_id": "s",
+    ...         "entity_type": ["session", "turn", "turn", "execution"],
+    ...         "started_at": [1, 1, 2, 2],
+    ...     }
+    ... )
+    >>> is_mirror(entities).to_list()
+    [False, False, True, True]
+    """
+    if missing := [name for name in NEEDED if name not in entities.columns]:
+        raise MissingColumnsError.of(missing, entities.columns, "is_mirror")
+    whose = ("source", "system", "session_id", "entity_type")
+    last = pl.col("started_at").max().over(whose)
+    is_part = is_repeated = pl.lit(value=False)
+    for known in all_systems():
+        own, entity_type = pl.col("system") == known.name, pl.col("entity_type")
+        is_part |= own & entity_type.is_in(known.part_types)
+        is_repeated |= own & (entity_type == pl.lit(known.repeated_type, pl.String))
+    is_last = is_repeated & (pl.col("started_at") >= last).fill_null(True)
+    told = is_part | is_last
+    return entities.select(is_mirror=told.fill_null(False)).to_series()
+
+
+@cache
+def part_types() -> tuple[str, ...]:
+    """Types of which every row is told by another one, in whatever system."""
+    return tuple(dict.fromkeys(name for known in all_systems() for name in known.part_types))

@@ -24,7 +24,7 @@ from stateanalytics.core.staleness import by_kind
 from stateanalytics.core.windows import Moment
 from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE, DELIVERY_RULE
 from stateanalytics.state.delivery import WORDS as DELIVERY_WORDS
-from stateanalytics.state.derived_codes import REASON_DELIVERIES, REASON_HEALTHS, add_code
+from stateanalytics.state.display import add_duration_text, words
 from stateanalytics.state.evaluate import Evaluation, evaluate
 from stateanalytics.state.health import (
     HEALTH,
@@ -37,7 +37,7 @@ from stateanalytics.state.health import (
 )
 from stateanalytics.state.open_work import RUNAWAY
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.wording import add_duration_text, words
+from stateanalytics.state.signatures import REASON_DELIVERIES, REASON_HEALTHS, add_code
 
 NEEDED_TOO = {
     "reason_message": TEXT,
@@ -142,7 +142,7 @@ def reasons(
     frame, shape (n_reasons, 11)
         ``schema.REASONS``, of the same kind: first every stored reason, in the order of
         the input, then what was derived about health, then about delivery. Only states
-        that need explaining have derived reasons (`derived_codes.REASON_HEALTHS`,
+        that need explaining have derived reasons (`signatures.REASON_HEALTHS`,
         ``REASON_DELIVERIES``). ``order`` 0 is the stored reason.
 
     Raises

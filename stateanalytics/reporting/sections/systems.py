@@ -13,7 +13,7 @@ from stateanalytics.reporting.phrases import count, interval, listed, number, sh
 from stateanalytics.reporting.sections.attention import items_of, things_of
 from stateanalytics.reporting.sections.failures import plural
 from stateanalytics.state.definitions import BAD_ENDS, GOOD_ENDS, LEFT_OUT
-from stateanalytics.state.mirrors import part_types
+from stateanalytics.state.population import part_types
 from stateanalytics.stats.intervals import wilson
 from stateanalytics.systems import all_systems
 from stateanalytics.systems import system as system_of
