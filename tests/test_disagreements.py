@@ -208,7 +208,10 @@ def test_another_frame_says_what_is_missing():
 
 def test_hostile_text_is_escaped_where_it_is_shown():
     evil = sa.detectors.Detector(
-        "evil", fires=pl.lit(value=True), label="<script>x</script>", rule="<b>"
+        "evil",
+        fires=pl.lit(value=True),
+        label="<script>x</script>",
+        entry=sa.detectors.Entry(rule="<b>"),
     )
     found = compared(session(), evil, "B4")
     page = found._repr_html_()

@@ -1,5 +1,6 @@
 from .alarm_episodes import alarms as alarms
 from .catalogue import Detector as Detector
+from .catalogue import Entry as Entry
 from .catalogue import known as known
 from .comparing import agreement as agreement
 from .comparing import intersections as intersections

@@ -10,9 +10,9 @@ import polars as pl
 from stateanalytics.detectors.frames import DETECTORS
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.systems import all_systems
-from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.detector import Detector, Entry, catalogued
 
-__all__ = ["Chosen", "Detector", "chosen_detectors", "known", "named", "registry"]
+__all__ = ["Chosen", "Detector", "Entry", "chosen_detectors", "known", "named", "registry"]
 
 Chosen = Sequence[str | Detector]
 UNWELL = ("stalled", "process_dead", "orphaned", "misfired")
@@ -28,7 +28,7 @@ def registry() -> dict[str, Detector]:
 def by_policy() -> Detector:
     """The detector that the policy itself is: what states call unwell."""
     word = pl.col("policy_health")
-    return Detector(
+    return catalogued(
         "policy",
         known_as="policy",
         family="policy",
@@ -131,7 +131,7 @@ def named(name: object) -> Detector:
     by_name = registry()
     if isinstance(name, str) and name in by_name:
         return by_name[name]
-    by_number = [detector for detector in by_name.values() if detector.known_as == name]
+    by_number = [detector for detector in by_name.values() if detector.entry.known_as == name]
     if len(by_number) == 1:
         return by_number[0]
     if by_number:
@@ -150,21 +150,21 @@ def named(name: object) -> Detector:
 
 
 def _row(detector: Detector) -> dict[str, object]:
-    limit = detector.threshold_s
+    entry, limit = detector.entry, detector.threshold_s
     if not isinstance(limit, int | float):
         limit = limit["default"] if isinstance(limit, Mapping) else None
     is_compared = bool(detector.compares) and detector.fires is None
     return {
         "name": detector.name,
-        "known_as": detector.known_as or None,
-        "family": detector.family,
+        "known_as": entry.known_as or None,
+        "family": entry.family,
         "question": detector.question,
         "system": detector.system,
         "entity_types": ", ".join(detector.entity_types),
-        "since": detector.since or None,
-        "until": detector.until or None,
-        "origin": detector.origin or None,
-        "page": detector.page or None,
+        "since": entry.since or None,
+        "until": entry.until or None,
+        "origin": entry.origin or None,
+        "page": entry.page or None,
         "construct": detector.construct,
         "measures": ", else ".join(detector.compares) or None,
         "comparison": detector.comparison if is_compared and detector.is_offline else None,
@@ -172,10 +172,10 @@ def _row(detector: Detector) -> dict[str, object]:
         "threshold": detector.threshold_words() or None,
         "upper_s": detector.upper_s,
         "liveness": detector.liveness,
-        "clock": detector.clock,
-        "scope": detector.scope_words or None,
+        "clock": entry.clock,
+        "scope": entry.scope_words or None,
         "inputs": ", ".join(detector.reads) or None,
-        "rule": detector.rule or None,
+        "rule": entry.rule or None,
         "label": detector.label if isinstance(detector.label, str) and detector.label else None,
         "is_offline": detector.is_offline,
         "has_alarms": detector.is_offline and detector.restarts_on is not None,
@@ -203,14 +203,16 @@ def stood_together(a: Detector, b: Detector) -> bool:
     >>> stood_together(named("B2"), named("B4")), stood_together(named("B2/30"), named("B4"))
     (True, False)
     """
-    if not a.page or a.page != b.page or (a.version_of and a.version_of == b.version_of):
+    if not a.entry.page or a.entry.page != b.entry.page:
+        return False
+    if a.entry.version_of and a.entry.version_of == b.entry.version_of:
         return False
     return _begin(a) <= _end(b) and _begin(b) <= _end(a)
 
 
 def _begin(detector: Detector) -> int:
-    return _PLACE.get(detector.since, 0)
+    return _PLACE.get(detector.entry.since, 0)
 
 
 def _end(detector: Detector) -> int:
-    return _PLACE.get(detector.until, len(ORDER))
+    return _PLACE.get(detector.entry.until, len(ORDER))

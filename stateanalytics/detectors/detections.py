@@ -132,7 +132,7 @@ def _answers(rows: pl.DataFrame, detector: Detector, at: datetime) -> pl.LazyFra
         .when(~recorded)
         .then(pl.lit(f"this source does not record {', '.join(detector.compares)}"))
         .when(~in_scope)
-        .then(pl.lit(f"it only looks at {detector.scope_words or 'other rows'}"))
+        .then(pl.lit(f"it only looks at {detector.entry.scope_words or 'other rows'}"))
         .otherwise(compared(detector, measured, limit))
     )
     return own.lazy().select(

@@ -60,12 +60,12 @@ def traits(detectors: Sequence[Detector]) -> pl.DataFrame:
             "strict": rule.comparison == ">",
             "liveness": _OF_LIVENESS[rule.liveness],
             "upper_s": rule.upper_s,
-            "clock": rule.clock,
-            "version_of": rule.version_of or rule.name,
+            "clock": rule.entry.clock,
+            "version_of": rule.entry.version_of or rule.name,
             "counts": since(rule.compares),
-            "rule": rule.rule or rule.construct,
-            "looks": rule.scope_words or "other rows",
-            "born": rule.since or "its beginning",
+            "rule": rule.entry.rule or rule.construct,
+            "looks": rule.entry.scope_words or "other rows",
+            "born": rule.entry.since or "its beginning",
         }
         for rule in detectors
     ]
@@ -386,7 +386,7 @@ def _sentence(causes: pl.DataFrame, known: dict[str, Detector]) -> str | None:
     first = causes.row(0, named=True)
     a, b = known[first["a"]], known[first["b"]]
     label_a, label_b = first["label_a"] or a.question, _label(b)
-    where = f"The {a.page} says" if first["is_same_page"] else "Two detectors say"
+    where = f"The {a.entry.page} says" if first["is_same_page"] else "Two detectors say"
     looks = "is" if first["n"] == 1 else "are"
     return (
         f"{where} {first['n_a']} {label_a} ({a.short}) beside {first['n_b']} {label_b} "

@@ -84,7 +84,7 @@ def since(measures: tuple[str, ...]) -> str:
 def compared(detector: Detector, measured: pl.Expr, limit: pl.Expr) -> pl.Expr:
     """``9 h since start, limit 60 min``; the rule in words where nothing is compared."""
     if not detector.compares:
-        return pl.lit(detector.rule or detector.construct)
+        return pl.lit(detector.entry.rule or detector.construct)
     counted = (
         pl.when(measured.is_not_null())
         .then(pl.concat_str(duration(measured), pl.lit(f" {since(detector.compares)}")))

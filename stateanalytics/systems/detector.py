@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
-from typing import TypeAlias
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import Any, TypeAlias
 
 import polars as pl
 
@@ -13,6 +13,40 @@ from stateanalytics.systems.detector_checks import check
 
 Limits: TypeAlias = float | Mapping[str, float]
 Classifier: TypeAlias = Callable[[pl.DataFrame, Limits | None], pl.Series]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What people read of a rule in the catalogue.
+
+    Attributes
+    ----------
+    known_as, family : str
+        Its number, and which catalogue that is of.
+    origin, page : str
+        Where it stands in the code, and on which page people see it.
+    since, until : str
+        From which release until which one; empty: still.
+    clock : str
+        Whose clock it reads.
+    scope_words, rule, limits : str
+        Which rows it looks at and the rule in words; its limits in words, where they are an
+        expression.
+    version_of : str
+        The rule that it is one version of; versions never stood side by side.
+    """
+
+    known_as: str = ""
+    family: str = "yours"
+    origin: str = ""
+    page: str = ""
+    since: str = ""
+    until: str = ""
+    clock: str = "the reader's"
+    scope_words: str = ""
+    rule: str = ""
+    limits: str = ""
+    version_of: str = ""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,13 +99,8 @@ class Detector:
         of one instant.
     population : polars.Expr, optional
         The part of ``scope`` that never changes for an entity, for its alarms.
-    known_as, family, origin, page, since, until, clock, scope_words, rule : str
-        For people: its number in the catalogue, where it stood, on which page, from
-        which release until which one (empty: still), whose clock, and the rule in words.
-    limits : str
-        Its limits in words, where they are an expression.
-    version_of : str
-        The rule that it is one version of; versions never stood side by side.
+    entry : Entry
+        What people read of it: its number and place in a catalogue, and its words.
     why_not : str
         Why it cannot be evaluated from data alone; empty where it can.
 
@@ -113,24 +142,14 @@ class Detector:
     restarts_on: str | None = None
     listed_s: float | None = None
     population: pl.Expr | None = None
-    known_as: str = ""
-    family: str = "yours"
-    origin: str = ""
-    page: str = ""
-    since: str = ""
-    until: str = ""
-    clock: str = "the reader's"
-    scope_words: str = ""
-    rule: str = ""
-    limits: str = ""
-    version_of: str = ""
-    why_not: str = field(default="")
+    why_not: str = ""
+    entry: Entry = Entry()
 
     def __post_init__(self) -> None:
         check(self)
         if self.fires is None and self.construct == "verdict" and self.compares:
-            found = _CONSTRUCT_OF.get(self.compares[0], "silence")
-            object.__setattr__(self, "construct", found)
+            construct = _CONSTRUCT_OF.get(self.compares[0], "silence")
+            object.__setattr__(self, "construct", construct)
 
     @property
     def is_offline(self) -> bool:
@@ -150,7 +169,7 @@ class Detector:
     @property
     def short(self) -> str:
         """Its number in the catalogue, else its name."""
-        return self.known_as or self.name
+        return self.entry.known_as or self.name
 
     @property
     def word(self) -> str:
@@ -193,8 +212,8 @@ class Detector:
 
     def threshold_words(self) -> str:
         """The limits, for people."""
-        if self.limits or isinstance(self.threshold_s, pl.Expr):
-            return self.limits or "depends on the row"
+        if self.entry.limits or isinstance(self.threshold_s, pl.Expr):
+            return self.entry.limits or "depends on the row"
         if isinstance(self.threshold_s, Mapping):
             return limits_by_kind(self.threshold_s)
         if self.threshold_s is None:
@@ -206,13 +225,25 @@ class Detector:
         if self.why_not:
             return f"Detector {self.name!r}: cannot be evaluated, {self.why_not}"
         if not self.compares:
-            return f"Detector {self.name!r}: {self.rule or self.construct}"
+            return f"Detector {self.name!r}: {self.entry.rule or self.construct}"
         limit = (
             f"{self.threshold_s:g} s"
             if isinstance(self.threshold_s, int | float)
             else self.threshold_words()
         )
         return f"Detector {self.name!r}: {', else '.join(self.compares)} {self.comparison} {limit}"
+
+
+def catalogued(name: str, **words: Any) -> Detector:
+    """A detector of a catalogue, whose rules share most words: those of its `Entry` beside its own.
+
+    Examples
+    --------
+    >>> catalogued("silent", known_as="Z9", measures="silence_s", threshold_s=60.0).entry.known_as
+    'Z9'
+    """
+    of_entry = {known.name: words.pop(known.name) for known in fields(Entry) if known.name in words}
+    return Detector(name, entry=Entry(**of_entry), **words)
 
 
 _CONSTRUCT_OF = {

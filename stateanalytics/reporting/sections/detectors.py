@@ -81,7 +81,7 @@ def _asked(facts: Facts) -> list[str]:
     """The rules about trouble of runs, of the systems that were read: of each its last version."""
     here = set(facts.entities["system"].unique())
     rules = {
-        one.version_of or name: name
+        one.entry.version_of or name: name
         for name, one in registry().items()
         if one.is_offline
         and one.question in TROUBLE
@@ -94,8 +94,8 @@ def _asked(facts: Facts) -> list[str]:
 def _said(detections: pl.DataFrame) -> pl.DataFrame:
     """What each detector said of how many, the loudest first."""
     known = registry()
-    titles = {name: one.known_as or name for name, one in known.items()}
-    rules = {name: one.rule for name, one in known.items()}
+    titles = {name: one.entry.known_as or name for name, one in known.items()}
+    rules = {name: one.entry.rule for name, one in known.items()}
     counted = detections.group_by("detector").agg(
         n_covered=pl.col("covered").sum().cast(pl.Int64),
         n_flagged=pl.col("fires").sum().cast(pl.Int64),

@@ -15,7 +15,7 @@ from stateanalytics.systems.agent_orchestrator.silence_detectors import (
     silence,
 )
 from stateanalytics.systems.agent_orchestrator.statuses import NO_SIGNAL_S
-from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.detector import Detector, catalogued
 
 _go = pl.col("generation") == "G3"
 _state, _runtime = pl.col("session_state"), pl.col("runtime_state")
@@ -29,7 +29,7 @@ def agent_orchestrator() -> tuple[Detector, ...]:
 def _probes() -> tuple[Detector, ...]:
     said: dict[str, Any] = {**FAMILY, "construct": "liveness", "question": "dead"}
     return (
-        Detector(
+        catalogued(
             "ao_runtime_probe",
             known_as="D1",
             fires=_runtime.is_in(("missing", "probe_failed")),
@@ -40,7 +40,7 @@ def _probes() -> tuple[Detector, ...]:
             origin="lifecycle manager",
             **said,
         ),
-        Detector(
+        catalogued(
             "ao_process_probe",
             known_as="D2",
             fires=_runtime == "exited",
@@ -51,7 +51,7 @@ def _probes() -> tuple[Detector, ...]:
             origin="lifecycle manager",
             **said,
         ),
-        Detector(
+        catalogued(
             "ao_detecting",
             known_as="D3",
             fires=pl.col("status") == "detecting",
@@ -62,7 +62,7 @@ def _probes() -> tuple[Detector, ...]:
             origin="lifecycle manager",
             **said,
         ),
-        Detector(
+        catalogued(
             "ao_detecting_budget",
             known_as="D4",
             measures="detecting_age_s",
@@ -75,7 +75,7 @@ def _probes() -> tuple[Detector, ...]:
             origin="lifecycle manager",
             **{**said, "construct": "count", "question": "stuck"},
         ),
-        Detector(
+        catalogued(
             "ao_both_dead",
             known_as="D5",
             fires=(_state == "terminated") & (pl.col("session_reason") == "runtime_lost"),
@@ -94,7 +94,7 @@ def _rest() -> tuple[Detector, ...]:
     is_over = _state.is_in(("done", "terminated"))
 
     def listed(name: str, number: str, rule: str, why_not: str) -> Detector:
-        return Detector(name, known_as=number, rule=rule, why_not=why_not, **FAMILY)
+        return catalogued(name, known_as=number, rule=rule, why_not=why_not, **FAMILY)
 
     return (
         listed(
@@ -103,7 +103,7 @@ def _rest() -> tuple[Detector, ...]:
             "one failed probe while sessions are listed: terminated (until 2026-05-15)",
             "of its probes only the verdict is kept, and D5 writes the same one",
         ),
-        Detector(
+        catalogued(
             "ao_is_terminal",
             known_as="D17",
             fires=pl.col("is_ao_terminal") & ~is_over,
@@ -121,7 +121,7 @@ def _rest() -> tuple[Detector, ...]:
             "sorts sessions into live, dead, partial and unrecoverable at a restart",
             "its probes are made at the restart and not kept",
         ),
-        Detector(
+        catalogued(
             "ao_web_attention",
             known_as="D19",
             fires=web.is_in(("respond", "review")),
@@ -133,7 +133,7 @@ def _rest() -> tuple[Detector, ...]:
             rule="stuck, in doubt, asking, failing checks or in need of changes",
             **FAMILY,
         ),
-        Detector(
+        catalogued(
             "ao_merge_cleanup",
             known_as="D20",
             measures="merge_wait_s",
@@ -167,7 +167,7 @@ def _rewrite() -> tuple[Detector, ...]:
     said: dict[str, Any] = {**FAMILY, "since": "the Go rewrite", "construct": "silence"}
 
     def listed(name: str, number: str, rule: str, why_not: str) -> Detector:
-        return Detector(name, known_as=number, rule=rule, why_not=why_not, **FAMILY)
+        return catalogued(name, known_as=number, rule=rule, why_not=why_not, **FAMILY)
 
     return (
         listed(
@@ -176,7 +176,7 @@ def _rewrite() -> tuple[Detector, ...]:
             "its runtime is dead, and it was silent for 60 s",
             "it asks the runtime; of that the database keeps the verdict only",
         ),
-        Detector(
+        catalogued(
             "ao_go_no_signal",
             known_as="D24",
             fires=pl.col("status") == "no_signal",

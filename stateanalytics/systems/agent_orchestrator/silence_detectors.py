@@ -14,7 +14,7 @@ from stateanalytics.systems.agent_orchestrator.thresholds import (
     WatcherThresholds,
 )
 from stateanalytics.systems.agent_orchestrator.words import TERMINAL_STATUSES
-from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.detector import Detector, catalogued
 
 FAMILY: dict[str, Any] = {"family": "agent_orchestrator", "system": "agent_orchestrator"}
 IS_OPEN = ~pl.col("status").is_in(TERMINAL_STATUSES).fill_null(value=False)
@@ -51,7 +51,7 @@ def silence() -> tuple[Detector, ...]:
         "page": "session list",
     }
     return (
-        Detector(
+        catalogued(
             "ao_activity_stale",
             known_as="D6",
             threshold_s=FRESH_S,
@@ -62,7 +62,7 @@ def silence() -> tuple[Detector, ...]:
             rule="no activity for five minutes: too old to prove anything",
             **said,
         ),
-        Detector(
+        catalogued(
             "ao_activity_idle",
             known_as="D7",
             threshold_s=READY_THRESHOLD_S,
@@ -74,21 +74,21 @@ def silence() -> tuple[Detector, ...]:
             rule="no activity for five minutes (readyThresholdMs): idle",
             **said,
         ),
-        Detector(
+        catalogued(
             "ao_idle_stuck",
             known_as="D8",
             when=may_be_stuck & ~blocked,
             rule="idle for ten minutes, unless a pull request or a fresh report says more",
             **beyond,
         ),
-        Detector(
+        catalogued(
             "ao_blocked_stuck",
             known_as="D9",
             when=may_be_stuck & blocked,
             rule="blocked for ten minutes",
             **beyond,
         ),
-        Detector(
+        catalogued(
             "ao_waiting_input",
             known_as="D10",
             fires=waits,
@@ -100,7 +100,7 @@ def silence() -> tuple[Detector, ...]:
             rule="its agent waits for a person, however long ago it said so",
             **FAMILY,
         ),
-        Detector(
+        catalogued(
             "ao_call_decayed",
             known_as="D11",
             threshold_s=STICKY_S,
@@ -129,7 +129,7 @@ def reports() -> tuple[Detector, ...]:
     state = pl.col("report_state")
     asks = (state == "needs_input").fill_null(value=False)
     return (
-        Detector(
+        catalogued(
             "ao_report_ignored",
             known_as="D12",
             measures="report_age_s",
@@ -144,7 +144,7 @@ def reports() -> tuple[Detector, ...]:
             rule="its last report is older than five minutes, and does not count any more",
             **FAMILY,
         ),
-        Detector(
+        catalogued(
             "ao_no_acknowledge",
             known_as="D13",
             measures="created_age_s",
@@ -156,7 +156,7 @@ def reports() -> tuple[Detector, ...]:
             rule="created ten minutes ago, and never reported; a restore does not restart it",
             **watched,
         ),
-        Detector(
+        catalogued(
             "ao_stale_report",
             known_as="D14",
             measures="report_age_s",
@@ -171,7 +171,7 @@ def reports() -> tuple[Detector, ...]:
             rule="its last report is half an hour old, though it may be in review, or done",
             **watched,
         ),
-        Detector(
+        catalogued(
             "ao_agent_needs_input",
             known_as="D15",
             fires=asks,

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.systems.constructs import limit_words
-from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.detector import Detector, catalogued
 from stateanalytics.systems.opencode import LIMITS
 
 
@@ -32,7 +32,7 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
     }
     claimed = pl.col("is_claimed").fill_null(value=False)
     return (
-        Detector(
+        catalogued(
             "opencode_stalled",
             measures="event_age_s",
             comparison=">=",
@@ -45,7 +45,7 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
             rule="no event of its session for ten minutes; for an hour while a tool runs",
             **said,
         ),
-        Detector(
+        catalogued(
             "opencode_dead",
             measures="event_age_s",
             comparison=">=",
@@ -59,7 +59,7 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
             rule="no event for an hour, and no claim to resume it; for six while a tool runs",
             **said,
         ),
-        Detector(
+        catalogued(
             "opencode_retry_overdue",
             measures="retry_overdue_s",
             threshold_s=chosen["retry_grace_s"],
@@ -70,7 +70,7 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
             rule="a retry was due more than a minute ago, and nothing came",
             **said,
         ),
-        Detector(
+        catalogued(
             "opencode_runaway",
             fires=pl.col("n_unknown_finishes") >= chosen["min_runaway_steps"],
             label="runaway",

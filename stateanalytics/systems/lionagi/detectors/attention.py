@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.detector import Detector, catalogued
 from stateanalytics.systems.lionagi.detectors.pages import DAY_S, DEAD, FAILED, GATED, RUNNING
 from stateanalytics.systems.lionagi.detectors.stored import BAD_HEALTHS, READ_BY_HEALTH
 from stateanalytics.systems.lionagi.display_status import REAPED_MESSAGE
@@ -32,7 +32,7 @@ def _word(**cases: pl.Expr) -> pl.Expr:
 
 def _mission() -> tuple[Detector, ...]:
     def page(name: str, number: str, word: pl.Expr, **said: Any) -> Detector:
-        return Detector(
+        return catalogued(
             name,
             known_as=number,
             fires=word.is_not_null(),
@@ -100,7 +100,7 @@ def _fleet() -> tuple[Detector, ...]:
     }
     raw, now = pl.col("health_0_28"), pl.col("list_health_0_36")
     return (
-        Detector(
+        catalogued(
             "fleet_attention_v1",
             known_as="B9/04",
             measures="elapsed_whole_s",
@@ -113,7 +113,7 @@ def _fleet() -> tuple[Detector, ...]:
             rule="running for more than an hour",
             **common,
         ),
-        Detector(
+        catalogued(
             "fleet_attention_v2",
             known_as="B9/05",
             fires=raw.is_in(BAD_HEALTHS),
@@ -126,7 +126,7 @@ def _fleet() -> tuple[Detector, ...]:
             rule="its health is unresponsive, stale, orphaned or zombie",
             **common,
         ),
-        Detector(
+        catalogued(
             "fleet_attention_0_35",
             known_as="B9",
             fires=now.is_in(BAD_HEALTHS) & pl.col("is_effectively_active"),
@@ -150,7 +150,7 @@ def _chips() -> tuple[Detector, ...]:
         "inputs": (*READ_BY_HEALTH, "reason_message"),
     }
     return (
-        Detector(
+        catalogued(
             "effectively_inactive",
             known_as="B10",
             fires=~pl.col("is_effectively_active"),
@@ -163,7 +163,7 @@ def _chips() -> tuple[Detector, ...]:
             rule="shown as running, but stale, orphaned or zombie",
             **{**health, "question": "dead"},
         ),
-        Detector(
+        catalogued(
             "live_board_quiet",
             known_as="B11",
             fires=now.is_in(BAD_HEALTHS),
@@ -176,7 +176,7 @@ def _chips() -> tuple[Detector, ...]:
             rule="its health is stale, orphaned, zombie or unresponsive",
             **{**health, "question": "stale"},
         ),
-        Detector(
+        catalogued(
             "status_dot_stale",
             known_as="B12",
             fires=now.is_in((*DEAD, "unknown")),
@@ -189,7 +189,7 @@ def _chips() -> tuple[Detector, ...]:
             rule="its health is stale, orphaned, zombie or unknown",
             **{**health, "question": "stale"},
         ),
-        Detector(
+        catalogued(
             "display_orphaned",
             known_as="B13",
             fires=shown == "orphaned",
@@ -208,7 +208,7 @@ def _chips() -> tuple[Detector, ...]:
 def _consoles() -> tuple[Detector, ...]:
     raw, children = pl.col("health_0_36"), pl.col("children_health")
     return (
-        Detector(
+        catalogued(
             "admin_rebucketed",
             known_as="B14",
             fires=raw.is_in(DEAD),
@@ -223,7 +223,7 @@ def _consoles() -> tuple[Detector, ...]:
             rule="counted under its health instead of running where that is stale or worse",
             **{**_GROUP, "question": "stale"},
         ),
-        Detector(
+        catalogued(
             "invocation_health",
             known_as="A7, B15",
             entity_types=("invocation",),
@@ -245,7 +245,7 @@ def _consoles() -> tuple[Detector, ...]:
 def _rest() -> tuple[Detector, ...]:
     is_own = pl.col("recorded_by").fill_null("live") == "live"
     return (
-        Detector(
+        catalogued(
             "ended_at_mismatch",
             known_as="B16",
             fires=pl.col("ended_age_s").is_not_null(),
@@ -259,7 +259,7 @@ def _rest() -> tuple[Detector, ...]:
             rule="running, and has an end",
             **{**_GROUP, "question": "degraded"},
         ),
-        Detector(
+        catalogued(
             "status_degraded",
             known_as="B17",
             entity_types=("session", "invocation", "play"),
@@ -275,7 +275,7 @@ def _rest() -> tuple[Detector, ...]:
             rule="its turns were never counted: the normal end probably did not run",
             **{**_GROUP, "question": "degraded"},
         ),
-        Detector(
+        catalogued(
             "li_monitor",
             known_as="B20",
             page="li monitor",

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.systems.detector import Detector, Limits
+from stateanalytics.systems.detector import Detector, Limits, catalogued
 from stateanalytics.systems.lionagi.detectors.stored import (
     BAD_HEALTHS,
     READ_BY_HEALTH,
@@ -54,7 +54,7 @@ def assumed_alive(rows: pl.DataFrame, limits: Limits | None) -> pl.Series:
 
 
 def _design() -> Detector:
-    return Detector(
+    return catalogued(
         "adr0017_slow",
         known_as="B1",
         family="lionagi B",
@@ -99,7 +99,7 @@ def _dashboard() -> tuple[Detector, ...]:
     }
 
     def of(name: str, number: str, limit: float, said: dict[str, Any], **own: Any) -> Detector:
-        return Detector(name, known_as=number, threshold_s=limit, **{**_DASHBOARD, **said, **own})
+        return catalogued(name, known_as=number, threshold_s=limit, **{**_DASHBOARD, **said, **own})
 
     is_stale = pl.col("list_health_0_26") == "stale"
     is_slow = _is_running & (pl.col("elapsed_whole_s") > 3600)
@@ -108,7 +108,7 @@ def _dashboard() -> tuple[Detector, ...]:
         of("dashboard_stuck_60m", "B2", 3600.0, stuck, since="0.26.1"),
         of("dashboard_slow_30m", "B3/30", 1800.0, slow, since="2026-05-21", until="0.26.0"),
         of("dashboard_slow_60m", "B3", 3600.0, slow, since="0.26.1"),
-        Detector(
+        catalogued(
             "dashboard_stale_card",
             known_as="B4",
             measures="silence_s",
@@ -129,7 +129,7 @@ def _dashboard() -> tuple[Detector, ...]:
             rule="silent for longer than its kind may be",
             **{**_DASHBOARD, "clock": "the server's"},
         ),
-        Detector(
+        catalogued(
             "dashboard_attention",
             known_as="B5",
             fires=_shown.is_in((*FAILED, *GATED)) | is_stale | is_slow,
@@ -163,7 +163,7 @@ def _runs_list() -> tuple[Detector, ...]:
 
     def listed(name: str, number: str, version: str, **own: Any) -> Detector:
         given = {"classify": health_by(version), "bad": BAD_HEALTHS, **common, **own}
-        return Detector(name, known_as=number, threshold_s=limits_of(version), **given)
+        return catalogued(name, known_as=number, threshold_s=limits_of(version), **given)
 
     return (
         listed(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.detector import Detector, catalogued
 
 
 def proposals() -> tuple[Detector, ...]:
     """ADR-0030's two, which no release ever had."""
     running = pl.col("status") == "running"
     return (
-        Detector(
+        catalogued(
             "adr0030_stuck",
             known_as="B18",
             family="proposals",
@@ -28,7 +28,7 @@ def proposals() -> tuple[Detector, ...]:
             origin="ADR-0030, proposed only",
             rule="no message for more than an hour",
         ),
-        Detector(
+        catalogued(
             "adr0030_slow",
             known_as="B19",
             family="proposals",

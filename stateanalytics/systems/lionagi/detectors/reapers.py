@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.detector import Detector, catalogued
 from stateanalytics.systems.lionagi.reaper_rules import (
     MIRROR_AGENT,
     REAPABLE_PLAYS,
@@ -137,7 +137,7 @@ def _of(rule: Reaper) -> Detector:
     word = rule.target_status
     asks = not rule.ignores_liveness
     scope, scope_words = _SCOPES.get(rule.name, (_status == "running", "running ones"))
-    return Detector(
+    return catalogued(
         name,
         known_as=number,
         entity_types=_TYPES.get(rule.name, ("session",)),
@@ -155,7 +155,7 @@ def _of(rule: Reaper) -> Detector:
 
 
 def _phantom_v1() -> Detector:
-    return Detector(
+    return catalogued(
         "phantom_v1",
         known_as="C1",
         measures="updated_age_s",
@@ -178,7 +178,7 @@ def _phantom_v1() -> Detector:
 
 
 def _mirror_idle() -> Detector:
-    return Detector(
+    return catalogued(
         "mirror_idle",
         known_as="C12",
         measures="last_message_age_s",
@@ -198,7 +198,7 @@ def _mirror_idle() -> Detector:
 
 def _not_offline() -> tuple[Detector, ...]:
     def listed(name: str, number: str, what: str, rule: str, why_not: str) -> Detector:
-        return Detector(
+        return catalogued(
             name,
             known_as=number,
             entity_types=(what,),

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.detector import Detector, catalogued
 
 _SCHEDULE: dict[str, Any] = {
     "family": "lionagi E",
@@ -26,7 +26,7 @@ def schedules() -> tuple[Detector, ...]:
         "detectors.schedule_metrics computes it"
     )
     return (
-        Detector(
+        catalogued(
             "schedule_overdue",
             known_as="E1",
             measures="schedule_silence_s",
@@ -41,7 +41,7 @@ def schedules() -> tuple[Detector, ...]:
             rule="no proof of work for three cadences, and for five minutes more than one",
             **_SCHEDULE,
         ),
-        Detector(
+        catalogued(
             "schedule_unwell",
             known_as="E1/all",
             fires=word.is_in(("overdue", "failing", "never-fired", "no-evidence")),
@@ -54,7 +54,7 @@ def schedules() -> tuple[Detector, ...]:
             rule="overdue, failing, or without any proof that it works",
             **{**_SCHEDULE, "question": "attention"},
         ),
-        Detector(
+        catalogued(
             "schedule_card_overdue",
             known_as="E2",
             measures="next_fire_overdue_s",
@@ -68,7 +68,7 @@ def schedules() -> tuple[Detector, ...]:
             rule="its next fire lies in the past",
             **_SCHEDULE,
         ),
-        Detector(
+        catalogued(
             "schedule_streak",
             known_as="E3",
             fires=pl.col("n_failed_in_row") >= 3,
@@ -79,7 +79,7 @@ def schedules() -> tuple[Detector, ...]:
             rule="three failures in a row, or more",
             **{**_SCHEDULE, "construct": "count", "question": "attention"},
         ),
-        Detector(
+        catalogued(
             "schedule_missed_fire",
             known_as="E4",
             fires=pl.col("n_missed") > 0,
@@ -90,7 +90,7 @@ def schedules() -> tuple[Detector, ...]:
             rule="a planned fire passed while the scheduler was down",
             **{**_SCHEDULE, "question": "attention"},
         ),
-        Detector(
+        catalogued(
             "schedule_threshold",
             known_as="E5",
             rule="a fleet-wide number is above a limit: failed sessions, cost, p95 latency, …",
@@ -98,14 +98,14 @@ def schedules() -> tuple[Detector, ...]:
             why_not=fleet_wide,
             **{**_SCHEDULE, "question": "attention"},
         ),
-        Detector(
+        catalogued(
             "schedule_p95_latency",
             known_as="E6",
             rule="nearest rank of the durations of invocations; 0 without any",
             why_not=fleet_wide,
             **{**_SCHEDULE, "question": "slow"},
         ),
-        Detector(
+        catalogued(
             "schedule_failed_sessions",
             known_as="E7",
             rule="distinct causes of failed and timed-out sessions in a window",

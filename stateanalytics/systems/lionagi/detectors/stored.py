@@ -14,7 +14,7 @@ from stateanalytics.core.staleness import (
     STALLED_AFTER_S,
     staleness_by_age,
 )
-from stateanalytics.systems.detector import Classifier, Detector, Limits
+from stateanalytics.systems.detector import Classifier, Detector, Limits, catalogued
 
 BAD_HEALTHS = ("unresponsive", "stale", "orphaned", "zombie")
 READ_BY_HEALTH = (
@@ -64,7 +64,7 @@ def _stale_by(version: str) -> Classifier:
 def _staleness() -> tuple[Detector, ...]:
     def check(name: str, number: str, version: str, **said: Any) -> Detector:
         measures = _SIGNS_OF_LIFE[:2] if version == "v1" else _SIGNS_OF_LIFE
-        return Detector(
+        return catalogued(
             name,
             known_as=number,
             family="lionagi A",
@@ -125,7 +125,7 @@ def _health() -> tuple[Detector, ...]:
         "A6": "as 0.29, and engines may be silent for 12 h",
     }
     return tuple(
-        Detector(
+        catalogued(
             name,
             known_as=number,
             family="lionagi A",
@@ -154,7 +154,7 @@ def _health() -> tuple[Detector, ...]:
 
 def _not_offline() -> tuple[Detector, ...]:
     def listed(name: str, number: str, **said: Any) -> Detector:
-        return Detector(name, known_as=number, family="lionagi A", system="lionagi", **said)
+        return catalogued(name, known_as=number, family="lionagi A", system="lionagi", **said)
 
     return (
         listed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.detector import Detector, catalogued
 
 _IN_PROCESS = "it watches from inside a process; a store holds only what it led to"
 _CONSTRUCTS = {
@@ -37,7 +37,7 @@ def watchdogs() -> tuple[Detector, ...]:
     """The detectors of the family: listed, for none can be evaluated from data."""
     common: dict[str, Any] = {"family": "lionagi D", "system": "lionagi"}
     return tuple(
-        Detector(
+        catalogued(
             name,
             known_as=number,
             question=question,
