@@ -34,8 +34,8 @@ HOSTILE = 'x"]\n</script>\x1b[31m\x7f\u202e😀'
 
 
 @pytest.fixture(scope="module")
-def advice() -> Advice:
-    return sa.thresholds.recommend(sa.demo(), n_boot=100)
+def advice(demo) -> Advice:
+    return sa.thresholds.recommend(demo, n_boot=100)
 
 
 def constant(name):
@@ -311,8 +311,8 @@ def test_every_verdict_is_explained(advice):
 # --- the whole ---------------------------------------------------------------------------
 
 
-def test_advice_on_the_sample_is_the_same_twice_and_has_its_shape(advice):
-    again = sa.thresholds.recommend(sa.demo(), n_boot=100)
+def test_advice_on_the_sample_is_the_same_twice_and_has_its_shape(advice, demo):
+    again = sa.thresholds.recommend(demo, n_boot=100)
     assert advice.frame.equals(again.frame)
     assert advice.frame.schema == pl.Schema(COLUMNS)
     assert advice.to_json() == again.to_json()
@@ -325,8 +325,8 @@ def test_each_curve_marks_todays_value_and_the_best_once(advice):
     assert set(marked["is_today"]) <= {0, 1}
 
 
-def test_a_sample_of_sessions_takes_everything_that_is_theirs_and_says_how_many():
-    snap = sa.demo()
+def test_a_sample_of_sessions_takes_everything_that_is_theirs_and_says_how_many(demo):
+    snap = demo
     some = sampled(snap, 100, seed=3)
     ids = some.entities.filter(entity_type="session")["entity_id"]
     assert ids.n_unique() == 100

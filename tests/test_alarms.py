@@ -225,9 +225,9 @@ def test_alarms_are_what_the_slow_loop_finds(minutes, threshold, comparison):
         assert is_on == expected, minute
 
 
-def test_alarms_are_the_silences_that_are_longer_than_the_threshold():
+def test_alarms_are_the_silences_that_are_longer_than_the_threshold(demo):
     """`sa.detectors.silence_gaps` counts them in its own way; both say the same."""
-    snap = sa.demo()
+    snap = demo
     quiet = sa.detectors.Detector(
         "quiet", measures="silence_s", threshold_s=600.0, restarts_on="activity"
     )

@@ -26,15 +26,11 @@ from stateanalytics.systems.opencode import frames as opencode_frames
 from tests.conftest import ROOT
 from tests.frames import AS_OF, WHOSE, ago, facts
 
+pytestmark = pytest.mark.usefixtures("read_once")
+
 AN_HOUR_AGO = ago(hours=1)
 STARTED = {"started_at": ago(hours=2), "created_at": ago(hours=2)}
 ENDED = {**STARTED, "raw_status": "completed", "ended_at": ago(hours=1)}
-
-
-@pytest.fixture(scope="module")
-def demo():
-    """The sample week, read once."""
-    return sa.demo()
 
 
 def codes(*entities, **frames):

@@ -8,6 +8,8 @@ import pytest
 from stateanalytics.cli import run
 from stateanalytics.demo_data import demo_path
 
+pytestmark = pytest.mark.usefixtures("read_once")
+
 STORE = str(demo_path() / "state.db")
 
 

@@ -20,11 +20,6 @@ from tests.frames import AS_OF, WHOSE, ago, facts, frame
 QUIET = ["dashboard_stuck_60m", "dashboard_stale_card", "adr0030_stuck", "phantom_v2"]
 
 
-@pytest.fixture(scope="module")
-def demo():
-    return sa.demo()
-
-
 def session(entity_id="s", **columns):
     return {
         "entity_id": entity_id,

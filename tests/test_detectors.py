@@ -258,13 +258,13 @@ def test_a_nameless_detector_says_what_to_type():
 # --- a user's own, in a few lines ------------------------------------------------------
 
 
-def test_a_users_detector_joins_every_table():
+def test_a_users_detector_joins_every_table(demo):
     chatty = sa.detectors.Detector("chatty", fires=pl.col("n_messages") > 5, label="chatty")
     quiet = sa.detectors.Detector(
         "quiet_20m", measures="silence_s", threshold_s=1200.0, restarts_on="message",
         scope=pl.col("status") == "running",
     )  # fmt: skip
-    snap = sa.demo()
+    snap = demo
     found = sa.detectors.detect(snap, detectors=["B2", chatty, quiet])
     assert found.filter(pl.col("fires"))["detector"].unique().sort().to_list() == [
         "chatty", "dashboard_stuck_60m", "quiet_20m",
@@ -280,9 +280,9 @@ def registry_with(own):
     return sa.detectors.known([own])
 
 
-def test_a_detector_whose_inputs_are_not_there_covers_nothing():
+def test_a_detector_whose_inputs_are_not_there_covers_nothing(demo):
     odd = sa.detectors.Detector("odd", fires=pl.col("n_sneezes") > 1)
-    found = sa.detectors.detect(sa.demo(), detectors=[odd])
+    found = sa.detectors.detect(demo, detectors=[odd])
     assert not found["covered"].any()
     assert found["fires"].null_count() == found.height
     assert found["why"].unique().to_list() == ["it needs n_sneezes, which is not there"]

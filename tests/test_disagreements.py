@@ -13,6 +13,8 @@ from stateanalytics.detectors.frames import DETECTIONS, DISAGREEMENT_CAUSES, DIS
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from tests.frames import ago, facts
 
+pytestmark = pytest.mark.usefixtures("read_once")
+
 
 def session(entity_id="s", **columns):
     return {
@@ -137,8 +139,8 @@ def test_the_cause_of_one_row(row, detectors, cause, words):
 
 
 @pytest.fixture(scope="module")
-def demo():
-    return sa.detectors.disagreements(sa.detectors.detect(sa.demo()))
+def demo(demo):
+    return sa.detectors.disagreements(sa.detectors.detect(demo))
 
 
 def test_every_cause_is_explained(demo):

@@ -199,10 +199,10 @@ def test_what_is_no_snapshot_is_refused():
         sa.failures.clusters("x")
 
 
-def test_the_fan_out_of_the_sample_reads_as_one_cause():
+def test_the_fan_out_of_the_sample_reads_as_one_cause(demo):
     truth = pl.read_csv(demo_path() / "truth.csv", infer_schema=False)
     whose = truth.select("entity_type", "entity_id", "scenario", made_from="template_id")
-    members = sa.failures.members(sa.demo()).join(whose, on=["entity_type", "entity_id"])
+    members = sa.failures.members(demo).join(whose, on=["entity_type", "entity_id"])
     sessions = members.filter(pl.col("entity_type") == "session")
     fan = sessions.filter(pl.col("scenario") == "fan_out_one_cause")
     assert fan.height == 24
@@ -215,8 +215,8 @@ def test_the_fan_out_of_the_sample_reads_as_one_cause():
     assert made["made_from"].to_list() == [1] * made.height
 
 
-def test_sql_gives_the_rows_behind_a_cluster():
-    snap = sa.demo()
+def test_sql_gives_the_rows_behind_a_cluster(demo):
+    snap = demo
     top = sa.failures.clusters(snap).row(0, named=True)
     query = "SELECT entity_id FROM failures WHERE cluster_id = $id"
     members = sa.failures.members(snap).filter(pl.col("cluster_id") == top["cluster_id"])

@@ -55,8 +55,8 @@ def test_nothing_gives_no_rows_of_the_same_shape():
     assert nodes().schema == nodes(run("a")).schema
 
 
-def test_the_sample_adds_up():
-    found = sa.failures.codes(sa.demo())
+def test_the_sample_adds_up(demo):
+    found = sa.failures.codes(demo)
     roots = found.filter(pl.col("depth") == 1)
-    assert roots["n_rows"].sum() == sa.failures.members(sa.demo()).height
+    assert roots["n_rows"].sum() == sa.failures.members(demo).height
     assert roots["share"].sum() == pytest.approx(1.0)

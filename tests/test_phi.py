@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.detectors.phi_accrual import MODELS, phi, phi_threshold
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
-from stateanalytics.snapshot import demo
 from tests.examples import examples
 from tests.generators import message_gaps
 
@@ -131,8 +130,8 @@ def test_no_silences_give_no_rows():
     assert phi(TEN, [], by=()).is_empty()
 
 
-def test_a_store_has_a_scale():
-    found = phi_threshold(silence_gaps(demo()), 1)
+def test_a_store_has_a_scale(demo):
+    found = phi_threshold(silence_gaps(demo), 1)
     assert found.columns == ["kind", "phi", "threshold_s", "n_gaps"]
     assert found["threshold_s"].null_count() < found.height
 

@@ -11,7 +11,6 @@ from stateanalytics.detectors.gaps import CLOSED_BY, silence_gaps
 from stateanalytics.detectors.quality import quality_of_service
 from stateanalytics.detectors.sums import NAMED_S, SUMS, gap_sums, merge_gap_sums, silence_grid
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
-from stateanalytics.snapshot import demo
 from stateanalytics.stats.intervals import poisson_rate, wilson
 from tests.examples import examples
 from tests.generators import message_gaps
@@ -188,8 +187,8 @@ def test_accuracy_recurrence_and_duration_fit_together():
     assert found.select((pl.col("query_accuracy") - identity).abs().max()).item() < 1e-12
 
 
-def test_a_snapshot_its_silences_and_its_sums_say_the_same():
-    snap = demo()
+def test_a_snapshot_its_silences_and_its_sums_say_the_same(demo):
+    snap = demo
     gaps = silence_gaps(snap)
     expected = quality_of_service(snap)
     assert quality_of_service(gaps).equals(expected)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics import Policy, demo, read
+from stateanalytics import Policy, read
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.gaps import CLOSED_BY, lean_gaps, silence_gaps
 from stateanalytics.detectors.quality import quality_of_service
@@ -256,8 +256,8 @@ def test_silences_of_opencode_stay_within_executions(shared):
 
 
 @pytest.mark.parametrize("where", ["demo", "lionagi/0.36.0", "agent-orchestrator/v2_json"])
-def test_real_stores_add_up(where, shared):
-    snap = demo() if where == "demo" else read(shared / "samples" / where, progress=False)
+def test_real_stores_add_up(where, shared, demo):
+    snap = demo if where == "demo" else read(shared / "samples" / where, progress=False)
     found = silence_gaps(snap)
     assert found["gap_s"].min() >= 0
     assert set(found["closed_by"].cast(pl.String)) <= set(CLOSED_BY)

@@ -207,8 +207,8 @@ def test_an_unknown_status_keeps_its_name():
     assert (odd["raw_status"], odd["ending"], odd["left_out"]) == ("zombified", None, "legacy")
 
 
-def test_spells_have_the_shape_of_the_schema_and_are_open_to_sql():
-    snap = sa.demo()
+def test_spells_have_the_shape_of_the_schema_and_are_open_to_sql(demo):
+    snap = demo
     runs = sa.survival.spells(snap)
     assert runs.schema == SPELLS.dtypes
     asked = snap.sql("SELECT kind, count(*) AS n FROM spells WHERE left_out IS NULL GROUP BY ALL")

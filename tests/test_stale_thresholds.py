@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from stateanalytics import Policy, demo
+from stateanalytics import Policy
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.detectors.quality import quality_of_service
 from stateanalytics.detectors.sums import gap_sums
@@ -14,8 +14,8 @@ HOUR = 3600.0
 
 
 @pytest.fixture(scope="module")
-def gaps():
-    return silence_gaps(demo())
+def gaps(demo):
+    return silence_gaps(demo)
 
 
 def marked(sheet, **where):

@@ -17,8 +17,8 @@ HOSTILE = "</script><script>x()</script>\x1b[31m"
 
 
 @pytest.fixture(scope="module")
-def sheet():
-    return sa.ThresholdWorksheet(sa.thresholds.recommend(sa.demo(), n_boot=50))
+def sheet(demo):
+    return sa.ThresholdWorksheet(sa.thresholds.recommend(demo, n_boot=50))
 
 
 @pytest.fixture

@@ -288,7 +288,7 @@ def test_the_default_candidates_rise():
     assert list(CANDIDATES_S) == sorted(set(CANDIDATES_S))
 
 
-def test_timeouts_are_open_to_sql():
-    snap = sa.demo()
+def test_timeouts_are_open_to_sql(demo):
+    snap = demo
     asked = snap.sql("SELECT count(*) AS n FROM timeouts WHERE limit_from = 'inferred'")
     assert asked["n"].item() == sa.survival.timeouts(snap).filter(limit_from="inferred").height > 0

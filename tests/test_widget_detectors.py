@@ -11,8 +11,8 @@ from tests.test_charts_detectors import AT, HOSTILE
 
 
 @pytest.fixture(scope="module")
-def look():
-    return sa.DetectorExplorer(sa.detectors.detect(sa.demo(), detectors=["B1", "B2", "B4", "A6"]))
+def look(demo):
+    return sa.DetectorExplorer(sa.detectors.detect(demo, detectors=["B1", "B2", "B4", "A6"]))
 
 
 def only(frame, flags, silent):
@@ -72,10 +72,10 @@ def test_the_box_follows_its_controls(look):
     assert shown.value != before
 
 
-def test_a_move_is_cheaper_than_detecting_again(look):
+def test_a_move_is_cheaper_than_detecting_again(look, demo):
     look.view()
     work = {
-        "detect": lambda: sa.detectors.detect(sa.demo(), detectors=["B1", "B2", "B4", "A6"]),
+        "detect": lambda: sa.detectors.detect(demo, detectors=["B1", "B2", "B4", "A6"]),
         "move": lambda: look.view(kind="flow", silent_after_s=3_600.0),
     }
     assert times_as_slow(lambda name: work[name](), "detect", "move") > 3
@@ -88,9 +88,9 @@ def test_it_shows_itself_with_and_without_a_kernel(look):
     assert "DetectorExplorer of 4 detectors" in bundle["text/plain"]
 
 
-def test_nothing_flagged_is_said():
+def test_nothing_flagged_is_said(demo):
     empty = sa.DetectorExplorer(
-        sa.detectors.detect(sa.demo(), detectors=["B2"]).filter(~pl.col("covered"))
+        sa.detectors.detect(demo, detectors=["B2"]).filter(~pl.col("covered"))
     )
     assert "No detector flags anything" in empty.widget.children[0].value
     assert empty.counts().is_empty()
