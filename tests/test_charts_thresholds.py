@@ -11,8 +11,8 @@ from stateanalytics.charts import (
     DARK,
     LIGHT,
     VARIABLES,
+    chart_cumulative_incidence,
     chart_false_alarms,
-    chart_fates,
     chart_limits,
     chart_survival,
     chart_worksheet,
@@ -69,7 +69,7 @@ FATES = cumulative_incidence(RUNS)
 CHARTS = {
     "survival": chart_survival(SURVIVAL),
     "strata": chart_survival(kaplan_meier(RUNS, by="kind")),
-    "fates": chart_fates(FATES),
+    "fates": chart_cumulative_incidence(FATES),
     "limits": chart_limits(LIMITS),
     "worksheet": chart_worksheet(CURVE),
 }
@@ -125,7 +125,7 @@ def test_fates_name_every_area_with_its_share():
 
 
 def test_fates_fill_everything_at_every_moment():
-    drawn = chart_fates(FATES).layer[0].data
+    drawn = chart_cumulative_incidence(FATES).layer[0].data
     for _, part in drawn.group_by("duration_s"):
         edges = part.sort("low")
         assert edges["low"][0] == pytest.approx(0)
@@ -205,7 +205,7 @@ def test_themes_change_colours_and_nothing_else(palette):
         pytest.param(chart_survival, SURVIVAL.clear(), id="no survival"),
         pytest.param(chart_survival, SURVIVAL.head(1), id="one moment"),
         pytest.param(chart_survival, kaplan_meier(RUNS.with_columns(ended=False)), id="cut off"),
-        pytest.param(chart_fates, FATES.clear(), id="no fates"),
+        pytest.param(chart_cumulative_incidence, FATES.clear(), id="no fates"),
         pytest.param(chart_limits, LIMITS.clear(), id="no limits"),
         pytest.param(chart_worksheet, CURVE.clear(), id="no worksheet"),
         pytest.param(chart_false_alarms, SHEET.clear(), id="no false alarms"),
@@ -220,7 +220,7 @@ def test_hostile_names_come_out_as_text():
     named = RUNS.with_columns(kind=pl.lit(HOSTILE), cause=pl.when("ended").then(pl.lit(HOSTILE)))
     for chart in (
         chart_survival(kaplan_meier(named, by="kind"), what=HOSTILE),
-        chart_fates(cumulative_incidence(named), what=HOSTILE),
+        chart_cumulative_incidence(cumulative_incidence(named), what=HOSTILE),
         chart_worksheet(CURVE.with_columns(per=pl.lit(HOSTILE))),
     ):
         svg = to_svg(chart, name="x", label="x")
@@ -232,8 +232,8 @@ def test_hostile_names_come_out_as_text():
 def test_what_cannot_be_drawn_is_refused_in_words():
     with pytest.raises(MissingColumnsError, match="chart_survival needs columns"):
         chart_survival(RUNS)
-    with pytest.raises(MissingColumnsError, match="chart_fates needs columns"):
-        chart_fates(RUNS)
+    with pytest.raises(MissingColumnsError, match="chart_cumulative_incidence needs columns"):
+        chart_cumulative_incidence(RUNS)
     with pytest.raises(MissingColumnsError, match="chart_limits needs columns"):
         chart_limits(RUNS)
     with pytest.raises(MissingColumnsError, match="chart_worksheet needs columns"):
@@ -243,7 +243,7 @@ def test_what_cannot_be_drawn_is_refused_in_words():
     with pytest.raises(ArgumentError, match="found thresholds twice"):
         chart_false_alarms(pl.concat([SHEET, SHEET]))
     with pytest.raises(ArgumentError, match=r"draws one stratum; found the strata \['kind'\]"):
-        chart_fates(cumulative_incidence(RUNS, by="kind"))
+        chart_cumulative_incidence(cumulative_incidence(RUNS, by="kind"))
     with pytest.raises(ArgumentError, match="draws one constant; found 2"):
         chart_worksheet(pl.concat([CURVE, CURVE.with_columns(name=pl.lit("idle"))]))
 

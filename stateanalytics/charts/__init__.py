@@ -1,7 +1,7 @@
 """Frames drawn with Altair. No statistics: every number is in the frame already."""
 
 from stateanalytics.charts.alarm_timeline import chart_alarms
-from stateanalytics.charts.cumulative_incidence import chart_fates
+from stateanalytics.charts.cumulative_incidence import chart_cumulative_incidence
 from stateanalytics.charts.disagreement import chart_disagreement
 from stateanalytics.charts.durations import chart_durations
 from stateanalytics.charts.failure_codes import chart_failure_codes
@@ -23,12 +23,12 @@ __all__ = [
     "ORDER",
     "VARIABLES",
     "chart_alarms",
+    "chart_cumulative_incidence",
     "chart_disagreement",
     "chart_durations",
     "chart_failure_codes",
     "chart_failure_trend",
     "chart_false_alarms",
-    "chart_fates",
     "chart_incidents",
     "chart_intersections",
     "chart_limits",

@@ -9,7 +9,7 @@ import polars as pl
 from stateanalytics.charts.durations import ENDINGS
 from stateanalytics.charts.log_time import SHORTEST_S, log_time
 from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress, largest
-from stateanalytics.charts.sentences import say_fates
+from stateanalytics.charts.sentences import say_cumulative_incidence
 from stateanalytics.charts.titles import titled
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import ArgumentError, MissingColumnsError
@@ -25,7 +25,7 @@ _LEAST_HEIGHT = 0.035
 _LABELS = 150
 
 
-def chart_fates(
+def chart_cumulative_incidence(
     incidence: pl.DataFrame,
     *,
     what: str = "runs",
@@ -46,7 +46,7 @@ def chart_fates(
     at_s : float
         The moment that the sentence speaks of.
     sentence : str, optional
-        Heading; by default what the chart proves (`say_fates`), "" for none.
+        Heading; by default what the chart proves (`say_cumulative_incidence`), "" for none.
     palette : mapping of str to str, optional
         Colours by name.
     width, height : int
@@ -68,10 +68,10 @@ def chart_fates(
     import altair as alt
 
     if missing := [name for name in NEEDED if name not in incidence.columns]:
-        raise MissingColumnsError.of(missing, incidence.columns, "chart_fates")
+        raise MissingColumnsError.of(missing, incidence.columns, "chart_cumulative_incidence")
     if strata := [name for name in incidence.columns if name not in _OWN]:
         raise ArgumentError(
-            f"chart_fates draws one stratum; found the strata {strata}.",
+            f"chart_cumulative_incidence draws one stratum; found the strata {strata}.",
             "filter one: incidence.filter(kind='flow').drop('kind')",
         )
     drawn, order = _stacked(incidence)
@@ -117,13 +117,15 @@ def chart_fates(
         )
     )
     chart: Any = alt.layer(areas, names).properties(width=room, height=height)
-    words = say_fates(incidence, at_s=at_s, what=what) if sentence is None else sentence
+    words = (
+        say_cumulative_incidence(incidence, at_s=at_s, what=what) if sentence is None else sentence
+    )
     dressed: alt.LayerChart = dress(titled(chart, words, palette=palette, width=width), palette)
     return dressed
 
 
 def _stacked(incidence: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Lower and upper edge of every fate at every duration, and the fates from the bottom."""
+    """Lower and upper edge of each way to end at each duration, and the ways from the bottom."""
     known = [name for name in ENDINGS if name != RUNNING]
     causes = incidence["cause"].cast(pl.String).unique().sort().drop_nulls().to_list()
     order = [name for name in known if name in causes]

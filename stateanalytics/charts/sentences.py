@@ -50,14 +50,16 @@ def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95)
     return f"Half of the {what} end: {'; '.join(parts)}."
 
 
-def say_fates(incidence: pl.DataFrame, *, at_s: float = 3600.0, what: str = "runs") -> str:
+def say_cumulative_incidence(
+    incidence: pl.DataFrame, *, at_s: float = 3600.0, what: str = "runs"
+) -> str:
     """What has become of the runs by one moment.
 
     Examples
     --------
     >>> from stateanalytics.survival.incidence import cumulative_incidence
     >>> runs = pl.DataFrame({"duration_s": [60.0, 90.0, 99.0], "cause": ["done", None, "done"]})
-    >>> say_fates(cumulative_incidence(runs), at_s=90.0)
+    >>> say_cumulative_incidence(cumulative_incidence(runs), at_s=90.0)
     'By 1.5 min, of 100 runs: 33 done, 67 still running.'
     """
     by_then = (
