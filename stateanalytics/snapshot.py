@@ -20,6 +20,7 @@ from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import ArgumentError, did_you_mean
 
 if TYPE_CHECKING:
+    from stateanalytics.core import schema
     from stateanalytics.io.sqlite import Store
     from stateanalytics.sql import Table
     from stateanalytics.state.policy import Policy
