@@ -14,8 +14,8 @@ import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError
-from stateanalytics.systems.agent_orchestrator.audits import records
 from stateanalytics.systems.opencode import reading as opencode
+from stateanalytics.systems.opencode import records
 from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.reading import read_facts
 from tests.examples import examples

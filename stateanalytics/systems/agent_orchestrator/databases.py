@@ -160,9 +160,9 @@ def read_go_sessions(store: Store, *, path: str, system: str) -> tuple[pl.DataFr
     comments, strange = read_table(store, "pr_comment", _COMMENTS, system=system)
     times = ("activity_last_at", "created_at", "updated_at")
     findings = pl.concat([wrong, odd, strange, _unreadable(rows, store, "sessions", times)])
-    told = rows.with_columns(**{name: go_moment(pl.col(name)) for name in times})
-    newest = told.select(pl.max_horizontal(pl.col("activity_last_at", "updated_at").max())).item()
-    joined = told.join(
+    timed = rows.with_columns(**{name: go_moment(pl.col(name)) for name in times})
+    newest = timed.select(pl.max_horizontal(pl.col("activity_last_at", "updated_at").max())).item()
+    joined = timed.join(
         _of_session(pulls, comments),
         left_on="id",
         right_on="session_id",

@@ -20,7 +20,7 @@ def entities(sessions: pl.DataFrame, entries: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     sessions : polars.DataFrame
-        Records with their meaning (`meaning.add_meaning`).
+        Records with their meaning (`mapped_axes.add_meaning`).
     entries : polars.DataFrame
         Linked entries of all logs.
 
@@ -43,11 +43,11 @@ def entities(sessions: pl.DataFrame, entries: pl.DataFrame) -> pl.DataFrame:
     stored_end = pl.coalesce("terminated_at", "completed_at", declared)
     has_words = pl.col("is_synthesized").fill_null(value=False)
     seen_at = stored_moment(pl.col("evidence_text").str.extract(_SEEN_AT))
-    told = current.join(_signs(entries), on="entity_id", how="left", maintain_order="left").join(
+    joined = current.join(_signs(entries), on="entity_id", how="left", maintain_order="left").join(
         _messages(current), on="entity_id", how="left", maintain_order="left"
     )
     axes = ("lifecycle", "outcome", "health", "delivery")
-    return add_axes(_with_parents(told), *axes).select(
+    return add_axes(_with_parents(joined), *axes).select(
         pl.col("^recorded_.*$"),
         entity_type=pl.lit("session"),
         entity_id="entity_id",

@@ -149,12 +149,12 @@ def link(entries: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
         ("_by_project", ["project", "session_id"], by_project),
         ("_by_name", ["session_id"], by_name),
     ):
-        told = rows.select(*keys, pl.col("entity_id").alias(name))
-        linked = linked.join(told, on=keys, how="left", maintain_order="left")
-    found = pl.coalesce("_by_directory", "_by_project", "_by_name")
+        named_by = rows.select(*keys, pl.col("entity_id").alias(name))
+        linked = linked.join(named_by, on=keys, how="left", maintain_order="left")
+    entity_id = pl.coalesce("_by_directory", "_by_project", "_by_name")
     return linked.with_columns(
-        entity_id=pl.coalesce(found, "session_id"),
-        is_orphaned=found.is_null() & pl.col("session_id").is_not_null(),
+        entity_id=pl.coalesce(entity_id, "session_id"),
+        is_orphaned=entity_id.is_null() & pl.col("session_id").is_not_null(),
     ).drop("_by_directory", "_by_project", "_by_name")
 
 
@@ -199,7 +199,7 @@ def transitions(entries: pl.DataFrame) -> pl.DataFrame:
     is_again = ((gap_s <= SAME_CHANGE_S) | is_echo).fill_null(value=False)
     is_seen = pl.col("log").is_in(["observability", "trace"])
     is_said = pl.col("log").is_in(["audit", "notification"])
-    told = (
+    told_best = (
         changes.with_columns(_change=(~is_again).cum_sum())
         .sort("_change", "_rank", "_order", maintain_order=True)
         .group_by("_change", maintain_order=True)
@@ -214,7 +214,7 @@ def transitions(entries: pl.DataFrame) -> pl.DataFrame:
     )
     is_report = pl.col("log") == "audit"
     evidence = pl.struct(kind=pl.lit("tool_result"), detail="seen").struct.json_encode()
-    return told.select(
+    return told_best.select(
         entity_type=pl.lit("session"),
         entity_id="entity_id",
         at="at",
@@ -235,10 +235,10 @@ def events(entries: pl.DataFrame) -> pl.DataFrame:
 
     Traces that the observability log holds as well are told once.
     """
-    told = ["at", "kind", "correlation", "session_id"]
-    logged = entries.filter(pl.col("log") == "observability").select(told).unique()
+    same_event = ["at", "kind", "correlation", "session_id"]
+    logged = entries.filter(pl.col("log") == "observability").select(same_event).unique()
     traces = entries.filter(pl.col("log") == "trace").join(
-        logged, on=told, how="anti", nulls_equal=True
+        logged, on=same_event, how="anti", nulls_equal=True
     )
     kept = pl.concat([entries.filter(pl.col("log") != "trace"), traces]).sort("_order")
     return kept.select(

@@ -87,10 +87,10 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         stored_report="report_state",
     ).unique(["source", "entity_id"], keep="last", maintain_order=True)
     joined = rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
-    told = joined.join(
+    with_words = joined.join(
         _last_words(past), on=["source", "entity_id"], how="left", maintain_order="left"
     )
-    return _judged(told, past)
+    return _judged(with_words, past)
 
 
 def _last_words(past: Past) -> pl.DataFrame:
@@ -110,7 +110,7 @@ def _last_words(past: Past) -> pl.DataFrame:
     )
 
 
-def _judged(told: pl.DataFrame, past: Past) -> pl.DataFrame:
+def _judged(sessions: pl.DataFrame, past: Past) -> pl.DataFrame:
     now = pl.lit(past.at)
 
     def age(moment: pl.Expr) -> pl.Expr:
@@ -123,7 +123,7 @@ def _judged(told: pl.DataFrame, past: Past) -> pl.DataFrame:
     )
     is_seen = (seen_at <= past.at).fill_null(value=False)
     activity_at = pl.max_horizontal(pl.when(is_seen).then(seen_at), "logged_activity_at")
-    aged = told.with_columns(
+    aged = sessions.with_columns(
         report_state=pl.when(is_stored).then("stored_report").otherwise("logged_report"),
         report_age_s=age(pl.when(is_stored).then("report_at").otherwise("logged_report_at")),
         activity=pl.when(is_seen & (seen_at >= pl.col("logged_activity_at").fill_null(seen_at)))

@@ -188,8 +188,8 @@ def read_payloads(payloads: pl.Series, *, version: Version, is_tolerant: bool) -
     odd = texts.filter(~usual["is_canonical"]).drop_nulls().unique()
     rows = [(text, *_read_payload(text, known, is_tolerant)) for text in odd]
     read = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
-    found = texts.to_frame().join(read, on="payload", how="left", maintain_order="left")
-    both = found.hstack(usual.rename(lambda name: f"usual_{name}"))
+    joined = texts.to_frame().join(read, on="payload", how="left", maintain_order="left")
+    both = joined.hstack(usual.rename(lambda name: f"usual_{name}"))
     is_usual = pl.col("usual_is_canonical")
     return both.select(
         "reject_reason",

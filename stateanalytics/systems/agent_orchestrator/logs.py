@@ -113,8 +113,8 @@ def _entries(file: File, faults: Faults, bodies: bool) -> Iterator[Entry]:
         return
     read = READERS[file.kind]
     for size, text, line in _lines(content.text, file, faults):
-        for one in read(line, file):
-            yield replace(one, size=str(size), body=text if bodies else None)
+        for entry in read(line, file):
+            yield replace(entry, size=str(size), body=text if bodies else None)
 
 
 def _lines(text: str, file: File, faults: Faults) -> Iterator[tuple[int, str, Line]]:

@@ -109,11 +109,11 @@ def _trapped(sessions: pl.DataFrame) -> pl.DataFrame:
     A record without axes has nothing else than the flat status: that is no stale cache.
     """
     own = pl.coalesce("trinity_status", "legacy_status")
-    found = find_traps(sessions.with_columns(legacy_status=own)).with_columns(
+    traps = find_traps(sessions.with_columns(legacy_status=own)).with_columns(
         legacy_status=sessions["legacy_status"]
     )
     has_words = pl.col("is_synthesized").fill_null(value=True)
-    return found.with_columns(is_status_stale=pl.col("is_status_stale") & ~has_words)
+    return traps.with_columns(is_status_stale=pl.col("is_status_stale") & ~has_words)
 
 
 def _by_axes(sessions: pl.DataFrame) -> pl.DataFrame:

@@ -187,8 +187,8 @@ def recorded_reasons(sessions: pl.DataFrame) -> pl.DataFrame:
     coded = current.with_columns(
         **{name: codes.list.get(place, null_on_oob=True) for place, name in enumerate(REASON_CODES)}
     )
-    told = coded.with_columns(evidence="evidence_text")
-    listed = list_reasons(told, key=schema.ENTITY_KEY).drop("evidence")
+    worded = coded.with_columns(evidence="evidence_text")
+    listed = list_reasons(worded, key=schema.ENTITY_KEY).drop("evidence")
     known = coded.select(*schema.ENTITY_KEY, "evidence", "_confidence", "reattribution")
     joined = listed.join(known, on=list(schema.ENTITY_KEY), how="left", maintain_order="left")
     is_first, was_replaced = pl.col("order") == 0, pl.col("reattribution").is_not_null()

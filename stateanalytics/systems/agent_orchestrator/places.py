@@ -69,8 +69,8 @@ def project_of(directory: str) -> str | None:
     ('billing', None, 'web')
     """
     name = directory.removesuffix(MIGRATED)
-    found = HASH_DIRECTORY.match(name)
-    return found.group(2) if found else name
+    match = HASH_DIRECTORY.match(name)
+    return match.group(2) if match else name
 
 
 _DEEPEST = 4
@@ -148,12 +148,12 @@ def _is_tree(path: Path) -> bool:
         return True
     if (path / "data" / GO_DATABASE).is_file():
         return True
-    if any((one / "sessions").is_dir() for one in _directories(path / "projects")):
+    if any((directory / "sessions").is_dir() for directory in _directories(path / "projects")):
         return True
     return any(
-        one.name.endswith(OBSERVABILITY) or (one / "sessions").is_dir()
-        for one in _directories(path)
-        if HASH_DIRECTORY.match(one.name.removesuffix(MIGRATED))
+        directory.name.endswith(OBSERVABILITY) or (directory / "sessions").is_dir()
+        for directory in _directories(path)
+        if HASH_DIRECTORY.match(directory.name.removesuffix(MIGRATED))
     )
 
 
@@ -191,14 +191,14 @@ def _trees_below(path: Path) -> Iterator[Path]:
     for _ in range(_DEEPEST):
         below: list[Path] = []
         for directory in level:
-            for one in _directories(directory):
+            for nested in _directories(directory):
                 n_seen += 1
                 if n_seen > _MOST_DIRECTORIES:
                     return
-                if _is_tree(one):
-                    yield one
-                elif not one.name.startswith(".") and one.name != "node_modules":
-                    below.append(one)
+                if _is_tree(nested):
+                    yield nested
+                elif not nested.name.startswith(".") and nested.name != "node_modules":
+                    below.append(nested)
         level = below
 
 
@@ -207,9 +207,9 @@ def _of_tree(root: Path) -> Iterator[File]:
         name = entry.name
         if _is_directory(entry):
             if name == "projects":
-                for one in _entries(root / name):
-                    if _is_directory(one):
-                        yield from _of_project(root / name / one.name)
+                for project in _entries(root / name):
+                    if _is_directory(project):
+                        yield from _of_project(root / name / project.name)
             elif name.endswith(OBSERVABILITY):
                 yield from _of_observability(root / name)
             elif HASH_DIRECTORY.match(name.removesuffix(MIGRATED)):
@@ -259,15 +259,15 @@ def _of_sessions(path: Path, directory: str, is_migrated: bool) -> Iterator[File
         if name in stores:
             continue
         if name == "archive" and _is_directory(entry):
-            for one in _entries(path / name):
-                found = ARCHIVE_NAME.match(one.name)
-                if found and _is_file(one):
-                    archived = Kind.JSON_ARCHIVE if found["json"] else Kind.ARCHIVE
-                    yield File(one.path, archived, directory, is_migrated)
+            for file in _entries(path / name):
+                match = ARCHIVE_NAME.match(file.name)
+                if match and _is_file(file):
+                    archived = Kind.JSON_ARCHIVE if match["json"] else Kind.ARCHIVE
+                    yield File(file.path, archived, directory, is_migrated)
         elif name == ".agent-report-audit":
-            for one in _entries(path / name):
-                if one.name.endswith(".ndjson"):
-                    yield File(one.path, Kind.AUDIT, directory, is_migrated)
+            for file in _entries(path / name):
+                if file.name.endswith(".ndjson"):
+                    yield File(file.path, Kind.AUDIT, directory, is_migrated)
         elif not name.startswith(".") and (kind := _kind_of_record(name)) and _is_file(entry):
             yield File(entry.path, kind, directory, is_migrated)
 

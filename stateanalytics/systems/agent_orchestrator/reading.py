@@ -53,7 +53,7 @@ def read(
     Parameters
     ----------
     path : pathlib.Path
-        What `finding.find` gave.
+        What `places.find` gave.
     label : str
         How the user named it.
     bodies : bool
@@ -153,17 +153,16 @@ def _from_databases(
     sessions, entries, findings = [], [], []
     for store in stores:
         if databases.EVENTS_TABLE in store.tables:
-            found = databases.read_activity_events(store, bodies=bodies, system=SYSTEM)
-            entries.append(found[0])
-            findings.append(found[1])
+            events, wrong = databases.read_activity_events(store, bodies=bodies, system=SYSTEM)
+            entries.append(events)
+            findings.append(wrong)
         if set(databases.GO_TABLES) <= set(store.tables):
             below = faults.below(str(store.path))
-            found = databases.read_go_sessions(store, path=below, system=SYSTEM)
-            sessions.append(found[0])
-            findings.append(found[1])
-            found = databases.read_go_changes(store, bodies=bodies, system=SYSTEM)
-            entries.append(found[0])
-            findings.append(found[1])
+            read, wrong = databases.read_go_sessions(store, path=below, system=SYSTEM)
+            changes, odd = databases.read_go_changes(store, bodies=bodies, system=SYSTEM)
+            sessions.append(read)
+            entries.append(changes)
+            findings += [wrong, odd]
     return sessions, entries, findings
 
 

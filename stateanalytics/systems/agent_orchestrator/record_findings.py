@@ -76,13 +76,13 @@ TRAPS: Mapping[str, Trap] = {
         "kept as lost",
     ),
 }
-"""Column of `meaning.add_meaning` to the finding it makes."""
+"""Column of `mapped_axes.add_meaning` to the finding it makes."""
 
 
 def record_findings(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
     """What single records hold: traps, words that are not known, made-up axes, orders of time."""
     current = sessions.filter("is_current").with_columns(entity_type=pl.lit("session"))
-    found = [
+    findings = [
         per_entity(
             current.filter(name),
             label,
@@ -96,7 +96,7 @@ def record_findings(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
         )
         for name, trap in TRAPS.items()
     ]
-    found += [
+    findings += [
         per_entity(
             current.filter(pl.col("ao_would_reject").fill_null(value=False)),
             label,
@@ -132,7 +132,7 @@ def record_findings(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
         _clock_findings(current, label),
         _duplicates(sessions, label),
     ]
-    return pool(found, schema.FINDINGS)
+    return pool(findings, schema.FINDINGS)
 
 
 def _said(name: str) -> pl.Expr:

@@ -85,22 +85,22 @@ def read_records(files: Iterable[File], faults: Faults) -> pl.DataFrame:
     """
     opened = [_open(file, faults) for file in files]
     columns: dict[str, pl.Series] = {
-        "path": texts([faults.below(one.file.path) for one in opened]),
-        "session_id": texts([one.session_id for one in opened]),
-        "layout": texts([str(one.file.kind) for one in opened]),
-        "directory": texts([one.file.directory for one in opened]),
-        "directory_project": texts([project_of(one.file.directory) for one in opened]),
+        "path": texts([faults.below(record.file.path) for record in opened]),
+        "session_id": texts([record.session_id for record in opened]),
+        "layout": texts([str(record.file.kind) for record in opened]),
+        "directory": texts([record.file.directory for record in opened]),
+        "directory_project": texts([project_of(record.file.directory) for record in opened]),
         "is_migrated_original": pl.Series(
-            [one.file.is_migrated for one in opened], dtype=pl.Boolean
+            [record.file.is_migrated for record in opened], dtype=pl.Boolean
         ),
         "archived_at": _archived_at(opened),
-        "modified_at": moments([one.modified_s for one in opened]),
-        "size_bytes": pl.Series([one.size_bytes for one in opened], dtype=pl.Int64),
-        "is_readable": pl.Series([one.problem is None for one in opened], dtype=pl.Boolean),
-        "problem": texts([one.problem for one in opened]),
-        "other_keys": texts([one.other_keys for one in opened]),
+        "modified_at": moments([record.modified_s for record in opened]),
+        "size_bytes": pl.Series([record.size_bytes for record in opened], dtype=pl.Int64),
+        "is_readable": pl.Series([record.problem is None for record in opened], dtype=pl.Boolean),
+        "problem": texts([record.problem for record in opened]),
+        "other_keys": texts([record.other_keys for record in opened]),
     }
-    held = zip(*(one.values for one in opened), strict=True) if opened else [()] * len(KEYS)
+    held = zip(*(record.values for record in opened), strict=True) if opened else [()] * len(KEYS)
     keys = {key: texts(values) for key, values in zip(KEYS, held, strict=True)}
     frame = pl.DataFrame(columns | keys)
     named = frame.with_columns(
@@ -185,9 +185,9 @@ def json_record(text: str) -> Record:
     if not isinstance(value, dict):
         raise NoRecordError(f"it is a JSON {type(value).__name__}, and no object")
     return {
-        key: one if type(one) is str else _flat(key, one)
-        for key, one in value.items()
-        if one is not None
+        key: item if type(item) is str else _flat(key, item)
+        for key, item in value.items()
+        if item is not None
     }
 
 
@@ -241,16 +241,16 @@ def _others(record: Mapping[str, object]) -> str | None:
 
 def _archived_at(opened: list[Opened]) -> pl.Series:
     """When each record was put away: the name has dashes for colons and the point."""
-    found = [
-        ARCHIVE_NAME.match(one.file.name)
-        if one.file.kind in (Kind.ARCHIVE, Kind.JSON_ARCHIVE)
+    matches = [
+        ARCHIVE_NAME.match(record.file.name)
+        if record.file.kind in (Kind.ARCHIVE, Kind.JSON_ARCHIVE)
         else None
-        for one in opened
+        for record in opened
     ]
     digits = pl.col("at").str.replace_all(r"\D", "")
     whole = digits.str.slice(0, 14).str.to_datetime("%Y%m%d%H%M%S", strict=False, time_unit="us")
     ms = digits.str.slice(14).cast(pl.Int64, strict=False).fill_null(0)
-    names = pl.DataFrame({"at": texts([match["at"] if match else None for match in found])})
+    names = pl.DataFrame({"at": texts([match["at"] if match else None for match in matches])})
     at = (whole + pl.duration(milliseconds=ms)).dt.replace_time_zone("UTC")
     return names.select(at.alias("at")).to_series()
 

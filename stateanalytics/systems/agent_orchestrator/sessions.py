@@ -90,9 +90,9 @@ def interpret(
     """
     kept = records.with_columns(stored_status="status")
     read = parse_lifecycle(refresh_status(kept), now=now, is_tolerant=is_tolerant)
-    told = derive_legacy_status(read)
+    derived = derive_legacy_status(read)
     ended = classify_terminality(
-        told.with_columns(
+        derived.with_columns(
             has_lifecycle=pl.lit(value=True),
             status="legacy_status",
             activity=pl.lit(None, pl.String),
@@ -172,11 +172,11 @@ def time_findings(records: pl.DataFrame, label: str) -> pl.DataFrame:
     inner = {
         f"lifecycle.{path}": payload.str.json_path_match(f"$.{path}") for path in PAYLOAD_TIMES
     }
-    found = [
+    findings = [
         unreadable_times(records, label, None, flat),
         unreadable_times(odd, label, None, inner),
     ]
-    return pool(found, schema.FINDINGS)
+    return pool(findings, schema.FINDINGS)
 
 
 def _filled(name: str) -> pl.Expr:
@@ -205,11 +205,11 @@ def _shown_by_itself(records: pl.DataFrame, tolerant: pl.DataFrame) -> pl.Series
     own = interpret(records.filter(rejected), is_tolerant=False)["legacy_status"]
     n_before = rejected.cast(pl.Int64).cum_sum() - 1
     replaced = own.gather(n_before.clip(lower_bound=0)) if own.len() else tolerant["legacy_status"]
-    told = pl.DataFrame(
+    shown = pl.DataFrame(
         {"rejected": rejected, "own": replaced, "told": tolerant["legacy_status"]}
     ).select(pl.when("rejected").then("own").otherwise("told"))
     is_readable = records["is_readable"]
-    return told.to_series().set(~is_readable, None).rename("ao_status")
+    return shown.to_series().set(~is_readable, None).rename("ao_status")
 
 
 def _shown_by_trinity(records: pl.DataFrame) -> pl.Series:
@@ -218,10 +218,10 @@ def _shown_by_trinity(records: pl.DataFrame) -> pl.Series:
     if not is_kv.any():
         return pl.Series("trinity_status", [None] * records.height, dtype=pl.String)
     read = parse_lifecycle(records, now=EPOCH, version="trinity")
-    told = derive_legacy_status(read.with_columns(previous_status="status"), version="trinity")[
+    shown = derive_legacy_status(read.with_columns(previous_status="status"), version="trinity")[
         "legacy_status"
     ]
-    return told.set(~is_kv, None).rename("trinity_status")
+    return shown.set(~is_kv, None).rename("trinity_status")
 
 
 def _with_priority(sessions: pl.DataFrame) -> pl.DataFrame:
@@ -232,12 +232,12 @@ def _with_priority(sessions: pl.DataFrame) -> pl.DataFrame:
 def _with_pull_request(sessions: pl.DataFrame) -> pl.DataFrame:
     """The pull request: of the axis, else of the flat key that is written first; its detail."""
     url = pl.coalesce(_filled("pr_url"), _filled("pr"))
-    found = parse_pull_request_urls(sessions.select(pr_url=url, of_axis="pr_number")).select(
+    numbers = parse_pull_request_urls(sessions.select(pr_url=url, of_axis="pr_number")).select(
         pl.coalesce("of_axis", "pr_number")
     )
     return sessions.with_columns(
         pr_url=url,
-        pr_number=found.to_series(),
+        pr_number=numbers.to_series(),
         n_prs=pl.when(pl.col("pr_urls").is_not_null())
         .then(pl.col("pr_urls").str.count_matches("[^,]+"))
         .when(url.is_not_null())
@@ -279,12 +279,12 @@ AXES = tuple(name for name in LIFECYCLE_COLUMNS if name.endswith(("_state", "_re
 
 def shaped(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
     """The records in the shape of `frames.SESSIONS`; nothing of what cannot be read."""
-    told = [
+    stored = [
         "kind", "legacy_status", "ao_status", "is_ao_terminal", "is_synthesized",
         "event_priority", "primary_reason", *AXES,
     ]  # fmt: skip
     unread = ~pl.col("is_readable")
     kept = sessions.with_columns(
-        pl.when(~unread).then(pl.col(told)).name.keep(), source=pl.lit(label)
+        pl.when(~unread).then(pl.col(stored)).name.keep(), source=pl.lit(label)
     )
     return frames.SESSIONS.conform(kept)

@@ -97,7 +97,7 @@ def roll_ups(cases: Cases) -> pl.DataFrame:
         is_agreed=pl.all_horizontal(pl.col(answers[0]) == pl.col(name) for name in answers[1:3]),
         is_backed=pl.any_horizontal(pl.col("raw_status") == pl.col(name) for name in answers),
     )
-    said = pl.format("invocation {} of {} sessions", word("raw_status"), "n_children")
+    sentence = pl.format("invocation {} of {} sessions", word("raw_status"), "n_children")
     against = pl.format(
         "scheduler {}, run view {}, li lifecycle {}, worst {}", *(word(name) for name in answers)
     )
@@ -107,14 +107,14 @@ def roll_ups(cases: Cases) -> pl.DataFrame:
                 both.filter(~pl.col("is_backed")),
                 "audit.parent_contradicts_children",
                 at="ended_at",
-                says=said,
+                says=sentence,
                 against=against,
             ),
             audit_rows(
                 both.filter(pl.col("is_backed") & ~pl.col("is_agreed")),
                 "audit.rollups_disagree",
                 at="ended_at",
-                says=said,
+                says=sentence,
                 against=against,
             ),
         ]

@@ -178,6 +178,6 @@ def _read_verdict(text: str) -> tuple[str | None, bool, int | None, int | None, 
         return None, False, None, None, None
     word = verdict.get("status")
     lists = [verdict.get(key) for key in ("missing_required", "missing_optional", "produced")]
-    counts = [len(found) if isinstance(found, list) else None for found in lists]
+    counts = [len(paths) if isinstance(paths, list) else None for paths in lists]
     is_valid = word in VERDICTS and None not in counts
     return word if isinstance(word, str) else None, is_valid, counts[0], counts[1], counts[2]

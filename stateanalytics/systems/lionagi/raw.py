@@ -402,7 +402,7 @@ def read_raw(
     kept : mapping of str to Kept
         For the next read.
     """
-    tables, found, kept = {}, [], {}
+    tables, of_tables, kept = {}, [], {}
     for table, cells in TABLES.items():
         wanted = {**cells, **(_BODIES.get(table, {}) if bodies else {})}
         if table == "sessions" and "run_id" in store.tables[table]:
@@ -414,5 +414,5 @@ def read_raw(
             kept[table] = Kept(store, tables[table], findings)
         else:
             tables[table], findings = read_table(store, table, wanted, system=SYSTEM)
-        found.append(findings)
-    return tables, pool(found, FINDINGS), kept
+        of_tables.append(findings)
+    return tables, pool(of_tables, FINDINGS), kept

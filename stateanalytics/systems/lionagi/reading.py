@@ -116,7 +116,7 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
     details = schedules.schedule_details(raw)
     everything = _entities(raw, history, happened, details)
     known = add_end_writers(add_timeouts(everything, runs), history)
-    found = [
+    findings = [
         cells,
         doubles,
         run_files,
@@ -144,7 +144,7 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
         entities=_named(known, schema.ENTITIES, label),
         transitions=_named(history, schema.TRANSITIONS, label),
         events=_named(happened, schema.EVENTS, label),
-        findings=pool(found, schema.FINDINGS),
+        findings=pool(findings, schema.FINDINGS),
         details={shape.name: _named(frame, shape, label) for shape, frame in details_of.items()},
         kept=kept,
     )
@@ -204,14 +204,14 @@ def _distinct(raw: Raw, label: str) -> tuple[Raw, pl.DataFrame]:
         "engine_runs": "engine_run",
         "dispatch_outbox": "dispatch",
     }
-    kept, found = dict(raw), []
+    kept, findings = dict(raw), []
     for table, entity_type in types.items():
         rows = raw[table]
         if rows["id"].n_unique() == rows.height and not rows["id"].null_count():
             continue
         first = rows["id"].is_first_distinct() & rows["id"].is_not_null()
         kept[table] = rows.filter(first)
-        found.append(
+        findings.append(
             per_entity(
                 rows.filter(~first).select(entity_type=pl.lit(entity_type), entity_id="id"),
                 label,
@@ -226,7 +226,7 @@ def _distinct(raw: Raw, label: str) -> tuple[Raw, pl.DataFrame]:
                 action="the row was left out",
             )
         )
-    return kept, pool(found, schema.FINDINGS)
+    return kept, pool(findings, schema.FINDINGS)
 
 
 def _named(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFrame:

@@ -77,13 +77,13 @@ def find_shows(
     dict of str to pathlib.Path
         Topic to directory, by topic; shows that were never imported among them.
     """
-    found: dict[str, Path] = {}
+    shows: dict[str, Path] = {}
     for topic, place in raw["shows"].select("topic", "show_dir").drop_nulls().rows():
         # lionagi names the directory after the show. Anything else in this column was not
         # written by it, and a path out of a store is not followed on its word alone.
         folder = Path(place)
         if folder.is_absolute() and folder.name == topic and _looks_like_a_show(folder):
-            found.setdefault(topic, folder)
+            shows.setdefault(topic, folder)
     home = store_path.resolve().parent
     roots = [home / "shows", home.parent / "shows"]
     if environment.get(ROOT_VARIABLE):
@@ -91,8 +91,8 @@ def find_shows(
     for root in roots:
         for folder in directories_in(root)[0]:
             if _looks_like_a_show(folder):
-                found.setdefault(as_text(folder.name) or "", folder)
-    return dict(sorted(found.items()))
+                shows.setdefault(as_text(folder.name) or "", folder)
+    return dict(sorted(shows.items()))
 
 
 def read_shows(shows: Mapping[str, Path], raw: Raw) -> pl.DataFrame:
@@ -231,15 +231,15 @@ def dependencies(show_text: str) -> dict[str, list[str]]:
     >>> dependencies("**api**\n- deps: [schema]\n\n**ui**\n- deps: [api, docs]\n")
     {'api': ['schema'], 'ui': ['api', 'docs']}
     """
-    found: dict[str, list[str]] = {}
+    by_play: dict[str, list[str]] = {}
     heads = list(_PLAY_BLOCK.finditer(show_text))
     ends = [*(head.start() for head in heads[1:]), len(show_text)]
     for head, end in zip(heads, ends, strict=False):
         line = _DEPENDENCIES.search(show_text, head.end(), end)
         if line is not None:
             names = [name.strip() for name in line["names"].split(",")]
-            found.setdefault(head["name"].strip(), [name for name in names if name])
-    return found
+            by_play.setdefault(head["name"].strip(), [name for name in names if name])
+    return by_play
 
 
 def _looks_like_a_show(folder: Path) -> bool:
@@ -316,5 +316,5 @@ def _shortened(value: object) -> str | None:
 
 
 def _joined(problems: Mapping[str, str | None]) -> str | None:
-    said = [f"{name} is {problem}" for name, problem in problems.items() if problem]
-    return "; ".join(said) or None
+    sentences = [f"{name} is {problem}" for name, problem in problems.items() if problem]
+    return "; ".join(sentences) or None

@@ -39,11 +39,11 @@ def status_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:
     source : str
         The input.
     """
-    found = []
+    findings = []
     for entity_type, words in KNOWN.items():
         rows = entities.filter(pl.col("entity_type") == entity_type)
         unknown = rows.filter(~pl.col("raw_status").is_in(words))
-        found.append(
+        findings.append(
             per_entity(
                 unknown,
                 source,
@@ -60,7 +60,7 @@ def status_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:
         )
         # Branches mirror their session and mostly have no status of their own.
         if entity_type != "branch":
-            found.append(
+            findings.append(
                 counted(
                     source,
                     SYSTEM,
@@ -75,7 +75,7 @@ def status_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:
                     action="counted apart, in no rate",
                 )
             )
-    return pool(found, schema.FINDINGS)
+    return pool(findings, schema.FINDINGS)
 
 
 def time_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:
@@ -109,7 +109,7 @@ def time_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:
         "ended_at",
         "started_at",
         "stored_duration_s",
-        **{code: found.fill_null(value=False) for code, (found, _, _) in problems.items()},
+        **{code: is_wrong.fill_null(value=False) for code, (is_wrong, _, _) in problems.items()},
     )
     columns = dict.fromkeys(problems, "ended_at") | {"duration.differs": "duration_ms"}
     examples = {
@@ -168,7 +168,7 @@ def contract_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:
     return pool(
         [
             per_entity(
-                promised.filter(found),
+                promised.filter(is_wrong),
                 source,
                 SYSTEM,
                 code,
@@ -179,7 +179,7 @@ def contract_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:
                 example=pl.col("verdict"),
                 action=_KEPT,
             )
-            for code, found, message, column in problems
+            for code, is_wrong, message, column in problems
         ],
         schema.FINDINGS,
     )
@@ -187,7 +187,7 @@ def contract_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:
 
 def link_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:
     """Entities that name another one which is not in the store (``link.missing``)."""
-    found = []
+    findings = []
     for entity_type, column, target in _LINKS:
         rows = entities.filter(
             (pl.col("entity_type") == entity_type) & pl.col(column).is_not_null()
@@ -198,7 +198,7 @@ def link_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:
             pl.col("entity_id").alias("target_id")
         )
         lost = rows.join(there, left_on=column, right_on="target_id", how="anti")
-        found.append(
+        findings.append(
             per_entity(
                 lost,
                 source,
@@ -211,7 +211,7 @@ def link_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:
                 action="the link was kept",
             )
         )
-    return pool(found, schema.FINDINGS)
+    return pool(findings, schema.FINDINGS)
 
 
 def list_findings(raw: Raw, events: pl.DataFrame, source: str) -> pl.DataFrame:
@@ -317,12 +317,12 @@ def history_findings(
 
 def json_findings(raw: Raw, source: str) -> pl.DataFrame:
     """JSON of another shape than its column has: metadata that is no object, evidence no list."""
-    found = []
+    findings = []
     for table, key in (("sessions", "session"), ("invocations", "invocation")):
         odd = raw[table].filter(
             ~pl.col("node_metadata").str.strip_chars_start().str.starts_with("{")
         )
-        found.append(_shape_finding(odd, source, key, table=table, column="node_metadata"))
+        findings.append(_shape_finding(odd, source, key, table=table, column="node_metadata"))
     for table, key in (
         ("sessions", "session"),
         ("plays", "play"),
@@ -334,9 +334,11 @@ def json_findings(raw: Raw, source: str) -> pl.DataFrame:
         odd = raw[table].filter(
             ~pl.col("status_evidence_refs").str.strip_chars_start().str.starts_with("[")
         )
-        found.append(_shape_finding(odd, source, key, table=table, column="status_evidence_refs"))
+        findings.append(
+            _shape_finding(odd, source, key, table=table, column="status_evidence_refs")
+        )
     timeouts = stored_timeouts(raw["sessions"]).filter(pl.col("timeout_s").is_null())
-    found.append(
+    findings.append(
         per_entity(
             timeouts.select("stored", entity_type=pl.lit("session"), entity_id="id"),
             source,
@@ -350,7 +352,7 @@ def json_findings(raw: Raw, source: str) -> pl.DataFrame:
             action="set to null",
         )
     )
-    return pool(found, schema.FINDINGS)
+    return pool(findings, schema.FINDINGS)
 
 
 def cost_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:

@@ -89,13 +89,13 @@ def last_writers(transitions: pl.DataFrame) -> pl.DataFrame:
         .when(pl.col("actor").is_in(_SWEEPER_ACTORS) | _shows_a_sweep("evidence"))
         .then(pl.lit("observer"))
     )
-    told = transitions.select(*key, raw_status="status", wrote=wrote, seq="seq", at="at")
+    writers = transitions.select(*key, raw_status="status", wrote=wrote, seq="seq", at="at")
     # Most entities were ended by themselves: only those with a telling row need a last one.
-    telling = told.filter(pl.col("wrote").is_not_null())
+    telling = writers.filter(pl.col("wrote").is_not_null())
     if telling.is_empty():
         return telling.select(*key, "raw_status", "wrote")
     return (
-        told.join(telling.select(key).unique(), on=key, how="semi")
+        writers.join(telling.select(key).unique(), on=key, how="semi")
         .sort("at", "seq", nulls_last=False)
         .group_by(key)
         .agg(pl.col("raw_status", "wrote").last())
@@ -119,9 +119,9 @@ def add_end_writers(entities: pl.DataFrame, transitions: pl.DataFrame) -> pl.Dat
         ``entities`` in their order; ``executor`` where nothing says otherwise, null
         without an end.
     """
-    told = last_writers(transitions)
+    writers = last_writers(transitions)
     joined = entities.join(
-        told, on=["entity_type", "entity_id", "raw_status"], how="left", maintain_order="left"
+        writers, on=["entity_type", "entity_id", "raw_status"], how="left", maintain_order="left"
     )
     by_observer = (
         (pl.col("wrote") == "observer")

@@ -171,7 +171,7 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
 
 
 def transitions_of(
-    order: Ordered, log_steps: pl.DataFrame, told: pl.DataFrame | None, label: str
+    order: Ordered, log_steps: pl.DataFrame, executions_of_messages: pl.DataFrame | None, label: str
 ) -> pl.DataFrame:
     """Starts and ends of executions and steps, as they were written.
 
@@ -180,7 +180,7 @@ def transitions_of(
     order : Ordered
     log_steps : polars.DataFrame
         Step events with their ``message_id``.
-    told : polars.DataFrame, optional
+    executions_of_messages : polars.DataFrame, optional
         Executions that only messages tell of, ``frames.EXECUTIONS``.
     label : str
         The input.
@@ -207,14 +207,14 @@ def transitions_of(
         previous_status=pl.col("status").shift(1).over("entity_type", "entity_id"),
     )
     frames = [_named(both, schema.TRANSITIONS, label)]
-    if told is not None and told.height:
-        begun = told.select(
+    if executions_of_messages is not None and executions_of_messages.height:
+        begun = executions_of_messages.select(
             "entity_id",
             at="started_at",
             status=pl.lit("started"),
             previous_status=pl.lit(None, pl.String),
         )
-        ended = told.filter(pl.col("ended_at").is_not_null()).select(
+        ended = executions_of_messages.filter(pl.col("ended_at").is_not_null()).select(
             "entity_id", at="ended_at", status="outcome", previous_status=pl.lit("started")
         )
         rows = pl.concat([begun, ended]).with_columns(entity_type=pl.lit("execution"))

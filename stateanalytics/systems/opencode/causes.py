@@ -113,10 +113,10 @@ def with_cause(
     kind, text = pl.col(error_type), pl.col(message).fill_null("")
     stored = pl.col(status) if status in frame.columns else pl.lit(None, pl.Int64)
     there = kind.is_not_null() if has_error is None else has_error
-    said = text.str.extract(r"HTTP (\d{3})", 1).cast(pl.Int64, strict=False)
-    by_status = _of_status(pl.coalesce(stored, said), text)
+    http_status = text.str.extract(r"HTTP (\d{3})", 1).cast(pl.Int64, strict=False)
+    by_status = _of_status(pl.coalesce(stored, http_status), text)
     is_api = (kind == "APIError").fill_null(value=False)
-    is_vague = ((kind == "unknown") & said.is_not_null()).fill_null(value=False)
+    is_vague = ((kind == "unknown") & http_status.is_not_null()).fill_null(value=False)
     is_overflow = (
         kind.is_in(["provider.invalid-request", "APIError", "unknown"])
         & text.str.contains(_OVERFLOW)

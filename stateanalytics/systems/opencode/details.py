@@ -9,7 +9,7 @@ from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.causes import with_cause
 from stateanalytics.systems.opencode.executions import Folded
 from stateanalytics.systems.opencode.log import Log
-from stateanalytics.systems.opencode.message_fold import Told
+from stateanalytics.systems.opencode.message_fold import FoldedMessages
 
 DECLINE_WINDOW_MS = 2000
 """How near to an end a refusal must be, or how far others must have run on."""
@@ -61,16 +61,16 @@ def detail_frames(
     }
 
 
-def detail_frames_of_messages(told: Told) -> dict[str, pl.DataFrame]:
-    """The detail frames of what messages told, without ``source``."""
-    newest = told.sessions.select("session_id", session_last_ms="newest_ms")
-    executions = told.executions.join(newest, on="session_id", how="left", maintain_order="left")
+def detail_frames_of_messages(folded: FoldedMessages) -> dict[str, pl.DataFrame]:
+    """The detail frames of what messages folded, without ``source``."""
+    newest = folded.sessions.select("session_id", session_last_ms="newest_ms")
+    executions = folded.executions.join(newest, on="session_id", how="left", maintain_order="left")
     return {
         "opencode_executions": _executions(executions),
-        "opencode_steps": _steps(told.steps),
-        "opencode_tools": _tools(told.tools),
-        "opencode_inputs": _inputs(told.inputs),
-        "opencode_sessions": _sessions(told.sessions, "messages"),
+        "opencode_steps": _steps(folded.steps),
+        "opencode_tools": _tools(folded.tools),
+        "opencode_inputs": _inputs(folded.inputs),
+        "opencode_sessions": _sessions(folded.sessions, "messages"),
     }
 
 
@@ -127,10 +127,10 @@ def _with_asks(executions: pl.DataFrame, log: Log) -> pl.DataFrame:
         executions = executions.join(
             part, on=["session_id", "exec_no"], how="left", maintain_order="left"
         )
-    said = pl.col("has_declined_tool").fill_null(value=False)
+    is_declined = pl.col("has_declined_tool").fill_null(value=False)
     return executions.with_columns(
         pl.col("n_pending_asks").fill_null(0),
-        is_declined=said | pl.col("is_refused").fill_null(value=False),
+        is_declined=is_declined | pl.col("is_refused").fill_null(value=False),
     )
 
 
@@ -172,7 +172,7 @@ def _with_context(
 
 
 def _having(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
-    """The frame with columns that only events have, null where messages told."""
+    """The frame with columns that only events have, null where messages folded."""
     absent = [name for name in names if name not in frame.columns]
     return frame.with_columns(pl.lit(None, pl.Int64).alias(name) for name in absent)
 

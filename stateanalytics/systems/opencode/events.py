@@ -135,12 +135,12 @@ def log_of(
     typed = read.with_columns(pl.lit(None, pl.Int64).alias(name) for name in absent).with_columns(
         type=pl.col("raw_type").str.replace(_VERSION, ""),
     )
-    told = pl.coalesce(
+    session_id = pl.coalesce(
         pl.when(pl.col("created_ms") > 0).then("created_ms"),
         pl.when(pl.col("timestamp_ms") > 0).then("timestamp_ms"),
         pl.when(pl.col("wire_timestamp_ms") > 0).then("wire_timestamp_ms"),
     )
-    at = typed.select(told)["created_ms"]
+    at = typed.select(session_id)["created_ms"]
     known = reference_ms or at.median()
     base = USUAL_MS if known is None else int(known)  # type: ignore[arg-type]
     dated = typed.with_columns(

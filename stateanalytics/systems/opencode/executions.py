@@ -198,12 +198,12 @@ def fold_sessions(
         created_ms=pl.col("at_ms").first(),
         is_era_a=pl.col("is_era_a").any(),
     )
-    told = rows_of(events, log, "session")
-    said = told.group_by(key, maintain_order=True).agg(
+    rows = rows_of(events, log, "session")
+    words = rows.group_by(key, maintain_order=True).agg(
         pl.col(name).drop_nulls().last()
         for name in ("title", "directory", "project_id", "parent_id", "program_version", "agent")
     )
-    spent = told.filter(
+    spent = rows.filter(
         pl.col("kind").is_in(["usage.recorded", "compaction.ended", "compaction.failed"])
     )
     usage = spent.group_by(key).agg(extra_cost_usd=_total("cost_usd"))
@@ -224,7 +224,7 @@ def fold_sessions(
         n_inputs=pl.len().cast(pl.Int64),
         n_pending_inputs=pl.col("is_pending").sum().cast(pl.Int64),
     )
-    for part in (said, usage, ran, waiting):
+    for part in (words, usage, ran, waiting):
         frame = frame.join(part, on=key, how="left", maintain_order="left")
     counts = ("n_executions", "n_turns", "n_steps", "n_retries", "n_inputs", "n_pending_inputs")
     return frame.with_columns(

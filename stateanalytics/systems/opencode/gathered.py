@@ -122,10 +122,10 @@ def together(gathered: Sequence[Gathered]) -> Gathered:
     first = gathered[0]
     return replace(
         first,
-        log=pooled_logs([one.log for one in gathered]),
-        messages=pl.concat([one.messages for one in gathered]),
-        parts=pl.concat([one.parts for one in gathered]),
-        projections=pl.concat([one.projections for one in gathered]),
-        session_rows=completed_rows(*(one.session_rows for one in reversed(gathered))),
-        broken=tuple(one for each in gathered for one in each.broken),
+        log=pooled_logs([part.log for part in gathered]),
+        messages=pl.concat([part.messages for part in gathered]),
+        parts=pl.concat([part.parts for part in gathered]),
+        projections=pl.concat([part.projections for part in gathered]),
+        session_rows=completed_rows(*(part.session_rows for part in reversed(gathered))),
+        broken=tuple(part for each in gathered for part in each.broken),
     )

@@ -199,8 +199,8 @@ class Log:
 
     def payload(self, family: str) -> pl.DataFrame:
         """The payloads of one family; empty where there are none."""
-        found = self.payloads.get(family)
-        return pl.DataFrame(schema=PAYLOADS[family]) if found is None else found
+        frame = self.payloads.get(family)
+        return pl.DataFrame(schema=PAYLOADS[family]) if frame is None else frame
 
 
 def pooled_logs(logs: Sequence[Log]) -> Log:

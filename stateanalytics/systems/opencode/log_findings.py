@@ -39,18 +39,18 @@ def findings_of(
     def say(code: str, severity: str, message: str, n: int, **more: str | None) -> pl.DataFrame:
         return counted(label, SYSTEM, code, severity, message, n_rows=n, **more)
 
-    found = [
+    findings = [
         *(
             say(
-                one.code,
-                one.severity,
-                one.message,
-                one.n_rows,
-                example=one.example,
-                table=one.table,
+                broken.code,
+                broken.severity,
+                broken.message,
+                broken.n_rows,
+                example=broken.example,
+                table=broken.table,
                 action="left out",
             )
-            for one in gathered.broken
+            for broken in gathered.broken
         ),
         say("event.duplicate", "info", "the same event, seen before", order.n_duplicates,
             action="counted once"),
@@ -90,7 +90,7 @@ def findings_of(
         _gaps(gathered, folded, label) if is_table else schema.FINDINGS.empty(),
         _pending(details["opencode_inputs"], label),
     ]  # fmt: skip
-    return pool(found, schema.FINDINGS)
+    return pool(findings, schema.FINDINGS)
 
 
 def _of(

@@ -215,8 +215,8 @@ def _rows(frame: pl.DataFrame, because: Because, place: int) -> pl.DataFrame:
 
 def quoted(otherwise: str) -> pl.Expr:
     """The words of the error; ``otherwise`` where it has none."""
-    said = pl.col("error_message")
-    return pl.when(said.str.strip_chars() != "").then(said).otherwise(pl.lit(otherwise))
+    message = pl.col("error_message")
+    return pl.when(message.str.strip_chars() != "").then(message).otherwise(pl.lit(otherwise))
 
 
 def evidence(kind: pl.Expr, identity: pl.Expr, detail: pl.Expr) -> pl.Expr:

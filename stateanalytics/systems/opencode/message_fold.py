@@ -69,8 +69,8 @@ _TURN = ["session_id", "exec_no"]
 
 
 @dataclass(frozen=True)
-class Told:
-    """What messages add up to, in the columns of `fold.Folded`."""
+class FoldedMessages:
+    """What messages add up to, in the columns of `executions.Folded`."""
 
     executions: pl.DataFrame
     steps: pl.DataFrame
@@ -79,7 +79,7 @@ class Told:
     sessions: pl.DataFrame
 
 
-def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Told:
+def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> FoldedMessages:
     """Fold messages into turns, steps, tool calls and inputs.
 
     Parameters
@@ -90,7 +90,7 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Told:
 
     Returns
     -------
-    Told
+    FoldedMessages
     """
     distinct = messages.sort(
         "session_id", "message_id", "completed_ms", "finish", "error_type", nulls_last=False
@@ -125,7 +125,7 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Told:
         promoted_ms=pl.lit(None, pl.Int64),
         is_pending=pl.col("message_id").is_in(unanswered["message_id"].implode()),
     )
-    return Told(executions, steps, tools, inputs, _sessions(placed, executions, inputs))
+    return FoldedMessages(executions, steps, tools, inputs, _sessions(placed, executions, inputs))
 
 
 def _turn_number() -> pl.Expr:

@@ -51,18 +51,18 @@ def find(path: Path) -> list[Path]:
 
 def _in_directory(folder: Path) -> list[Path]:
     for place in (folder, folder / "opencode", folder / ".local" / "share" / "opencode"):
-        databases = sorted(one for one in _files(place) if is_database(one))
+        databases = sorted(path for path in _files(place) if is_database(path))
         if databases:
             return databases
         if is_storage(place / "storage"):
             return [place / "storage"]
     if is_storage(folder):
         return [folder]
-    return [one for one in sorted(_files(folder)) if is_record_file(one)]
+    return [path for path in sorted(_files(folder)) if is_record_file(path)]
 
 
 def _files(folder: Path) -> list[Path]:
-    return [one for one in folder.iterdir() if one.is_file()] if folder.is_dir() else []
+    return [path for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
 
 
 def is_database(path: Path) -> bool:

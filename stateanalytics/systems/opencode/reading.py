@@ -22,7 +22,7 @@ from stateanalytics.systems.opencode.executions import Folded, fold
 from stateanalytics.systems.opencode.gathered import Broken, Gathered, completed_rows
 from stateanalytics.systems.opencode.log import rows_of
 from stateanalytics.systems.opencode.log_findings import findings_of
-from stateanalytics.systems.opencode.message_fold import Told, fold_messages
+from stateanalytics.systems.opencode.message_fold import FoldedMessages, fold_messages
 from stateanalytics.systems.opencode.messages import stored_messages, stored_parts
 from stateanalytics.systems.opencode.payloads import Parser
 from stateanalytics.systems.opencode.places import is_database, is_storage
@@ -50,7 +50,7 @@ def read(
     Parameters
     ----------
     path : pathlib.Path
-        What `finding.find` gave.
+        What `places.find` gave.
     label : str, optional
         How the user named it.
     bodies : bool
@@ -95,7 +95,7 @@ def _read_files(path: Path, parser: Parser) -> Gathered:
 
 def _refuse(name: str, broken: Sequence[Broken], on_error: str) -> None:
     """End the load over the first loss, where the caller asked for it."""
-    losses = [one for one in broken if one.severity != "info"]
+    losses = [loss for loss in broken if loss.severity != "info"]
     if on_error != "raise" or not losses:
         return
     raise DamagedStoreError(
@@ -117,14 +117,14 @@ def read_store(store: Store, parser: Parser, *, on_error: str = "skip") -> Parts
         parser,
         reference_ms=None if middle is None else int(middle),  # type: ignore[arg-type]
     )
-    told, broken_messages = stored_messages(messages, parser, "message")
+    of_rows, broken_messages = stored_messages(messages, parser, "message")
     pieces, broken_parts = stored_parts(parts, parser, "part")
     projections, broken_projections = stored_messages(
         projected, parser, "session_message", era="C", has_content=True
     )
     gathered = Gathered(
         log=log,
-        messages=told,
+        messages=of_rows,
         parts=pieces,
         projections=projections,
         session_rows=sessions,
@@ -135,8 +135,10 @@ def read_store(store: Store, parser: Parser, *, on_error: str = "skip") -> Parts
     if store.path.name == "opencode.db" and is_storage(legacy):
         gathered = _with_legacy(gathered, read_storage(legacy, parser))
     _refuse(store.label, gathered.broken, on_error)
-    found = pool([of_events, of_sessions, of_messages, of_projections], schema.FINDINGS)
-    part = assembled(gathered, store.label, cells=found, what="database", tables=set(store.tables))
+    findings = pool([of_events, of_sessions, of_messages, of_projections], schema.FINDINGS)
+    part = assembled(
+        gathered, store.label, cells=findings, what="database", tables=set(store.tables)
+    )
     return replace(
         part, label=store.label, size_bytes=store.size_bytes, is_live=store.is_live, stores=()
     )
@@ -168,19 +170,19 @@ def assembled(
 ) -> Parts:
     """Fold what was gathered, and put it into canonical frames."""
     folded = fold(gathered.log)
-    told = _told(gathered, folded)
+    by_messages = _folded_messages(gathered, folded)
     sessions = completed_rows(
-        gathered.session_rows, _rows_of(folded.sessions), _rows_of(told.sessions)
+        gathered.session_rows, _rows_of(folded.sessions), _rows_of(by_messages.sessions)
     )
-    details = _details(gathered, folded, told, sessions, label)
+    details = _details(gathered, folded, by_messages, sessions, label)
     steps = rows_of(folded.order.events, gathered.log, "step").filter(
         pl.col("message_id").is_not_null()
     )
     of_messages = details["opencode_executions"].filter(pl.col("era") == "V1")
-    said = pl.concat([gathered.messages, gathered.projections]).join(
-        told.sessions, on="session_id", how="semi"
+    spoken = pl.concat([gathered.messages, gathered.projections]).join(
+        by_messages.sessions, on="session_id", how="semi"
     ).unique("message_id", keep="first", maintain_order=True)  # fmt: skip
-    found = findings_of(gathered, folded, details, label, is_table=what == "database")
+    findings = findings_of(gathered, folded, details, label, is_table=what == "database")
     return Parts(
         system=SYSTEM,
         format=_format(details["opencode_sessions"], what, tables or set()),
@@ -188,16 +190,16 @@ def assembled(
         transitions=transitions_of(
             folded.order,
             steps,
-            of_messages.join(told.executions, on="session_id", how="semi"),
+            of_messages.join(by_messages.executions, on="session_id", how="semi"),
             label,
         ),
-        events=events_of(folded.order, said, label),
-        findings=pool([found] if cells is None else [cells, found], schema.FINDINGS),
+        events=events_of(folded.order, spoken, label),
+        findings=pool([findings] if cells is None else [cells, findings], schema.FINDINGS),
         details=details,
     )
 
 
-def _told(gathered: Gathered, folded: Folded) -> Told:
+def _folded_messages(gathered: Gathered, folded: Folded) -> FoldedMessages:
     """What messages add: sessions without events of work, and V2's without any event."""
     worked = folded.executions.select("session_id").unique()
     seen = folded.sessions.select("session_id")
@@ -214,10 +216,14 @@ def _rows_of(sessions: pl.DataFrame) -> pl.DataFrame:
 
 
 def _details(
-    gathered: Gathered, folded: Folded, told: Told, sessions: pl.DataFrame, label: str
+    gathered: Gathered,
+    folded: Folded,
+    by_messages: FoldedMessages,
+    sessions: pl.DataFrame,
+    label: str,
 ) -> dict[str, pl.DataFrame]:
     of_events = detail_frames(folded, gathered.log, sessions)
-    of_messages = detail_frames_of_messages(told)
+    of_messages = detail_frames_of_messages(by_messages)
     stacked = {name: pl.concat([frame, of_messages[name]]) for name, frame in of_events.items()}
     stacked["opencode_sessions"] = _all_sessions(stacked["opencode_sessions"], sessions)
     if gathered.waiting is not None:
@@ -236,8 +242,8 @@ def _all_sessions(frame: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
     """One row a session, also of those that have neither events nor messages."""
     from stateanalytics.systems.opencode.details import moment
 
-    told = frame.sort(pl.col("n_executions").fill_null(0), descending=True, maintain_order=True)
-    distinct = told.unique("session_id", keep="first", maintain_order=True)
+    ordered = frame.sort(pl.col("n_executions").fill_null(0), descending=True, maintain_order=True)
+    distinct = ordered.unique("session_id", keep="first", maintain_order=True)
     names = ("program_version", "directory", "fork_of", "idle_outcome", "n_resume_attempts")
     rows = sessions.select(
         "session_id",

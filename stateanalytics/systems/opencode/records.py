@@ -109,7 +109,7 @@ def _piece(lines: pl.DataFrame, parser: Parser, origin: str) -> Gathered:
         [
             *(Gathered(log=log) for log in logs),
             wire,
-            Gathered(broken=tuple(one for one in broken if one is not None)),
+            Gathered(broken=tuple(fault for fault in broken if fault is not None)),
         ]
     )
 
@@ -136,7 +136,7 @@ def _of_wire(texts: pl.DataFrame, parser: Parser) -> Gathered:
         "row", text=pl.col("info").cast(pl.String)
     )
     rows = parser.read(sessions, _INFO).reverse()
-    found = _broken(
+    faults = _broken(
         "record.not_understood",
         "a record of no kind that is known",
         strange.select(line_no="row"),
@@ -152,7 +152,7 @@ def _of_wire(texts: pl.DataFrame, parser: Parser) -> Gathered:
                 ),
                 parts=parts_of(parts.select(text=pl.col("part").cast(pl.String)), parser),
                 session_rows=session_rows_of(rows),
-                broken=() if found is None else (found,),
+                broken=() if faults is None else (faults,),
             ),
             of_runs,
         ]
@@ -171,7 +171,7 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
         pl.col("message_id").is_not_null()
     )
     finished = pl.col("raw_type") == "step_finish"
-    said = placed.group_by("session_id", "message_id").agg(
+    sentences = placed.group_by("session_id", "message_id").agg(
         created_ms=pl.col("timestamp_ms").min(),
         completed_ms=pl.col("timestamp_ms").filter(finished).max(),
         **{
@@ -188,7 +188,7 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
     errors = errors.sort("session_id", "timestamp_ms").unique(
         "session_id", keep="last", maintain_order=True
     )
-    last = said.sort("session_id", "created_ms", "message_id").unique(
+    last = sentences.sort("session_id", "created_ms", "message_id").unique(
         "session_id", keep="last", maintain_order=True
     )
     ended = errors.join(
@@ -198,7 +198,7 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
         error_type=pl.coalesce("error_type", pl.lit("unknown")),
         error_ms="timestamp_ms",
     )
-    messages = said.join(
+    messages = sentences.join(
         ended.drop("row", "timestamp_ms"),
         on=["session_id", "message_id"],
         how="full",
@@ -236,9 +236,9 @@ def _export(path: Path) -> dict[str, Any] | None:
 
 def gathered_of_export(document: dict[str, Any], parser: Parser) -> Gathered:
     """The session, messages and parts of an export."""
-    pairs = [one for one in _listed(document.get("messages")) if isinstance(one, dict)]
-    infos = [_text(one.get("info")) for one in pairs]
-    parts = [_text(part) for one in pairs for part in _listed(one.get("parts"))]
+    pairs = [pair for pair in _listed(document.get("messages")) if isinstance(pair, dict)]
+    infos = [_text(pair.get("info")) for pair in pairs]
+    parts = [_text(part) for pair in pairs for part in _listed(pair.get("parts"))]
     own = _frame([_text(document.get("info"))])
     rows = parser.read(own.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32)), _INFO)
     return Gathered(
@@ -272,7 +272,7 @@ def read_storage(folder: Path, parser: Parser) -> Gathered:
     texts: dict[str, list[str]] = {"session": [], "message": [], "part": []}
     not_json: list[Path] = []
     failed: list[tuple[Path, OSError]] = []
-    for kind, found in texts.items():
+    for kind, contents in texts.items():
         for path in _json_files(folder / kind):
             try:
                 text = path.read_bytes().decode()
@@ -282,7 +282,7 @@ def read_storage(folder: Path, parser: Parser) -> Gathered:
             except (ValueError, RecursionError):
                 not_json.append(path)
             else:
-                found.append(text)
+                contents.append(text)
     rows = (
         _frame(texts["session"]).with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
     )
@@ -303,7 +303,7 @@ def read_storage(folder: Path, parser: Parser) -> Gathered:
 def lost(failed: Sequence[tuple[Path, OSError]]) -> Broken:
     """What to say of files that were found and then could not be read."""
     path, error = failed[0]
-    if all(isinstance(one, FileNotFoundError) for _, one in failed):
+    if all(isinstance(reason, FileNotFoundError) for _, reason in failed):
         code, message = "file.vanished", "a file that was gone when it was to be opened"
     else:
         code, message = "file.unreadable", f"a file that cannot be read ({error.strerror})"

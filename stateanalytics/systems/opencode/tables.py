@@ -53,7 +53,7 @@ def read_events(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def read_sessions(store: Store, parser: Parser) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows of both session tables; where an id is in both, 2.0's."""
-    frames, found = [], []
+    frames, findings = [], []
     columns = {
         "session_id": Cell("text", "id", ("id",)),
         "parent_id": TEXT,
@@ -76,19 +76,19 @@ def read_sessions(store: Store, parser: Parser) -> tuple[pl.DataFrame, pl.DataFr
     }
     for table in ("session_v2", "session"):
         rows, problems = read_table(store, table, columns, system=SYSTEM)
-        found.append(problems)
+        findings.append(problems)
         numbered = rows.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
         fields = {"model": (("id",), "VARCHAR"), "provider": (("providerID",), "VARCHAR")}
         models = parser.read(numbered.select("row", "text"), fields)
         frames.append(
             numbered.join(models, on="row", how="left", maintain_order="left").drop("text", "row")
         )
-    return completed_rows(session_rows_of(pl.concat(frames))), pool(found, schema.FINDINGS)
+    return completed_rows(session_rows_of(pl.concat(frames))), pool(findings, schema.FINDINGS)
 
 
 def read_messages(store: Store) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """V1's messages and parts as rows with ``text``, and what was wrong with them."""
-    messages, found = read_table(
+    messages, findings = read_table(
         store,
         "message",
         {
@@ -110,7 +110,7 @@ def read_messages(store: Store) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFram
         },
         system=SYSTEM,
     )
-    return messages, parts, pool([found, also], schema.FINDINGS)
+    return messages, parts, pool([findings, also], schema.FINDINGS)
 
 
 def read_projections(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
