@@ -1,6 +1,6 @@
 """One state engine: a bare frame tells every system's states, the same on every engine."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -113,3 +113,66 @@ def test_recorded_words_go_before_the_rules() -> None:
     )
     assert (state["health"], state["delivery"]) == ("disconnected", "partial")
     assert state["reason_codes"] is None
+
+
+OPEN = {"last_sign_at": None, "n_running": 0, "n_questions": 0}
+
+
+def _seconds_ago(seconds: float) -> datetime:
+    return datetime(2026, 5, 27, tzinfo=UTC) - timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("facts", "health", "code"),
+    [
+        pytest.param({"last_sign_at": 599}, "running", None, id="just heard of"),
+        pytest.param({"last_sign_at": 600}, "stalled", "stalled", id="silent at the limit"),
+        pytest.param({"last_sign_at": 3600}, "process_dead", "process_dead", id="for an hour"),
+        pytest.param(
+            {"last_sign_at": 3600, "is_resume_claimed": True}, "stalled", "stalled", id="claimed"
+        ),
+        pytest.param({"last_sign_at": 3599, "n_running": 1}, "running", None, id="a tool works"),
+        pytest.param({"last_sign_at": 3600, "n_running": 1}, "stalled", "stalled", id="too long"),
+        pytest.param({"last_sign_at": 9999, "n_questions": 1}, "idle", "awaiting_permission"),
+        pytest.param({"n_unknown_finishes": 9}, "running", None, id="nine odd steps"),
+        pytest.param({"n_unknown_finishes": 10}, "degraded", "runaway_steps", id="ten odd steps"),
+        pytest.param(
+            {"due_at": 60, "retry_code": "run.health.x"}, "degraded", "retry_scheduled", id="late"
+        ),
+        pytest.param(
+            {"due_at": 61, "retry_code": "run.health.x"}, "stalled", "retry_overdue", id="later"
+        ),
+        pytest.param({"recorded_health": "ok", "last_sign_at": 9999}, "ok", None, id="recorded"),
+    ],
+)
+def test_open_work_is_judged_by_the_limits_of_its_system(
+    facts: dict, health: str, code: str | None
+) -> None:
+    ages = ("last_sign_at", "due_at")
+    moments = {name: _seconds_ago(facts[name]) for name in ages if name in facts}
+    state = _state(**OPEN | facts | moments)
+    codes = {"retry_scheduled": "run.health.retry_scheduled, run.health.x"}
+    assert state["health"] == health
+    assert state["reason_codes"] == codes.get(code or "", code and f"run.health.{code}")
+
+
+def test_reasons_follow_what_was_recorded_and_say_how_they_are_known() -> None:
+    recorded = '[{"dimension":"lifecycle","code":"run.x.y","message":"m","claim_status":"observed",'
+    row = ROW | {
+        "recorded_reason_codes": "run.x.y",
+        "recorded_reasons": recorded + '"confidence":0.7,"evidence":null}]',
+        "retry_code": "run.health.z",
+        "n_unknown_finishes": 12,
+    }
+    entities = pl.DataFrame(
+        [{**dict.fromkeys(schema.ENTITIES.dtypes), **row}], schema=schema.ENTITIES.dtypes
+    )
+    found = sa.reasons(entities, as_of=AS_OF).sort("order")
+    assert found.select("order", "code", "claim_status", "confidence").rows() == [
+        (0, "run.x.y", "observed", 0.7),
+        (1, "run.health.retry_scheduled", "observed", 1.0),
+        (2, "run.health.z", "observed", 1.0),
+        (3, "run.health.runaway_steps", "inferred", 0.8),
+    ]
+    states = sa.states(entities, as_of=AS_OF)
+    assert states["reason_codes"].item() == ", ".join(found["code"])
