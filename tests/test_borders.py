@@ -6,8 +6,11 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.errors import ArgumentError
+from stateanalytics.core.audit import spell
+from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.stats.intervals import clopper_pearson, wilson
+from stateanalytics.survival.run_spells import count_left_out, count_spells
+from stateanalytics.survival.time_limits import count_timeouts, implicit_timeouts
 from stateanalytics.thresholds.choice import upper_bound
 
 SPELLS = pl.DataFrame(
@@ -102,3 +105,39 @@ def test_a_gap_between_incidents_is_from_nought(demo, gap_s):
 def test_a_silence_is_from_nought(demo, limit):
     with pytest.raises(ArgumentError, match="thresholds_s needs seconds from 0"):
         sa.detectors.quality_of_service(demo, thresholds_s=[600, limit])
+
+
+NEEDS_COLUMNS = [
+    sa.survival.kaplan_meier,
+    sa.survival.cumulative_incidence,
+    sa.survival.quantiles,
+    sa.survival.confidence_band,
+    sa.survival.timeout_candidates,
+    implicit_timeouts,
+    sa.survival.slow_thresholds,
+    count_timeouts,
+    count_left_out,
+    count_spells,
+    sa.detectors.agreement,
+    sa.detectors.intersections,
+    sa.detectors.disagreements,
+]
+
+
+@pytest.mark.parametrize("function", NEEDS_COLUMNS, ids=lambda function: function.__name__)
+def test_a_frame_of_something_else_is_refused_with_what_was_needed(function):
+    with pytest.raises(MissingColumnsError, match=rf"{function.__name__} needs columns \["):
+        function(pl.DataFrame({"x": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        *((0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "119 min"), (7200, "2 h 0 min")),
+        *((7259, "2 h 0 min"), (7260, "2 h 1 min"), (10799, "2 h 59 min"), (10800, "3 h 0 min")),
+        (None, "an unknown time"),
+    ],
+)
+def test_the_audit_counts_in_the_unit_that_fits(seconds, words):
+    column = pl.select(pl.lit(seconds, pl.Float64)).select(spell(pl.first()))
+    assert column.item() == words
