@@ -131,12 +131,12 @@ Touched = tuple[tuple[str, int, int, int], ...] | None
 
 def _look(now: Snapshot, touched: Touched, at: datetime) -> tuple[Snapshot, Touched]:
     """The inputs at another instant, read again where somebody touched their files."""
-    found = _touched(now)
-    if found is not None and found == touched:
+    seen = _touched(now)
+    if seen is not None and seen == touched:
         return replace(now, as_of=at), touched
     with suppress(StoreBusyError):
         # What is written while it is read counts as touched at the next look.
-        return now.refresh(as_of=at, progress=False), found
+        return now.refresh(as_of=at, progress=False), seen
     return replace(now, as_of=at), touched
 
 
@@ -144,13 +144,13 @@ def _touched(snap: Snapshot) -> Touched:
     """What tells that a store was written to; None where the inputs are more than stores."""
     if not snap.stores or len(snap.stores) < snap.sources.height:
         return None
-    found = []
+    stats = []
     for store in snap.stores:
         for ending in ("", "-wal", "-journal"):
             with suppress(OSError):
                 status = Path(f"{store.path}{ending}").stat()
-                found.append((ending, status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(found)
+                stats.append((ending, status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(stats)
 
 
 def _judged(snap: Snapshot, policy: Policy | None) -> pl.DataFrame:

@@ -47,12 +47,12 @@ def magic_for(shell: InteractiveShell) -> Callable[[str, str | None], pl.DataFra
             line, cell = _options_and_query(line)
         asked = _options().parse_args(_words(line))
         names = shell.user_ns
-        found = _snapshot_of(names, asked.snap).sql(
+        result = _snapshot_of(names, asked.snap).sql(
             cell, _bound(cell, names), max_rows=asked.max_rows, timeout_s=asked.timeout
         )
         if asked.output is None:
-            return found
-        names[asked.output] = found
+            return result
+        names[asked.output] = result
         return None
 
     statesql.__doc__ = (
@@ -185,8 +185,8 @@ def names_for(written: str, names: Mapping[str, Any]) -> list[str]:
         return []
     tables = columns["frame"].unique(maintain_order=True).to_list()
     if table is not None:
-        whose = [one for one in tables if one.lower() == table.lower()]
-        of_table = columns.filter(pl.col("frame").is_in(whose))["column"].to_list()
+        spellings = [name for name in tables if name.lower() == table.lower()]
+        of_table = columns.filter(pl.col("frame").is_in(spellings))["column"].to_list()
         return [f"{table}.{name}" for name in of_table if name.lower().startswith(begun)]
     return list(_candidates(written, begun, tables, columns))
 
@@ -218,7 +218,7 @@ def unload(shell: InteractiveShell) -> None:
     shell.magics_manager.magics["cell"].pop(NAME, None)
     if shell.Completer is not None:
         shell.Completer.custom_matchers[:] = [
-            one for one in shell.Completer.custom_matchers if not _is_ours(one)
+            matcher for matcher in shell.Completer.custom_matchers if not _is_ours(matcher)
         ]
 
 

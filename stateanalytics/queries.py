@@ -84,9 +84,9 @@ def phantoms(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
 
 def find_phantoms(facts: Facts, states: pl.DataFrame, policy: Policy | None) -> pl.DataFrame:
     """What `phantoms` gives, where the states are known already."""
-    found = [
+    previews = [
         known.phantoms(facts, states, policy=policy)
         for known in all_systems()
         if known.phantoms is not None
     ]
-    return pl.concat([schema.PHANTOMS.empty(), *found])
+    return pl.concat([schema.PHANTOMS.empty(), *previews])

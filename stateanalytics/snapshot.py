@@ -254,7 +254,7 @@ class Snapshot(Facts):
                 "sa.read(…) gives one that does",
             )
         asked = self._asked if as_of is None else replace(self._asked, as_of=_instant(as_of))
-        found = read_and_keep(
+        again = read_and_keep(
             asked.paths,
             as_of=asked.as_of,
             bodies=asked.bodies,
@@ -262,7 +262,7 @@ class Snapshot(Facts):
             shown=progress,
             before=self._memory,
         )
-        return _snapshot(*found, self._asked)
+        return _snapshot(*again, self._asked)
 
     def close(self) -> None:
         """Delete the private copies; frames stay, raw tables cannot be read any more."""
@@ -285,7 +285,7 @@ class Snapshot(Facts):
 
         if policy not in self._tables:
             # Not self: its frames would then live until the next garbage collection.
-            facts = Facts(**{one.name: getattr(self, one.name) for one in fields(Facts)})
+            facts = Facts(**{field.name: getattr(self, field.name) for field in fields(Facts)})
             self._tables[policy] = tables_of(
                 facts, self.stores, policy=policy, bodies=self.has_bodies
             )
@@ -396,10 +396,12 @@ def read(
     """
     from stateanalytics.systems.reading import read_and_keep
 
-    named = [one for path in paths for one in (path if isinstance(path, list | tuple) else [path])]
+    named = [
+        name for path in paths for name in (path if isinstance(path, list | tuple) else [path])
+    ]
     instant = _instant(as_of)
-    found = read_and_keep(named, as_of=instant, bodies=bodies, on_error=on_error, shown=progress)
-    return _snapshot(*found, _Asked(tuple(named), instant, bodies, on_error))
+    loaded = read_and_keep(named, as_of=instant, bodies=bodies, on_error=on_error, shown=progress)
+    return _snapshot(*loaded, _Asked(tuple(named), instant, bodies, on_error))
 
 
 def _snapshot(facts: Facts, stores: tuple[Store, ...], memory: Memory, asked: _Asked) -> Snapshot:
@@ -441,15 +443,15 @@ def only_frame(columns: pl.DataFrame, name: str) -> pl.DataFrame:
     """The rows of a data dictionary for one frame."""
     from stateanalytics.errors import did_you_mean
 
-    found = columns.filter(pl.col("frame") == name)
-    if found.is_empty():
+    rows = columns.filter(pl.col("frame") == name)
+    if rows.is_empty():
         known = columns["frame"].unique(maintain_order=True).to_list()
         shown = [frame for frame in known if not frame.startswith("raw_")]
         raise ArgumentError(
             f"There is no frame {name!r:.80}; there are {', '.join(shown)}.",
             "leave the name out to see all" + did_you_mean(str(name), known),
         )
-    return found
+    return rows
 
 
 def _instant(as_of: object) -> datetime | None:

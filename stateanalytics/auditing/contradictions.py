@@ -288,20 +288,20 @@ def over_or_open(cases: Cases) -> pl.DataFrame:
         forgotten = grouped.filter(
             "is_open", pl.col("n_open") == 0, pl.col("n_legacy") == 0, since_s > quiet_s
         )
-        said = pl.format("{} {}", pl.lit(parent), word("raw_status"))
+        status = pl.format("{} {}", pl.lit(parent), word("raw_status"))
         parts += [
             audit_rows(
                 late,
                 "audit.parent_ended_before_children",
                 at="ended_at",
-                says=said,
+                says=status,
                 against=pl.format("{} of {} {}s not over", "n_open", "n_children", pl.lit(child)),
             ),
             audit_rows(
                 forgotten,
                 "audit.parent_open_after_children",
                 at="last_end_at",
-                says=said,
+                says=status,
                 against=pl.format(
                     "{} of {} {}s over, the last since {}",
                     "n_children",
@@ -329,14 +329,14 @@ def plays_and_sessions(cases: Cases) -> pl.DataFrame:
         sessions, on=[*_WORK, "session_id"], how="inner"
     )
     since_s = (pl.lit(cases.facts.as_of) - pl.col("child_ended_at")).dt.total_microseconds() / 1e6
-    said = pl.format("play {}", word("raw_status"))
+    status = pl.format("play {}", word("raw_status"))
     return pl.concat(
         [
             audit_rows(
                 both.filter("is_over", "child_is_open"),
                 "audit.parent_ended_before_children",
                 at="ended_at",
-                says=said,
+                says=status,
                 against=pl.format("its session is {}", word("child_status")),
             ),
             audit_rows(
@@ -347,7 +347,7 @@ def plays_and_sessions(cases: Cases) -> pl.DataFrame:
                 ),
                 "audit.parent_open_after_children",
                 at="child_ended_at",
-                says=said,
+                says=status,
                 against=pl.format(
                     "its session {} since {}", word("child_status"), moment("child_ended_at")
                 ),
@@ -360,7 +360,7 @@ def plays_and_sessions(cases: Cases) -> pl.DataFrame:
                 ),
                 "audit.parent_contradicts_children",
                 at="ended_at",
-                says=said,
+                says=status,
                 against=pl.format("its session {}", word("child_status")),
             ),
         ]

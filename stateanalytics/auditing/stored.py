@@ -38,13 +38,13 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
         "delivery": (pl.col("stored_delivery"), "now_delivery"),
         "reasons": (codes, "now_codes"),
     }
-    found = []
+    parts = []
     for axis, (stored, recomputed) in axes.items():
         compared = rows.with_columns(
             was=stored, now=pl.col(recomputed).cast(pl.String).fill_null("")
         ).filter(pl.col("was") != pl.col("now"))
         none = {name: pl.col(name).replace("", "none") for name in ("was", "now")}
-        found.append(
+        parts.append(
             audit_rows(
                 compared,
                 "audit.stored_differs",
@@ -53,7 +53,7 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
                 against=pl.format("recomputed {}", none["now"]),
             )
         )
-    return pl.concat(found)
+    return pl.concat(parts)
 
 
 def outside_vocabulary(states: pl.DataFrame) -> pl.DataFrame:
@@ -85,14 +85,18 @@ def outside_vocabulary(states: pl.DataFrame) -> pl.DataFrame:
     """
     if missing := [name for name in (*schema.ENTITY_KEY, *_AXES) if name not in states.columns]:
         raise MissingColumnsError.of(missing, states.columns, "outside_vocabulary")
-    found = [_outside(states, axis, lists) for axis, lists in _AXES.items()]
+    findings = [_outside(states, axis, lists) for axis, lists in _AXES.items()]
     order = ("source", "system", "entity_type", "column", "example")
-    return schema.FINDINGS.conform(pl.concat(found).sort(order))
+    return schema.FINDINGS.conform(pl.concat(findings).sort(order))
 
 
 def _outside(states: pl.DataFrame, axis: str, lists: Mapping[str, tuple[str, ...]]) -> pl.DataFrame:
     listed = pl.DataFrame(
-        [(whose, word) for whose, words in lists.items() for word in (*words, "unknown")],
+        [
+            (entity_type, word)
+            for entity_type, words in lists.items()
+            for word in (*words, "unknown")
+        ],
         schema={"entity_type": pl.String, "example": pl.String},
         orient="row",
     )

@@ -44,8 +44,8 @@ class Facts:
         """
         if isinstance(frame, str):
             return self.details[frame]
-        found = self.details.get(frame.name)
-        return frame.empty() if found is None else found
+        detail = self.details.get(frame.name)
+        return frame.empty() if detail is None else detail
 
 
 def checked_snapshot(snap: object, function: str) -> Facts:

@@ -106,13 +106,15 @@ def by_kind(kind: str, values: Mapping[str, Any]) -> nw.Expr:
     """The value of each row's kind, else ``values["default"]``; never null."""
     default = values["default"]
     of_kind = nw.col(kind).cast(nw.String)
-    found = nw.lit(default)
+    value_of_kind = nw.lit(default)
     for value in dict.fromkeys(values.values()):
         if value != default:
             # A few comparisons of short texts cost half of what looking them up does.
             is_one = (of_kind == name for name, own in values.items() if own == value)
-            found = nw.when(reduce(or_, is_one)).then(nw.lit(value)).otherwise(found)
-    return found
+            value_of_kind = (
+                nw.when(reduce(or_, is_one)).then(nw.lit(value)).otherwise(value_of_kind)
+            )
+    return value_of_kind
 
 
 def limits_by_kind(

@@ -128,16 +128,16 @@ def read_moment(value: object, name: str = "moment") -> datetime:
     '2026-05-27T00:00:00+00:00'
     """
     try:
-        found = _moment(value)
+        moment = _moment(value)
     except (ValueError, OverflowError, OSError):
-        found = None
-    if found is None:
+        moment = None
+    if moment is None:
         raise ArgumentError(
             f"{name} needs a moment; found {value!r:.80}.",
             'a datetime, ISO text such as "2026-05-18" or "2026-05-18T12:00Z", or epoch seconds',
             shell="ISO text such as 2026-05-18 or 2026-05-18T12:00Z, or epoch seconds",
         )
-    return found
+    return moment
 
 
 def in_utc(moment: datetime) -> str:

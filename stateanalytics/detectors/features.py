@@ -149,8 +149,8 @@ def lost(detector: Detector, columns: Iterable[str]) -> pl.Expr:
 
     def gone(name: str) -> pl.Expr:
         flags = [f"lost_{what}" for what in lost_of.get(name, ()) if f"lost_{what}" in there]
-        found = (pl.col(flag).fill_null(value=False) for flag in flags)
-        return pl.any_horizontal(found) if flags else pl.lit(value=False)
+        is_lost = (pl.col(flag).fill_null(value=False) for flag in flags)
+        return pl.any_horizontal(is_lost) if flags else pl.lit(value=False)
 
     # A later measure counts only where the ones before it are unknown.
     of_measures = pl.lit(value=False)

@@ -68,8 +68,8 @@ def duration(seconds: pl.Expr) -> pl.Expr:
         tenths // 10,
         pl.when(tenths % 10 == 0).then(pl.lit("")).otherwise(digit),
     )
-    said = pl.concat_str(text, unit)
-    return pl.when(seconds.is_finite()).then(said).otherwise(pl.lit("never")).fill_null("never")
+    words = pl.concat_str(text, unit)
+    return pl.when(seconds.is_finite()).then(words).otherwise(pl.lit("never")).fill_null("never")
 
 
 def since(measures: tuple[str, ...]) -> str:

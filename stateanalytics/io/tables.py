@@ -110,8 +110,8 @@ def _typed(raw: pl.DataFrame, kinds: Mapping[str, Kind]) -> tuple[pl.DataFrame, 
         for name, kind in kinds.items()
         if kind in ("real", "moment", "integer", "yes_no")
     }
-    marks = raw.select(expr.any().alias(name) for name, expr in is_mark.items())
-    marked = {name for name in is_mark if marks[name].item()}
+    is_marked = raw.select(expr.any().alias(name) for name, expr in is_mark.items())
+    marked = {name for name in is_mark if is_marked[name].item()}
     value = {
         name: pl.when(~is_mark[name]).then(name) if name in marked else pl.col(name)
         for name in kinds

@@ -42,10 +42,11 @@ def check(detector: Detector) -> None:
     ):
         word = getattr(detector, what)
         if word not in known:
-            shown = ", ".join(repr(one) for one in known if one is not None)
+            shown = ", ".join(repr(choice) for choice in known if choice is not None)
             raise ArgumentError(
                 f"{what} of detector {detector.name!r} needs one of {shown}; found {word!r:.60}.",
-                "use one of these" + did_you_mean(str(word), [one for one in known if one]),
+                "use one of these"
+                + did_you_mean(str(word), [choice for choice in known if choice]),
             )
     if detector.why_not:
         return

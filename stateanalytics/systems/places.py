@@ -114,8 +114,8 @@ def find_places(
     places: dict[tuple[int, int], Place] = {}
     again = []
     for name in named:
-        for found in _expand(name):
-            place = replace(found, label=legible(found.label))
+        for match in _expand(name):
+            place = replace(match, label=legible(match.label))
             status = place.path.stat()
             identity = (status.st_dev, status.st_ino)
             if identity in places:
@@ -127,14 +127,14 @@ def find_places(
 
 def _first_usual(usual: list[Path]) -> list[Place]:
     """What lies in the usual places; of stores that are files only the first of each name."""
-    found: list[Place] = []
+    places: list[Place] = []
     for path in usual:
         if path.is_dir():
-            found += _of_files(path, str(path))
-        elif path.is_file() and path.name not in {place.path.name for place in found}:
-            found.append(Place(path, str(path), is_named=True))
-    if found:
-        return found
+            places += _of_files(path, str(path))
+        elif path.is_file() and path.name not in {place.path.name for place in places}:
+            places.append(Place(path, str(path), is_named=True))
+    if places:
+        return places
     looked = ", ".join(repr(str(path)) for path in usual)
     variables = " or ".join(known.variable for known in all_systems() if known.variable)
     raise SourceNotFoundError(

@@ -11,7 +11,7 @@ import re
 
 import polars as pl
 
-from stateanalytics.stats import random_columns as chance
+from stateanalytics.stats import random_columns
 from stateanalytics.testing.corpus_texts import FAMILIES, TRACEBACKS
 from stateanalytics.testing.messages import holes
 from stateanalytics.testing.templates import HOLE
@@ -108,19 +108,19 @@ def _holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
 
 def _more(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
     chosen = {
-        name: chance.one_of(row, seed, f"corpus/{name}", values)
+        name: random_columns.one_of(row, seed, f"corpus/{name}", values)
         for name, values in _CHOICES.items()
     }
     number = {
-        name: chance.integer(row, seed, f"corpus/{name}", low, high).cast(pl.String)
+        name: random_columns.integer(row, seed, f"corpus/{name}", low, high).cast(pl.String)
         for name, (low, high) in _NUMBERS.items()
     }
-    hundredths = chance.integer(row, seed, "corpus/hundredths", 101, 999).cast(pl.String)
+    hundredths = random_columns.integer(row, seed, "corpus/hundredths", 101, 999).cast(pl.String)
     decimal = pl.concat_str(hundredths.str.head(1), pl.lit("."), hundredths.str.tail(2))
     return {
         **chosen,
         **number,
-        "hex4": chance.hex_id(row, seed, "corpus/hex4", 4),
+        "hex4": random_columns.hex_id(row, seed, "corpus/hex4", 4),
         "amount": decimal,
         "score": pl.concat_str(pl.lit("0."), hundredths),
         "duration": pl.concat_str(decimal, pl.lit("s")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.stats import random_columns as chance
+from stateanalytics.stats import random_columns
 from stateanalytics.testing.templates import BY_ID, HOLE, TEMPLATES, Template
 
 MODELS = ("sonnet", "opus", "gpt-5.1-codex", "gpt-5.1-mini", "gemini-3-pro")
@@ -31,24 +31,28 @@ def holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
     number = _text_numbers(row, seed)
     relative = pl.concat_str(
         [
-            chance.one_of(row, seed, "hole/folder", _FOLDERS),
+            random_columns.one_of(row, seed, "hole/folder", _FOLDERS),
             pl.lit("/"),
-            chance.one_of(row, seed, "hole/file", _FILES),
+            random_columns.one_of(row, seed, "hole/file", _FILES),
         ]
     )
     directory = pl.concat_str(
-        [pl.lit("/home/op/worktrees/"), chance.hex_id(row, seed, "hole/tree", 8)]
+        [pl.lit("/home/op/worktrees/"), random_columns.hex_id(row, seed, "hole/tree", 8)]
     )
     return {
         **number,
-        "model": chance.one_of(row, seed, "hole/model", MODELS),
-        "host": chance.one_of(row, seed, "hole/host", _HOSTS),
-        "request": pl.concat_str([pl.lit("req_"), chance.hex_id(row, seed, "hole/request", 24)]),
-        "secret": pl.concat_str([pl.lit("sk-test-"), chance.hex_id(row, seed, "hole/secret", 32)]),
-        "sha": chance.hex_id(row, seed, "hole/sha", 8),
-        "uuid": chance.uuid(row, seed, "hole/uuid"),
+        "model": random_columns.one_of(row, seed, "hole/model", MODELS),
+        "host": random_columns.one_of(row, seed, "hole/host", _HOSTS),
+        "request": pl.concat_str(
+            [pl.lit("req_"), random_columns.hex_id(row, seed, "hole/request", 24)]
+        ),
+        "secret": pl.concat_str(
+            [pl.lit("sk-test-"), random_columns.hex_id(row, seed, "hole/secret", 32)]
+        ),
+        "sha": random_columns.hex_id(row, seed, "hole/sha", 8),
+        "uuid": random_columns.uuid(row, seed, "hole/uuid"),
         "relative": relative,
-        "artifact": chance.one_of(
+        "artifact": random_columns.one_of(
             row, seed, "hole/artifact", ("critic__review", "report", "plan", "patch")
         ),
         "directory": directory,
@@ -120,7 +124,7 @@ def failure_messages(n_messages: int, *, seed: int = 0) -> pl.DataFrame:
     )
     return (
         pl.select(row=pl.int_range(n_messages, dtype=pl.UInt64))
-        .with_columns(template_id=chance.weighted(row, seed, "template", shares))
+        .with_columns(template_id=random_columns.weighted(row, seed, "template", shares))
         .pipe(add_messages, seed=seed)
         .join(truth, on="template_id", how="left", maintain_order="left")
         .select("message", "template_id", "pattern", "reason_code", "cause")
@@ -143,6 +147,6 @@ def _text_numbers(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
         "tokens": (200_001, 260_000),
     }
     return {
-        name: chance.integer(row, seed, f"hole/{name}", low, high).cast(pl.String)
+        name: random_columns.integer(row, seed, f"hole/{name}", low, high).cast(pl.String)
         for name, (low, high) in ranges.items()
     }

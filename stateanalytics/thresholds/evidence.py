@@ -15,7 +15,7 @@ from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
-from stateanalytics.stats import random_columns as chance
+from stateanalytics.stats import random_columns
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.time_limits import timeouts
 from stateanalytics.systems import all_systems
@@ -78,18 +78,18 @@ def sampled(snap: Facts, most_sessions: int, *, seed: int) -> Facts:
     seed : int
         The same seed draws the same sessions, in whatever order they stand.
     """
-    key, whose = ["source", "entity_id"], pl.coalesce("session_id", "entity_id")
+    key, session = ["source", "entity_id"], pl.coalesce("session_id", "entity_id")
     sessions = snap.entities.filter(pl.col("entity_type") == "session").select(key).unique()
     if sessions.height <= most_sessions:
         return snap
     row = pl.int_range(pl.len(), dtype=pl.UInt64)
     drawn = (
         sessions.sort(key)
-        .with_columns(draw=chance.bits(row, seed, "session"))
+        .with_columns(draw=random_columns.bits(row, seed, "session"))
         .sort("draw")
         .head(most_sessions)
     )
-    entities = snap.entities.with_columns(_session=whose).join(
+    entities = snap.entities.with_columns(_session=session).join(
         drawn, left_on=["source", "_session"], right_on=key, how="semi", maintain_order="left"
     )
     theirs = entities.select(ENTITY_KEY)
@@ -112,9 +112,9 @@ def silences(gaps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def runs(found: pl.DataFrame) -> pl.DataFrame:
+def runs(spells: pl.DataFrame) -> pl.DataFrame:
     """Elapsed times as they are judged; runs of one fan-out share their invocation's fate."""
-    return found.filter(pl.col("left_out").is_null() & pl.col("duration_s").is_not_null()).select(
+    return spells.filter(pl.col("left_out").is_null() & pl.col("duration_s").is_not_null()).select(
         _unit("source", pl.coalesce("invocation_id", "session_id", "entity_id")),
         "system",
         "kind",
@@ -125,12 +125,12 @@ def runs(found: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def time_limits(found: pl.DataFrame) -> pl.DataFrame:
+def time_limits(limits: pl.DataFrame) -> pl.DataFrame:
     """The most common time limit of each kind of runs: declared, else inferred.
 
     Parameters
     ----------
-    found : polars.DataFrame
+    limits : polars.DataFrame
         What `timeouts` gave.
 
     Returns
@@ -139,7 +139,7 @@ def time_limits(found: pl.DataFrame) -> pl.DataFrame:
         ``system``, ``kind``, ``limit_s`` and ``is_inferred``: nobody wrote it down, but many
         ends lie there. Kinds without any known limit have no row.
     """
-    known = found.filter(pl.col("kind").is_not_null() & pl.col("limit_s").is_not_null())
+    known = limits.filter(pl.col("kind").is_not_null() & pl.col("limit_s").is_not_null())
     return (
         known.group_by("system", "kind", "limit_s", is_inferred=pl.col("limit_from") == "inferred")
         .agg(n=pl.len())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.stats import random_columns as chance
+from stateanalytics.stats import random_columns
 
 MOST_BATCHES = 500
 """More units than this are dealt into so many batches at random, and batches are drawn."""
@@ -61,7 +61,7 @@ def resampled_sums(units: pl.DataFrame, *, n_boot: int, seed: int) -> pl.DataFra
     for first in range(0, n_boot, at_once):
         last = min(first + at_once, n_boot)
         row = pl.int_range(first * n, last * n, dtype=pl.UInt64)
-        draws = pl.select(repetition=row // n, drawn=chance.bits(row, seed, "draw") % n)
+        draws = pl.select(repetition=row // n, drawn=random_columns.bits(row, seed, "draw") % n)
         sums.append(
             batches.select(pl.all().gather(draws["drawn"]))
             .with_columns(draws["repetition"])
@@ -78,7 +78,9 @@ def _batches(units: pl.DataFrame, seed: int) -> pl.DataFrame:
     row = pl.int_range(pl.len(), dtype=pl.UInt64)
     return (
         # Dealt like cards, so that no batch is larger than another by more than one unit.
-        units.with_columns(batch=chance.bits(row, seed, "batch").rank("ordinal") % MOST_BATCHES)
+        units.with_columns(
+            batch=random_columns.bits(row, seed, "batch").rank("ordinal") % MOST_BATCHES
+        )
         .group_by("batch")
         .sum()
         .sort("batch")

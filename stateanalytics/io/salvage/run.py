@@ -61,11 +61,11 @@ def _told(tree: Tree, lost: list[int]) -> dict[str, Any]:
     n_read = sum(len(leaf.cells) for leaf in tree.leaves) - len(lost)
     ranges = [_range(tree, gap) for gap in tree.gaps]
     ranges += [{"first": rowid, "last": rowid, "n": 1, "page": None} for rowid in lost]
-    unknown = any(one["n"] is None for one in ranges)
+    unknown = any(gap["n"] is None for gap in ranges)
     return {
         "table": tree.name,
         "n_read": n_read,
-        "n_lost": None if unknown else sum(one["n"] for one in ranges),
+        "n_lost": None if unknown else sum(gap["n"] for gap in ranges),
         "ranges": ranges[:N_NAMED],
         "n_ranges": len(ranges),
     }

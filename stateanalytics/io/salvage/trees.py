@@ -156,7 +156,7 @@ def adopt(file: File, trees: list[Tree], taken: set[int] | None) -> tuple[list[T
 
 def _fits(leaf: Leaf, tree: Tree) -> bool:
     widest = max(cell.n_columns for cell in leaf.cells)
-    most = max((cell.n_columns for one in tree.leaves[:1] for cell in one.cells), default=0)
+    most = max((cell.n_columns for leaf in tree.leaves[:1] for cell in leaf.cells), default=0)
     # Rows of one table have as many columns as it had when they were written.
     return (
         widest <= tree.n_columns
@@ -168,7 +168,7 @@ def _fits(leaf: Leaf, tree: Tree) -> bool:
 def _with(tree: Tree, leaves: Iterable[Leaf]) -> Tree:
     """The tree with more leaves; of two that overlap the first found is kept."""
     kept: list[Leaf] = []
-    for leaf in sorted([*tree.leaves, *leaves], key=lambda one: one.first):
+    for leaf in sorted([*tree.leaves, *leaves], key=lambda leaf: leaf.first):
         if not kept or leaf.first > kept[-1].last:
             kept.append(leaf)
     gaps = [rest for gap in tree.gaps for rest in _rest(gap, kept)]
@@ -178,7 +178,7 @@ def _with(tree: Tree, leaves: Iterable[Leaf]) -> Tree:
 def _rest(gap: Gap, leaves: list[Leaf]) -> Iterable[Gap]:
     """What is left of a gap between the leaves that were found for it."""
     low = gap.low
-    inside = [one for one in leaves if gap.low < one.first and one.last <= gap.high]
+    inside = [leaf for leaf in leaves if gap.low < leaf.first and leaf.last <= gap.high]
     for leaf in inside:
         if leaf.first > low + 1 and low != LEAST:
             yield Gap(gap.page, low, leaf.first - 1)
