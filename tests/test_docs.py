@@ -14,7 +14,7 @@ from stateanalytics.cli import cli, run
 from stateanalytics.reporting.definitions import as_markdown
 from tests.conftest import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(path.read_text("utf-8") for path in PAGES)
 COMMANDS = (ROOT / "docs" / "commands.md").read_text("utf-8")
 API = (ROOT / "docs" / "api.md").read_text("utf-8")
