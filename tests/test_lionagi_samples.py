@@ -406,6 +406,7 @@ def test_as_of_is_the_newest_moment_that_a_copy_proves(lionagi_samples, version)
     assert ahead.join(names, on="entity_id")["scenario"].to_list() == ["raw_future"]
 
 
+@pytest.mark.slow
 def test_all_samples_can_be_read_at_once(lionagi_samples):
     facts, stores = read_facts([str(lionagi_samples / "*" / "state.db")], shown=False)
     for store in stores:

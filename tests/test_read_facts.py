@@ -416,6 +416,7 @@ def test_what_is_odd_about_a_whole_store_is_a_finding(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_two_stars_go_through_no_link_and_have_an_end(tmp_path, monkeypatch):
     for name in ("a", "b/c", ".hidden"):
         _store(tmp_path / name / "state.db", name)

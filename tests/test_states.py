@@ -681,6 +681,7 @@ def test_the_verdicts_of_the_sample_stores_are_reproduced(store, version, lionag
     assert wrong.is_empty(), wrong
 
 
+@pytest.mark.slow
 def test_every_sample_store_has_a_state_for_every_entity(lionagi_samples):
     paths = sorted(lionagi_samples.rglob("state.db"))
     assert len(paths) >= 5

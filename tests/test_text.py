@@ -46,6 +46,7 @@ def test_nothing_strange_is_left_and_once_is_enough(text):
     shown.encode("utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["\x1b[", "\x1b]", "\x1b[1;", "\x9b1", "a\x00"])
 def test_a_megabyte_of_the_worst_costs_little(piece):
     """Ten times the text takes about ten times as long, not a hundred times."""
