@@ -233,8 +233,8 @@ def _reason() -> dict[str, pl.Expr]:
 def _dispositions(facts: Facts) -> pl.DataFrame:
     """What was decided, in every system that records decisions."""
     frames = [known.dispositions for known in all_systems() if known.dispositions is not None]
-    found = [facts.detail(frame()).select(list(DECISION)) for frame in frames]
-    return pl.concat(found) if found else pl.DataFrame(schema=DECISION)
+    decisions = [facts.detail(frame()).select(list(DECISION)) for frame in frames]
+    return pl.concat(decisions) if decisions else pl.DataFrame(schema=DECISION)
 
 
 def _with_dispositions(items: pl.DataFrame, facts: Facts) -> pl.DataFrame:

@@ -226,8 +226,7 @@ def is_mirror(entities: pl.DataFrame) -> pl.Series:
         is_part |= own & entity_type.is_in(known.part_types)
         is_repeated |= own & (entity_type == pl.lit(known.repeated_type, pl.String))
     is_last = is_repeated & (pl.col("started_at") >= last).fill_null(True)
-    told = is_part | is_last
-    return entities.select(is_mirror=told.fill_null(False)).to_series()
+    return entities.select(is_mirror=(is_part | is_last).fill_null(False)).to_series()
 
 
 @cache

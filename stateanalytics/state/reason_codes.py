@@ -139,7 +139,7 @@ def _registry() -> Mapping[str, ReasonCode]:
         *(code for system in reversed(all_systems()) for code in system.reason_codes()),
         *codes_from_csv("stateanalytics.state"),
     )
-    return MappingProxyType({one.code: one for one in everything})
+    return MappingProxyType({code.code: code for code in everything})
 
 
 REGISTRY: Mapping[str, ReasonCode] = _registry()
@@ -205,12 +205,12 @@ def reason_codes() -> pl.DataFrame:
     """
     rows = [
         {
-            **vars(one),
-            "entity_types": "|".join(one.entity_types),
-            "nearest": "|".join(one.nearest),
-            "domain": parents(one.code)[0],
+            **vars(known),
+            "entity_types": "|".join(known.entity_types),
+            "nearest": "|".join(known.nearest),
+            "domain": parents(known.code)[0],
         }
-        for one in REGISTRY.values()
+        for known in REGISTRY.values()
     ]
     return pl.DataFrame(rows).sort("code")
 
@@ -239,8 +239,8 @@ def with_code_facts(frame: Any, *, column: str = "reason_code") -> Any:
     """
     adapter = adapt(frame, {column: TEXT}, "with_code_facts")
     code = nw.col(column)
-    meanings = {one.code: one.meaning for one in REGISTRY.values()}
-    steps = {one.code: one.what_to_do for one in REGISTRY.values()}
+    meanings = {known.code: known.meaning for known in REGISTRY.values()}
+    steps = {known.code: known.what_to_do for known in REGISTRY.values()}
     is_formed = code.str.contains(f"^(?:{_FORM.pattern})$")
     return adapter.give_back(
         adapter.frame.with_columns(

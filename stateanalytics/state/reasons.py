@@ -191,8 +191,8 @@ def _stored(evaluation: Evaluation) -> Frame:
     if evaluation.table.has_recorded:
         # A recorded state has its reasons in full; its error text alone is none.
         is_recorded = evaluation.table.where(lambda cell: cell.is_recorded)
-        told = nw.col("reason_code").is_null() | ~nw.col("recorded_reasons").is_null()
-        has_reason = has_reason & ~(is_recorded & told)
+        adds_nothing = nw.col("reason_code").is_null() | ~nw.col("recorded_reasons").is_null()
+        has_reason = has_reason & ~(is_recorded & adds_nothing)
     rows = evaluation.frame.filter(has_reason)
     is_guess = nw.col("is_end_approximate").fill_null(value=False)
     confidence = nw.when(is_guess).then(nw.lit(evaluation.policy.approximate_end_confidence))
@@ -286,7 +286,7 @@ def _of_open_work(evaluation: Evaluation) -> list[Frame]:
             ~nw.col("code").is_null()
         ),
     ]
-    names = [said.evidence or "status_unknown" for said in RULES.values()]
+    names = [verdict.evidence or "status_unknown" for verdict in RULES.values()]
     return [
         _plainly(parts[0], names),
         _plainly(parts[1], ["retry_cause"] * len(RULES)),
@@ -385,16 +385,16 @@ def _add_counts(rows: Frame, _: Policy) -> Frame:
     missing = nw.col("n_required_missing").cast(nw.Int64).cast(nw.String)
     promised = nw.col("n_expected").cast(nw.Int64).cast(nw.String)
     counted = nw.concat_str(missing, nw.lit(" required missing of "), promised, nw.lit(" promised"))
-    told = nw.coalesce(counted, nw.lit("the stored verdict says so"))
-    return rows.with_columns(told.alias(_NUMBERS))
+    detail = nw.coalesce(counted, nw.lit("the stored verdict says so"))
+    return rows.with_columns(detail.alias(_NUMBERS))
 
 
 def _shaped(rows: Frame, dimension: str, claim: str) -> Frame:
-    said = constants(
+    claimed = constants(
         rows,
         {
             "dimension": (dimension, schema.DIMENSIONS),
             "claim_status": (claim, schema.CLAIM_STATUSES),
         },
     )
-    return said.select(*schema.REASONS.dtypes.names())
+    return claimed.select(*schema.REASONS.dtypes.names())

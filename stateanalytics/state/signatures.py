@@ -180,14 +180,14 @@ def _combinations(classes: list[StatusClass], policy: Policy) -> pl.DataFrame:
     verbose = policy.is_display_verbose
     rows = [
         {
-            "outcome": one.outcome,
+            "outcome": status.outcome,
             "health": health,
             "delivery": delivery,
-            "display": chain(one.segment, health, delivery, verbose=verbose),
-            "effective_state": one.stale if health in STALE_HEALTHS else one.lively,
-            "derived_codes": derived_codes(one.domain, health, delivery),
+            "display": chain(status.segment, health, delivery, verbose=verbose),
+            "effective_state": status.stale if health in STALE_HEALTHS else status.lively,
+            "derived_codes": derived_codes(status.domain, health, delivery),
         }
-        for one in classes
+        for status in classes
         for health in HEALTH_OR_NONE
         for delivery in DELIVERY_OR_NONE
     ]

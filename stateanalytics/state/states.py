@@ -196,10 +196,10 @@ def compare_policies(
     ('critical', 1, 'neutral', 13)
     """
     before, after = (
-        found.collect() if isinstance(found, pl.LazyFrame) else found
-        for found in (states(facts, policy=policy, as_of=as_of) for policy in (a, b))
+        judged.collect() if isinstance(judged, pl.LazyFrame) else judged
+        for judged in (states(facts, policy=policy, as_of=as_of) for policy in (a, b))
     )
-    told = pl.concat(
+    both = pl.concat(
         [
             before.select(*schema.ENTITY_KEY, "lifecycle", "outcome"),
             before.select(pl.col(_COMPARED).name.suffix("_a")),
@@ -207,7 +207,7 @@ def compare_policies(
         ],
         how="horizontal",
     )
-    return told.filter(pl.col("severity_a") != pl.col("severity_b")).with_columns(
+    return both.filter(pl.col("severity_a") != pl.col("severity_b")).with_columns(
         policy_a=pl.lit(a.version), policy_b=pl.lit(b.version)
     )
 
