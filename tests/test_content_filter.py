@@ -8,8 +8,10 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.failures.by_code import by_reason_code
-from stateanalytics.reporting import sections
 from stateanalytics.reporting.material import Material
+from stateanalytics.reporting.sections.attention import summarize_attention
+from stateanalytics.reporting.sections.failures import summarize_failures
+from stateanalytics.reporting.sections.headline import summarize_headline
 from tests.conftest import ROOT
 from tests.opencode_logs import event, step, write
 from tests.report_parts import material_of
@@ -95,13 +97,13 @@ def test_sql_finds_it_in_every_table(case):
 
 
 def test_the_report_shows_it_and_no_rate_counts_it_as_good(case):
-    failures = sections.summarize_failures(case.material)
+    failures = summarize_failures(case.material)
     codes = {one["code"]: one["n_rows"] for one in failures["codes"]}
     assert codes[CODE] == case.n
-    items = sections.summarize_attention(case.material)["ended"]["items"]
+    items = summarize_attention(case.material)["ended"]["items"]
     told = [one["display"] for one in items]
     assert any(display.startswith(CHAIN) for display in told)
-    numbers = sections.summarize_headline(case.material)["numbers"]
+    numbers = summarize_headline(case.material)["numbers"]
     completed = next(one for one in numbers if one["name"] == "completed")
     good = sa.states(case.snap).filter(
         pl.col("entity_type") == "session", pl.col("outcome").cast(pl.String).is_in(GOOD)
@@ -128,7 +130,7 @@ def test_a_blocked_turn_that_the_session_outlived_stays_a_failure(tmp_path: Path
     )
     with sa.read(log, progress=False) as snap:
         states = {row["entity_id"]: row for row in sa.states(snap).to_dicts()}
-        failures = sections.summarize_failures(material_of(snap))
+        failures = summarize_failures(material_of(snap))
         listed = sa.attention(snap)["display"].to_list()
     assert states["ses_a"]["outcome"] == "completed"
     assert states["ses_a:turn:1"]["outcome"] == "failed"

@@ -18,9 +18,7 @@ WHITE_SPACE = (
 """What `String.trim` removes and the class `\\s` matches."""
 
 SPACE_CLASS = f"[{WHITE_SPACE}]"
-NOT_SPACE_CLASS = f"[^{WHITE_SPACE}]"
 
-LARGEST_EXACT_INTEGER = 2**53
 _LARGEST_FLOAT = sys.float_info.max
 
 

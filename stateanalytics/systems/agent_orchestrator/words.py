@@ -94,8 +94,6 @@ RUNTIME_REASONS: Final = (
 NOT_IN_TRINITY: Final = ("pr_merged", "auto_cleanup", "cleared_on_restore", "pr_merged_cleanup")
 """Reasons that came after Trinity; its readers reject a payload that has one."""
 
-ACTIVITIES: Final = ("active", "ready", "idle", "waiting_input", "blocked", "exited")
-SIGNAL_STATES: Final = ("valid", "stale", "null", "unavailable", "probe_failure")
 
 REPORT_STATES: Final = (
     "started",
@@ -109,7 +107,6 @@ REPORT_STATES: Final = (
     "ready_for_review",
     "completed",
 )
-WATCHER_TRIGGERS: Final = ("agent_needs_input", "no_acknowledge", "stale_report")
 
 
 def payload_words(version: Version = "head") -> dict[str, tuple[str, ...]]:

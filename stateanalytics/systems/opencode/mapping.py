@@ -15,9 +15,6 @@ import polars as pl
 
 from stateanalytics.systems.opencode.causes import DEGRADING
 
-VARIES = "*"
-"""A cell that depends on the cause (health) or on what was put out (delivery)."""
-
 
 @dataclass(frozen=True)
 class Meaning:

@@ -11,13 +11,14 @@ import polars as pl
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.agent_orchestrator.columns import need, with_defaults
 from stateanalytics.systems.agent_orchestrator.javascript import (
-    NOT_SPACE_CLASS,
     SPACE_CLASS,
+    WHITE_SPACE,
     leading_integer,
     trim,
 )
 from tests.conformance.agent_orchestrator.javascript_dates import milliseconds, moment
 
+_NOT_SPACE = f"[^{WHITE_SPACE}]"
 POLL_INTERVAL_S = 30.0
 """How often Agent Orchestrator looks at a session."""
 
@@ -85,8 +86,8 @@ def normal_evidence(evidence: pl.Expr) -> pl.Expr:
     >>> pl.select(normal_evidence(pl.lit("process=dead activity=idle at=noon"))).item()
     'process=dead'
     """
-    without_activity = evidence.str.replace_all(f"{SPACE_CLASS}activity={NOT_SPACE_CLASS}+", "")
-    return trim(without_activity.str.replace_all(f"{SPACE_CLASS}at={NOT_SPACE_CLASS}+", ""))
+    without_activity = evidence.str.replace_all(f"{SPACE_CLASS}activity={_NOT_SPACE}+", "")
+    return trim(without_activity.str.replace_all(f"{SPACE_CLASS}at={_NOT_SPACE}+", ""))
 
 
 def evidence_hash(evidence: pl.Expr) -> pl.Expr:
