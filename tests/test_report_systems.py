@@ -10,9 +10,13 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.reporting import phrases, report, sections
+from stateanalytics.reporting import phrases, report
 from stateanalytics.reporting.redact import clean
 from stateanalytics.reporting.render import _pages
+from stateanalytics.reporting.sections.attention import summarize_attention
+from stateanalytics.reporting.sections.headline import summarize_headline
+from stateanalytics.reporting.sections.provenance import summarize_provenance
+from stateanalytics.reporting.sections.systems import summarize_systems
 from tests.conftest import ROOT
 from tests.frames import facts
 from tests.report_parts import EVER, material_of
@@ -58,17 +62,17 @@ def test_the_three_are_told_in_one_order_with_their_denominators(whole, systems)
 def test_a_system_says_the_same_alone_and_beside_the_others(systems, system):
     with sa.read(SHIPPED[system], as_of=AS_OF, progress=False) as snap:
         alone = material_of(snap)
-    assert sections.summarize_systems(alone)["systems"] == []
+    assert summarize_systems(alone)["systems"] == []
     own = systems[system]["runs"]
-    numbers = {one["name"]: one for one in sections.summarize_headline(alone)["numbers"]}
+    numbers = {one["name"]: one for one in summarize_headline(alone)["numbers"]}
     assert own["n"] == numbers["runs"]["n"]
     assert own["ends"]["completed"] == numbers["completed"]["n"]
     assert own["n_ended"] == numbers["completed"]["of"]
     assert own["n_unresolved"] == numbers["unresolved"]["n"]
     assert own["n_open"] == numbers["unresolved"]["of"]
-    things = sections.summarize_attention(alone)["n_things"]
+    things = summarize_attention(alone)["n_things"]
     assert systems[system]["attention"]["n"] == things
-    problems = sections.summarize_provenance(alone)["findings"]
+    problems = summarize_provenance(alone)["findings"]
     assert systems[system]["findings"]["n_codes"] == len(problems)
 
 
@@ -148,7 +152,7 @@ def test_hostile_text_is_inert_in_every_system(text):
             for name in ("entities", "findings", "sources")
         },
     )
-    cleaned, _ = clean(sections.summarize_systems(material_of(mixed)), secrets=True)
+    cleaned, _ = clean(summarize_systems(material_of(mixed)), secrets=True)
     assert len(cleaned["systems"]) == 2
     page = _pages().from_string(
         '{% import "macros.html.j2" as part with context %}{% include "systems.html.j2" %}'
@@ -165,14 +169,14 @@ def test_one_system_alone_has_no_section():
 
 
 def test_a_system_without_anything_in_the_window_is_still_told(snap):
-    summary = sections.summarize_systems(material_of(snap, "2026-W21"))
+    summary = summarize_systems(material_of(snap, "2026-W21"))
     opencode = next(one for one in summary["systems"] if one["system"] == "opencode")
     assert opencode["finding"].startswith("No run ended") or not opencode["runs"]["n_ended"]
     assert "opencode none ended" in summary["finding"]
 
 
 def test_nothing_that_ended_has_no_share(snap):
-    summary = sections.summarize_systems(material_of(snap, ("2001-01-01", "2001-01-02")))
+    summary = summarize_systems(material_of(snap, ("2001-01-01", "2001-01-02")))
     assert summary["total"]["completed_share"] is None
     assert summary["finding"].startswith("No run of all three systems ended in this window")
 
@@ -209,7 +213,7 @@ def many(shared: Path) -> sa.Snapshot:
 
 @pytest.mark.slow
 def test_the_section_over_all_real_sets_is_right(many):
-    told = sections.summarize_systems(material_of(many))
+    told = summarize_systems(material_of(many))
     sessions = many.entities.filter(entity_type="session")
     for one in told["systems"]:
         runs = one["runs"]

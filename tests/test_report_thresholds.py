@@ -7,8 +7,8 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.core.windows import Window
-from stateanalytics.reporting import sections
 from stateanalytics.reporting.material import Material
+from stateanalytics.reporting.sections.thresholds import summarize_thresholds
 from tests.frames import AS_OF, ago, facts
 
 HOSTILE = "</script><script>x()</script>"
@@ -61,10 +61,10 @@ def test_the_page_has_the_curve_with_both_axes_named(report, section):
 
 
 def test_a_snapshot_without_data_says_so():
-    empty = sections.summarize_thresholds(material(facts([])))
+    empty = summarize_thresholds(material(facts([])))
     assert empty["finding"] == "No threshold of these systems is known."
     one = facts([{"entity_id": "a", "kind": HOSTILE, "started_at": ago(hours=3)}])
-    few = sections.summarize_thresholds(material(one))
+    few = summarize_thresholds(material(one))
     assert few["finding"] == "There is not enough data to judge any threshold."
     assert few["rows"] == []
     assert few["worksheet"] is None
