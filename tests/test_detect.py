@@ -59,7 +59,7 @@ def test_each_answer_says_what_was_compared():
     assert given["dashboard_stuck_60m"]["fires"] is True
     assert given["dashboard_stuck_60m"]["label"] == "stuck"
     assert given["dashboard_stuck_60m"]["measured_s"] == 9 * 3600
-    assert given["dashboard_stuck_60m"]["why"] == "9 h since start, limit 60 min"
+    assert given["dashboard_stuck_60m"]["why"] == "9 h since start, limit 1 h"
     assert given["dashboard_stale_card"]["fires"] is False
     assert given["dashboard_stale_card"]["label"] is None
     assert given["dashboard_stale_card"]["why"] == "40 s of silence, limit 6 h"

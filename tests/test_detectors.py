@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.core.units import how_long_each
 from stateanalytics.detectors.catalogue import chosen_detectors, named, registry
 from stateanalytics.detectors.detections import judge
 from stateanalytics.detectors.features import feature_columns
 from stateanalytics.detectors.frames import DETECTIONS, DETECTORS
-from stateanalytics.detectors.wording import duration
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.constructs import CONSTRUCTS
 from stateanalytics.systems.detector import Detector
@@ -302,8 +302,8 @@ def test_no_rows_give_no_rows():
 
 def test_durations_are_cut_and_never_rounded_over_a_limit():
     ages = pl.DataFrame({"s": [3599.999, 7199.99, 119.99, 0.0]})
-    said = ages.select(duration(pl.col("s"))).to_series().to_list()
-    assert said == ["59.9 min", "119.9 min", "119.9 s", "0 s"]
+    said = ages.select(how_long_each("s")).to_series().to_list()
+    assert said == ["59 min 59 s", "1 h 59 min", "1 min 59 s", "0 s"]
 
 
 def test_the_page_names_every_cause():

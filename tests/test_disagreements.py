@@ -51,14 +51,14 @@ def test_silence_and_time_since_the_start_are_two_constructs():
     assert (found["a"], found["b"]) == ("dashboard_stuck_60m", "dashboard_stale_card")
     assert (found["label_a"], found["says_b"], found["cause"]) == ("stuck", "fine", "construct")
     assert found["words"] == (
-        "B2 counts 9 h since start, B4 counts 40 s of silence (limits 60 min and 6 h)"
+        "B2 counts 9 h since start, B4 counts 40 s of silence (limits 1 h and 6 h)"
     )
 
 
 def test_the_sentence_has_the_words_of_the_page_and_the_counts():
     assert compared(session(), "B2", "B4").worst == (
         "The dashboard says 1 stuck (B2) beside 0 stale (B4); 1 is stuck and not stale: "
-        "B2 counts 9 h since start, B4 counts 40 s of silence (limits 60 min and 6 h)."
+        "B2 counts 9 h since start, B4 counts 40 s of silence (limits 1 h and 6 h)."
     )
     assert compared(session(started_at=ago(minutes=1)), "B2", "B4").worst is None
 
@@ -69,7 +69,7 @@ def test_the_sentence_has_the_words_of_the_page_and_the_counts():
         pytest.param(
             session(**silent(hours=2)), ("C2", "A6"), "threshold",
             "C2 counts 2 h since its row was written, A6 counts 2 h of silence "
-            "(limits 60 min and 6 h)",
+            "(limits 1 h and 6 h)",
             id="limit",
         ),
         pytest.param(
@@ -91,14 +91,14 @@ def test_the_sentence_has_the_words_of_the_page_and_the_counts():
              sa.detectors.Detector("written", measures="updated_age_s", threshold_s=3600.0)),
             "input",
             "heard counts 3 h since the last message, written counts 40 s since its row was "
-            "written (limit 60 min)",
+            "written (limit 1 h)",
             id="column",
         ),
         pytest.param(
             session(started_at=ago(hours=1, milliseconds=700), created_at=ago(hours=2)),
             (sa.detectors.Detector("exact", measures="started_age_s", threshold_s=3600.0), "B2"),
             "clock",
-            "exact counts 60 min since start, B2 counts 60 min since start (limit 60 min); "
+            "exact counts 1 h since start, B2 counts 1 h since start (limit 1 h); "
             "exact by the clock of the reader's, B2 of the browser's, in whole seconds, looked at "
             "every 30 s",
             id="whole seconds",
@@ -106,14 +106,14 @@ def test_the_sentence_has_the_words_of_the_page_and_the_counts():
         pytest.param(
             session(started_at=ago(hours=30), created_at=ago(hours=30)),
             ("fleet_attention_v1", "B2"), "scope",
-            "B9/04 counts 30 h since start, B2 only looks at running sessions that began or ended "
-            "within the last 24 h",
+            "B9/04 counts 1 d 6 h since start, B2 only looks at running sessions that began "
+            "or ended within the last 24 h",
             id="window",
         ),
         pytest.param(
             session(), ("B2", "B19"), "threshold",
             "B2 counts 9 h since start, B19 counts 9 h since start "
-            "(limits 60 min and 60 min to 3 h)",
+            "(limits 1 h and 1 h to 3 h)",
             id="above an upper limit",
         ),
         pytest.param(
@@ -240,7 +240,7 @@ def test_1162_stale_none_beside_stuck_is_reproduced_with_its_cause(snap):
     ]
     assert re.fullmatch(
         r"The dashboard says 11 stuck \(B2\) beside 0 stale \(B4\); 11 are stuck and not stale: "
-        r"B2 counts .* since start, B4 counts .* of silence \(limits 60 min and 12 h\)\.",
+        r"B2 counts .* since start, B4 counts .* of silence \(limits 1 h and 12 h\)\.",
         told.worst,
     )
 

@@ -98,7 +98,10 @@ def test_shares_are_of_all_failed_rows_and_most_causes_come_first():
     rows = [row(str(n), reason_code="few.rows.one", invocation_id="i") for n in range(3)]
     rows.append(row("z", reason_code="one.row.one"))
     found = counted(rows, [FAILED] * 4)
-    assert found.select("code", "share").rows() == [("few.rows.one", 0.75), ("one.row.one", 0.25)]
+    assert found.select("code", "share_of_rows").rows() == [
+        ("few.rows.one", 0.75),
+        ("one.row.one", 0.25),
+    ]
 
 
 def test_only_failures_that_rates_may_count_are_there():

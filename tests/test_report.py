@@ -142,6 +142,7 @@ def test_an_item_tells_its_chain_its_reason_and_what_to_do(week):
         "token": "error",
         "icon": "clock",
         "is_dotted": False,
+        "tooltip": None,
     }
     assert item["reason"]["code"] == "run.health.stalled"
     assert item["reason"]["claim_status"] == "inferred"
@@ -174,7 +175,8 @@ def test_severity_by_type_adds_up(week):
 def test_failures_by_code_count_rows_sessions_and_causes(week):
     codes = {one["code"]: one for one in week["failures"]["codes"]}
     fan = codes["run.failed.provider_retryable"]
-    assert (fan["n_rows"], fan["n_sessions"], fan["n_causes"], fan["share"]) == (3, 3, 1, 0.6)
+    assert (fan["n_rows"], fan["n_sessions"], fan["n_causes"]) == (3, 3, 1)
+    assert (fan["share_of_rows"], fan["share_of_causes"]) == (0.6, 1 / 3)
     assert fan["meaning"]
     assert fan["example"] == "429 with [API key]"
     assert codes["(no code was stored)"]["n_rows"] == 1

@@ -67,7 +67,7 @@ def test_todays_thresholds_are_marked_and_always_there():
     assert table.select("threshold_s", "known_as").rows() == [
         (60.0, None),
         (1800.0, "30 min (ADR-0017)"),
-        (3600.0, "60 min (ADR-0025, policy v1)"),
+        (3600.0, "1 h (ADR-0025, policy v1)"),
     ]
 
 

@@ -203,7 +203,7 @@ def test_timeouts_are_cut_offs_and_the_tail_is_not_identified():
     assert found["duration_s"].to_list() == [180, 510, None, None]
     assert found["duration_low_s"].to_list() == [60, 180, 510, None]
     assert found["duration_high_s"].to_list() == [510, None, None, None]
-    assert found["in_words"][1] == "50 % end within 8.5 min (3 min to not identified)"
+    assert found["in_words"][1] == "50 % end within 8 min 30 s (3 min to not identified)"
     assert found["in_words"][2].startswith("not identified: ")
 
 

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError
 from stateanalytics.thresholds.advice import CURVES
-from stateanalytics.thresholds.words import spoken
 from stateanalytics.widgets.drawing import drawing, heading, priced, sentence, table
 
 HOSTILE = "</script><script>x()</script>\x1b[31m"
@@ -84,7 +84,7 @@ def test_a_move_of_a_slider_is_drawn_at_once(sheet):
 
 def test_at_first_the_cheapest_is_shown_and_it_is_that_of_the_advice(sheet):
     for name, best_s in sheet.advice.frame.select("name", "best_s").drop_nulls().iter_rows():
-        assert sheet.view(name).startswith(f"<p>{spoken(best_s)}: ")
+        assert sheet.view(name).startswith(f"<p>{how_long(best_s)}: ")
 
 
 def test_an_export_shows_whole_curves_and_tables_instead_of_sliders(sheet):

@@ -210,7 +210,7 @@ def test_beyond_the_longest_run_nothing_is_guessed():
     measured = ("completed", "cut", "run_hours", "rescued", "gained_per_hour")
     assert [beyond[name] for name in measured] == [None] * 5
     assert beyond["in_words"].startswith(
-        "a limit of 60 min is not identified: the data end at 15 min, where"
+        "a limit of 1 h is not identified: the data end at 15 min, where"
     )
 
 

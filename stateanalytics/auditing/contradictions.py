@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.audit import Cases, audit_rows, family, moment, spell, word
+from stateanalytics.core.audit import Cases, audit_rows, family, moment, word
+from stateanalytics.core.units import how_long_each
 from stateanalytics.systems import all_systems
 
 _KEY = list(schema.ENTITY_KEY)
@@ -157,7 +158,7 @@ def without_sign_of_life(cases: Cases) -> pl.DataFrame:
                 code,
                 at="last_activity_at",
                 says=_status(),
-                against=pl.format("no session in {}", spell(pl.col("age_s"))),
+                against=pl.format("no session in {}", how_long_each("age_s", "an unknown time")),
             ),
         ]
     )

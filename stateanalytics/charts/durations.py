@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.charts.log_time import TICKS, tick_labels
 from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress, largest
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
 
@@ -20,17 +21,6 @@ ENDINGS = {
     "cancelled": ("cancelled", "neutral"),
     "skipped": ("skipped", "neutral"),
     "running": ("still running", "info"),
-}
-TICKS = {
-    1: "1 s",
-    10: "10 s",
-    60: "1 min",
-    600: "10 min",
-    3_600: "1 h",
-    21_600: "6 h",
-    86_400: "1 d",
-    604_800: "1 wk",
-    2_592_000: "30 d",
 }
 SLOW_S = 3_600
 ROW_HEIGHT = 46
@@ -81,7 +71,7 @@ def chart_durations(
         scale=alt.Scale(type="log", domain=_domain(drawn), nice=False),
         axis=alt.Axis(
             values=_ticks(drawn, sparse=width < 400),
-            labelExpr=_tick_labels(),
+            labelExpr=tick_labels(),
             grid=True,
             gridOpacity=0.6,
             labelFlush=True,
@@ -182,12 +172,6 @@ def _ticks(drawn: pl.DataFrame, *, sparse: bool) -> list[int]:
     low, high = _domain(drawn)
     inside = [tick for tick in TICKS if low <= tick <= high]
     return [tick for tick in inside if tick not in (10, 600)] if sparse else inside
-
-
-def _tick_labels() -> str:
-    """A Vega expression from our own constants only; no text of a store may enter one."""
-    cases = " : ".join(f"datum.value === {value} ? '{name}'" for value, name in TICKS.items())
-    return f"{cases} : ''"
 
 
 def _description(drawn: pl.DataFrame) -> str:

@@ -11,8 +11,8 @@ from stateanalytics.charts.log_time import log_time
 from stateanalytics.charts.palette import LIGHT, Palette, dress, largest
 from stateanalytics.charts.sentences import say_false_alarms
 from stateanalytics.charts.titles import titled
+from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.thresholds.words import spoken
 
 if TYPE_CHECKING:
     import altair as alt
@@ -131,7 +131,7 @@ def _marks(drawn: pl.DataFrame, middle_s: float) -> pl.DataFrame:
     rows = [
         {
             "threshold_s": row["threshold_s"],
-            "label": f"{spoken(row['threshold_s'])}: {row['constants']}",
+            "label": f"{how_long(row['threshold_s'])}: {row['constants']}",
             "line": float(2 + _LINE * place),
             "is_right": row["threshold_s"] > middle_s,
         }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stateanalytics.charts.durations import TICKS
+from stateanalytics.core.units import how_long
 
 if TYPE_CHECKING:
     import altair as alt
 
+TICKS = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800, 2_592_000)
+"""Moments that stand on an axis of time, where there is room."""
 SHORTEST_S = 0.5
 """What takes no time at all is drawn here: a logarithmic axis has no 0."""
 _LEAST_ROOM = 62
@@ -71,5 +73,5 @@ def ticks_between(low_s: float, high_s: float, width: int) -> list[int]:
 
 def tick_labels() -> str:
     """A Vega expression of our own constants; no text of a store may enter one."""
-    cases = " : ".join(f"datum.value === {value} ? '{name}'" for value, name in TICKS.items())
+    cases = " : ".join(f"datum.value === {value} ? '{how_long(value)}'" for value in TICKS)
     return f"{cases} : ''"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.core.text import shortened, visible
+from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.survival.estimates import quantiles
-from stateanalytics.thresholds.words import per_hundred, roughly, spoken
 
 MISTAKES = {
     ("false_alarm", "100 session-hours"): "false alarms",
@@ -28,7 +28,7 @@ def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95)
     >>> from stateanalytics.survival.curves import kaplan_meier
     >>> runs = pl.DataFrame({"duration_s": [60.0, 120.0, 180.0], "ended": [True, True, False]})
     >>> say_survival(kaplan_meier(runs), what="flow runs")
-    'Half of the flow runs end within 2 min (60 s to not identified); p95 is not identified.'
+    'Half of the flow runs end within 2 min (1 min to not identified); p95 is not identified.'
     """
     if curve.is_empty():
         return f"There are no {what} to draw."
@@ -60,7 +60,7 @@ def say_cumulative_incidence(
     >>> from stateanalytics.survival.incidence import cumulative_incidence
     >>> runs = pl.DataFrame({"duration_s": [60.0, 90.0, 99.0], "cause": ["done", None, "done"]})
     >>> say_cumulative_incidence(cumulative_incidence(runs), at_s=90.0)
-    'By 1.5 min, of 100 runs: 33 done, 67 still running.'
+    'By 1 min 30 s, of 100 runs: 33 done, 67 still running.'
     """
     by_then = (
         incidence.filter(pl.col("duration_s") <= at_s)
@@ -72,9 +72,9 @@ def say_cumulative_incidence(
     left = 1 - float(by_then["incidence"].sum())
     rows = [(_word(cause), share) for cause, share in by_then.iter_rows() if share >= 0.005]
     if not rows:
-        return f"By {spoken(at_s)}, no {what} have ended."
+        return f"By {how_long(at_s)}, no {what} have ended."
     ends = ", ".join(f"{100 * share:.0f} {word}" for word, share in rows)
-    return f"By {spoken(at_s)}, of 100 {what}: {ends}, {100 * left:.0f} still running."
+    return f"By {how_long(at_s)}, of 100 {what}: {ends}, {100 * left:.0f} still running."
 
 
 def say_limits(runs: pl.DataFrame) -> str:
@@ -118,7 +118,7 @@ def say_worksheet(curve: pl.DataFrame) -> str:
     ...     }
     ... )
     >>> say_worksheet(curve)
-    'Today 6 h: 0 false alarms per 100 session-hours. The cheapest, 30 min: 2.8, 5.5 h sooner.'
+    'Today 6 h: 0 false alarms per 100 session-hours. The cheapest, 30 min: 2.8, 5 h 30 min sooner.'
     """
     today = curve.filter("is_today").head(1).to_dicts()
     best = curve.filter("is_best").head(1).to_dicts()
@@ -126,16 +126,16 @@ def say_worksheet(curve: pl.DataFrame) -> str:
         return "Not enough data to weigh a threshold."
     cheapest = best[0]
     what = mistakes_of(cheapest["mistake"], cheapest["per"])
-    number, limit = per_hundred(cheapest["mistakes"]), spoken(cheapest["threshold_s"])
+    number, limit = per_hundred(cheapest["mistakes"]), how_long(cheapest["threshold_s"])
     if not today:
         return f"The cheapest, {limit}: {number} {what}."
     now = today[0]
-    said = f"{spoken(now['threshold_s'])}: {per_hundred(now['mistakes'])} {what}."
+    said = f"{how_long(now['threshold_s'])}: {per_hundred(now['mistakes'])} {what}."
     moved = now["threshold_s"] - cheapest["threshold_s"]
     if not moved:
         return f"Today's value is the cheapest, {said}"
     sooner = "sooner" if moved > 0 else "later"
-    return f"Today {said} The cheapest, {limit}: {number}, {roughly(abs(moved))} {sooner}."
+    return f"Today {said} The cheapest, {limit}: {number}, {how_long(abs(moved))} {sooner}."
 
 
 def say_false_alarms(sheet: pl.DataFrame, *, what: str = "sessions") -> str:
@@ -162,7 +162,7 @@ def say_false_alarms(sheet: pl.DataFrame, *, what: str = "sessions") -> str:
     ends = today.head(1) if today.height == 1 else pl.concat([today.head(1), today.tail(1)])
     rate, low, high = (f"mistakes_per_100h{end}" for end in ("", "_low", "_high"))
     parts = [
-        f"{spoken(row['threshold_s'])}{' flags' if place == 0 else ''} {per_hundred(row[rate])}"
+        f"{how_long(row['threshold_s'])}{' flags' if place == 0 else ''} {per_hundred(row[rate])}"
         f"{' wrongly' if place == 0 else ''} ({per_hundred(row[low])} to {per_hundred(row[high])})"
         for place, row in enumerate(ends.iter_rows(named=True))
     ]
@@ -198,7 +198,7 @@ def _late(row: dict[str, object]) -> str:
 
 
 def _spoken(seconds: object) -> str:
-    return "not identified" if seconds is None else roughly(float(str(seconds)))
+    return "not identified" if seconds is None else how_long(float(str(seconds)))
 
 
 def _name(values: Sequence[object]) -> str:

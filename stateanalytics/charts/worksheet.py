@@ -11,8 +11,8 @@ from stateanalytics.charts.log_time import log_time
 from stateanalytics.charts.palette import LIGHT, Palette, dress, largest
 from stateanalytics.charts.sentences import mistakes_of, say_worksheet
 from stateanalytics.charts.titles import titled
+from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.thresholds.words import per_hundred, spoken
 
 if TYPE_CHECKING:
     import altair as alt
@@ -123,7 +123,7 @@ def _marks(drawn: pl.DataFrame) -> pl.DataFrame:
         {
             "threshold_s": row["threshold_s"],
             "mark": mark,
-            "label": f"{mark} {spoken(row['threshold_s'])}: {per_hundred(row['mistakes'])}",
+            "label": f"{mark} {how_long(row['threshold_s'])}: {per_hundred(row['mistakes'])}",
         }
         for column, mark in (("is_today", "today"), ("is_best", "cheapest"))
         for row in drawn.filter(pl.col(column)).head(1).to_dicts()

@@ -324,17 +324,3 @@ def word(column: str) -> pl.Expr:
     """A stored word as it is, in quotes; what was not stored is said."""
     quoted = pl.format("'{}'", pl.col(column).cast(pl.String).str.slice(0, 200))
     return pl.when(pl.col(column).is_null()).then(pl.lit("nothing")).otherwise(quoted)
-
-
-def spell(seconds: pl.Expr) -> pl.Expr:
-    """Seconds in words: hours from one hour on, minutes below."""
-    whole = seconds.round(0).cast(pl.Int64)
-    return (
-        pl.when(seconds.is_null())
-        .then(pl.lit("an unknown time"))
-        .when(seconds.abs() < 120)
-        .then(pl.format("{} s", whole))
-        .when(seconds.abs() < 7200)
-        .then(pl.format("{} min", whole // 60))
-        .otherwise(pl.format("{} h {} min", whole // 3600, whole % 3600 // 60))
-    )

@@ -71,7 +71,7 @@ def known(own: Iterable[Detector] = ()) -> pl.DataFrame:
     >>> listed = known()
     >>> stuck = listed.filter(name="dashboard_stuck_60m")
     >>> stuck.select("known_as", "construct", "threshold").row(0)
-    ('B2', 'elapsed', '60 min')
+    ('B2', 'elapsed', '1 h')
     >>> listed.filter(is_offline=False)["why_not"].null_count()
     0
     """

@@ -10,9 +10,10 @@ from types import MappingProxyType
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.units import how_long_each
 from stateanalytics.detectors.catalogue import registry, stood_together
 from stateanalytics.detectors.frames import DETECTIONS, DISAGREEMENT_CAUSES, DISAGREEMENTS
-from stateanalytics.detectors.wording import duration, since
+from stateanalytics.detectors.wording import since
 from stateanalytics.errors import ArgumentError, check_columns, did_you_mean
 from stateanalytics.systems.detector import Detector
 
@@ -143,7 +144,7 @@ def _passes(side: str, measured: pl.Expr, limit: pl.Expr) -> pl.Expr:
 def _words() -> pl.Expr:
     a, b = pl.col("short_a"), pl.col("short_b")
     counted = pl.format("{}, {}{}", _counted("a"), _counted("b"), _limits())
-    measured = duration(pl.col("measured_b_s"))
+    measured = how_long_each(pl.col("measured_b_s"), "never")
     sentences = {
         "scope": pl.format("{}, {} only looks at {}", _counted("a"), b, "looks_b"),
         "liveness": pl.format("{} {}, {} {}; {}", a, "liveness_a", b, "liveness_b", counted),
@@ -167,13 +168,13 @@ def _counted(side: str) -> pl.Expr:
     """``B2 counts 9 h since start``; its rule, where it counts nothing in this row."""
     name, measured = pl.col(f"short_{side}"), pl.col(f"measured_{side}_s")
     counts = pl.col(f"counts_{side}")
-    counted = pl.format("{} counts {} {}", name, duration(measured), counts)
+    counted = pl.format("{} counts {} {}", name, how_long_each(measured, "never"), counts)
     asks = pl.format("{} asks: {}", name, f"rule_{side}")
     return pl.when(measured.is_not_null()).then(counted).otherwise(asks)
 
 
 def _limits() -> pl.Expr:
-    """``(limits 60 min and 12 h)``; nothing where one of them compared nothing."""
+    """``(limits 1 h and 12 h)``; nothing where one of them compared nothing."""
     a, b = _limit("a"), _limit("b")
     compared = pl.all_horizontal(
         pl.col(f"{what}_{side}_s").is_not_null()
@@ -186,10 +187,10 @@ def _limits() -> pl.Expr:
 
 def _limit(side: str) -> pl.Expr:
     upper = pl.col(f"upper_s_{side}")
-    own = duration(pl.col(f"threshold_{side}_s"))
+    own = how_long_each(pl.col(f"threshold_{side}_s"), "never")
     return (
         pl.when(upper.is_not_null())
-        .then(pl.format("{} to {}", own, duration(upper)))
+        .then(pl.format("{} to {}", own, how_long_each(upper, "never")))
         .otherwise(own)
     )
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import polars as pl
 
+from stateanalytics.core.units import how_long_each
 from stateanalytics.systems.detector import Detector
 
 SINCE = MappingProxyType(
@@ -31,47 +32,6 @@ SINCE = MappingProxyType(
 """How people say what each measure counts."""
 
 
-def duration(seconds: pl.Expr) -> pl.Expr:
-    """Seconds as people say them: ``40 s``, ``75 min``, ``9 h``, ``3.5 d``; never null.
-
-    Examples
-    --------
-    >>> ages = pl.DataFrame({"s": [40.0, 4500.0, 32400.0, 302400.0, -5.0, None]})
-    >>> ages.select(duration(pl.col("s"))).to_series().to_list()
-    ['40 s', '75 min', '9 h', '3.5 d', '-5 s', 'never']
-    """
-    size = seconds.abs()
-    number = (
-        pl.when(size < 120)
-        .then(seconds)
-        .when(size < 7200)
-        .then(seconds / 60)
-        .when(size < 172_800)
-        .then(seconds / 3600)
-        .otherwise(seconds / 86_400)
-    )
-    unit = (
-        pl.when(size < 120)
-        .then(pl.lit(" s"))
-        .when(size < 7200)
-        .then(pl.lit(" min"))
-        .when(size < 172_800)
-        .then(pl.lit(" h"))
-        .otherwise(pl.lit(" d"))
-    )
-    # One digit, and none where it would be a zero. Cut, not rounded: what has not passed a
-    # limit must not read as if it had.
-    tenths = (number.abs() * 10).cast(pl.Int64, strict=False)
-    digit = pl.concat_str(pl.lit("."), tenths % 10)
-    text = pl.concat_str(
-        pl.when(seconds < 0).then(pl.lit("-")).otherwise(pl.lit("")),
-        tenths // 10,
-        pl.when(tenths % 10 == 0).then(pl.lit("")).otherwise(digit),
-    )
-    words = pl.concat_str(text, unit)
-    return pl.when(seconds.is_finite()).then(words).otherwise(pl.lit("never")).fill_null("never")
-
-
 def since(measures: tuple[str, ...]) -> str:
     """What a detector's first measure counts, as people say it."""
     if not measures:
@@ -82,13 +42,15 @@ def since(measures: tuple[str, ...]) -> str:
 
 
 def compared(detector: Detector, measured: pl.Expr, limit: pl.Expr) -> pl.Expr:
-    """``9 h since start, limit 60 min``; the rule in words where nothing is compared."""
+    """``9 h since start, limit 1 h``; the rule in words where nothing is compared."""
     if not detector.compares:
         return pl.lit(detector.entry.rule or detector.construct)
     counted = (
         pl.when(measured.is_not_null())
-        .then(pl.concat_str(duration(measured), pl.lit(f" {since(detector.compares)}")))
+        .then(
+            pl.concat_str(how_long_each(measured, "never"), pl.lit(f" {since(detector.compares)}"))
+        )
         .otherwise(pl.lit("no such time is recorded"))
     )
-    allowed = pl.concat_str(pl.lit(", limit "), duration(limit))
+    allowed = pl.concat_str(pl.lit(", limit "), how_long_each(limit, "never"))
     return pl.concat_str(counted, pl.when(limit.is_not_null()).then(allowed).otherwise(pl.lit("")))

@@ -58,7 +58,7 @@ def by_reason_code(
     polars.DataFrame, shape (n_codes, 10)
         ``code`` (null: none was stored), ``n_rows`` (entities of every type),
         ``n_failed`` and ``n_timed_out`` (parts of it), ``n_sessions``, ``n_causes``
-        (`cause_key`), ``share`` (``n_rows`` of the rows of all codes), ``first_at``,
+        (`cause_key`), ``share_of_rows`` (of the rows of all codes), ``first_at``,
         ``last_at``, ``example`` (newest message). Most causes first, then rows, then code.
 
     Raises
@@ -110,7 +110,7 @@ def count_by_reason_code(failed: pl.DataFrame) -> pl.DataFrame:
             .first(),
         )
         # By a whole column: polars divides by one number through its rounded inverse.
-        .with_columns(share=pl.col("n_rows") / pl.col("n_rows").sum().over(pl.lit(1)))
+        .with_columns(share_of_rows=pl.col("n_rows") / pl.col("n_rows").sum().over(pl.lit(1)))
         .sort("n_causes", "n_rows", "code", descending=[True, True, False], nulls_last=True)
         .select(
             "code",
@@ -119,7 +119,7 @@ def count_by_reason_code(failed: pl.DataFrame) -> pl.DataFrame:
             "n_timed_out",
             "n_sessions",
             "n_causes",
-            "share",
+            "share_of_rows",
             "first_at",
             "last_at",
             "example",

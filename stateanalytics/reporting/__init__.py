@@ -71,7 +71,7 @@ def report(
     >>> from stateanalytics.snapshot import demo
     >>> week = report(demo(), window="2026-W21")
     >>> [one["title"] for one in week.summary["headline"]["numbers"]]
-    ['Runs', 'Completed', 'Timed out', 'Unresolved', 'Distinct failure causes']
+    ['Runs', 'Completed', 'Timed out', 'Unresolved', 'Causes of failed runs']
     >>> week.write_html("week.html")                                 # doctest: +SKIP
     """
     _check(snap, policy)

@@ -32,10 +32,11 @@ DEFINITIONS = (
     ("Timed out", "Outcome timed out, of the runs that ended. A bound, not an error."),
     ("Unresolved", "Open runs whose severity is critical or warning, of the open runs."),
     (
-        "Distinct failure cause",
-        "One pair of invocation and reason code among failed and timed-out rows. Where one of "
-        "the two was not recorded the session itself stands in, so that rows without an "
-        "invocation are not folded into one.",
+        "Cause",
+        "One pair of invocation and reason code among failed and timed-out rows. The headline "
+        "counts those of runs, the sections on failures those of rows of every type. Where one "
+        "of the two was not recorded the session itself stands in, so that rows without an "
+        "invocation are not folded into one. Shares of codes and clusters are of causes.",
     ),
     (
         "Interval",

@@ -4,32 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-
-
-def how_long(seconds: float | None) -> str:
-    """A duration in its two largest units.
-
-    Examples
-    --------
-    >>> [how_long(s) for s in (0.4, 42, 900, 33_120, 200_000)]
-    ['under 1 s', '42 s', '15 min', '9 h 12 min', '2 d 7 h']
-    """
-    if seconds is None:
-        return "unknown"
-    if seconds < 0:
-        return f"minus {how_long(-seconds)}"
-    if seconds < 1:
-        return "under 1 s" if seconds else "0 s"
-    left = int(seconds)
-    for place, (size, unit) in enumerate(_UNITS):
-        if left >= size:
-            whole, rest = divmod(left, size)
-            smaller = _UNITS[place + 1] if place + 1 < len(_UNITS) else None
-            extra = rest // smaller[0] if smaller else 0
-            return f"{whole} {unit}" + (f" {extra} {smaller[1]}" if smaller and extra else "")
-    return "0 s"
-
 
 def share(value: float | None) -> str:
     """A share as a percentage; never rounded onto 0 % or 100 % from beside them.

@@ -124,31 +124,10 @@ def effective_states(cell: StatusCell) -> tuple[str | None, str | None]:
 
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_DAYS_FROM = 3 * _DAY
-
-
-def words(seconds: float) -> str:
-    """A duration as text, in two units at most.
-
-    Examples
-    --------
-    >>> [words(s) for s in (45.9, 120, 33120, 21600, 266400)]
-    ['45 s', '2 min', '9 h 12 min', '6 h', '3 d 2 h']
-    """
-    whole = int(seconds // 1)
-    if whole >= _DAYS_FROM:
-        return f"{whole // _DAY} d" + _rest(whole // _HOUR % 24, "h")
-    if whole >= _HOUR:
-        return f"{whole // _HOUR} h" + _rest(whole // _MINUTE % 60, "min")
-    return f"{whole // _MINUTE} min" if whole >= _MINUTE else f"{whole} s"
-
-
-def _rest(count: int, unit: str) -> str:
-    return f" {count} {unit}" if count else ""
 
 
 def add_duration_text(frame: Frame, seconds: str, pieces: tuple[str, str]) -> Frame:
-    """Add `words` of a column, as two pieces to be joined; null pieces are left out.
+    """Add what `units.how_long` says of a column, as two pieces to be joined.
 
     Durations of more than `_MOST_DAYS` days are told as that many.
 
@@ -162,7 +141,7 @@ def add_duration_text(frame: Frame, seconds: str, pieces: tuple[str, str]) -> Fr
     """
     large, rest = pieces
     whole = nw.col(seconds).floor().clip(0, _MOST_DAYS * _DAY).cast(nw.Int64)
-    is_days, is_hours, is_minutes = (whole >= size for size in (_DAYS_FROM, _HOUR, _MINUTE))
+    is_days, is_hours, is_minutes = (whole >= size for size in (_DAY, _HOUR, _MINUTE))
     placed = frame.with_columns(
         nw.when(is_days)
         .then(whole // _DAY + _LARGE.index("0 d"))
@@ -175,7 +154,9 @@ def add_duration_text(frame: Frame, seconds: str, pieces: tuple[str, str]) -> Fr
         nw.when(is_days)
         .then(whole // _HOUR % 24 + _RESTS.index(" 0 h"))
         .when(is_hours)
-        .then(whole // _MINUTE % 60)
+        .then(whole // _MINUTE % 60 + _RESTS.index(" 0 min"))
+        .when(is_minutes)
+        .then(whole % _MINUTE)
         .alias(rest),
     )
     # Nothing is said of a rest of none.
@@ -187,10 +168,11 @@ _MOST_DAYS = 9999
 _LARGE = (
     *(f"{count} s" for count in range(60)),
     *(f"{count} min" for count in range(60)),
-    *(f"{count} h" for count in range(72)),
+    *(f"{count} h" for count in range(24)),
     *(f"{count} d" for count in range(_MOST_DAYS + 1)),
 )
 _RESTS = (
+    *(f" {count} s" for count in range(60)),
     *(f" {count} min" for count in range(60)),
     *(f" {count} h" for count in range(24)),
 )

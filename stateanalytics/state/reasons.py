@@ -21,10 +21,11 @@ from stateanalytics.core.engines import (
     lookup,
 )
 from stateanalytics.core.staleness import by_kind
+from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import Moment
 from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE, DELIVERY_RULE
 from stateanalytics.state.delivery import WORDS as DELIVERY_WORDS
-from stateanalytics.state.display import add_duration_text, words
+from stateanalytics.state.display import add_duration_text
 from stateanalytics.state.evaluate import Evaluation, evaluate
 from stateanalytics.state.health import (
     HEALTH,
@@ -377,7 +378,7 @@ def _add_silence(rows: Frame, policy: Policy) -> Frame:
 
 
 def _threshold(seconds: float) -> str:
-    return f", threshold {words(seconds)}"
+    return f", threshold {how_long(seconds)}"
 
 
 def _add_counts(rows: Frame, _: Policy) -> Frame:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from stateanalytics.core.units import how_long_each
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.incidence import cumulative_incidence
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 from stateanalytics.survival.time_limits import implicit_timeouts
-from stateanalytics.survival.words import percent, span
 
 CANDIDATES_S = (
     300.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0, 5400.0, 7200.0, 10800.0, 14400.0,
@@ -283,26 +283,37 @@ def _count_longer(grid: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 def _in_words() -> pl.Expr:
     known = pl.format(
         "with a limit of {}, {} % of runs complete and {} % are cut, at {} h a run",
-        span("candidate_s"),
-        percent("completed"),
-        percent("cut"),
+        how_long_each("candidate_s"),
+        _percent("completed"),
+        _percent("cut"),
         pl.col("run_hours").round(2),
     )
     rescued = pl.format(
         "; of those that today's {} cuts, {} % ({} to {}) would have completed",
-        span("today_s"),
-        percent("rescued"),
-        percent("rescued_low").fill_null("?"),
-        percent("rescued_high").fill_null("?"),
+        how_long_each("today_s"),
+        _percent("rescued"),
+        _percent("rescued_low").fill_null("?"),
+        _percent("rescued_high").fill_null("?"),
     )
     unknown = pl.format(
         "a limit of {} is not identified: the data end at {}, where {} % still run",
-        span("candidate_s"),
-        span("longest_s"),
-        percent("left"),
+        how_long_each("candidate_s"),
+        how_long_each("longest_s"),
+        _percent("left"),
     )
     return (
         pl.when("is_identified")
         .then(known + pl.when(pl.col("rescued").is_not_null()).then(rescued).otherwise(pl.lit("")))
         .otherwise(unknown.fill_null("not identified: no runs"))
     )
+
+
+def _percent(share: str) -> pl.Expr:
+    """A share as a whole number of percent, without the sign.
+
+    Examples
+    --------
+    >>> pl.DataFrame({"x": [0.123]}).select(_percent("x"))["x"].to_list()
+    ['12']
+    """
+    return (pl.col(share) * 100).round(0).cast(pl.Int64).cast(pl.String)

@@ -8,9 +8,9 @@ from typing import Literal
 
 import polars as pl
 
+from stateanalytics.core.units import how_long_each
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.survival.curves import CURVE
-from stateanalytics.survival.words import span
 
 # Products of floats: R compares with the square root of machine epsilon, we with this.
 TOLERANCE = 1e-9
@@ -203,18 +203,20 @@ def _in_words() -> pl.Expr:
     needed = (math.log(0.05) / pl.col("prob").log()).ceil().cast(pl.Int64)
     bounds = pl.format(
         "({} to {})",
-        span("duration_low_s").fill_null("not identified"),
-        span("duration_high_s").fill_null("not identified"),
+        how_long_each("duration_low_s").fill_null("not identified"),
+        how_long_each("duration_high_s").fill_null("not identified"),
     )
     too_few = pl.format("(no interval: {} of {} ends needed)", "n_events", needed)
     known = pl.format(
         "{} % end within {} {}",
         share,
-        span("duration_s"),
+        how_long_each("duration_s"),
         pl.when(pl.col("n_events") < needed).then(too_few).otherwise(bounds),
     )
     unknown = pl.format(
-        "not identified: {} % outlast the data, which end at {}", outlasting, span("longest_s")
+        "not identified: {} % outlast the data, which end at {}",
+        outlasting,
+        how_long_each("longest_s"),
     )
     empty = pl.lit("not identified: no spells")
     return (

@@ -8,6 +8,7 @@ from statistics import NormalDist
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.units import how_long_each
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.state.policy import Policy
@@ -19,7 +20,6 @@ from stateanalytics.survival.estimates import quantiles, restricted_mean
 from stateanalytics.survival.log_rank import logrank
 from stateanalytics.survival.risk_sets import strata_of
 from stateanalytics.survival.run_spells import spells
-from stateanalytics.survival.words import span
 
 DIMENSIONS = ("kind", "agent", "model", "playbook")
 ALL = "all"
@@ -325,7 +325,7 @@ def _in_words() -> pl.Expr:
     is_duration = pl.col("measure") == "duration"
     now, before = (
         pl.when(is_duration)
-        .then(pl.format("{}", span(name).fill_null("not identified")))
+        .then(pl.format("{}", how_long_each(name).fill_null("not identified")))
         .otherwise(pl.format("{} a run-hour", pl.col(name).round(2).cast(pl.String).fill_null("?")))
         for name in ("now", "before")
     )

@@ -13,7 +13,7 @@ from stateanalytics.survival.incidence import completion_times
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 
 # Where they come from, so that a chart can mark them.
-KNOWN_AS = {1800.0: "30 min (ADR-0017)", 3600.0: "60 min (ADR-0025, policy v1)"}
+KNOWN_AS = {1800.0: "30 min (ADR-0017)", 3600.0: "1 h (ADR-0025, policy v1)"}
 THRESHOLDS_S = (
     600.0, 900.0, 1800.0, 2700.0, 3600.0, 5400.0, 7200.0, 10800.0, 14400.0, 21600.0,
 )  # fmt: skip
@@ -54,7 +54,7 @@ def slow_thresholds(
     spells : polars.DataFrame
         What `spells` gave.
     thresholds_s : sequence of float, optional
-        Ages in seconds, > 0; by default 10 min to 6 h. Those in use, 30 and 60 min, are
+        Ages in seconds, > 0; by default 10 min to 6 h. Those in use, 30 min and 1 h, are
         added.
     by : str or sequence of str
         Columns to count apart; ``week`` is the ISO week in which a run started.

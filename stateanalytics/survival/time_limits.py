@@ -8,13 +8,13 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import TIMEOUTS
+from stateanalytics.core.units import how_long_each
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.state.policy import Policy
 from stateanalytics.stats.distributions import benjamini_hochberg, beta_cdf
 from stateanalytics.stats.intervals import wilson_columns
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 from stateanalytics.survival.run_spells import spells
-from stateanalytics.survival.words import span
 
 # A limit that the data do not tell is looked for among work that may share one.
 SHARES_A_LIMIT = ("system", "kind")
@@ -272,7 +272,7 @@ def implicit_timeouts(
         "{} of {} ends without success come at {} (± 1 s): probably an undeclared timeout",
         "n_at",
         "n_ended",
-        span(pl.col("at_s").cast(pl.Float64)),
+        how_long_each(pl.col("at_s").cast(pl.Float64)),
     )
     return heaps.join(names, on=STRATUM, how="left", maintain_order="left").select(
         *strata, "at_s", "n_at", "n_ended", "expected", "p_value", "q_value", in_words=words

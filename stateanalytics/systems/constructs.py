@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from stateanalytics.core.units import how_long
+
 CONSTRUCTS = MappingProxyType(
     {
         "silence": "how long ago the last sign of life was",
@@ -33,20 +35,6 @@ RESTARTS = ("message", "activity", "report", "start", "creation")
 """What sets a rule's clock back to zero, where that is recorded as it happens."""
 
 
-def limit_words(seconds: float) -> str:
-    """A limit as people write it.
-
-    Examples
-    --------
-    >>> [limit_words(s) for s in (40, 1800, 3600, 5400, 21600, 86400)]
-    ['40 s', '30 min', '60 min', '90 min', '6 h', '24 h']
-    """
-    for size, unit, least in ((3600, "h", 7200), (60, "min", 60)):
-        if seconds >= least and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} s"
-
-
 def limits_by_kind(limits: Mapping[str, float]) -> str:
     """Limits by kind of work as people write them, the default first.
 
@@ -60,5 +48,5 @@ def limits_by_kind(limits: Mapping[str, float]) -> str:
     for kind, limit in limits.items():
         if limit != default:
             kinds.setdefault(limit, []).append(kind)
-    own = (f"{', '.join(names)} {limit_words(limit)}" for limit, names in kinds.items())
-    return "; ".join((limit_words(default), *own))
+    own = (f"{', '.join(names)} {how_long(limit)}" for limit, names in kinds.items())
+    return "; ".join((how_long(default), *own))

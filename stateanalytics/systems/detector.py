@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from stateanalytics.systems.constructs import limit_words, limits_by_kind
+from stateanalytics.core.units import how_long
+from stateanalytics.systems.constructs import limits_by_kind
 from stateanalytics.systems.detector_checks import check
 
 Limits: TypeAlias = float | Mapping[str, float]
@@ -218,8 +219,8 @@ class Detector:
             return limits_by_kind(self.threshold_s)
         if self.threshold_s is None:
             return ""
-        upper = "" if self.upper_s is None else f" to {limit_words(self.upper_s)}"
-        return limit_words(self.threshold_s) + upper
+        upper = "" if self.upper_s is None else f" to {how_long(self.upper_s)}"
+        return how_long(self.threshold_s) + upper
 
     def __repr__(self) -> str:
         if self.why_not:

@@ -13,6 +13,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.text import visible
+from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems
@@ -20,7 +21,6 @@ from stateanalytics.thresholds.choice import Costs
 from stateanalytics.thresholds.evidence import evidence, sampled
 from stateanalytics.thresholds.judge import COLUMNS, Draws, Judged, judge, prices
 from stateanalytics.thresholds.settings import UNIT_S, Constant, constants
-from stateanalytics.thresholds.words import spoken
 
 
 def to_json(judged: Sequence[Judged], costs: Costs) -> str:
@@ -199,7 +199,8 @@ class Advice:
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><th scope='row'>{html.escape(visible(row['name']))}</th>"
-            f"<td>{spoken(row['today_s'])}</td><td>{spoken(row['recommended_s'])}</td>"
+            f"<td>{how_long(row['today_s'], 'none')}</td>"
+            f"<td>{how_long(row['recommended_s'], 'none')}</td>"
             f"<td>{html.escape(row['in_words'])}</td></tr>"
             for row in self.frame.iter_rows(named=True)
         )

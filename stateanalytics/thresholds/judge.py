@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.systems.base import OTHER, Constant
 from stateanalytics.thresholds.choice import (
     CANDIDATES_S,
@@ -23,7 +24,6 @@ from stateanalytics.thresholds.counts import (
     silence_counts,
     waiting_columns,
 )
-from stateanalytics.thresholds.words import per_hundred, spoken
 
 COLUMNS = {
     **dict.fromkeys(("name", "system", "kind", "place", "setting", "meaning"), pl.String),
@@ -171,7 +171,7 @@ def _elapsed(constant: Constant, mine: pl.DataFrame, costs: Costs, draws: Draws)
     longest, outlasting = horizon(mine)
     tried = [limit for limit in _candidates(constant.today_s) if limit <= longest or not outlasting]
     if not tried:
-        why = f"the data end within {spoken(CANDIDATES_S[0])}"
+        why = f"the data end within {how_long(CANDIDATES_S[0])}"
         return _Weighed(n, None, upper, None, "not_enough_data", why)
     counts = elapsed_counts(mine, tried, mistake=constant.mistake)
     choice = _chosen(constant, counts, tried, costs, draws)
@@ -268,10 +268,10 @@ def _in_words(constant: Constant, row: dict[str, Any], weighed: _Weighed) -> str
         why = weighed.why_not or f"it takes {row['n_needed']}"
         return f"Not enough data: {behind}; {why}."
     alike = _range(row["best_low_s"], row["best_high_s"])
-    best = f"{spoken(row['best_s'])} ({alike})"
+    best = f"{how_long(row['best_s'])} ({alike})"
     if weighed.verdict == "not_identified":
         return (
-            f"At least {spoken(row['best_s'])}: {per_hundred(100 * weighed.outlasting)} of 100 "
+            f"At least {how_long(row['best_s'])}: {per_hundred(100 * weighed.outlasting)} of 100 "
             "runs outlast the data, so longer limits are not identified."
         )
     if weighed.verdict == "choose":
@@ -280,7 +280,7 @@ def _in_words(constant: Constant, row: dict[str, Any], weighed: _Weighed) -> str
 
 
 def _against_today(constant: Constant, row: dict[str, Any], best: str, alike: str) -> str:
-    today = spoken(constant.today_s)
+    today = how_long(constant.today_s, "none")
     if row["gain"] is None:
         return f"{today} lies beyond the data; the cheapest value they show is {best}."
     does = _hits(constant, row["mistakes_today"])
@@ -289,7 +289,7 @@ def _against_today(constant: Constant, row: dict[str, Any], best: str, alike: st
     if row["verdict"] == "keep":
         return f"Keep {today}: the best value, {best}, saves no more than noise; {today} {does}."
     return (
-        f"{today} to {best}: {today} {does}, {spoken(row['best_s'])} "
+        f"{today} to {best}: {today} {does}, {how_long(row['best_s'])} "
         f"{per_hundred(row['mistakes_recommended'])}; saves {per_hundred(row['gain'])} "
         f"({per_hundred(row['gain_low'])} to {per_hundred(row['gain_high'])}) min of attention "
         f"per {row['per']}."
@@ -308,4 +308,4 @@ def _hits(constant: Constant, mistakes: float | None) -> str:
 
 
 def _range(low: float | None, high: float | None) -> str:
-    return spoken(low) if low == high else f"{spoken(low)} to {spoken(high)}"
+    return how_long(low) if low == high else f"{how_long(low)} to {how_long(high)}"

@@ -12,10 +12,10 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.text import visible
+from stateanalytics.core.units import how_long
 from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.disagreement_causes import Disagreements, disagreements
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
-from stateanalytics.thresholds.words import spoken
 from stateanalytics.widgets.tables import safe, table
 
 UNIT = [*schema.ENTITY_KEY, "at"]
@@ -142,7 +142,7 @@ class DetectorExplorer:
         rows = rows if kind is None else rows.filter(kind=kind)
         causes = rows.group_by("a", "b", "cause").agg(n=pl.len(), words=pl.col("words").first())
         causes = causes.sort("n", "a", "b", "cause", descending=[True, False, False, False])
-        head = f"<p>{YOURS} than {spoken(silent_after_s)}</p>" if silent_after_s else ""
+        head = f"<p>{YOURS} than {how_long(silent_after_s)}</p>" if silent_after_s else ""
         return (
             head
             + _matrix(counted, shown)
@@ -175,7 +175,7 @@ class DetectorExplorer:
             description="kind",
         )
         limit = w.SelectionSlider(
-            options=[("none", 0.0), *((spoken(one), one) for one in LIMITS_S)],
+            options=[("none", 0.0), *((how_long(one), one) for one in LIMITS_S)],
             description="silent for",
         )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from stateanalytics.core.text import visible
-from stateanalytics.thresholds.words import per_hundred, spoken
+from stateanalytics.core.units import how_long, per_hundred
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 270, 56, 12, 70, 40
 TICKS_S = (10.0, 60.0, 600.0, 3600.0, 21600.0, 86400.0, 604800.0)
@@ -94,14 +94,14 @@ def sentence(of: Priced) -> str:
     """
     here = of.chosen
     said = (
-        f"{spoken(of.thresholds_s[here])}: mistakes {per_hundred(of.mistakes[here])}, waiting "
+        f"{how_long(of.thresholds_s[here])}: mistakes {per_hundred(of.mistakes[here])}, waiting "
         f"{per_hundred(of.waiting_h[here])} h, loss {per_hundred(of.losses[here])} per {of.per}"
     )
     others = [("the cheapest", of.cheapest), ("today's", of.today)]
     for name, place in others:
         if place is not None and place != here and not (name == "today's" and place == of.cheapest):
             limit, loss = of.thresholds_s[place], of.losses[place]
-            said += f"; {spoken(limit)}, {name}, {per_hundred(loss)}"
+            said += f"; {how_long(limit)}, {name}, {per_hundred(loss)}"
     return f"{said}."
 
 
@@ -127,7 +127,7 @@ def drawing(of: Priced) -> str:
         f'<line x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" '
         'stroke="currentColor" stroke-opacity="0.15"/>'
         f'<text x="{x(tick):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" {_TEXT}>'
-        f"{spoken(tick)}</text>"
+        f"{how_long(tick)}</text>"
         for tick in TICKS_S
         if low <= tick <= high
     )
@@ -158,7 +158,7 @@ def table(of: Priced) -> str:
     names = _marked(of)
     columns = (of.thresholds_s, of.mistakes, of.waiting_h, of.losses)
     rows = "".join(
-        f"<tr><th scope='row'>{spoken(limit)}</th><td>{per_hundred(mistakes)}</td>"
+        f"<tr><th scope='row'>{how_long(limit)}</th><td>{per_hundred(mistakes)}</td>"
         f"<td>{per_hundred(waiting)}</td><td>{per_hundred(loss)}</td>"
         f"<td>{names.get(place, '')}</td></tr>"
         for place, (limit, mistakes, waiting, loss) in enumerate(zip(*columns, strict=True))
@@ -194,5 +194,5 @@ def _mark(x: float, name: str, line: int, seconds: float) -> str:
         f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{HEIGHT - BOTTOM}" '
         f'stroke="currentColor" stroke-dasharray="{dash}"/>'
         f'<text x="{x + aside:.1f}" y="{top + 10}" text-anchor="{anchor}" {_TEXT}>'
-        f"{name}: {spoken(seconds)}</text>"
+        f"{name}: {how_long(seconds)}</text>"
     )

@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.text import visible
+from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.thresholds.advice import Advice
-from stateanalytics.thresholds.words import spoken
 from stateanalytics.widgets.drawing import drawing, heading, priced, sentence, table
 
 _DEAREST = 240.0
@@ -125,7 +125,7 @@ class ThresholdWorksheet:
 
         def start(_: object = None) -> None:
             curve = self._curve(which.value).sort("threshold_s")
-            value.options = [(spoken(limit), limit) for limit in curve["threshold_s"]]
+            value.options = [(how_long(limit), limit) for limit in curve["threshold_s"]]
             value.value = curve.filter("is_best")["threshold_s"][0]
             price.value, hour.value = curve["price"][0], curve["hour"][0]
 

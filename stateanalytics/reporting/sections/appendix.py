@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 from importlib.metadata import version
 
+from stateanalytics.core.units import how_long
 from stateanalytics.reporting.definitions import DEFINITIONS
 from stateanalytics.reporting.material import Material, Plain, Section, iso
-from stateanalytics.reporting.phrases import how_long
 from stateanalytics.reporting.queries import queries
 from stateanalytics.systems import all_systems
 

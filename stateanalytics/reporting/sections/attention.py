@@ -9,9 +9,10 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
+from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import day_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
-from stateanalytics.reporting.phrases import count, how_long, listed, number
+from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.attention import DISPOSITIONS, OPEN, attention
 from stateanalytics.state.population import counted

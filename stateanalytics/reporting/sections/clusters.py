@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
+from stateanalytics.core.units import how_long
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.incident_grouping import add_incidents, count_incidents
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
-from stateanalytics.reporting.phrases import count, how_long, number, share
+from stateanalytics.reporting.phrases import count, number, share
 
 N_SHOWN, N_INCIDENTS, N_NAMED = 10, 5, 2
 _TOLD = (
@@ -88,8 +89,8 @@ def _sentence(clusters: pl.DataFrame, incidents: pl.DataFrame, n_new: int | None
         return "Nothing failed or timed out in this window."
     top = clusters.row(0, named=True)
     parts = [
-        f"{count(int(clusters['n_rows'].sum()), 'failed row').capitalize()} are "
-        f"{count(clusters.height, 'different failure')}; the costliest, "
+        f"{count(int(clusters['n_rows'].sum()), 'failed row').capitalize()} form "
+        f"{count(clusters.height, 'cluster')} of code and message; the costliest, "
         f"{_quoted(_name(top))}, stands for {number(top['n_rows'])}"
     ]
     if incidents.height:

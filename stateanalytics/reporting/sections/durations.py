@@ -6,8 +6,9 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.units import how_long
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
-from stateanalytics.reporting.phrases import count, how_long, listed, number
+from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
@@ -37,6 +38,7 @@ def summarize_durations(material: Material) -> Plain:
         "denominator": _denominator(kept),
         "n": kept.height,
         "slow_after_s": material.policy.slow_after_s,
+        "slow_after": how_long(material.policy.slow_after_s),
         "steps": plain_rows(steps),
         "table": _table(steps),
         "by_kind": _by_kind(kept),

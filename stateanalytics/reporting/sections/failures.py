@@ -9,6 +9,7 @@ from stateanalytics.failures.counting import count_causes
 from stateanalytics.failures.failure_rows import select_failures
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
 from stateanalytics.reporting.phrases import count, listed, number, share
+from stateanalytics.state.definitions import RUN
 from stateanalytics.state.population import counted
 
 N_SHOWN = 20
@@ -20,12 +21,16 @@ def summarize_failures(material: Material) -> Plain:
     failed = select_failures(material.rows)
     by_code = count_by_reason_code(failed)
     n_causes = count_causes(failed)
+    runs = failed.filter(pl.col("entity_type") == RUN)
+    n_run_causes = count_causes(runs)
     return {
-        "finding": _sentence(by_code, failed.height, n_causes),
+        "finding": _sentence(by_code, (failed.height, runs.height), (n_causes, n_run_causes)),
         "n_rows": failed.height,
+        "n_runs": runs.height,
         "n_causes": n_causes,
+        "n_run_causes": n_run_causes,
         "denominator": "failed and timed-out entities of the window, each work once",
-        "codes": [_code(row) for row in plain_rows(by_code.head(N_SHOWN))],
+        "codes": [_code(row, n_causes) for row in plain_rows(by_code.head(N_SHOWN))],
         "not_shown": {
             "n_codes": max(by_code.height - N_SHOWN, 0),
             "n_rows": int(by_code.slice(N_SHOWN)["n_rows"].sum()),
@@ -35,7 +40,7 @@ def summarize_failures(material: Material) -> Plain:
     }
 
 
-def _code(row: Plain) -> Plain:
+def _code(row: Plain, n_causes: int) -> Plain:
     from stateanalytics.state.reason_codes import REGISTRY
 
     known = REGISTRY.get(row["code"]) if row["code"] else None
@@ -45,19 +50,26 @@ def _code(row: Plain) -> Plain:
         "is_known": known is not None,
         "meaning": known.meaning if known else None,
         "what_to_do": known.what_to_do if known else None,
-        "shown_share": share(row["share"]),
+        "share_of_causes": row["n_causes"] / n_causes,
+        "shown_share": share(row["n_causes"] / n_causes),
     }
 
 
-def _sentence(by_code: pl.DataFrame, n_rows: int, n_causes: int) -> str:
+def _sentence(
+    by_code: pl.DataFrame, rows_and_runs: tuple[int, int], causes: tuple[int, int]
+) -> str:
+    """What failed as rows of any type, and how much of it is runs: the headline counts these."""
+    (n_rows, n_runs), (n_causes, n_run_causes) = rows_and_runs, causes
     if not n_rows:
         return "Nothing failed or timed out in this window."
     top = by_code.row(0, named=True)
-    said = (
-        f"{count(n_rows, 'failed or timed-out row').capitalize()} come from "
+    of_runs = f", {number(n_runs)} of them runs," if 0 < n_runs < n_rows else ""
+    rest = f" ({number(n_run_causes)} of runs)" if 0 < n_run_causes < n_causes else ""
+    from_causes = (
+        f"{count(n_rows, 'failed or timed-out row').capitalize()}{of_runs} come from "
         if n_rows != 1
         else "One failed or timed-out row comes from "
-    ) + count(n_causes, "distinct cause")
+    ) + f"{count(n_causes, 'cause')}{rest}"
     most = (
         f"{top['code']} stands for {number(top['n_causes'])} of them"
         if top["code"]
@@ -70,7 +82,7 @@ def _sentence(by_code: pl.DataFrame, n_rows: int, n_causes: int) -> str:
         if widest["n_rows"] >= 2 * widest["n_causes"] and widest["n_rows"] > 2
         else ""
     )
-    return f"{said}; {most}{fan_out}."
+    return f"{from_causes}; {most}{fan_out}."
 
 
 def _by_type(failed: pl.DataFrame) -> str:

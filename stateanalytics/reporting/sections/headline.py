@@ -53,7 +53,7 @@ def summarize_headline(material: Material) -> Plain:
         ),
         _count(
             "causes",
-            "Distinct failure causes",
+            "Causes of failed runs",
             n_causes,
             f"behind {count(failed.height, 'failed or timed-out run')}",
             "pairs of request and reason code among failed and timed-out runs",

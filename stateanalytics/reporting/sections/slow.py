@@ -6,8 +6,9 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.units import how_long
 from stateanalytics.reporting.material import Material, Plain, Section, iso
-from stateanalytics.reporting.phrases import count, how_long, number
+from stateanalytics.reporting.phrases import count, number
 from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.definitions import ended_well
 
@@ -35,6 +36,7 @@ def summarize_slow(material: Material) -> Plain:
             still_open, slow_open, (n_good, slow_ended.height, ended.height), limit_s
         ),
         "slow_after_s": limit_s,
+        "slow_after": how_long(limit_s),
         "n_open": still_open.height,
         "n_slow_open": slow_open.height,
         "open": [_row(row, "age_s") for row in still_open.head(N_SHOWN).iter_rows(named=True)],

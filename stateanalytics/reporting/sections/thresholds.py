@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.charts.sentences import say_worksheet
+from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.thresholds.advice import Advice, recommend
-from stateanalytics.thresholds.words import per_hundred, spoken
 
 MOST_SESSIONS, N_BOOT = 5_000, 200
 VERDICTS = {
@@ -53,8 +53,8 @@ def summarize_thresholds(material: Material) -> Plain:
             {
                 "name": row["name"],
                 "setting": row["setting"],
-                "today": spoken(row["today_s"]),
-                "recommended": spoken(row["recommended_s"]) if row["recommended_s"] else None,
+                "today": how_long(row["today_s"], "none"),
+                "recommended": how_long(row["recommended_s"]) if row["recommended_s"] else None,
                 "verdict": VERDICTS[row["verdict"]],
                 "n": row["n"],
                 "in_words": row["in_words"],
@@ -79,7 +79,8 @@ def _sentence(advice: Advice, known: pl.DataFrame) -> str:
     first = changed.row(0, named=True)
     return (
         f"{count(changed.height, 'threshold')} would cost less elsewhere, most of all "
-        f"{first['name']}: {spoken(first['today_s'])} to {spoken(first['recommended_s'])}; {rest}."
+        f"{first['name']}: {how_long(first['today_s'], 'none')} to "
+        f"{how_long(first['recommended_s'], 'none')}; {rest}."
     )
 
 

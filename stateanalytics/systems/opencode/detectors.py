@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.systems.constructs import limit_words
+from stateanalytics.core.units import how_long
 from stateanalytics.systems.detector import Detector, catalogued
 from stateanalytics.systems.opencode import LIMITS
 
@@ -83,5 +83,5 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
 
 
 def _limits(seconds: float, chosen: Mapping[str, float]) -> str:
-    patient = limit_words(seconds * chosen["tool_factor"])
-    return f"{limit_words(seconds)}; with a tool at work {patient}"
+    patient = how_long(seconds * chosen["tool_factor"])
+    return f"{how_long(seconds)}; with a tool at work {patient}"

@@ -1,0 +1,80 @@
+"""Durations and rates as people say them: one way for pages, charts, terminals and reasons."""
+
+from __future__ import annotations
+
+import math
+
+import polars as pl
+
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def how_long(seconds: float | None, unknown: str = "unknown") -> str:
+    """A duration in its two largest units.
+
+    Parameters
+    ----------
+    seconds : float or None
+        None or not finite: not known. What is left over is cut and not rounded: what has
+        not passed a limit must not read as if it had.
+    unknown : str
+        What to say then.
+
+    Examples
+    --------
+    >>> [how_long(s) for s in (0.4, 42, 450, 5400, 33_120, 200_000, None)]
+    ['under 1 s', '42 s', '7 min 30 s', '1 h 30 min', '9 h 12 min', '2 d 7 h', 'unknown']
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return unknown
+    if seconds < 0:
+        return f"minus {how_long(-seconds)}"
+    if seconds < 1:
+        return "under 1 s" if seconds else "0 s"
+    whole = int(seconds)
+    place = next(place for place, (size, _) in enumerate(UNITS) if whole >= size)
+    count, left = divmod(whole, UNITS[place][0])
+    size, unit = UNITS[min(place + 1, len(UNITS) - 1)]
+    rest = f" {left // size} {unit}" if left // size else ""
+    return f"{count} {UNITS[place][1]}{rest}"
+
+
+def how_long_each(seconds: str | pl.Expr, unknown: str | None = None) -> pl.Expr:
+    """What `how_long` says of each row of a column; null or ``unknown`` where not known.
+
+    Examples
+    --------
+    >>> waits = pl.DataFrame({"s": [45.0, 5400.0, -5.0, None]})
+    >>> waits.select(how_long_each("s", "never"))["s"].to_list()
+    ['45 s', '1 h 30 min', 'minus 5 s', 'never']
+    """
+    value = pl.col(seconds) if isinstance(seconds, str) else seconds
+    size = value.abs()
+    whole = size.cast(pl.Int64, strict=False)
+    said = pl.when(size == 0).then(pl.lit("0 s")).when(size < 1).then(pl.lit("under 1 s"))
+    for place, (large, unit) in enumerate(UNITS):
+        small, smaller_unit = UNITS[min(place + 1, len(UNITS) - 1)]
+        count, rest = whole // large, whole % large // small
+        both = pl.format(f"{{}} {unit} {{}} {smaller_unit}", count, rest)
+        words = pl.when(rest > 0).then(both).otherwise(pl.format(f"{{}} {unit}", count))
+        said = said.when(size.is_finite() & (whole >= large)).then(words)
+    sign = pl.when(value < 0).then(pl.lit("minus ")).otherwise(pl.lit(""))
+    text = pl.concat_str(sign, said.otherwise(pl.lit(None, pl.String)))
+    known = text if unknown is None else text.fill_null(pl.lit(unknown))
+    # Under the name of its column, not of the first literal.
+    return known.alias(value.meta.output_name())
+
+
+def per_hundred(number: float | None) -> str:
+    """A number per hundred, with as many digits as it deserves.
+
+    Examples
+    --------
+    >>> [per_hundred(n) for n in (0, 0.034, 2.345, 41.2, None)]
+    ['0', '0.034', '2.3', '41', 'unknown']
+    """
+    if number is None:
+        return "unknown"
+    if abs(number) >= 10:
+        return f"{number:,.0f}"
+    return f"{number:.2g}"

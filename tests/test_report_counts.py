@@ -1,0 +1,216 @@
+"""The same count is the same number in every section, in SQL and on the command line."""
+
+import json
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.cli import run
+from stateanalytics.demo_data import demo_path
+from stateanalytics.state.definitions import FAILURES, GOOD_ENDS, TROUBLE
+
+SAMPLES = {
+    "lionagi": ["state.db"],
+    "agent_orchestrator": ["agent_orchestrator"],
+    "opencode": ["opencode"],
+    "all": ["state.db", "agent_orchestrator", "opencode"],
+}
+
+
+class Case:
+    def __init__(self, names):
+        self.paths = [str(demo_path() / name) for name in names]
+        self.snap = sa.read(*self.paths, progress=False)
+        self.window = (self.snap.as_of - timedelta(days=7), self.snap.as_of + timedelta(seconds=1))
+        self.summary = sa.report(self.snap, window=self.window).summary
+        self.numbers = {one["name"]: one for one in self.summary["headline"]["numbers"]}
+
+    def sql(self, query):
+        since, until = (moment.isoformat() for moment in self.window)
+        return self.snap.sql(query, {"since": since, "until": until})
+
+
+@pytest.fixture(scope="module", params=SAMPLES.values(), ids=SAMPLES)
+def case(request):
+    return Case(request.param)
+
+
+def one_number(counts):
+    """All places that show a count show one number."""
+    assert len(set(counts.values())) == 1, counts
+
+
+def test_runs(case):
+    summary, runs = case.summary, case.numbers["runs"]["n"]
+    n_ended, n_open = case.numbers["completed"]["of"], case.numbers["unresolved"]["of"]
+    sessions = [row for row in summary["attention"]["by_type"] if row["entity_type"] == "session"]
+    one_number(
+        {
+            "headline": runs,
+            "ended and open": n_ended + n_open,
+            "attention": sum(row["n"] for row in sessions),
+            "systems": (summary["systems"]["total"] or {"n": runs})["n"],
+            "each system": sum(one["runs"]["n"] for one in summary["systems"]["systems"]) or runs,
+            "ledger": sum(line.split()[4] != "left_out" for line in summary["ledger"]),
+        }
+    )
+
+
+def test_ended_runs(case):
+    summary, ended = case.summary, case.numbers["completed"]["of"]
+    one_number(
+        {
+            "completed": ended,
+            "timed out": case.numbers["timed_out"]["of"],
+            "outcomes": sum(one["n"] for one in summary["headline"]["outcomes"]),
+            "over time": sum(row["n"] for row in summary["over_time"]["rows"]),
+            "coverage": summary["provenance"]["coverage"][0]["n"],
+            "systems": (summary["systems"]["total"] or {"n_ended": ended})["n_ended"],
+        }
+    )
+
+
+def test_runs_that_ended_well_and_runs_that_timed_out(case):
+    summary = case.summary
+    by_outcome = {one["outcome"]: one["n"] for one in summary["headline"]["outcomes"]}
+    ends = summary["over_time"]["endings"]
+    over_time = {
+        end: sum(row["counts"][place] for row in summary["over_time"]["rows"])
+        for place, end in enumerate(ends)
+    }
+    n_good = case.numbers["completed"]["n"]
+    total = summary["systems"]["total"]
+    one_number(
+        {
+            "headline": n_good,
+            "outcomes": sum(by_outcome.get(word, 0) for word in GOOD_ENDS),
+            "over time": sum(over_time.get(word, 0) for word in GOOD_ENDS),
+            "systems": total["ends"]["completed"] if total else n_good,
+        }
+    )
+    n_late = case.numbers["timed_out"]["n"]
+    one_number(
+        {
+            "headline": n_late,
+            "outcomes": by_outcome.get("timed_out", 0),
+            "over time": over_time.get("timed_out", 0),
+            "systems": total["ends"]["timed_out"] if total else n_late,
+        }
+    )
+
+
+def test_open_runs_and_those_in_trouble(case):
+    summary, n_open = case.summary, case.numbers["unresolved"]["of"]
+    total = summary["systems"]["total"] or {
+        "n_open": n_open, "n_unresolved": case.numbers["unresolved"]["n"]
+    }  # fmt: skip
+    one_number(
+        {
+            "headline": n_open,
+            "over time": summary["over_time"]["rows"][-1]["n_open"],
+            "slow": summary["slow"]["n_open"],
+            "detectors": summary["detectors"]["n_open"],
+            "systems": total["n_open"],
+            "states in SQL": case.sql(
+                "SELECT count(*) FROM states JOIN entities USING "
+                "(source, system, entity_type, entity_id) WHERE entity_type = 'session' "
+                "AND NOT is_terminal AND NOT is_legacy AND lifecycle <> 'unknown' "
+                "AND coalesce(recorded_by, '') NOT IN ('mirrored', 'imported') "
+                "AND coalesce(ended_at, started_at, created_at) IS NOT NULL"
+                " AND $since::timestamptz < $until::timestamptz"
+            ).item(),
+        }
+    )
+    one_number({"headline": case.numbers["unresolved"]["n"], "systems": total["n_unresolved"]})
+    assert set(TROUBLE) == {"critical", "warning"}
+
+
+def test_failed_runs_and_their_causes(case):
+    summary = case.summary
+    by_outcome = {one["outcome"]: one["n"] for one in summary["headline"]["outcomes"]}
+    causes = {line.split()[6] for line in summary["ledger"]} - {"-"}
+    one_number(
+        {
+            "outcomes": sum(by_outcome.get(word, 0) for word in FAILURES),
+            "failures": summary["failures"]["n_runs"],
+        }
+    )
+    one_number(
+        {
+            "headline": case.numbers["causes"]["n"],
+            "failures": summary["failures"]["n_run_causes"],
+            "ledger": len(causes),
+        }
+    )
+
+
+def test_failed_rows_and_their_causes(case, capsys):
+    summary = case.summary
+    members = sa.failures.members(case.snap, window=case.window)
+    clusters = sa.failures.clusters(case.snap, window=case.window)
+    since, until = (moment.isoformat() for moment in case.window)
+    asked = ["--since", since, "--until", until, "--format", "json"]
+    assert run(["failures", *case.paths, "--as-of", case.snap.as_of.isoformat(), *asked]) == 0
+    printed = capsys.readouterr().out
+    listed = json.loads(printed) if printed.strip() else []
+    one_number(
+        {
+            "failures": summary["failures"]["n_rows"],
+            "members": members.height,
+            "clusters": int(clusters["n_rows"].sum()),
+            "command": sum(row["n_rows"] for row in listed),
+            "failures in SQL": case.sql(
+                "SELECT count(*) FROM failures WHERE failed_at >= $since::timestamptz "
+                "AND failed_at < $until::timestamptz"
+            ).item(),
+        }
+    )
+    one_number(
+        {
+            "failures": summary["failures"]["n_causes"],
+            "members": members["cause"].n_unique() if members.height else 0,
+        }
+    )
+    one_number(
+        {
+            "report": summary["clusters"]["n"],
+            "clusters": clusters.height,
+            "command": len(listed),
+        }
+    )
+
+
+def test_a_share_is_of_causes_wherever_it_stands(case):
+    summary, n_causes = case.summary, case.summary["failures"]["n_causes"]
+    for code in summary["failures"]["codes"]:
+        assert code["share_of_causes"] == code["n_causes"] / n_causes
+    for cluster in summary["clusters"]["clusters"]:
+        assert cluster["share"] == pytest.approx(cluster["n_causes"] / n_causes)
+    codes = sa.failures.codes(case.snap, window=case.window)
+    known = dict(
+        codes.filter(pl.col("depth") == pl.col("depth").max()).select("code", "share").rows()
+    )
+    for code in summary["failures"]["codes"]:
+        if code["code"] in known:
+            assert known[code["code"]] == pytest.approx(code["share_of_causes"])
+
+
+def test_incidents(case):
+    incidents = sa.failures.incidents(case.snap, window=case.window)
+    one_number({"report": case.summary["clusters"]["n_incidents"], "incidents": incidents.height})
+
+
+def test_what_is_left_out(case):
+    summary = case.summary
+    left_out = {row["reason"]: row["n"] for row in summary["provenance"]["left_out"]}
+    n_ledger = sum(line.split()[4] == "left_out" for line in summary["ledger"])
+    total = summary["systems"]["total"]
+    one_number(
+        {
+            "provenance": sum(left_out.values()),
+            "ledger": n_ledger,
+            "systems": total["n_left_out"] if total else n_ledger,
+        }
+    )
