@@ -16,7 +16,6 @@ from pathlib import Path
 
 import polars as pl
 
-from stateanalytics import failures
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import Moment, in_utc
@@ -25,6 +24,7 @@ from stateanalytics.detectors.detections import detect
 from stateanalytics.detectors.gaps import lean_gaps
 from stateanalytics.detectors.sums import gap_sums, merge_gap_sums
 from stateanalytics.errors import ArgumentError, check_columns
+from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.templates import merge_templates, mine_templates
 from stateanalytics.snapshot import Snapshot, read
 from stateanalytics.state.policy import Policy
@@ -314,20 +314,20 @@ def _counted(
             [_one_each(runs.with_columns(pl.col("duration_s").ceil()).select(*by, *_SPELL))]
         ),
         silences=gap_sums(lean_gaps(snap, by=by, rows=rows), thresholds_s, by=by),
-        detections=_detections(snap, policy),
-        templates=_templates(snap, policy),
+        detections=_detections(snap, policy, judged),
+        templates=_templates(snap, policy, rows),
     )
 
 
-def _detections(snap: Snapshot, policy: Policy) -> pl.DataFrame:
+def _detections(snap: Snapshot, policy: Policy, judged: pl.DataFrame) -> pl.DataFrame:
     """How many entities each combination of answers is about."""
-    detections = detect(snap, policy=policy)
+    detections = detect(snap, policy=policy, states=judged)
     wide = detections.pivot(on="detector", index=list(ENTITY_KEY), values="fires")
     return _in_order(_add_counts([_one_each(wide.drop(ENTITY_KEY))]))
 
 
-def _templates(snap: Snapshot, policy: Policy) -> pl.DataFrame:
-    members = failures.members(snap, policy=policy)
+def _templates(snap: Snapshot, policy: Policy, rows: pl.DataFrame) -> pl.DataFrame:
+    members = find_members(snap, policy=policy, rows=rows)
     return _add_failures(
         members.select(
             "system",
