@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.core.audit import spell
+from stateanalytics.core.units import how_long, how_long_each
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.stats.intervals import clopper_pearson, wilson
 from stateanalytics.survival.run_spells import count_left_out, count_spells
@@ -133,11 +133,12 @@ def test_a_frame_of_something_else_is_refused_with_what_was_needed(function):
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        *((0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "119 min"), (7200, "2 h 0 min")),
-        *((7259, "2 h 0 min"), (7260, "2 h 1 min"), (10799, "2 h 59 min"), (10800, "3 h 0 min")),
-        (None, "an unknown time"),
+        *((0.0, "0 s"), (0.5, "under 1 s"), (1.0, "1 s"), (59.9, "59 s"), (60.0, "1 min")),
+        *((61.0, "1 min 1 s"), (3599.0, "59 min 59 s"), (3600.0, "1 h"), (3660.0, "1 h 1 min")),
+        *((86399.0, "23 h 59 min"), (86400.0, "1 d"), (90000.0, "1 d 1 h"), (-5.0, "minus 5 s")),
+        *((None, "never"), (math.inf, "never"), (math.nan, "never")),
     ],
 )
-def test_the_audit_counts_in_the_unit_that_fits(seconds, words):
-    column = pl.select(pl.lit(seconds, pl.Float64)).select(spell(pl.first()))
-    assert column.item() == words
+def test_a_duration_reads_the_same_alone_and_in_a_column(seconds, words):
+    rows = pl.DataFrame({"s": [seconds]}, schema={"s": pl.Float64})
+    assert rows.select(how_long_each("s", "never")).item() == how_long(seconds, "never") == words
