@@ -2,7 +2,6 @@
 
 from stateanalytics.core.windows import read_window
 from stateanalytics.reporting.material import Material
-from stateanalytics.reporting.sections import choose_sections
 from stateanalytics.state.policy import Policy
 
 EVER = ("2000-01-01", None)
@@ -11,9 +10,3 @@ EVER = ("2000-01-01", None)
 def material_of(snap, window=EVER) -> Material:
     """What the sections of a report over a window are made from."""
     return Material.of(snap, read_window(window, as_of=snap.as_of), Policy.v1())
-
-
-def summarize_section(name, material: Material):
-    """The plain data of one section."""
-    (section,) = (section for section in choose_sections([name]) if section.name == name)
-    return section.summarize(material)
