@@ -19,7 +19,6 @@ import polars as pl
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import Moment, in_utc
-from stateanalytics.detectors.agreement_coefficients import CELLS, score_cells
 from stateanalytics.detectors.detections import detect
 from stateanalytics.detectors.gaps import lean_gaps
 from stateanalytics.detectors.sums import gap_sums, merge_gap_sums
@@ -30,6 +29,7 @@ from stateanalytics.snapshot import Snapshot, read
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
 from stateanalytics.state.states import states
+from stateanalytics.stats.agreement import CELLS, score_cells
 from stateanalytics.survival.run_spells import spells
 
 _FAILURE_SUMS = (pl.col("n_rows").sum(), pl.col("first_at").min(), pl.col("last_at").max())

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.detectors.agreement_coefficients import (
+from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.stats.agreement import (
     cochran_q,
     fleiss_kappa,
     krippendorff_alpha,
     pairwise_agreement,
     weighted_kappa,
 )
-from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.stats.distributions import even_split_p
 from tests.examples import examples
 

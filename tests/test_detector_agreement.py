@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
-from stateanalytics.detectors.bootstrap import cluster_intervals
 from stateanalytics.detectors.frames import AGREEMENT, AGREEMENT_OVERALL, DETECTIONS
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.stats.bootstrap import cluster_intervals
 from tests.examples import examples
 from tests.frames import AS_OF
 
@@ -175,8 +175,8 @@ ANSWER = st.sampled_from([True, False, None])
 @given(st.lists(st.tuples(ANSWER, ANSWER, st.integers(0, 3)), min_size=1, max_size=12))
 def test_intervals_equal_drawing_clusters_one_by_one(rows):
     """The slow loop: the same draws, units put together cluster by cluster."""
-    from stateanalytics.detectors import bootstrap
-    from stateanalytics.detectors.agreement_coefficients import pairwise_agreement
+    from stateanalytics.stats import bootstrap
+    from stateanalytics.stats.agreement import pairwise_agreement
 
     labels = pl.DataFrame(
         rows, schema={"a": pl.Boolean, "b": pl.Boolean, "who": pl.Int64}, orient="row"

@@ -10,13 +10,6 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
-from stateanalytics.detectors.agreement_coefficients import (
-    cochran_q,
-    fleiss_kappa,
-    krippendorff_alpha,
-    pairwise_agreement,
-)
-from stateanalytics.detectors.bootstrap import cluster_intervals
 from stateanalytics.detectors.frames import AGREEMENT, AGREEMENT_OVERALL, DETECTIONS
 from stateanalytics.errors import (
     ArgumentError,
@@ -24,6 +17,13 @@ from stateanalytics.errors import (
     check_share,
     did_you_mean,
 )
+from stateanalytics.stats.agreement import (
+    cochran_q,
+    fleiss_kappa,
+    krippendorff_alpha,
+    pairwise_agreement,
+)
+from stateanalytics.stats.bootstrap import cluster_intervals
 
 UNIT = [*schema.ENTITY_KEY, "at"]
 _CLUSTER = "cluster"

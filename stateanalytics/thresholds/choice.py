@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from stateanalytics.errors import ArgumentError, check_share
+from stateanalytics.stats.bootstrap import resampled_sums
 from stateanalytics.stats.distributions import beta_cdf
 from stateanalytics.thresholds.counts import EXPOSURE, mistake_columns, waiting_columns
-from stateanalytics.thresholds.resampling import resampled_sums
 
 
 @dataclass(frozen=True)

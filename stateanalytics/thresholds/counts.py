@@ -11,6 +11,8 @@ from typing import Literal
 
 import polars as pl
 
+from stateanalytics.survival.curves import kaplan_meier
+
 Mistake = Literal["false_alarm", "lost_run"]
 
 EXPOSURE = "exposure"
@@ -198,22 +200,13 @@ def with_weights(spells: pl.DataFrame) -> pl.DataFrame:
     >>> with_weights(runs)["stands_for"].to_list()
     [0.0, 2.0]
     """
-    n_left, n_ended = pl.col("n_left"), pl.col("n_ended")
-    at_risk = n_left.cum_sum(reverse=True)
-    # Ends come before cut-offs at the same duration, as in `kaplan_meier`.
-    stays = 1 - (n_left - n_ended) / (at_risk - n_ended)
-    uncut = (
-        spells.group_by("duration_s")
-        .agg(n_left=pl.len().cast(pl.Float64), n_ended=pl.col("ended").sum().cast(pl.Float64))
-        .sort("duration_s")
-        .with_columns(uncut=stays.fill_nan(1.0).cum_prod().shift(1, fill_value=1.0))
-        .select("duration_s", "uncut")
-    )
-    return (
-        spells.join(uncut, on="duration_s", how="left", maintain_order="left")
-        .with_columns(stands_for=pl.when("ended").then(1 / pl.col("uncut")).otherwise(0.0))
-        .drop("uncut")
-    )
+    curve = kaplan_meier(spells.select("duration_s", "ended"))
+    # What the curve falls by is shared by the runs that ended there.
+    fall = pl.col("survival").shift(1, fill_value=1.0) - pl.col("survival")
+    each = curve.select(spells.height * fall / pl.col("n_events")).to_series()
+    # Durations that floats cannot tell apart are one step of the curve: the first of them.
+    place = curve["duration_s"].search_sorted(spells["duration_s"], side="right") - 1
+    return spells.with_columns(stands_for=pl.when("ended").then(each.gather(place)).otherwise(0.0))
 
 
 def horizon(spells: pl.DataFrame) -> tuple[float, float]:
@@ -232,6 +225,5 @@ def horizon(spells: pl.DataFrame) -> tuple[float, float]:
     """
     if spells.is_empty():
         return 0.0, 1.0
-    weighted = with_weights(spells)
-    share = 1 - float(weighted["stands_for"].sum()) / weighted.height
-    return float(weighted["duration_s"].max()), share if share > 1e-9 else 0.0  # type: ignore[arg-type]
+    last = kaplan_meier(spells.select("duration_s", "ended")).row(-1, named=True)
+    return last["duration_s"], last["survival"]

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from stateanalytics.charts.log_time import ticks_between
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long, per_hundred
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 270, 56, 12, 70, 40
-TICKS_S = (10.0, 60.0, 600.0, 3600.0, 21600.0, 86400.0, 604800.0)
 _TEXT = 'font-family="system-ui, sans-serif" font-size="12" fill="currentColor"'
 
 
@@ -128,8 +128,7 @@ def drawing(of: Priced) -> str:
         'stroke="currentColor" stroke-opacity="0.15"/>'
         f'<text x="{x(tick):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" {_TEXT}>'
         f"{how_long(tick)}</text>"
-        for tick in TICKS_S
-        if low <= tick <= high
+        for tick in ticks_between(low, high, WIDTH - LEFT - RIGHT)
     )
     marks = "".join(
         _mark(x(of.thresholds_s[place]), name, line, of.thresholds_s[place])
