@@ -263,7 +263,7 @@ def summarize(
     by : sequence of str
         Columns of ``entities`` that runs and silences are counted apart by.
     thresholds_s : iterable of float, optional
-        Thresholds of silence; `silence_grid` by default.
+        Thresholds of silence; by default those that people would set, 10 s to a week.
 
     Returns
     -------

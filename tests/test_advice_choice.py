@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stateanalytics.core.units import CANDIDATES_S
 from stateanalytics.errors import ArgumentError
 from stateanalytics.stats.bootstrap import MOST_BATCHES, resampled_sums
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
 from stateanalytics.survival.incidence import cumulative_incidence
-from stateanalytics.thresholds.choice import CANDIDATES_S, Costs, choose, n_needed, upper_bound
+from stateanalytics.thresholds.choice import Costs, choose, n_needed, upper_bound
 from stateanalytics.thresholds.counts import elapsed_counts, horizon, silence_counts, with_weights
 from tests.examples import examples
 from tests.generators import durations, silences

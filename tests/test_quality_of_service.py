@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stateanalytics.core.units import CANDIDATES_S
 from stateanalytics.detectors.gaps import CLOSED_BY, silence_gaps
 from stateanalytics.detectors.quality import quality_of_service
-from stateanalytics.detectors.sums import NAMED_S, SUMS, gap_sums, merge_gap_sums, silence_grid
+from stateanalytics.detectors.sums import SUMS, gap_sums, merge_gap_sums
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.stats.intervals import poisson_rate, wilson
 from tests.examples import examples
@@ -218,10 +219,10 @@ def test_what_closed_a_silence_can_be_counted_by():
 
 
 def test_the_grid_holds_the_thresholds_that_people_name():
-    grid = silence_grid()
-    assert set(NAMED_S) <= set(grid)
-    assert grid == sorted(set(grid))
-    assert (grid[0], grid[-1]) == (10.0, 172_800.0)
+    named = (60.0, 300.0, 600.0, 1_800.0, 3_600.0, 21_600.0, 43_200.0, 86_400.0)
+    assert set(named) <= set(CANDIDATES_S)
+    assert list(CANDIDATES_S) == sorted(set(CANDIDATES_S))
+    assert (CANDIDATES_S[0], CANDIDATES_S[-1]) == (10.0, 604_800.0)
 
 
 def test_no_silences_give_no_rows_of_the_same_shape():

@@ -7,6 +7,12 @@ import math
 import polars as pl
 
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+CANDIDATES_S = (
+    10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 450.0, 600.0, 900.0, 1200.0,
+    1800.0, 2700.0, 3600.0, 5400.0, 7200.0, 10800.0, 14400.0, 21600.0, 28800.0, 43200.0,
+    64800.0, 86400.0, 129600.0, 172800.0, 259200.0, 604800.0,
+)  # fmt: skip
+"""Values that people would set, 10 s to a week. Finer steps would only show noise."""
 
 
 def how_long(seconds: float | None, unknown: str = "unknown") -> str:

@@ -40,7 +40,8 @@ def quality_of_service(
         A snapshot; or silences as `silence_gaps` gives them; or what `gap_sums` or
         `merge_gap_sums` gave, whose thresholds and columns are then taken.
     thresholds_s : iterable of float, optional
-        Seconds of silence after which a run is flagged; `silence_grid` by default.
+        Seconds of silence after which a run is flagged; by default those that people
+        would set, 10 s to a week.
     by : str or sequence of str
         Columns to judge apart: of the silences, or of ``entities`` for a snapshot.
     conf_level : float

@@ -13,10 +13,9 @@ from typing import Literal
 
 import polars as pl
 
+from stateanalytics.core.units import CANDIDATES_S
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 
-NAMED_S = (60.0, 300.0, 600.0, 1_800.0, 3_600.0, 21_600.0, 43_200.0, 86_400.0)
-"""Thresholds that people name, and that today's constants have."""
 SUMS = (
     "n_gaps",
     "n_mistakes",
@@ -34,23 +33,9 @@ SUMS = (
 """The columns of `gap_sums` that add up."""
 
 _US_PER_S = 1_000_000
-_LOWEST_S, _HIGHEST_S = 10.0, 172_800.0
 # A longer silence is milliseconds taken for seconds; and nine thousand such fit a sum.
 _LONGEST_S = 1e9
 _CLOSED = {"sign_of_life": "spoke", "own_end": "ended", "death": "dead"}
-
-
-def silence_grid(n: int = 60) -> list[float]:
-    """Thresholds from 10 s to 2 days, even on a log axis, with those that people name.
-
-    Examples
-    --------
-    >>> grid = silence_grid(3)
-    >>> grid[:3], len(grid), 3600.0 in grid
-    ([10.0, 60.0, 300.0], 11, True)
-    """
-    ratio = (_HIGHEST_S / _LOWEST_S) ** (1 / max(n - 1, 1))
-    return sorted({*NAMED_S, *(round(_LOWEST_S * ratio**step, 3) for step in range(n))})
 
 
 def gap_sums(
@@ -70,7 +55,7 @@ def gap_sums(
         it is absent. Rows with a ``left_out`` are not counted. A LazyFrame is streamed,
         so it may be larger than memory.
     thresholds_s : iterable of float, optional
-        Seconds; `silence_grid` by default.
+        Seconds; by default those that people would set, 10 s to a week.
     by : str or sequence of str
         Columns to count apart; null is a value of its own.
     at_least : bool
@@ -280,7 +265,7 @@ def _sums(keys: list[str]) -> dict[str, pl.Expr]:
 
 def _limits_us(thresholds_s: Iterable[float] | None) -> pl.Series:
     """Thresholds as sorted whole microseconds, each once."""
-    given = silence_grid() if thresholds_s is None else list(thresholds_s)
+    given = CANDIDATES_S if thresholds_s is None else list(thresholds_s)
     for limit in given:
         is_number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
         if not is_number or not math.isfinite(limit) or not 0 <= limit <= _LONGEST_S:

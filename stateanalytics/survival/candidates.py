@@ -6,17 +6,15 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.units import CANDIDATES_S, how_long_each
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.incidence import cumulative_incidence
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 from stateanalytics.survival.time_limits import implicit_timeouts
 
-CANDIDATES_S = (
-    300.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0, 5400.0, 7200.0, 10800.0, 14400.0,
-    21600.0, 28800.0, 43200.0, 86400.0,
-)  # fmt: skip
+SHORTEST_S, LONGEST_S = 300.0, 86_400.0
+"""Limits beyond these are tried where they are asked for."""
 GOOD_END = "completed"
 WORK = "_work"
 NEEDED = ("duration_s", "ended", "ending", "timeout_s", "left_out")
@@ -101,7 +99,8 @@ def timeout_candidates(
     """
     strata = strata_of(by)
     check_columns(spells, (*NEEDED, *strata), "timeout_candidates")
-    asked = CANDIDATES_S if candidates_s is None else tuple(candidates_s)
+    usual = [limit for limit in CANDIDATES_S if SHORTEST_S <= limit <= LONGEST_S]
+    asked = usual if candidates_s is None else tuple(candidates_s)
     if wrong := [limit for limit in asked if not 0 < limit < float("inf")]:
         raise ArgumentError(
             f"timeout_candidates needs limits above 0 seconds; found {wrong[:3]}.",

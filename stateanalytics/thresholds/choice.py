@@ -144,13 +144,6 @@ def _check(prob: float, confidence: float) -> None:
     check_share("confidence", confidence, 0.95)
 
 
-CANDIDATES_S = (
-    10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 450.0, 600.0, 900.0, 1200.0,
-    1800.0, 2700.0, 3600.0, 5400.0, 7200.0, 10800.0, 14400.0, 21600.0, 28800.0, 43200.0,
-    64800.0, 86400.0, 129600.0, 172800.0, 259200.0, 604800.0,
-)  # fmt: skip
-"""Values that people would set, 10 s to a week. Finer steps would only show noise."""
-
 CURVE = ("threshold_s", "mistakes", "waiting_h", "loss", "loss_low", "loss_high")
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.units import how_long, per_hundred
+from stateanalytics.core.units import CANDIDATES_S, how_long, per_hundred
 from stateanalytics.systems.base import OTHER, Constant
 from stateanalytics.thresholds.choice import (
-    CANDIDATES_S,
     Choice,
     Costs,
     choose,

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.units import CANDIDATES_S
 from stateanalytics.detectors.quality import quality_of_service
-from stateanalytics.detectors.sums import SUMS, silence_grid
+from stateanalytics.detectors.sums import SUMS
 from stateanalytics.state.policy import Policy
 from stateanalytics.thresholds.settings import OTHER, Constant, constants
 
@@ -28,7 +29,8 @@ def stale(
     silences : Snapshot, polars.DataFrame or LazyFrame
         As for `quality_of_service`.
     thresholds_s : iterable of float, optional
-        Candidates in seconds; `silence_grid` by default. Today's constants join them.
+        Candidates in seconds; by default those that people would set, 10 s to a week.
+        Today's constants join them.
     by : str or sequence of str
         Columns to judge apart. Constants are marked where they apply: by ``system`` and by
         ``kind``, as far as these are among the columns.
@@ -65,7 +67,7 @@ def stale(
     marked = [constant for constant in constants(policy) if _is_of_silence(constant)]
     is_summed = isinstance(silences, pl.DataFrame) and set(SUMS) <= set(silences.columns)
     if not is_summed:
-        given = silence_grid() if thresholds_s is None else thresholds_s
+        given = CANDIDATES_S if thresholds_s is None else thresholds_s
         thresholds_s = [
             *given,
             *(constant.today_s for constant in marked if constant.today_s is not None),

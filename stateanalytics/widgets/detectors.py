@@ -12,7 +12,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import how_long
+from stateanalytics.core.units import CANDIDATES_S, how_long
 from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.disagreement_causes import Disagreements, disagreements
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
@@ -20,10 +20,7 @@ from stateanalytics.widgets.tables import safe, table
 
 UNIT = [*schema.ENTITY_KEY, "at"]
 YOURS = "silent for longer"
-LIMITS_S = (
-    60.0, 300.0, 600.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0, 10_800.0, 21_600.0, 43_200.0,
-    86_400.0, 172_800.0, 604_800.0,
-)  # fmt: skip
+LIMITS_S = tuple(limit for limit in CANDIDATES_S if limit >= 60)
 N_FIRST, N_ROWS = 6, 8
 _NEEDED = (*UNIT, "kind", "detector", "covered", "fires", "measured_s")
 
