@@ -9,8 +9,7 @@ import polars as pl
 from stateanalytics.systems.agent_orchestrator import reading as source
 from stateanalytics.systems.agent_orchestrator.files import Faults
 from stateanalytics.systems.agent_orchestrator.places import RECORDS, files_of, find
-from stateanalytics.systems.agent_orchestrator.record_fields import read_reports
-from stateanalytics.systems.agent_orchestrator.records import read_records
+from stateanalytics.systems.agent_orchestrator.records import read_records, read_reports
 from stateanalytics.systems.agent_orchestrator.sessions import interpret
 from tests.conformance.agent_orchestrator.at_instant import judge_sessions
 from tests.oracles_agent_orchestrator import lifecycles_of

@@ -13,13 +13,14 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from stateanalytics.state.severity import derive_severity
+from stateanalytics.systems.agent_orchestrator.features import classify_web_attention
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
     LIFECYCLE_COLUMNS,
     parse_lifecycle,
     synthesize_lifecycle,
 )
 from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
-from stateanalytics.systems.agent_orchestrator.record_fields import (
+from stateanalytics.systems.agent_orchestrator.records import (
     parse_pull_request_urls,
     read_reports,
 )
@@ -31,7 +32,6 @@ from stateanalytics.systems.agent_orchestrator.statuses import (
     classify_terminality,
     derive_legacy_status,
 )
-from stateanalytics.systems.agent_orchestrator.web_attention import classify_web_attention
 from tests.conformance.agent_orchestrator.activity import classify_activity, decay_log_entries
 from tests.conformance.agent_orchestrator.agent_report import (
     interpret_reports,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.core.staleness import STALLED_AFTER_S
 from stateanalytics.errors import ArgumentError
-from stateanalytics.systems.agent_orchestrator.evidence import (
+from stateanalytics.systems.agent_orchestrator.constants import (
     detecting_episodes,
     first_reports,
     report_silences,

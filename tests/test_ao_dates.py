@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.systems.agent_orchestrator.javascript import (
+from stateanalytics.systems.agent_orchestrator.stored_values import (
     NotJsonError,
+    iso_ms,
     leading_integer,
     read_json,
     trim,
     write_json,
 )
-from stateanalytics.systems.agent_orchestrator.moments import iso_ms
 from tests.conformance.agent_orchestrator.javascript_dates import (
     date_ms,
     iso_text,

@@ -18,7 +18,7 @@ from stateanalytics.systems.agent_orchestrator.lifecycle import (
     refresh_status,
     synthesize_lifecycle,
 )
-from stateanalytics.systems.agent_orchestrator.record_fields import parse_pull_request_urls
+from stateanalytics.systems.agent_orchestrator.records import parse_pull_request_urls
 from stateanalytics.systems.agent_orchestrator.statuses import derive_legacy_status
 from stateanalytics.systems.agent_orchestrator.words import (
     LEGACY_STATUSES,

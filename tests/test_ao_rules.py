@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.systems.agent_orchestrator.constants import WatcherThresholds
+from stateanalytics.systems.agent_orchestrator.features import classify_web_attention
+from stateanalytics.systems.agent_orchestrator.mapped_axes import find_traps, reattribute_ends
 from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
-from stateanalytics.systems.agent_orchestrator.mapping_words import map_go_words, map_legacy_words
+from stateanalytics.systems.agent_orchestrator.mapping_table import map_go_words, map_legacy_words
 from stateanalytics.systems.agent_orchestrator.status_events import (
     classify_status_changes,
     name_primary_reason,
@@ -24,9 +27,6 @@ from stateanalytics.systems.agent_orchestrator.statuses import (
     derive_go_status,
     derive_legacy_status,
 )
-from stateanalytics.systems.agent_orchestrator.thresholds import WatcherThresholds
-from stateanalytics.systems.agent_orchestrator.traps import find_traps, reattribute_ends
-from stateanalytics.systems.agent_orchestrator.web_attention import classify_web_attention
 from tests.conformance.agent_orchestrator.activity import classify_activity, decay_log_entries
 from tests.conformance.agent_orchestrator.agent_report import (
     interpret_reports,

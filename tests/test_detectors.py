@@ -13,8 +13,7 @@ from stateanalytics.detectors.detections import judge
 from stateanalytics.detectors.features import feature_columns
 from stateanalytics.detectors.frames import DETECTIONS, DETECTORS
 from stateanalytics.errors import ArgumentError
-from stateanalytics.systems.constructs import CONSTRUCTS
-from stateanalytics.systems.detector import Detector
+from stateanalytics.systems.detector import CONSTRUCTS, Detector
 
 NOW = datetime(2026, 5, 27, tzinfo=UTC)
 

@@ -18,11 +18,11 @@ from stateanalytics.state.reason_codes import (
     with_code_facts,
 )
 from stateanalytics.systems import reading as sources
-from stateanalytics.systems.agent_orchestrator.mapping_reasons import MESSAGES
-from stateanalytics.systems.agent_orchestrator.mapping_table import SESSION_MEANINGS
-from stateanalytics.systems.agent_orchestrator.mapping_words import (
+from stateanalytics.systems.agent_orchestrator.mapping import MESSAGES
+from stateanalytics.systems.agent_orchestrator.mapping_table import (
     GO_MEANINGS,
     LEGACY_MEANINGS,
+    SESSION_MEANINGS,
     map_go_words,
     map_legacy_words,
 )

@@ -1,16 +1,61 @@
-"""One rule that calls work stale, stuck, slow or dead, as a value."""
+"""One rule that calls work stale, stuck, slow or dead, as a value, and the words for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import polars as pl
 
 from stateanalytics.core.units import how_long
-from stateanalytics.systems.constructs import limits_by_kind
-from stateanalytics.systems.detector_checks import check
+from stateanalytics.errors import ArgumentError, did_you_mean
+
+CONSTRUCTS = MappingProxyType(
+    {
+        "silence": "how long ago the last sign of life was",
+        "elapsed": "how long ago it started",
+        "write": "how long ago its row was last written, by anyone",
+        "liveness": "whether its process is there",
+        "lock": "whether lock files are left",
+        "count": "how often something happened",
+        "schedule": "whether a planned fire came",
+        "verdict": "which words are stored, or what other rules said",
+    }
+)
+"""What a rule looks at; two rules of different constructs answer different questions."""
+
+QUESTIONS = ("stale", "stuck", "slow", "dead", "attention", "overdue", "degraded", "waiting")
+COMPARISONS = (">", ">=")
+LIVENESS = MappingProxyType(
+    {
+        "not asked": "it does not ask whether the process is alive",
+        "assumed": "it takes every process for alive",
+        "unknown is dead": "a process nobody could see counts as dead",
+        "unknown stays unknown": "a process nobody could see is judged by its silence",
+    }
+)
+RESTARTS = ("message", "activity", "report", "start", "creation")
+"""What sets a rule's clock back to zero, where that is recorded as it happens."""
+
+
+def limits_by_kind(limits: Mapping[str, float]) -> str:
+    """Limits by kind of work as people write them, the default first.
+
+    Examples
+    --------
+    >>> limits_by_kind({"default": 21600, "flow": 43200, "fanout": 43200})
+    '6 h; flow, fanout 12 h'
+    """
+    default = limits["default"]
+    kinds: dict[float, list[str]] = {}
+    for kind, limit in limits.items():
+        if limit != default:
+            kinds.setdefault(limit, []).append(kind)
+    own = (f"{', '.join(names)} {how_long(limit)}" for limit, names in kinds.items())
+    return "; ".join((how_long(default), *own))
+
 
 Limits: TypeAlias = float | Mapping[str, float]
 Classifier: TypeAlias = Callable[[pl.DataFrame, Limits | None], pl.Series]
@@ -270,3 +315,72 @@ def _columns_of(detector: Detector) -> tuple[str, ...]:
     ]
     by_kind = ["kind"] if isinstance(detector.threshold_s, Mapping) else []
     return tuple(dict.fromkeys([*detector.compares, *named, *by_kind]))
+
+
+def check(detector: Detector) -> None:
+    """Refuse a detector that makes no sense, with what to type instead.
+
+    Raises
+    ------
+    ArgumentError
+        If it has no name, no rule or two, or a word or limit that is none.
+    """
+    if not isinstance(detector.name, str) or not detector.name.strip():
+        raise ArgumentError(
+            f"A detector needs a name; found {detector.name!r:.60}.",
+            'sa.detectors.Detector("quiet_20m", …)',
+        )
+    for what, known in (
+        ("comparison", COMPARISONS),
+        ("construct", tuple(CONSTRUCTS)),
+        ("question", QUESTIONS),
+        ("liveness", tuple(LIVENESS)),
+        ("restarts_on", (*RESTARTS, None)),
+    ):
+        word = getattr(detector, what)
+        if word not in known:
+            shown = ", ".join(repr(choice) for choice in known if choice is not None)
+            raise ArgumentError(
+                f"{what} of detector {detector.name!r} needs one of {shown}; found {word!r:.60}.",
+                "use one of these"
+                + did_you_mean(str(word), [choice for choice in known if choice]),
+            )
+    if detector.why_not:
+        return
+    is_compared = bool(detector.compares) and detector.threshold_s is not None
+    if detector.fires is None and detector.classify is None and not is_compared:
+        raise ArgumentError(
+            f"Detector {detector.name!r} has no rule.",
+            'give measures="silence_s", threshold_s=1200, or fires=pl.col("n_messages") > 500',
+        )
+    if detector.fires is not None and detector.threshold_s is not None:
+        raise ArgumentError(
+            f"Detector {detector.name!r} has a whole rule and a threshold, which it would not use.",
+            "give measures and threshold_s, and what else makes it fire as also=…; or fires alone",
+        )
+    _check_limits(detector)
+
+
+def _check_limits(detector: Detector) -> None:
+    limits = detector.threshold_s
+    if limits is None:
+        return
+    if isinstance(limits, pl.Expr):
+        if detector.classify is not None:
+            raise ArgumentError(
+                f"The classifier of {detector.name!r} needs limits in seconds; found {limits}.",
+                'such as threshold_s=1200, or {"flow": 43200, "default": 21600}',
+            )
+        return
+    if isinstance(limits, Mapping) and "default" not in limits:
+        raise ArgumentError(
+            f"The thresholds of {detector.name!r} lack a 'default'; found {sorted(limits)}.",
+            'such as threshold_s={"flow": 43200, "default": 21600}',
+        )
+    for value in limits.values() if isinstance(limits, Mapping) else (limits,):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+            raise ArgumentError(
+                f"The threshold of {detector.name!r} needs seconds, zero or more; "
+                f"found {value!r:.60}.",
+                "such as threshold_s=1200",
+            )

@@ -30,12 +30,12 @@ SYSTEM = System(
     features=later(f"{_HERE}.features:features"),
     constants=later(f"{_HERE}.constants:constants"),
     evidence={
-        "detecting": later(f"{_HERE}.evidence:detecting_episodes"),
-        "first_report": later(f"{_HERE}.evidence:first_reports"),
-        "reports": later(f"{_HERE}.evidence:report_silences"),
+        "detecting": later(f"{_HERE}.constants:detecting_episodes"),
+        "first_report": later(f"{_HERE}.constants:first_reports"),
+        "reports": later(f"{_HERE}.constants:report_silences"),
     },
-    audits=later(f"{_HERE}.audits:audits"),
-    without_ends=later(f"{_HERE}.audits:without_ends"),
+    audits=later(f"{_HERE}.findings:audits"),
+    without_ends=later(f"{_HERE}.findings:without_ends"),
     end_statuses=("killed", "terminated", "done", "cleanup", "errored", "merged"),
     death_codes=(
         "run.aborted.agent_process_exited",

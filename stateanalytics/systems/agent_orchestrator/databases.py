@@ -9,15 +9,15 @@ import polars as pl
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import INTEGER, JSON, TEXT, YES_NO, Cell, Store, read_table
 from stateanalytics.systems.agent_orchestrator.logs import ALIVE, COLUMNS
-from stateanalytics.systems.agent_orchestrator.moments import (
-    moment,
-    stored_moment,
-    unreadable_times,
-)
 from stateanalytics.systems.agent_orchestrator.places import Kind
 from stateanalytics.systems.agent_orchestrator.statuses import (
     classify_go_pull_requests,
     derive_go_status,
+)
+from stateanalytics.systems.agent_orchestrator.stored_values import (
+    moment,
+    stored_moment,
+    unreadable_times,
 )
 
 EVENTS_TABLE = "activity_events"

@@ -8,20 +8,22 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator.columns import choose, with_defaults
-from stateanalytics.systems.agent_orchestrator.javascript import (
-    NotJsonError,
-    is_filled,
-    read_json,
-    trim,
-    write_json,
-)
 from stateanalytics.systems.agent_orchestrator.lifecycle_payload import (
     PAYLOAD_COLUMNS,
     read_payloads,
 )
-from stateanalytics.systems.agent_orchestrator.moments import DateReader, iso_ms, moment
-from stateanalytics.systems.agent_orchestrator.record_fields import pull_request_of
+from stateanalytics.systems.agent_orchestrator.records import pull_request_of
 from stateanalytics.systems.agent_orchestrator.statuses import legacy_status_rule
+from stateanalytics.systems.agent_orchestrator.stored_values import (
+    DateReader,
+    NotJsonError,
+    is_filled,
+    iso_ms,
+    moment,
+    read_json,
+    trim,
+    write_json,
+)
 from stateanalytics.systems.agent_orchestrator.words import LEGACY_STATUSES, VERSIONS, Version
 
 MOMENT = pl.Datetime("us", "UTC")

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.javascript import (
+from stateanalytics.systems.agent_orchestrator.stored_values import (
     NotJsonError,
     is_integer,
     read_json,

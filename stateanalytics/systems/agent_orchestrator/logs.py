@@ -16,9 +16,9 @@ from stateanalytics.systems.agent_orchestrator.files import (
     read_file,
     texts,
 )
-from stateanalytics.systems.agent_orchestrator.moments import stored_moment
 from stateanalytics.systems.agent_orchestrator.places import File, Kind
 from stateanalytics.systems.agent_orchestrator.records import NoRecordError, key_value_record
+from stateanalytics.systems.agent_orchestrator.stored_values import stored_moment
 
 _DETAIL = 500
 Line = Mapping[str, Any]

@@ -17,7 +17,6 @@ from stateanalytics.io.parts import Parts
 from stateanalytics.io.salvaging import loss_findings
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.agent_orchestrator import databases, frames
-from stateanalytics.systems.agent_orchestrator.entities import entities
 from stateanalytics.systems.agent_orchestrator.events import (
     add_entities,
     events,
@@ -26,13 +25,18 @@ from stateanalytics.systems.agent_orchestrator.events import (
     transitions,
 )
 from stateanalytics.systems.agent_orchestrator.files import Fault, Faults
+from stateanalytics.systems.agent_orchestrator.findings import log_findings, record_findings
 from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
 from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
-from stateanalytics.systems.agent_orchestrator.mapping_reasons import recorded_reasons
+from stateanalytics.systems.agent_orchestrator.mapping import recorded_reasons
 from stateanalytics.systems.agent_orchestrator.places import RECORDS, SYSTEM, File, Kind, files_of
-from stateanalytics.systems.agent_orchestrator.record_findings import log_findings, record_findings
 from stateanalytics.systems.agent_orchestrator.records import read_records
-from stateanalytics.systems.agent_orchestrator.sessions import read_sessions, shaped, time_findings
+from stateanalytics.systems.agent_orchestrator.sessions import (
+    entities,
+    read_sessions,
+    shaped,
+    time_findings,
+)
 from stateanalytics.systems.recorded import add_reasons
 
 _CALENDAR = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))

@@ -14,7 +14,7 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     need,
     with_defaults,
 )
-from stateanalytics.systems.agent_orchestrator.thresholds import (
+from stateanalytics.systems.agent_orchestrator.constants import (
     FRESH_S,
     READY_THRESHOLD_S,
     STICKY_S,

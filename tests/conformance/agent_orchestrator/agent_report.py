@@ -13,7 +13,7 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     add_columns,
     need,
 )
-from stateanalytics.systems.agent_orchestrator.javascript import trim
+from stateanalytics.systems.agent_orchestrator.stored_values import trim
 from stateanalytics.systems.agent_orchestrator.words import REPORT_STATES
 
 FRESH_S = 300.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator.columns import need, with_defaults
-from stateanalytics.systems.agent_orchestrator.javascript import is_filled
-from stateanalytics.systems.agent_orchestrator.record_fields import pull_request_of
+from stateanalytics.systems.agent_orchestrator.records import pull_request_of
+from stateanalytics.systems.agent_orchestrator.stored_values import is_filled
 from tests.conformance.agent_orchestrator.agent_report import report_meaning, validate_reports
 
 _NEEDED = (

@@ -7,7 +7,7 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator.columns import need
-from stateanalytics.systems.agent_orchestrator.thresholds import WatcherThresholds
+from stateanalytics.systems.agent_orchestrator.constants import WatcherThresholds
 from tests.conformance.agent_orchestrator.agent_report import judge_report_freshness
 from tests.conformance.agent_orchestrator.report_watcher import watch_reports
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.agent_orchestrator.columns import need, with_defaults
-from stateanalytics.systems.agent_orchestrator.javascript import (
+from stateanalytics.systems.agent_orchestrator.stored_values import (
     SPACE_CLASS,
     WHITE_SPACE,
     leading_integer,

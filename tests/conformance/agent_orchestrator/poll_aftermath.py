@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.status_events import EVENT_REACTIONS, STATUS_EVENTS
-from stateanalytics.systems.agent_orchestrator.thresholds import (
+from stateanalytics.systems.agent_orchestrator.constants import (
     WatcherThresholds,
     watcher_audits,
     watcher_trigger,
 )
+from stateanalytics.systems.agent_orchestrator.status_events import EVENT_REACTIONS, STATUS_EVENTS
 from tests.conformance.agent_orchestrator.events import priority_of
 from tests.conformance.agent_orchestrator.report_watcher import REACTION_KEYS
 

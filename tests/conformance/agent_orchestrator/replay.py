@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator.columns import need, with_defaults
+from stateanalytics.systems.agent_orchestrator.constants import WatcherThresholds
 from stateanalytics.systems.agent_orchestrator.statuses import legacy_status_rule
-from stateanalytics.systems.agent_orchestrator.thresholds import WatcherThresholds
 from stateanalytics.systems.agent_orchestrator.words import TERMINAL_STATUSES
 from tests.conformance.agent_orchestrator.detecting import DetectingBudget
 from tests.conformance.agent_orchestrator.determine_status import plan_poll, with_poll_columns

@@ -7,7 +7,7 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.systems.agent_orchestrator.columns import FrameT, add_columns
-from stateanalytics.systems.agent_orchestrator.thresholds import (
+from stateanalytics.systems.agent_orchestrator.constants import (
     WatcherThresholds,
     watcher_audits,
     watcher_trigger,
