@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.charts import DARK, LIGHT, VARIABLES, chart_durations, chart_severity, to_svg
-from stateanalytics.charts.palette import ORDER
+from stateanalytics.charts.style import ORDER
 from stateanalytics.charts.svg import inert
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
 from tests.conformance.adr0025 import contrast

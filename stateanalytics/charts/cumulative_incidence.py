@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.charts.durations import ENDINGS
-from stateanalytics.charts.log_time import SHORTEST_S, log_time
-from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress, largest
 from stateanalytics.charts.sentences import say_cumulative_incidence
-from stateanalytics.charts.titles import titled
+from stateanalytics.charts.style import (
+    FONT_SIZE,
+    LIGHT,
+    SHORTEST_S,
+    Palette,
+    dress,
+    largest,
+    log_time,
+    titled,
+)
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.errors import ArgumentError, check_columns
 
 if TYPE_CHECKING:
     import altair as alt
@@ -67,8 +74,7 @@ def chart_cumulative_incidence(
     """
     import altair as alt
 
-    if missing := [name for name in NEEDED if name not in incidence.columns]:
-        raise MissingColumnsError.of(missing, incidence.columns, "chart_cumulative_incidence")
+    check_columns(incidence, NEEDED, "chart_cumulative_incidence")
     if strata := [name for name in incidence.columns if name not in _OWN]:
         raise ArgumentError(
             f"chart_cumulative_incidence draws one stratum; found the strata {strata}.",

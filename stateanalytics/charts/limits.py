@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.charts.durations import ENDINGS
-from stateanalytics.charts.log_time import SHORTEST_S, log_time
-from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress, largest
 from stateanalytics.charts.sentences import say_limits
-from stateanalytics.charts.titles import titled
-from stateanalytics.errors import MissingColumnsError
+from stateanalytics.charts.style import (
+    FONT_SIZE,
+    LIGHT,
+    SHORTEST_S,
+    Palette,
+    dress,
+    largest,
+    log_time,
+    titled,
+)
+from stateanalytics.errors import check_columns
 
 if TYPE_CHECKING:
     import altair as alt
 
-NEEDED = ("limit_s", "elapsed_s", "ending", "fits", "has_no_turns")
 SHAPES = {
     "completed": "circle",
     "failed": "cross",
@@ -74,8 +80,7 @@ def chart_limits(
     """
     import altair as alt
 
-    if missing := [name for name in NEEDED if name not in runs.columns]:
-        raise MissingColumnsError.of(missing, runs.columns, "chart_limits")
+    check_columns(runs, ("limit_s", "elapsed_s", "ending", "fits", "has_no_turns"), "chart_limits")
     drawn = _binned(runs)
     high = 2 * max(largest(drawn, "limit_s"), largest(drawn, "elapsed_s"), 60.0)
     low = min(_least(drawn, "limit_s"), _least(drawn, "elapsed_s")) / 2

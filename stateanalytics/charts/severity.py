@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress, largest
-from stateanalytics.errors import ColumnTypeError, MissingColumnsError
+from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, dress, largest
+from stateanalytics.errors import ColumnTypeError, check_columns
 
 if TYPE_CHECKING:
     import altair as alt
@@ -47,8 +47,7 @@ def chart_severity(
     """
     import altair as alt
 
-    if missing := [name for name in NEEDED if name not in by_type.columns]:
-        raise MissingColumnsError.of(missing, by_type.columns, "chart_severity")
+    check_columns(by_type, NEEDED, "chart_severity")
     if wrong := [name for name in SHOWN if by_type.height and not by_type[name].dtype.is_numeric()]:
         raise ColumnTypeError(
             f"chart_severity needs counts in {wrong}; found {by_type[wrong[0]].dtype}.",

@@ -1,19 +1,30 @@
-"""How many runs are still going by each duration: survival curves with what stands behind."""
+"""How many runs are still going by each duration: survival curves with what stands behind.
+
+Lines stay apart without colour: a dash and a direct label for each stratum.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from stateanalytics.charts.log_time import SHORTEST_S, log_time, ticks_between
-from stateanalytics.charts.palette import FONT_SIZE, LIGHT, Palette, dress, largest
 from stateanalytics.charts.sentences import say_survival
-from stateanalytics.charts.strata import ALL, COLOURS, DASHES, apart, named
-from stateanalytics.charts.titles import titled
-from stateanalytics.core.text import visible
-from stateanalytics.errors import MissingColumnsError
+from stateanalytics.charts.style import (
+    FONT_SIZE,
+    LIGHT,
+    SHORTEST_S,
+    Palette,
+    dress,
+    largest,
+    log_time,
+    ticks_between,
+    titled,
+)
+from stateanalytics.core.text import shortened, visible
+from stateanalytics.errors import check_columns
 
 if TYPE_CHECKING:
     import altair as alt
@@ -30,6 +41,11 @@ _OWN = (*NEEDED, "survival_se")
 _STEPS = 300
 _LABELS = 76
 _LINE = 0.065
+MOST = 5
+"""More lines than this cannot be told apart; the largest strata are drawn."""
+COLOURS = ("info", "critical", "success", "warning", "neutral")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
+ALL = "all"
 
 
 def chart_survival(
@@ -70,8 +86,7 @@ def chart_survival(
     """
     import altair as alt
 
-    if missing := [name for name in NEEDED if name not in curve.columns]:
-        raise MissingColumnsError.of(missing, curve.columns, "chart_survival")
+    check_columns(curve, NEEDED, "chart_survival")
     strata = [name for name in curve.columns if name not in _OWN]
     drawn = _drawable(named(curve, strata, size="n_at_risk"))
     names, high = apart(drawn), max(largest(drawn, "duration_s"), 60.0)
@@ -214,3 +229,42 @@ def _beginning(drawn: pl.DataFrame) -> float:
     """Half of the shortest duration: the curve is seen to begin at 1."""
     shortest = drawn.filter(pl.col("n_events") + pl.col("n_cut_off") > 0)["duration_s"].min()
     return max(SHORTEST_S, float(shortest or 1.0) / 2)  # type: ignore[arg-type]
+
+
+def named(frame: pl.DataFrame, strata: Sequence[str], *, size: str) -> pl.DataFrame:
+    """Add ``stratum``: the values of the strata as one text, the largest strata first.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        Anything with the columns of ``strata``.
+    strata : sequence of str
+        Columns that tell the lines apart; none: one line.
+    size : str
+        Column by whose largest value strata are ranked.
+
+    Returns
+    -------
+    polars.DataFrame
+        Rows of at most `MOST` strata, in the order of their size, then as they came.
+    """
+    if not strata:
+        return frame.with_columns(stratum=pl.lit(ALL))
+    parts = [pl.col(name).cast(pl.String).fill_null("unknown") for name in strata]
+    text = pl.concat_str(parts, separator=", ")
+    largest = pl.col(size).max().over("stratum")
+    labelled = frame.with_columns(stratum=text)
+    readable = {name: shortened(visible(name), 24) for name in labelled["stratum"].unique()}
+    return (
+        labelled.with_columns(_size=largest)
+        .sort("_size", "stratum", descending=[True, False], maintain_order=True)
+        .with_columns(_rank=pl.col("stratum").rle_id())
+        .filter(pl.col("_rank") < MOST)
+        .with_columns(pl.col("stratum").replace_strict(readable, return_dtype=pl.String))
+        .drop("_size", "_rank")
+    )
+
+
+def apart(frame: pl.DataFrame) -> list[str]:
+    """The strata of a named frame, in their order."""
+    return frame["stratum"].unique(maintain_order=True).to_list()

@@ -21,7 +21,7 @@ from stateanalytics.charts import (
     chart_worksheet,
     to_svg,
 )
-from stateanalytics.charts.palette import DARK, LIGHT
+from stateanalytics.charts.style import DARK, LIGHT
 from stateanalytics.reporting import phrases
 from stateanalytics.reporting.material import Plain
 from stateanalytics.reporting.pills import COLOURS

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.charts.log_time import ticks_between
+from stateanalytics.charts.style import ticks_between
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long, per_hundred
 

@@ -1,0 +1,309 @@
+"""What detectors say: where they disagree, what they flag together, and when they were on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import polars as pl
+
+from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, dress, largest, titled
+from stateanalytics.core.text import visible
+from stateanalytics.errors import check_columns
+
+if TYPE_CHECKING:
+    import altair as alt
+
+MOST_SHOWN = 12
+_LABEL_WIDTH = 170
+_SET_LABEL_WIDTH, _SET_ROW, _BARS = 190, 20, 110
+SIGNS = "signs of life"
+NEEDED_ALARMS = ("detector", "started_at", "ended_at", "is_censored")
+_ALARM_LABEL_WIDTH, _ALARM_ROW = 170, 24
+MOST_TICKS = 2_000
+
+
+def chart_disagreement(
+    pairs: pl.DataFrame,
+    *,
+    detectors: Sequence[str] | None = None,
+    sentence: str = "",
+    palette: Palette = LIGHT,
+    width: int = 620,
+) -> alt.LayerChart:
+    """How many rows the detector of a line flags and that of a column does not.
+
+    Parameters
+    ----------
+    pairs : polars.DataFrame
+        `Agreement.pairs`: ``a``, ``b``, ``n`` (rows both look at), ``n_only_a``,
+        ``n_only_b``.
+    detectors : sequence of str, optional
+        Which, in which order; by default the twelve that disagree most, by that.
+    sentence : str
+        Heading: what the chart proves.
+    palette : mapping of str to str, optional
+        Colours by name.
+    width : int
+        Of the whole drawing, in pixels.
+
+    Returns
+    -------
+    altair.LayerChart
+        The darker a cell, the larger the share of rows; the number is in it. A pair that
+        shares no row has a dash.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column is absent.
+    """
+    import altair as alt
+
+    check_columns(pairs, ("a", "b", "n", "n_only_a", "n_only_b"), "chart_disagreement")
+    directed = _directed(pairs)
+    order = list(detectors) if detectors is not None else _loudest(directed)
+    drawn = directed.filter(pl.col("flags").is_in(order), pl.col("silent").is_in(order))
+    side = max(22.0, (width - _LABEL_WIDTH) / max(len(order), 1))
+    axis = alt.Axis(domain=False, ticks=False, labelLimit=_LABEL_WIDTH - 10, labelPadding=4)
+    base = alt.Chart(drawn).encode(
+        y=alt.Y("flags:N", sort=order, title="flags …", axis=axis),
+        x=alt.X("silent:N", sort=order, title="… and this one does not", axis=_tilted(axis)),
+    )
+    cells = base.mark_rect(strokeWidth=1).encode(
+        fill=alt.value(palette["critical"]),
+        fillOpacity=alt.Opacity(
+            "share:Q", scale=alt.Scale(domain=[0, 1], range=[0, 0.6]), legend=None
+        ),
+        stroke=alt.value(palette["line"]),
+    )
+    numbers = base.mark_text(fontSize=FONT_SIZE).encode(
+        text="shown:N",
+        color=alt.condition(
+            "datum.n_only > 0", alt.value(palette["text"]), alt.value(palette["muted"])
+        ),
+    )
+    chart = alt.layer(cells, numbers, data=drawn).properties(
+        width=side * max(len(order), 1), height=24 * max(len(order), 1)
+    )
+    total = int(largest(directed, "n_only"))
+    described = chart.properties(
+        description=f"{len(order)} detectors; at most {total} rows differ."
+    )
+    dressed: Any = dress(titled(described, sentence, palette=palette, width=width), palette)
+    return cast("alt.LayerChart", dressed)
+
+
+def _tilted(axis: alt.Axis) -> alt.Axis:
+    tilted = axis.copy()
+    tilted.labelAngle = -40
+    return tilted
+
+
+def _directed(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Two rows a pair: who flags, who does not, how many of the rows both look at."""
+    one = pairs.select(flags="a", silent="b", n="n", n_only="n_only_a")
+    other = pairs.select(flags="b", silent="a", n="n", n_only="n_only_b")
+    return pl.concat([one, other]).with_columns(
+        share=(pl.col("n_only") / pl.col("n")).fill_nan(0.0).fill_null(0.0),
+        shown=pl.when(pl.col("n") > 0)
+        .then(pl.col("n_only").cast(pl.String))
+        .otherwise(pl.lit("–")),
+    )
+
+
+def _loudest(directed: pl.DataFrame) -> list[str]:
+    """The detectors that take part in most disagreements."""
+    both = pl.concat(
+        [directed.select(name="flags", n="n_only"), directed.select(name="silent", n="n_only")]
+    )
+    totals = both.group_by("name").agg(pl.col("n").sum()).filter(pl.col("n") > 0)
+    return totals.sort("n", "name", descending=[True, False]).head(MOST_SHOWN)["name"].to_list()
+
+
+def chart_intersections(
+    sets: pl.DataFrame, *, sentence: str = "", palette: Palette = LIGHT, width: int = 620
+) -> alt.VConcatChart:
+    """One column a set: above how many rows exactly these detectors flag, below which they are.
+
+    Parameters
+    ----------
+    sets : polars.DataFrame
+        From `intersections`.
+    sentence : str
+        Heading: what the chart proves.
+    palette : mapping of str to str, optional
+        Colours by name.
+    width : int
+        Of the whole drawing, in pixels.
+
+    Returns
+    -------
+    altair.VConcatChart
+        Detectors by how many rows they flag, the most at the top.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column is absent.
+    """
+    import altair as alt
+
+    check_columns(sets, ("rank", "n", "detector", "is_member", "n_flagged"), "chart_intersections")
+    used = sets.filter(pl.col("is_member").any().over("detector"))
+    order = (
+        used.select("detector", "n_flagged")
+        .unique()
+        .sort("n_flagged", "detector", descending=[True, False])["detector"]
+        .to_list()
+    )
+    room = width - _SET_LABEL_WIDTH
+    columns = alt.X("rank:O", axis=None)
+    totals = used.select("rank", "n").unique().sort("rank")
+    bars = alt.Chart(totals).encode(
+        x=columns,
+        y=alt.Y(
+            "n:Q",
+            title=None,
+            axis=None,
+            scale=alt.Scale(domain=[0, 1.2 * max(largest(totals, "n"), 1)]),
+        ),
+    )
+    above = alt.layer(
+        bars.mark_bar(width=16).encode(color=alt.value(palette["info"])),
+        bars.mark_text(baseline="bottom", dy=-2, fontSize=FONT_SIZE).encode(
+            text="n:Q", color=alt.value(palette["text"])
+        ),
+    ).properties(width=room, height=_BARS)
+    grid = alt.Chart(used).encode(
+        x=columns,
+        y=alt.Y(
+            "detector:N",
+            scale=alt.Scale(domain=order),
+            title=None,
+            axis=alt.Axis(
+                domain=False,
+                ticks=False,
+                labelLimit=_SET_LABEL_WIDTH - 10,
+                minExtent=_SET_LABEL_WIDTH - 10,
+            ),
+        ),
+    )
+    # A member is large and filled, any other one small and hollow: no colour is needed.
+    dots = grid.mark_point(filled=True, opacity=1).encode(
+        size=alt.condition("datum.is_member", alt.value(90), alt.value(14)),
+        color=alt.condition(
+            "datum.is_member", alt.value(palette["text"]), alt.value(palette["line"])
+        ),
+    )
+    place = pl.col("detector").replace_strict({name: n for n, name in enumerate(order)})
+    names = pl.col("detector").sort_by(place)
+    spans = used.filter("is_member").group_by("rank").agg(first=names.first(), last=names.last())
+    lines = (
+        alt.Chart(spans)
+        .mark_rule(strokeWidth=2)
+        .encode(
+            x=columns,
+            y=alt.Y("first:N", scale=alt.Scale(domain=order)),
+            y2="last:N",
+            color=alt.value(palette["text"]),
+        )
+    )
+    below = alt.layer(lines, dots).properties(width=room, height=_SET_ROW * max(len(order), 1))
+    chart: Any = alt.vconcat(above, below, spacing=4).resolve_scale(x="shared")
+    n = int(totals["n"].sum() or 0)
+    described = chart.properties(description=f"{n} rows in {totals.height} sets of detectors.")
+    dressed: alt.VConcatChart = dress(
+        titled(described, sentence, palette=palette, width=width), palette
+    )
+    return dressed
+
+
+def chart_alarms(
+    events: pl.DataFrame,
+    alarms: pl.DataFrame,
+    *,
+    sentence: str = "",
+    palette: Palette = LIGHT,
+    width: int = 620,
+) -> alt.LayerChart:
+    """Ticks where the session gave a sign of life, bars where a detector called it.
+
+    Parameters
+    ----------
+    events : polars.DataFrame
+        ``at``: signs of life of one session; more than 2,000 are thinned evenly.
+    alarms : polars.DataFrame
+        Rows of `alarms` for the same session.
+    sentence : str
+        Heading: what the chart proves.
+    palette : mapping of str to str, optional
+        Colours by name.
+    width : int
+        Of the whole drawing, in pixels.
+
+    Returns
+    -------
+    altair.LayerChart
+        One line a detector, by when it first called; a bar that is still going when the
+        data end is hollow.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column is absent.
+    """
+    import altair as alt
+
+    check_columns(events, ("at",), "chart_alarms")
+    check_columns(alarms, NEEDED_ALARMS, "chart_alarms")
+    ticks = events.select("at").drop_nulls().unique().sort("at")
+    ticks = ticks.gather_every(max(1, -(-ticks.height // MOST_TICKS)))
+    ticks = ticks.with_columns(detector=pl.lit(SIGNS))
+    bars = alarms.select(NEEDED_ALARMS).sort("started_at", "detector")
+    order = [SIGNS, *bars["detector"].unique(maintain_order=True).to_list()]
+    line = alt.Y(
+        "detector:N",
+        sort=order,
+        scale=alt.Scale(domain=order),
+        title=None,
+        axis=alt.Axis(
+            domain=False,
+            ticks=False,
+            labelLimit=_ALARM_LABEL_WIDTH - 10,
+            minExtent=_ALARM_LABEL_WIDTH - 10,
+            grid=True,
+        ),
+    )
+    marks = (
+        alt.Chart(ticks)
+        .mark_tick(thickness=1.5, height=14)
+        .encode(x=_utc("at"), y=line, color=alt.value(palette["text"]))
+    )
+    calls = (
+        alt.Chart(bars)
+        .mark_bar(height=10, strokeWidth=1.5)
+        .encode(
+            x=_utc("started_at"),
+            x2="ended_at:T",
+            y=line,
+            fill=alt.value(palette["warning"]),
+            stroke=alt.value(palette["warning"]),
+            fillOpacity=alt.condition("datum.is_censored", alt.value(0.1), alt.value(1)),
+        )
+    )
+    chart: Any = alt.layer(marks, calls).properties(
+        width=width - _ALARM_LABEL_WIDTH,
+        height=_ALARM_ROW * len(order),
+        description=visible(
+            f"{ticks.height} signs of life and {bars.height} alarms of {len(order) - 1} detectors."
+        ),
+    )
+    dressed: alt.LayerChart = dress(titled(chart, sentence, palette=palette, width=width), palette)
+    return dressed
+
+
+def _utc(field: str) -> alt.X:
+    import altair as alt
+
+    return alt.X(f"{field}:T", title="UTC", scale=alt.Scale(type="utc"), axis=alt.Axis(tickCount=6))

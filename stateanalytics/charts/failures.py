@@ -1,0 +1,311 @@
+"""What failed: by reason code, in clusters over time, and as incidents."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import polars as pl
+
+from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, dress, largest, titled
+from stateanalytics.core.text import shortened, visible
+from stateanalytics.errors import check_columns
+
+if TYPE_CHECKING:
+    import altair as alt
+
+NO_CODE = "(no code)"
+DEPTHS = [0.42, 0.3, 0.2, 0.12]
+_ROW_HEIGHT, _LETTER = 34, 6.4
+_MOST_CLUSTERS, _MOST_CELLS, _MOST_INCIDENTS = 12, 14, 12
+NOTHING = "(nothing said)"
+_LABEL_WIDTH, _CLUSTER_ROW, _INCIDENT_ROW = 260, 22, 26
+
+
+def chart_failure_codes(
+    codes: pl.DataFrame, *, sentence: str = "", palette: Palette = LIGHT, width: int = 620
+) -> alt.LayerChart:
+    """One bar a node, as wide as its rows, under the node that it belongs to.
+
+    Parameters
+    ----------
+    codes : polars.DataFrame
+        From `failures.codes`.
+    sentence : str
+        Heading: what the chart proves.
+    palette : mapping of str to str, optional
+        Colours by name.
+    width : int
+        In pixels.
+
+    Returns
+    -------
+    altair.LayerChart
+        A name stands in its bar where there is room for it; the frame has all.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column is absent.
+    """
+    import altair as alt
+
+    check_columns(codes, ("code", "parent", "depth", "n_rows"), "chart_failure_codes")
+    drawn = _placed(codes, width)
+    depths = max(int(largest(drawn, "depth")), 1)
+    total = max(largest(drawn, "end"), 1.0)
+    base = alt.Chart(drawn).encode(
+        x=alt.X("start:Q", axis=None, scale=alt.Scale(domain=[0, total], nice=False)),
+        y=alt.Y("top:Q", axis=None, scale=alt.Scale(domain=[depths, 0], nice=False)),
+    )
+    bars = base.mark_rect(strokeWidth=1.5).encode(
+        x2="end:Q",
+        y2="bottom:Q",
+        fill=alt.value(palette["critical"]),
+        fillOpacity=alt.Opacity(
+            "depth:O",
+            scale=alt.Scale(domain=[1, 2, 3, 4], range=DEPTHS),
+            legend=None,
+        ),
+        stroke=alt.value(palette["surface"]),
+    )
+    names = base.mark_text(
+        align="left", baseline="middle", dx=5, dy=_ROW_HEIGHT / 2, fontSize=FONT_SIZE
+    ).encode(text="shown:N", color=alt.value(palette["text"]))
+    chart: Any = alt.layer(bars, names).properties(
+        width=width,
+        height=_ROW_HEIGHT * depths,
+        description=f"{int(total)} failed rows over {drawn.height} nodes of reason codes.",
+    )
+    return cast(
+        "alt.LayerChart", dress(titled(chart, sentence, palette=palette, width=width), palette)
+    )
+
+
+def _placed(codes: pl.DataFrame, width: int) -> pl.DataFrame:
+    """Where each node stands: below its parent, beside its siblings, in order of names.
+
+    Sorted by their segments a node comes right before what belongs to it; so it begins
+    where the rows of its own of all nodes before it end.
+    """
+    rows = codes.select("code", "parent", "depth", "n_rows")
+    below = rows.group_by(code="parent").agg(n_below=pl.col("n_rows").sum())
+    placed = (
+        rows.join(below, on="code", how="left")
+        .with_columns(own=pl.col("n_rows") - pl.col("n_below").fill_null(0))
+        .sort(pl.col("code").str.split("."), nulls_last=True)
+        .with_columns(start=pl.col("own").cum_sum() - pl.col("own"))
+        .with_columns(end=pl.col("start") + pl.col("n_rows"), top=pl.col("depth") - 1)
+    )
+    total = max(largest(placed, "end"), 1.0)
+    name = pl.col("code").str.split(".").list.last().fill_null(NO_CODE)
+    label = pl.concat_str(name, pl.lit(" "), pl.col("n_rows").cast(pl.String))
+    room = (pl.col("n_rows") / total * width - 10) / _LETTER
+    return placed.with_columns(
+        bottom=pl.col("top") + 1,
+        shown=pl.when(label.str.len_chars() <= room).then(label).otherwise(pl.lit("")),
+    )
+
+
+def chart_failure_trend(
+    clusters: pl.DataFrame,
+    *,
+    since: datetime,
+    sentence: str = "",
+    palette: Palette = LIGHT,
+    width: int = 620,
+) -> alt.LayerChart:
+    """The best ranked clusters over the steps of their trend.
+
+    Parameters
+    ----------
+    clusters : polars.DataFrame
+        From `failures.clusters`; the first twelve are drawn.
+    since : datetime
+        Where the trends begin: the window's start.
+    sentence : str
+        Heading: what the chart proves.
+    palette : mapping of str to str, optional
+        Colours by name.
+    width : int
+        Of the whole drawing, in pixels.
+
+    Returns
+    -------
+    altair.LayerChart
+        More than fourteen steps are put together by twos, threes, …; a week of hours
+        becomes days.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column is absent.
+    """
+    import altair as alt
+
+    check_columns(
+        clusters,
+        ("cluster_id", "code", "template", "rule_name", "trend", "trend_step_s", "rank"),
+        "chart_failure_trend",
+    )
+    drawn = _cells(clusters.sort("rank").head(_MOST_CLUSTERS), since)
+    lines = drawn["name"].unique(maintain_order=True).to_list()
+    steps = drawn["step"].unique(maintain_order=True).to_list()
+    narrow = width < 2 * _LABEL_WIDTH
+    labels = _LABEL_WIDTH // 2 if narrow else _LABEL_WIDTH
+    axis = alt.Axis(domain=False, ticks=False, labelLimit=labels - 10, minExtent=labels - 10)
+    room = width - labels
+    shown = steps[:: max(1, -(-len(steps) * 46 // max(room, 1)))]
+    base = alt.Chart(drawn).encode(
+        x=alt.X(
+            "step:O",
+            sort=steps,
+            title=None,
+            axis=alt.Axis(values=shown, labelAngle=0, domain=False, ticks=False),
+        ),
+        y=alt.Y("name:N", sort=lines, title=None, axis=axis),
+    )
+    cells = base.mark_rect(strokeWidth=1).encode(
+        fill=alt.value(palette["critical"]),
+        fillOpacity=alt.Opacity(
+            "n:Q",
+            scale=alt.Scale(type="sqrt", domain=[0, max(largest(drawn, "n"), 1)], range=[0, 0.6]),
+            legend=None,
+        ),
+        stroke=alt.value(palette["line"]),
+    )
+    numbers = base.mark_text(fontSize=FONT_SIZE - 1).encode(
+        text="shown:N", color=alt.value(palette["text"])
+    )
+    layers = [cells] if room / max(len(steps), 1) < 16 else [cells, numbers]
+    chart: Any = alt.layer(*layers, data=drawn).properties(
+        width=room,
+        height=_CLUSTER_ROW * max(len(lines), 1),
+        description=f"{len(lines)} clusters of failures over {len(steps)} steps of time.",
+    )
+    return cast(
+        "alt.LayerChart", dress(titled(chart, sentence, palette=palette, width=width), palette)
+    )
+
+
+def _cells(clusters: pl.DataFrame, since: datetime) -> pl.DataFrame:
+    """One row a cluster and step, with names that are told apart."""
+    lengths = clusters.select(n=pl.col("trend").list.len())
+    n_steps = max(int(largest(lengths, "n")), 1)
+    step_s = largest(clusters, "trend_step_s") or 3_600.0
+    fold = -(-n_steps // _MOST_CELLS)
+    if step_s * fold < 86_400 < step_s * n_steps / 2:
+        fold = max(1, round(86_400 / step_s))  # steps of whole days read best
+    form = "%a %-d" if step_s * fold < 7 * 86_400 else "%-d %b"
+    form = form if step_s * fold >= 86_400 else "%a %H:%M"
+    names = [
+        f"{row['rank']} "
+        + shortened(visible(row["rule_name"] or row["template"] or row["code"] or NOTHING), 60)
+        for row in clusters.iter_rows(named=True)
+    ]
+    long = (
+        clusters.select("cluster_id", "trend", name=pl.Series(names, dtype=pl.String))
+        .with_columns(at=pl.int_ranges(pl.col("trend").list.len()))
+        .explode("trend", "at")
+        .drop_nulls("at")
+        .group_by("name", place=pl.col("at") // fold, maintain_order=True)
+        .agg(n=pl.col("trend").sum())
+    )
+    moments = pl.lit(since) + pl.col("place") * pl.lit(timedelta(seconds=step_s * fold))
+    return long.with_columns(
+        step=moments.dt.strftime(form),
+        shown=pl.when(pl.col("n") > 0).then(pl.col("n").cast(pl.String)).otherwise(pl.lit("")),
+    ).drop("place")
+
+
+def chart_incidents(
+    incidents: pl.DataFrame, *, sentence: str = "", palette: Palette = LIGHT, width: int = 620
+) -> alt.LayerChart:
+    """The incidents with most rows, one line each, over time.
+
+    Parameters
+    ----------
+    incidents : polars.DataFrame
+        From `failures.incidents`.
+    sentence : str
+        Heading: what the chart proves.
+    palette : mapping of str to str, optional
+        Colours by name.
+    width : int
+        Of the whole drawing, in pixels.
+
+    Returns
+    -------
+    altair.LayerChart
+        A bar from the first failure to the last, with how many rows and sessions it took;
+        oldest on top.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column is absent.
+    """
+    import altair as alt
+
+    check_columns(
+        incidents,
+        ("incident_id", "since", "until", "n_rows", "n_sessions", "code", "template", "linked_by"),
+        "chart_incidents",
+    )
+    drawn = _named(incidents)
+    lines = drawn["name"].to_list()
+    labels = _LABEL_WIDTH // 2 if width < 2 * _LABEL_WIDTH else _LABEL_WIDTH
+    time = alt.X("since:T", title="UTC", scale=alt.Scale(type="utc"), axis=alt.Axis(tickCount=6))
+    base = alt.Chart(drawn).encode(
+        y=alt.Y(
+            "name:N",
+            sort=lines,
+            title=None,
+            axis=alt.Axis(domain=False, ticks=False, labelLimit=labels - 10, minExtent=labels - 10),
+        )
+    )
+    # A burst of seconds would be too thin to see: its ends are marked.
+    bars = base.mark_bar(height=10, cornerRadius=2).encode(
+        x=time, x2="until:T", color=alt.value(palette["critical"])
+    )
+    ends = base.mark_point(filled=True, shape="diamond", size=50, opacity=1).encode(
+        x=time, color=alt.value(palette["critical"])
+    )
+    # Words lean away from the nearer edge.
+    words = [
+        base.transform_filter(f"datum.is_late == {'true' if is_late else 'false'}")
+        .mark_text(
+            align="right" if is_late else "left",
+            dx=-8 if is_late else 8,
+            dy=-9,
+            fontSize=FONT_SIZE - 1,
+        )
+        .encode(x=time, text="words:N", color=alt.value(palette["text"]))
+        for is_late in (False, True)
+    ]
+    chart: Any = alt.layer(bars, ends, *words).properties(
+        width=width - labels,
+        height=_INCIDENT_ROW * max(len(lines), 1),
+        description=f"{incidents.height} incidents, {drawn.height} of them drawn.",
+    )
+    return cast(
+        "alt.LayerChart", dress(titled(chart, sentence, palette=palette, width=width), palette)
+    )
+
+
+def _named(incidents: pl.DataFrame) -> pl.DataFrame:
+    """The largest ones, by when they began, each with its words."""
+    top = incidents.sort("n_rows", "since", descending=True).head(_MOST_INCIDENTS).sort("since")
+    names = [
+        f"{place} {shortened(visible(row['template'] or row['code'] or NOTHING), 60)}"
+        for place, row in enumerate(top.iter_rows(named=True), start=1)
+    ]
+    words = pl.format("{} rows, {} sessions: {}", "n_rows", "n_sessions", "linked_by")
+    middle = pl.col("since").min() + (pl.col("until").max() - pl.col("since").min()) / 2
+    return top.select(
+        "since",
+        "until",
+        words=words,
+        is_late=pl.col("since") > middle,
+        name=pl.Series(names, dtype=pl.String),
+    )

@@ -1,0 +1,274 @@
+"""False alarms against delay: one threshold's worksheet, and all of today's constants at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from stateanalytics.charts.sentences import mistakes_of, say_false_alarms, say_worksheet
+from stateanalytics.charts.style import (
+    LIGHT,
+    Palette,
+    dress,
+    largest,
+    leaning_labels,
+    log_time,
+    titled,
+)
+from stateanalytics.core.units import how_long, per_hundred
+from stateanalytics.errors import ArgumentError, check_columns
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_LABEL_STEP = 15
+RATE = "mistakes_per_100h"
+_LINE = 14
+
+
+def chart_worksheet(
+    curve: pl.DataFrame,
+    *,
+    sentence: str | None = None,
+    palette: Palette = LIGHT,
+    width: int = 620,
+    height: int = 240,
+) -> alt.LayerChart:
+    """Mistakes of one threshold over the delay that each value means.
+
+    Parameters
+    ----------
+    curve : polars.DataFrame
+        Rows of `Advice.curves` for one constant.
+    sentence : str, optional
+        Heading; by default what the chart proves (`say_worksheet`), "" for none.
+    palette : mapping of str to str, optional
+        Colours by name.
+    width, height : int
+        Of the plotting area, in pixels.
+
+    Returns
+    -------
+    altair.LayerChart
+        The vertical axis is a square root, so that few alarms can be read and none is
+        there. Today's value and the cheapest are named where they stand.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column is absent.
+    ArgumentError
+        If there are several constants in the frame.
+    """
+    import altair as alt
+
+    check_columns(
+        curve,
+        ("name", "threshold_s", "mistakes", "mistake", "per", "is_today", "is_best"),
+        "chart_worksheet",
+    )
+    if curve["name"].n_unique() > 1:
+        raise ArgumentError(
+            f"chart_worksheet draws one constant; found {curve['name'].n_unique()}.",
+            "filter one: advice.curves.filter(name='stale.flow')",
+        )
+    known = curve.filter(pl.col("mistakes").is_not_null()).sort("threshold_s")
+    drawn = _near(known, pl.col("is_today") | pl.col("is_best"), times=6)
+    high = max(largest(drawn, "threshold_s"), 60.0)
+    low = float(drawn["threshold_s"].min() or 1.0)  # type: ignore[arg-type]
+    counted = mistakes_of(*drawn.select("mistake", "per").row(0)) if drawn.height else "mistakes"
+    what = "delay until it acts (the threshold)"
+    delay = log_time("threshold_s", low_s=low, high_s=high, title=what, width=width)
+    top = max(largest(drawn, "mistakes"), 1.0)
+    alarms = alt.Y(
+        "mistakes:Q",
+        title=counted,
+        scale=alt.Scale(type="sqrt", domain=[0, 1.1 * top], nice=False),
+        axis=alt.Axis(tickCount=5),
+    )
+    base = alt.Chart(drawn)
+    line = base.mark_line(strokeWidth=2, point={"size": 28, "filled": True}).encode(
+        x=delay, y=alarms, color=alt.value(palette["info"])
+    )
+    marks = _priced_marks(drawn)
+    rule = (
+        alt.Chart(marks)
+        .mark_rule(strokeWidth=1.5)
+        .encode(
+            x=delay,
+            strokeDash=alt.StrokeDash(
+                "mark:N",
+                scale=alt.Scale(domain=["today", "cheapest"], range=[[4, 3], [1, 0]]),
+                legend=None,
+            ),
+            color=alt.value(palette["muted"]),
+        )
+    )
+    words = leaning_labels(marks, delay, dx=5, palette=palette)
+    chart: Any = (
+        alt.layer(line, rule, *words)
+        .resolve_scale(y="independent")
+        .properties(width=width, height=height)
+    )
+    said = say_worksheet(curve) if sentence is None else sentence
+    dressed: alt.LayerChart = dress(titled(chart, said, palette=palette, width=width), palette)
+    return dressed
+
+
+def _priced_marks(drawn: pl.DataFrame) -> pl.DataFrame:
+    """Today's and the cheapest value, each with its words and the line they stand on."""
+    rows = [
+        {
+            "threshold_s": row["threshold_s"],
+            "mark": mark,
+            "label": f"{mark} {how_long(row['threshold_s'])}: {per_hundred(row['mistakes'])}",
+        }
+        for column, mark in (("is_today", "today"), ("is_best", "cheapest"))
+        for row in drawn.filter(pl.col(column)).head(1).to_dicts()
+    ]
+    if len(rows) == 2 and rows[0]["threshold_s"] == rows[1]["threshold_s"]:
+        rows = [{**rows[0], "label": rows[0]["label"].replace("today", "today and cheapest")}]
+    ends = drawn["threshold_s"].min(), drawn["threshold_s"].max()
+    for place, row in enumerate(rows):
+        row["line"] = 2 + place * _LABEL_STEP
+        row["is_right"] = row["threshold_s"] ** 2 > (ends[0] or 1) * (ends[1] or 1)  # type: ignore[operator]
+    return pl.DataFrame(
+        rows,
+        schema={
+            "threshold_s": pl.Float64,
+            "mark": pl.String,
+            "label": pl.String,
+            "line": pl.Float64,
+            "is_right": pl.Boolean,
+        },
+    )
+
+
+def _near(curve: pl.DataFrame, is_marked: pl.Expr, *, times: float) -> pl.DataFrame:
+    """The part around the marked values; far below them the alarms would set the scale."""
+    marked = curve.filter(is_marked)["threshold_s"]
+    if marked.is_empty():
+        return curve
+    low, high = float(marked.min()) / times, float(marked.max()) * times  # type: ignore[arg-type]
+    return curve.filter(pl.col("threshold_s").is_between(low, high))
+
+
+def chart_false_alarms(
+    sheet: pl.DataFrame,
+    *,
+    what: str = "sessions",
+    sentence: str | None = None,
+    palette: Palette = LIGHT,
+    width: int = 620,
+    height: int = 260,
+) -> alt.LayerChart:
+    """How often live sessions are flagged, over the silence that flags them.
+
+    Parameters
+    ----------
+    sheet : polars.DataFrame
+        Rows of `thresholds.stale` for one stratum.
+    what : str
+        What the sessions are called.
+    sentence : str, optional
+        Heading; by default what the chart proves (`say_false_alarms`), "" for none.
+    palette : mapping of str to str, optional
+        Colours by name.
+    width, height : int
+        Of the plotting area, in pixels.
+
+    Returns
+    -------
+    altair.LayerChart
+        A line with its exact interval, around today's constants, which are named where
+        they stand. The vertical axis is a square root: none is there, and few can be read.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column is absent.
+    ArgumentError
+        If a threshold is there twice: the frame holds several strata.
+    """
+    import altair as alt
+
+    check_columns(
+        sheet,
+        ("threshold_s", RATE, f"{RATE}_low", f"{RATE}_high", "constants", "is_today"),
+        "chart_false_alarms",
+    )
+    if sheet["threshold_s"].is_duplicated().any():
+        raise ArgumentError(
+            "chart_false_alarms draws one stratum; found thresholds twice.",
+            "filter one: sheet.filter(kind='flow')",
+        )
+    known = sheet.filter(pl.col(RATE).is_not_null()).sort("threshold_s")
+    drawn = _near(known, pl.col("is_today"), times=4)
+    low = float(drawn["threshold_s"].min() or 1.0)  # type: ignore[arg-type]
+    high = max(largest(drawn, "threshold_s"), 4 * low)
+    silence = log_time(
+        "threshold_s",
+        low_s=low,
+        high_s=high,
+        title="silence until the alarm (the delay)",
+        width=width,
+    )
+    scale = alt.Scale(type="sqrt", domain=[0, max(largest(drawn, f"{RATE}_high"), 1.0)], nice=False)
+
+    def alarms(column: str) -> alt.Y:
+        return alt.Y(
+            f"{column}:Q",
+            title="false alarms per 100 session-hours",
+            scale=scale,
+            axis=alt.Axis(tickCount=5),
+        )
+
+    base = alt.Chart(drawn)
+    band = base.mark_area(opacity=0.18).encode(
+        x=silence,
+        y=alarms(f"{RATE}_low"),
+        y2=f"{RATE}_high:Q",
+        color=alt.value(palette["info"]),
+    )
+    line = base.mark_line(strokeWidth=2).encode(
+        x=silence, y=alarms(RATE), color=alt.value(palette["info"])
+    )
+    marks = _constant_marks(drawn, (low * high) ** 0.5)
+    rules = (
+        alt.Chart(marks)
+        .mark_rule(strokeDash=[4, 3])
+        .encode(x=silence, color=alt.value(palette["muted"]))
+    )
+    names = leaning_labels(marks, silence, dx=4, palette=palette)
+    curve = alt.layer(band, line)
+    chart: Any = (
+        alt.layer(curve, rules, *names)
+        .resolve_scale(y="independent")
+        .properties(width=width, height=height)
+    )
+    said = say_false_alarms(sheet, what=what) if sentence is None else sentence
+    dressed: alt.LayerChart = dress(titled(chart, said, palette=palette, width=width), palette)
+    return dressed
+
+
+def _constant_marks(drawn: pl.DataFrame, middle_s: float) -> pl.DataFrame:
+    """Today's constants with their names, one line each, leaning away from the edge."""
+    rows = [
+        {
+            "threshold_s": row["threshold_s"],
+            "label": f"{how_long(row['threshold_s'])}: {row['constants']}",
+            "line": float(2 + _LINE * place),
+            "is_right": row["threshold_s"] > middle_s,
+        }
+        for place, row in enumerate(drawn.filter("is_today").iter_rows(named=True))
+    ]
+    return pl.DataFrame(
+        rows,
+        schema={
+            "threshold_s": pl.Float64,
+            "label": pl.String,
+            "line": pl.Float64,
+            "is_right": pl.Boolean,
+        },
+    )
