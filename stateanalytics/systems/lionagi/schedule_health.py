@@ -52,7 +52,7 @@ def schedule_ages(schedules: pl.DataFrame, as_of: datetime) -> pl.DataFrame:
     Examples
     --------
     >>> from datetime import UTC
-    >>> from stateanalytics.core import schema
+    >>> from stateanalytics.systems.lionagi import frames
     >>> noon = datetime(2026, 5, 1, 12, tzinfo=UTC)
     >>> rows = frames.SCHEDULES.conform(pl.DataFrame({"next_fire_at": [noon]}))
     >>> schedule_ages(rows, datetime(2026, 5, 1, 11, tzinfo=UTC))["next_fire_in_s"].to_list()
