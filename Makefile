@@ -64,7 +64,7 @@ bench: $(VENV)/.developed
 
 docs: $(VENV)/.installed
 	$(BIN)/stateanalytics schema --format markdown > docs/schema.md
-	$(BIN)/python -c 'from stateanalytics.reporting.definitions import as_markdown; print(as_markdown(), end="")' > docs/numbers.md
+	$(BIN)/python -c 'from stateanalytics.reporting.sections.appendix import as_markdown; print(as_markdown(), end="")' > docs/numbers.md
 
 clean:
 	rm -rf $(VENV) weekly.html weekly.json

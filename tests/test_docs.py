@@ -11,7 +11,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import cli, run
-from stateanalytics.reporting.definitions import as_markdown
+from stateanalytics.reporting.sections.appendix import as_markdown
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -11,7 +11,7 @@ import stateanalytics as sa
 from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError
 from stateanalytics.thresholds.advice import CURVES
-from stateanalytics.widgets.drawing import drawing, heading, priced, sentence, table
+from stateanalytics.widgets.drawing import drawing, heading, priced, priced_table, sentence
 
 HOSTILE = "</script><script>x()</script>\x1b[31m"
 
@@ -61,7 +61,9 @@ def test_one_candidate_and_no_loss_are_drawn(curve):
 
 
 def test_the_table_has_every_candidate(curve):
-    rows = re.findall(r"<tr><th scope='row'>(.*?)</th>", table(priced(curve, price=5, hour=1)))
+    rows = re.findall(
+        r"<tr><th scope='row'>(.*?)</th>", priced_table(priced(curve, price=5, hour=1))
+    )
     assert rows == ["1 min", "10 min", "1 h"]
 
 

@@ -15,16 +15,22 @@ from typing import Any, NoReturn
 
 import click
 
-from stateanalytics.cli.audit import audit
 from stateanalytics.cli.detectors import detectors
-from stateanalytics.cli.diff import diff
 from stateanalytics.cli.durations import durations, timeouts
 from stateanalytics.cli.failures import failures
 from stateanalytics.cli.options import examples
-from stateanalytics.cli.queries import places, schema, sql
-from stateanalytics.cli.reports import attention, demo, findings, policies, report, states
+from stateanalytics.cli.queries import places, schema, sql, watch
+from stateanalytics.cli.reports import (
+    attention,
+    audit,
+    demo,
+    diff,
+    findings,
+    policies,
+    report,
+    states,
+)
 from stateanalytics.cli.thresholds import thresholds
-from stateanalytics.cli.watch import watch
 from stateanalytics.core.text import visible
 from stateanalytics.errors import (
     MissingComponentError,

@@ -17,9 +17,10 @@ from stateanalytics.cli.options import (
     policy_option,
     salvage_option,
     sources_argument,
+    window_of,
+    window_options,
 )
 from stateanalytics.cli.output import FORMATS, write
-from stateanalytics.cli.windows import window_of, window_options
 from stateanalytics.core.schema import SPELLS, TIMEOUTS, Frame
 from stateanalytics.errors import ArgumentError, did_you_mean
 

@@ -1,4 +1,4 @@
-"""Commands that tell: ``report``, ``attention``, ``states``, ``findings`` and more."""
+"""Commands that tell: ``report``, ``diff``, ``attention``, ``states``, ``audit`` and more."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from stateanalytics.cli.options import (
     policy_option,
     salvage_option,
     sources_argument,
+    window_of,
+    window_options,
 )
 from stateanalytics.cli.output import FORMATS, form_of, write
-from stateanalytics.cli.windows import window_of, window_options
 from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
@@ -279,3 +280,51 @@ def demo() -> None:
 
     click.echo(str(demo_path() / "state.db"))
     note('try: stateanalytics attention "$(stateanalytics demo)"')
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics audit state.db",
+        "stateanalytics audit state.db --severity warning -o contradictions.csv",
+    )
+)
+@listing
+def audit(**arguments: Any) -> None:
+    """List where the data contradict themselves, with both sides of the evidence.
+
+    A warning is two things that cannot both be true; an info is an exception that the
+    data explain, such as an override.
+    """
+    shown = ("severity", "code", "entity_type", "entity_id", "says", "against", "what_to_do")
+    print_table("audit", shown, **arguments)
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics diff last.json this.json",
+        "stateanalytics diff last.json this.json --format csv",
+    )
+)
+@click.argument("last", type=click.Path(path_type=Path))
+@click.argument("this", type=click.Path(path_type=Path))
+@output_options(FORMATS)
+def diff(*, last: Path, this: Path, form: str | None, output: Path | None, safe_csv: bool) -> None:
+    """Say why the numbers of one report differ from those of another.
+
+    LAST and THIS are what `stateanalytics report --json` wrote beside the page. Each
+    headline number is taken apart by cause: new rows, late rows, work that has ended
+    since, another policy, as-of, window or input, and what remains unexplained.
+    """
+    from stateanalytics.reporting.diff import diff as compare
+
+    found = compare(last, this)
+    shown = ("title", "cause", "n_runs", "before", "after", "change", "n_after", "of_after")
+    write(
+        found,
+        form=form,
+        output=output,
+        safe_csv=safe_csv,
+        columns=shown,
+        limit=found.height,
+        inputs=[last, this],
+    )

@@ -42,7 +42,7 @@ def report(
     compare : str, pair of moments, or None
         The window that the five numbers are compared with: ``"previous"`` (as long, right
         before), ``"last-week"``, any window, or None. See
-        `stateanalytics.reporting.comparison.earlier_window`.
+        `stateanalytics.reporting.summarize.earlier_window`.
     policy : Policy, optional
         What counts as bad; ADR-0033's by default.
     sections : iterable of str, optional
@@ -75,9 +75,8 @@ def report(
     >>> week.write_html("week.html")                                 # doctest: +SKIP
     """
     _check(snap, policy)
-    from stateanalytics.reporting.comparison import earlier_window
     from stateanalytics.reporting.sections import choose_sections
-    from stateanalytics.reporting.summarize import summarize
+    from stateanalytics.reporting.summarize import earlier_window, summarize
 
     chosen = choose_sections(sections)
     reported = read_window(window, as_of=snap.as_of)

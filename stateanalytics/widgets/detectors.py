@@ -16,7 +16,7 @@ from stateanalytics.core.units import CANDIDATES_S, how_long
 from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.disagreement_causes import Disagreements, disagreements
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
-from stateanalytics.widgets.tables import safe, table
+from stateanalytics.widgets.drawing import safe, table
 
 UNIT = [*schema.ENTITY_KEY, "at"]
 YOURS = "silent for longer"

@@ -1,13 +1,15 @@
-"""A threshold as a drawing and a table, in plain HTML: quick enough for a slider.
+"""Drawings and tables of explorers, in plain HTML: quick enough for a slider.
 
-No script, no style sheet, no id: a fragment that any page can hold, in light and dark,
-and that still says everything when it is printed or exported.
+No script, no style sheet, no id: fragments that any page can hold, in light and dark, and
+that still say everything when they are printed or exported. Text of a store stands in them
+as text.
 """
 
 from __future__ import annotations
 
 import html
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -152,7 +154,7 @@ def drawing(of: Priced) -> str:
     )
 
 
-def table(of: Priced) -> str:
+def priced_table(of: Priced) -> str:
     """Every candidate with its numbers; the marked ones say what they are."""
     names = _marked(of)
     columns = (of.thresholds_s, of.mistakes, of.waiting_h, of.losses)
@@ -195,3 +197,21 @@ def _mark(x: float, name: str, line: int, seconds: float) -> str:
         f'<text x="{x + aside:.1f}" y="{top + 10}" text-anchor="{anchor}" {_TEXT}>'
         f"{name}: {how_long(seconds)}</text>"
     )
+
+
+def table(caption: str, frame: pl.DataFrame, columns: Sequence[str]) -> str:
+    """A frame as a small HTML table."""
+    head = "".join(f'<th scope="col">{name}</th>' for name in columns)
+    lines = "".join(
+        "<tr>" + "".join(f"<td>{safe(value)}</td>" for value in row) + "</tr>"
+        for row in frame.select(columns).iter_rows()
+    )
+    return (
+        f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{lines}</tbody></table>"
+    )
+
+
+def safe(value: object) -> str:
+    """Text of a store, as text."""
+    return html.escape(visible("" if value is None else str(value)))

@@ -16,7 +16,7 @@ from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.failures.by_code import count_codes
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.reporting.redact import redact
-from stateanalytics.widgets.tables import safe, table
+from stateanalytics.widgets.drawing import safe, table
 
 N_ROWS, N_LETTERS = 12, 90
 NO_CODE = "(no code)"

@@ -12,7 +12,7 @@ from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.thresholds.advice import Advice
-from stateanalytics.widgets.drawing import drawing, heading, priced, sentence, table
+from stateanalytics.widgets.drawing import drawing, heading, priced, priced_table, sentence
 
 _DEAREST = 240.0
 
@@ -90,7 +90,7 @@ class ThresholdWorksheet:
             of = priced(curve, price=curve["price"][0], hour=curve["hour"][0])
             parts.append(
                 f"<section><h4>{heading(name, curve['kind'][0])}</h4><p>{sentence(of)}</p>"
-                f"{drawing(of)}<details><summary>Every value</summary>{table(of)}</details>"
+                f"{drawing(of)}<details><summary>Every value</summary>{priced_table(of)}</details>"
                 "</section>"
             )
         return "".join(parts) or "<p>Not enough data for any threshold.</p>"

@@ -6,10 +6,90 @@ import platform
 from importlib.metadata import version
 
 from stateanalytics.core.units import how_long
-from stateanalytics.reporting.definitions import DEFINITIONS
+from stateanalytics.core.windows import Window
 from stateanalytics.reporting.material import Material, Plain, Section, iso
-from stateanalytics.reporting.queries import queries
+from stateanalytics.state.definitions import GOOD_ENDS
+from stateanalytics.state.population import part_types
 from stateanalytics.systems import all_systems
+
+DEFINITIONS = (
+    (
+        "Run",
+        "One session, of every system. What only repeats it is not counted again: branches, "
+        "the last turn of a session, and the executions, steps and tool calls that "
+        "turns consist of. Earlier turns of a session are no runs, but work that can fail.",
+    ),
+    (
+        "In the window",
+        "By the moment it ended, else started, else was created: from the first moment up to, "
+        "but without, the last. Work that is open at as-of belongs to every window that ends "
+        "after it began.",
+    ),
+    (
+        "Open",
+        "Not ended, by a status that is understood. Its state is the one at as-of, not at the "
+        "window's end: how it stood then is not recorded.",
+    ),
+    (
+        "Left out",
+        "Sessions without a status or with an unknown one (legacy), mirrored from a transcript, "
+        "imported from files, or without any time. Counted and named, never part of a share.",
+    ),
+    (
+        "Completed",
+        "Outcome completed, of the runs that ended. Whether it delivered is said beside it.",
+    ),
+    ("Timed out", "Outcome timed out, of the runs that ended. A bound, not an error."),
+    ("Unresolved", "Open runs whose severity is critical or warning, of the open runs."),
+    (
+        "Cause",
+        "One pair of invocation and reason code among failed and timed-out rows. The headline "
+        "counts those of runs, the sections on failures those of rows of every type. Where one "
+        "of the two was not recorded the session itself stands in, so that rows without an "
+        "invocation are not folded into one. Shares of codes and clusters are of causes.",
+    ),
+    (
+        "Interval",
+        "Wilson's 95 % interval of a share. It takes runs to be independent; those of one "
+        "fan-out are not, so it is rather too narrow.",
+    ),
+    (
+        "Duration",
+        "End minus start of runs that started in the window; where sessions also "
+        "wait for people, of every turn. A run that is still going, or that "
+        "its time limit ended, gives a lower bound. Ends that were repaired, or written by an "
+        "observer, give none.",
+    ),
+    (
+        "Change",
+        "Difference to the window that stands in the report's note, by default as long and right "
+        "before. A difference of shares has Newcombe's 95 % interval; where that holds zero, "
+        "chance may have made it. How open work stood then is not recorded.",
+    ),
+    (
+        "Open at the end of a step",
+        "Runs that had begun and not ended at that moment, of all that rates count.",
+    ),
+    (
+        "Slow",
+        "Open, or taken, for longer than the policy's limit. Says nothing about silence: that is "
+        "stalled.",
+    ),
+)
+_KEY = "USING (source, system, entity_type, entity_id)"
+# Each work once: what a session tells already is not counted again (`state.population`).
+_ONCE = (
+    f"entity_type NOT IN ({', '.join(repr(name) for name in part_types())})",
+    "AND (entity_type <> 'turn' OR EXISTS (SELECT 1 FROM entities AS later",
+    "  WHERE later.entity_type = 'turn' AND later.source = entities.source",
+    "  AND later.system = entities.system AND later.session_id = entities.session_id",
+    "  AND later.started_at > entities.started_at))",
+)
+_COUNTED = (
+    "NOT is_legacy AND lifecycle <> 'unknown'",
+    "AND coalesce(recorded_by, '') NOT IN ('mirrored', 'imported')",
+    "AND coalesce(ended_at, started_at, created_at) IS NOT NULL",
+)
 
 
 def summarize_appendix(material: Material) -> Plain:
@@ -74,6 +154,85 @@ def _thresholds(material: Material) -> list[Plain]:
         {"name": name, "seconds": seconds, "shown": how_long(seconds)}
         for name, seconds in (*silences, *others)
     ]
+
+
+def as_markdown() -> str:
+    """The definitions as a page."""
+    rows = "\n".join(f"| {term} | {meaning} |" for term, meaning in DEFINITIONS)
+    return (
+        "# What each number means\n\nThe same words stand at the end of every report. "
+        "Made from the code by `make docs`.\n\n| term | meaning |\n|---|---|\n" + rows + "\n"
+    )
+
+
+def queries(window: Window) -> list[Plain]:
+    """Title and lines of one query for each table of the report."""
+    since, until = (
+        f"TIMESTAMPTZ '{moment.isoformat()}'" for moment in (window.since, window.until)
+    )
+    ended = (
+        *_COUNTED,
+        "AND is_terminal",
+        f"AND coalesce(ended_at, started_at, created_at) >= {since}",
+        f"AND coalesce(ended_at, started_at, created_at) < {until}",
+    )
+    still_open = (
+        *_COUNTED,
+        "AND NOT is_terminal",
+        f"AND coalesce(coalesce(started_at, created_at) < {until}, true)",
+    )
+    good = ", ".join(f"'{word}'" for word in GOOD_ENDS)
+    return [
+        {
+            "title": "How runs ended",
+            "lines": _select(
+                "outcome, count(*) AS n", ("entity_type = 'session' AND", *ended), "n DESC, outcome"
+            ),
+        },
+        {
+            "title": "Completed and timed out, of the runs that ended",
+            "lines": _select(
+                f"count(*) FILTER (outcome IN ({good})) AS n_completed, "
+                "count(*) FILTER (outcome = 'timed_out') AS n_timed_out, count(*) AS n_ended",
+                ("entity_type = 'session' AND", *ended),
+            ),
+        },
+        {
+            "title": "Open runs, and those in trouble",
+            "lines": _select(
+                "count(*) FILTER (severity IN ('critical', 'warning')) AS n_unresolved, "
+                "count(*) AS n_open",
+                ("entity_type = 'session' AND", *still_open),
+            ),
+        },
+        {
+            "title": "Failures by reason code",
+            "lines": _select(
+                "reason_code, count(*) AS n_rows, count(DISTINCT session_id) AS n_sessions",
+                ("outcome IN ('failed', 'timed_out') AND", *_ONCE, "AND", *ended),
+                "n_rows DESC, reason_code",
+            ),
+        },
+        {
+            "title": "Severity by entity type",
+            "lines": _select(
+                "entity_type, severity, count(*) AS n",
+                (*_ONCE, "AND ((", *ended, ") OR (", *still_open, "))"),
+                "entity_type, severity",
+            ),
+        },
+    ]
+
+
+def _select(what: str, where: tuple[str, ...], order: str = "") -> list[str]:
+    lines = [
+        f"SELECT {what}",
+        "FROM entities",
+        f"JOIN states {_KEY}",
+        "WHERE",
+        *(f"  {condition}" for condition in where),
+    ]
+    return lines + ([f"GROUP BY ALL ORDER BY {order}"] if order else [])
 
 
 SECTION = Section("appendix", "Definitions", summarize_appendix, place=130)
