@@ -22,13 +22,15 @@ from stateanalytics.detectors.detections import judge
 from stateanalytics.state.reason_codes import parents, reason_codes
 from stateanalytics.state.severity import derive_severity
 from stateanalytics.systems.lionagi.detectors.pages import IN_RANGE
-from stateanalytics.systems.lionagi.display_status import with_display_status
-from stateanalytics.systems.lionagi.features import add_words
+from stateanalytics.systems.lionagi.features import (
+    add_words,
+    with_display_status,
+    with_schedule_health,
+)
 from stateanalytics.systems.lionagi.phantoms import with_phantom_reason
 from stateanalytics.systems.lionagi.rollups import EXIT_RUNNING, roll_up
-from stateanalytics.systems.lionagi.schedule_health import with_schedule_health
 from stateanalytics.systems.lionagi.schedules import cadence_s
-from stateanalytics.systems.lionagi.transition_verdicts import LIFECYCLES
+from stateanalytics.systems.lionagi.transitions import LIFECYCLES
 from tests.conformance.lionagi.exit_codes import with_exit_codes
 from tests.conformance.lionagi.health import with_stale_thresholds, worst_health
 from tests.conformance.lionagi.run_view import run_view_outcome

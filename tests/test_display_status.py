@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.systems.lionagi.display_status import with_display_status
+from stateanalytics.systems.lionagi.features import with_display_status
 from tests.engines import assert_same_rows, on_every_engine
 
 COLUMNS = ("status", "reason_code", "reason_message", "session_health")

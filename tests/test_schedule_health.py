@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
 from stateanalytics.systems.lionagi import frames as lionagi_frames
-from stateanalytics.systems.lionagi.schedule_health import (
+from stateanalytics.systems.lionagi.features import (
     WORDS,
     schedule_ages,
     with_schedule_health,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
 from stateanalytics.systems import reading as sources
-from stateanalytics.systems.lionagi.transition_verdicts import (
+from stateanalytics.systems.lionagi.transitions import (
     LIFECYCLES,
     OVERRIDE_EVENT,
     TERMINAL_FLOOR_AT,

@@ -44,7 +44,7 @@ SYSTEM = System(
     history="whole",
     phantoms=later(f"{_HERE}.phantoms:phantoms"),
     dispositions=later(f"{_HERE}.frames:dispositions"),
-    silence_ends=later(f"{_HERE}.silence_ends:silence_ends"),
+    silence_ends=later(f"{_HERE}.constants:silence_ends"),
     # Not `run.cancelled.stale_auto`: that sweep by age also takes rows without a process id.
     death_codes=("session.phantom.process_dead", "session.orphaned.no_process"),
     death_messages=("process_exited_without_status",),

@@ -11,7 +11,7 @@ from stateanalytics.core.audit import Cases, audit_rows, family, word
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.rollups import roll_up
-from stateanalytics.systems.lionagi.transition_verdicts import LIFECYCLES, classify_transitions
+from stateanalytics.systems.lionagi.transitions import LIFECYCLES, classify_transitions
 
 _KEY = list(schema.ENTITY_KEY)
 

@@ -1,4 +1,4 @@
-"""The constants of lionagi 0.36: names, places, comparisons, and today's values."""
+"""The constants of lionagi 0.36, with today's values, and the ends that its histories keep."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.vocabulary import words_of
 from stateanalytics.systems.base import NO_SETTING, OTHER, Constant
+from stateanalytics.systems.lionagi import SYSTEM
 
 if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
+
 
 STALE_KINDS = ("agent", "play", "flow", "fanout", "show-play", "engine")
 """The kinds that its table of staleness names."""
@@ -105,3 +109,16 @@ def slow_of_kind(slow: Constant, kind: str) -> Constant:
         policy_field=None,
         is_configurable=False,
     )
+
+
+_ENDED = tuple(word.raw_status for word in words_of("session") if word.is_terminal)
+
+
+def silence_ends(facts: Facts) -> pl.DataFrame:
+    """Terminal statuses of sessions; a reaper that called a live run dead ended nothing."""
+    return facts.transitions.filter(
+        pl.col("entity_type") == "session",
+        pl.col("system") == SYSTEM.name,
+        pl.col("status").is_in(_ENDED),
+        ~pl.col("reason_code").is_in(SYSTEM.death_codes).fill_null(value=False),
+    ).select("source", "system", "entity_id", "at", boundary=pl.lit("other_end"))

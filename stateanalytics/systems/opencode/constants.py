@@ -1,10 +1,14 @@
-"""After how long an open execution of opencode counts as stalled or dead."""
+"""When an open execution of opencode counts as stalled or dead, and what ends a silence."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import polars as pl
+
+from stateanalytics.core.facts import Facts
 from stateanalytics.systems.base import Constant
+from stateanalytics.systems.opencode import frames
 
 if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
@@ -26,3 +30,20 @@ def constants(policy: Policy) -> list[Constant]:
             "silences", at_least=True, policy_field="limits", is_configurable=True,
         ),
     ]  # fmt: skip
+
+
+def silence_ends(facts: Facts) -> pl.DataFrame:
+    """One row an execution; a crash is noticed when work starts again."""
+    is_crash = pl.col("outcome") == "crashed"
+    started_again = pl.col("started_at").shift(-1).over("source", "session_id")
+    return (
+        facts.detail(frames.EXECUTIONS)
+        .sort("source", "session_id", "exec_no")
+        .select(
+            "source",
+            system=pl.lit("opencode"),
+            entity_id="session_id",
+            at=pl.when(is_crash).then(started_again).otherwise("ended_at"),
+            boundary=pl.when(is_crash).then(pl.lit("crash")).otherwise(pl.lit("own_end")),
+        )
+    )

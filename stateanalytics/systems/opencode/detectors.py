@@ -1,15 +1,114 @@
-"""opencode's detectors: an open execution that is silent, late, or runs in circles."""
+"""The features and detectors of opencode: executions that are silent, late, or run in circles."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
 
 from stateanalytics.core.units import how_long
+from stateanalytics.systems.base import Features
 from stateanalytics.systems.detector import Detector, catalogued
-from stateanalytics.systems.opencode import LIMITS
+from stateanalytics.systems.history import Past
+from stateanalytics.systems.opencode import LIMITS, frames
+
+COLUMNS = MappingProxyType(
+    {
+        "execution": "open, or how an execution ended",
+        "event_age_s": "since the last event of its session",
+        "retry_overdue_s": "since a retry was due that nothing followed; negative: to come",
+        "n_tools_running": "tool calls without an end",
+        "n_unknown_finishes": "steps that finished for an unknown reason",
+        "is_retry_pending": "does its last step wait for a retry",
+        "is_claimed": "is its session claimed, to be resumed at the next start",
+    }
+)
+LOST_OF = MappingProxyType(
+    dict.fromkeys(
+        ("retry_overdue_s", "is_retry_pending", "n_unknown_finishes", "is_claimed"), ("record",)
+    )
+)
+
+
+def features() -> Features:
+    """The columns that this system's detectors read."""
+    return Features(columns=COLUMNS, add=add_features, lost_of=LOST_OF)
+
+
+def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
+    """Executions of opencode with the columns of `COLUMNS`; other entities have null there.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        Entities with ages, from `detectors.features.with_ages`.
+    past : Past
+        The facts at the instant.
+
+    Notes
+    -----
+    At an earlier instant an execution that had not ended is open, tools that had not
+    ended run, and the last event is the last one up to then; what a step waited for, and
+    how often steps had ended oddly, is known of the present only.
+    """
+    now = past.at
+    executions = past.facts.detail(frames.EXECUTIONS).filter(
+        (pl.col("started_at") <= now) | pl.col("started_at").is_null()
+    )
+    ended = (pl.col("ended_at") <= now).fill_null(value=False)
+    followed = pl.col("exec_no") < pl.col("exec_no").max().over("source", "session_id")
+    word = (
+        pl.when(ended)
+        .then("outcome")
+        .when(pl.col("ended_at").is_not_null())
+        .then(pl.lit("open"))
+        .when((pl.col("outcome") == "crashed") & ~followed)
+        .then(pl.lit("open"))
+        .otherwise("outcome")
+    )
+    own = (
+        executions.with_columns(execution=word)
+        .join(_last_events(past), on=["source", "session_id"], how="left")
+        .join(_running_tools(past), on=["source", "session_id", "exec_no"], how="left")
+        .select(
+            "source",
+            "entity_id",
+            "execution",
+            "n_unknown_finishes",
+            "is_retry_pending",
+            "is_claimed",
+            n_tools_running=pl.col("n_at_work").fill_null(0).cast(pl.Int64),
+            event_age_s=_age(pl.coalesce("heard_at", "last_active_at", "started_at"), past),
+            retry_overdue_s=_age(pl.col("retry_at"), past),
+        )
+        .unique(["source", "entity_id"], keep="last", maintain_order=True)
+    )
+    return rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
+
+
+def _age(moment: pl.Expr, past: Past) -> pl.Expr:
+    return (pl.lit(past.at) - moment).dt.total_microseconds() / 1e6
+
+
+def _last_events(past: Past) -> pl.DataFrame:
+    return (
+        past.facts.events.filter(pl.col("system") == "opencode")
+        .group_by("source", session_id="entity_id")
+        .agg(heard_at=pl.col("at").max())
+    )
+
+
+def _running_tools(past: Past) -> pl.DataFrame:
+    begun = pl.coalesce("called_at", "started_at") <= past.at
+    over = (pl.col("ended_at") <= past.at).fill_null(value=False)
+    return (
+        past.facts.detail(frames.TOOLS)
+        .filter(begun & ~over)
+        .group_by("source", "session_id", "exec_no")
+        .agg(n_at_work=pl.len())
+    )
 
 
 def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:

@@ -17,16 +17,15 @@ from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.canonical import entities_of, events_of, transitions_of
 from stateanalytics.systems.opencode.details import detail_frames, detail_frames_of_messages
-from stateanalytics.systems.opencode.events import events_of_rows
+from stateanalytics.systems.opencode.events import events_of_rows, stored_messages, stored_parts
 from stateanalytics.systems.opencode.executions import Folded, fold
+from stateanalytics.systems.opencode.findings import findings_of
 from stateanalytics.systems.opencode.gathered import Broken, Gathered, completed_rows
 from stateanalytics.systems.opencode.log import rows_of
-from stateanalytics.systems.opencode.log_findings import findings_of
+from stateanalytics.systems.opencode.mapping import SYSTEM
 from stateanalytics.systems.opencode.message_fold import FoldedMessages, fold_messages
-from stateanalytics.systems.opencode.messages import stored_messages, stored_parts
 from stateanalytics.systems.opencode.payloads import Parser
 from stateanalytics.systems.opencode.places import is_database, is_storage
-from stateanalytics.systems.opencode.recorded import SYSTEM
 from stateanalytics.systems.opencode.records import lost, read_record_file, read_storage, size_of
 from stateanalytics.systems.opencode.tables import (
     read_events,

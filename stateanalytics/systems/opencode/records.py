@@ -11,11 +11,9 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.systems.opencode.events import events_of_records
+from stateanalytics.systems.opencode.events import events_of_records, messages_of, parts_of
 from stateanalytics.systems.opencode.gathered import Broken, Gathered, session_rows_of, together
-from stateanalytics.systems.opencode.lines import read_lines
-from stateanalytics.systems.opencode.messages import messages_of, parts_of
-from stateanalytics.systems.opencode.payloads import Parser
+from stateanalytics.systems.opencode.payloads import Parser, read_lines
 
 MAX_DOCUMENT_BYTES = 512 * 2**20
 UNFINISHED = "a last line that is cut off: it was being written, or its writer died"

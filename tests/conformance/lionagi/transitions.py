@@ -10,7 +10,7 @@ import narwhals as nw
 
 from stateanalytics.core.engines import TEXT, adapt
 from stateanalytics.core.vocabulary import STATUS_WORDS, words_of
-from stateanalytics.systems.lionagi.transition_verdicts import EDGES, LIFECYCLES
+from stateanalytics.systems.lionagi.transitions import EDGES, LIFECYCLES
 
 VALID_TRANSITIONS: Mapping[str, Mapping[str, frozenset[str]]] = MappingProxyType(
     {

@@ -5,11 +5,9 @@ from __future__ import annotations
 from stateanalytics.systems.detector import Detector
 from stateanalytics.systems.lionagi.detectors.attention import attention_pages
 from stateanalytics.systems.lionagi.detectors.pages import pages
-from stateanalytics.systems.lionagi.detectors.proposals import proposals
 from stateanalytics.systems.lionagi.detectors.reapers import closers
-from stateanalytics.systems.lionagi.detectors.schedules import schedules
 from stateanalytics.systems.lionagi.detectors.stored import stored
-from stateanalytics.systems.lionagi.detectors.watchdogs import watchdogs
+from stateanalytics.systems.lionagi.detectors.watchdogs import proposals, schedules, watchdogs
 
 
 def detectors() -> tuple[Detector, ...]:

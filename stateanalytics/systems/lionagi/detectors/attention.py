@@ -7,9 +7,15 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.systems.detector import Detector, catalogued
-from stateanalytics.systems.lionagi.detectors.pages import DAY_S, DEAD, FAILED, GATED, RUNNING
+from stateanalytics.systems.lionagi.detectors.pages import (
+    DAY_S,
+    DEAD,
+    FAILED,
+    GATED,
+    REAPED_MESSAGE,
+    RUNNING,
+)
 from stateanalytics.systems.lionagi.detectors.stored import BAD_HEALTHS, READ_BY_HEALTH
-from stateanalytics.systems.lionagi.display_status import REAPED_MESSAGE
 
 _is_running = pl.col("status").is_in(RUNNING)
 _ended_or_begun = pl.coalesce("ended_age_s", "started_age_s")

@@ -23,6 +23,7 @@ GATED = ("needs_review", "blocked", "gated")
 FAILED = ("failed", "error", "failure")
 DAY_S = 86_400.0
 DEAD = ("stale", "orphaned", "zombie")
+REAPED_MESSAGE = "phantom_reaped"
 
 _is_running = pl.col("status").is_in(RUNNING)
 # A row without a status arrives on these pages as completed.

@@ -1,18 +1,20 @@
-"""What is wrong or unusual in an opencode input, as findings."""
+"""What is wrong or unusual in an opencode input, and where opencode contradicts itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.audit import Cases, audit_rows, word
 from stateanalytics.core.facts import pool
 from stateanalytics.io.findings import counted, per_entity
+from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.causes import UNRECOGNIZED
 from stateanalytics.systems.opencode.executions import Folded
 from stateanalytics.systems.opencode.gathered import Gathered
-from stateanalytics.systems.opencode.recorded import SYSTEM
+from stateanalytics.systems.opencode.mapping import SYSTEM
 
 USUAL_RETRIES = 5
 CLOCK_STEP_MS = 1000
@@ -209,4 +211,37 @@ def _pending(inputs: pl.DataFrame, label: str) -> pl.DataFrame:
         column="id",
         example=None if differ.is_empty() else str(differ["input_id"].min()),
         action="the events count",
+    )
+
+
+def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
+    """The checks that only this system's data allow."""
+    return (executions,)
+
+
+def executions(cases: Cases) -> pl.DataFrame:
+    """Executions of opencode with several ends, or a success that was none."""
+    rows = cases.facts.detail(frames.EXECUTIONS).with_columns(
+        system=pl.lit("opencode"), entity_type=pl.lit("execution")
+    )
+    blocked = pl.col("is_blocked") & (pl.col("outcome") == "succeeded")
+    return pl.concat(
+        [
+            audit_rows(
+                rows.filter(pl.col("n_terminals") > 1),
+                "audit.ended_twice",
+                at="ended_at",
+                says=pl.format("its last end says {}", word("outcome")),
+                against=pl.format(
+                    "{} ends were written, the first says {}", "n_terminals", word("first_outcome")
+                ),
+            ),
+            audit_rows(
+                rows.filter(blocked.fill_null(value=False)),
+                "audit.success_was_blocked",
+                at="ended_at",
+                says=pl.format("outcome {}", word("outcome")),
+                against=pl.lit("the provider's content filter stopped it"),
+            ),
+        ]
     )
