@@ -28,12 +28,12 @@ from stateanalytics.systems.lionagi.features import (
     with_schedule_health,
 )
 from stateanalytics.systems.lionagi.phantoms import with_phantom_reason
-from stateanalytics.systems.lionagi.rollups import EXIT_RUNNING, roll_up
+from stateanalytics.systems.lionagi.rollups import roll_up
 from stateanalytics.systems.lionagi.schedules import cadence_s
 from stateanalytics.systems.lionagi.transitions import LIFECYCLES
 from tests.conformance.lionagi.exit_codes import with_exit_codes
 from tests.conformance.lionagi.health import with_stale_thresholds, worst_health
-from tests.conformance.lionagi.run_view import run_view_outcome
+from tests.conformance.lionagi.run_view import EXIT_RUNNING, run_view_outcome
 from tests.conformance.lionagi.transitions import with_edge_facts
 from tests.conformance.lionagi.verification import verify_contracts, with_shown_verdict
 from tests.oracles_agent_orchestrator import ADAPTERS as AGENT_ORCHESTRATOR

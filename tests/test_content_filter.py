@@ -7,14 +7,13 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.failures.by_code import by_reason_code
 from stateanalytics.reporting.material import Material
 from stateanalytics.reporting.sections.attention import summarize_attention
 from stateanalytics.reporting.sections.failures import summarize_failures
 from stateanalytics.reporting.sections.headline import summarize_headline
 from tests.conftest import ROOT
 from tests.opencode_logs import event, step, write
-from tests.report_parts import material_of
+from tests.report_parts import failures_by_code, material_of
 
 CODE = "run.failed.content_filtered"
 CHAIN = "Failed · Blocked by provider content filter"
@@ -73,7 +72,7 @@ def test_reasons_name_the_filter_and_who_blocked(case):
 
 
 def test_failures_by_code_count_each_work_once(case):
-    found = by_reason_code(case.snap, sa.states(case.snap)).filter(code=CODE)
+    found = failures_by_code(case.snap, sa.states(case.snap)).filter(code=CODE)
     assert found["n_rows"].to_list() == [case.n]
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.core.schema import OUTCOMES
-from stateanalytics.core.windows import read_window
-from stateanalytics.errors import ArgumentError, check_columns, did_you_mean
+from stateanalytics.errors import check_columns
 from stateanalytics.failures.counting import (
     CAUSE_COLUMNS,
     add_trend,
@@ -18,11 +15,9 @@ from stateanalytics.failures.counting import (
 )
 from stateanalytics.failures.failure_rows import (
     find_members,
-    select_failures,
     window_of,
 )
-from stateanalytics.state.definitions import FAILURES, cause_key
-from stateanalytics.state.population import population
+from stateanalytics.state.definitions import cause_key
 from stateanalytics.state.reason_codes import with_code_facts
 
 if TYPE_CHECKING:
@@ -33,25 +28,13 @@ if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
 
 
-def by_reason_code(
-    facts: Facts,
-    states: pl.DataFrame,
-    *,
-    window: object = None,
-    outcomes: Collection[str] = FAILURES,
-) -> pl.DataFrame:
+def count_by_reason_code(failed: pl.DataFrame) -> pl.DataFrame:
     """What failed, by the reason that was stored.
 
     Parameters
     ----------
-    facts : Snapshot or Facts
-        What `read` gave.
-    states : polars.DataFrame
-        What `states` gave for them.
-    window : str, pair of moments or Window, optional
-        As in `read_window`; None: all time.
-    outcomes : collection of str
-        What counts as a failure; failed and timed_out by default.
+    failed : polars.DataFrame
+        What `select_failures` gave.
 
     Returns
     -------
@@ -61,29 +44,11 @@ def by_reason_code(
         (`cause_key`), ``share_of_rows`` (of the rows of all codes), ``first_at``,
         ``last_at``, ``example`` (newest message). Most causes first, then rows, then code.
 
-    Raises
-    ------
-    ArgumentError
-        If an outcome is not in the vocabulary, or the window makes no sense.
-
     Notes
     -----
-    Legacy, mirrored and imported rows are left out (`population`). One failure may be
-    several rows: a play, its session and its invocation all fail; causes say how many
-    different things went wrong.
+    One failure may be several rows: a play, its session and its invocation all fail;
+    causes say how many different things went wrong.
     """
-    if wrong := sorted(set(outcomes) - set(OUTCOMES)):
-        raise ArgumentError(
-            f"outcomes needs words of {list(OUTCOMES)}; found {wrong}.",
-            "outcomes=('failed', 'timed_out')" + did_you_mean(wrong[0], OUTCOMES),
-        )
-    chosen = None if window is None else read_window(window, as_of=facts.as_of)
-    rows = population(facts.entities, states, as_of=facts.as_of, window=chosen)
-    return count_by_reason_code(select_failures(rows, outcomes))
-
-
-def count_by_reason_code(failed: pl.DataFrame) -> pl.DataFrame:
-    """Count failed rows by reason code; see `by_reason_code` for the columns."""
     needed = (*CAUSE_COLUMNS, "outcome", "placed_at", "reason_message")
     check_columns(failed, needed, "count_by_reason_code")
     newest_first = pl.struct(

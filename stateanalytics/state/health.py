@@ -25,8 +25,6 @@ from stateanalytics.state.open_work import DUE_AGE, SIGN_AGE
 from stateanalytics.state.policy import Policy
 
 HEALTH_OR_NONE = (*schema.HEALTHS, None)
-NO_HEALTH = len(schema.HEALTHS)
-"""Position in `HEALTH_OR_NONE` of what has no health at all."""
 
 SESSION_RULE = f"{TEMPORARY}session_rule"
 HEALTH_RULE = f"{TEMPORARY}health_rule"

@@ -8,7 +8,6 @@ reasons that this package infers). Codes outside of it stay visible under their 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -145,25 +144,10 @@ def _registry() -> Mapping[str, ReasonCode]:
 REGISTRY: Mapping[str, ReasonCode] = _registry()
 
 _OURS = ("adr0033", "stateanalytics")
+# Either namespace's rule, registered or not: the recorders' ``domain.status.cause`` or ADR-0033's
+# ``entity_type.dimension.cause``.
 _SEGMENT = "[a-z][a-z0-9_]*"
-_FORM = re.compile(rf"(?:{'|'.join(DOMAINS)})\.{_SEGMENT}\.{_SEGMENT}")
-
-
-def is_valid_code(code: str | None) -> bool:
-    """Is it a reason code by either namespace rule, registered or not.
-
-    The recorders' rule is ``domain.status.cause``, ADR-0033's is
-    ``entity_type.dimension.cause``: three lower snake segments with a known first one.
-    The only shorter code is ``legacy.imported``.
-
-    Examples
-    --------
-    >>> is_valid_code("run.failed.exit_nonzero"), is_valid_code("knowledge.stale.by_age")
-    (True, True)
-    >>> is_valid_code("failed"), is_valid_code("Run.failed.x"), is_valid_code(None)
-    (False, False, False)
-    """
-    return code is not None and (code == LEGACY_IMPORTED or _FORM.fullmatch(code) is not None)
+_FORM = rf"^(?:{'|'.join(DOMAINS)})\.{_SEGMENT}\.{_SEGMENT}$"
 
 
 def parents(code: str) -> tuple[str, ...]:
@@ -176,23 +160,6 @@ def parents(code: str) -> tuple[str, ...]:
     """
     parts = code.split(".")
     return tuple(".".join(parts[:size]) for size in range(1, len(parts)))
-
-
-def nearest_codes(code: str) -> tuple[str, ...]:
-    """The codes that are written where ADR-0033 would write this one.
-
-    A code that a system has is its own nearest; an unknown code has none.
-
-    Examples
-    --------
-    >>> nearest_codes("schedule.health.misfired")
-    ('schedule.skipped.missed_fire',)
-    """
-    known = REGISTRY.get(code)
-    if known is None:
-        return ()
-    is_written = known.origin in {system.name for system in all_systems()}
-    return (code,) if is_written else known.nearest
 
 
 def reason_codes() -> pl.DataFrame:
@@ -241,7 +208,7 @@ def with_code_facts(frame: Any, *, column: str = "reason_code") -> Any:
     code = nw.col(column)
     meanings = {known.code: known.meaning for known in REGISTRY.values()}
     steps = {known.code: known.what_to_do for known in REGISTRY.values()}
-    is_formed = code.str.contains(f"^(?:{_FORM.pattern})$")
+    is_formed = code.str.contains(_FORM)
     return adapter.give_back(
         adapter.frame.with_columns(
             code_domain=code.str.replace_all(r"\..*$", ""),
@@ -289,7 +256,7 @@ def unknown_codes(entities: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("source", "entity_type", "n_rows", "example", descending=[False, False, True, False])
     )
-    is_valid = pl.col("example").str.contains(f"^(?:{_FORM.pattern})$")
+    is_valid = pl.col("example").str.contains(_FORM)
     return schema.FINDINGS.conform(
         counted.with_columns(
             code=pl.lit("reason.unknown"),

@@ -102,12 +102,11 @@ def derived_codes(entity: str, health: str | None, delivery: str | None) -> str 
 
 SIGNATURE = f"{TEMPORARY}signature"
 _CLASS = f"{TEMPORARY}class"
-_RULE = f"{TEMPORARY}severity_rule"
 
 
 @dataclass(frozen=True)
 class StatusClass:
-    """StatusTable that mean the same, whatever entity they are of.
+    """Statuses that mean the same, whatever entity they are of.
 
     Attributes
     ----------

@@ -20,7 +20,6 @@ from stateanalytics.core.vocabulary import EXIT_CODES
 KEY = Kind("text or whole numbers", (*TEXT.dtypes, *NUMBER.dtypes), nw.String(), "cast it to text")
 
 TERMINAL_STATUSES = tuple(EXIT_CODES)
-EXIT_RUNNING = 3
 
 SEVERITY_ORDER = (
     "failed",

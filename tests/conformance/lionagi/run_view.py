@@ -13,9 +13,10 @@ import narwhals as nw
 
 from stateanalytics.core.engines import NUMBER, TEXT, Frame, adapt, optional
 from stateanalytics.core.vocabulary import EXIT_CODES, words_of
-from stateanalytics.systems.lionagi.rollups import EXIT_RUNNING, TERMINAL_STATUSES
+from stateanalytics.systems.lionagi.rollups import TERMINAL_STATUSES
 
 EXIT_UNKNOWN = 2
+EXIT_RUNNING = 3
 EXIT_SKIPPED = 1
 _RUN_ENDS = tuple(word.raw_status for word in words_of("schedule_run") if word.is_terminal)
 
