@@ -99,14 +99,14 @@ def detail_frames() -> Mapping[str, Frame]:
 def _loaded(entry: EntryPoint, origin: str) -> System | None:
     """The system behind an entry point; a package that is broken costs its own rows only."""
     try:
-        found = entry.load()
+        value = entry.load()
     # Whatever the code of somebody else's package raises on import.
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     else:
-        if isinstance(found, System):
-            return found
-        problem = f"{entry.value} is a {type(found).__name__}, not a System"
+        if isinstance(value, System):
+            return value
+        problem = f"{entry.value} is a {type(value).__name__}, not a System"
     warnings.warn(
         f"The system {entry.name!r} of the package {origin} cannot be loaded and is left out: "
         f"{problem}",

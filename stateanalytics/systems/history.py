@@ -188,7 +188,7 @@ def values_at(at: datetime) -> dict[str, pl.Expr]:
     said_before = (pl.col("last_message_at") <= at).fill_null(value=False)
     is_told = pl.col("has_messages").fill_null(value=False)
     updated = pl.when(untouched).then("updated_at")
-    said = pl.when(said_before).then("last_message_at").when(is_told).then("said_at")
+    last_message = pl.when(said_before).then("last_message_at").when(is_told).then("said_at")
     # Work that was resumed later has an end of its own only in its history.
     was_closed = ~untouched & _is_over("status_then")
     ended = (
@@ -199,7 +199,7 @@ def values_at(at: datetime) -> dict[str, pl.Expr]:
     )
     was_active = pl.when(pl.col("last_activity_at") <= at).then("last_activity_at")
     started = pl.when(pl.col("started_at") <= at).then("started_at")
-    by_row = pl.coalesce(said, updated, started)
+    by_row = pl.coalesce(last_message, updated, started)
     by_events = pl.coalesce("active_at", started)
     last_sign = pl.when(_is_life_written()).then(by_row).otherwise(by_events)
     was_over = ended.is_not_null() & untouched
@@ -208,7 +208,7 @@ def values_at(at: datetime) -> dict[str, pl.Expr]:
         "started_at": started,
         "ended_at": ended,
         "updated_at": updated,
-        "last_message_at": said,
+        "last_message_at": last_message,
         "last_activity_at": pl.coalesce(was_active, last_sign),
         "n_messages": pl.when(said_before | untouched)
         .then("n_messages")

@@ -75,8 +75,8 @@ def is_there(path: Path) -> bool:
 def found_by(path: Path) -> tuple[System | None, list[Path]]:
     """The first system that finds its files in a path, and what it would read of them."""
     for known in all_systems():
-        if known.files is not None and (found := known.files.find(path)):
-            return known, found
+        if known.files is not None and (inputs := known.files.find(path)):
+            return known, inputs
     return None, []
 
 
@@ -215,10 +215,10 @@ def _in_directory(folder: Path, text: str) -> list[Place]:
 
 
 def _matching(pattern: str, text: str) -> list[Place]:
-    found = [Path(match) for match in matching(pattern)]
+    paths = [Path(match) for match in matching(pattern)]
     stores = [
         place
-        for path in found
+        for path in paths
         if not _is_beside_a_store(path)
         for place in (
             _of_files(path, str(path))
@@ -228,7 +228,7 @@ def _matching(pattern: str, text: str) -> list[Place]:
     if not stores:
         raise SourceNotFoundError(
             f"No store matches {text!r}"
-            + (f"; {len(found)} other files or directories do." if found else "."),
+            + (f"; {len(paths)} other files or directories do." if paths else "."),
             "check the pattern; copies (*.bak) and journals (*-wal) are left alone on purpose",
         )
     return stores

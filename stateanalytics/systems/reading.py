@@ -200,9 +200,9 @@ def _reader_of(store: Store) -> Stores | None:
 
 
 def _no_store(store: Store) -> NotAStoreError:
-    found = sorted(store.tables)
-    named = ", ".join(repr(table) for table in found[:_MAX_TABLES_NAMED])
-    more = len(found) - _MAX_TABLES_NAMED
+    tables = sorted(store.tables)
+    named = ", ".join(repr(table) for table in tables[:_MAX_TABLES_NAMED])
+    more = len(tables) - _MAX_TABLES_NAMED
     needed = " or ".join(
         f"{known.title}'s {known.stores.needs}"
         for known in all_systems()
@@ -211,7 +211,7 @@ def _no_store(store: Store) -> NotAStoreError:
     return NotAStoreError(
         f"{store.label!r} is an SQLite database, but no store that is understood: {needed} "
         "were needed, found "
-        + ((named + (f" and {more} more" if more > 0 else "")) if found else "no tables")
+        + ((named + (f" and {more} more" if more > 0 else "")) if tables else "no tables")
         + ".",
         "name the store of an orchestrator, such as 'path/to/state.db'",
     )
@@ -259,9 +259,9 @@ def _pooled(
         for place in again
     ]
     rows = [
-        _source_row(one, part, found)
-        for one, part, found in zip(whole, parts, findings, strict=True)
-        if one.system
+        _source_row(before, part, own_findings)
+        for before, part, own_findings in zip(whole, parts, findings, strict=True)
+        if before.system
     ]
     return Facts(
         entities=pool([part.entities for part in parts], schema.ENTITIES),

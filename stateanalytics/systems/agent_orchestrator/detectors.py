@@ -31,7 +31,7 @@ _REVIEWED = (
 
 def silence() -> tuple[Detector, ...]:
     """D6 to D11: by the activity in the agent's log."""
-    said: dict[str, Any] = {
+    words: dict[str, Any] = {
         **FAMILY,
         "measures": "activity_age_s",
         "construct": "silence",
@@ -43,7 +43,7 @@ def silence() -> tuple[Detector, ...]:
     blocked = (_activity == "blocked").fill_null(value=False)
     may_be_stuck = ~decided & ~fresh_report & ~waits
     beyond: dict[str, Any] = {
-        **said,
+        **words,
         "threshold_s": STUCK_THRESHOLD_S,
         "scope": IS_OPEN & IS_TYPESCRIPT,
         "scope_words": OPEN_WORDS,
@@ -61,7 +61,7 @@ def silence() -> tuple[Detector, ...]:
             label="stale",
             question="stale",
             rule="no activity for five minutes: too old to prove anything",
-            **said,
+            **words,
         ),
         catalogued(
             "ao_activity_idle",
@@ -73,7 +73,7 @@ def silence() -> tuple[Detector, ...]:
             label="idle",
             question="stale",
             rule="no activity for five minutes (readyThresholdMs): idle",
-            **said,
+            **words,
         ),
         catalogued(
             "ao_idle_stuck",
@@ -112,7 +112,7 @@ def silence() -> tuple[Detector, ...]:
             question="stale",
             until="2026-05-17",
             rule="a call for help older than five minutes was taken for idleness",
-            **said,
+            **words,
         ),
     )
 
@@ -194,7 +194,7 @@ def agent_orchestrator() -> tuple[Detector, ...]:
 
 
 def _probes() -> tuple[Detector, ...]:
-    said: dict[str, Any] = {**FAMILY, "construct": "liveness", "question": "dead"}
+    words: dict[str, Any] = {**FAMILY, "construct": "liveness", "question": "dead"}
     return (
         catalogued(
             "ao_runtime_probe",
@@ -205,7 +205,7 @@ def _probes() -> tuple[Detector, ...]:
             label=_runtime,
             rule="the last probe did not find its terminal",
             origin="lifecycle manager",
-            **said,
+            **words,
         ),
         catalogued(
             "ao_process_probe",
@@ -216,7 +216,7 @@ def _probes() -> tuple[Detector, ...]:
             label="exited",
             rule="the last probe did not find its process",
             origin="lifecycle manager",
-            **said,
+            **words,
         ),
         catalogued(
             "ao_detecting",
@@ -227,7 +227,7 @@ def _probes() -> tuple[Detector, ...]:
             label="detecting",
             rule="its probes disagree",
             origin="lifecycle manager",
-            **said,
+            **words,
         ),
         catalogued(
             "ao_detecting_budget",
@@ -240,7 +240,7 @@ def _probes() -> tuple[Detector, ...]:
             label="stuck",
             rule="in doubt for more than three polls, or for five minutes",
             origin="lifecycle manager",
-            **{**said, "construct": "count", "question": "stuck"},
+            **{**words, "construct": "count", "question": "stuck"},
         ),
         catalogued(
             "ao_both_dead",
@@ -251,7 +251,7 @@ def _probes() -> tuple[Detector, ...]:
             label="killed",
             rule="terminal and process were both gone at one poll",
             origin="lifecycle manager",
-            **said,
+            **words,
         ),
     )
 
@@ -331,7 +331,7 @@ def _rest() -> tuple[Detector, ...]:
 
 
 def _rewrite() -> tuple[Detector, ...]:
-    said: dict[str, Any] = {**FAMILY, "since": "the Go rewrite", "construct": "silence"}
+    words: dict[str, Any] = {**FAMILY, "since": "the Go rewrite", "construct": "silence"}
 
     def listed(name: str, number: str, rule: str, why_not: str) -> Detector:
         return catalogued(name, known_as=number, rule=rule, why_not=why_not, **FAMILY)
@@ -353,7 +353,7 @@ def _rewrite() -> tuple[Detector, ...]:
             question="stale",
             origin="derived on every read",
             rule=f"its harness has hooks, and never signalled within {NO_SIGNAL_S:g} s",
-            **said,
+            **words,
         ),
         listed(
             "ao_go_observer",

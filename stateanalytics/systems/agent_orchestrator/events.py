@@ -199,7 +199,7 @@ def transitions(entries: pl.DataFrame) -> pl.DataFrame:
     is_again = ((gap_s <= SAME_CHANGE_S) | is_echo).fill_null(value=False)
     is_seen = pl.col("log").is_in(["observability", "trace"])
     is_said = pl.col("log").is_in(["audit", "notification"])
-    told_best = (
+    by_change = (
         changes.with_columns(_change=(~is_again).cum_sum())
         .sort("_change", "_rank", "_order", maintain_order=True)
         .group_by("_change", maintain_order=True)
@@ -208,13 +208,13 @@ def transitions(entries: pl.DataFrame) -> pl.DataFrame:
             pl.col("at").min(),
             pl.col("code").drop_nulls().first(),
             seen=pl.col("detail").filter(is_seen).first(),
-            said=pl.col("detail").filter(is_said).first(),
+            words=pl.col("detail").filter(is_said).first(),
         )
         .sort("at", "_order")
     )
     is_report = pl.col("log") == "audit"
     evidence = pl.struct(kind=pl.lit("tool_result"), detail="seen").struct.json_encode()
-    return told_best.select(
+    return by_change.select(
         entity_type=pl.lit("session"),
         entity_id="entity_id",
         at="at",
@@ -222,7 +222,7 @@ def transitions(entries: pl.DataFrame) -> pl.DataFrame:
         previous_status="previous",
         status="status",
         reason_code="code",
-        message="said",
+        message="words",
         writer=pl.when(is_report).then(pl.lit("agent_report")).otherwise(pl.lit("poll")),
         actor=pl.when(is_report).then("role"),
         evidence=pl.when(pl.col("seen").is_not_null()).then(pl.format("[{}]", evidence)),

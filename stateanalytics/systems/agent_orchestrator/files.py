@@ -66,7 +66,7 @@ class Faults:
     label: str
     root: str
     on_error: str = "skip"
-    found: list[Fault] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
 
     def below(self, path: str) -> str:
         """A path as it is shown: below the input."""
@@ -87,11 +87,11 @@ class Faults:
                 + (f" ({fault.example})." if fault.example else "."),
                 "leave on_error='raise' out to read the rest and find this under snap.findings",
             )
-        self.found.append(fault)
+        self.faults.append(fault)
 
     def findings(self) -> pl.DataFrame:
         """All of them in the shape of `schema.FINDINGS`; many of one code are counted."""
-        if not self.found:
+        if not self.faults:
             return schema.FINDINGS.empty()
         rows = pl.DataFrame(
             [
@@ -108,7 +108,7 @@ class Faults:
                     "example": fault.example,
                     "action": fault.action,
                 }
-                for fault in self.found
+                for fault in self.faults
             ],
             schema={
                 name: dtype for name, dtype in schema.FINDINGS.dtypes.items() if name != "column"

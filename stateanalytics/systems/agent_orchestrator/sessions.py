@@ -211,8 +211,8 @@ def _shown_by_itself(records: pl.DataFrame, tolerant: pl.DataFrame) -> pl.Series
     n_before = rejected.cast(pl.Int64).cum_sum() - 1
     replaced = own.gather(n_before.clip(lower_bound=0)) if own.len() else tolerant["legacy_status"]
     shown = pl.DataFrame(
-        {"rejected": rejected, "own": replaced, "told": tolerant["legacy_status"]}
-    ).select(pl.when("rejected").then("own").otherwise("told"))
+        {"rejected": rejected, "own": replaced, "tolerant": tolerant["legacy_status"]}
+    ).select(pl.when("rejected").then("own").otherwise("tolerant"))
     is_readable = records["is_readable"]
     return shown.to_series().set(~is_readable, None).rename("ao_status")
 

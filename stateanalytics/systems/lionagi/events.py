@@ -204,7 +204,7 @@ def resolved_items(items: pl.DataFrame, raw: Raw) -> pl.DataFrame:
     prefixes = {"run": "session", "inv": "invocation", "sched": "schedule"}
     tables = {"session": "sessions", "invocation": "invocations", "schedule": "schedules"}
     wanted = items.select("item_id").unique().drop_nulls()
-    found = [
+    by_id = [
         wanted.select(
             "item_id",
             entity_type=pl.lit(entity_type),
@@ -224,7 +224,7 @@ def resolved_items(items: pl.DataFrame, raw: Raw) -> pl.DataFrame:
             entity_id="id",
         )
     )
-    named = pl.concat([*found, played.unique("item_id", keep="first", maintain_order=True)])
+    named = pl.concat([*by_id, played.unique("item_id", keep="first", maintain_order=True)])
     return items.join(named, on="item_id", how="left", maintain_order="left")
 
 

@@ -119,10 +119,10 @@ def phantoms(
     rows = with_phantom_reason(seen_by_reapers(facts, states), stale_s=limits.phantom_s)
     of_entity = pl.len().over(schema.ENTITY_KEY)
     n_targets = pl.col("target_status").n_unique().over(schema.ENTITY_KEY)
-    found = pl.concat(
+    would_close = pl.concat(
         [_closed_by(rows, reaper, order) for order, reaper in enumerate(reapers(limits))]
     ).with_columns(n_reapers=of_entity, has_dispute=n_targets > 1)
-    return schema.PHANTOMS.conform(found.sort(*schema.ENTITY_KEY, "order"))
+    return schema.PHANTOMS.conform(would_close.sort(*schema.ENTITY_KEY, "order"))
 
 
 def _closed_by(rows: pl.DataFrame, reaper: Reaper, order: int) -> pl.DataFrame:

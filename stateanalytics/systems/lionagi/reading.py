@@ -177,15 +177,15 @@ def _with_last_messages(of_sessions: pl.DataFrame, happened: pl.DataFrame) -> pl
     last = (
         happened.filter((pl.col("kind") == "message") & pl.col("entity_id").is_not_null())
         .group_by("entity_id")
-        .agg(told=pl.col("at").max())
+        .agg(newest_message_at=pl.col("at").max())
     )
     return (
         of_sessions.join(last, on="entity_id", how="left", maintain_order="left")
         .with_columns(
-            last_message_at="told",
-            last_activity_at=pl.coalesce("told", "last_activity_at"),
+            last_message_at="newest_message_at",
+            last_activity_at=pl.coalesce("newest_message_at", "last_activity_at"),
         )
-        .drop("told")
+        .drop("newest_message_at")
     )
 
 

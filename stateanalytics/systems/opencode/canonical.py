@@ -232,7 +232,7 @@ def events_of(order: Ordered, messages: pl.DataFrame, label: str) -> pl.DataFram
         kind="type",
         is_activity=~pl.col("kind").is_in(list(QUIET)),
     )
-    said = messages.sort("session_id", "created_ms", "message_id").select(
+    written = messages.sort("session_id", "created_ms", "message_id").select(
         entity_type=pl.lit("session"),
         entity_id="session_id",
         at=moment("created_ms"),
@@ -241,7 +241,7 @@ def events_of(order: Ordered, messages: pl.DataFrame, label: str) -> pl.DataFram
         is_activity=pl.lit(value=True),
         role="role",
     )
-    return pl.concat([_named(rows, schema.EVENTS, label), _named(said, schema.EVENTS, label)])
+    return pl.concat([_named(rows, schema.EVENTS, label), _named(written, schema.EVENTS, label)])
 
 
 def _named(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFrame:

@@ -121,7 +121,7 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
     """
     chosen = {**LIMITS, **(limits or {})}
     patience = pl.when(pl.col("n_tools_running") > 0).then(chosen["tool_factor"]).otherwise(1.0)
-    said: dict[str, Any] = {
+    words: dict[str, Any] = {
         "family": "opencode",
         "system": "opencode",
         "entity_types": ("execution",),
@@ -142,7 +142,7 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
             question="stale",
             restarts_on="activity",
             rule="no event of its session for ten minutes; for an hour while a tool runs",
-            **said,
+            **words,
         ),
         catalogued(
             "opencode_dead",
@@ -156,7 +156,7 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
             question="dead",
             liveness="unknown stays unknown",
             rule="no event for an hour, and no claim to resume it; for six while a tool runs",
-            **said,
+            **words,
         ),
         catalogued(
             "opencode_retry_overdue",
@@ -167,7 +167,7 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
             construct="schedule",
             question="overdue",
             rule="a retry was due more than a minute ago, and nothing came",
-            **said,
+            **words,
         ),
         catalogued(
             "opencode_runaway",
@@ -176,7 +176,7 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
             construct="count",
             question="stuck",
             rule="ten steps or more that finished for an unknown reason",
-            **said,
+            **words,
         ),
     )
 

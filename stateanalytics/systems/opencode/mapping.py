@@ -377,7 +377,7 @@ def _reasons(
     of_run = execution_reasons(executions)
     key = list(RUN_KEY)
 
-    def told(frame: pl.DataFrame, entity_type: str) -> pl.DataFrame:
+    def reasons_of(frame: pl.DataFrame, entity_type: str) -> pl.DataFrame:
         mine = frame.select(*key, "entity_id").drop_nulls("exec_no")
         rows = mine.join(of_run, on=key, how="inner", maintain_order="left_right")
         return rows.drop("session_id", "exec_no").with_columns(entity_type=pl.lit(entity_type))
@@ -400,12 +400,12 @@ def _reasons(
         ),
         entity_type=pl.lit("session"),
     )
-    of_sessions = told(own, "session").with_columns(place=pl.col("order").cast(pl.Int32))
+    of_sessions = reasons_of(own, "session").with_columns(place=pl.col("order").cast(pl.Int32))
     both = pl.concat([of_sessions.drop("order"), waiting.select(of_sessions.drop("order").columns)])
     parts = [
         numbered(both, ("source", "entity_id")),
-        told(turns, "turn"),
-        told(executions, "execution"),
+        reasons_of(turns, "turn"),
+        reasons_of(executions, "execution"),
         call_reasons(steps, is_tool=False).with_columns(entity_type=pl.lit("step")),
         call_reasons(tools, is_tool=True).with_columns(entity_type=pl.lit("tool_call")),
     ]

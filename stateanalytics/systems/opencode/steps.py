@@ -78,14 +78,14 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
         retry_error_message=pl.col("error_message").last(),
         retry_wait_ms=(pl.col("retry_at_ms") - pl.col("at_ms")).sum(),
     )
-    said = (
+    texts = (
         rows_of(events, log, "text")
         .filter(pl.col("message_id").is_not_null())
         .group_by(STEP)
         .agg(n_text_chars=pl.col("n_chars").sum())
     )
     joined = with_session_ids(seen, events)
-    for part in (begun, ended, usage, retried, said):
+    for part in (begun, ended, usage, retried, texts):
         joined = joined.join(part, on=STEP, how="left", maintain_order="left")
     is_over = pl.col("last_end_seq") > pl.col("last_start_seq").fill_null(-1)
     return (

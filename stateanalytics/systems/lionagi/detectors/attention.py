@@ -37,7 +37,7 @@ def _word(**cases: pl.Expr) -> pl.Expr:
 
 
 def _mission() -> tuple[Detector, ...]:
-    def page(name: str, number: str, word: pl.Expr, **said: Any) -> Detector:
+    def page(name: str, number: str, word: pl.Expr, **words: Any) -> Detector:
         return catalogued(
             name,
             known_as=number,
@@ -47,7 +47,7 @@ def _mission() -> tuple[Detector, ...]:
             version_of="mission attention",
             origin="boardReducer.ts",
             scope_words="all sessions of the runs list",
-            **{**_GROUP, **said},
+            **{**_GROUP, **words},
         )
 
     listed, raw, now = (

@@ -99,8 +99,10 @@ def _dashboard() -> tuple[Detector, ...]:
         "rule": "completed, and took longer; without an end: up to now",
     }
 
-    def of(name: str, number: str, limit: float, said: dict[str, Any], **own: Any) -> Detector:
-        return catalogued(name, known_as=number, threshold_s=limit, **{**_DASHBOARD, **said, **own})
+    def of(name: str, number: str, limit: float, shared: dict[str, Any], **own: Any) -> Detector:
+        return catalogued(
+            name, known_as=number, threshold_s=limit, **{**_DASHBOARD, **shared, **own}
+        )
 
     is_stale = pl.col("list_health_0_26") == "stale"
     is_slow = _is_running & (pl.col("elapsed_whole_s") > 3600)

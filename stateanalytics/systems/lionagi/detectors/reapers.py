@@ -16,7 +16,7 @@ from stateanalytics.systems.lionagi.reaper_rules import (
     reapers,
 )
 
-_SAID: dict[str, dict[str, Any]] = {
+_WORDS: dict[str, dict[str, Any]] = {
     "phantom_session": {
         "name": "phantom_v2",
         "number": "C2",
@@ -127,13 +127,13 @@ def closers(limits: Limits | None = None) -> tuple[Detector, ...]:
     limits : Limits, optional
         Other limits to try; lionagi's own by default.
     """
-    made = {rule.name: _of(rule) for rule in reapers(limits) if rule.name in _SAID}
+    made = {rule.name: _of(rule) for rule in reapers(limits) if rule.name in _WORDS}
     return (_phantom_v1(), *made.values(), _mirror_idle(), *_not_offline())
 
 
 def _of(rule: Reaper) -> Detector:
-    said = dict(_SAID[rule.name])
-    number, name = said.pop("number"), said.pop("name", rule.name)
+    words = dict(_WORDS[rule.name])
+    number, name = words.pop("number"), words.pop("name", rule.name)
     word = rule.target_status
     asks = not rule.ignores_liveness
     scope, scope_words = _SCOPES.get(rule.name, (_status == "running", "running ones"))
@@ -150,7 +150,7 @@ def _of(rule: Reaper) -> Detector:
         scope_words=scope_words,
         label=word,
         liveness="unknown is dead" if asks else "not asked",
-        **{"page": "studio", **_FAMILY, **said},
+        **{"page": "studio", **_FAMILY, **words},
     )
 
 

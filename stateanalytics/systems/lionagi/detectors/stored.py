@@ -62,7 +62,7 @@ def _stale_by(version: str) -> Classifier:
 
 
 def _staleness() -> tuple[Detector, ...]:
-    def check(name: str, number: str, version: str, **said: Any) -> Detector:
+    def check(name: str, number: str, version: str, **words: Any) -> Detector:
         measures = _SIGNS_OF_LIFE[:2] if version == "v1" else _SIGNS_OF_LIFE
         return catalogued(
             name,
@@ -84,7 +84,7 @@ def _staleness() -> tuple[Detector, ...]:
             origin="state/staleness.py",
             page="runs list",
             version_of="staleness check",
-            **said,
+            **words,
         )
 
     return (
@@ -153,8 +153,8 @@ def _health() -> tuple[Detector, ...]:
 
 
 def _not_offline() -> tuple[Detector, ...]:
-    def listed(name: str, number: str, **said: Any) -> Detector:
-        return catalogued(name, known_as=number, family="lionagi A", system="lionagi", **said)
+    def listed(name: str, number: str, **words: Any) -> Detector:
+        return catalogued(name, known_as=number, family="lionagi A", system="lionagi", **words)
 
     return (
         listed(
