@@ -102,9 +102,9 @@ def _tilted(axis: alt.Axis) -> alt.Axis:
 
 def _directed(pairs: pl.DataFrame) -> pl.DataFrame:
     """Two rows a pair: who flags, who does not, how many of the rows both look at."""
-    one = pairs.select(flags="a", silent="b", n="n", n_only="n_only_a")
-    other = pairs.select(flags="b", silent="a", n="n", n_only="n_only_b")
-    return pl.concat([one, other]).with_columns(
+    forth = pairs.select(flags="a", silent="b", n="n", n_only="n_only_a")
+    back = pairs.select(flags="b", silent="a", n="n", n_only="n_only_b")
+    return pl.concat([forth, back]).with_columns(
         share=(pl.col("n_only") / pl.col("n")).fill_nan(0.0).fill_null(0.0),
         shown=pl.when(pl.col("n") > 0)
         .then(pl.col("n_only").cast(pl.String))

@@ -32,19 +32,21 @@ def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95)
     """
     if curve.is_empty():
         return f"There are no {what} to draw."
-    found = quantiles(curve, [0.5, prob])
-    strata = found.columns[: found.columns.index("prob")]
+    at_probs = quantiles(curve, [0.5, prob])
+    strata = at_probs.columns[: at_probs.columns.index("prob")]
     if not strata:
-        median, late = (found.filter(pl.col("prob") == p).row(0, named=True) for p in (0.5, prob))
+        median, late = (
+            at_probs.filter(pl.col("prob") == p).row(0, named=True) for p in (0.5, prob)
+        )
         return f"{_half(median, what)}; {_late(late)}."
     largest = curve.group_by(strata).agg(n=pl.col("n_at_risk").max())
     medians = (
-        found.filter(pl.col("prob") == 0.5)
+        at_probs.filter(pl.col("prob") == 0.5)
         .join(largest, on=strata, how="left", nulls_equal=True)
         .sort("n", *strata, descending=[True, *[False] * len(strata)])
     )
     parts = [
-        f"{_name([row[one] for one in strata])} {_within(row)}"
+        f"{_name([row[column] for column in strata])} {_within(row)}"
         for row in medians.head(_MOST_STRATA).iter_rows(named=True)
     ]
     return f"Half of the {what} end: {'; '.join(parts)}."
@@ -130,12 +132,12 @@ def say_worksheet(curve: pl.DataFrame) -> str:
     if not today:
         return f"The cheapest, {limit}: {number} {what}."
     now = today[0]
-    said = f"{how_long(now['threshold_s'])}: {per_hundred(now['mistakes'])} {what}."
+    outcome = f"{how_long(now['threshold_s'])}: {per_hundred(now['mistakes'])} {what}."
     moved = now["threshold_s"] - cheapest["threshold_s"]
     if not moved:
-        return f"Today's value is the cheapest, {said}"
+        return f"Today's value is the cheapest, {outcome}"
     sooner = "sooner" if moved > 0 else "later"
-    return f"Today {said} The cheapest, {limit}: {number}, {how_long(abs(moved))} {sooner}."
+    return f"Today {outcome} The cheapest, {limit}: {number}, {how_long(abs(moved))} {sooner}."
 
 
 def say_false_alarms(sheet: pl.DataFrame, *, what: str = "sessions") -> str:

@@ -66,8 +66,8 @@ def _tame(value: Any) -> Any:
     if isinstance(value, str):
         return shortened(visible(value), LONGEST_TEXT)
     if isinstance(value, dict):
-        return {_tame(key): _tame(one) for key, one in value.items()}
-    return [_tame(one) for one in value] if isinstance(value, list) else value
+        return {_tame(key): _tame(part) for key, part in value.items()}
+    return [_tame(part) for part in value] if isinstance(value, list) else value
 
 
 def inert(svg: str, *, name: str, label: str) -> str:
@@ -147,13 +147,13 @@ class _Drawing:
         from stateanalytics.charts.svg import to_svg
 
         chart: Any = self
-        said = chart.description if isinstance(chart.description, str) else "chart"
-        drawn = to_svg(chart, name="chart", label=said)
+        description = chart.description if isinstance(chart.description, str) else "chart"
+        drawn = to_svg(chart, name="chart", label=description)
         # Notebooks may be dark, and the colours are made for light ground.
         ground = f'style="background:#fff;{_STYLE}'
         return {
             "text/html": f"<figure>{drawn.replace(_STYLE_BEGINS, ground, 1)}</figure>",
-            "text/plain": f"{type(self).__name__}: {said}",
+            "text/plain": f"{type(self).__name__}: {description}",
         }
 
 

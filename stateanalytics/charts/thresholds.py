@@ -111,8 +111,8 @@ def chart_worksheet(
         .resolve_scale(y="independent")
         .properties(width=width, height=height)
     )
-    said = say_worksheet(curve) if sentence is None else sentence
-    dressed: alt.LayerChart = dress(titled(chart, said, palette=palette, width=width), palette)
+    heading = say_worksheet(curve) if sentence is None else sentence
+    dressed: alt.LayerChart = dress(titled(chart, heading, palette=palette, width=width), palette)
     return dressed
 
 
@@ -247,8 +247,8 @@ def chart_false_alarms(
         .resolve_scale(y="independent")
         .properties(width=width, height=height)
     )
-    said = say_false_alarms(sheet, what=what) if sentence is None else sentence
-    dressed: alt.LayerChart = dress(titled(chart, said, palette=palette, width=width), palette)
+    heading = say_false_alarms(sheet, what=what) if sentence is None else sentence
+    dressed: alt.LayerChart = dress(titled(chart, heading, palette=palette, width=width), palette)
     return dressed
 
 

@@ -84,12 +84,12 @@ def detectors(
     from stateanalytics.detectors.disagreement_causes import disagreements
 
     with opened(sources, as_of=as_of, salvage=salvage) as snap:
-        found = detect(snap, at=at, detectors=list(chosen) or None, policy=policy_of(policy))
-        compared = disagreements(found)
+        detections = detect(snap, at=at, detectors=list(chosen) or None, policy=policy_of(policy))
+        compared = disagreements(detections)
         if form in (None, "table") and output is None:
-            click.echo(visible(_said(found, compared)))
+            click.echo(visible(_in_words(detections, compared)))
         else:
-            note(_said(found, compared))
+            note(_in_words(detections, compared))
         write(
             compared.rows if rows else compared.causes,
             form=form,
@@ -101,11 +101,11 @@ def detectors(
         )
 
 
-def _said(found: pl.DataFrame, compared: Disagreements) -> str:
+def _in_words(detections: pl.DataFrame, compared: Disagreements) -> str:
     """What the table shows, in a sentence or two."""
-    n_lost = found.filter(~found["is_knowable"]).height
+    n_lost = detections.filter(~detections["is_knowable"]).height
     lost = f" {n_lost:,} answers are not knowable any more." if n_lost else ""
-    covered = found.filter(found["covered"])
+    covered = detections.filter(detections["covered"])
     n = covered["detector"].n_unique()
     if covered.is_empty():
         return "None of these detectors looks at anything that is here." + lost

@@ -227,8 +227,8 @@ def _timeouts(
     _check(by, TIMEOUTS if show in ("limits", "runs") else SPELLS)
     judged = policy_of(policy)
     if show in ("limits", "runs"):
-        found = limited(snap, window=window, policy=judged)
-        return found if show == "runs" else count_timeouts(found, by=by)
+        limits = limited(snap, window=window, policy=judged)
+        return limits if show == "runs" else count_timeouts(limits, by=by)
     runs = spells(snap, window=window, policy=judged)
     if show == "implicit":
         return implicit_timeouts(runs, by=by)

@@ -202,19 +202,19 @@ def _narrowed(
 
 def _masked(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame without what looks like a secret, each text looked at once."""
-    found: Counter[str] = Counter()
+    n_masked: Counter[str] = Counter()
     for name in set(TEXTS) & set(frame.columns):
         texts = frame[name].drop_nulls().unique().to_list()
         masked = []
         for text in texts:
             shown, kinds = _without_secrets(text)
             masked.append(shown)
-            found.update(kinds)
+            n_masked.update(kinds)
         frame = frame.with_columns(
             pl.col(name).replace_strict(texts, masked, default=None, return_dtype=pl.String)
         )
-    if found:
-        counts = ", ".join(f"{n} × {kind}" for kind, n in sorted(found.items()))
+    if n_masked:
+        counts = ", ".join(f"{n} × {kind}" for kind, n in sorted(n_masked.items()))
         note(f"masked: {counts}; --no-redact shows them")
     return frame
 
@@ -222,7 +222,7 @@ def _masked(frame: pl.DataFrame) -> pl.DataFrame:
 def _without_secrets(text: str) -> tuple[str, Counter[str]]:
     from stateanalytics.reporting.redact import redact
 
-    masked, found = redact(text)
+    masked, n_masked = redact(text)
     # An escape sequence inside a secret hides it until it is taken out.
     seen, later = redact(visible(masked, keep="\n\t"))
-    return (seen if later else masked), found + later
+    return (seen if later else masked), n_masked + later

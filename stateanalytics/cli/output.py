@@ -126,7 +126,9 @@ def _is_seen(output: Path | None) -> bool:
 
 def refuse_inputs(output: Path | None, inputs: Sequence[Path]) -> None:
     """A store that was read is never written over."""
-    if output and any(output.exists() and one.exists() and output.samefile(one) for one in inputs):
+    if output and any(
+        output.exists() and path.exists() and output.samefile(path) for path in inputs
+    ):
         raise ArgumentError(
             f"{str(output)!r} is a store that was read.", "write to another file: -o result.csv"
         )
@@ -246,9 +248,9 @@ def as_table(frame: pl.DataFrame, width: int) -> tuple[str, int]:
 
     def capped(cap: int) -> list[int]:
         pairs = zip(needed, is_whole, strict=True)
-        return [one if whole else min(one, cap) for one, whole in pairs]
+        return [length if whole else min(length, cap) for length, whole in pairs]
 
-    least = list(itertools.accumulate(one + len(_GAP) for one in capped(_NARROWEST)))
+    least = list(itertools.accumulate(length + len(_GAP) for length in capped(_NARROWEST)))
     n_kept = max(1, sum(end - len(_GAP) <= width for end in least)) if columns else 0
     room = width - len(_GAP) * (n_kept - 1)
     cap = max(needed[:n_kept], default=0)

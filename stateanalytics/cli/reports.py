@@ -317,14 +317,14 @@ def diff(*, last: Path, this: Path, form: str | None, output: Path | None, safe_
     """
     from stateanalytics.reporting.diff import diff as compare
 
-    found = compare(last, this)
+    changes = compare(last, this)
     shown = ("title", "cause", "n_runs", "before", "after", "change", "n_after", "of_after")
     write(
-        found,
+        changes,
         form=form,
         output=output,
         safe_csv=safe_csv,
         columns=shown,
-        limit=found.height,
+        limit=changes.height,
         inputs=[last, this],
     )

@@ -70,7 +70,7 @@ def report(
     --------
     >>> from stateanalytics.snapshot import demo
     >>> week = report(demo(), window="2026-W21")
-    >>> [one["title"] for one in week.summary["headline"]["numbers"]]
+    >>> [number["title"] for number in week.summary["headline"]["numbers"]]
     ['Runs', 'Completed', 'Timed out', 'Unresolved', 'Causes of failed runs']
     >>> week.write_html("week.html")                                 # doctest: +SKIP
     """
@@ -129,7 +129,7 @@ class Report:
 
     def _write(self, path: str | Path, text: str) -> Path:
         target = Path(path).expanduser()
-        if any(_is_same(target, one) for one in self.inputs):
+        if any(_is_same(target, store) for store in self.inputs):
             raise ArgumentError(
                 f"{str(path)!r} is a store that this report was made from.",
                 "write the report elsewhere, such as week.html",
@@ -150,9 +150,9 @@ class Report:
     def _repr_html_(self) -> str:
         headline, window = self.summary["headline"], self.summary["window"]
         cells = "".join(
-            f"<tr><th scope='row'>{html.escape(one['title'])}</th>"
-            f"<td>{html.escape(one['shown'])}</td><td>{html.escape(one['note'])}</td></tr>"
-            for one in headline["numbers"]
+            f"<tr><th scope='row'>{html.escape(number['title'])}</th>"
+            f"<td>{html.escape(number['shown'])}</td><td>{html.escape(number['note'])}</td></tr>"
+            for number in headline["numbers"]
         )
         return (
             f"<p><strong>{html.escape(window['label'])}.</strong> "
@@ -175,8 +175,8 @@ def _files_of(store: Path) -> tuple[Path, ...]:
     return tuple(store.with_name(store.name + end) for end in ("", "-wal", "-shm"))
 
 
-def _is_same(target: Path, one: Path) -> bool:
+def _is_same(target: Path, store: Path) -> bool:
     try:
-        return target.exists() and target.samefile(one)
+        return target.exists() and target.samefile(store)
     except OSError:
         return False

@@ -99,8 +99,8 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
     >>> from stateanalytics.snapshot import demo
     >>> from stateanalytics.reporting import report
     >>> week = report(demo(), window="2026-W21")
-    >>> found = diff(week, week)
-    >>> found["cause"].unique().to_list(), found["change"].sum()
+    >>> steps = diff(week, week)
+    >>> steps["cause"].unique().to_list(), steps["change"].sum()
     (['unexplained'], 0.0)
     """
     first, second = _summary(last, "last"), _summary(this, "this")
@@ -108,13 +108,13 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
     why = {run: _cause(run, before, after) for run in before.ledger.keys() | after.ledger.keys()}
     rows: list[Plain] = []
     for name in _NUMBERS:
-        told, meant = _told(first, name), _told(second, name)
+        stated, meant = _stated(first, name), _stated(second, name)
         count = _COUNTS[name]
         held = dict(before.ledger)
         # Where a ledger does not give its own headline, the rest is unexplained as well.
-        at, steps = told, []
+        at, steps = stated, []
         for cause in CAUSES[:-1]:
-            moved = [run for run, one in why.items() if one == cause]
+            moved = [run for run, its_cause in why.items() if its_cause == cause]
             if not moved:
                 continue
             was = count(held)
@@ -179,7 +179,7 @@ class _Side(NamedTuple):
         if self.sources[line.source] in other.sources:
             return True
         return any(
-            one.source == line.source and run in other.ledger for run, one in self.ledger.items()
+            own.source == line.source and run in other.ledger for run, own in self.ledger.items()
         )
 
 
@@ -237,8 +237,8 @@ def _matters(run: str, name: str, before: _Side, after: _Side) -> bool:
     sides = []
     for side in (before, after):
         line = side.ledger.get(run)
-        one = {run: line} if line is not None else {}
-        sides.append((_COUNTS[name](one), line.cause if line and name == "causes" else None))
+        alone = {run: line} if line is not None else {}
+        sides.append((_COUNTS[name](alone), line.cause if line and name == "causes" else None))
     return sides[0] != sides[1]
 
 
@@ -271,11 +271,13 @@ _COUNTS: Mapping[str, Callable[[Ledger], _Number]] = {
 }
 
 
-def _told(summary: Mapping[str, Any], name: str) -> _Number:
+def _stated(summary: Mapping[str, Any], name: str) -> _Number:
     """A number as the report itself says it."""
     try:
-        found = next(one for one in summary["headline"]["numbers"] if one["name"] == name)
-        return _Number(int(found["n"]), found["of"], str(found["title"]))
+        number = next(
+            candidate for candidate in summary["headline"]["numbers"] if candidate["name"] == name
+        )
+        return _Number(int(number["n"]), number["of"], str(number["title"]))
     except (KeyError, TypeError, ValueError, StopIteration):
         raise ArgumentError(f"The JSON of a report has no number {name!r}.", _HINT) from None
 

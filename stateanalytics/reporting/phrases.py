@@ -49,7 +49,7 @@ def interval(ends: tuple[float, float] | list[float] | None) -> str:
     return f"{100 * ends[0]:.0f} to {100 * ends[1]:.0f} %"
 
 
-def count(n: int, one: str, many: str = "") -> str:
+def count(n: int, noun: str, plural: str = "") -> str:
     """A number with its noun.
 
     Examples
@@ -58,8 +58,8 @@ def count(n: int, one: str, many: str = "") -> str:
     ('1 run', 'no runs', '12,345 entities')
     """
     if n == 1:
-        return f"1 {one}"
-    return f"{number(n)} {many or one + 's'}" if n else f"no {many or one + 's'}"
+        return f"1 {noun}"
+    return f"{number(n)} {plural or noun + 's'}" if n else f"no {plural or noun + 's'}"
 
 
 def number(n: float) -> str:

@@ -95,13 +95,13 @@ def redact(text: str) -> tuple[str, Counter[str]]:
     >>> redact("key sk-abcdefghijklmnopqrst for ann@example.org")
     ('key [API key] for [e-mail]', Counter({'API key': 1, 'e-mail address': 1}))
     """
-    found: Counter[str] = Counter()
+    masked: Counter[str] = Counter()
     left = text[:LONGEST_READ]
     for kind, (shape, instead) in MASKS.items():
         left, n = shape.subn(instead, left)
         if n:
-            found[kind] = n
-    return left, found
+            masked[kind] = n
+    return left, masked
 
 
 def clean(plain: Any, *, secrets: bool) -> tuple[Any, Counter[str]]:
@@ -115,12 +115,12 @@ def clean(plain: Any, *, secrets: bool) -> tuple[Any, Counter[str]]:
         Whether to mask secrets too; control characters are always made visible and
         long texts always cut.
     """
-    found: Counter[str] = Counter()
+    masked: Counter[str] = Counter()
 
     def walk(part: Any) -> Any:
         if isinstance(part, str):
             shown, taken = _clean_text(part, secrets=secrets)
-            found.update(taken)
+            masked.update(taken)
             return shown
         if isinstance(part, Mapping):
             return {key: walk(value) for key, value in part.items()}
@@ -128,17 +128,17 @@ def clean(plain: Any, *, secrets: bool) -> tuple[Any, Counter[str]]:
             return [walk(value) for value in part]
         return part
 
-    return walk(plain), found
+    return walk(plain), masked
 
 
 def _clean_text(text: str, *, secrets: bool) -> tuple[str, Counter[str]]:
     capped = text[:LONGEST_READ]
-    first, found = redact(capped) if secrets else (capped, Counter[str]())
+    first, masked = redact(capped) if secrets else (capped, Counter[str]())
     shown = visible(first)
     if secrets:
         # An escape sequence inside a secret hides it until it is taken out.
         shown, later = redact(shown)
-        found = found + later
+        masked = masked + later
     if len(text) > LONGEST_READ:
         shown += "…"
-    return shortened(shown, LONGEST_SHOWN), found
+    return shortened(shown, LONGEST_SHOWN), masked

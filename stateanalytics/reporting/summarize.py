@@ -80,13 +80,13 @@ def summarize(
         ),
         **summaries,
     }
-    cleaned, found = clean(raw, secrets=redact)
-    kinds = [{"kind": kind, "n": n} for kind, n in sorted(found.items())]
+    cleaned, masked = clean(raw, secrets=redact)
+    kinds = [{"kind": kind, "n": n} for kind, n in sorted(masked.items())]
     return {
         **cleaned,
         # Digests, which a mask for secrets must not touch: two reports are compared by them.
         "ledger": write_ledger(material),
-        "redactions": {"is_on": redact, "n": sum(found.values()), "kinds": kinds},
+        "redactions": {"is_on": redact, "n": sum(masked.values()), "kinds": kinds},
     }
 
 
@@ -175,8 +175,8 @@ def compared_with(earlier: Window | None, now: Material, then: Material | None) 
 
 def with_changes(numbers: list[Plain], earlier: list[Plain]) -> list[Plain]:
     """The numbers of this window, each with its change against the earlier one."""
-    then = {one["name"]: one for one in earlier}
-    return [{**one, "change": _change(one, then[one["name"]])} for one in numbers]
+    before = {number["name"]: number for number in earlier}
+    return [{**number, "change": _change(number, before[number["name"]])} for number in numbers]
 
 
 def _change(now: Plain, then: Plain) -> Plain:
@@ -189,12 +189,12 @@ def _change(now: Plain, then: Plain) -> Plain:
     difference, low, high = newcombe(now["n"], now["of"], then["n"], then["of"])
     is_clear = low > 0 or high < 0
     verdict = "" if is_clear else ", within what chance does"
-    said = (
+    words = (
         f"{points(difference)} against {share(then['share'])} "
         f"(95 %: {points(low)} to {points(high)}){verdict}"
     )
     return _as_change(
-        now, then, said, difference=difference, interval=[low, high], is_clear=is_clear
+        now, then, words, difference=difference, interval=[low, high], is_clear=is_clear
     )
 
 

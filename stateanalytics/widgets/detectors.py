@@ -72,7 +72,7 @@ class DetectorExplorer:
         return self.detections["kind"].drop_nulls().unique().sort().to_list()
 
     @cached_property
-    def found(self) -> Disagreements:
+    def differences(self) -> Disagreements:
         """All disagreements, with their causes."""
         known = self.detections.filter(pl.col("detector").is_in(list(registry())))
         return disagreements(known)
@@ -105,19 +105,24 @@ class DetectorExplorer:
         chosen = self._chosen(detectors)
         patterns = self._patterns if kind is None else self._patterns.filter(kind=kind)
         if silent_after_s is not None:
-            limit = max((one for one in LIMITS_S if one <= silent_after_s), default=LIMITS_S[0])
+            limit = max(
+                (known for known in LIMITS_S if known <= silent_after_s),
+                default=LIMITS_S[0],
+            )
             patterns = patterns.with_columns((pl.col("past_s") >= limit).alias(YOURS))
             chosen = [YOURS, *chosen]
         pairs = [
             patterns.select(
-                flags=pl.lit(one),
+                flags=pl.lit(flagging),
                 silent=pl.lit(other),
-                n=pl.col("n").filter(pl.col(one).is_not_null(), pl.col(other).is_not_null()).sum(),
-                n_only=pl.col("n").filter(pl.col(one), ~pl.col(other)).sum(),
+                n=pl.col("n")
+                .filter(pl.col(flagging).is_not_null(), pl.col(other).is_not_null())
+                .sum(),
+                n_only=pl.col("n").filter(pl.col(flagging), ~pl.col(other)).sum(),
             )
-            for one in chosen
+            for flagging in chosen
             for other in chosen
-            if one != other
+            if flagging != other
         ]
         if not pairs:
             return _NO_COUNTS.clear()
@@ -135,7 +140,7 @@ class DetectorExplorer:
         chosen = self._chosen(detectors)
         counted = self.counts(chosen, kind=kind, silent_after_s=silent_after_s)
         shown = [YOURS, *chosen] if silent_after_s is not None else chosen
-        rows = self.found.rows.filter(pl.col("a").is_in(chosen), pl.col("b").is_in(chosen))
+        rows = self.differences.rows.filter(pl.col("a").is_in(chosen), pl.col("b").is_in(chosen))
         rows = rows if kind is None else rows.filter(kind=kind)
         causes = rows.group_by("a", "b", "cause").agg(n=pl.len(), words=pl.col("words").first())
         causes = causes.sort("n", "a", "b", "cause", descending=[True, False, False, False])
@@ -149,7 +154,7 @@ class DetectorExplorer:
 
     def as_html(self) -> str:
         """The first view, for pages where nothing moves."""
-        worst = self.found.worst or "All detectors agree."
+        worst = self.differences.worst or "All detectors agree."
         return f"<p><strong>{html.escape(visible(worst))}</strong></p>{self.view()}"
 
     @cached_property
@@ -168,11 +173,11 @@ class DetectorExplorer:
             description="detectors",
         )
         kind = w.Dropdown(
-            options=[("every kind", None), *((visible(one), one) for one in self.kinds)],
+            options=[("every kind", None), *((visible(value), value) for value in self.kinds)],
             description="kind",
         )
         limit = w.SelectionSlider(
-            options=[("none", 0.0), *((how_long(one), one) for one in LIMITS_S)],
+            options=[("none", 0.0), *((how_long(value), value) for value in LIMITS_S)],
             description="silent for",
         )
 
@@ -212,7 +217,7 @@ class DetectorExplorer:
 
     def _covered_by(self, construct: str) -> Any:
         """The rows that detectors of a construct look at, by entity and instant."""
-        names = [name for name, one in registry().items() if one.construct == construct]
+        names = [name for name, detector in registry().items() if detector.construct == construct]
         return self.detections.filter(pl.col("detector").is_in(names), pl.col("covered")).group_by(
             UNIT
         )
@@ -253,13 +258,13 @@ def _matrix(counted: pl.DataFrame, names: Sequence[str]) -> str:
     cells = {(row["flags"], row["silent"]): row["n_only"] for row in counted.iter_rows(named=True)}
     head = "".join(f'<th scope="col">{safe(name)}</th>' for name in names)
     lines = "".join(
-        f'<tr><th scope="row">{safe(one)}</th>'
+        f'<tr><th scope="row">{safe(line)}</th>'
         + "".join(
-            "<td></td>" if one == other else f"<td>{cells.get((one, other), 0)}</td>"
-            for other in names
+            "<td></td>" if line == column else f"<td>{cells.get((line, column), 0)}</td>"
+            for column in names
         )
         + "</tr>"
-        for one in names
+        for line in names
     )
     caption = "<caption>Flagged by the line, and not by the column</caption>"
     return f"<table>{caption}<thead><tr><td></td>{head}</tr></thead><tbody>{lines}</tbody></table>"

@@ -81,7 +81,7 @@ def priced(
     mistakes, waiting = tuple(rows["mistakes"].to_list()), tuple(rows["waiting_h"].to_list())
     losses = tuple(price * m + hour * w for m, w in zip(mistakes, waiting, strict=True))
     cheapest = min(range(len(losses)), key=losses.__getitem__)
-    today = next((place for place, one in enumerate(rows["is_today"]) if one), None)
+    today = next((place for place, is_today in enumerate(rows["is_today"]) if is_today), None)
     chosen = limits.index(threshold_s) if threshold_s in limits else cheapest
     return Priced(limits, mistakes, waiting, losses, rows["per"][0], chosen, cheapest, today)
 
@@ -95,7 +95,7 @@ def sentence(of: Priced) -> str:
     '10 min: mistakes 1, waiting 10 h, loss 11 per 100 runs; 1 min, the cheapest, 10.'
     """
     here = of.chosen
-    said = (
+    words = (
         f"{how_long(of.thresholds_s[here])}: mistakes {per_hundred(of.mistakes[here])}, waiting "
         f"{per_hundred(of.waiting_h[here])} h, loss {per_hundred(of.losses[here])} per {of.per}"
     )
@@ -103,8 +103,8 @@ def sentence(of: Priced) -> str:
     for name, place in others:
         if place is not None and place != here and not (name == "today's" and place == of.cheapest):
             limit, loss = of.thresholds_s[place], of.losses[place]
-            said += f"; {how_long(limit)}, {name}, {per_hundred(loss)}"
-    return f"{said}."
+            words += f"; {how_long(limit)}, {name}, {per_hundred(loss)}"
+    return f"{words}."
 
 
 def drawing(of: Priced) -> str:
@@ -179,11 +179,11 @@ def heading(name: str, kind: str | None) -> str:
 def _marked(of: Priced) -> dict[int, str]:
     """Places that have a name, and all their names."""
     named = {"this": of.chosen, "cheapest": of.cheapest, "today": of.today}
-    found: dict[int, list[str]] = {}
+    names_at: dict[int, list[str]] = {}
     for name, place in named.items():
         if place is not None:
-            found.setdefault(place, []).append(name)
-    return {place: ", ".join(names) for place, names in found.items()}
+            names_at.setdefault(place, []).append(name)
+    return {place: ", ".join(names) for place, names in names_at.items()}
 
 
 def _mark(x: float, name: str, line: int, seconds: float) -> str:

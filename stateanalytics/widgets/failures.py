@@ -94,7 +94,7 @@ class FailureExplorer:
 
     def view(self, code: str | None = None, *, cluster_id: str | None = None) -> str:
         """Templates and rows of a choice as HTML, with their evidence and the SQL."""
-        told = self.templates(code).select(
+        templates = self.templates(code).select(
             "rank", "code", "template", "n_rows", "n_causes", "run_s"
         )
         rows = self.rows(code, cluster_id)
@@ -105,7 +105,7 @@ class FailureExplorer:
         evidence = f"<pre>{safe(self._clean(message, 2_000))}</pre>" if message else ""
         return (
             head
-            + table("Templates", self._masked(told.head(N_ROWS)), told.columns)
+            + table("Templates", self._masked(templates.head(N_ROWS)), templates.columns)
             + table("Newest rows", self._masked(shown), shown.columns)
             + evidence
             + f"<p><code>snap.sql({safe(repr(self.sql(code, cluster_id)))})</code></p>"
@@ -126,7 +126,7 @@ class FailureExplorer:
             return w.VBox([shown])
         everything = ("everything", None)
         code = w.Dropdown(
-            options=[everything, *((self._clean(one), one) for one in self.codes)],
+            options=[everything, *((self._clean(name), name) for name in self.codes)],
             description="code",
         )
         template = w.Dropdown(options=[everything], description="template")
@@ -135,10 +135,13 @@ class FailureExplorer:
             shown.value = self.view(code.value, cluster_id=template.value)
 
         def choose(_: object = None) -> None:
-            told = self.templates(code.value).select("rank", "template", "cluster_id")
+            templates = self.templates(code.value).select("rank", "template", "cluster_id")
             template.options = [
                 everything,
-                *((f"{rank} {self._clean(text or '')}", one) for rank, text, one in told.rows()),
+                *(
+                    (f"{rank} {self._clean(text or '')}", cluster_id)
+                    for rank, text, cluster_id in templates.rows()
+                ),
             ]
             draw()
 

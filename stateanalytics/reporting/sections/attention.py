@@ -74,14 +74,14 @@ def _listed(rows: pl.DataFrame, material: Material) -> pl.DataFrame:
 
 def _by_type(rows: pl.DataFrame) -> list[Plain]:
     """One row a type that occurs, the known ones in their order, then by name."""
-    found = sorted(
+    types = sorted(
         tally(rows, "entity_type"),
         key=lambda name: (
             TYPE_ORDER.index(name) if name in TYPE_ORDER else len(TYPE_ORDER),
             name,
         ),
     )
-    return [_of_type(name, rows.filter(pl.col("entity_type") == name)) for name in found]
+    return [_of_type(name, rows.filter(pl.col("entity_type") == name)) for name in types]
 
 
 def _of_type(name: str, rows: pl.DataFrame) -> Plain:
@@ -148,9 +148,9 @@ def items_of(rows: pl.DataFrame, material: Material) -> list[Plain]:
 
 
 def _item(row: dict[str, Any], reasons: list[dict[str, Any]]) -> Plain:
-    told = ("entity_type", "entity_id", "source", "name", "kind", "project", "agent", "model")
+    kept = ("entity_type", "entity_id", "source", "name", "kind", "project", "agent", "model")
     return {
-        **{name: row[name] for name in told},
+        **{name: row[name] for name in kept},
         "severity": row["severity"],
         "display": row["display"],
         "pill": pill_of(row),
@@ -214,10 +214,10 @@ def _evidence(text: str | None, message: str | None) -> Iterator[str]:
         return
     for reference in references[:3]:
         if isinstance(reference, dict):
-            said = reference.get("detail") or reference.get("path") or reference.get("id")
+            detail = reference.get("detail") or reference.get("path") or reference.get("id")
             kind = reference.get("kind")
-            if isinstance(said, str) and said and said not in (message or ""):
-                yield f"{kind}: {said}" if isinstance(kind, str) else said
+            if isinstance(detail, str) and detail and detail not in (message or ""):
+                yield f"{kind}: {detail}" if isinstance(kind, str) else detail
 
 
 def _blocked(rows: pl.DataFrame, material: Material) -> Plain:
@@ -248,14 +248,14 @@ def _sentence(by_type: list[Plain], things: pl.DataFrame) -> str:
     if not total["critical"] + total["warning"]:
         return f"None of {count(n, 'entity', 'entities')} is critical or a warning."
     critical, warnings = total["critical"], total["warning"]
-    said = listed(
+    severities = listed(
         [f"{number(critical)} critical"] * bool(critical)
         + [count(warnings, "warning")] * bool(warnings)
     )
     n_open = things.filter("is_open").height
     live = f"; {number(n_open)} of them can still be acted on" if n_open else ""
     return (
-        f"Of {count(n, 'entity', 'entities')} in the window, {said}: "
+        f"Of {count(n, 'entity', 'entities')} in the window, {severities}: "
         f"{count(things.height, 'different thing')} to look at{live}."
     )
 

@@ -24,17 +24,17 @@ VERDICTS = {
 def summarize_audit(material: Material) -> Plain:
     """Contradictions by code with examples, and changes of status by their legality."""
     facts, policy = material.facts, material.policy
-    found = audit(facts, policy=policy, states=material.states)
+    contradictions = audit(facts, policy=policy, states=material.states)
     transitions = count_transitions(facts, policy=policy)
     return {
-        "finding": _sentence(found, transitions),
+        "finding": _sentence(contradictions, transitions),
         "denominator": "all entities and changes of status that were read, of any time",
-        "n": found.height,
-        "n_warnings": found.filter(pl.col("severity") == "warning").height,
+        "n": contradictions.height,
+        "n_warnings": contradictions.filter(pl.col("severity") == "warning").height,
         "codes": [
             _code(code, rows)
             for code in sorted(CODES, key=lambda code: CODES[code].severity == "info")
-            if (rows := found.filter(pl.col("code") == code)).height
+            if (rows := contradictions.filter(pl.col("code") == code)).height
         ],
         "transitions": _transitions(transitions),
     }
@@ -80,7 +80,7 @@ def _transitions(counts: pl.DataFrame) -> Plain:
     }
 
 
-def _sentence(found: pl.DataFrame, transitions: pl.DataFrame) -> str:
+def _sentence(contradictions: pl.DataFrame, transitions: pl.DataFrame) -> str:
     n_changes = int(transitions["n"].sum())
     illegal = transitions.filter(pl.col("verdict").str.starts_with("illegal"))
     changes = (
@@ -89,15 +89,16 @@ def _sentence(found: pl.DataFrame, transitions: pl.DataFrame) -> str:
         if n_changes
         else "no change of status is on record that a lifecycle could judge"
     )
-    if found.is_empty():
+    if contradictions.is_empty():
         return f"The data nowhere contradict themselves; {changes}."
-    n_warnings = found.filter(pl.col("severity") == "warning").height
-    said = listed(
+    n_warnings = contradictions.filter(pl.col("severity") == "warning").height
+    what = listed(
         [count(n_warnings, "contradiction")] * bool(n_warnings)
-        + [count(found.height - n_warnings, "explained exception")] * (found.height > n_warnings)
+        + [count(contradictions.height - n_warnings, "explained exception")]
+        * (contradictions.height > n_warnings)
     )
-    n_entities = found.select("source", "system", "entity_type", "entity_id").n_unique()
-    return f"{said} in {count(n_entities, 'entity', 'entities')}; {changes}."
+    n_entities = contradictions.select("source", "system", "entity_type", "entity_id").n_unique()
+    return f"{what} in {count(n_entities, 'entity', 'entities')}; {changes}."
 
 
 SECTION = Section("audit", "Audit", summarize_audit, place=120)

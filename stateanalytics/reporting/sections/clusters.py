@@ -94,10 +94,10 @@ def _sentence(clusters: pl.DataFrame, incidents: pl.DataFrame, n_new: int | None
         f"{_quoted(_name(top))}, stands for {number(top['n_rows'])}"
     ]
     if incidents.height:
-        one = incidents.row(0, named=True)
+        incident = incidents.row(0, named=True)
         parts.append(
-            f"the largest incident took {count(one['n_sessions'], 'session')} "
-            f"within {how_long(one['duration_s'])}"
+            f"the largest incident took {count(incident['n_sessions'], 'session')} "
+            f"within {how_long(incident['duration_s'])}"
         )
     if n_new is not None:
         parts.append(f"{number(n_new)} {'was' if n_new == 1 else 'were'} never seen before")

@@ -32,20 +32,20 @@ def summarize_detectors(material: Material) -> Plain:
     if not names or not n_open:
         return {**_NOTHING, "finding": "No run is open, so no detector could contradict another."}
     detections = detect(facts, detectors=names, states=material.states)
-    found = disagreements(detections)
-    said = _said(detections)
-    loud = said.filter(pl.col("n_flagged") > 0)
+    differences = disagreements(detections)
+    verdicts = _verdicts(detections)
+    loud = verdicts.filter(pl.col("n_flagged") > 0)
     pairs = agreement(detections, n_resamples=0).pairs if len(names) > 1 else None
     return {
-        "finding": found.worst or _all_agree(loud.height, len(names), n_open),
+        "finding": differences.worst or _all_agree(loud.height, len(names), n_open),
         "denominator": _DENOMINATOR,
         "n_open": n_open,
         "n_detectors": len(names),
-        "n_disagreements": found.rows.height,
-        "causes": [_cause(row) for row in plain_rows(found.causes.head(N_CAUSES))],
-        "n_causes": found.causes.height,
+        "n_disagreements": differences.rows.height,
+        "causes": [_cause(row) for row in plain_rows(differences.causes.head(N_CAUSES))],
+        "n_causes": differences.causes.height,
         "said": plain_rows(loud.head(N_IN_CHART)),
-        "n_silent": said.height - loud.height,
+        "n_silent": verdicts.height - loud.height,
         "pairs": _pairs(pairs, loud["detector"].head(N_IN_CHART).to_list()),
     }
 
@@ -67,7 +67,7 @@ def _open_only(material: Material) -> Facts:
     """The facts of the open runs: no rule about trouble looks at work that has ended."""
     whole = material.facts
     runs = material.open_runs
-    values: dict[str, Any] = {one.name: getattr(whole, one.name) for one in fields(Facts)}
+    values: dict[str, Any] = {field.name: getattr(whole, field.name) for field in fields(Facts)}
     kept = {
         name: getattr(whole, name).join(runs.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
         for name in ("entities", "transitions")
@@ -81,21 +81,21 @@ def _asked(facts: Facts) -> list[str]:
     """The rules about trouble of runs, of the systems that were read: of each its last version."""
     here = set(facts.entities["system"].unique())
     rules = {
-        one.entry.version_of or name: name
-        for name, one in registry().items()
-        if one.is_offline
-        and one.question in TROUBLE
-        and "session" in one.entity_types
-        and (one.system is None or one.system in here)
+        detector.entry.version_of or name: name
+        for name, detector in registry().items()
+        if detector.is_offline
+        and detector.question in TROUBLE
+        and "session" in detector.entity_types
+        and (detector.system is None or detector.system in here)
     }
     return list(rules.values())
 
 
-def _said(detections: pl.DataFrame) -> pl.DataFrame:
+def _verdicts(detections: pl.DataFrame) -> pl.DataFrame:
     """What each detector said of how many, the loudest first."""
     known = registry()
-    titles = {name: one.entry.known_as or name for name, one in known.items()}
-    rules = {name: one.entry.rule for name, one in known.items()}
+    titles = {name: detector.entry.known_as or name for name, detector in known.items()}
+    rules = {name: detector.entry.rule for name, detector in known.items()}
     counted = detections.group_by("detector").agg(
         n_covered=pl.col("covered").sum().cast(pl.Int64),
         n_flagged=pl.col("fires").sum().cast(pl.Int64),
@@ -107,8 +107,8 @@ def _said(detections: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cause(row: Plain) -> Plain:
-    told = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words", "is_same_page")
-    return {name: row[name] for name in told}
+    kept = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words", "is_same_page")
+    return {name: row[name] for name in kept}
 
 
 def _pairs(pairs: pl.DataFrame | None, names: list[str]) -> list[Plain]:

@@ -168,17 +168,17 @@ def _median_in_words(row: dict[str, Any]) -> str:
 
 def _found_dead(kept: pl.DataFrame) -> Plain:
     """Runs whose end is a guess: an observer found them dead some time after it."""
-    found = kept.filter(pl.col("end_from") == "last_activity")
-    widest_s = found.select(pl.col("end_width_s").max()).item()
+    dead = kept.filter(pl.col("end_from") == "last_activity")
+    widest_s = dead.select(pl.col("end_width_s").max()).item()
     words = (
-        f"{count(found.height, 'run')} {'was' if found.height == 1 else 'were'} found dead by "
+        f"{count(dead.height, 'run')} {'was' if dead.height == 1 else 'were'} found dead by "
         f"an observer, up to {how_long(widest_s)} after the last sign of life, where the run "
         "counts as ended."
     )
     return {
-        "n": found.height,
+        "n": dead.height,
         "widest_s": widest_s,
-        "in_words": words if found.height else "",
+        "in_words": words if dead.height else "",
     }
 
 

@@ -93,7 +93,7 @@ def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.D
     """One row a step, one column an ending; a step without any is a row of zeros."""
     per_step = counts.group_by("from_at").agg(
         pl.col("n").sum(),
-        *(pl.col("n").filter(pl.col("ending") == one).sum().alias(one) for one in endings),
+        *(pl.col("n").filter(pl.col("ending") == ending).sum().alias(ending) for ending in endings),
     )
     joined = steps.join(per_step, on="from_at", how="left", maintain_order="left")
     return joined.with_columns(pl.col("n", *endings).fill_null(0).cast(pl.Int64))
@@ -102,7 +102,9 @@ def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.D
 def _sentence(wide: pl.DataFrame, name: str) -> str:
     if not wide["n"].sum():
         return "No run ended in this window."
-    bad = pl.sum_horizontal([pl.col(one) for one in FAILURES if one in wide.columns] or [pl.lit(0)])
+    bad = pl.sum_horizontal(
+        [pl.col(ending) for ending in FAILURES if ending in wide.columns] or [pl.lit(0)]
+    )
     rows = wide.with_columns(bad=bad).with_columns(wilson_columns("bad", "n"))
     fewest, most = int(wide["n"].min()), int(wide["n"].max())  # type: ignore[arg-type]
     every = (

@@ -57,15 +57,15 @@ def summarize_provenance(material: Material) -> Plain:
 def _as_of(facts: Facts) -> str:
     """The instant, where it is from, and for which inputs it is a late one."""
     why = AS_OF_FROM.get(facts.as_of_from, facts.as_of_from)
-    said = f"{in_utc(facts.as_of)}, {why}"
+    instant = f"{in_utc(facts.as_of)}, {why}"
     if facts.sources.height < 2:
-        return said
-    said += f", one instant for all {number(facts.sources.height)} inputs"
+        return instant
+    instant += f", one instant for all {number(facts.sources.height)} inputs"
     n_behind = facts.sources.filter(pl.col("last_at") < facts.as_of - DAY).height
     if not n_behind:
-        return said
+        return instant
     return (
-        f"{said}; the data of {number(n_behind)} end more than a day before it, and what is "
+        f"{instant}; the data of {number(n_behind)} end more than a day before it, and what is "
         "open there looks silent since"
     )
 

@@ -125,7 +125,7 @@ def _others(rows: pl.DataFrame) -> list[Plain]:
         }
         for name, n in counts.items()
     ]
-    return sorted(others, key=lambda one: (one["is_part"], -one["n"], one["entity_type"]))
+    return sorted(others, key=lambda part: (part["is_part"], -part["n"], part["entity_type"]))
 
 
 def _formats(name: str, material: Material) -> list[str]:
@@ -161,18 +161,18 @@ def _sentence(systems: list[Plain], total: Plain) -> str:
     """The total with its denominator, what it leaves out, and each system's own part."""
     all_of_them = "both" if len(systems) == 2 else "all three"
     if not total["n_ended"]:
-        said = f"No run of {all_of_them} systems ended in this window"
+        ended = f"No run of {all_of_them} systems ended in this window"
     else:
-        said = (
+        ended = (
             f"{number(total['ends']['completed'])} of {count(total['n_ended'], 'ended run')} of "
             f"{all_of_them} systems completed ({total['shown_share']}): "
-            + listed(_part(one) for one in systems)
+            + listed(_part(part) for part in systems)
         )
     reasons = [f"{number(n)} {name}" for name, n in total["left_out"].items() if n]
     if not reasons:
-        return f"{said}; no session is left out."
+        return f"{ended}; no session is left out."
     noun = "session" if total["n_left_out"] == 1 else "sessions"
-    return f"{said}; left out: {listed(reasons)} {noun}."
+    return f"{ended}; left out: {listed(reasons)} {noun}."
 
 
 def _part(system: Plain) -> str:
