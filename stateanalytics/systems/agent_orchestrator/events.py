@@ -151,8 +151,10 @@ def link(entries: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
     ):
         named_by = rows.select(*keys, pl.col("entity_id").alias(name))
         linked = linked.join(named_by, on=keys, how="left", maintain_order="left")
+    # The nearest record wins: names repeat across projects, and projects across directories.
     entity_id = pl.coalesce("_by_directory", "_by_project", "_by_name")
     return linked.with_columns(
+        # Without any record the line stays, under the name that it gives itself.
         entity_id=pl.coalesce(entity_id, "session_id"),
         is_orphaned=entity_id.is_null() & pl.col("session_id").is_not_null(),
     ).drop("_by_directory", "_by_project", "_by_name")

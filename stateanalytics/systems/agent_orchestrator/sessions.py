@@ -350,6 +350,7 @@ def entities(sessions: pl.DataFrame, entries: pl.DataFrame) -> pl.DataFrame:
         raw_status=pl.when(has_words).then("stored_status").otherwise("legacy_status"),
         created_at="created_at",
         started_at=pl.coalesce("started_at", "created_at"),
+        # A session that is alive again still holds its old end: only what is over has one.
         ended_at=pl.when(is_over).then(pl.coalesce(stored_end, "archived_at")),
         updated_at="last_transition_at",
         last_activity_at=pl.coalesce(

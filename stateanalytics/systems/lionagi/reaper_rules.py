@@ -113,6 +113,7 @@ def _is(entity_type: str, *statuses: str) -> pl.Expr:
     return (pl.col("entity_type") == entity_type) & pl.col("raw_status").is_in(statuses)
 
 
+# A process that nobody could see counts as dead: an unknown liveness closes, too.
 _NOT_ALIVE = pl.col("process_alive").ne_missing(pl.lit(value=True))
 
 
@@ -124,6 +125,7 @@ def _adr0033(limits: Limits) -> tuple[Reaper, ...]:
         Reaper(
             "terminal_enforcement",
             "ADR-0033 terminal enforcement",
+            # At any age, but only where the process is known to be dead: unknown stays open.
             is_open & pl.col("process_alive").not_(),
             age,
             0,

@@ -213,6 +213,7 @@ def link_runs(runs: pl.DataFrame, raw: Raw) -> pl.DataFrame:
     return (
         runs.join(by_run, on="run_id", how="left", maintain_order="left")
         .join(by_branch, on="branch_id", how="left", maintain_order="left")
+        # What the file says itself comes first; a branch names its session only indirectly.
         .with_columns(session_id=pl.coalesce("session_id", "by_run", "by_branch"))
         .drop("by_run", "by_branch")
     )

@@ -258,6 +258,7 @@ def _cadences(rows: pl.DataFrame) -> pl.Series:
         .then("interval_sec")
         .when(pl.col("trigger_type") == "github_poll")
         .then(
+            # Zero is no interval: it stands for "not set" in both columns.
             pl.coalesce(
                 pl.col("poll_interval_sec").replace(0.0, None),
                 pl.col("interval_sec").replace(0.0, None),

@@ -164,6 +164,7 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         last_activity_at=pl.coalesce("last_at", "active_at", moment("created_ms")),
         last_message_at="active_at",
         is_end_approximate=pl.col("is_end_inferred"),
+        # The row of a session counts all of it; events may begin in its middle.
         n_input_tokens=pl.coalesce("row_input_tokens", "step_input_tokens"),
         n_output_tokens=pl.coalesce("row_output_tokens", "step_output_tokens"),
         cost_usd=pl.coalesce("row_cost_usd", "event_cost_usd"),

@@ -149,6 +149,7 @@ def _with_outcomes(frame: pl.DataFrame) -> pl.DataFrame:
     outcome = pl.coalesce(
         "outcome",
         own,
+        # Only the last execution of a session can still end; an earlier one was left behind.
         pl.when("is_last").then(pl.lit("open")).otherwise(pl.lit("crashed")),
     )
     by_step = {

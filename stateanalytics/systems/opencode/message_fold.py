@@ -194,6 +194,7 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
             end_event_id="part_id",
             end_exec_no=pl.when(pl.col("end_ms").is_not_null()).then("exec_no"),
             is_stale=pl.lit(value=False),
+            # A part holds no type of its error, so the text has to tell who stopped the tool.
             error_type=pl.when(pl.col("status") == "error").then(
                 pl.when(pl.col("error_message").str.contains("(?i)abort|interrupt"))
                 .then(pl.lit("aborted"))
@@ -245,6 +246,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("interrupted"))
         .when(pl.col("error_type").is_not_null())
         .then(pl.lit("failed"))
+        # It stopped to call tools, and no message took up their results: that is no end.
         .when(done & (pl.col("last_finish") == "tool-calls"))
         .then(None)
         .when(done & pl.col("last_finish").is_not_null())
@@ -257,6 +259,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         is_last=(pl.col("session_id") != pl.col("session_id").shift(-1)).fill_null(value=True),
         turn_no="exec_no",
     ).with_columns(
+        # Only the last turn of a session can still end; one before it was left behind.
         outcome=pl.coalesce(
             outcome, pl.when("is_last").then(pl.lit("open")).otherwise(pl.lit("crashed"))
         ),

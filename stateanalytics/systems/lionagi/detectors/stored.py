@@ -63,6 +63,7 @@ def _stale_by(version: str) -> Classifier:
 
 def _staleness() -> tuple[Detector, ...]:
     def check(name: str, number: str, version: str, **words: Any) -> Detector:
+        # Until 0.29.0 a start was no sign of life.
         measures = _SIGNS_OF_LIFE[:2] if version == "v1" else _SIGNS_OF_LIFE
         return catalogued(
             name,
