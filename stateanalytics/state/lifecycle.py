@@ -209,7 +209,7 @@ class StatusTable:
         runs = _runs(numbers)
         if not 0 < len(runs) <= _FEW:
             return nw.col(CELL).is_in(numbers)
-        # StatusTable of a type lie together; a range is cheaper than a set, above all in SQL.
+        # Cells of a type lie together; a range is cheaper than a set, above all in SQL.
         return reduce(or_, (_within(first, last) for first, last in runs))
 
 

@@ -19,6 +19,7 @@ from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems import all_systems
+from stateanalytics.systems.recorded import add_words, has_own_words
 
 KEY = list(schema.ENTITY_KEY)
 LOST = (
@@ -95,12 +96,32 @@ def facts_at(facts: Facts, at: object = None) -> Past:
         )
     known = with_history(existing, facts, instant)
     rows = {
-        "entities": schema.ENTITIES.conform(known.with_columns(**values_at(instant))),
+        "entities": _with_words_then(known, instant),
         "events": facts.events.filter(pl.col("at") <= instant),
         "transitions": facts.transitions.filter(pl.col("at") <= instant),
     }
     gone = known.with_columns(**lost(instant)).select(LOST)
     return Past(_with(facts, rows, instant), gone)
+
+
+def _with_words_then(known: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    """Entities with the values they had, and what their own words meant then."""
+    entities = schema.ENTITIES.conform(known.with_columns(**values_at(at)))
+    later = known.select(~_is_untouched(at)).to_series()
+    for system in all_systems():
+        mine = (entities["system"] == system.name).fill_null(value=False)
+        if not has_own_words(system.vocabulary) or not mine.any():
+            continue
+        # What was recorded is of the present: a run that was written since has the status of
+        # its history, so that its axes are read off that.
+        open_again = pl.when(~later.filter(mine))
+        theirs = entities.filter(mine).with_columns(
+            open_again.then(name).alias(name) for name in ("recorded_lifecycle", "recorded_outcome")
+        )
+        places = pl.int_range(entities.height, eager=True)
+        order = pl.concat([places.filter(~mine), places.filter(mine)]).arg_sort()
+        entities = pl.concat([entities.filter(~mine), add_words(theirs, system.vocabulary)])[order]
+    return entities
 
 
 def _with(facts: Facts, rows: dict[str, pl.DataFrame], as_of: datetime) -> Facts:

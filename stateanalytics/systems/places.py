@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError
 from stateanalytics.io.files import legible, matching
-from stateanalytics.systems import all_systems
+from stateanalytics.systems import BUILT_IN, all_systems
 from stateanalytics.systems.base import System, expanded
 
 _PATTERN_CHARACTERS = "*?["
@@ -75,9 +76,28 @@ def is_there(path: Path) -> bool:
 def found_by(path: Path) -> tuple[System | None, list[Path]]:
     """The first system that finds its files in a path, and what it would read of them."""
     for known in all_systems():
-        if known.files is not None and (inputs := known.files.find(path)):
+        if inputs := _found_by(known, path):
             return known, inputs
     return None, []
+
+
+def _found_by(known: System, path: Path) -> list[Path]:
+    """What one system finds; an installed one that fails finds nothing, and is warned about."""
+    if known.files is None:
+        return []
+    try:
+        return known.files.find(path)
+    # Somebody else's code may raise anything; it must not hide the stores of others.
+    except Exception as error:
+        if known.name in BUILT_IN:
+            raise
+        warnings.warn(
+            f"The system {known.name!r} cannot look at {str(path)!r} and is passed over: "
+            f"{type(error).__name__}: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return []
 
 
 def find_places(

@@ -14,10 +14,9 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, pool
 from stateanalytics.core.progress import progress
-from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.errors import ArgumentError, NotAStoreError
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven, up_to
-from stateanalytics.io.findings import counted
+from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Kept, Parts, fingerprint
 from stateanalytics.io.salvaging import findings_of_store
 from stateanalytics.io.sqlite import Store, open_store
@@ -25,6 +24,7 @@ from stateanalytics.systems import all_systems, detail_frames
 from stateanalytics.systems import system as system_of
 from stateanalytics.systems.base import Stores
 from stateanalytics.systems.places import Place, find_places
+from stateanalytics.systems.recorded import add_words, has_own_words
 
 Memory = Mapping[str, Mapping[str, Kept]]
 """By input and table: what the next read can go on from."""
@@ -161,7 +161,7 @@ def _read(
         odd = findings_of_store(store, system=part.system)
         opened.pop_all()
     return replace(
-        _with_words(part) if part.system else part,
+        _with_words(replace(part, label=store.label)) if part.system else part,
         findings=pool([part.findings, odd], schema.FINDINGS),
         label=store.label,
         size_bytes=store.size_bytes,
@@ -175,23 +175,29 @@ def _with_words(part: Parts) -> Parts:
 
     ADR-0033's words need no mapping: rules read them from ``raw_status``.
     """
-    words = [word for word in system_of(part.system).vocabulary if word not in STATUS_WORDS]
-    if not words:
+    known = system_of(part.system)
+    if not has_own_words(known.vocabulary):
         return part
-    table = pl.DataFrame(
-        [(word.entity_type, word.raw_status, word.lifecycle, word.outcome) for word in words],
-        schema=["entity_type", "raw_status", "own_lifecycle", "own_outcome"],
-        orient="row",
+    entities = add_words(part.entities, known.vocabulary)
+    unknown = entities.filter(
+        pl.col("recorded_lifecycle").is_null() & pl.col("raw_status").is_not_null()
     )
-    worded = part.entities.join(
-        table, on=["entity_type", "raw_status"], how="left", maintain_order="left"
-    ).with_columns(
-        recorded_lifecycle=pl.coalesce("recorded_lifecycle", "own_lifecycle", pl.lit("unknown")),
-        recorded_outcome=pl.when(pl.col("own_lifecycle").is_null())
-        .then(pl.coalesce("recorded_outcome", pl.lit("unknown")))
-        .otherwise(pl.coalesce("recorded_outcome", "own_outcome")),
+    finding = per_entity(
+        unknown,
+        part.label,
+        known.name,
+        "status.unknown",
+        "warning",
+        message=pl.format(
+            "'{}' is no status that {} gives a {}", "raw_status", pl.lit(known.title), "entity_type"
+        ),
+        column="raw_status",
+        example=pl.col("raw_status"),
+        action="kept under its own name, counted apart, in no rate",
     )
-    return replace(part, entities=schema.ENTITIES.conform(worded))
+    return replace(
+        part, entities=entities, findings=pool([part.findings, finding], schema.FINDINGS)
+    )
 
 
 def _reader_of(store: Store) -> Stores | None:

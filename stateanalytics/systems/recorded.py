@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.vocabulary import STATUS_WORDS, StatusWord
 
 _KEY = list(schema.ENTITY_KEY)
+_WORD_COLUMNS = ("entity_type", "raw_status", "own_lifecycle", "own_outcome")
 
 
 def add_axes(
@@ -35,6 +39,59 @@ def add_axes(
         recorded_health=pl.coalesce(health, none),
         recorded_delivery=pl.coalesce(delivery, none),
     )
+
+
+def has_own_words(vocabulary: Sequence[StatusWord]) -> bool:
+    """Do statuses mean something of their own; rules read ADR-0033's from ``raw_status``.
+
+    Examples
+    --------
+    >>> has_own_words(STATUS_WORDS)
+    False
+    """
+    return any(word not in STATUS_WORDS for word in vocabulary)
+
+
+def add_words(entities: pl.DataFrame, vocabulary: Sequence[StatusWord]) -> pl.DataFrame:
+    """Fill the recorded lifecycle and outcome from a system's own statuses.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        Of that system, in the shape of `schema.ENTITIES`.
+    vocabulary : sequence of StatusWord
+        The statuses that it gives.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows. Where a reader recorded a lifecycle, or no word fits, a row stays
+        as it is: the two axes are one decision, so neither is filled without the other.
+
+    Examples
+    --------
+    >>> done = StatusWord("session", "", "done", "completed", "completed", is_terminal=True)
+    >>> rows = schema.ENTITIES.conform(
+    ...     pl.DataFrame({"entity_type": "session", "raw_status": ["done", "odd"]})
+    ... )
+    >>> add_words(rows, [done]).select("recorded_lifecycle", "recorded_outcome").rows()
+    [('completed', 'completed'), (None, None)]
+    """
+    table = pl.DataFrame(
+        [(word.entity_type, word.raw_status, word.lifecycle, word.outcome) for word in vocabulary],
+        schema=dict.fromkeys(
+            ("entity_type", "raw_status", "own_lifecycle", "own_outcome"), pl.String
+        ),
+        orient="row",
+    )
+    is_open = pl.col("recorded_lifecycle").is_null()
+    worded = entities.join(
+        table, on=["entity_type", "raw_status"], how="left", maintain_order="left"
+    ).with_columns(
+        recorded_lifecycle=pl.coalesce("recorded_lifecycle", "own_lifecycle"),
+        recorded_outcome=pl.when(is_open).then("own_outcome").otherwise("recorded_outcome"),
+    )
+    return schema.ENTITIES.conform(worded)
 
 
 def add_reasons(entities: pl.DataFrame, reasons: pl.DataFrame) -> pl.DataFrame:
