@@ -133,16 +133,14 @@ def _session(is_strict: bool) -> dict[str, Any]:
         "_code": odd_code,
     }
     fields = {"_life": "lifecycle", "_out": "outcome", "_own": "health", "_code": "code"}
+    pair = nw.concat_str(state, reason, separator=" ")
     rules = {}
     for name, attribute in fields.items():
-        rule = fallbacks[name]
-        for (of_state, of_reason), meaning in SESSION_MEANINGS.items():
-            value = getattr(meaning, attribute)
-            if is_strict and (of_state, of_reason) == ("idle", "research_complete"):
-                value = {"_life": "running", "_out": None}.get(name, value)
-            is_pair = (state == of_state) & (reason == of_reason)
-            rule = nw.when(is_pair).then(_text(value)).otherwise(rule)
-        rules[name] = rule
+        table = {" ".join(words): getattr(SESSION_MEANINGS[words], attribute)
+                 for words in SESSION_MEANINGS}  # fmt: skip
+        if is_strict and name in ("_life", "_out"):
+            table["idle research_complete"] = "running" if name == "_life" else None
+        rules[name] = _lookup(pair, table, fallbacks[name])
     return rules
 
 
@@ -243,10 +241,15 @@ def _delivery_code() -> Any:
     return nw.when(state == "closed").then(closed).otherwise(rule)
 
 
-def _lookup(column: Any, table: Mapping[str, str | None], default: str | None) -> Any:
-    rule = _text(default)
+def _lookup(column: Any, table: Mapping[str, str | None], default: Any) -> Any:
+    """The value of each word; ``default``, a word or an expression, for all others."""
+    words_of: dict[str | None, list[str]] = {}
     for word, value in table.items():
-        rule = nw.when(column == word).then(_text(value)).otherwise(rule)
+        words_of.setdefault(value, []).append(word)
+    rule = _text(default) if default is None or isinstance(default, str) else default
+    # One test a value and not one a word: a session's pair alone would be a hundred.
+    for value, words in words_of.items():
+        rule = nw.when(column.is_in(words)).then(_text(value)).otherwise(rule)
     return rule
 
 
