@@ -344,7 +344,7 @@ def run(copy: Path, python: str, target: str, limit: int) -> tuple[str, str, flo
         return "out of time", target, seconds
     if code in (0, 5):  # 5: nothing was collected, as in a file of slow tests only
         return "survived", "", seconds
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", text, re.MULTILINE)
     return "died", failed[1] if failed else target, seconds
 
 
@@ -365,8 +365,13 @@ def trial(
             asked.append(target)
             verdict, by, seconds = run(copy, options.python, target, options.timeout)
             spent += seconds
-            if verdict != "survived":
+            if verdict == "survived":
+                continue
+            # What fails without the change as well has noticed nothing.
+            written(path, before)
+            if run(copy, options.python, by, options.timeout)[0] == "survived":
                 return verdict, by
+            written(path, mutation.applied(before))
         return "survived", " ".join(asked)
     finally:
         written(path, before)

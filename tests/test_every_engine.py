@@ -16,13 +16,13 @@ from tests.engines import Engine, assert_same_rows, on_every_engine
 SAMPLES = ROOT / "data" / "samples"
 SHARED = (
     "lionagi/0.36.0",
-    "agent-orchestrator/v0_kv_pre_lifecycle",
-    "agent-orchestrator/v2_json_migrated_from_v0_v1",
+    pytest.param("agent-orchestrator/v0_kv_pre_lifecycle", marks=pytest.mark.slow),
+    pytest.param("agent-orchestrator/v2_json_migrated_from_v0_v1", marks=pytest.mark.slow),
     "agent-orchestrator/v3_json_final_ts",
-    "agent-orchestrator-go/ao.db",
-    "opencode/v1_1.18.34/opencode.db",
+    pytest.param("agent-orchestrator-go/ao.db", marks=pytest.mark.slow),
+    pytest.param("opencode/v1_1.18.34/opencode.db", marks=pytest.mark.slow),
     "opencode/v2_20260717/opencode-local.db",
-    "opencode/synthetic/v2_edge_cases.jsonl",
+    pytest.param("opencode/synthetic/v2_edge_cases.jsonl", marks=pytest.mark.slow),
 )
 
 

@@ -11,12 +11,13 @@ from stateanalytics.cli import run
 from stateanalytics.demo_data import demo_path
 from stateanalytics.state.definitions import FAILURES, GOOD_ENDS, TROUBLE
 
-SAMPLES = {
-    "lionagi": ["state.db"],
-    "agent_orchestrator": ["agent_orchestrator"],
-    "opencode": ["opencode"],
-    "all": ["state.db", "agent_orchestrator", "opencode"],
-}
+SAMPLES = [
+    pytest.param(["state.db", "agent_orchestrator", "opencode"], id="all"),
+    # At the desk the three together say enough.
+    pytest.param(["state.db"], id="lionagi", marks=pytest.mark.slow),
+    pytest.param(["agent_orchestrator"], id="agent_orchestrator", marks=pytest.mark.slow),
+    pytest.param(["opencode"], id="opencode", marks=pytest.mark.slow),
+]
 
 
 class Case:
@@ -32,7 +33,7 @@ class Case:
         return self.snap.sql(query, {"since": since, "until": until})
 
 
-@pytest.fixture(scope="module", params=SAMPLES.values(), ids=SAMPLES)
+@pytest.fixture(scope="module", params=SAMPLES)
 def case(request):
     return Case(request.param)
 

@@ -295,16 +295,8 @@ def test_a_dropped_snapshot_leaves_nothing_behind(store):
     assert not any(copy.exists() for copy in copies)
 
 
-@pytest.mark.parametrize(
-    "version",
-    [
-        "0.36.0",
-        *(
-            pytest.param(version, marks=pytest.mark.slow)
-            for version in ("0.26.0", "0.29.1", "organic-0.36.0/lionagi_home")
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["0.36.0", "0.26.0", "0.29.1", "organic-0.36.0/lionagi_home"])
 def test_every_table_of_a_real_store_can_be_asked(lionagi_samples, version):
     snap = sa.read(lionagi_samples / version)
     names = snap.sql("SHOW TABLES")["name"].to_list()
