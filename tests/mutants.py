@@ -301,7 +301,7 @@ class Nearness:
         words = set(re.split(r"\W|_", module.replace("agent_orchestrator", "ao").lower()))
         ranked = sorted(
             (
-                -(mutation.near in self.tests[name] if len(mutation.near) > 3 else 0),
+                -bool(re.search(rf"\b{mutation.near}\b", self.tests[name]) if mutation.near else 0),
                 steps - 2 * len(words & set(name.split("_"))),
                 name,
             )
