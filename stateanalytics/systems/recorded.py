@@ -79,14 +79,12 @@ def add_words(entities: pl.DataFrame, vocabulary: Sequence[StatusWord]) -> pl.Da
     """
     table = pl.DataFrame(
         [(word.entity_type, word.raw_status, word.lifecycle, word.outcome) for word in vocabulary],
-        schema=dict.fromkeys(
-            ("entity_type", "raw_status", "own_lifecycle", "own_outcome"), pl.String
-        ),
+        schema=dict.fromkeys(_WORD_COLUMNS, pl.String),
         orient="row",
     )
     is_open = pl.col("recorded_lifecycle").is_null()
     worded = entities.join(
-        table, on=["entity_type", "raw_status"], how="left", maintain_order="left"
+        table, on=_WORD_COLUMNS[:2], how="left", maintain_order="left"
     ).with_columns(
         recorded_lifecycle=pl.coalesce("recorded_lifecycle", "own_lifecycle"),
         recorded_outcome=pl.when(is_open).then("own_outcome").otherwise("recorded_outcome"),

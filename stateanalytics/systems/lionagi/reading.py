@@ -11,8 +11,7 @@ from stateanalytics.core.facts import pool
 from stateanalytics.io.findings import per_entity
 from stateanalytics.io.parts import Kept, Parts
 from stateanalytics.io.sqlite import Store
-from stateanalytics.systems.lionagi import frames, schedules, sessions, work
-from stateanalytics.systems.lionagi import store_findings as checks
+from stateanalytics.systems.lionagi import frames, schedules, sessions, store_findings, work
 from stateanalytics.systems.lionagi.events import dispositions, events
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, read_raw
 from stateanalytics.systems.lionagi.run_directories import (
@@ -122,15 +121,15 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
         run_files,
         run_findings(runs, known.filter(pl.col("entity_type") == "session"), label),
         show_findings(disk, label),
-        checks.status_findings(known, label),
-        checks.time_findings(known, label),
-        checks.contract_findings(known, label),
-        checks.link_findings(known, label),
-        checks.cost_findings(known, label),
-        checks.list_findings(raw, happened, label),
-        checks.history_findings(history, known, label),
-        checks.json_findings(raw, label),
-        checks.schedule_findings(details, label),
+        store_findings.status_findings(known, label),
+        store_findings.time_findings(known, label),
+        store_findings.contract_findings(known, label),
+        store_findings.link_findings(known, label),
+        store_findings.cost_findings(known, label),
+        store_findings.list_findings(raw, happened, label),
+        store_findings.history_findings(history, known, label),
+        store_findings.json_findings(raw, label),
+        store_findings.schedule_findings(details, label),
     ]
     details_of = {
         frames.SCHEDULES: details,
