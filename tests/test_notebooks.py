@@ -53,7 +53,13 @@ def test_every_cell_of_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch) 
     monkeypatch.setenv("PYTHONWARNINGS", "default")
     before = sorted(FOLDER.rglob("*"))
     notebook = opened(path)
-    client = NotebookClient(notebook, timeout=LONGEST_S, resources={"metadata": {"path": FOLDER}})
+    client = NotebookClient(
+        notebook,
+        timeout=LONGEST_S,
+        # The kernel shares the machine with every other test: it may be as late as a cell.
+        startup_timeout=LONGEST_S,
+        resources={"metadata": {"path": FOLDER}},
+    )
     client.execute()
     said = [
         output.text

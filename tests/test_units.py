@@ -8,8 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from stateanalytics.charts.sentences import say_survival
 from stateanalytics.core.units import how_long, how_long_each
 from stateanalytics.state.display import add_duration_text
+from stateanalytics.survival.curves import kaplan_meier
+from stateanalytics.survival.estimates import quantiles
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,52 @@ def test_the_two_largest_units_are_named(seconds, words):
     assert how_long(seconds) == words
     each = pl.DataFrame({"s": [seconds]}, schema={"s": pl.Float64})
     assert each.select(how_long_each("s", "unknown"))["s"].to_list() == [words]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (0.00002, "0.001 s"),
+        (0.0374, "0.037 s"),
+        (0.4, "0.4 s"),
+        (2.84, "2.8 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.5, "1 min"),
+        (3599.5, "1 h"),
+        (5437, "1 h 31 min"),
+        (86_390, "1 d"),
+        (95_000, "1 d 2 h"),
+        (-2.84, "minus 2.8 s"),
+        (None, "unknown"),
+        (math.inf, "unknown"),
+        (math.nan, "unknown"),
+    ],
+)
+def test_an_estimate_is_rounded_and_keeps_two_figures(seconds, words):
+    assert how_long(seconds, is_estimate=True) == words
+    each = pl.DataFrame({"s": [seconds]}, schema={"s": pl.Float64})
+    told = each.select(how_long_each("s", "unknown", is_estimate=True))
+    assert told["s"].to_list() == [words]
+
+
+def test_half_end_within_a_time_that_can_be_read():
+    curve = kaplan_meier(pl.DataFrame({"duration_s": [0.2, 0.4, 2.84], "ended": True}))
+    assert quantiles(curve, [0.5, 0.9])["in_words"].str.extract("within ([^(]+) ").to_list() == [
+        "0.4 s",
+        "2.8 s",
+    ]
+    assert say_survival(curve).startswith("Half of the runs end within 0.4 s (0.2 s to ")
+
+
+@given(st.floats(0, 1e9))
+def test_an_estimate_is_off_by_a_twentieth_at_most(seconds):
+    units = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
+    words = how_long(seconds, is_estimate=True).split()
+    told = sum(float(n) * units[unit] for n, unit in zip(words[::2], words[1::2], strict=True))
+    assert abs(told - seconds) <= max(0.001, seconds / 20)
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1))

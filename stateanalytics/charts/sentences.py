@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
@@ -199,8 +200,8 @@ def _late(row: dict[str, object]) -> str:
     return f"{name} is not identified" if known is None else f"{name} is {_spoken(known)}"
 
 
-def _spoken(seconds: object) -> str:
-    return "not identified" if seconds is None else how_long(float(str(seconds)))
+def _spoken(seconds: Any) -> str:
+    return how_long(seconds, "not identified", is_estimate=True)
 
 
 def _name(values: Sequence[object]) -> str:

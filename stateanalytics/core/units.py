@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import polars as pl
 
@@ -13,9 +14,10 @@ CANDIDATES_S = (
     64800.0, 86400.0, 129600.0, 172800.0, 259200.0, 604800.0,
 )  # fmt: skip
 """Values that people would set, 10 s to a week. Finer steps would only show noise."""
+_LEAST_S = 0.001
 
 
-def how_long(seconds: float | None, unknown: str = "unknown") -> str:
+def how_long(seconds: float | None, unknown: str = "unknown", *, is_estimate: bool = False) -> str:
     """A duration in its two largest units.
 
     Parameters
@@ -25,16 +27,27 @@ def how_long(seconds: float | None, unknown: str = "unknown") -> str:
         not passed a limit must not read as if it had.
     unknown : str
         What to say then.
+    is_estimate : bool
+        A median, a mean or a measured stretch is no limit: it is rounded, and below ten
+        seconds keeps two figures, to the millisecond.
 
     Examples
     --------
     >>> [how_long(s) for s in (0.4, 42, 450, 5400, 33_120, 200_000, None)]
     ['under 1 s', '42 s', '7 min 30 s', '1 h 30 min', '9 h 12 min', '2 d 7 h', 'unknown']
+    >>> [how_long(s, is_estimate=True) for s in (0.0374, 2.84, 42.6, 5399)]
+    ['0.037 s', '2.8 s', '43 s', '1 h 30 min']
     """
     if seconds is None or not math.isfinite(seconds):
         return unknown
     if seconds < 0:
-        return f"minus {how_long(-seconds)}"
+        return f"minus {how_long(-seconds, is_estimate=is_estimate)}"
+    if is_estimate and 0 < seconds < 10:
+        # What took any time at all must not read as if it took none.
+        return f"{max(_LEAST_S, float(f'{round(seconds, 3):.2g}')):g} s"
+    if is_estimate:
+        step = _smaller_unit(seconds)
+        seconds = math.floor(seconds / step + 0.5) * step
     if seconds < 1:
         return "under 1 s" if seconds else "0 s"
     whole = int(seconds)
@@ -45,7 +58,14 @@ def how_long(seconds: float | None, unknown: str = "unknown") -> str:
     return f"{count} {UNITS[place][1]}{rest}"
 
 
-def how_long_each(seconds: str | pl.Expr, unknown: str | None = None) -> pl.Expr:
+def _smaller_unit(seconds: float) -> int:
+    """Seconds of the smaller of the two units in which a duration is said."""
+    return next((step for size, step in ((86_400, 3_600), (3_600, 60)) if seconds >= size), 1)
+
+
+def how_long_each(
+    seconds: str | pl.Expr, unknown: str | None = None, *, is_estimate: bool = False
+) -> pl.Expr:
     """What `how_long` says of each row of a column; null or ``unknown`` where not known.
 
     Examples
@@ -55,6 +75,11 @@ def how_long_each(seconds: str | pl.Expr, unknown: str | None = None) -> pl.Expr
     ['45 s', '1 h 30 min', 'minus 5 s', 'never']
     """
     value = pl.col(seconds) if isinstance(seconds, str) else seconds
+    if is_estimate:
+        # A row a stratum or a threshold: few enough to be said one by one.
+        say = partial(how_long, is_estimate=True)
+        told = pl.when(value.is_finite()).then(value).map_elements(say, return_dtype=pl.String)
+        return told if unknown is None else told.fill_null(pl.lit(unknown))
     size = value.abs()
     whole = size.cast(pl.Int64, strict=False)
     said = pl.when(size == 0).then(pl.lit("0 s")).when(size < 1).then(pl.lit("under 1 s"))

@@ -297,7 +297,7 @@ def _in_words() -> pl.Expr:
     unknown = pl.format(
         "a limit of {} is not identified: the data end at {}, where {} % still run",
         how_long_each("candidate_s"),
-        how_long_each("longest_s"),
+        how_long_each("longest_s", is_estimate=True),
         _percent("left"),
     )
     return (

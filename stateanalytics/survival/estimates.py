@@ -203,20 +203,22 @@ def _in_words() -> pl.Expr:
     needed = (math.log(0.05) / pl.col("prob").log()).ceil().cast(pl.Int64)
     bounds = pl.format(
         "({} to {})",
-        how_long_each("duration_low_s").fill_null("not identified"),
-        how_long_each("duration_high_s").fill_null("not identified"),
+        *(
+            how_long_each(end, "not identified", is_estimate=True)
+            for end in ("duration_low_s", "duration_high_s")
+        ),
     )
     too_few = pl.format("(no interval: {} of {} ends needed)", "n_events", needed)
     known = pl.format(
         "{} % end within {} {}",
         share,
-        how_long_each("duration_s"),
+        how_long_each("duration_s", is_estimate=True),
         pl.when(pl.col("n_events") < needed).then(too_few).otherwise(bounds),
     )
     unknown = pl.format(
         "not identified: {} % outlast the data, which end at {}",
         outlasting,
-        how_long_each("longest_s"),
+        how_long_each("longest_s", is_estimate=True),
     )
     empty = pl.lit("not identified: no spells")
     return (

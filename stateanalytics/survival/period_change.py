@@ -325,7 +325,7 @@ def _in_words() -> pl.Expr:
     is_duration = pl.col("measure") == "duration"
     now, before = (
         pl.when(is_duration)
-        .then(pl.format("{}", how_long_each(name).fill_null("not identified")))
+        .then(pl.format("{}", how_long_each(name, "not identified", is_estimate=True)))
         .otherwise(pl.format("{} a run-hour", pl.col(name).round(2).cast(pl.String).fill_null("?")))
         for name in ("now", "before")
     )

@@ -77,7 +77,7 @@ def _lost(row: Plain) -> str:
 
 
 def _incident(row: Plain) -> Plain:
-    return {**row, "lasted": how_long(row["duration_s"])}
+    return {**row, "lasted": how_long(row["duration_s"], is_estimate=True)}
 
 
 def _name(row: Plain) -> str:
@@ -97,7 +97,7 @@ def _sentence(clusters: pl.DataFrame, incidents: pl.DataFrame, n_new: int | None
         incident = incidents.row(0, named=True)
         parts.append(
             f"the largest incident took {count(incident['n_sessions'], 'session')} "
-            f"within {how_long(incident['duration_s'])}"
+            f"within {how_long(incident['duration_s'], is_estimate=True)}"
         )
     if n_new is not None:
         parts.append(f"{number(n_new)} {'was' if n_new == 1 else 'were'} never seen before")

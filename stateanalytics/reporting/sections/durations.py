@@ -160,10 +160,9 @@ def _median_in_words(row: dict[str, Any]) -> str:
     if row["median_s"] is None:
         return "not identified"
     low, high = (
-        "?" if row[name] is None else how_long(row[name])
-        for name in ("median_low_s", "median_high_s")
+        how_long(row[name], "?", is_estimate=True) for name in ("median_low_s", "median_high_s")
     )
-    return f"{how_long(row['median_s'])} ({low} to {high})"
+    return f"{how_long(row['median_s'], is_estimate=True)} ({low} to {high})"
 
 
 def _found_dead(kept: pl.DataFrame) -> Plain:
