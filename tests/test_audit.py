@@ -22,6 +22,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material
 from stateanalytics.reporting.sections.audit import summarize_audit
 from stateanalytics.sql.tables import tables_of
+from stateanalytics.systems import all_systems
 from stateanalytics.systems.opencode import frames as opencode_frames
 from tests.conftest import ROOT
 from tests.frames import AS_OF, WHOSE, ago, facts
@@ -279,6 +280,28 @@ def test_every_code_is_made_by_a_check_and_can_be_acted_on():
     modules = [path for folder in folders for path in package.glob(folder)]
     sources = "".join(path.read_text("utf-8") for path in modules)
     assert [code for code in CODES if f'"{code}"' not in sources] == []
+
+
+def test_what_to_do_is_said_in_the_commands_of_the_system():
+    quiet = {
+        **STARTED,
+        "raw_status": "running",
+        "n_messages": 1,
+        "last_activity_at": STARTED["started_at"],
+    }
+    rows = [
+        {"entity_id": name, "system": name, "kind": "agent", "started_at": ago(days=9), **quiet}
+        for name in ("lionagi", "agent_orchestrator", "opencode")
+    ]
+    found = audit(facts(rows)).filter(code="audit.open_without_sign_of_life")
+    advice = dict(found.select("system", "what_to_do").rows())
+    assert advice["lionagi"].endswith("let the reaper close it, or `li kill ID`")
+    assert advice["agent_orchestrator"].endswith("`ao session kill ID`")
+    assert advice["opencode"] == CODES["audit.open_without_sign_of_life"].what_to_do
+
+
+def test_systems_advise_on_codes_that_there_are():
+    assert [code for known in all_systems() for code in known.advice if code not in CODES] == []
 
 
 def test_words_that_the_adr_does_not_list_are_reported_and_kept():

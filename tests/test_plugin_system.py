@@ -3,8 +3,11 @@
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -208,6 +211,80 @@ def test_a_broken_package_is_a_warning_and_costs_its_own_rows_only(tmp_path, tex
     assert done.stdout.split() == ["lionagi", "agent_orchestrator", "opencode", "pulse"]
     assert "RuntimeWarning: The system 'broken' of the package broken_system" in done.stderr
     assert problem in done.stderr
+
+
+FAILING = """
+from dataclasses import replace
+from stateanalytics.systems.base import Files, Stores
+from pulse_system import SYSTEM as PULSE, find
+
+def fail(*_given, **_options):
+    raise KeyError("beat")
+
+SYSTEM = replace(PULSE, name="failing", files=Files(find=find, read=fail))
+OF_STORES = replace(PULSE, name="failing", files=None, stores=Stores(recognises=fail, read=fail))
+BEATS = Stores(recognises=lambda store: "beats" in store.tables, read=fail)
+AND_READS = replace(OF_STORES, stores=BEATS)
+"""
+READ = """
+import sys
+import stateanalytics as sa
+from stateanalytics.demo_data import demo_path
+from stateanalytics.systems import all_systems
+try:
+    snap = sa.read([demo_path(), *sys.argv[2:]], on_error=sys.argv[1], progress=False)
+except sa.errors.SourceError as error:
+    print(error)
+else:
+    print(snap.sources["system"].to_list(), snap.entities.height > 100)
+    print(snap.findings.filter(code="source.unreadable").select("severity", "message").rows())
+"""
+
+
+@pytest.fixture
+def failing(tmp_path):
+    """A folder in which the failing system is installed, and files of its own in it."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "one.pulse.jsonl").write_text("{}")
+    with closing(sqlite3.connect(tmp_path / "files" / "beats.db")) as store:
+        store.execute("CREATE TABLE beats (at)")
+    return partial(_installed, tmp_path, "failing_system", FAILING)
+
+
+def read_failing(folder, on_error, *paths):
+    return run("-c", READ, on_error, *(folder / path for path in paths), more=(folder,))
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        pytest.param("AND_READS", "files/beats.db", id="a store"),
+        pytest.param("SYSTEM", "files/one.pulse.jsonl", id="a file"),
+    ],
+)
+def test_a_reader_that_fails_costs_its_own_rows_only_and_is_counted(failing, value, path):
+    folder = failing(f"a_failing = failing_system:{value}")
+    done = read_failing(folder, "skip", path)
+    assert done.stdout.splitlines() == [
+        "['lionagi'] True",
+        "[('error', \"the system 'failing' cannot read it: KeyError: 'beat'\")]",
+    ], done.stderr
+    done = read_failing(folder, "raise", path)
+    assert done.stdout.startswith("The system 'failing' cannot read ")
+    assert "KeyError: 'beat'" in done.stdout
+    alone = READ.replace("demo_path(), *", "*")
+    done = run("-c", alone, "skip", folder / path, more=(folder,))
+    assert done.stdout.startswith("Nothing could be read: of "), done.stderr
+    assert "the system 'failing' cannot read it" in done.stdout
+
+
+def test_a_system_that_cannot_look_at_a_store_is_passed_over(failing):
+    folder = failing("a_failing = failing_system:OF_STORES")
+    done = read_failing(folder, "skip")
+    assert done.stdout.splitlines() == ["['lionagi'] True", "[]"], done.stderr
+    done = read_failing(folder, "skip", "files/beats.db")
+    assert "no store that is understood" in done.stdout
+    assert "The system 'failing' cannot look at" in done.stderr
 
 
 def test_two_packages_with_one_name_are_an_error(tmp_path):

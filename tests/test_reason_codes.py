@@ -2,19 +2,19 @@
 
 import csv
 import re
+from dataclasses import replace
 
 import polars as pl
 import pytest
 
+from stateanalytics.auditing import audit
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS
-from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.reason_codes import (
     DOMAINS,
     REGISTRY,
     parents,
     reason_codes,
-    unknown_codes,
     with_code_facts,
 )
 from stateanalytics.systems import reading as sources
@@ -34,7 +34,7 @@ from tests.conformance.lionagi.evidence import (
 )
 from tests.conftest import component
 from tests.engines import assert_same_rows, on_every_engine
-from tests.frames import frame
+from tests.frames import AS_OF, WHOSE, facts
 
 ADR0033 = (
     "run.failed.exit_nonzero",
@@ -112,9 +112,9 @@ def test_every_code_that_other_systems_are_mapped_to_is_registered():
 
 
 def test_codes_of_other_systems_stay_unknown_in_rows_of_lionagi():
-    row = {"source": "a", "system": "lionagi", "entity_type": "session", "entity_id": "1"}
-    rows = frame("entities", [{**row, "reason_code": "run.aborted.runtime_lost"}])
-    assert unknown_codes(rows)["example"].to_list() == ["run.aborted.runtime_lost"]
+    assert unknown(ended("run.aborted.runtime_lost")) == [
+        ("info", "0", "its reason is 'run.aborted.runtime_lost'")
+    ]
 
 
 def test_every_health_and_delivery_that_can_be_inferred_has_a_code():
@@ -188,49 +188,48 @@ def test_facts_of_a_code_agree_with_the_scalar_rules():
     assert found.row(-1, named=True)["is_code_registered"] is None
 
 
-def entities(*codes, **columns):
-    return frame(
-        "entities",
-        [
-            {
-                "source": "a.db",
-                "system": "lionagi",
-                "entity_type": "session",
-                "entity_id": str(number),
-                "reason_code": code,
-                **columns,
-            }
-            for number, code in enumerate(codes)
-        ],
-    )
+def unknown(rows, **frames):
+    found = audit(facts(rows, **frames)).filter(code="audit.reason_unknown")
+    return found.select("severity", "entity_id", "says").rows()
 
 
-def test_unknown_codes_are_counted_and_kept_visible():
-    found = unknown_codes(
-        entities("run.failed.gremlins", "run.failed.gremlins", "oops", "run.completed.ok", None, "")
-    )
-    assert found.schema == schema.FINDINGS.dtypes
-    assert found.select("code", "severity", "n_rows", "example", "entity_id").rows() == [
-        ("reason.unknown", "info", 2, "run.failed.gremlins", None),
-        ("reason.unknown", "warning", 1, "oops", "2"),
+def ended(*codes, **columns):
+    return [
+        {"entity_id": str(number), "raw_status": "failed", "reason_code": code, **columns}
+        for number, code in enumerate(codes)
     ]
 
 
+def test_unknown_codes_are_rows_of_the_audit_and_kept_visible():
+    rows = ended(*["run.failed.gremlins"] * 2, "oops", "run.completed.ok", None, "")
+    assert unknown(rows) == [
+        ("warning", "2", "its reason is 'oops'"),
+        ("info", "0", "its reason is 'run.failed.gremlins'"),
+        ("info", "1", "its reason is 'run.failed.gremlins'"),
+    ]
+
+
+def test_a_code_of_row_and_history_is_one_row_of_the_audit():
+    change = {**WHOSE, "entity_id": "0", "at": AS_OF, "status": "failed", "reason_code": "oops"}
+    earlier = {**change, "reason_code": "ouch"}
+    assert len(unknown(ended("oops"), transitions=[change])) == 1
+    assert len(unknown(ended("oops"), transitions=[earlier, change])) == 2
+
+
 def test_other_systems_have_registries_of_their_own():
-    assert unknown_codes(entities("oops", system="opencode")).height == 0
+    assert unknown(ended("oops", system="opencode")) == []
 
 
-def test_no_entities_give_no_findings():
-    assert unknown_codes(schema.ENTITIES.empty()).height == 0
-    with pytest.raises(MissingColumnsError, match="unknown_codes needs columns"):
-        unknown_codes(schema.ENTITIES.empty().drop("reason_code"))
+def test_no_entities_have_no_unknown_codes():
+    assert unknown([]) == []
 
 
 def test_real_stores_hold_known_codes_but_for_the_planted_one(lionagi_samples):
-    facts, _ = sources.read_facts([lionagi_samples / "0.36.0" / "state.db"])
-    planted = unknown_codes(facts.entities)
-    assert planted["n_rows"].sum() <= 2
-    assert unknown_codes(facts.transitions).height == 0
+    read, _ = sources.read_facts([lionagi_samples / "0.36.0" / "state.db"])
+    planted = audit(read).filter(code="audit.reason_unknown")
+    assert planted.height <= 2
+    history = audit(replace(read, entities=schema.ENTITIES.empty()))
+    assert history.filter(code="audit.reason_unknown").is_empty()
 
 
 def test_evidence_kinds_are_mapped_on_request_only():

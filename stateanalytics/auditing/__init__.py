@@ -23,7 +23,7 @@ from stateanalytics.auditing.contradictions import (
     stored_durations,
     without_sign_of_life,
 )
-from stateanalytics.auditing.stored import outside_vocabulary, stored_axes
+from stateanalytics.auditing.stored import outside_vocabulary, stored_axes, unknown_reasons
 from stateanalytics.core import schema
 from stateanalytics.core.audit import CODES, PREFIX, Cases
 from stateanalytics.core.facts import Facts, checked_snapshot
@@ -46,6 +46,7 @@ CHECKS = (
     plays_and_sessions,
     fires_and_requests,
     stored_axes,
+    unknown_reasons,
 )
 """Each takes the `Cases` and gives rows of ``schema.AUDIT``; systems add theirs."""
 
@@ -93,7 +94,7 @@ def audit(
     """
     cases = _cases(snap, policy, states)
     own = [check for known in all_systems() for check in known.audits()]
-    rows = pl.concat([check(cases) for check in (*CHECKS, *own)])
+    rows = _with_commands(pl.concat([check(cases) for check in (*CHECKS, *own)]))
     # A parent may belong to two families that say the same of it.
     return rows.unique(maintain_order=True).sort(
         _rank("severity", schema.FINDING_SEVERITIES),
@@ -159,6 +160,17 @@ def _cases(snap: Any, policy: Policy | None, states: pl.DataFrame | None) -> Cas
     policy = policy or Policy.v1()
     judged = derive_states(snap, policy=policy) if states is None else states
     return Cases(snap, judged, policy)
+
+
+def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
+    """What to do in the words of the system whose row it is, where it has some."""
+    advice = pl.DataFrame(
+        [(known.name, *pair) for known in all_systems() for pair in known.advice.items()],
+        schema=dict.fromkeys(("system", "code", "own"), pl.String),
+        orient="row",
+    )
+    own = rows.join(advice, on=["system", "code"], how="left", maintain_order="left")
+    return own.with_columns(what_to_do=pl.coalesce("own", "what_to_do")).drop("own")
 
 
 def _rank(column: str, words: tuple[str, ...]) -> pl.Expr:

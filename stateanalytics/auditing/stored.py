@@ -1,4 +1,4 @@
-"""What a store keeps of a state itself, and words that no vocabulary has."""
+"""What a store keeps of a state itself, and words and codes that no list has."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.audit import Cases, audit_rows
+from stateanalytics.core.audit import Cases, audit_rows, word
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFECYCLES
 from stateanalytics.errors import MissingColumnsError
+from stateanalytics.state.reason_codes import FORM, OURS, REGISTRY
+from stateanalytics.systems import all_systems
 
 _AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "lifecycle": ADR_LIFECYCLES,
@@ -54,6 +56,37 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
             )
         )
     return pl.concat(parts)
+
+
+def unknown_reasons(cases: Cases) -> pl.DataFrame:
+    """Reason codes that their system does not have, where it closes its list of codes.
+
+    Each entity and code once, of its row before those of its history; what is no dotted
+    code at all is a warning. The rows keep their codes.
+    """
+    shared = {known.code for known in REGISTRY.values() if known.origin in OURS}
+    of_system = {
+        system.name: sorted(shared.union(known.code for known in system.reason_codes()))
+        for system in all_systems()
+        if system.are_codes_closed
+    }
+    code = pl.col("reason_code")
+    is_unknown = pl.any_horizontal(
+        (pl.col("system") == name) & ~code.is_in(codes) for name, codes in of_system.items()
+    )
+    coded = [
+        rows.select(*schema.ENTITY_KEY, code.cast(pl.String), at=at)
+        for rows, at in ((cases.rows, "ended_at"), (cases.facts.transitions, "at"))
+    ]
+    unknown = pl.concat(coded).filter(is_unknown, code != "")
+    return audit_rows(
+        unknown.unique((*schema.ENTITY_KEY, "reason_code"), keep="first", maintain_order=True),
+        "audit.reason_unknown",
+        at="at",
+        severity=pl.when(code.str.contains(FORM)).then(pl.lit("info")).otherwise(pl.lit("warning")),
+        says=pl.format("its reason is {}", word("reason_code")),
+        against=pl.format("{} has no such code", "system"),
+    )
 
 
 def outside_vocabulary(states: pl.DataFrame) -> pl.DataFrame:

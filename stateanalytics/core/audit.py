@@ -124,6 +124,12 @@ _ALL = (
         "normal where a sweep closed it; group failures by code, not by domain",
     ),
     Code(
+        "audit.reason_unknown",
+        "info",
+        "a reason code that its system does not know",
+        "look up which release or script wrote it; it counts under its own name",
+    ),
+    Code(
         "audit.parent_contradicts_children",
         "warning",
         "no rule for rolling up its children gives the status it has",

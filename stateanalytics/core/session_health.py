@@ -94,7 +94,7 @@ _MOMENTS = ("last_message_at", "updated_at", "started_at")
 
 
 @dataclass(frozen=True)
-class Signs:
+class HealthFacts:
     """What a session's health is judged by, as expressions.
 
     Attributes
@@ -136,26 +136,26 @@ RULE_WORDS = MappingProxyType(
 
 
 def health_rules(
-    signs: Signs, version: HealthVersion, idle_after_s: float = IDLE_AFTER_S
+    facts: HealthFacts, version: HealthVersion, idle_after_s: float = IDLE_AFTER_S
 ) -> dict[str, nw.Expr]:
     """The classifier as named expressions, most certain first; see `RULE_WORDS`."""
-    is_alive = signs.process_alive.fill_null(value=False)
+    is_alive = facts.process_alive.fill_null(value=False)
     is_dead = {
         "not_alive": ~is_alive,
-        "known_dead": (~signs.process_alive).fill_null(value=False),
+        "known_dead": (~facts.process_alive).fill_null(value=False),
         "never": nw.lit(value=False),
     }[version.dead_if]
-    is_silent = signs.silence_s > signs.stale_after_s
+    is_silent = facts.silence_s > facts.stale_after_s
     if version.is_stale_only_if_running:
-        is_silent = is_silent & signs.is_running
+        is_silent = is_silent & facts.is_running
     return {
-        "over_with_locks": signs.is_over & signs.has_stale_locks.fill_null(value=False),
-        "over": signs.is_over,
-        "nothing_to_show": ~is_alive & ~signs.has_output,
+        "over_with_locks": facts.is_over & facts.has_stale_locks.fill_null(value=False),
+        "over": facts.is_over,
+        "nothing_to_show": ~is_alive & ~facts.has_output,
         "process_gone": is_dead,
         "silent_not_alive": ~is_alive & is_silent,
         "silent_alive": is_silent,
-        "quiet": signs.silence_s > idle_after_s,
+        "quiet": facts.silence_s > idle_after_s,
         "active": nw.lit(value=True),
     }
 
@@ -297,7 +297,7 @@ def _judged(
     statuses = ("", *rule.ends, "running")
     ready = encode(frame, {_STATUS: ("status", statuses)})
     code = nw.col(_STATUS)
-    signs = Signs(
+    facts = HealthFacts(
         is_over=nw.col("status").is_null() | (code <= len(rule.ends)).fill_null(value=False),
         is_running=(code == statuses.index("running")).fill_null(value=False),
         silence_s=silence_s(ages, never_s),
@@ -307,7 +307,7 @@ def _judged(
         | (nw.col("message_count").fill_null(0) != 0),
         has_stale_locks=nw.col("has_stale_locks"),
     )
-    rules = health_rules(signs, rule, seconds("idle_after_s", idle_after_s))
+    rules = health_rules(facts, rule, seconds("idle_after_s", idle_after_s))
     ruled = ready.with_columns(first_true(dict(enumerate(rules.values()))).alias(_RANK))
     worded = lookup(ruled, {"session_health": (_RANK, [RULE_WORDS[name] for name in rules])})
     return worded.drop([_STATUS, _RANK])

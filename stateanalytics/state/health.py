@@ -18,7 +18,7 @@ import narwhals as nw
 
 from stateanalytics.core import schema
 from stateanalytics.core.engines import TEMPORARY
-from stateanalytics.core.session_health import VERSIONS, Signs, health_rules
+from stateanalytics.core.session_health import VERSIONS, HealthFacts, health_rules
 from stateanalytics.core.staleness import limit_s
 from stateanalytics.state.lifecycle import StatusTable
 from stateanalytics.state.open_work import DUE_AGE, SIGN_AGE
@@ -150,7 +150,7 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     is_running = table.where(
         lambda cell: cell.entity_type == "session" and cell.is_terminal is False
     )
-    signs = Signs(
+    session_facts = HealthFacts(
         is_over=is_over,
         is_running=is_running,
         silence_s=nw.col("silence_s").fill_null(float("inf")),
@@ -160,7 +160,7 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
         | (nw.col("n_messages").fill_null(0) != 0),
         has_stale_locks=nw.col("has_stale_locks"),
     )
-    rules = health_rules(signs, VERSIONS["0.36"], policy.idle_after_s)
+    rules = health_rules(session_facts, VERSIONS["0.36"], policy.idle_after_s)
     is_unknown = table.where(
         lambda cell: cell.entity_type == "session" and cell.is_terminal is None
     )

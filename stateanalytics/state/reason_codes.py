@@ -3,7 +3,7 @@
 One registry: the codes of each system (`System.reason_codes`: that it writes, or that its
 words are mapped to), ``adr0033`` (most of which nobody writes) and ``stateanalytics`` (the
 reasons that this package infers). Codes outside of it stay visible under their own name;
-`unknown_codes` counts them.
+the audit has a row for each, where the system closes its list.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from stateanalytics.core import schema
 from stateanalytics.core.engines import TEXT, adapt
 from stateanalytics.core.vocabulary import ReasonCode
-from stateanalytics.errors import MissingColumnsError
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import codes_from_csv
 
@@ -143,11 +141,13 @@ def _registry() -> Mapping[str, ReasonCode]:
 
 REGISTRY: Mapping[str, ReasonCode] = _registry()
 
-_OURS = ("adr0033", "stateanalytics")
+OURS = ("adr0033", "stateanalytics")
+"""Origins of codes that every system may write."""
+
 # Either namespace's rule, registered or not: the recorders' ``domain.status.cause`` or ADR-0033's
 # ``entity_type.dimension.cause``.
 _SEGMENT = "[a-z][a-z0-9_]*"
-_FORM = rf"^(?:{'|'.join(DOMAINS)})\.{_SEGMENT}\.{_SEGMENT}$"
+FORM = rf"^(?:{'|'.join(DOMAINS)})\.{_SEGMENT}\.{_SEGMENT}$"
 
 
 def parents(code: str) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ def with_code_facts(frame: Any, *, column: str = "reason_code") -> Any:
     code = nw.col(column)
     meanings = {known.code: known.meaning for known in REGISTRY.values()}
     steps = {known.code: known.what_to_do for known in REGISTRY.values()}
-    is_formed = code.str.contains(_FORM)
+    is_formed = code.str.contains(FORM)
     return adapter.give_back(
         adapter.frame.with_columns(
             code_domain=code.str.replace_all(r"\..*$", ""),
@@ -217,54 +217,5 @@ def with_code_facts(frame: Any, *, column: str = "reason_code") -> Any:
             is_code_registered=nw.when(~code.is_null()).then(code.is_in(sorted(REGISTRY))),
             code_meaning=code.replace_strict(meanings, default=None, return_dtype=nw.String),
             code_what_to_do=code.replace_strict(steps, default=None, return_dtype=nw.String),
-        )
-    )
-
-
-def unknown_codes(entities: pl.DataFrame) -> pl.DataFrame:
-    """Codes that their system does not have, where it closes its list of codes, counted.
-
-    The rows keep their codes; nothing is folded into another code.
-
-    Parameters
-    ----------
-    entities : polars.DataFrame
-        ``schema.ENTITIES``, or ``schema.TRANSITIONS``.
-
-    Returns
-    -------
-    polars.DataFrame
-        ``schema.FINDINGS``: one row for each source, entity type and code, most rows
-        first, with the code as ``example``.
-    """
-    needed = ("source", "system", "entity_type", "entity_id", "reason_code")
-    if missing := [name for name in needed if name not in entities.columns]:
-        raise MissingColumnsError.of(missing, entities.columns, "unknown_codes")
-    code = pl.col("reason_code").cast(pl.String)
-    shared = [entry.code for entry in REGISTRY.values() if entry.origin in _OURS]
-    is_unknown = pl.lit(value=False)
-    for system in all_systems():
-        if system.are_codes_closed:
-            known = {*shared, *(entry.code for entry in system.reason_codes())}
-            is_unknown |= (pl.col("system") == system.name) & ~code.is_in(sorted(known))
-    counted = (
-        entities.filter(is_unknown, code != "")
-        .group_by("source", "system", "entity_type", example=code)
-        .agg(
-            n_rows=pl.len().cast(pl.Int64),
-            entity_id=pl.when(pl.len() == 1).then(pl.col("entity_id").first()),
-        )
-        .sort("source", "entity_type", "n_rows", "example", descending=[False, False, True, False])
-    )
-    is_valid = pl.col("example").str.contains(_FORM)
-    return schema.FINDINGS.conform(
-        counted.with_columns(
-            code=pl.lit("reason.unknown"),
-            severity=pl.when(is_valid).then(pl.lit("info")).otherwise(pl.lit("warning")),
-            column=pl.lit("reason_code"),
-            message=pl.when(is_valid)
-            .then(pl.lit("a reason code that the registry does not know"))
-            .otherwise(pl.lit("a reason that is no dotted code")),
-            action=pl.lit("kept under its own name"),
         )
     )

@@ -229,7 +229,7 @@ class System:
     reason_codes : callable
         The `ReasonCode` values that it writes or that its words are mapped to.
     are_codes_closed : bool
-        Is a stored code outside of them a finding.
+        Is a stored code outside of them a row of the audit.
     run_type : str
         The entity type that works without a person in between.
     part_types : tuple of str
@@ -254,6 +254,9 @@ class System:
         any, silence counts by the kind of work, as a policy says.
     audits : callable
         Checks of its own for contradictions: ``check(cases) -> schema.AUDIT``.
+    advice : mapping of str to str
+        What to do about a code of the audit (`core.audit.CODES`), where this system has a
+        command for it; else the words of the code itself stand.
     judge_transitions : callable or None
         ``judge_transitions(facts)``: its transitions with ``verdict`` (illegal, override,
         unknown, legal, …), where the system declares which status may follow which.
@@ -307,6 +310,7 @@ class System:
     )
     limits: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     audits: Callable[[], Sequence[Callable[..., pl.DataFrame]]] = nothing
+    advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     judge_transitions: Callable[[Facts], pl.DataFrame] | None = None
     history: Literal["whole", "partial", "derived"] = "partial"
     without_ends: Callable[[Facts], pl.DataFrame] | None = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError
 from stateanalytics.io.files import legible, matching
@@ -82,22 +83,24 @@ def found_by(path: Path) -> tuple[System | None, list[Path]]:
 
 
 def _found_by(known: System, path: Path) -> list[Path]:
-    """What one system finds; an installed one that fails finds nothing, and is warned about."""
-    if known.files is None:
-        return []
+    return [] if known.files is None else looked(known, known.files.find, path, str(path)) or []
+
+
+def looked(known: System, look: Callable[[Any], Any], place: Any, label: str) -> Any:
+    """What one system sees; an installed one that fails sees nothing, and is warned about."""
     try:
-        return known.files.find(path)
+        return look(place)
     # Somebody else's code may raise anything; it must not hide the stores of others.
     except Exception as error:
         if known.name in BUILT_IN:
             raise
         warnings.warn(
-            f"The system {known.name!r} cannot look at {str(path)!r} and is passed over: "
+            f"The system {known.name!r} cannot look at {label!r} and is passed over: "
             f"{type(error).__name__}: {error}",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-        return []
+        return None
 
 
 def find_places(

@@ -6,24 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, pool
 from stateanalytics.core.progress import progress
-from stateanalytics.errors import ArgumentError, NotAStoreError
+from stateanalytics.errors import ArgumentError, NotAStoreError, SourceError, StateAnalyticsError
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven, up_to
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Kept, Parts, fingerprint
 from stateanalytics.io.salvaging import findings_of_store
 from stateanalytics.io.sqlite import Store, open_store
-from stateanalytics.systems import all_systems, detail_frames
+from stateanalytics.systems import BUILT_IN, all_systems, detail_frames
 from stateanalytics.systems import system as system_of
-from stateanalytics.systems.base import Stores
-from stateanalytics.systems.places import Place, find_places
+from stateanalytics.systems.base import System
+from stateanalytics.systems.places import Place, find_places, looked
 from stateanalytics.systems.recorded import add_words, has_own_words
 
 Memory = Mapping[str, Mapping[str, Kept]]
@@ -131,7 +132,7 @@ def read_and_keep(
                     open_stores.enter_context(store)
                 parts.append(part)
         if all(not part.system for part in parts):
-            raise _no_store(parts[0].stores[0])
+            raise _nothing_read(parts)
         facts = _pooled(parts, again, given, clock)
         open_stores.pop_all()
     stores = tuple(store for part in parts for store in part.stores)
@@ -142,32 +143,54 @@ def _read(
     place: Place, *, bodies: bool, on_error: OnError, before: Mapping[str, Kept] | None = None
 ) -> Parts:
     """One input: a store by whoever knows its tables, anything else by who found it."""
-    if place.system is not None and place.system.files is not None:
-        return _with_words(
-            place.system.files.read(
-                place.path, label=place.label, bodies=bodies, on_error=on_error, before=before
-            )
-        )
+    known = place.system
+    if known is not None and known.files is not None:
+        read = partial(known.files.read, place.path, label=place.label, on_error=on_error)
+        return _read_by(known, read, place.label, on_error, bodies=bodies, before=before)
     with ExitStack() as opened:
         store = opened.enter_context(
             open_store(place.path, label=place.label, salvage=on_error == "salvage")
         )
-        reader = _reader_of(store)
-        if reader is None and place.is_named:
+        known = _owner_of(store)
+        if known is None and place.is_named:
             raise _no_store(store)
-        part = (
-            _skipped(store) if reader is None else reader.read(store, bodies=bodies, before=before)
-        )
+        if known is None or known.stores is None:
+            part = _skipped(store)
+        else:
+            read = partial(known.stores.read, store)
+            part = _read_by(known, read, store.label, on_error, bodies=bodies, before=before)
         odd = findings_of_store(store, system=part.system)
         opened.pop_all()
     return replace(
-        _with_words(replace(part, label=store.label)) if part.system else part,
+        part,
         findings=pool([part.findings, odd], schema.FINDINGS),
         label=store.label,
         size_bytes=store.size_bytes,
         is_live=store.is_live,
         stores=(store,),
     )
+
+
+def _read_by(
+    known: System, read: Callable[..., Parts], label: str, on_error: OnError, **options: Any
+) -> Parts:
+    """What a system reads; one of somebody else's that fails costs its own rows only."""
+    try:
+        return _with_words(replace(read(**options), label=label))
+    # Our own errors say what is wrong with the input, which is nobody's mistake.
+    except Exception as error:
+        if known.name in BUILT_IN or isinstance(error, StateAnalyticsError):
+            raise
+        problem = f"{type(error).__name__}: {error}"
+        if on_error == "raise":
+            raise SourceError(
+                f"The system {known.name!r} cannot read {label!r}: {problem}.",
+                "tell the makers of the system; on_error='skip' leaves the input out",
+            ) from error
+        message = f"the system {known.name!r} cannot read it: {problem}"
+        return _left_out(
+            counted(label, "", "source.unreadable", "error", message, action="left out"), label
+        )
 
 
 def _with_words(part: Parts) -> Parts:
@@ -200,9 +223,23 @@ def _with_words(part: Parts) -> Parts:
     )
 
 
-def _reader_of(store: Store) -> Stores | None:
-    readers = (known.stores for known in all_systems() if known.stores is not None)
-    return next((reader for reader in readers if reader.recognises(store)), None)
+def _owner_of(store: Store) -> System | None:
+    for known in all_systems():
+        if known.stores and looked(known, known.stores.recognises, store, store.label):
+            return known
+    return None
+
+
+def _nothing_read(parts: Sequence[Parts]) -> SourceError:
+    """Why no input at all could be read, by the first of them."""
+    first = parts[0]
+    if first.stores and first.findings["code"].to_list() == ["source.skipped"]:
+        return _no_store(first.stores[0])
+    problem = first.findings["message"][0]
+    return SourceError(
+        f"Nothing could be read: of {first.label!r}, {problem}.",
+        "tell the makers of the system, or uninstall it",
+    )
 
 
 def _no_store(store: Store) -> NotAStoreError:
@@ -234,9 +271,14 @@ def _skipped(store: Store) -> Parts:
         example=", ".join(sorted(store.tables)),
         action="not read",
     )
+    return _left_out(finding, store.label)
+
+
+def _left_out(finding: pl.DataFrame, label: str) -> Parts:
+    """An input of no system: no rows, but why."""
     empty = (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)
     entities, transitions, events = (frame.empty() for frame in empty)
-    return Parts("", "", entities, transitions, events, finding)
+    return Parts("", "", entities, transitions, events, finding, label=label)
 
 
 def _pooled(

@@ -57,7 +57,8 @@ def _code(code: str, rows: pl.DataFrame) -> Plain:
         "severity": about.severity,
         "n": rows.height,
         "message": about.message,
-        "what_to_do": about.what_to_do,
+        # Systems may each have a command of their own for it.
+        "what_to_do": "; ".join(rows["what_to_do"].unique(maintain_order=True)),
         "examples": examples,
         "n_not_shown": rows.height - len(examples),
     }

@@ -35,6 +35,10 @@ SYSTEM = System(
         "reports": later(f"{_HERE}.constants:report_silences"),
     },
     audits=later(f"{_HERE}.findings:audits"),
+    advice={
+        "audit.open_without_sign_of_life": "look whether its process is alive; if not, "
+        "`ao session kill ID`",
+    },
     without_ends=later(f"{_HERE}.findings:without_ends"),
     end_statuses=("killed", "terminated", "done", "cleanup", "errored", "merged"),
     death_codes=(

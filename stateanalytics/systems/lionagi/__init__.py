@@ -40,6 +40,14 @@ SYSTEM = System(
     constants=later(f"{_HERE}.constants:constants"),
     kind_constants=later(f"{_HERE}.constants:kind_constants"),
     audits=later(f"{_HERE}.audits:audits"),
+    advice={
+        "audit.transition_illegal_before_0_28": "nothing to repair: lionagi refuses this since "
+        "0.28; count the entity by its last status",
+        "audit.open_without_sign_of_life": "look whether its process is alive; if not, let the "
+        "reaper close it, or `li kill ID`",
+        "audit.parent_ended_before_children": "look whether the child still works; if not, "
+        "`li kill ID` closes it",
+    },
     judge_transitions=later(f"{_HERE}.audits:judge_transitions"),
     history="whole",
     phantoms=later(f"{_HERE}.phantoms:phantoms"),
