@@ -230,7 +230,42 @@ def test_another_encoding_is_converted_and_said(tree: Path, encoding: str) -> No
 
 def test_half_a_surrogate_does_not_stop_a_load(tree: Path) -> None:
     write_json(tree, "odd-1", json.dumps(record(lifecycle(), displayName="a\ud83d")))
-    assert facts_of(tree).entities.filter(entity_id="odd-1")["name"].item() == "a?"
+    facts = facts_of(tree)
+    assert facts.entities.filter(entity_id="odd-1")["name"].item() == "a?"
+    assert found(facts, "file.half_surrogate")["n_rows"] == 1
+
+
+def test_half_a_surrogate_in_a_key_value_record_costs_no_other_record(tree: Path) -> None:
+    payload = r'{"version":2,"session":{"state":"stuck\ud800","reason":"x"},"pr":{"url":"\udfff"}}'
+    handle = r'{"id":"\ud83d","runtimeName":"\ud83d\ude00"}'
+    lines = ("status=working", f"lifecycle={payload}", f"runtimeHandle={handle}")
+    put(tree / "projects" / "good" / "sessions" / "odd-1", "\n".join(lines))
+    facts = facts_of(tree)
+    assert set(facts.entities["entity_id"]) == {"good-1", "odd-1"}
+    told = found(facts, "file.half_surrogate")
+    assert (told["entity_id"], told["n_rows"], told["severity"]) == ("odd-1", 3, "info")
+    assert facts.details["ao_sessions"].filter(entity_id="odd-1")["runtime_name"].item() == "😀"
+
+
+def test_names_of_files_that_are_not_utf8_are_findings_and_the_rest_is_read(tree: Path) -> None:
+    root = os.fsencode(next((tree / "projects").iterdir()))
+    audit, worktree = root + b"/sessions/.agent-report-audit", root + b"/worktrees/\xff/.ao"
+    other = root + b"/../b\xff/sessions"
+    for folder in (audit, worktree, other):
+        Path(os.fsdecode(folder)).mkdir(parents=True)
+    put(Path(os.fsdecode(audit + b"/w\xff.ndjson")), json.dumps(audit_line()) + "\nno line\n")
+    put(Path(os.fsdecode(worktree + b"/activity.jsonl")), '{"ts": "2026-05-04", "state": "idle"}')
+    put(Path(os.fsdecode(other + b"/odd-1.json")), json.dumps(record(lifecycle())))
+    facts = facts_of(tree)
+    assert set(facts.entities["entity_id"]) == {"good-1", "odd-1"}
+    assert set(facts.events["entity_id"]) == {r"w\xff", r"\xff"}
+    named = facts.findings.filter(code="file.name_not_utf8")
+    assert [path.rpartition("/")[2] for path in named["table"]] == [
+        "odd-1.json",
+        r"w\xff.ndjson",
+        "activity.jsonl",
+    ]
+    assert found(facts, "line.unreadable")["table"].endswith(r"w\xff.ndjson")
 
 
 ODD_VALUES = (None, 3, 2.5, True, [], {}, ["x"], {"a": 1}, "", "bogus", "working", 10**30)

@@ -289,3 +289,22 @@ def test_the_go_rewrite_is_read_with_the_status_it_derives(tmp_path: Path, name:
     assert set(sessions["generation"]) == {"G3"}
     assert facts.sources["format"].item() == "G3"
     assert facts.findings.filter(pl.col("severity") == "error").is_empty()
+
+
+def test_a_database_of_the_go_rewrite_without_rows_is_read(tmp_path: Path) -> None:
+    path = go_database(tmp_path / "ao.db")
+    with sqlite3.connect(path) as store:
+        for table in ("sessions", "pr", "change_log"):
+            store.execute(f"DELETE FROM {table}")
+    store.close()
+    facts = facts_of(path)
+    assert facts.entities.is_empty()
+    assert facts.detail("ao_sessions").is_empty()
+    assert facts.findings.is_empty()
+    assert facts.sources["format"].item() == "G3"
+
+
+def test_the_current_database_of_the_go_rewrite_is_read_empty_and_full(shared: Path) -> None:
+    folder = shared / "samples" / "agent-orchestrator-go"
+    assert facts_of(folder / "empty.db").entities.is_empty()
+    assert facts_of(folder / "ao.db").entities.height == 45

@@ -153,6 +153,15 @@ def test_broken_files_are_findings_and_the_rest_is_read(tmp_path):
     assert part.details["lionagi_runs"]["run_id"].to_list() == ["good", "surrogate", "types"]
 
 
+def test_run_directories_whose_names_are_not_utf8_stay_apart(tmp_path):
+    path = _home(tmp_path, session("good"))
+    for name in (b"a\xfe", b"a\xff"):
+        folder = Path(os.fsdecode(os.fsencode(path.parent) + b"/runs/" + name))
+        _write(folder / "run.json", {"status": "completed", "started_at": NOW_S})
+    part = _read(path)
+    assert part.details["lionagi_runs"]["run_id"].to_list() == [r"a\xfe", r"a\xff"]
+
+
 def test_a_directory_that_may_not_be_read_is_a_finding(tmp_path, monkeypatch):
     path = _home(tmp_path, session("a"))
     (path.parent / "runs").mkdir()

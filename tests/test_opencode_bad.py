@@ -1,6 +1,7 @@
 """Damaged opencode inputs: the rest is read, what was not is counted and named."""
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -261,3 +262,38 @@ def test_no_payload_stops_the_reading(tmp_path: Path, data: dict) -> None:
     facts = facts_of(tmp_path, *GOOD[:2], step(2, "step.failed", **data) | {"extra": data})
     assert facts.details["opencode_steps"].height == 1
     assert sa.states(facts).height == facts.entities.height
+
+
+HALF = r"a\ud83d"
+WHOLE = r"a\ud83d\ude00"
+
+
+def test_half_a_character_costs_no_line_of_a_log(tmp_path: Path) -> None:
+    path = write(tmp_path / "log.jsonl", GOOD)
+    whole = read_facts(path)[0]
+    path.write_text(path.read_text().replace('"done"', f'"{HALF}{WHOLE}"'))
+    facts = read_facts(path)[0]
+    told = found(facts, "record.half_surrogate")
+    assert (told["n_rows"], told["severity"]) == (1, "info")
+    assert "record.not_json" not in facts.findings["code"]
+    assert facts.events.height == whole.events.height
+
+
+def test_half_a_character_costs_no_message_of_an_export(tmp_path: Path) -> None:
+    moment = {"created": T0, "updated": T0}
+    info = {"id": "msg_1", "sessionID": "ses_a", "role": "assistant", "time": moment}
+    parts = [{"id": "prt_1", "messageID": "msg_1", "type": "text", "text": "a\ud83d"}]
+    session = {"id": "ses_a", "title": "\udc00", "time": moment}
+    document = {"info": session, "messages": [{"info": info, "parts": parts}]}
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps(document))
+    facts = read_facts(path)[0]
+    assert facts.details["opencode_sessions"]["session_id"].to_list() == ["ses_a"]
+    assert found(facts, "record.half_surrogate")["n_rows"] == 2
+
+
+def test_a_legacy_file_whose_name_is_not_utf8_is_named(tmp_path: Path) -> None:
+    folder = a_storage(tmp_path) / "storage" / "session" / "p"
+    Path(os.fsdecode(os.fsencode(folder) + b"/0\xff.json")).write_text("{")
+    told = found(read_facts(tmp_path)[0], "record.not_json")
+    assert (told["n_rows"], told["example"]) == (2, r"0\xff.json")

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -141,6 +142,33 @@ def as_text(value: Any) -> str | None:
     ('a?', None)
     """
     return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else None
+
+
+_PAIR_OR_HALF = re.compile(
+    r"(\\+u[dD][89abAB][0-9a-fA-F]{2}\\+u[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|\\+u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+
+
+def without_halves(text: str) -> tuple[str, int]:
+    r"""A JSON text with a question mark for every escape of half a surrogate, and their number.
+
+    JSON allows half a surrogate pair, which no column of texts can hold. Several backslashes
+    count as one: JSON inside of JSON is found as well.
+
+    Examples
+    --------
+    >>> without_halves(r'{"a": "\ud83d", "b": "\ud83d\ude00"}')
+    ('{"a": "?", "b": "\\ud83d\\ude00"}', 1)
+    """
+    n_halves = 0
+
+    def mended(match: re.Match[str]) -> str:
+        nonlocal n_halves
+        n_halves += match[1] is None
+        return match[1] or "?"
+
+    return _PAIR_OR_HALF.sub(mended, text), n_halves
 
 
 def as_number(value: Any) -> float | None:

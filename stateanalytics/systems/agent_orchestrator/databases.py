@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from stateanalytics.core import schema
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import INTEGER, JSON, TEXT, YES_NO, Cell, Store, read_table
 from stateanalytics.systems.agent_orchestrator.logs import ALIVE, COLUMNS
@@ -63,7 +64,12 @@ _CHANGES: Mapping[str, Cell] = {
 
 def recognises(store: Store) -> bool:
     """Is this store one of Agent Orchestrator's two."""
-    return EVENTS_TABLE in store.tables or set(GO_TABLES) <= set(store.tables)
+    return EVENTS_TABLE in store.tables or is_go(store)
+
+
+def is_go(store: Store) -> bool:
+    """Is it the database of the Go rewrite, whichever of its tables hold rows."""
+    return set(GO_TABLES) <= set(store.tables)
 
 
 def read(store: Store, *, bodies: bool = False, before: object = None) -> Parts:
@@ -170,9 +176,9 @@ def read_go_sessions(store: Store, *, path: str, system: str) -> tuple[pl.DataFr
         maintain_order="left",
     )
     aged = joined.with_columns(
-        activity_age_s=(pl.lit(newest) - pl.col("activity_last_at")).dt.total_seconds(
-            fractional=True
-        ),
+        activity_age_s=(
+            pl.lit(newest, schema.MOMENT) - pl.col("activity_last_at")
+        ).dt.total_seconds(fractional=True),
         has_hooks=pl.col("harness").is_in(HOOKED).fill_null(value=False),
         has_signal=pl.col("first_signal_at").is_not_null(),
         is_terminated=pl.col("is_terminated").fill_null(value=False),

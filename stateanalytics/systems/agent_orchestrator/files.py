@@ -14,11 +14,13 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.cells import shown
+from stateanalytics.io.files import legible, without_halves
 from stateanalytics.io.findings import MAX_ROWS_PER_CODE, counted
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
 MAX_BYTES = 256_000_000
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_HALVES = "escapes of half a surrogate pair, which are no characters"
 _HARMLESS = ("info",)
 
 
@@ -70,6 +72,16 @@ class Faults:
 
     def below(self, path: str) -> str:
         """A path as it is shown: below the input."""
+        return legible(self._relative(path))
+
+    def note_name(self, path: str) -> None:
+        """Say so where the name of a file that is read is not UTF-8."""
+        if self.below(path) != self._relative(path):
+            message = "its name is not UTF-8"
+            action = "read; its name is shown with escapes"
+            self.add(Fault("file.name_not_utf8", "info", message, self.below(path), action=action))
+
+    def _relative(self, path: str) -> str:
         relative = path.removeprefix(self.root).lstrip("/")
         return relative or os.path.basename(path)  # noqa: PTH119
 
@@ -179,11 +191,13 @@ def read_file(path: str, faults: Faults, *, session_id: str | None = None) -> Co
     finally:
         os.close(handle)
     text, odd = _decoded(octets)
-    if odd:
-        faults.add(
-            Fault("file.not_utf8", "info", odd, below, session_id=session_id, action="converted")
-        )
-    return Content(text, None, len(octets), status.st_mtime)
+    whole, n_halves = without_halves(text)
+    found = (("file.not_utf8", odd, 1), ("file.half_surrogate", _HALVES, n_halves))
+    for code, message, n_rows in found:
+        if message and n_rows:
+            fault = Fault(code, "info", message, below, n_rows, None, session_id, "converted")
+            faults.add(fault)
+    return Content(whole, None, len(octets), status.st_mtime)
 
 
 def _all_of(handle: int, size: int) -> bytes:
@@ -208,23 +222,8 @@ def _decoded(octets: bytes) -> tuple[str, str | None]:
 
 
 def texts(values: Sequence[str | None]) -> pl.Series:
-    r"""A column of texts, without the half surrogates that JSON allows.
-
-    Examples
-    --------
-    >>> texts(["a", "b\ud800", None]).to_list()
-    ['a', 'b?', None]
-    """
-    try:
-        return pl.Series(values, dtype=pl.String)
-    except UnicodeEncodeError:
-        return pl.Series(
-            [
-                None if value is None else value.encode("utf-8", "replace").decode("utf-8")
-                for value in values
-            ],
-            dtype=pl.String,
-        )
+    """A column of texts; `read_file` and `File` let none in that is not UTF-8."""
+    return pl.Series(values, dtype=pl.String)
 
 
 def moments(values_s: Sequence[float | None]) -> pl.Series:

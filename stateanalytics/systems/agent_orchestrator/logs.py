@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.io.files import legible
 from stateanalytics.systems.agent_orchestrator.files import (
     Fault,
     Faults,
@@ -205,7 +206,7 @@ def _activity(line: Line, file: File) -> Iterator[Entry]:
     yield Entry(
         log="activity",
         directory=file.directory,
-        session_id=file.path.split("/")[-3],
+        session_id=legible(file.path.split("/")[-3]),
         at=_text(line.get("ts")),
         kind=f"activity.{state}",
         name=state,

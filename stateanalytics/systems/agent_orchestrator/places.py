@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from stateanalytics.io.files import is_beside_a_log, stores_among
+from stateanalytics.io.files import is_beside_a_log, legible, stores_among
 
 HASH_DIRECTORY = re.compile(r"^([0-9a-f]{12})(?:-(.+))?$")
 """A project before April 2026: twelve digits, mostly with a name after them."""
@@ -101,8 +101,8 @@ class File:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
-        return os.path.basename(self.path)  # noqa: PTH119 - a hundred thousand Paths are slow
+        """The last part of the path, as text that can be written."""
+        return legible(os.path.basename(self.path))  # noqa: PTH119 - so many Paths are slow
 
 
 def find(path: Path) -> list[Path]:
@@ -134,13 +134,14 @@ def files_of(path: Path) -> Iterator[File]:
     if path.is_file():
         kind = _kind_of_file(path)
         if kind:
-            yield File(str(path), kind, path.parent.parent.name)
+            yield File(str(path), kind, legible(path.parent.parent.name))
     elif _is_tree(path):
         yield from _of_tree(path)
     elif _is_project(path):
         yield from _of_project(path)
     else:
-        yield from _of_sessions(path, path.parent.name, path.parent.name.endswith(MIGRATED))
+        directory = legible(path.parent.name)
+        yield from _of_sessions(path, directory, directory.endswith(MIGRATED))
 
 
 def _is_tree(path: Path) -> bool:
@@ -238,17 +239,18 @@ def _kind_in_root(name: str) -> Kind | None:
 
 def _of_project(path: Path) -> Iterator[File]:
     is_migrated = path.name.endswith(MIGRATED)
-    yield from _of_sessions(path / "sessions", path.name, is_migrated)
+    directory = legible(path.name)
+    yield from _of_sessions(path / "sessions", directory, is_migrated)
     for entry in _entries(path / "feedback-reports"):
         if entry.name.startswith("report_") and entry.name.endswith(".kv"):
-            yield File(entry.path, Kind.FEEDBACK, path.name, is_migrated)
+            yield File(entry.path, Kind.FEEDBACK, directory, is_migrated)
     # Nothing else of a worktree is Agent Orchestrator's: it may be a repository of any size.
     for entry in _entries(path / "worktrees"):
         log = os.path.join(entry.path, ".ao", "activity.jsonl")  # noqa: PTH118
         if os.path.isfile(log):  # noqa: PTH113
-            yield File(log, Kind.ACTIVITY, path.name, is_migrated)
+            yield File(log, Kind.ACTIVITY, directory, is_migrated)
     if (path / "recovery.log").is_file():
-        yield File(str(path / "recovery.log"), Kind.RECOVERY, path.name, is_migrated)
+        yield File(str(path / "recovery.log"), Kind.RECOVERY, directory, is_migrated)
 
 
 def _of_sessions(path: Path, directory: str, is_migrated: bool) -> Iterator[File]:

@@ -99,6 +99,8 @@ def _parts(
     own, logged, cells = _from_databases(stores, faults, bodies)
     records = read_records([file for file in files if file.kind in RECORDS], faults)
     logs = read_logs([file for file in files if file.kind in _LOGS], faults, bodies=bodies)
+    for file in files:
+        faults.note_name(file.path)
     _note_copies(files, faults)
     read = pl.concat([read_sessions(records), *own], how="diagonal_relaxed")
     sessions = add_entities(_with_activity(read))
@@ -160,7 +162,7 @@ def _from_databases(
             events, wrong = databases.read_activity_events(store, bodies=bodies, system=SYSTEM)
             entries.append(events)
             findings.append(wrong)
-        if set(databases.GO_TABLES) <= set(store.tables):
+        if databases.is_go(store):
             below = faults.below(str(store.path))
             read, wrong = databases.read_go_sessions(store, path=below, system=SYSTEM)
             changes, odd = databases.read_go_changes(store, bodies=bodies, system=SYSTEM)
@@ -204,9 +206,11 @@ def _note_copies(files: Sequence[File], faults: Faults) -> None:
 
 def _format(sessions: pl.DataFrame, stores: Sequence[Store]) -> str:
     """The generations that were seen, oldest first."""
-    seen = sessions.filter("is_readable")["generation"].drop_nulls().unique().sort().to_list()
+    seen = set(sessions.filter("is_readable")["generation"].drop_nulls())
     has_events = any(databases.EVENTS_TABLE in store.tables for store in stores)
-    return ", ".join([*seen, *(["activity events"] if has_events else [])]) or "logs"
+    if any(databases.is_go(store) for store in stores):
+        seen.add("G3")
+    return ", ".join([*sorted(seen), *(["activity events"] if has_events else [])]) or "logs"
 
 
 def _size_of(records: pl.DataFrame, files: Sequence[File], stores: Sequence[Store]) -> int:

@@ -22,6 +22,7 @@ from stateanalytics.io.files import (
     as_number,
     as_text,
     directories_in,
+    legible,
     read_json_object,
 )
 from stateanalytics.io.findings import counted, per_entity
@@ -330,7 +331,7 @@ def _read_run(folder: Path) -> _Run | None:
     started_at = as_moment(run.get("started_at"))
     from_file = None if started_at or not has_manifest else _file_moment(folder / "run.json")
     return _Run(
-        run_id=as_text(folder.name) or "",
+        run_id=legible(folder.name),
         session_id=as_text(saved.get("session_id")),
         branch_id=as_text(run.get("branch_id")),
         status=as_text(run.get("status")),

@@ -18,7 +18,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
-from stateanalytics.io.files import as_text, directories_in, read_json_object, read_text
+from stateanalytics.io.files import as_text, directories_in, legible, read_json_object, read_text
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw
 
@@ -91,7 +91,7 @@ def find_shows(
     for root in roots:
         for folder in directories_in(root)[0]:
             if _looks_like_a_show(folder):
-                shows.setdefault(as_text(folder.name) or "", folder)
+                shows.setdefault(legible(folder.name), folder)
     return dict(sorted(shows.items()))
 
 
@@ -294,7 +294,7 @@ def _read_play(topic: str, folder: Path, waits_for: list[str] | None) -> _OnDisk
     status = None if meta.problem else as_text((meta.value or {}).get("status", "pending"))
     return _OnDisk(
         topic=topic,
-        play=as_text(folder.name),
+        play=legible(folder.name),
         disk_status=status,
         is_gate_passed=passed if isinstance(passed, bool) else None,
         depends_on=None if waits_for is None else json.dumps(waits_for),

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from stateanalytics.io.files import legible, without_halves
 from stateanalytics.systems.opencode.events import events_of_records, messages_of, parts_of
 from stateanalytics.systems.opencode.gathered import Broken, Gathered, session_rows_of, together
 from stateanalytics.systems.opencode.payloads import Parser, read_lines
 
 MAX_DOCUMENT_BYTES = 512 * 2**20
 UNFINISHED = "a last line that is cut off: it was being written, or its writer died"
+_HALF = r"\\u[dD][89a-fA-F]"
 RUN_TYPES = ("step_start", "text", "reasoning", "tool_use", "step_finish", "error")
 _UNWRAPPED = (
     "CAST(coalesce(json_extract(sound, '$.payload.syncEvent'), "
@@ -84,6 +87,9 @@ def _piece(lines: pl.DataFrame, parser: Parser, origin: str) -> Gathered:
     texts = lines.filter(pl.col("text").is_not_null()).select(
         row=pl.col("line_no").cast(pl.UInt32), text="text"
     )
+    halved = texts.filter(pl.col("text").str.contains(_HALF))
+    if halved.height:
+        texts = texts.with_columns(pl.col("text").map_elements(_whole, return_dtype=pl.String))
     decoded = events_of_records(texts, parser, origin=origin)
     logs, others = [decoded.log], decoded.others
     wire = Gathered()
@@ -101,6 +107,7 @@ def _piece(lines: pl.DataFrame, parser: Parser, origin: str) -> Gathered:
     broken = [
         _broken("record.not_json", "a line that is no JSON object", bad.filter(finished)),
         _broken("record.not_utf8", "a line that is not UTF-8", not_text.filter(finished)),
+        _halved(halved["text"], f"line {halved['row'].min()}"),
         _broken("line.unfinished", UNFINISHED, cut_off.filter(~finished), severity="info"),
     ]
     return together(
@@ -118,6 +125,19 @@ def _broken(
     if lines.is_empty():
         return None
     return Broken(code, severity, message, lines.height, f"line {lines['line_no'].min()!s}")
+
+
+def _halved(texts: Iterable[str], example: str) -> Broken | None:
+    """What to say of escapes that stand for no character; DuckDB would refuse the whole text."""
+    n_records = sum(without_halves(text)[1] > 0 for text in texts)
+    message = "a record with half a surrogate pair, read as a question mark"
+    return (
+        Broken("record.half_surrogate", "info", message, n_records, example) if n_records else None
+    )
+
+
+def _whole(text: str) -> str:
+    return without_halves(text)[0]
 
 
 def _of_wire(texts: pl.DataFrame, parser: Parser) -> Gathered:
@@ -237,12 +257,15 @@ def gathered_of_export(document: dict[str, Any], parser: Parser) -> Gathered:
     pairs = [pair for pair in _listed(document.get("messages")) if isinstance(pair, dict)]
     infos = [_text(pair.get("info")) for pair in pairs]
     parts = [_text(part) for pair in pairs for part in _listed(pair.get("parts"))]
-    own = _frame([_text(document.get("info"))])
+    session = _text(document.get("info"))
+    halved = _halved([session, *infos, *parts], "an export")
+    own = _frame([session])
     rows = parser.read(own.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32)), _INFO)
     return Gathered(
         messages=messages_of(_frame(infos), parser),
         parts=parts_of(_frame(parts), parser),
         session_rows=session_rows_of(rows),
+        broken=() if halved is None else (halved,),
     )
 
 
@@ -255,7 +278,7 @@ def _text(value: Any) -> str:
 
 
 def _frame(texts: list[str]) -> pl.DataFrame:
-    return pl.DataFrame({"text": texts}, schema={"text": pl.String})
+    return pl.DataFrame({"text": [_whole(text) for text in texts]}, schema={"text": pl.String})
 
 
 def read_storage(folder: Path, parser: Parser) -> Gathered:
@@ -284,9 +307,10 @@ def read_storage(folder: Path, parser: Parser) -> Gathered:
     rows = (
         _frame(texts["session"]).with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
     )
-    broken = [lost(failed)] if failed else []
+    halved = _halved(itertools.chain.from_iterable(texts.values()), folder.name)
+    broken = [*([lost(failed)] if failed else []), *([halved] if halved else [])]
     if not_json:
-        message, first = "a file that is no JSON", not_json[0].name
+        message, first = "a file that is no JSON", legible(not_json[0].name)
         broken.append(
             Broken("record.not_json", "warning", message, len(not_json), first, folder.name)
         )
@@ -305,7 +329,8 @@ def lost(failed: Sequence[tuple[Path, OSError]]) -> Broken:
         code, message = "file.vanished", "a file that was gone when it was to be opened"
     else:
         code, message = "file.unreadable", f"a file that cannot be read ({error.strerror})"
-    return Broken(code, "warning", message, len(failed), path.name, path.name)
+    name = legible(path.name)
+    return Broken(code, "warning", message, len(failed), name, name)
 
 
 def size_of(path: Path) -> int:
