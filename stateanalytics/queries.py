@@ -6,7 +6,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.state import attention as _attention
+from stateanalytics.state.attention import attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.systems import all_systems
@@ -44,9 +44,7 @@ def attention(
     ['critical', 'warning']
     """
     states, reasons = states_and_reasons(checked_snapshot(snap, "attention"), policy=policy)
-    return _attention.attention(
-        snap, states, reasons, policy=policy, with_discharged=with_discharged
-    )
+    return attention_items(snap, states, reasons, policy=policy, with_discharged=with_discharged)
 
 
 def phantoms(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:

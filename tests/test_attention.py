@@ -9,7 +9,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.state import reasons as reasons_rule
 from stateanalytics.state import states as states_rule
-from stateanalytics.state.attention import ATTENTION, attention, with_item_id
+from stateanalytics.state.attention import ATTENTION, attention_items, with_item_id
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.reason_codes import REGISTRY
 from stateanalytics.systems import reading as sources
@@ -80,7 +80,7 @@ def listed(*entities, judged=None, reasons=None, with_discharged=False, policy=N
         for row in rows
         if row["reason_code"]
     ]
-    return attention(
+    return attention_items(
         given(rows, **frames),
         states(rows, judged or {}),
         frame("reasons", why),
@@ -273,7 +273,7 @@ def test_a_decision_about_another_store_does_not_count():
         details={"lionagi_dispositions": other},
     )
     why = frame("reasons", [reason("a", "run.failed.exception")])
-    assert attention(elsewhere, states([entity()], {}), why).height == 1
+    assert attention_items(elsewhere, states([entity()], {}), why).height == 1
 
 
 def test_a_withdrawn_decision_and_one_given_twice():
@@ -290,14 +290,14 @@ def test_the_list_has_its_documented_shape():
 
 def test_nothing_needs_no_attention():
     empty = facts([])
-    found = attention(empty, schema.STATES.empty(), schema.REASONS.empty())
+    found = attention_items(empty, schema.STATES.empty(), schema.REASONS.empty())
     assert found.schema == ATTENTION.dtypes
     assert found.height == 0
 
 
 def test_all_null_columns_are_fine():
     rows = given([entity(reason_code=None, ended_at=None, raw_status=None)])
-    found = attention(
+    found = attention_items(
         rows, states([entity()], {"a": {"severity_rule": None}}), schema.REASONS.empty()
     )
     assert found["since_at"].to_list() == [None]
@@ -307,10 +307,10 @@ def test_all_null_columns_are_fine():
 def test_a_real_store_lists_every_type_with_known_reasons(lionagi_samples):
     read = sources.read_facts([lionagi_samples / "0.36.0" / "state.db"])[0]
     judged, why = states_rule.states(read), reasons_rule.reasons(read)
-    found = attention(read, judged, why, with_discharged=True)
+    found = attention_items(read, judged, why, with_discharged=True)
     assert set(found["code"]) - set(REGISTRY) == {"unknown"}
     assert {"session", "play", "show", "invocation", "schedule"} <= set(found["entity_type"])
     assert found["fingerprint"].is_unique().all()
     snoozed = found.filter(pl.col("disposition") != "open")
     assert snoozed.select("disposition", "code").rows() == [("snoozed", "run.failed.exception")]
-    assert attention(read, judged, why).height == found.height - 1
+    assert attention_items(read, judged, why).height == found.height - 1

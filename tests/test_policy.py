@@ -8,6 +8,7 @@ import pytest
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy import NAMES, Policy
 from stateanalytics.state.policy_fields import SeverityRule
+from stateanalytics.systems import limits_of_systems
 
 
 def test_v1_is_the_adr_rule_by_rule():
@@ -61,6 +62,35 @@ def test_a_change_taken_back_is_the_named_policy_again():
 
 def test_a_version_can_be_given():
     assert Policy.v1().replace(idle_after_s=600, version="ours-3").version == "ours-3"
+
+
+OWN_LIMITS = {name: dict(own) for name, own in limits_of_systems().items()}
+
+
+def test_a_limit_that_is_the_systems_own_changes_nothing():
+    assert Policy.v1().replace(limits=OWN_LIMITS) == Policy.v1()
+    stricter = Policy.v1().replace(limits={"opencode": {"dead_after_s": 60}})
+    assert stricter.version != "v1"
+    assert stricter.replace(limits=OWN_LIMITS) == Policy.v1()
+
+
+def test_equal_settings_have_one_version_however_they_are_written():
+    def version(limits):
+        return Policy.v1().replace(limits={"opencode": limits}).version
+
+    assert version({"dead_after_s": 60}) == version({"dead_after_s": 60.0})
+    assert version({"dead_after_s": 60}) != version({"dead_after_s": 61})
+    turned = Policy.parity().to_dict()["read_as"]
+    turned = {name: dict(reversed(words.items())) for name, words in reversed(turned.items())}
+    assert Policy.v1().replace(read_as=turned, version="parity") == Policy.parity()
+
+
+def test_a_version_changes_with_the_limits_that_a_system_brings(monkeypatch):
+    before = Policy.v1().replace(idle_after_s=600).version
+    own = {**OWN_LIMITS["opencode"], "dead_after_s": 60.0}
+    changed = {**OWN_LIMITS, "opencode": own}
+    monkeypatch.setattr("stateanalytics.state.policy.limits_of_systems", lambda: changed)
+    assert Policy.v1().replace(idle_after_s=600).version != before
 
 
 def test_kinds_that_are_not_named_keep_their_threshold():

@@ -29,7 +29,7 @@ from stateanalytics.core.audit import CODES, PREFIX, Cases
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.states import states as derive_states
+from stateanalytics.state.states import states_at_hand
 from stateanalytics.systems import all_systems
 
 __all__ = ["CODES", "PREFIX", "as_findings", "audit", "count_transitions", "outside_vocabulary"]
@@ -158,8 +158,7 @@ def _cases(snap: Any, policy: Policy | None, states: pl.DataFrame | None) -> Cas
             "Policy.v1(), or Policy.of('operator')",
         )
     policy = policy or Policy.v1()
-    judged = derive_states(snap, policy=policy) if states is None else states
-    return Cases(snap, judged, policy)
+    return Cases(snap, states_at_hand(snap, states, policy=policy), policy)
 
 
 def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from stateanalytics.detectors.features import features_of, lost
 from stateanalytics.detectors.frames import DETECTIONS
 from stateanalytics.detectors.wording import compared
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.states import states as states_of
+from stateanalytics.state.states import states_at_hand
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.detector import Detector
 from stateanalytics.systems.history import facts_at
@@ -74,10 +74,10 @@ def detect(
     chosen = chosen_detectors(detectors)
     past = facts_at(checked, at)
     here = past.facts.entities["system"].unique()
-    if states is None or past.at != snap.as_of:
-        states = states_of(past.facts, policy=policy)
+    given = states if past.at == snap.as_of else None
+    judged = states_at_hand(past.facts, given, policy=policy)
     parts = [
-        judge(features_of(past, system, states), _about(chosen, system), at=past.at)
+        judge(features_of(past, system, judged), _about(chosen, system), at=past.at)
         for system in (known.name for known in all_systems())
         if system in here and _about(chosen, system)
     ]

@@ -14,8 +14,7 @@ from types import MappingProxyType
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.systems import all_systems
-from stateanalytics.systems import system as system_of
+from stateanalytics.systems import all_systems, system_named
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.detector import Detector
 from stateanalytics.systems.history import LOST, Past
@@ -115,7 +114,7 @@ def features_of(past: Past, system: str, states: pl.DataFrame) -> pl.DataFrame:
         **{f"lost_{name}": past.lost[name] for name in LOST},
     ).filter(pl.col("system") == system)
     rows = with_ages(own, past)
-    features = system_of(system).features
+    features = system_named(system).features
     return rows if features is None else features().add(rows, past)
 
 

@@ -26,11 +26,11 @@ from stateanalytics.io.sqlite import Cell, Store, read_table
 from stateanalytics.queries import find_phantoms
 from stateanalytics.sql.engine import Table
 from stateanalytics.sql.views import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES, VIEWS
-from stateanalytics.state import states as rules
-from stateanalytics.state.attention import ATTENTION, attention
+from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
 from stateanalytics.state.reason_codes import reason_codes
+from stateanalytics.state.states import reasons, states
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.time_limits import timeouts
 from stateanalytics.systems import all_systems, detail_frames
@@ -235,18 +235,18 @@ def tables_of(
 
 
 def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFrame]]:
-    states = functools.cache(functools.partial(rules.states, facts, policy=policy))
-    reasons = functools.cache(functools.partial(rules.reasons, facts, policy=policy))
-    rows = functools.cache(lambda: rows_of(facts, states=states()))
+    judged = functools.cache(functools.partial(states, facts, policy=policy))
+    explained = functools.cache(functools.partial(reasons, facts, policy=policy))
+    rows = functools.cache(lambda: rows_of(facts, states=judged()))
     failed = functools.cache(lambda: find_members(facts, rows=rows()))
-    audited = functools.cache(lambda: audit(facts, policy=policy, states=states()))
+    audited = functools.cache(lambda: audit(facts, policy=policy, states=judged()))
     return {
         **{shape.name: functools.partial(getattr, facts, shape.name) for shape in schema.FACTS},
         **{
             shape.name: functools.partial(facts.detail, shape) for shape in detail_frames().values()
         },
-        schema.STATES.name: states,
-        schema.REASONS.name: reasons,
+        schema.STATES.name: judged,
+        schema.REASONS.name: explained,
         FAILURES.name: lambda: FAILURES.conform(add_incidents(failed())),
         FAILURE_CLUSTERS.name: lambda: FAILURE_CLUSTERS.conform(
             count_clusters(failed(), window=None, as_of=facts.as_of)
@@ -256,11 +256,11 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
         schema.AUDIT.name: audited,
         # Problems of reading, words outside of the ADR, contradictions: one question finds all.
         schema.FINDINGS.name: lambda: pool(
-            [facts.findings, outside_vocabulary(states()), as_findings(audited())],
+            [facts.findings, outside_vocabulary(judged()), as_findings(audited())],
             schema.FINDINGS,
         ),
-        ATTENTION.name: lambda: attention(facts, states(), reasons(), policy=policy),
-        schema.PHANTOMS.name: lambda: find_phantoms(facts, states(), policy),
+        ATTENTION.name: lambda: attention_items(facts, judged(), explained(), policy=policy),
+        schema.PHANTOMS.name: lambda: find_phantoms(facts, judged(), policy),
     }
 
 

@@ -60,7 +60,7 @@ ATTENTION = schema.Frame(
 )
 
 
-def attention(
+def attention_items(
     facts: Facts,
     states: pl.DataFrame,
     reasons: pl.DataFrame,
@@ -100,7 +100,7 @@ def attention(
     >>> from datetime import UTC, datetime
     >>> empty = [frame.empty() for frame in schema.FACTS]
     >>> nothing = Facts(*empty, as_of=datetime(2026, 1, 1, tzinfo=UTC))
-    >>> attention(nothing, schema.STATES.empty(), schema.REASONS.empty()).columns[:2]
+    >>> attention_items(nothing, schema.STATES.empty(), schema.REASONS.empty()).columns[:2]
     ['source', 'system']
     """
     listed = (

@@ -67,7 +67,8 @@ class Policy:
         Confidence in a stored reason whose end was estimated later.
     limits : tuple of (str, str, float)
         System, name of one of its limits (`open_work.LIMITS` says what each means), and
-        what it is instead of the system's own; give a mapping of mappings.
+        what it is instead of the system's own; give a mapping of mappings. What the system
+        has itself is left out.
     is_display_verbose : bool
         Show segments that ADR-0033 leaves out: ``Failed · Infra OK``.
 
@@ -76,8 +77,8 @@ class Policy:
     >>> Policy.v1().stalled_after("flow")
     43200.0
     >>> strict = Policy.v1().replace(idle_after_s=600)
-    >>> strict.version
-    'v1+8b29a6da'
+    >>> strict.version.startswith("v1+")
+    True
     >>> strict.replace(idle_after_s=3600) == Policy.v1()
     True
     """
@@ -227,7 +228,7 @@ class Policy:
         Examples
         --------
         >>> Policy.parity().to_dict()["read_as"]["session"]
-        {'<null>': 'completed', '<empty>': 'completed', 'completed_empty': 'failed'}
+        {'<empty>': 'completed', '<null>': 'completed', 'completed_empty': 'failed'}
         """
         read_as: dict[str, dict[str, str]] = {}
         for entity_type, stored, as_if in self.read_as:
@@ -322,7 +323,13 @@ class Policy:
         return raw_status
 
     def _digest(self) -> str:
-        content = {name: value for name, value in self.to_dict().items() if name != "version"}
+        # The limits in force, too: a release that changes one makes other states.
+        limits = {
+            system: {name: self.limit(system, name) for name in own}
+            for system, own in limits_of_systems().items()
+        }
+        content = {**self.to_dict(), "limits": limits}
+        del content["version"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 

@@ -187,16 +187,17 @@ def _kinds(name: str, value: Any) -> tuple[tuple[str, float], ...]:
     return tuple(sorted((_text(name, kind), _seconds(name, limit)) for kind, limit in pairs))
 
 
-def _limits(_: str, value: Any) -> tuple[tuple[str, str, float], ...]:
-    triples = _triples("limits", value) if isinstance(value, Mapping) else value
-    for system, limit, chosen in triples:
-        known = _one_of(system, tuple(limits_of_systems()), "system with limits")
-        _one_of(limit, tuple(limits_of_systems()[known]), f"limit of {system}")
-        if limit.startswith("min_"):
-            _count(f"{system}.{limit}", chosen)
-        else:
-            _seconds(f"{system}.{limit}", chosen)
-    return tuple(sorted(triples))
+def _limits(name: str, value: Any) -> tuple[tuple[str, str, float], ...]:
+    own = limits_of_systems()
+    chosen: dict[tuple[str, str], float] = {}
+    for system, limit, given in _triples(name, value) if isinstance(value, Mapping) else value:
+        of_system = own[_one_of(system, tuple(own), "system with limits")]
+        _one_of(limit, tuple(of_system), f"limit of {system}")
+        read = _count if limit.startswith("min_") else _seconds
+        chosen[system, limit] = read(f"{system}.{limit}", given)
+    # Only what differs from the system's own, so that equal settings are equal policies.
+    differing = ((*key, given) for key, given in chosen.items() if given != own[key[0]][key[1]])
+    return tuple(sorted(differing))
 
 
 def _readings(name: str, value: Any) -> tuple[tuple[str, str, str], ...]:
@@ -205,7 +206,7 @@ def _readings(name: str, value: Any) -> tuple[tuple[str, str, str], ...]:
         _one_of(entity_type, tuple(TABLES), "entity type")
         known = tuple(word.raw_status for word in words_of(entity_type))
         _one_of(as_if, known, f"status of a {entity_type}")
-    return tuple((whose, word, as_if) for whose, word, as_if in triples)
+    return tuple(sorted((whose, word, as_if) for whose, word, as_if in triples))
 
 
 def _cascade(name: str, value: Any) -> tuple[SeverityRule, ...]:

@@ -17,7 +17,7 @@ from stateanalytics.core.schema import ENTITIES, ENTITY_KEY
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.states import states as states_of
+from stateanalytics.state.states import states_at_hand
 from stateanalytics.systems import all_systems
 
 _STATE_COLUMNS = (
@@ -112,7 +112,7 @@ def rows_of(
     """
     if rows is not None:
         return rows
-    judged = states_of(snap, policy=policy) if states is None else states
+    judged = states_at_hand(snap, states, policy=policy)
     return population(snap.entities, judged, as_of=snap.as_of)
 
 

@@ -142,9 +142,12 @@ def reasons(
     -------
     frame, shape (n_reasons, 11)
         ``schema.REASONS``, of the same kind: first every stored reason, in the order of
-        the input, then what was derived about health, then about delivery. Only states
-        that need explaining have derived reasons (`signatures.REASON_HEALTHS`,
-        ``REASON_DELIVERIES``). ``order`` 0 is the stored reason.
+        the input, then what was derived about health, then about delivery, then what
+        systems recorded themselves, then what their limits say. Only states that need
+        explaining have derived reasons (`signatures.REASON_HEALTHS`,
+        ``REASON_DELIVERIES``). ``order`` sorts the reasons of one entity: the stored one
+        is 0, recorded ones count from 0, and derived ones follow; where nothing was
+        stored, what was derived still begins at 1.
 
     Raises
     ------

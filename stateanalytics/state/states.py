@@ -82,6 +82,11 @@ def states(
     return evaluation.adapter.give_back(_worded(evaluation))
 
 
+def states_at_hand(facts: Any, given: Any, *, policy: Policy | None = None) -> Any:
+    """The states that a caller has already, else derived."""
+    return states(facts, policy=policy) if given is None else given
+
+
 def states_and_reasons(
     facts: Any,
     *,

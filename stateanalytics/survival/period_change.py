@@ -12,7 +12,7 @@ from stateanalytics.core.units import how_long_each
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.states import states as states_of
+from stateanalytics.state.states import states_at_hand
 from stateanalytics.stats.distributions import benjamini_hochberg
 from stateanalytics.stats.intervals import RateRatio, rate_ratio
 from stateanalytics.survival.curves import kaplan_meier
@@ -82,7 +82,7 @@ def two_windows(
     checked_snapshot(snap, "survival.duration_change")
     now = read_window(window, as_of=snap.as_of)
     before = Window(now.since - (now.until - now.since), now.since, "the window before")
-    states = states_of(snap, policy=policy) if states is None else states
+    states = states_at_hand(snap, states, policy=policy)
     return pl.concat(
         spells(snap, window=stretch, timeouts="event", states=states).with_columns(
             period=pl.lit(period)

@@ -19,7 +19,7 @@ from stateanalytics.systems.base import System
 if TYPE_CHECKING:
     from stateanalytics.core.schema import Frame
 
-__all__ = ["BUILT_IN", "GROUP", "all_systems", "detail_frames", "limits_of_systems", "system"]
+__all__ = ["BUILT_IN", "GROUP", "all_systems", "detail_frames", "limits_of_systems", "system_named"]
 
 BUILT_IN = ("lionagi", "agent_orchestrator", "opencode")
 GROUP = "stateanalytics.systems"
@@ -61,7 +61,7 @@ def all_systems() -> tuple[System, ...]:
     return tuple(systems.values())
 
 
-def system(name: str) -> System:
+def system_named(name: str) -> System:
     """The system of a name.
 
     Raises
@@ -71,7 +71,7 @@ def system(name: str) -> System:
 
     Examples
     --------
-    >>> system("opencode").run_type
+    >>> system_named("opencode").run_type
     'turn'
     """
     for known in all_systems():

@@ -21,8 +21,7 @@ from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Kept, Parts, fingerprint
 from stateanalytics.io.salvaging import findings_of_store
 from stateanalytics.io.sqlite import Store, open_store
-from stateanalytics.systems import BUILT_IN, all_systems, detail_frames
-from stateanalytics.systems import system as system_of
+from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
 from stateanalytics.systems.base import System
 from stateanalytics.systems.places import Place, find_places, looked
 from stateanalytics.systems.recorded import add_words, has_own_words
@@ -198,7 +197,7 @@ def _with_words(part: Parts) -> Parts:
 
     ADR-0033's words need no mapping: rules read them from ``raw_status``.
     """
-    known = system_of(part.system)
+    known = system_named(part.system)
     if not has_own_words(known.vocabulary):
         return part
     entities = add_words(part.entities, known.vocabulary)

@@ -14,7 +14,7 @@ from stateanalytics.core.windows import day_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
 from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.reporting.pills import pill_of
-from stateanalytics.state.attention import DISPOSITIONS, OPEN, attention
+from stateanalytics.state.attention import DISPOSITIONS, OPEN, attention_items
 from stateanalytics.state.population import counted
 
 N_SHOWN = 10
@@ -64,7 +64,7 @@ def _shown(things: pl.DataFrame, material: Material) -> Plain:
 
 def _listed(rows: pl.DataFrame, material: Material) -> pl.DataFrame:
     """The attention list of the window, discharged items too, with what is told about each."""
-    items = attention(
+    items = attention_items(
         material.facts, material.states, material.reasons,
         policy=material.policy, with_discharged=True,
     )  # fmt: skip

@@ -15,8 +15,7 @@ from stateanalytics.reporting.sections.failures import plural
 from stateanalytics.state.definitions import BAD_ENDS, GOOD_ENDS, LEFT_OUT
 from stateanalytics.state.population import part_types
 from stateanalytics.stats.intervals import wilson
-from stateanalytics.systems import all_systems
-from stateanalytics.systems import system as system_of
+from stateanalytics.systems import all_systems, system_named
 
 ENDS = ("completed", "failed", "timed_out", "aborted", "cancelled", "other")
 N_ITEMS, N_CODES, N_FINDINGS = 3, 5, 8
@@ -28,7 +27,7 @@ def summarize_systems(material: Material) -> Plain:
     names = [known.name for known in all_systems() if known.name in read]
     if len(names) < 2:
         return {
-            "finding": f"Everything that was read was written by {system_of(names[0]).title}."
+            "finding": f"Everything that was read was written by {system_named(names[0]).title}."
             if names
             else "No system was read.",
             "systems": [],
@@ -57,8 +56,8 @@ def _system(name: str, material: Material, things: pl.DataFrame) -> Plain:
     by_code = count_by_reason_code(bad)
     return {
         "system": name,
-        "title": system_of(name).title,
-        "run_is": system_of(name).run_is,
+        "title": system_named(name).title,
+        "run_is": system_named(name).run_is,
         "n_inputs": material.facts.sources.filter(pl.col("system") == name).height,
         "formats": _formats(name, material),
         "runs": runs,
