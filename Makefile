@@ -7,16 +7,18 @@ STORE  ?= data/samples/state.db
 OUT    ?= weekly.html
 SEED   ?= 1
 NUMBER ?= 40
+MINUTES ?= 60
 QUICK  := 'not slow and not spark and not lab'
 
-.PHONY: help report test slow check check-all mutants bench lint docs clean
+.PHONY: help report test slow check check-all fuzz mutants bench lint docs clean
 
 help:
 	@echo "make report     write $(OUT) from $(STORE) (STORE=… OUT=… to change)"
 	@echo "make test       run every test that fits a coffee break"
-	@echo "make check      test, format, lint and types"
+	@echo "make check      test, format, lint and types, and two minutes of make fuzz"
 	@echo "make slow       what make test leaves out: browsers, notebooks, limits, every example"
 	@echo "make check-all  everything, on JupyterLab and Spark too"
+	@echo "make fuzz       mutated inputs through every reader and step (MINUTES=… SEED=…)"
 	@echo "make mutants    make small wrong changes and show which no test noticed (SEED=… NUMBER=…)"
 	@echo "make bench      print the benchmark table"
 	@echo "make docs       write docs/ again from the code"
@@ -51,10 +53,15 @@ lint: $(VENV)/.developed
 	$(BIN)/mypy
 
 check: lint test
+	$(MAKE) fuzz MINUTES=2
 
 check-all: lint
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,lab,spark]'
 	$(BIN)/pytest -q -n 2 --dist worksteal
+
+# Answers are kept in .fuzz/: it goes on where it was stopped, with what was wrong first.
+fuzz: $(VENV)/.developed
+	$(BIN)/python -m tests.fuzz --seed $(SEED) --minutes $(MINUTES) --jobs 2
 
 mutants: $(VENV)/.developed
 	$(BIN)/python -m tests.mutants --seed $(SEED) --number $(NUMBER) --jobs 2
@@ -67,4 +74,4 @@ docs: $(VENV)/.installed
 	$(BIN)/python -c 'from stateanalytics.reporting.sections.appendix import as_markdown; print(as_markdown(), end="")' > docs/numbers.md
 
 clean:
-	rm -rf $(VENV) weekly.html weekly.json
+	rm -rf $(VENV) .fuzz weekly.html weekly.json
