@@ -47,11 +47,11 @@ def _session_health(row, as_of):
     silence = _age(row, "last_activity_at", as_of)
     silence = float("inf") if silence is None else silence
     is_stale = silence > LIMITS.get(row["kind"], 21600)
-    if row["process_alive"] is not True:
-        if not row["has_artifacts"] and not row["n_messages"]:
-            return "orphaned"
-        if row["process_alive"] is False:
-            return "process_dead"
+    has_output = row["has_artifacts"] or row["n_messages"]
+    if row["process_alive"] is None and not has_output:
+        return "stalled" if is_stale and silence < float("inf") else "unknown"
+    if row["process_alive"] is False:
+        return "process_dead" if has_output else "orphaned"
     if is_stale:
         return "stalled"
     return "idle" if silence > 3600 else "running"
@@ -106,7 +106,9 @@ def _health(row, rows, sessions, schedules, as_of):
     if kind == "play" and word.raw_status in ("running", "redoing", "running_complete"):
         if theirs:
             return "stalled" if any(health in DEAD for health in theirs) else "running"
-        return "stalled" if silence is None or silence >= 21600 else "running"
+        if silence is None:
+            return "unknown"
+        return "stalled" if silence >= 21600 else "running"
     if kind == "engine_run":
         return "stalled" if any(health in DEAD for health in theirs) else "running"
     if kind == "show":
@@ -124,7 +126,9 @@ def _health(row, rows, sessions, schedules, as_of):
     if kind == "schedule_run" and word.raw_status == "running":
         written = _age(row, "updated_at", as_of)
         quiet = _age(row, "started_at", as_of) if written is None else written
-        return "stalled" if quiet is None or quiet >= 86400 else "running"
+        if quiet is None:
+            return "unknown"
+        return "stalled" if quiet >= 86400 else "running"
     return "due" if kind == "dispatch" else "ok"
 
 

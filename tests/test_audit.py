@@ -353,7 +353,7 @@ def test_stored_axes_that_differ_are_told():
     assert found.select("entity_id", "says", "against").rows() == [
         ("s2", "stored delivery missing", "recomputed not_expected"),
         ("s2", "stored health stalled", "recomputed ok"),
-        ("s3", "stored reasons none", "recomputed run.health.orphaned"),
+        ("s3", "stored reasons none", "recomputed run.health.unknown"),
     ]
 
 
@@ -407,7 +407,6 @@ TRUTH = {
     "play_quiet_7h": {SILENT},
     "nokind_quiet_7h": {SILENT},
     "running_foreign_host": {SILENT},
-    "orphan_no_output": {SILENT},
     "raw_running_no_times": {SILENT},
     "inv_zero_sessions_40h": {SILENT},
     "srun_stuck_running_30h": {SILENT},
@@ -499,7 +498,7 @@ ODD = {
     ("show_disk_differs", "parent_open_after_children"),
     ("show_disk_differs", "disk_differs"),
     ("schedule_run_silent", "open_without_sign_of_life"),
-    ("running_orphaned", "open_without_sign_of_life"),
+    ("running_unseen", "open_without_sign_of_life"),
     ("running_silent", "open_without_sign_of_life"),
     ("invocation_running", "open_without_sign_of_life"),
     ("no_end", "end_missing"),
@@ -575,7 +574,7 @@ def test_the_report_counts_contradictions_with_examples(demo):
     section = summarize_audit(material)
     found = sa.audit(demo)
     assert section["n"] == found.height == sum(one["n"] for one in section["codes"])
-    assert section["finding"].startswith("24 contradictions and 5 explained exceptions in ")
+    assert section["finding"].startswith("23 contradictions and 5 explained exceptions in ")
     missing = next(one for one in section["codes"] if one["code"] == "audit.end_missing")
     assert (missing["n"], len(missing["examples"]), missing["n_not_shown"]) == (3, 3, 0)
     assert "override" in section["transitions"]["columns"]

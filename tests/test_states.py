@@ -139,8 +139,37 @@ def test_d14_silence_is_measured_by_kind(hours, kind, health):
 
 
 def test_nothing_to_show_and_no_process_is_orphaned():
-    assert running(has_artifacts=False, n_messages=0)["health"] == "orphaned"
-    assert running(has_artifacts=False, n_messages=0, process_alive=True)["health"] == "running"
+    nothing = {"has_artifacts": False, "n_messages": 0}
+    assert running(**nothing, process_alive=False)["health"] == "orphaned"
+    assert running(**nothing, process_alive=True)["health"] == "running"
+    row = entities([{"entity_type": "session", "entity_id": "e1", "raw_status": "running"}])
+    assert states(row, as_of=AS_OF, policy=Policy.parity())["health"].item() == "orphaned"
+
+
+@pytest.mark.parametrize("n_messages", [0, None])
+@pytest.mark.parametrize(
+    ("silent", "kind", "health"),
+    [
+        pytest.param({"seconds": 5}, "agent", "unknown", id="it has just begun"),
+        pytest.param({"hours": 6}, "agent", "unknown", id="six hours sharp are not too long"),
+        pytest.param({"hours": 6.001}, "agent", "stalled", id="its silence says it"),
+        pytest.param({"hours": 12}, "flow", "unknown", id="a flow may be silent longer"),
+        pytest.param(None, "agent", "unknown", id="no moment is no silence"),
+    ],
+)
+def test_what_nobody_saw_is_unknown_until_its_silence_stalls(silent, kind, health, n_messages):
+    at = ago(**silent) if silent else None
+    found = running(has_artifacts=False, n_messages=n_messages, last_activity_at=at, kind=kind)
+    assert found["health"] == health
+    assert found["severity"] == ("neutral" if health == "unknown" else "critical")
+
+
+@pytest.mark.parametrize("entity_type", ["session", "play", "schedule_run", "engine_run", "branch"])
+def test_a_status_alone_is_never_critical(entity_type):
+    row = entities([{"entity_type": entity_type, "entity_id": "e1", "raw_status": "running"}])
+    assert states(row, as_of=AS_OF)["severity"].item() in ("neutral", "info")
+    told = reasons(row, as_of=AS_OF)
+    assert set(told["code"]) <= {f"{domain}.health.unknown" for domain in ("run", entity_type)}
 
 
 def test_no_sign_of_life_at_all_is_silence():

@@ -115,7 +115,7 @@ SILENT = ("stalled", "process_dead", "orphaned")
 _IN_WORDS = {
     "stalled": "silent for longer than its kind of work ever should be",
     "process_dead": "its process was looked for and is gone",
-    "orphaned": "it left no output, and nothing shows its process",
+    "orphaned": "it left no output, and its process is gone",
 }
 # Ends that are a moment of work: a skipped fire or a play that never began has none.
 _HAS_END = {

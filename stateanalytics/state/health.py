@@ -59,10 +59,13 @@ class RuleHealth:
     code: str | None = None
 
 
-# The rules of `session_health.RULE_WORDS`, translated (NORMALIZED_STATE 4).
+# The rules of `session_health.RULE_WORDS`, translated (NORMALIZED_STATE 4), and before that of
+# death the two for what nobody saw: the classifier takes a process nobody looked for as gone.
 SESSION_RULES = {
     "over_with_locks": RuleHealth("degraded", "stale_locks"),
     "over": RuleHealth("ok"),
+    "unseen_silent": RuleHealth("stalled", "silence_over_threshold"),
+    "unseen": RuleHealth("unknown", "nothing_seen"),
     "nothing_to_show": RuleHealth("orphaned", "no_process_no_output"),
     "process_gone": RuleHealth("process_dead", "process_not_found"),
     "silent_not_alive": RuleHealth("stalled", "silence_over_threshold"),
@@ -79,6 +82,7 @@ RULES = {
     "over": RuleHealth("ok"),
     "play_session_quiet": RuleHealth("stalled", "session_health"),
     "play_silent": RuleHealth("stalled", "silence_at_threshold"),
+    "play_unseen": RuleHealth("unknown", "nothing_seen"),
     "play_active": RuleHealth("running"),
     "show_play_running": RuleHealth("running"),
     "show_play_blocked": RuleHealth("blocked", "children_status"),
@@ -88,6 +92,7 @@ RULES = {
     "schedule_due": RuleHealth("due", "next_fire_passed"),
     "schedule_unknown": RuleHealth("unknown"),
     "schedule_run_silent": RuleHealth("stalled", "silence_at_threshold"),
+    "schedule_run_unseen": RuleHealth("unknown", "nothing_seen"),
     "schedule_run_active": RuleHealth("running"),
     "engine_run_session_quiet": RuleHealth("stalled", "session_health"),
     "engine_run_active": RuleHealth("running"),
@@ -160,7 +165,13 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
         | (nw.col("n_messages").fill_null(0) != 0),
         has_stale_locks=nw.col("has_stale_locks"),
     )
-    rules = health_rules(session_facts, VERSIONS["0.36"], policy.idle_after_s)
+    of_classifier = health_rules(session_facts, VERSIONS["0.36"], policy.idle_after_s)
+    is_unseen = session_facts.process_alive.is_null() & ~session_facts.has_output
+    if policy.is_unseen_dead:
+        is_unseen = nw.lit(value=False)
+    is_silent = (nw.col("silence_s") > session_facts.stale_after_s).fill_null(value=False)
+    unseen = {"unseen_silent": is_unseen & is_silent, "unseen": is_unseen}
+    rules = {name: {**of_classifier, **unseen}[name] for name in SESSION_RULES}
     is_unknown = table.where(
         lambda cell: cell.entity_type == "session" and cell.is_terminal is None
     )
@@ -191,8 +202,10 @@ def entity_rules(table: StatusTable, policy: Policy, links: Links) -> dict[int, 
         return expression.fill_null(value=False)
 
     quiet = links.is_session_quiet
-    silence_s = nw.col("silence_s").fill_null(float("inf"))
-    unwritten_s = nw.coalesce(nw.col("updated_age_s"), nw.col("age_s"), nw.lit(float("inf")))
+    # A moment that nobody recorded says nothing; to the recorder it is 1970.
+    never_s = nw.lit(float("inf") if policy.is_unseen_dead else None, nw.Float64)
+    silence_s = nw.coalesce(nw.col("silence_s"), never_s)
+    unwritten_s = nw.coalesce(nw.col("updated_age_s"), nw.col("age_s"), never_s)
     at_work = open_("play", *RUNNING_LIKE)
     is_on = open_("schedule", "enabled")
     cadence, n_running = nw.col("cadence_s"), nw.col("n_running")
@@ -208,7 +221,8 @@ def entity_rules(table: StatusTable, policy: Policy, links: Links) -> dict[int, 
         "play_blocked": open_("play", "blocked"),
         "over": table.where(lambda cell: cell.is_terminal),
         "play_session_quiet": at_work & yes(quiet),
-        "play_silent": at_work & quiet.is_null() & (silence_s >= policy.play_stalled_after_s),
+        "play_silent": at_work & quiet.is_null() & yes(silence_s >= policy.play_stalled_after_s),
+        "play_unseen": at_work & quiet.is_null() & silence_s.is_null(),
         "play_active": at_work,
         "show_play_running": of("show") & yes(links.has_running_child),
         "show_play_blocked": of("show") & yes(links.has_blocked_child),
@@ -217,7 +231,8 @@ def entity_rules(table: StatusTable, policy: Policy, links: Links) -> dict[int, 
         "schedule_running": is_on & (yes(n_running > 0) | yes(links.has_running_child)),
         "schedule_due": is_on & yes(due_age_s >= 0),
         "schedule_unknown": is_on & has_no_record,
-        "schedule_run_silent": is_fire & (unwritten_s >= policy.schedule_run_stalled_after_s),
+        "schedule_run_silent": is_fire & yes(unwritten_s >= policy.schedule_run_stalled_after_s),
+        "schedule_run_unseen": is_fire & unwritten_s.is_null(),
         "schedule_run_active": is_fire,
         "engine_run_session_quiet": is_engine & yes(quiet),
         "engine_run_active": is_engine,

@@ -69,6 +69,10 @@ class Policy:
         System, name of one of its limits (`open_work.LIMITS` says what each means), and
         what it is instead of the system's own; give a mapping of mappings. What the system
         has itself is left out.
+    is_unseen_dead : bool
+        Is open work that nobody saw (no output, nobody looked for its process, no moment)
+        dead or stalled at once, as its recorder says. Else its health is unknown, until it was
+        silent for too long.
     is_display_verbose : bool
         Show segments that ADR-0033 leaves out: ``Failed · Infra OK``.
 
@@ -98,6 +102,7 @@ class Policy:
     phantom_after_s: float = HOUR_S
     approximate_end_confidence: float = 0.8
     limits: tuple[tuple[str, str, float], ...] = ()
+    is_unseen_dead: bool = False
     is_display_verbose: bool = False
 
     def __post_init__(self) -> None:
@@ -141,12 +146,12 @@ class Policy:
         """As v1, over the words as the pages of the recorder show them.
 
         A session without a status counts as completed, a good end without evidence as
-        failed.
+        failed, open work that nobody saw as dead.
         """
         gone = (("session", NULL, "completed"), ("session", EMPTY, "completed"))
         mirrored = ("session", "branch", "invocation")
         empty = tuple((whose, "completed_empty", "failed") for whose in mirrored)
-        return cls("parity", read_as=(*gone, *empty))
+        return cls("parity", read_as=(*gone, *empty), is_unseen_dead=True)
 
     @classmethod
     def named(cls, name: str) -> Policy:

@@ -264,6 +264,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "stalled_after_s": _kinds,
         "approximate_end_confidence": _share,
         "limits": _limits,
+        "is_unseen_dead": _flag,
         "is_display_verbose": _flag,
     }
 )

@@ -89,6 +89,9 @@ CAUSES: Mapping[str, Cause] = {
     "no_process_no_output": Cause(
         "It never got going", "no living process, no message, no artifacts", 0.8
     ),
+    "nothing_seen": Cause(
+        "Nobody saw it at work", "no process was looked for, and nothing that it did is recorded"
+    ),
     "stale_locks": Cause("Lock files were left behind", "has_stale_locks is true"),
     "stored_status": Cause("It is blocked", "the stored status says so"),
     "session_health": Cause(

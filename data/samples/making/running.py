@@ -40,12 +40,13 @@ def still_running(world: World) -> None:
                 timeout_s=43_200.0 if kind == "flow" else None,
             ),
         )  # fmt: skip
-    for hours in (2.0, 20.0):
+    # Nobody looked for their processes: nothing is known until the silence says it.
+    for hours, health in ((2.0, "unknown"), (20.0, "stalled")):
         live(
             world,
             Life(
-                "running_orphaned", "agent", AS_OF - hours * HOUR, None, [],
-                agent="tester", project="infra", has_artifacts=False, health="orphaned",
+                "running_unseen", "agent", AS_OF - hours * HOUR, None, [],
+                agent="tester", project="infra", has_artifacts=False, health=health,
             ),
         )  # fmt: skip
     live(

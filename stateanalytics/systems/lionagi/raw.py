@@ -161,7 +161,9 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         "collection": JSON,
         "n_messages": Cell(
             "integer",
-            "CASE WHEN json_valid(collection) THEN json_array_length(collection) END",
+            # What is no list has no length: SQLite would say 0.
+            "CASE WHEN json_valid(collection) THEN CASE json_type(collection) "
+            "WHEN 'array' THEN json_array_length(collection) END END",
             ("collection",),
         ),
     },

@@ -258,15 +258,21 @@ def _looked_up(rows: pl.DataFrame, column: str, judged: pl.DataFrame) -> pl.Data
 
 
 def _with_messages(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
-    """Messages over all branches; the session's own progression lists them once more."""
+    """Messages over all branches; the session's own progression lists them once more.
+
+    Null where a branch's list is not there or cannot be read: nobody knows how many.
+    """
     lengths = raw["progressions"].select(progression_id="id", n_messages="n_messages")
     counts = (
         raw["branches"]
         .select("session_id", "progression_id")
-        .join(lengths, on="progression_id", how="inner")
+        .join(lengths, on="progression_id", how="left")
         .group_by("session_id")
-        .agg(pl.col("n_messages").sum())
+        .agg(n=pl.col("n_messages").sum(), is_known=pl.col("n_messages").is_not_null().all())
     )
-    return rows.join(
-        counts, left_on="id", right_on="session_id", how="left", maintain_order="left"
-    ).with_columns(pl.col("n_messages").fill_null(0))
+    n_messages = pl.when(pl.col("is_known").fill_null(value=True)).then(pl.col("n").fill_null(0))
+    return (
+        rows.join(counts, left_on="id", right_on="session_id", how="left", maintain_order="left")
+        .with_columns(n_messages=n_messages)
+        .drop("n", "is_known")
+    )

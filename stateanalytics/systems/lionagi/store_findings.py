@@ -252,7 +252,7 @@ def list_findings(raw: Raw, events: pl.DataFrame, source: str) -> pl.DataFrame:
                 table="branches",
                 column="progression_id",
                 example=_first(listless, "id"),
-                action="counted as no messages",
+                action="how many messages is not known",
             ),
             counted(
                 source,
@@ -264,7 +264,7 @@ def list_findings(raw: Raw, events: pl.DataFrame, source: str) -> pl.DataFrame:
                 table="progressions",
                 column="collection",
                 example=_first(odd, "collection"),
-                action="counted as no messages",
+                action="how many messages is not known",
             ),
             counted(
                 source,
