@@ -27,7 +27,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from math import inf
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 from stateanalytics.core.text import visible
 
@@ -157,14 +159,44 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def check_columns(frame: pl.DataFrame, needed: Iterable[str], function: str) -> None:
-    """Refuse a frame that lacks columns a function needs."""
+    """Refuse what is no frame, or one that lacks columns a function needs."""
+    needed = list(needed)
+    if not hasattr(frame, "columns"):
+        shown = ", ".join(needed[:4]) + (", …" if len(needed) > 4 else "")
+        raise ArgumentError(
+            f"{function} needs a polars frame with {shown}; "
+            f"found {type(frame).__name__} {frame!r:.60}.",
+            f"{function}(frame), such as a function of this package gave",
+        )
     if missing := [name for name in needed if name not in frame.columns]:
         raise MissingColumnsError.of(missing, frame.columns, function)
 
 
-def check_share(name: str, value: float, usual: float) -> None:
+def check_number(
+    name: str,
+    value: Any,
+    usual: float,
+    *,
+    least: float = 0,
+    is_above: bool = False,
+    is_whole: bool = False,
+) -> None:
+    """Refuse what is no finite number from ``least`` on; ``usual`` is for the hint."""
+    kinds: Any = Integral if is_whole else Real
+    is_number = isinstance(value, kinds) and not isinstance(value, bool)
+    if not is_number or not least <= value < inf or (is_above and value == least):
+        kind = "whole number" if is_whole else "number"
+        raise ArgumentError(
+            f"{name} needs a {kind} {'above' if is_above else 'from'} {least:g}; "
+            f"found {value!r:.60}.",
+            f"{name}={usual}",
+        )
+
+
+def check_share(name: str, value: Any, usual: float) -> None:
     """Refuse what is no share, such as a level of confidence; ``usual`` is for the hint."""
-    if not 0 < value < 1:
+    kinds: Any = Real
+    if not (isinstance(value, kinds) and 0 < value < 1):
         raise ArgumentError(
             f"{name} is a share between 0 and 1; found {value!r:.40}.", f"{name}={usual}"
         )

@@ -12,8 +12,9 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.schema import MOMENT, SEVERITIES, TEXT, Column, Frame
-from stateanalytics.errors import ArgumentError, StoreBusyError
+from stateanalytics.errors import StoreBusyError, check_number
 from stateanalytics.snapshot import Snapshot
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states
@@ -106,8 +107,8 @@ def watch(
     for it longer than for any reader in WAL mode: not at all. Where all inputs are stores
     and nobody touched them, nothing is copied; silence alone may still change a severity.
     """
-    if not every_s > 0:
-        raise ArgumentError(f"every_s must be above 0; found {every_s!r}.", "every_s=5")
+    checked_snapshot(snap, "watch")
+    check_number("every_s", every_s, 5, is_above=True)
     # What was written since the snapshot was read is found at the first look.
     now = replace(snap, as_of=clock())
     touched: Touched = None

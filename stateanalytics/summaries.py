@@ -178,7 +178,7 @@ def merge(summaries: Iterable[Summary]) -> Summary:
     >>> merge([week]).states.equals(week.states)
     True
     """
-    parts = list(summaries)
+    parts = list(summaries) if isinstance(summaries, Iterable) else [summaries]
     _check_fit(parts)
     first = parts[0]
     return Summary(
@@ -213,9 +213,11 @@ def _add_failures(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_fit(parts: Sequence[Summary]) -> None:
-    if not parts:
+    if not parts or not all(isinstance(part, Summary) for part in parts):
+        found = next((repr(part) for part in parts if not isinstance(part, Summary)), "none")
         raise ArgumentError(
-            "merge needs at least one summary; found none.", "sa.merge([sa.summarize(path)])"
+            f"merge needs at least one summary; found {found:.60}.",
+            "sa.merge([sa.summarize(path)])",
         )
     for name in ("as_of", "policy"):
         if len(different := {str(getattr(part, name)) for part in parts}) > 1:

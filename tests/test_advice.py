@@ -354,8 +354,8 @@ def test_advice_shows_itself(advice):
     [
         ({"snap": "state.db"}, "needs a snapshot; found str 'state.db'"),
         ({"costs": 5}, "costs needs Costs; found 5"),
-        ({"most_sessions": 0}, "most_sessions needs at least one; found 0"),
-        ({"n_boot": 0}, "at least one repetition; found 0"),
+        ({"most_sessions": 0}, "most_sessions needs a whole number from 1; found 0"),
+        ({"n_boot": 0}, "n_boot needs a whole number from 1; found 0"),
         ({"conf_level": 95}, "conf_level is a share between 0 and 1; found 95"),
     ],
 )

@@ -183,7 +183,7 @@ def test_sums_vary_as_they_should(n):
 
 def test_no_units_give_no_sums_and_no_repetitions_are_refused():
     assert resampled_sums(pl.DataFrame(schema={"n": pl.Float64}), n_boot=5, seed=1).is_empty()
-    with pytest.raises(ArgumentError, match="at least one repetition; found 0"):
+    with pytest.raises(ArgumentError, match="n_boot needs a whole number from 1; found 0"):
         resampled_sums(pl.DataFrame({"n": [1.0]}), n_boot=0, seed=1)
 
 
@@ -253,11 +253,11 @@ def test_order_of_rows_changes_nothing_but_what_the_seed_draws():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"false_alarm": -1}, "found false_alarm=-1"),
-        ({"lost_run": math.nan}, "found lost_run=nan"),
-        ({"run_hour": "3"}, "found run_hour='3'"),
-        ({"undetected_hour": None}, "found undetected_hour=None"),
-        ({"deaths_per_100_hours": True}, "found deaths_per_100_hours=True"),
+        ({"false_alarm": -1}, "false_alarm needs a number from 0; found -1"),
+        ({"lost_run": math.nan}, "lost_run needs a number from 0; found nan"),
+        ({"run_hour": "3"}, "run_hour needs a number from 0; found '3'"),
+        ({"undetected_hour": None}, "undetected_hour needs a number from 0; found None"),
+        ({"deaths_per_100_hours": True}, "deaths_per_100_hours needs a number from 0; found True"),
     ],
 )
 def test_costs_are_numbers_of_at_least_zero(wrong, words):

@@ -1,11 +1,13 @@
 """Numbers at the border of what a function takes: outside is refused, just inside is not."""
 
+import inspect
 import math
 
 import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics import charts
 from stateanalytics.core.units import how_long, how_long_each
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.stats.intervals import clopper_pearson, wilson
@@ -63,18 +65,18 @@ def test_hits_are_some_of_all(interval, n_hits):
 
 @pytest.mark.parametrize("limit", [0, 0.0, -1.0, math.inf, math.nan])
 def test_a_limit_of_nothing_or_without_an_end_is_none(limit):
-    with pytest.raises(ArgumentError, match="needs limits above 0 seconds"):
+    with pytest.raises(ArgumentError, match="candidates_s needs a number above 0"):
         sa.survival.timeout_candidates(SPELLS, candidates_s=[60, limit], by=())
-    with pytest.raises(ArgumentError, match="needs ages above 0 seconds"):
+    with pytest.raises(ArgumentError, match="thresholds_s needs a number above 0"):
         sa.survival.slow_thresholds(SPELLS, [60, limit], by=())
 
 
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        pytest.param({"n_boot": 0}, "n_boot needs at least one repetition", id="no repetition"),
-        pytest.param({"n_boot": 1.5}, "n_boot needs at least one repetition", id="one and a half"),
-        pytest.param({"most_sessions": 0}, "most_sessions needs at least one", id="no session"),
+        pytest.param({"n_boot": 0}, "n_boot needs a whole number from 1", id="no repetition"),
+        pytest.param({"n_boot": 1.5}, "n_boot needs a whole number from 1", id="one and a half"),
+        pytest.param({"most_sessions": 0}, "most_sessions needs a whole number", id="none"),
         pytest.param({"conf_level": 1}, "conf_level is a share", id="certain"),
     ],
 )
@@ -91,13 +93,13 @@ def test_a_weight_is_a_number_from_nought(demo, weight):
 
 @pytest.mark.parametrize("number", [0, -1, True, 2.0])
 def test_values_of_a_parameter_are_shown_from_one(demo, number):
-    with pytest.raises(ArgumentError, match="n_values needs a number from 1"):
+    with pytest.raises(ArgumentError, match="n_values needs a whole number from 1"):
         sa.failures.parameters(demo, n_values=number)
 
 
 @pytest.mark.parametrize("gap_s", [-0.001, math.inf, math.nan])
 def test_a_gap_between_incidents_is_from_nought(demo, gap_s):
-    with pytest.raises(ArgumentError, match="gap_s needs seconds from 0"):
+    with pytest.raises(ArgumentError, match="gap_s needs a number from 0"):
         sa.failures.incidents(demo, gap_s=gap_s)
 
 
@@ -142,3 +144,37 @@ def test_a_frame_of_something_else_is_refused_with_what_was_needed(function):
 def test_a_duration_reads_the_same_alone_and_in_a_column(seconds, words):
     rows = pl.DataFrame({"s": [seconds]}, schema={"s": pl.Float64})
     assert rows.select(how_long_each("s", "never")).item() == how_long(seconds, "never") == words
+
+
+# Values that hold what they are given, and what takes nothing at all.
+HOLDERS = (
+    *("Advice", "Costs", "Detector", "Entry", "Policy", "Report", "Rules", "Snapshot", "Summary"),
+    *("demo", "known", "read", "reason_codes"),
+    *("load_ipython_extension", "unload_ipython_extension"),
+)
+PUBLIC = {
+    f"{place}.{name}": getattr(module, name)
+    for place, module in {
+        "sa": sa,
+        "charts": charts,
+        **{name: getattr(sa, name) for name in ("failures", "survival", "detectors", "thresholds")},
+    }.items()
+    for name in module.__all__
+    if callable(getattr(module, name)) and name not in HOLDERS
+}
+
+
+@pytest.mark.parametrize("nonsense", [3, None, "nothing here", pl.DataFrame({"x": [1]})], ids=str)
+@pytest.mark.parametrize("name", PUBLIC)
+def test_nonsense_is_refused_with_what_to_type(name, nonsense):
+    asked = inspect.signature(PUBLIC[name]).parameters.values()
+    needed = [parameter for parameter in asked if parameter.default is parameter.empty]
+    given = [nonsense for parameter in needed if parameter.kind is not parameter.KEYWORD_ONLY]
+    named = {
+        parameter.name: "x" for parameter in needed if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    if name == "failures.mine_templates" and isinstance(nonsense, pl.DataFrame):
+        given = [nonsense["x"]]
+    with pytest.raises(sa.errors.StateAnalyticsError, match=r"\nHint: \S"):
+        made = PUBLIC[name](*given, **named)
+        next(made)  # what follows a store begins when it is first asked

@@ -146,7 +146,7 @@ def test_changes_have_the_documented_shape(path):
 
 @pytest.mark.parametrize("every_s", [0, -1, float("nan")])
 def test_no_time_between_looks_is_refused(path, every_s):
-    with pytest.raises(ArgumentError, match="every_s must be above 0"):
+    with pytest.raises(ArgumentError, match="every_s needs a number above 0"):
         next(sa.watch(sa.read(path, progress=False), every_s=every_s))
 
 

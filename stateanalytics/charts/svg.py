@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from xml.etree import ElementTree
 
 from stateanalytics.core.text import shortened, visible
+from stateanalytics.errors import ArgumentError
 
 LONGEST_TEXT = 2_000  # more than any expression of ours, and than anybody reads in a drawing
 SVG = "http://www.w3.org/2000/svg"
@@ -55,8 +56,14 @@ def to_svg(chart: Any, *, name: str, label: str) -> str:
         Scales with its box (a ``viewBox``, no fixed size). The same chart gives the
         same bytes.
     """
+    import altair as alt
     import vl_convert
 
+    if not isinstance(chart, alt.TopLevelMixin):
+        raise ArgumentError(
+            f"to_svg needs an Altair chart; found {type(chart).__name__} {chart!r:.60}.",
+            'to_svg(chart_survival(curve), name="runs", label="How long runs take")',
+        )
     spec = json.dumps(_tame(chart.to_dict(validate=False)), allow_nan=False)
     return inert(vl_convert.vegalite_to_svg(spec), name=name, label=label)
 

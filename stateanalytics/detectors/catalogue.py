@@ -91,7 +91,7 @@ def chosen_detectors(asked: Chosen | None, function: str = "detect") -> tuple[De
     by_name = registry()
     if asked is None:
         return tuple(detector for detector in by_name.values() if detector.is_offline)
-    if isinstance(asked, str | Detector):
+    if isinstance(asked, str | Detector) or not isinstance(asked, Iterable):
         asked = [asked]
     chosen = tuple(rule if isinstance(rule, Detector) else named(rule) for rule in asked)
     if not chosen:

@@ -139,8 +139,8 @@ def _pieces(
 def _check(
     detections: pl.DataFrame, groups: Sequence[str], n_resamples: int, conf_level: float
 ) -> None:
-    there = detections.columns
     check_columns(detections, (*UNIT, "session_id", "detector", "fires"), "agreement")
+    there = detections.columns
     allowed = [name for name in DETECTIONS.dtypes.names() if name not in (*_ANSWERS, *_TEXTS)]
     for name in groups:
         if name not in there or name in (*_ANSWERS, *_TEXTS):

@@ -81,8 +81,8 @@ def phi(
     0.4343
     """
     chosen = _model(model)
-    lengths = sorted({_checked("silences_s", length) for length in silences_s})
     strata, groups, silences = _grouped(gaps, by, "phi")
+    lengths = sorted({_checked("silences_s", length) for length in silences_s})
     asked = pl.DataFrame({"silence_s": lengths}, schema={"silence_s": pl.Float64})
     rated = chosen.rate(groups.join(asked, how="cross"), silences)
     return rated.sort("group", "silence_s").select(

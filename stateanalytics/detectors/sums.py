@@ -14,7 +14,12 @@ from typing import Literal
 import polars as pl
 
 from stateanalytics.core.units import CANDIDATES_S
-from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
+from stateanalytics.errors import (
+    ArgumentError,
+    ColumnTypeError,
+    MissingColumnsError,
+    check_columns,
+)
 
 SUMS = (
     "n_gaps",
@@ -100,6 +105,8 @@ def gap_sums(
     """
     strata = [by] if isinstance(by, str) else list(by)
     limits = _limits_us(thresholds_s)
+    if not isinstance(gaps, pl.LazyFrame):
+        check_columns(gaps, ("gap_s", *strata), "gap_sums")
     binned, flags = _binned(gaps.lazy(), strata, limits, at_least=at_least)
     table = (
         binned.group_by(*dict.fromkeys((*strata, *flags, "bin")))
@@ -139,7 +146,9 @@ def merge_gap_sums(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
     >>> merge_gap_sums(parts)["n_gaps", "n_mistakes"].row(0)
     (2, 1)
     """
-    parts = list(parts)
+    parts = list(parts) if isinstance(parts, Iterable) else [parts]
+    for part in parts:
+        check_columns(part, ("threshold_s",), "merge_gap_sums")
     if not parts:
         raise ArgumentError("merge_gap_sums needs at least one part; found none.", "[gap_sums(…)]")
     # A part without silences has no rows, so no thresholds either.

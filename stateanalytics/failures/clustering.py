@@ -48,6 +48,10 @@ def read_weights(weights: Mapping[str, float] | None) -> dict[str, float]:
     >>> read_weights({"cost": 10})["cost"]
     10.0
     """
+    if not (weights is None or isinstance(weights, Mapping)):
+        raise ArgumentError(
+            f"weights needs numbers by name; found {weights!r:.60}.", "weights={'cost': 3}"
+        )
     given = dict(weights or {})
     if unknown := [name for name in given if name not in WEIGHTS]:
         raise ArgumentError(

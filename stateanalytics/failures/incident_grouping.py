@@ -11,7 +11,7 @@ import hashlib
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import check_number
 from stateanalytics.failures.counting import COSTS, sum_costs
 from stateanalytics.failures.templates import VERSION
 
@@ -35,8 +35,7 @@ def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S) -> pl.DataFrame:
     ArgumentError
         If ``gap_s`` is negative or no number.
     """
-    if not 0 <= gap_s < float("inf"):
-        raise ArgumentError(f"gap_s needs seconds from 0; found {gap_s!r}.", "gap_s=600")
+    check_number("gap_s", gap_s, 600)
     linked = _with_links(rows, gap_s)
     together = _components(linked)
     key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import check_number
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.masking import WILDCARD, reduced
 
@@ -68,8 +68,7 @@ def parameters(
     >>> values.filter(pl.col("template").str.contains("could not apply"))["position"].to_list()
     [1, 2]
     """
-    if isinstance(n_values, bool) or not isinstance(n_values, int) or n_values < 1:
-        raise ArgumentError(f"n_values needs a number from 1; found {n_values!r}.", "n_values=5")
+    check_number("n_values", n_values, N_VALUES, least=1, is_whole=True)
     rows = find_members(snap, window=window, policy=policy, rules=rules)
     has_any = pl.col("template").str.contains(WILDCARD, literal=True)
     values = _values(rows.filter(has_any))

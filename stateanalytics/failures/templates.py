@@ -8,7 +8,7 @@ the order of messages never matters.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import polars as pl
 
@@ -337,6 +337,12 @@ def _patterns_of(mined: pl.DataFrame, function: str) -> pl.DataFrame:
 
 
 def _as_text(messages: Sequence[str | None] | pl.Series) -> pl.Series:
+    if not isinstance(messages, Iterable) or isinstance(messages, str):
+        raise ColumnTypeError(
+            f"mine_templates needs several texts; found {type(messages).__name__} "
+            f"{messages!r:.60}.",
+            '["worker 17 died", "worker 4 died"]',
+        )
     if not isinstance(messages, pl.Series):
         strange = next((m for m in messages if not (m is None or isinstance(m, str))), None)
         if strange is not None:

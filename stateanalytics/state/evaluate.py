@@ -158,6 +158,12 @@ def evaluate(
     is_facts = hasattr(facts, "entities") and hasattr(facts, "as_of")
     entities = facts.entities if is_facts else facts
     moment = facts.as_of if is_facts and as_of is None else as_of
+    if moment is None and not hasattr(nw.from_native(facts, pass_through=True), "collect_schema"):
+        raise ArgumentError(
+            f"{function} needs a snapshot, or a frame of entities; "
+            f"found {type(facts).__name__} {facts!r:.60}.",
+            f'read one first: sa.{function}(sa.read("state.db"), …)',
+        )
     if moment is None:
         raise ArgumentError(
             f"{function} of a bare frame needs to know when: as_of is not given.",

@@ -78,7 +78,11 @@ def states(
     >>> states(entities, as_of="2026-05-27").select("severity", "display").row(0)
     ('critical', 'Failed')
     """
-    evaluation = evaluate(facts, "states", policy=policy, as_of=as_of)
+    return _judged(facts, "states", policy, as_of)
+
+
+def _judged(facts: Any, function: str, policy: Policy | None, as_of: Moment | None) -> Any:
+    evaluation = evaluate(facts, function, policy=policy, as_of=as_of)
     return evaluation.adapter.give_back(_worded(evaluation))
 
 
@@ -202,7 +206,7 @@ def compare_policies(
     """
     before, after = (
         judged.collect() if isinstance(judged, pl.LazyFrame) else judged
-        for judged in (states(facts, policy=policy, as_of=as_of) for policy in (a, b))
+        for judged in (_judged(facts, "compare_policies", policy, as_of) for policy in (a, b))
     )
     both = pl.concat(
         [

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import check_number
 from stateanalytics.stats import random_columns
 from stateanalytics.stats.agreement import CELLS, score_cells
 
@@ -57,10 +57,7 @@ def resampled_sums(units: pl.DataFrame, *, n_boot: int, seed: int) -> pl.DataFra
     >>> resampled_sums(pl.DataFrame({"n": [2.0, 2.0]}), n_boot=2, seed=1)["n"].to_list()
     [4.0, 4.0]
     """
-    if n_boot < 1:
-        raise ArgumentError(
-            f"n_boot needs at least one repetition; found {n_boot!r}.", "n_boot=400"
-        )
+    check_number("n_boot", n_boot, 400, least=1, is_whole=True)
     numbers = units.select(pl.all().cast(pl.Float64))
     if numbers.is_empty():
         return numbers

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.core.units import CANDIDATES_S, how_long_each
-from stateanalytics.errors import ArgumentError, check_columns
+from stateanalytics.errors import check_columns, check_number
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.incidence import cumulative_incidence
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
@@ -101,11 +101,8 @@ def timeout_candidates(
     check_columns(spells, (*NEEDED, *strata), "timeout_candidates")
     usual = [limit for limit in CANDIDATES_S if SHORTEST_S <= limit <= LONGEST_S]
     asked = usual if candidates_s is None else tuple(candidates_s)
-    if wrong := [limit for limit in asked if not 0 < limit < float("inf")]:
-        raise ArgumentError(
-            f"timeout_candidates needs limits above 0 seconds; found {wrong[:3]}.",
-            "candidates_s=[900, 1800]",
-        )
+    for limit in asked:
+        check_number("Each of candidates_s", limit, 1800, is_above=True)
     kept = spells.filter(pl.col("left_out").is_null()).with_columns(
         ended=pl.col("ended") & (pl.col("ending") != "timed_out")
     )

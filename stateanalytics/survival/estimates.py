@@ -9,7 +9,7 @@ from typing import Literal
 import polars as pl
 
 from stateanalytics.core.units import how_long_each
-from stateanalytics.errors import ArgumentError, check_columns
+from stateanalytics.errors import ArgumentError, check_columns, check_number
 from stateanalytics.survival.curves import CURVE
 
 # Products of floats: R compares with the square root of machine epsilon, we with this.
@@ -138,11 +138,8 @@ def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
         check_columns(curve, [until_s], "restricted_mean")
         until = pl.col(until_s).cast(pl.Float64)
         strata = [name for name in strata if name != until_s]
-    elif not until_s > 0 or until_s == float("inf"):
-        raise ArgumentError(
-            f"restricted_mean needs a horizon above 0 seconds; found {until_s!r}.", "until_s=3600"
-        )
     else:
+        check_number("until_s", until_s, 3600, is_above=True)
         until = pl.lit(float(until_s))
     at, n, d = pl.col("duration_s"), pl.col("n_at_risk"), pl.col("n_events")
     following = at.shift(-1).over(strata) if strata else at.shift(-1)

@@ -10,7 +10,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.units import how_long_each
 from stateanalytics.core.windows import Window, read_window
-from stateanalytics.errors import ArgumentError, check_share
+from stateanalytics.errors import ArgumentError, check_number, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
 from stateanalytics.stats.distributions import benjamini_hochberg
@@ -163,6 +163,8 @@ def duration_change(
             f"by={list(DIMENSIONS)}",
         )
     check_share("fdr", fdr, 0.1)
+    check_share("conf_level", conf_level, 0.95)
+    check_number("least", least, 5)
     groups = _grouped(runs.filter(pl.col("left_out").is_null()), dimensions)
     compared = pl.concat([_durations(groups, conf_level), _rates(groups, conf_level, least)])
     enough = pl.min_horizontal("runs_before", "runs_now") >= least

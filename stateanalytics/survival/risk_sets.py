@@ -6,7 +6,7 @@ stores can be added up exactly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -230,4 +230,7 @@ def _is_boolean(ended: pl.Series) -> bool:
 
 def strata_of(by: str | Sequence[str]) -> list[str]:
     """Names of columns, from one name or several."""
-    return [by] if isinstance(by, str) else list(by)
+    names = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else [by]
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise ArgumentError(f"by needs names of columns; found {wrong[0]!r:.60}.", 'by="kind"')
+    return names

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.core.schema import MOMENT
-from stateanalytics.errors import ArgumentError, check_columns
+from stateanalytics.errors import check_columns, check_number
 from stateanalytics.stats.intervals import wilson_columns
 from stateanalytics.survival.incidence import completion_times
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
@@ -97,17 +97,14 @@ def slow_thresholds(
     strata = strata_of(by)
     needed = [*NEEDED, *(name for name in strata if name != WEEK)]
     check_columns(spells, needed, "slow_thresholds")
-    asked = THRESHOLDS_S if thresholds_s is None else tuple(map(float, thresholds_s))
-    if wrong := [age for age in asked if not 0 < age < float("inf")]:
-        raise ArgumentError(
-            f"slow_thresholds needs ages above 0 seconds; found {wrong[:3]}.",
-            "thresholds_s=[1800, 3600]",
-        )
+    asked = THRESHOLDS_S if thresholds_s is None else tuple(thresholds_s)
+    for age in asked:
+        check_number("Each of thresholds_s", age, 3600, is_above=True)
     counted = spells.filter(pl.col("left_out").is_null()).with_columns(
         pl.col("started_at").cast(MOMENT).dt.strftime("%G-W%V").alias(WEEK)
     )
     runs, names = (frame.rename({STRATUM: _WORK}) for frame in number(counted, strata))
-    thresholds = sorted({*asked, *KNOWN_AS})
+    thresholds = sorted({*map(float, asked), *KNOWN_AS})
     flagged = pl.concat([_flagged(runs, threshold) for threshold in thresholds])
     shares = completion_times(runs, by=_WORK, conf_level=conf_level).sort("duration_s")
     horizons = shares.select(_WORK, "horizon_s").unique()

@@ -9,7 +9,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import TIMEOUTS
 from stateanalytics.core.units import how_long_each
-from stateanalytics.errors import ArgumentError, check_columns
+from stateanalytics.errors import check_columns, check_number, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.stats.distributions import benjamini_hochberg, beta_cdf
 from stateanalytics.stats.intervals import wilson_columns
@@ -71,10 +71,7 @@ def timeouts(
     >>> timeouts(demo())["limit_from"].unique().sort().to_list()
     [None, 'checkpoint', 'inferred']
     """
-    if not tolerance_s >= 0:
-        raise ArgumentError(
-            f"tolerance_s needs to be at least 0 seconds; found {tolerance_s!r}.", "tolerance_s=5"
-        )
+    check_number("tolerance_s", tolerance_s, 5)
     runs = spells(
         snap, window=window, timeouts="event", states=states, rows=rows, policy=policy
     ).filter(pl.col("left_out").is_null())
@@ -216,6 +213,7 @@ def implicit_timeouts(
     strata = strata_of(by)
     needed = ["duration_s", "ending", "timeout_s", "left_out", *strata]
     check_columns(spells, needed, "implicit_timeouts")
+    check_share("fdr", fdr, 0.05)
     is_over = pl.col("ending").is_not_null() & ~pl.col("ending").is_in(["completed", "running"])
     is_declared = (pl.col("ending") == "timed_out") & pl.col("timeout_s").is_not_null()
     ends = spells.filter(

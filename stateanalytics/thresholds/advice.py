@@ -14,7 +14,7 @@ from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long
-from stateanalytics.errors import ArgumentError, check_share
+from stateanalytics.errors import ArgumentError, check_number, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems
 from stateanalytics.thresholds.choice import Costs
@@ -291,11 +291,15 @@ def recommend(
     >>> advice.frame.filter(name="stale.engine")["verdict"].to_list()
     ['not_enough_data']
     """
-    _check(snap, costs, n_boot, conf_level)
-    if most_sessions is not None and most_sessions < 1:
+    checked_snapshot(snap, "thresholds.recommend")
+    if not (costs is None or isinstance(costs, Costs)):
         raise ArgumentError(
-            f"most_sessions needs at least one; found {most_sessions!r}.", "most_sessions=5000"
+            f"costs needs Costs; found {costs!r:.60}.", "costs=sa.thresholds.Costs(false_alarm=5)"
         )
+    check_number("n_boot", n_boot, 400, least=1, is_whole=True)
+    check_share("conf_level", conf_level, 0.95)
+    if most_sessions is not None:
+        check_number("most_sessions", most_sessions, 5000, least=1, is_whole=True)
     costs = costs or Costs()
     looked_at = snap if most_sessions is None else sampled(snap, most_sessions, seed=seed)
     if rows is not None and looked_at is not snap:
@@ -356,16 +360,3 @@ def _curves(judged: tuple[Judged, ...], costs: Costs) -> pl.DataFrame:
         if advised.curve is not None
     ]
     return pl.concat([pl.DataFrame(schema=CURVES), *drawn])
-
-
-def _check(snap: object, costs: object, n_boot: object, conf_level: float) -> None:
-    checked_snapshot(snap, "thresholds.recommend")
-    if not (costs is None or isinstance(costs, Costs)):
-        raise ArgumentError(
-            f"costs needs Costs; found {costs!r:.60}.", "costs=sa.thresholds.Costs(false_alarm=5)"
-        )
-    if not isinstance(n_boot, int) or n_boot < 1:
-        raise ArgumentError(
-            f"n_boot needs at least one repetition; found {n_boot!r:.60}.", "n_boot=400"
-        )
-    check_share("conf_level", conf_level, 0.95)

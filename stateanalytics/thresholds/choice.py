@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, check_share
+from stateanalytics.errors import check_number, check_share
 from stateanalytics.stats.bootstrap import resampled_sums
 from stateanalytics.stats.distributions import beta_cdf
 from stateanalytics.thresholds.counts import EXPOSURE, mistake_columns, waiting_columns
@@ -55,12 +55,7 @@ class Costs:
             value = getattr(self, field.name)
             if value is None and field.default is None:
                 continue
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or not math.isfinite(value) or value < 0:
-                raise ArgumentError(
-                    f"Costs needs numbers of at least 0; found {field.name}={value!r:.60}.",
-                    f"such as Costs({field.name}={field.default or 1.0})",
-                )
+            check_number(field.name, value, 5)
             object.__setattr__(self, field.name, float(value))
 
     def of_mistake(self, mistake: str) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics import failures
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.text import shortened
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, did_you_mean
@@ -53,6 +53,9 @@ class FailureExplorer:
     snap: Facts
     window: object = None
     is_redacted: bool = True
+
+    def __post_init__(self) -> None:
+        checked_snapshot(self.snap, "FailureExplorer")
 
     @cached_property
     def members(self) -> pl.DataFrame:

@@ -32,7 +32,8 @@ def choose_sections(names: Iterable[str] | None) -> tuple[Section, ...]:
     """
     if names is None:
         return SECTIONS
-    wanted = [names] if isinstance(names, str) else list(names)
+    several = isinstance(names, Iterable) and not isinstance(names, str)
+    wanted = list(names) if several else [names]
     known = [section.name for section in SECTIONS]
     for name in wanted:
         if name not in known:
