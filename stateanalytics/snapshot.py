@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts, losses_of
+from stateanalytics.core.facts import Facts, changed_facts, losses_of
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.demo_data import AS_OF, demo_path
@@ -58,6 +58,8 @@ class Snapshot(Facts):
         The instant that ages are measured at, in UTC.
     as_of_from : str
         Where it is known from: ``given``, ``data`` or ``clock``.
+    inputs : tuple of pathlib.Path
+        Files and directories that were read; nothing is ever written over them.
     stores : tuple of Store
         Private copies of the inputs, for raw tables; `close` deletes them.
     has_bodies : bool
@@ -285,7 +287,7 @@ class Snapshot(Facts):
 
         if policy not in self._tables:
             # Not self: its frames would then live until the next garbage collection.
-            facts = Facts(**{field.name: getattr(self, field.name) for field in fields(Facts)})
+            facts = changed_facts(self)
             self._tables[policy] = tables_of(
                 facts, self.stores, policy=policy, bodies=self.has_bodies
             )
@@ -414,6 +416,7 @@ def _snapshot(facts: Facts, stores: tuple[Store, ...], memory: Memory, asked: _A
         as_of=facts.as_of,
         as_of_from=facts.as_of_from,
         details=facts.details,
+        inputs=facts.inputs,
         stores=stores,
         has_bodies=asked.bodies,
         _asked=asked,

@@ -241,7 +241,7 @@ def test_a_store_is_never_written_over(run, store):
     before = Path(store).stat().st_mtime_ns
     code, _, err = run("sql", store, "SELECT 1", "-o", store)
     assert code == 2
-    assert "is a store that was read" in err
+    assert "which was read" in err
     assert run("states", store, "-o", store)[0] == 2
     assert run("report", store, "-o", store)[0] == 2
     assert Path(store).stat().st_mtime_ns == before

@@ -44,7 +44,7 @@ def test_costs_are_passed_on(capsys):
     [
         (["--false-alarm", "-1"], "found false_alarm=-1.0"),
         (["--settings", "toml", "--format", "csv"], "Settings have a format of their own"),
-        (["--settings", "toml", "-o", STORE], "is a store that was read"),
+        (["--settings", "toml", "-o", STORE], "which was read"),
     ],
 )
 def test_what_makes_no_sense_is_one_line_and_code_2(arguments, words, capsys):

@@ -68,7 +68,7 @@ def detectors(
     policy: str,
     form: str | None,
     output: Path | None,
-    safe_csv: bool,
+    safe_csv: bool | None,
 ) -> None:
     """List where rules for stale, stuck and slow contradict each other, and why.
 
@@ -97,7 +97,7 @@ def detectors(
             safe_csv=safe_csv,
             columns=_OF_ROWS if rows else _OF_CAUSES,
             limit=limit,
-            inputs=[store.path for store in snap.stores],
+            inputs=snap.inputs,
         )
 
 

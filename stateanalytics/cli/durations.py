@@ -98,7 +98,7 @@ def durations(
     policy: str,
     form: str | None,
     output: Path | None,
-    safe_csv: bool,
+    safe_csv: bool | None,
 ) -> None:
     """Show how long runs take, with what is not known said.
 
@@ -157,7 +157,7 @@ def timeouts(
     policy: str,
     form: str | None,
     output: Path | None,
-    safe_csv: bool,
+    safe_csv: bool | None,
 ) -> None:
     """Show time limits, what they stopped, and what others would have done.
 
@@ -255,7 +255,7 @@ def _write(
     *,
     form: str | None,
     output: Path | None,
-    safe_csv: bool,
+    safe_csv: bool | None,
 ) -> None:
     shown = SHOWN[show]
     strata = [name for name in by if shown is None or name not in shown]
@@ -268,5 +268,5 @@ def _write(
         output=output,
         safe_csv=safe_csv,
         columns=columns,
-        inputs=[store.path for store in snap.stores],
+        inputs=snap.inputs,
     )

@@ -108,7 +108,7 @@ def failures(
     policy: str,
     form: str | None,
     output: Path | None,
-    safe_csv: bool,
+    safe_csv: bool | None,
 ) -> None:
     """Why runs fail: by reason code and message template, ranked by what it cost.
 
@@ -138,7 +138,7 @@ def failures(
             safe_csv=safe_csv,
             columns=SHOWN[show],
             limit=limit,
-            inputs=[store.path for store in snap.stores],
+            inputs=snap.inputs,
         )
 
 

@@ -52,9 +52,10 @@ def output_options(formats: Sequence[str]) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         for option in (
             click.option(
-                "--safe-csv",
-                is_flag=True,
-                help="In CSV, put ' before texts that a spreadsheet would run as formulas.",
+                "--safe-csv/--raw-csv",
+                default=None,
+                help="In CSV, put ' before texts that a spreadsheet would run as formulas; "
+                "by default in files, which people open, and not in pipes.",
             ),
             click.option(
                 "-o",

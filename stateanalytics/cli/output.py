@@ -20,6 +20,7 @@ import polars as pl
 from stateanalytics.cli.options import note
 from stateanalytics.core.text import shortened, visible, without_formula
 from stateanalytics.errors import ArgumentError
+from stateanalytics.io.outputs import refuse_inputs, write_output
 
 FORMATS = ("table", "csv", "json", "parquet")
 _SUFFIXES = {
@@ -41,7 +42,7 @@ def write(
     *,
     form: str | None = None,
     output: Path | None = None,
-    safe_csv: bool = False,
+    safe_csv: bool | None = None,
     columns: Sequence[str] | None = None,
     limit: int | None = None,
     inputs: Sequence[Path] = (),
@@ -56,14 +57,15 @@ def write(
         One of `FORMATS`; by default what the suffix of ``output`` says, else a table.
     output : Path, optional
         Where to; standard output by default.
-    safe_csv : bool
-        Disarm formulas in CSV.
+    safe_csv : bool, optional
+        Disarm formulas in CSV; by default where it goes to a file.
     columns : sequence of str, optional
         The ones to show in a table; files always get all.
     limit : int, optional
         Rows to print; by default 50 in a table, all otherwise.
     inputs : sequence of Path
-        Files that must not be written over.
+        Files and directories that must not be written over; the files that the command's
+        line names are none of these either.
 
     Raises
     ------
@@ -71,18 +73,19 @@ def write(
         If the output cannot be written, or is an input, or Parquet would go to a terminal;
         or if its suffix says another format, or one that is not known.
     """
-    refuse_inputs(output, inputs)
+    refuse_inputs_of(output, inputs)
     form = form_of(form, output)
     shown = frame.head(limit if limit is not None else 50 if form == "table" else frame.height)
     if form == "table":
         content = _table(shown, columns, is_file=output is not None).encode("utf-8", "replace")
     elif form == "csv":
-        content = as_csv(shown, is_safe=safe_csv, is_seen=_is_seen(output)).encode()
+        is_safe = output is not None if safe_csv is None else safe_csv
+        content = as_csv(shown, is_safe=is_safe, is_seen=_is_seen(output)).encode()
     elif form == "json":
         content = as_json(shown, is_seen=_is_seen(output)).encode()
     else:
         content = _as_parquet(shown, is_seen=_is_seen(output))
-    put(content, output)
+    put(content, output, inputs=inputs)
     if shown.height < frame.height:
         note(f"{frame.height - shown.height:,} more rows; see them with {_ways_to_more()}")
 
@@ -124,32 +127,43 @@ def _is_seen(output: Path | None) -> bool:
     return output is None and sys.stdout.isatty()
 
 
-def refuse_inputs(output: Path | None, inputs: Sequence[Path]) -> None:
-    """A store that was read is never written over."""
-    if output and any(
-        output.exists() and path.exists() and output.samefile(path) for path in inputs
-    ):
-        raise ArgumentError(
-            f"{str(output)!r} is a store that was read.", "write to another file: -o result.csv"
-        )
-
-
-def put(content: bytes, output: Path | None) -> None:
-    """Bytes to a file, or to standard output."""
-    if output is None:
-        sys.stdout.flush()
-        # Piece by piece, so that a reader who went away is noticed.
-        for begin in range(0, len(content), _PIECE_BYTES):
-            sys.stdout.buffer.write(content[begin : begin + _PIECE_BYTES])
-            sys.stdout.buffer.flush()
+def put(content: bytes, output: Path | None, *, inputs: Sequence[Path] = ()) -> None:
+    """Bytes to a file that was not read, or to standard output."""
+    if output is not None:
+        write_output(output, content, inputs=[*inputs, *_named_files(output)])
         return
+    sys.stdout.flush()
+    # Piece by piece, so that a reader who went away is noticed.
+    for begin in range(0, len(content), _PIECE_BYTES):
+        sys.stdout.buffer.write(content[begin : begin + _PIECE_BYTES])
+        sys.stdout.buffer.flush()
+
+
+def refuse_inputs_of(output: Path | None, inputs: Sequence[Path] = ()) -> None:
+    """An error, before the work begins, where the output is something that is read."""
+    if output is not None:
+        refuse_inputs(output, [*inputs, *_named_files(output)])
+
+
+def _named_files(output: Path) -> list[Path]:
+    """The files that a command's line names beside its output: policies, rules, numbers."""
+    command = click.get_current_context(silent=True)
+    values = command.params.items() if command is not None else ()
+    paths = [
+        Path(text)
+        for name, value in values
+        if name != "output"
+        for text in (value if isinstance(value, tuple) else (value,))
+        if isinstance(text, str | Path)
+    ]
+    return [path for path in paths if _is_file(path)]
+
+
+def _is_file(path: Path) -> bool:
     try:
-        output.write_bytes(content)
-    except OSError as error:
-        raise ArgumentError(
-            f"{str(output)!r} cannot be written: {error.strerror or error}.",
-            "name a file in a directory that exists and that you may write to",
-        ) from None
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def as_csv(frame: pl.DataFrame, *, is_safe: bool = False, is_seen: bool = False) -> str:

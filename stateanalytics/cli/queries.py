@@ -76,7 +76,7 @@ def sql(
     salvage: bool,
     form: str | None,
     output: Path | None,
-    safe_csv: bool,
+    safe_csv: bool | None,
 ) -> None:
     """Answer one SELECT over SOURCES, in DuckDB's SQL.
 
@@ -105,7 +105,7 @@ def sql(
             output=output,
             safe_csv=safe_csv,
             limit=frame.height,
-            inputs=[store.path for store in snap.stores],
+            inputs=snap.inputs,
         )
         for warning in caught:
             note(str(warning.message).replace("max_rows=…", "--max-rows"))
@@ -150,7 +150,12 @@ def _limit_memory() -> None:
 @click.option("--source", help="Also list the raw tables of this store.")
 @output_options(SCHEMA_FORMATS)
 def schema(
-    *, frame: str | None, source: str | None, form: str | None, output: Path | None, safe_csv: bool
+    *,
+    frame: str | None,
+    source: str | None,
+    form: str | None,
+    output: Path | None,
+    safe_csv: bool | None,
 ) -> None:
     """List every table that SQL can name: columns, types, units, meanings."""
     from stateanalytics.core.dictionary import as_markdown, data_dictionary

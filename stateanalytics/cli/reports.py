@@ -22,7 +22,7 @@ from stateanalytics.cli.options import (
     window_of,
     window_options,
 )
-from stateanalytics.cli.output import FORMATS, form_of, write
+from stateanalytics.cli.output import FORMATS, form_of, refuse_inputs_of, write
 from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
@@ -97,7 +97,11 @@ def report(
             f"A report is HTML or JSON, and {str(output)!r} says something else. "
             f"Hint: -o {output.with_suffix('.html')}"
         )
+    is_json = suffix == ".json"
+    targets = [output, output.with_suffix(".json")] if with_json and not is_json else [output]
     with opened(sources, as_of=as_of, salvage=salvage) as snap:
+        for target in targets:
+            refuse_inputs_of(target, snap.inputs)
         made = make_report(
             snap,
             window=window,
@@ -107,10 +111,10 @@ def report(
             redact=redact,
             title=title,
         )
-        is_json = suffix == ".json"
-        written = [made.write_json(output) if is_json else made.write_html(output)]
-        if with_json and not is_json:
-            written.append(made.write_json(output.with_suffix(".json")))
+    written = [
+        made.write_json(target) if target.suffix.lower() == ".json" else made.write_html(target)
+        for target in targets
+    ]
     for path in written:
         click.echo(f"wrote {visible(str(path))} ({path.stat().st_size / 1000:,.0f} kB)")
     if is_opened:
@@ -194,7 +198,7 @@ def print_table(
     severity: str | None,
     form: str | None,
     output: Path | None,
-    safe_csv: bool,
+    safe_csv: bool | None,
     limit: int | None,
 ) -> None:
     """One table of a snapshot, narrowed as was asked; as a table for eyes it may be folded."""
@@ -212,7 +216,7 @@ def print_table(
             safe_csv=safe_csv,
             columns=columns,
             limit=limit,
-            inputs=[store.path for store in snap.stores],
+            inputs=snap.inputs,
         )
 
 
@@ -248,7 +252,7 @@ def policies(
     salvage: bool,
     form: str | None,
     output: Path | None,
-    safe_csv: bool,
+    safe_csv: bool | None,
 ) -> None:
     """Compare two policies over one snapshot: which entities change severity."""
     from stateanalytics.state.states import compare_policies, count_changes
@@ -269,7 +273,7 @@ def policies(
             form=form,
             output=output,
             safe_csv=safe_csv,
-            inputs=[store.path for store in snap.stores],
+            inputs=snap.inputs,
         )
 
 
@@ -308,7 +312,9 @@ def audit(**arguments: Any) -> None:
 @click.argument("last", type=click.Path(path_type=Path))
 @click.argument("this", type=click.Path(path_type=Path))
 @output_options(FORMATS)
-def diff(*, last: Path, this: Path, form: str | None, output: Path | None, safe_csv: bool) -> None:
+def diff(
+    *, last: Path, this: Path, form: str | None, output: Path | None, safe_csv: bool | None
+) -> None:
     """Say why the numbers of one report differ from those of another.
 
     LAST and THIS are what `stateanalytics report --json` wrote beside the page. Each
@@ -326,5 +332,4 @@ def diff(*, last: Path, this: Path, form: str | None, output: Path | None, safe_
         safe_csv=safe_csv,
         columns=shown,
         limit=changes.height,
-        inputs=[last, this],
     )

@@ -17,7 +17,7 @@ from stateanalytics.cli.options import (
     salvage_option,
     sources_argument,
 )
-from stateanalytics.cli.output import FORMATS, put, refuse_inputs, write
+from stateanalytics.cli.output import FORMATS, put, write
 
 SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
 
@@ -80,7 +80,7 @@ def thresholds(
     settings: str | None,
     form: str | None,
     output: Path | None,
-    safe_csv: bool,
+    safe_csv: bool | None,
 ) -> None:
     """Recommend a value for every threshold, beside today's, with what speaks for it.
 
@@ -97,15 +97,13 @@ def thresholds(
     costs = Costs(false_alarm, undetected_hour, lost_run, run_hour, deaths)
     with opened(sources, as_of=as_of, salvage=salvage) as snap:
         advice = recommend(snap, costs=costs, policy=policy_of(policy), seed=seed)
-        inputs = [store.path for store in snap.stores]
         if settings:
             text = {
                 "toml": advice.to_toml,
                 "json": advice.to_json,
                 "python": advice.to_python,
             }[settings]()
-            refuse_inputs(output, inputs)
-            put(text.encode(), output)
+            put(text.encode(), output, inputs=snap.inputs)
             return
         write(
             advice.frame,
@@ -113,7 +111,7 @@ def thresholds(
             output=output,
             safe_csv=safe_csv,
             columns=SHOWN,
-            inputs=inputs,
+            inputs=snap.inputs,
         )
         silent = advice.frame.filter(verdict="not_enough_data").height
         if silent:

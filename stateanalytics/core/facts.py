@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -26,6 +28,8 @@ class Facts:
         The instant that ages are measured at, in UTC.
     as_of_from : str
         Where it is known from: ``given``, ``data`` or ``clock``.
+    inputs : tuple of pathlib.Path
+        Files and directories that were read; nothing is ever written over them.
     """
 
     entities: pl.DataFrame
@@ -36,6 +40,7 @@ class Facts:
     as_of: datetime
     as_of_from: str = "given"
     details: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    inputs: tuple[Path, ...] = ()
 
     def detail(self, frame: schema.Frame | str) -> pl.DataFrame:
         """A frame that one system adds; empty, in its own shape, where no input fills it.
@@ -46,6 +51,15 @@ class Facts:
             return self.details[frame]
         detail = self.details.get(frame.name)
         return frame.empty() if detail is None else detail
+
+
+def changed_facts(facts: Facts, **changes: Any) -> Facts:
+    """The same facts with other values; of a snapshot its facts alone, without its stores.
+
+    Not `dataclasses.replace`: a copy of a snapshot would keep the stores open.
+    """
+    values = {name.name: getattr(facts, name.name) for name in fields(Facts)}
+    return Facts(**{**values, **changes})
 
 
 def checked_snapshot(snap: object, function: str) -> Facts:

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from stateanalytics.core.text import visible
+
 
 def is_watched() -> bool:
     """Is a person looking: a terminal on stderr, or a notebook."""
@@ -53,7 +55,8 @@ def progress(
 
         def begin(step: str) -> None:
             nonlocal begun
-            bar.update(task, completed=begun, description=escape(f"{title}: {step}"))
+            description = escape(visible(f"{title}: {step}"))
+            bar.update(task, completed=begun, description=description)
             begun += 1
 
         yield begin

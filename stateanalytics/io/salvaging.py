@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +17,7 @@ from stateanalytics.core.facts import pool
 from stateanalytics.io import refusals
 from stateanalytics.io.cells import shown
 from stateanalytics.io.findings import counted
+from stateanalytics.io.private_folders import PrivateFolder, make_private_folder
 
 if TYPE_CHECKING:
     from stateanalytics.io.sqlite import Store
@@ -39,6 +39,7 @@ class Salvaged(NamedTuple):
 
     store: Path
     losses: Mapping[str, Any]
+    folder: PrivateFolder
 
 
 def salvage(path: str | Path, source: str, size_bytes: int) -> Salvaged:
@@ -65,12 +66,12 @@ def salvage(path: str | Path, source: str, size_bytes: int) -> Salvaged:
     NoRoomError
         If the clean store does not fit into the folder for temporary files.
     """
-    folder = Path(tempfile.mkdtemp(prefix="stateanalytics-"))
-    room = shutil.disk_usage(folder).free
+    folder = make_private_folder()
+    room = shutil.disk_usage(folder.path).free
     if room < 3 * size_bytes + 2**20:
-        folder.rmdir()
+        folder.delete()
         raise refusals.no_room(path, f"{refusals.megabytes(room)} are free", 3 * size_bytes)
-    clean = folder / "salvaged.db"
+    clean = folder.path / "salvaged.db"
     root = Path(__file__).parents[1]
     command = [sys.executable, "-I", "-S", "-c", _START, str(root), source, str(clean)]
     done = subprocess.run(
@@ -82,10 +83,10 @@ def salvage(path: str | Path, source: str, size_bytes: int) -> Salvaged:
     )
     losses = json.loads(done.stdout) if done.stdout else {}
     if not losses or "problem" in losses:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.delete()
         why = losses.get("problem", f"the process that read it ended with {done.returncode}")
         raise refusals.beyond_salvage(path, why)
-    return Salvaged(clean, losses)
+    return Salvaged(clean, losses, folder)
 
 
 def loss_findings(losses: Mapping[str, Any], label: str, *, system: str) -> pl.DataFrame:

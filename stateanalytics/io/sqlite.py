@@ -12,7 +12,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from stateanalytics.core import schema
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io import refusals, salvaging, sqlite_copy, tables
 from stateanalytics.io.cells import INTEGER, JSON, MOMENT, REAL, ROWID, TEXT, YES_NO, Cell
+from stateanalytics.io.private_folders import PrivateFolder, make_private_folder
 
 __all__ = [
     "INTEGER",
@@ -128,8 +128,8 @@ class Store:
 class _Copying:
     """A private folder, and the process that fills it and then checks what it filled."""
 
-    def __init__(self, source: str, folder: Path) -> None:
-        self.copy = folder / "copy.db"
+    def __init__(self, source: str, folder: PrivateFolder) -> None:
+        self.copy = folder.path / "copy.db"
         command = [
             sys.executable,
             "-I",
@@ -161,11 +161,11 @@ class _Copying:
         return self._verdict
 
 
-def _end(process: subprocess.Popen[bytes], output: IO[bytes], folder: Path) -> None:
+def _end(process: subprocess.Popen[bytes], output: IO[bytes], folder: PrivateFolder) -> None:
     process.kill()
     process.wait()
     output.close()
-    shutil.rmtree(folder, ignore_errors=True)
+    folder.delete()
 
 
 def open_store(path: str | Path, *, label: str | None = None, salvage: bool = False) -> Store:
@@ -211,12 +211,12 @@ def open_store(path: str | Path, *, label: str | None = None, salvage: bool = Fa
         return _whole_or_salvaged(path, label)
     path, source, size_bytes = Path(path), *refusals.located(path)
     try:
-        folder = Path(tempfile.mkdtemp(prefix="stateanalytics-"))
+        folder = make_private_folder()
     except OSError as error:
         raise refusals.no_room(path, f"the system says: {error.strerror}", size_bytes) from error
-    room = shutil.disk_usage(folder).free
+    room = shutil.disk_usage(folder.path).free
     if room < size_bytes + 2**20:
-        folder.rmdir()
+        folder.delete()
         raise refusals.no_room(path, f"{refusals.megabytes(room)} are free", size_bytes)
     copying = _Copying(source, folder)
     answer = copying.answer()
@@ -249,7 +249,7 @@ def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
             raise
     except DamagedStoreError:
         source, size_bytes = refusals.located(path)
-        clean, losses = salvaging.salvage(path, source, size_bytes)
+        clean, losses, folder = salvaging.salvage(path, source, size_bytes)
     else:
         return store
     try:
@@ -260,7 +260,7 @@ def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
             losses=losses,
         )
     finally:
-        shutil.rmtree(clean.parent, ignore_errors=True)
+        folder.delete()
 
 
 def read_table(
@@ -304,7 +304,7 @@ def read_table(
 
     Examples
     --------
-    >>> import sqlite3
+    >>> import sqlite3, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     connection = sqlite3.connect(Path(folder) / "state.db")
     ...     _ = connection.executescript(

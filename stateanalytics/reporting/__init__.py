@@ -13,6 +13,7 @@ from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.progress import progress
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
+from stateanalytics.io.outputs import write_output
 from stateanalytics.reporting.material import Material, Plain
 from stateanalytics.state.policy import Policy
 
@@ -86,8 +87,7 @@ def report(
         material = Material.of(snap, reported, policy or Policy.v1())
         begin("numbers")
         summary = summarize(material, sections=chosen, earlier=earlier, title=title, redact=redact)
-    stores = [Path(store.path) for store in getattr(snap, "stores", ())]
-    return Report(summary, tuple(path for store in stores for path in _files_of(store)))
+    return Report(summary, snap.inputs, is_redacted=redact)
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,14 @@ class Report:
     summary : dict
         Every number and sentence as plain data.
     inputs : tuple of Path
-        Files that the report was made from, which it refuses to write over.
+        Files and directories that the report was made from: it refuses to write over them.
+    is_redacted : bool
+        Whether secrets were masked; what was not is written for its owner only.
     """
 
     summary: Plain
     inputs: tuple[Path, ...] = field(default=(), repr=False)
+    is_redacted: bool = True
 
     def as_html(self) -> str:
         """The whole page: one file, no network, no script."""
@@ -120,7 +123,7 @@ class Report:
         return json.dumps(self.summary, sort_keys=True, indent=1, allow_nan=False) + "\n"
 
     def write_html(self, path: str | Path) -> Path:
-        """Write the page, and say where."""
+        """Write the page, whole or not at all, and say where."""
         return self._write(path, self.as_html())
 
     def write_json(self, path: str | Path) -> Path:
@@ -128,20 +131,9 @@ class Report:
         return self._write(path, self.as_json())
 
     def _write(self, path: str | Path, text: str) -> Path:
-        target = Path(path).expanduser()
-        if any(_is_same(target, store) for store in self.inputs):
-            raise ArgumentError(
-                f"{str(path)!r} is a store that this report was made from.",
-                "write the report elsewhere, such as week.html",
-            )
-        try:
-            target.write_text(text, encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise ArgumentError(
-                f"The report cannot be written to {str(path)!r}: {error.strerror or error}.",
-                "name a file in a directory that exists and that you may write to",
-            ) from None
-        return target
+        return write_output(
+            path, text.encode(), inputs=self.inputs, is_private=not self.is_redacted
+        )
 
     def __repr__(self) -> str:
         label = self.summary["window"]["label"]
@@ -168,15 +160,3 @@ def _check(snap: object, policy: object) -> None:
             f"policy needs a Policy; found {policy!r:.60}.",
             "Policy.v1(), or Policy.of('operator')",
         )
-
-
-def _files_of(store: Path) -> tuple[Path, ...]:
-    """A SQLite store is up to three files; each is as precious."""
-    return tuple(store.with_name(store.name + end) for end in ("", "-wal", "-shm"))
-
-
-def _is_same(target: Path, store: Path) -> bool:
-    try:
-        return target.exists() and target.samefile(store)
-    except OSError:
-        return False

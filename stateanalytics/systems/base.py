@@ -86,12 +86,15 @@ class Stores:
         What it is recognised by, for people: ``tables 'a' and 'b'``; empty: not named.
     lies_at : tuple of str
         Where a store lies in a directory that is named, most likely first.
+    beside : callable
+        ``beside(path) -> paths`` of the files and directories that are read beside a store.
     """
 
     recognises: Callable[[Store], bool]
     read: Callable[..., Parts]
     needs: str = ""
     lies_at: tuple[str, ...] = ()
+    beside: Callable[[Path], Iterable[Path]] = nothing
 
 
 @dataclass(frozen=True, kw_only=True)

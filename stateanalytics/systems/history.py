@@ -14,7 +14,7 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.errors import ArgumentError
@@ -101,7 +101,7 @@ def facts_at(facts: Facts, at: object = None) -> Past:
         "transitions": facts.transitions.filter(pl.col("at") <= instant),
     }
     gone = known.with_columns(**lost(instant)).select(LOST)
-    return Past(_with(facts, rows, instant), gone)
+    return Past(changed_facts(facts, **rows, as_of=instant, as_of_from="given"), gone)
 
 
 def _with_words_then(known: pl.DataFrame, at: datetime) -> pl.DataFrame:
@@ -122,19 +122,6 @@ def _with_words_then(known: pl.DataFrame, at: datetime) -> pl.DataFrame:
         order = pl.concat([places.filter(~mine), places.filter(mine)]).arg_sort()
         entities = pl.concat([entities.filter(~mine), add_words(theirs, system.vocabulary)])[order]
     return entities
-
-
-def _with(facts: Facts, rows: dict[str, pl.DataFrame], as_of: datetime) -> Facts:
-    """The same inputs with other rows, at another instant."""
-    # Not `replace`: a snapshot holds more than facts, and would keep its stores.
-    return Facts(
-        **rows,
-        findings=facts.findings,
-        sources=facts.sources,
-        as_of=as_of,
-        as_of_from="given",
-        details=facts.details,
-    )
 
 
 def _refuse_future(instant: datetime, facts: Facts) -> None:

@@ -132,7 +132,7 @@ def read_and_keep(
                 parts.append(part)
         if all(not part.system for part in parts):
             raise _nothing_read(parts)
-        facts = _pooled(parts, again, given, clock)
+        facts = replace(_pooled(parts, again, given, clock), inputs=_inputs(places, parts))
         open_stores.pop_all()
     stores = tuple(store for part in parts for store in part.stores)
     return facts, stores, {part.label: part.kept for part in parts if part.kept}
@@ -278,6 +278,17 @@ def _left_out(finding: pl.DataFrame, label: str) -> Parts:
     empty = (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)
     entities, transitions, events = (frame.empty() for frame in empty)
     return Parts("", "", entities, transitions, events, finding, label=label)
+
+
+def _inputs(places: Sequence[Place], parts: Sequence[Parts]) -> tuple[Path, ...]:
+    """All that was opened: what the places name, and what lies beside their stores."""
+    beside = (
+        path
+        for place, part in zip(places, parts, strict=True)
+        if part.system and (stores := system_of(part.system).stores) is not None
+        for path in stores.beside(place.path)
+    )
+    return tuple(dict.fromkeys([*(place.path for place in places), *beside]))
 
 
 def _pooled(

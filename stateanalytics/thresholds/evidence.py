@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.state.policy import Policy
@@ -93,15 +93,11 @@ def sampled(snap: Facts, most_sessions: int, *, seed: int) -> Facts:
         drawn, left_on=["source", "_session"], right_on=key, how="semi", maintain_order="left"
     )
     theirs = entities.select(ENTITY_KEY)
-    return Facts(
+    return changed_facts(
+        snap,
         entities=entities.drop("_session"),
         transitions=snap.transitions.join(theirs, on=ENTITY_KEY, how="semi", maintain_order="left"),
         events=snap.events.join(theirs, on=ENTITY_KEY, how="semi", maintain_order="left"),
-        findings=snap.findings,
-        sources=snap.sources,
-        as_of=snap.as_of,
-        as_of_from=snap.as_of_from,
-        details=snap.details,
     )
 
 

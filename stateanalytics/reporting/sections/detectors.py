@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
-
 import polars as pl
 
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.comparing import agreement
@@ -67,14 +64,13 @@ def _open_only(material: Material) -> Facts:
     """The facts of the open runs: no rule about trouble looks at work that has ended."""
     whole = material.facts
     runs = material.open_runs
-    values: dict[str, Any] = {field.name: getattr(whole, field.name) for field in fields(Facts)}
     kept = {
         name: getattr(whole, name).join(runs.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
         for name in ("entities", "transitions")
     }
     whose = ["source", "system", "entity_id"]
     kept["events"] = whole.events.join(runs.select(whose), on=whose, how="semi")
-    return Facts(**{**values, **kept})
+    return changed_facts(whole, **kept)
 
 
 def _asked(facts: Facts) -> list[str]:

@@ -131,7 +131,7 @@ def read_runs(store_path: Path, source: str) -> tuple[pl.DataFrame, pl.DataFrame
     findings : polars.DataFrame
         ``run.unreadable`` for each file that could not be read.
     """
-    folders, problem = directories_in(_runs_beside(store_path))
+    folders, problem = directories_in(*beside(store_path))
     rows = [run for run in (_read_run(folder) for folder in folders) if run is not None]
     runs = pl.DataFrame([asdict(row) for row in rows], schema=_SHAPE)
     unreadable = per_entity(
@@ -309,10 +309,10 @@ def run_findings(runs: pl.DataFrame, sessions: pl.DataFrame, source: str) -> pl.
     )
 
 
-def _runs_beside(store_path: Path) -> Path:
+def beside(store_path: Path) -> tuple[Path]:
     """``runs`` beside the name of the store, else beside the file that a link leads to."""
-    beside = store_path.parent / "runs"
-    return beside if beside.is_dir() else store_path.resolve().parent / "runs"
+    runs = store_path.parent / "runs"
+    return (runs if runs.is_dir() else store_path.resolve().parent / "runs",)
 
 
 def _read_run(folder: Path) -> _Run | None:

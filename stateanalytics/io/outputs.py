@@ -1,0 +1,164 @@
+"""Files that are written: whole or not at all, and never over anything that was read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from stateanalytics.errors import ArgumentError
+from stateanalytics.io.files import LOG_ENDINGS
+
+PRIVATE = 0o600
+"""The mode of a file with secrets in it: for its owner only."""
+
+_LONGEST_STEM = 40
+
+
+def write_output(
+    path: str | Path, content: bytes, *, inputs: Iterable[Path] = (), is_private: bool = False
+) -> Path:
+    """Write a file beside its place and move it there, so that it is whole or not there.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        Where to. A device or a pipe is written to as it is.
+    content : bytes
+        All of it.
+    inputs : iterable of pathlib.Path
+        Files and directories that were read: see `refuse_inputs`.
+    is_private : bool
+        Whether only the owner may read it. Otherwise as the user's umask says, or as the
+        file that it takes the place of.
+
+    Returns
+    -------
+    pathlib.Path
+        Where it is now.
+
+    Raises
+    ------
+    ArgumentError
+        If the place is an input, a symbolic link, a directory, or cannot be written; what
+        was there before is there still.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_output(Path(folder) / "week.html", b"<p>").read_bytes()
+    b'<p>'
+    """
+    target = Path(path).expanduser()
+    refuse_inputs(target, inputs)
+    try:
+        if _is_stream(target):
+            target.write_bytes(content)
+        else:
+            _replace(target, content, is_private=is_private)
+    except OSError as error:
+        raise ArgumentError(
+            f"{str(path)!r} cannot be written: {error.strerror or error}.",
+            "name a file in a directory that exists and that you may write to",
+        ) from None
+    return target
+
+
+def refuse_inputs(target: Path, inputs: Iterable[Path]) -> None:
+    """An error where writing to a path would change something that was read.
+
+    Parameters
+    ----------
+    target : pathlib.Path
+        Where somebody wants to write.
+    inputs : iterable of pathlib.Path
+        Files, with the logs that SQLite keeps beside them, and directories, with all that
+        is or would be in them; by whatever link one gets there.
+
+    Raises
+    ------
+    ArgumentError
+        Which of them it is; or that the path is a symbolic link, which could be turned to
+        an input between this check and the writing.
+    """
+    if target.is_symlink():
+        raise ArgumentError(
+            f"{str(target)!r} is a symbolic link, and links are not followed when writing.",
+            "name the file itself; leave the output out for standard output",
+        )
+    for path in inputs:
+        if _is_part_of(target, path):
+            raise ArgumentError(
+                f"{str(target)!r} is {'in ' if path.is_dir() else ''}{str(path)!r}, "
+                "which was read.",
+                "write elsewhere, such as to 'week.html' or 'result.csv' in another directory",
+            )
+
+
+def _is_part_of(target: Path, path: Path) -> bool:
+    if path.is_dir():
+        place, folder = Path(os.path.realpath(target)), Path(os.path.realpath(path))
+        return place.is_relative_to(folder) or _is_linked_into(target, path)
+    files = (path, *(path.with_name(path.name + ending) for ending in LOG_ENDINGS))
+    return any(_is_same(target, file) for file in files)
+
+
+def _is_same(target: Path, file: Path) -> bool:
+    if os.path.realpath(target) == os.path.realpath(file):
+        return True
+    try:
+        return target.samefile(file)
+    except (OSError, ValueError):
+        return False
+
+
+def _is_linked_into(target: Path, folder: Path) -> bool:
+    """Is a file one of a directory under another name: a hard link, which few files have."""
+    try:
+        there = target.stat()
+    except (OSError, ValueError):
+        return False
+    if there.st_nlink < 2 or not stat.S_ISREG(there.st_mode):
+        return False
+    return any(os.path.samestat(there, inside) for inside in _statuses(folder))
+
+
+def _statuses(folder: Path) -> Iterator[os.stat_result]:
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                yield os.stat(os.path.join(place, name))  # noqa: PTH116, PTH118 - names of bytes
+
+
+def _is_stream(target: Path) -> bool:
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+
+
+def _replace(target: Path, content: bytes, *, is_private: bool) -> None:
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a directory")
+    beside = target.with_name(f".{target.name[:_LONGEST_STEM]}.{secrets.token_hex(6)}")
+    # Made anew, so that nobody's link is followed, and with the mode that the umask leaves.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    handle = os.open(beside, flags, PRIVATE if is_private else 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if not is_private and target.exists():
+            shutil.copymode(target, beside)
+        beside.replace(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

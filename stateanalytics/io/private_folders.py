@@ -1,0 +1,102 @@
+"""Folders for private copies, which do not outlive the process that made them.
+
+Each holds a file that its process keeps locked. The lock ends with the process, however
+that ends, so a folder whose file can be locked belongs to nobody any more: the next load
+deletes it. A process id would not do; it may be another's by now, or of another container.
+
+The copies have names, for SQLite opens no file without one (it resolves the links in
+``/proc``), so they cannot be files that vanish by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PREFIX = "stateanalytics-"
+_LOCK = "in-use"
+_YOUNG_S = 60.0  # its maker may be about to lock it
+
+
+@dataclass(frozen=True)
+class PrivateFolder:
+    """A folder of this process; its lock ends with it.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        Readable by this user only.
+    """
+
+    path: Path
+    _handle: int = field(repr=False)
+
+    def delete(self) -> None:
+        """Delete it, with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            os.close(self._handle)
+
+
+def make_private_folder() -> PrivateFolder:
+    """A new folder for this user only, for as long as this process lives.
+
+    Folders that dead processes of this user left are deleted first.
+
+    Raises
+    ------
+    OSError
+        If there is no room, or no place for temporary files.
+    """
+    delete_abandoned_folders(Path(tempfile.gettempdir()))
+    path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    handle = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    _is_locked(handle)
+    return PrivateFolder(path, handle)
+
+
+def delete_abandoned_folders(parent: Path, *, young_s: float = _YOUNG_S) -> list[Path]:
+    """Delete the folders that killed processes of this user left, and say which.
+
+    Parameters
+    ----------
+    parent : pathlib.Path
+        Where to look.
+    young_s : float
+        Folders that changed more recently are left alone, in seconds.
+    """
+    return [folder for folder in sorted(parent.glob(f"{PREFIX}*")) if _deleted(folder, young_s)]
+
+
+def _deleted(folder: Path, young_s: float) -> bool:
+    with suppress(OSError):
+        status = folder.lstat()
+        is_mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+        if not is_mine or folder.is_symlink() or time.time() - status.st_mtime < young_s:
+            return False
+        handle = os.open(folder / _LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+        try:
+            if _is_locked(handle):
+                shutil.rmtree(folder, ignore_errors=True)
+                return not folder.exists()
+        finally:
+            os.close(handle)
+    return False
+
+
+def _is_locked(handle: int) -> bool:
+    """Lock an open file, unless another process has."""
+    try:
+        import fcntl
+    except ImportError:  # no such lock on Windows: folders are deleted by their makers only
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,204 @@
+"""What is written: whole or not at all, and never over anything that was read."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stateanalytics import cli
+from stateanalytics.errors import ArgumentError
+from stateanalytics.io.outputs import write_output
+from tests.ao_trees import lifecycle, record, write_json
+from tests.lionagi_stores import session, write_store
+
+
+@pytest.fixture
+def fleet(tmp_path) -> Path:
+    """A directory with a store and its run directories, a tree of records, a database."""
+    run = tmp_path / "home" / "runs" / "r1"
+    run.mkdir(parents=True)
+    write_store(tmp_path / "home" / "state.db", sessions=[session("a")])
+    (run / "checkpoint.json").write_text('{"config": {"timeout": 900}}')
+    (run / "run.json").write_text('{"status": "completed"}')
+    write_json(tmp_path / "tree", "app-1", record(lifecycle()))
+    return tmp_path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+STORE, RECORD = "home/state.db", "tree/projects/web/sessions/app-1.json"
+
+
+@pytest.mark.parametrize(
+    ("command", "source", "target"),
+    [
+        ("report", "tree", RECORD),
+        ("report", "tree", "tree/new.json"),
+        ("report", STORE, "home/runs/r1/checkpoint.json"),
+        ("states", STORE, "home/runs/r1/checkpoint.json"),
+        ("states", "home", "home/runs/r2/states.json"),
+        ("states", "tree", RECORD),
+        ("states", STORE, "soft.json"),
+        ("states", STORE, "hard.json"),
+        ("states", "tree", "record.json"),
+        ("states", "tree/../tree", f"home/../{RECORD}"),
+        ("states", "linked", RECORD),
+        ("states", STORE, STORE + "-wal"),
+    ],
+)
+def test_nothing_that_was_read_is_written_over(fleet, command, source, target, capsys, monkeypatch):
+    monkeypatch.chdir(fleet)
+    Path("soft.json").symlink_to(STORE)
+    Path("hard.json").hardlink_to(STORE)
+    Path("record.json").hardlink_to(RECORD)
+    Path("linked").symlink_to("tree")
+    before = contents(fleet)
+    form = ["-f", "json"] if target.endswith("-wal") else []
+    assert cli.run([command, source, "-o", target, *form]) == 2
+    assert "which was read" in capsys.readouterr().err or target == "soft.json"
+    assert contents(fleet) == before
+
+
+def test_a_file_that_the_command_names_is_not_written_over(fleet, capsys, monkeypatch):
+    monkeypatch.chdir(fleet)
+    Path("strict.json").write_text('{"version": "strict", "overdue_grace_s": 1}')
+    before = contents(fleet)
+    assert cli.run(["states", STORE, "--policy", "strict.json", "-o", "strict.json"]) == 2
+    assert "which was read" in capsys.readouterr().err
+    assert contents(fleet) == before
+
+
+def test_the_work_has_not_begun_when_a_report_is_refused(fleet, monkeypatch):
+    monkeypatch.setattr("stateanalytics.reporting.report", lambda *_, **__: pytest.fail("worked"))
+    assert cli.run(["report", str(fleet / "tree"), "-o", str(fleet / "tree" / "week.html")]) == 2
+
+
+def test_a_link_is_not_followed(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / "week.html").symlink_to(precious)
+    with pytest.raises(ArgumentError, match="is a symbolic link, and links are not followed"):
+        write_output(tmp_path / "week.html", b"x")
+    assert precious.read_text() == "mine"
+
+
+def test_a_hard_link_to_something_else_is_let_go(tmp_path):
+    (tmp_path / "kept").write_bytes(b"old")
+    (tmp_path / "week.html").hardlink_to(tmp_path / "kept")
+    write_output(tmp_path / "week.html", b"new")
+    assert (tmp_path / "kept").read_bytes() == b"old"
+    assert (tmp_path / "week.html").read_bytes() == b"new"
+
+
+def test_a_device_and_a_pipe_are_written_to(tmp_path):
+    write_output("/dev/null", b"x")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+    write_output(pipe, b"said")
+    assert reader.communicate()[0] == b"said"
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_on_a_full_disk_the_old_file_stays(tmp_path):
+    target = tmp_path / "week.html"
+    target.write_bytes(b"last week")
+    script = (
+        "import resource, sys\n"
+        "from stateanalytics.errors import ArgumentError\n"
+        "from stateanalytics.io.outputs import write_output\n"
+        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "try: write_output(sys.argv[1], b'x' * 100_000)\n"
+        "except ArgumentError as error: print(error.problem)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(target)], capture_output=True, text=True, check=True
+    )
+    assert "cannot be written: File too large" in done.stdout
+    assert target.read_bytes() == b"last week"
+    assert [path.name for path in tmp_path.iterdir()] == ["week.html"]
+
+
+def test_the_mode_is_that_of_the_file_before_or_what_the_umask_leaves(tmp_path):
+    old = tmp_path / "old.html"
+    old.write_bytes(b"")
+    old.chmod(0o604)
+    write_output(old, b"x")
+    assert stat.S_IMODE(old.stat().st_mode) == 0o604
+    before = os.umask(0o027)
+    try:
+        write_output(tmp_path / "new.html", b"x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new.html").stat().st_mode) == 0o640
+
+
+def test_secrets_are_for_their_owner_only(fleet):
+    page = fleet / "week.html"
+    page.write_bytes(b"")
+    page.chmod(0o644)
+    assert cli.run(["report", str(fleet / STORE), "--no-redact", "-o", str(page)]) == 0
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", [".", "no/such/place.html"])
+def test_a_place_that_cannot_be_written_says_so(tmp_path, name):
+    with pytest.raises(ArgumentError, match="cannot be written: ") as caught:
+        write_output(tmp_path / name, b"x")
+    assert "a directory that exists" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@given(st.binary(max_size=2000), st.binary(max_size=2000))
+def test_a_file_is_what_was_last_written(tmp_path_factory, first, second):
+    target = tmp_path_factory.mktemp("out") / "x"
+    for content in (first, second):
+        assert write_output(target, content).read_bytes() == content
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_disarmed"),
+    [(["-o", "x.csv"], True), (["-o", "x.csv", "--raw-csv"], False), (["-f", "csv"], False),
+     (["-f", "csv", "--safe-csv"], True), (["-f", "csv", "-o", "x.txt2"], True)],
+)  # fmt: skip
+def test_formulas_are_disarmed_in_files_that_people_open(
+    fleet, options, is_disarmed, capfd, monkeypatch
+):
+    monkeypatch.chdir(fleet)
+    assert cli.run(["sql", STORE, "SELECT '=1+1' AS a", *options]) == 0
+    text = Path(options[options.index("-o") + 1]).read_text() if "-o" in options else ""
+    assert ((text or capfd.readouterr().out) == "a\n'=1+1\n") is is_disarmed
+
+
+def test_no_control_sequence_of_a_path_reaches_the_terminal_with_the_progress(tmp_path):
+    script = (
+        "from stateanalytics.core.progress import progress\n"
+        "with progress('reading', 1, shown=True) as begin: begin('a\\x1b]0;owned\\x07\\x9b2J.db')\n"
+    )
+    ours, theirs = os.openpty()
+    subprocess.run([sys.executable, "-c", script], stderr=theirs, check=True)
+    os.close(theirs)
+    drawn = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:
+            break
+        drawn += piece
+        if not piece:
+            break
+    os.close(ours)
+    assert b".db" in drawn
+    assert b"\x1b]" not in drawn
+    assert b"\x07" not in drawn
+    assert "\x9b".encode() not in drawn
