@@ -285,7 +285,7 @@ def _inputs(places: Sequence[Place], parts: Sequence[Parts]) -> tuple[Path, ...]
     beside = (
         path
         for place, part in zip(places, parts, strict=True)
-        if part.system and (stores := system_of(part.system).stores) is not None
+        if part.system and (stores := system_named(part.system).stores) is not None
         for path in stores.beside(place.path)
     )
     return tuple(dict.fromkeys([*(place.path for place in places), *beside]))
