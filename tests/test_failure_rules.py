@@ -118,6 +118,10 @@ def test_a_file_is_read(tmp_path):
     ("text", "words"),
     [
         pytest.param("[[rule]\n", "are no TOML: .*line 1", id="no TOML"),
+        pytest.param("version = 1e400", "are no TOML: a number is not finite", id="infinite"),
+        pytest.param(f"version = {'9' * 5000}", "are no TOML: Exceeds the limit", id="digits"),
+        pytest.param(f"version = 0x{'f' * 5000}", "does not fit 64 bits", id="hexadecimal"),
+        pytest.param(f"rule = {'[' * 2000}{']' * 2000}", "20 levels deep", id="deep"),
         pytest.param("versoin = 1", r"line 1: unknown key 'versoin'[\s\S]*'version'", id="top key"),
         pytest.param("version = 2", "line 1: version 2 is not known", id="version"),
         pytest.param("rule = 3", "line 1: rule needs tables; found 3", id="no tables"),

@@ -242,3 +242,43 @@ def test_a_file_that_is_not_there_or_not_readable_says_so(tmp_path):
     broken.write_text("{")
     with pytest.raises(ArgumentError, match="cannot be read"):
         Policy.of(broken)
+
+
+HUGE_HEX = "0x" + "f" * 5000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("idle_after_s = 1e400", id="infinite"),
+        pytest.param(f"idle_after_s = {'9' * 5000}", id="digits"),
+        pytest.param(f"version = {HUGE_HEX}", id="hexadecimal"),
+        pytest.param(f"base = {'[' * 2000}{']' * 2000}", id="deep"),
+        pytest.param("stalled_after_s = 3", id="no mapping of kinds"),
+        pytest.param("read_as = [1, 2]", id="no words"),
+        pytest.param("limits = [[1]]", id="no limits"),
+        pytest.param("severity_rules = 1e400", id="rules are a number"),
+        pytest.param("severity_rules = [{number = 1, words = 3}]", id="words are a number"),
+        pytest.param("stalled_after_s = {agent = [1]}", id="seconds are a list"),
+    ],
+)
+def test_odd_numbers_depths_and_shapes_of_a_file_are_refused_in_our_words(tmp_path, text):
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(ArgumentError, match="Hint: "):
+        Policy.of(path)
+
+
+def test_odd_values_given_from_python_are_refused_in_our_words():
+    endless = []
+    endless.append(endless)
+    for content in ({"idle_after_s": 10**5000}, {"severity_rules": endless}, {"limits": 10**5000}):
+        with pytest.raises(ArgumentError, match="Hint: "):
+            Policy.from_dict(content)
+
+
+def test_a_policy_that_is_a_device_is_refused(tmp_path):
+    path = tmp_path / "policy.toml"
+    path.symlink_to("/dev/zero")
+    with pytest.raises(ArgumentError, match="not a regular file"):
+        Policy.of(path)

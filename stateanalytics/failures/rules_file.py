@@ -30,6 +30,7 @@ import polars as pl
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.failures.masking import cut
 from stateanalytics.failures.patterns import check_pattern, n_groups, search
+from stateanalytics.io.files import parsed, read_text
 
 ACTIONS = ("name", "merge", "split", "ignore")
 KEYS = ("name", "action", "code", "message", "into_code")
@@ -142,19 +143,18 @@ class _Places:
 
 
 def _from_file(path: Path) -> Rules:
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-        whole = tomllib.loads(text)
-    except OSError as error:
+    text, problem = read_text(path)
+    if text is None:
         raise ArgumentError(
-            f"The rules {str(path)!r} cannot be read: {error.strerror or error}.",
+            f"The rules {str(path)!r} cannot be read: {problem or 'No such file'}.",
             "name a TOML file that you may read",
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        )
+    whole, problem = parsed(text, tomllib.loads)
+    if problem is not None:
         raise ArgumentError(
-            f"The rules {str(path)!r} are no TOML: {error}.",
+            f"The rules {str(path)!r} are no TOML: {problem}.",
             "write patterns in single quotes, so that \\d needs no second backslash",
-        ) from None
+        )
     return _read(whole, _Places(str(path), text))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import itertools
 import json
@@ -9,16 +10,19 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from stateanalytics.errors import ArgumentError
+from stateanalytics.io.opening import read_octets
 
 MAX_JSON_BYTES = 8_000_000
 MAX_TEXT_BYTES = 1_000_000
+MAX_DEPTH = 20
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 LOG_ENDINGS = ("-wal", "-shm", "-journal")
 """What SQLite keeps beside a store. Closing any of these, or the store, in this process
 would drop the locks that another connection of it holds."""
@@ -63,19 +67,63 @@ def read_json_object(path: Path, *, max_bytes: int = MAX_JSON_BYTES) -> JsonObje
 def read_text(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> tuple[str | None, str | None]:
     """The text of a small regular file and None, or None and what is wrong with it."""
     try:
-        status = path.stat()
-        # A pipe would block for ever, a device may never end.
-        if not stat.S_ISREG(status.st_mode):
-            return None, "not a regular file"
-        if status.st_size > max_bytes:
-            return None, f"{status.st_size:,} bytes, more than the {max_bytes:,} that are read"
-        return path.read_bytes().decode("utf-8-sig"), None
+        return read_octets(path, max_bytes)[0].decode("utf-8-sig"), None
     except FileNotFoundError:
         return None, None
     except UnicodeDecodeError:
         return None, "not UTF-8"
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EINVAL, errno.EFBIG):
+            return None, error.strerror
         return None, f"cannot be read ({type(error).__name__})"
+
+
+def parsed(text: str, parse: Callable[[str], Any]) -> tuple[Any, str | None]:
+    """What a person wrote into a file of settings and None, or None and what is wrong with it.
+
+    Parameters
+    ----------
+    text : str
+    parse : callable
+        From text to plain data, such as `tomllib.loads`; may raise ValueError.
+
+    Returns
+    -------
+    value, problem
+        A value is at most `MAX_DEPTH` levels deep and its numbers fit 64 bits, so that
+        whoever checks it can also show it.
+
+    Examples
+    --------
+    >>> parsed('{"a": 1e400}', json.loads)
+    (None, 'a number is not finite, or does not fit 64 bits')
+    """
+    try:
+        value = parse(text)
+    except ValueError as error:
+        return None, as_text(str(error))
+    except RecursionError:
+        return None, _TOO_DEEP
+    problem = _beyond(value)
+    return (None, problem) if problem else (value, None)
+
+
+def _beyond(value: Any) -> str | None:
+    """What of plain data is too deep or too large to be meant."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        numbers = (item for item in level if isinstance(item, int | float))
+        if any(not -(2**63) <= number < 2**64 for number in numbers):
+            return "a number is not finite, or does not fit 64 bits"
+        nested = (item for item in level if isinstance(item, dict | list))
+        level = [
+            inner
+            for item in nested
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return None
+    return _TOO_DEEP
 
 
 def is_beside_a_log(path: Path) -> bool:

@@ -17,6 +17,7 @@ import polars as pl
 
 from stateanalytics.core.schema import INTEGER, REAL, TEXT, Column, Frame
 from stateanalytics.errors import ArgumentError, SourceNotFoundError
+from stateanalytics.io.opening import read_octets
 from stateanalytics.reporting import Report
 from stateanalytics.reporting.ledger import Line, is_within, read_ledger
 from stateanalytics.reporting.material import Plain
@@ -55,6 +56,7 @@ CAUSES = (
 )
 """In the order in which they are reckoned; the last is what the others leave over."""
 
+MAX_REPORT_BYTES = 512_000_000
 _NUMBERS = ("runs", "completed", "timed_out", "unresolved", "causes")
 _HINT = "stateanalytics report STORE --json writes week.json beside week.html"
 
@@ -320,10 +322,11 @@ def _summary(given: Any, which: str) -> Mapping[str, Any]:
 
 def _from_file(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
+        octets, _ = read_octets(path, MAX_REPORT_BYTES)
+        return json.loads(octets.decode("utf-8"))
     except FileNotFoundError:
         raise SourceNotFoundError(f"There is no report at {str(path)!r}.", _HINT) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ArgumentError(
             f"{str(path)!r} was to be the JSON of a report, but it is no JSON.", _HINT
         ) from None

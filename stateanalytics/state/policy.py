@@ -19,6 +19,7 @@ from typing import Any
 
 from stateanalytics.core.staleness import HOUR_S, STALLED_AFTER_S
 from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.io.files import parsed, read_text
 from stateanalytics.state.policy_fields import (
     CASCADE,
     EMPTY,
@@ -182,19 +183,21 @@ class Policy:
         path = Path(name_or_path)
         if path.suffix.lower() not in _PARSERS:
             return cls.named(str(name_or_path))
-        try:
-            content = _PARSERS[path.suffix.lower()](path.read_text("utf-8"))
-        except FileNotFoundError:
+        text, problem = read_text(path)
+        if text is None and problem is None:
             raise ArgumentError(
                 f"There is no policy file {str(path)!r}.",
                 "write one with Policy.v1().to_dict(), or name one: " + ", ".join(NAMES),
                 shell="name a file that is there, or one of: " + ", ".join(NAMES),
-            ) from None
-        except (OSError, ValueError) as error:
+            )
+        content: Any = None
+        if text is not None:
+            content, problem = parsed(text, _PARSERS[path.suffix.lower()])
+        if problem is not None:
             raise ArgumentError(
-                f"The policy file {str(path)!r} cannot be read: {error}.",
+                f"The policy file {str(path)!r} cannot be read: {problem}.",
                 'a policy file looks like: {"base": "v1", "idle_after_s": 1800}',
-            ) from None
+            )
         return cls.from_dict(content)
 
     @classmethod

@@ -279,4 +279,21 @@ def read_field(name: str, given: Any) -> Any:
         If the field cannot hold it.
     """
     reader: Callable[[str, Any], Any] = _READERS.get(name, _seconds)
-    return reader(name, given)
+    try:
+        return reader(name, given)
+    except ArgumentError:
+        raise
+    # Nested values of any shape are taken apart by the readers: what does not come apart so.
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentError(
+            f"{name} of a policy cannot hold {type(given).__name__} {_shown(given)}.",
+            "write it as Policy.v1().to_dict() does",
+        ) from None
+
+
+def _shown(given: Any) -> str:
+    """A value in few characters; a number of thousands of digits or an endless list in none."""
+    try:
+        return f"{given!r:.60}"
+    except (ValueError, RecursionError):
+        return "that is too large to show"

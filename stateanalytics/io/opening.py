@@ -1,0 +1,89 @@
+"""The one way a file of text is opened: regular files only, and never more than a bound.
+
+A pipe would block for ever, a device may never end, and what `stat` says is old by the
+time a file is read: what was opened is looked at again, and reading stops at the bound
+whatever size was told.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_PIECE = 1 << 20
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """A regular file to read from, through links too.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+
+    Returns
+    -------
+    file
+        Opened without waiting for anybody.
+
+    Raises
+    ------
+    OSError
+        If there is none, it may not be read, or it is a directory, a pipe or a device.
+    """
+    _check_regular(os.stat(path))  # noqa: PTH116 - opening a device may do something already
+    handle = os.open(path, _FLAGS)
+    try:
+        _check_regular(os.fstat(handle))
+        return os.fdopen(handle, "rb", buffering=0)
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _check_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+
+
+def read_octets(path: str | Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
+    """All of a regular file, and what it was when it was opened.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+    max_bytes : int
+        A larger file is not read.
+
+    Raises
+    ------
+    OSError
+        As `open_regular`; with ``EFBIG`` if it is larger.
+
+    Examples
+    --------
+    >>> read_octets("/dev/zero", 10)
+    Traceback (most recent call last):
+    ...
+    OSError: [Errno 22] not a regular file
+    """
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+        if status.st_size > max_bytes:
+            raise _too_large(status.st_size, max_bytes)
+        pieces: list[bytes] = []
+        left = max_bytes + 1
+        while left > 0 and (piece := file.read(min(left, max(_PIECE, status.st_size + 1)))):
+            pieces.append(piece)
+            left -= len(piece)
+    if left <= 0:
+        raise _too_large(None, max_bytes)
+    return b"".join(pieces), status
+
+
+def _too_large(size: int | None, most: int) -> OSError:
+    found = "more" if size is None else f"{size:,} bytes, more"
+    return OSError(errno.EFBIG, f"{found} than the {most:,} that are read")
