@@ -20,17 +20,10 @@ from stateanalytics.systems.agent_orchestrator.lifecycle import (
     synthesize_lifecycle,
 )
 from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
-from stateanalytics.systems.agent_orchestrator.records import (
-    parse_pull_request_urls,
-    read_reports,
-)
-from stateanalytics.systems.agent_orchestrator.status_events import (
-    classify_status_changes,
-    name_primary_reason,
-)
+from stateanalytics.systems.agent_orchestrator.records import read_reports
 from stateanalytics.systems.agent_orchestrator.statuses import (
-    classify_terminality,
     derive_legacy_status,
+    name_primary_reason,
 )
 from tests.conformance.agent_orchestrator.activity import classify_activity, decay_log_entries
 from tests.conformance.agent_orchestrator.agent_report import (
@@ -50,7 +43,11 @@ from tests.conformance.agent_orchestrator.detecting_replay import replay_detecti
 from tests.conformance.agent_orchestrator.determine_status import determine_status
 from tests.conformance.agent_orchestrator.durations import duration_s
 from tests.conformance.agent_orchestrator.event_kinds import event_kinds
-from tests.conformance.agent_orchestrator.events import DEFAULT_REACTIONS, classify_events
+from tests.conformance.agent_orchestrator.events import (
+    DEFAULT_REACTIONS,
+    classify_events,
+    classify_status_changes,
+)
 from tests.conformance.agent_orchestrator.javascript_dates import (
     date_ms,
     iso_text,
@@ -60,12 +57,14 @@ from tests.conformance.agent_orchestrator.javascript_dates import (
 from tests.conformance.agent_orchestrator.probe import resolve_probes
 from tests.conformance.agent_orchestrator.pull_request import (
     decide_pull_request,
+    parse_pull_request_urls,
     pull_request_events,
 )
 from tests.conformance.agent_orchestrator.recovery import classify_recovery
 from tests.conformance.agent_orchestrator.replay import PollSettings, replay_polls
 from tests.conformance.agent_orchestrator.report_watcher import watch_reports
 from tests.conformance.agent_orchestrator.roles import find_orchestrators
+from tests.conformance.agent_orchestrator.terminality import classify_terminality
 
 Adapter = Callable[[pl.DataFrame], pl.DataFrame]
 

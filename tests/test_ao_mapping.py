@@ -30,9 +30,9 @@ ALIVE = ("alive", "process_running")
 GONE = ("exited", "process_missing")
 
 
-def mapped(*rows: tuple[str | None, ...], **options: bool) -> pl.DataFrame:
+def mapped(*rows: tuple[str | None, ...]) -> pl.DataFrame:
     schema = dict.fromkeys(AXES, pl.String)
-    return map_axes(pl.DataFrame(list(rows), schema=schema, orient="row"), **options)
+    return map_axes(pl.DataFrame(list(rows), schema=schema, orient="row"))
 
 
 @pytest.mark.parametrize(
@@ -139,12 +139,6 @@ def test_common_cases_are_as_severe_as_they_should_be(
 def test_no_sessions_map_to_no_rows() -> None:
     assert mapped().height == 0
     assert list_reasons(mapped().with_columns(id=pl.lit("")), key=["id"]).height == 0
-
-
-def test_strictly_a_declared_end_is_none() -> None:
-    axes = ("idle", "research_complete", *NONE, *ALIVE)
-    row = mapped(axes, is_strict=True).row(0, named=True)
-    assert (row["lifecycle"], row["outcome"]) == ("running", None)
 
 
 def test_every_pair_of_words_maps_to_words_of_the_model() -> None:

@@ -18,7 +18,6 @@ from stateanalytics.systems.agent_orchestrator.lifecycle import (
     refresh_status,
     synthesize_lifecycle,
 )
-from stateanalytics.systems.agent_orchestrator.records import parse_pull_request_urls
 from stateanalytics.systems.agent_orchestrator.statuses import derive_legacy_status
 from stateanalytics.systems.agent_orchestrator.words import (
     LEGACY_STATUSES,
@@ -30,6 +29,7 @@ from stateanalytics.systems.agent_orchestrator.words import (
     SESSION_STATES,
 )
 from tests.conformance.agent_orchestrator.javascript_dates import date_ms
+from tests.conformance.agent_orchestrator.pull_request import parse_pull_request_urls
 from tests.examples import examples
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -17,16 +17,14 @@ from stateanalytics.systems.agent_orchestrator.features import classify_web_atte
 from stateanalytics.systems.agent_orchestrator.mapped_axes import find_traps, reattribute_ends
 from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
 from stateanalytics.systems.agent_orchestrator.mapping_table import map_go_words, map_legacy_words
-from stateanalytics.systems.agent_orchestrator.status_events import (
-    classify_status_changes,
-    name_primary_reason,
-)
 from stateanalytics.systems.agent_orchestrator.statuses import (
+    EVENT_PRIORITIES,
     classify_go_pull_requests,
-    classify_terminality,
     derive_go_status,
     derive_legacy_status,
+    name_primary_reason,
 )
+from stateanalytics.systems.agent_orchestrator.words import LEGACY_STATUSES
 from tests.conformance.agent_orchestrator.activity import classify_activity, decay_log_entries
 from tests.conformance.agent_orchestrator.agent_report import (
     interpret_reports,
@@ -37,12 +35,13 @@ from tests.conformance.agent_orchestrator.agent_report_effect import apply_repor
 from tests.conformance.agent_orchestrator.detecting import DetectingBudget, decide_detecting
 from tests.conformance.agent_orchestrator.detecting_replay import replay_detecting
 from tests.conformance.agent_orchestrator.event_kinds import event_kinds
-from tests.conformance.agent_orchestrator.events import classify_events
+from tests.conformance.agent_orchestrator.events import classify_events, classify_status_changes
 from tests.conformance.agent_orchestrator.mapping_detectors import add_detector_reasons
 from tests.conformance.agent_orchestrator.pull_request import pull_request_events
 from tests.conformance.agent_orchestrator.recovery import classify_recovery
 from tests.conformance.agent_orchestrator.report_watcher import watch_reports
 from tests.conformance.agent_orchestrator.roles import find_orchestrators
+from tests.conformance.agent_orchestrator.terminality import classify_terminality
 from tests.engines import Engine, assert_same_rows, on_every_engine
 from tests.examples import examples
 
@@ -360,3 +359,9 @@ def test_the_kinds_of_real_events_are_known(shared: Path) -> None:
         kinds = {kind for (kind,) in store.execute("SELECT DISTINCT type FROM activity_events")}
     store.close()
     assert kinds <= set(event_kinds()["kind"])
+
+
+def test_a_status_has_the_priority_of_the_event_that_it_emits() -> None:
+    words = pl.DataFrame({"new_status": LEGACY_STATUSES})
+    events = classify_status_changes(words).filter(pl.col("event_type").is_not_null())
+    assert dict(events.select("new_status", "event_priority").rows()) == EVENT_PRIORITIES

@@ -1,8 +1,10 @@
 """The registry of reason codes: whole, well formed, and open to codes it does not know."""
 
 import csv
+import itertools
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -18,7 +20,7 @@ from stateanalytics.state.reason_codes import (
     with_code_facts,
 )
 from stateanalytics.systems import reading as sources
-from stateanalytics.systems.agent_orchestrator.mapping import MESSAGES
+from stateanalytics.systems.agent_orchestrator.mapping import AXES, REASON_CODES, map_axes
 from stateanalytics.systems.agent_orchestrator.mapping_table import (
     GO_MEANINGS,
     LEGACY_MEANINGS,
@@ -26,7 +28,9 @@ from stateanalytics.systems.agent_orchestrator.mapping_table import (
     map_go_words,
     map_legacy_words,
 )
+from stateanalytics.systems.agent_orchestrator.words import payload_words
 from stateanalytics.systems.opencode.causes import CAUSES
+from tests.conformance.agent_orchestrator import mapping_detectors
 from tests.conformance.lionagi.evidence import (
     ADR_EVIDENCE_KINDS,
     STORED_EVIDENCE_KINDS,
@@ -105,7 +109,13 @@ def test_every_code_that_other_systems_are_mapped_to_is_registered():
     written = {
         code for mapped in of_words for row in mapped["reason_codes"] for code in row.split(", ")
     }
-    written |= {meaning.code for meaning in SESSION_MEANINGS.values()} | set(MESSAGES)
+    written |= {meaning.code for meaning in SESSION_MEANINGS.values()}
+    vocabularies = payload_words()
+    axes = itertools.product(*(vocabularies[name] for name in AXES))
+    mapped = map_axes(pl.DataFrame(list(axes), schema=list(AXES), orient="row"))
+    written |= {code for name in REASON_CODES for code in mapped[name].drop_nulls().unique()}
+    source = Path(mapping_detectors.__file__).read_text(encoding="utf-8")
+    written |= set(re.findall(r"run\.[a-z]+\.[a-z_]+", source))
     written |= {f"run.failed.{cause}" for cause in CAUSES.values()}
     written |= {f"invocation.failed.{cause}" for cause in CAUSES.values()}
     assert sorted(written - set(REGISTRY)) == []

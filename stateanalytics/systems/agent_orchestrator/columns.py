@@ -89,6 +89,51 @@ def drop_columns(frame: FrameT, *names: str) -> FrameT:
     return cast(FrameT, nw.from_native(cast(Any, frame)).drop(*names).to_native())
 
 
+def look_up(
+    column: Any,
+    table: Mapping[str, str | float | None],
+    default: Any = None,
+    *,
+    library: Any = nw,
+    dtype: Any = None,
+) -> Any:
+    """The value of each word in a table, as an expression of Narwhals or polars.
+
+    Parameters
+    ----------
+    column : narwhals.Expr or polars.Expr
+        Words.
+    table : mapping of str to str, float or None
+        Word to value.
+    default : str, float or expression, optional
+        For all other words.
+    library : module, default narwhals
+        ``narwhals``, or ``polars`` inside a polars expression.
+    dtype : dtype of the library, default String
+        Of the values.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> words = pl.DataFrame({"word": ["a", "b", "c"]})
+    >>> rule = look_up(pl.col("word"), {"a": "x", "b": "x"}, "y", library=pl)
+    >>> words.select(rule).to_series().to_list()
+    ['x', 'x', 'y']
+    """
+
+    def literal(value: str | float | None) -> Any:
+        return library.lit(value, dtype or library.String())
+
+    words_of: dict[str | float | None, list[str]] = {}
+    for word, value in table.items():
+        words_of.setdefault(value, []).append(word)
+    rule = default if isinstance(default, nw.Expr | pl.Expr) else literal(default)
+    # One test a value and not one a word: a session's pair alone would be a hundred.
+    for value, words in words_of.items():
+        rule = library.when(column.is_in(words)).then(literal(value)).otherwise(rule)
+    return rule
+
+
 def with_defaults(
     frame: pl.DataFrame, columns: Mapping[str, pl.DataType], values: Mapping[str, object] = {}
 ) -> pl.DataFrame:

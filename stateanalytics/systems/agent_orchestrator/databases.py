@@ -9,7 +9,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import INTEGER, JSON, TEXT, YES_NO, Cell, Store, read_table
-from stateanalytics.systems.agent_orchestrator.logs import ALIVE, COLUMNS
+from stateanalytics.systems.agent_orchestrator.logs import ALIVE
 from stateanalytics.systems.agent_orchestrator.places import Kind
 from stateanalytics.systems.agent_orchestrator.statuses import (
     classify_go_pull_requests,
@@ -96,7 +96,7 @@ def read_activity_events(
     Returns
     -------
     entries : polars.DataFrame
-        In the shape of `logs.read_logs`.
+        In the shape of `logs.read_logs`, without the columns that no event has.
     findings : polars.DataFrame
         In the shape of `schema.FINDINGS`.
     """
@@ -105,7 +105,6 @@ def read_activity_events(
     is_seen = pl.col("type") == "activity.transition"
     entries = rows.select(
         log=pl.lit("event"),
-        directory=pl.lit(None, pl.String),
         project="project_id",
         session_id="session_id",
         at=pl.coalesce(moment(pl.col("ts_epoch")), stored_moment("ts")),
@@ -117,20 +116,18 @@ def read_activity_events(
         role="source",
         detail=pl.col("summary").str.slice(0, _DETAIL),
         level="log_level",
-        correlation=pl.lit(None, pl.String),
         is_activity=(is_seen & _fact("to").is_in(ALIVE))
         .fill_null(value=False)
         .replace_strict({True: "true", False: "false"}, return_dtype=pl.String),
-        is_accepted=pl.lit(None, pl.String),
         duration_ms=_fact("durationMs"),
         size=pl.col("data").str.len_bytes().cast(pl.String),
-        body=pl.col("data") if bodies else pl.lit(None, pl.String),
+        body=pl.when(bodies).then("data"),
         seq="id",
     )
     # The number is what the store sorts by; its text counts only where there is no number.
     texts = rows.filter(pl.col("ts_epoch").is_null())
     unreadable = unreadable_times(texts, store.label, EVENTS_TABLE, {"ts": pl.col("ts")})
-    return entries.select(*COLUMNS, "seq"), pl.concat([findings, unreadable])
+    return entries, pl.concat([findings, unreadable])
 
 
 def _fact(key: str) -> pl.Expr:
@@ -258,31 +255,20 @@ def read_go_changes(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The change log of the Go rewrite as entries of a log, and what was wrong with it."""
     rows, findings = read_table(store, "change_log", _CHANGES, system=system)
-    nothing = pl.lit(None, pl.String)
     entries = rows.select(
         log=pl.lit("change"),
-        directory=nothing,
         project="project_id",
         session_id="session_id",
         at=go_moment(pl.col("created_at")),
         kind=pl.format("change.{}", "event_type"),
-        previous=nothing,
-        status=nothing,
-        code=nothing,
         name=pl.col("payload").str.json_path_match("$.activity_state"),
-        role=nothing,
-        detail=nothing,
-        level=nothing,
-        correlation=nothing,
         is_activity=pl.lit("false"),
-        is_accepted=nothing,
-        duration_ms=nothing,
         size=pl.col("payload").str.len_bytes().cast(pl.String),
-        body=pl.col("payload") if bodies else nothing,
+        body=pl.when(bodies).then("payload"),
         seq="seq",
     )
     unreadable = _unreadable(rows, store, "change_log", ("created_at",))
-    return entries.select(*COLUMNS, "seq"), pl.concat([findings, unreadable])
+    return entries, pl.concat([findings, unreadable])
 
 
 def _unreadable(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import narwhals as nw
@@ -14,6 +14,7 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     FrameT,
     add_columns,
     drop_columns,
+    look_up,
     need,
     with_defaults,
 )
@@ -28,6 +29,7 @@ from stateanalytics.systems.agent_orchestrator.mapping_table import (
 )
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 from stateanalytics.systems.agent_orchestrator.words import SESSION_REASONS
+from stateanalytics.systems.base import codes_from_csv
 
 AXES = (
     "session_state",
@@ -46,7 +48,7 @@ _GONE = ("exited", "missing")
 _OVER = ("terminated", "done")
 
 
-def map_axes(frame: FrameT, *, is_strict: bool = False) -> FrameT:
+def map_axes(frame: FrameT) -> FrameT:
     """Add lifecycle, outcome, health and delivery of every session, and the reasons.
 
     Parameters
@@ -54,9 +56,6 @@ def map_axes(frame: FrameT, *, is_strict: bool = False) -> FrameT:
     frame : DataFrame or LazyFrame of any engine
         The six words: ``session_state``, ``session_reason``, ``pr_state``,
         ``pr_reason``, ``runtime_state``, ``runtime_reason``.
-    is_strict : bool, default False
-        Keep a session running whose agent declared it complete, as Agent Orchestrator
-        does.
 
     Returns
     -------
@@ -100,12 +99,11 @@ def map_axes(frame: FrameT, *, is_strict: bool = False) -> FrameT:
     >>> mapped["reason_codes"].item().split(", ")[1:]
     ['run.health.process_dead', 'run.health.tmux_missing', 'run.delivery.ci_failing']
     """
-    session = _session(is_strict)
     merged = {
         "lifecycle": nw.when(_is_overridden()).then(nw.lit("completed")).otherwise(_col("_life")),
         "outcome": nw.when(_is_overridden()).then(nw.lit("merged")).otherwise(_col("_out")),
     }
-    steps = (session, merged, {"health": _health(), "delivery": _delivery()}, _reasons())
+    steps = (_session(), merged, {"health": _health(), "delivery": _delivery()}, _reasons())
     joined = nw.concat_str(
         *(nw.col(name) for name in REASON_CODES), separator=", ", ignore_nulls=True
     )
@@ -117,30 +115,21 @@ def _col(name: str) -> Any:
     return nw.col(name)
 
 
-def _session(is_strict: bool) -> dict[str, Any]:
+def _session() -> dict[str, Any]:
     """Lifecycle, outcome, health and code of the session axis alone."""
     state, reason = _col("session_state"), _col("session_reason")
-    is_known = reason.is_in(SESSION_REASONS)
-    odd_code = (
-        nw.when(is_known)
-        .then(nw.lit("run.lifecycle.pair_unreachable"))
-        .otherwise(nw.lit("run.lifecycle.reason_unrecognized"))
-    )
-    fallbacks = {
-        "_life": _lookup(state, {word: odd[0] for word, odd in ODD_PAIRS.items()}, "unknown"),
-        "_out": _lookup(state, {word: odd[1] for word, odd in ODD_PAIRS.items()}, "unknown"),
-        "_own": _lookup(state, {word: odd[2] for word, odd in ODD_PAIRS.items()}, "unknown"),
-        "_code": odd_code,
-    }
-    fields = {"_life": "lifecycle", "_out": "outcome", "_own": "health", "_code": "code"}
+    unreachable = nw.lit("run.lifecycle.pair_unreachable")
     pair = nw.concat_str(state, reason, separator=" ")
     rules = {}
-    for name, attribute in fields.items():
-        table = {" ".join(words): getattr(SESSION_MEANINGS[words], attribute)
-                 for words in SESSION_MEANINGS}  # fmt: skip
-        if is_strict and name in ("_life", "_out"):
-            table["idle research_complete"] = "running" if name == "_life" else None
-        rules[name] = _lookup(pair, table, fallbacks[name])
+    for place, name in enumerate(("_life", "_out", "_own", "_code")):
+        table = {" ".join(words): meaning[place] for words, meaning in SESSION_MEANINGS.items()}
+        if name == "_code":
+            is_known = reason.is_in(SESSION_REASONS)
+            unrecognized = nw.lit("run.lifecycle.reason_unrecognized")
+            odd = nw.when(is_known).then(unreachable).otherwise(unrecognized)
+        else:
+            odd = look_up(state, {word: odd[place] for word, odd in ODD_PAIRS.items()}, "unknown")
+        rules[name] = look_up(pair, table, odd)
     return rules
 
 
@@ -173,7 +162,7 @@ def _health() -> Any:
 
 def _worst() -> Any:
     """The worse of what the session and the runtime say, while it is not over."""
-    by_runtime = _lookup(_col("runtime_state"), RUNTIME_HEALTHS, "unknown")
+    by_runtime = look_up(_col("runtime_state"), RUNTIME_HEALTHS, "unknown")
     in_doubt = (_col("session_state") == "detecting") & _col("runtime_state").is_in(_GONE)
     by_runtime = nw.when(in_doubt).then(nw.lit("disconnected")).otherwise(by_runtime)
     rule = nw.lit("unknown")
@@ -187,7 +176,7 @@ def _delivery() -> Any:
     state, reason = _col("pr_state"), _col("pr_reason")
     outcome = _col("outcome")
     is_short = outcome.is_in(("merged", *_CUT_SHORT))
-    opened = _lookup(reason, OPEN_DELIVERIES, None)
+    opened = look_up(reason, OPEN_DELIVERIES, None)
     pending = reason.is_in(SAYS_NOTHING_YET) & is_short
     opened = nw.when(pending).then(nw.lit("partial")).otherwise(opened)
     missing = outcome.is_in(("merged", "failed", "aborted"))
@@ -215,7 +204,7 @@ def _reasons() -> dict[str, Any]:
     health = (
         nw.when((_col("health") == "orphaned") & (state != "done")).then(orphaned).otherwise(health)
     )
-    cause = nw.when(is_gone & ~is_over).then(_lookup(_col("runtime_reason"), RUNTIME_CODES, None))
+    cause = nw.when(is_gone & ~is_over).then(look_up(_col("runtime_reason"), RUNTIME_CODES, None))
     left_open = (_col("pr_state") == "open") & _col("outcome").is_in(_CUT_SHORT)
     columns = (
         _col("_code"),
@@ -234,63 +223,18 @@ def _reasons() -> dict[str, Any]:
 def _delivery_code() -> Any:
     state, reason = _col("pr_state"), _col("pr_reason")
     codes = {word: f"run.delivery.{word}" for word in (*OPEN_DELIVERIES, "review_pending")}
-    rule: Any = nw.when(state == "open").then(_lookup(reason, codes, None))
+    rule: Any = nw.when(state == "open").then(look_up(reason, codes, None))
     missing = (state == "none") & (_col("delivery") == "missing")
     rule = nw.when(missing).then(nw.lit("run.delivery.missing")).otherwise(rule)
     closed = nw.lit("run.delivery.pr_closed_unmerged")
     return nw.when(state == "closed").then(closed).otherwise(rule)
 
 
-def _lookup(column: Any, table: Mapping[str, str | None], default: Any) -> Any:
-    """The value of each word; ``default``, a word or an expression, for all others."""
-    words_of: dict[str | None, list[str]] = {}
-    for word, value in table.items():
-        words_of.setdefault(value, []).append(word)
-    rule = _text(default) if default is None or isinstance(default, str) else default
-    # One test a value and not one a word: a session's pair alone would be a hundred.
-    for value, words in words_of.items():
-        rule = nw.when(column.is_in(words)).then(_text(value)).otherwise(rule)
-    return rule
-
-
-def _text(value: str | None) -> Any:
-    return nw.lit(value, nw.String())
-
-
-MESSAGES: Mapping[str, str] = {
-    "run.completed.pr_merged": "its pull request is merged",
+_SHARED = {
     "run.health.process_dead": "its process is gone",
-    "run.health.probe_error": "the probe of its runtime failed",
-    "run.health.orphaned_runtime": "it is over, but its runtime still runs",
-    "run.health.tmux_missing": "its terminal is gone",
-    "run.health.manual_kill_requested": "a person asked for its end",
-    "run.health.pr_merged_cleanup": "its runtime was removed after the merge",
-    "run.health.auto_cleanup": "its runtime was removed as dead",
     "run.delivery.missing": "it ended without a pull request",
-    "run.delivery.pr_closed_unmerged": "its pull request was closed unmerged",
-    "run.delivery.ci_failing": "its pull request fails CI",
-    "run.delivery.changes_requested": "its pull request needs changes",
-    "run.delivery.approved": "its pull request is approved",
-    "run.delivery.merge_ready": "its pull request can be merged",
-    "run.delivery.review_pending": "its pull request waits for review",
-    "run.delivery.cleared_on_restore": "its earlier pull request was set aside on restore",
-    "run.delivery.pr_left_open": "it ended and left its pull request open",
-    "run.health.stalled_idle": "silent for longer than its threshold",
-    "run.health.stalled_detecting_exhausted": "its probes never agreed",
-    "run.health.stalled_recovery_exhausted": "its recovery gave up",
-    "run.health.no_acknowledge": "its agent never reported",
-    "run.health.agent_needs_input": "its agent said it needs input",
-    "run.health.stale_report": "its agent has not reported for long",
-    "run.health.activity_stale": "its last activity is old or undated",
-    "run.health.activity_unknown": "no activity was found",
-    "run.health.activity_unavailable": "activity could not be looked for",
-    "run.health.activity_probe_failure": "looking for activity failed",
-    "run.completed.cleanup_deferred": "merged, and closed once its agent rests",
-    "run.lifecycle.pair_unreachable": "its state and reason never go together",
-    "run.lifecycle.reason_unrecognized": "its reason is no known word",
 }
-"""Reason code to words, for the codes that no session meaning has."""
-
+"""Words for the codes that are not this system's own."""
 _WORDS_ONLY = "run.lifecycle.synthesized"
 _SEEN = ("agent_report:", "activity_signal=valid")
 _BY_CI = ("run.running.fixing_ci", "run.running.resolving_review_comments")
@@ -362,7 +306,9 @@ def _codes_of(mapped: pl.DataFrame) -> list[str]:
 
 
 def _messages() -> dict[str, str]:
-    return {meaning.code: meaning.message for meaning in SESSION_MEANINGS.values()} | dict(MESSAGES)
+    """Reason code to words, as they stand within a sentence."""
+    codes = codes_from_csv("stateanalytics.systems.agent_orchestrator")
+    return _SHARED | {code.code: code.meaning[0].lower() + code.meaning[1:] for code in codes}
 
 
 def _dimension() -> pl.Expr:
@@ -450,9 +396,6 @@ def recorded_reasons(sessions: pl.DataFrame) -> pl.DataFrame:
             .when(pl.col("code") == _WORDS_ONLY)
             .then(pl.lit("inferred"))
             .otherwise("claim_status"),
-            message=pl.when(pl.col("code") == _WORDS_ONLY)
-            .then(pl.lit("its record holds a status word and no axes"))
-            .otherwise(pl.coalesce("message", _in_words())),
         )
     )
 
@@ -461,8 +404,3 @@ def _evidence() -> pl.Expr:
     """What the last poll saw, as a list of one reference."""
     reference = pl.struct(kind=pl.lit("tool_result"), detail="evidence_text").struct.json_encode()
     return pl.when(pl.col("evidence_text").is_not_null()).then(pl.format("[{}]", reference))
-
-
-def _in_words() -> pl.Expr:
-    """A code without a message of its own, read out: its last part."""
-    return pl.col("code").str.extract(r"([a-z_]+)$").str.replace_all("_", " ")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import narwhals as nw
 
-from stateanalytics.systems.agent_orchestrator.columns import FrameT, add_columns
+from stateanalytics.systems.agent_orchestrator.columns import FrameT, add_columns, look_up
 
 
 class SessionMeaning(NamedTuple):
@@ -31,8 +31,6 @@ class SessionMeaning(NamedTuple):
         Observed, inferred or hypothesis.
     confidence : float
         That the reason explains the state, 0 to 1.
-    message : str
-        The reason in words.
     """
 
     lifecycle: str
@@ -41,124 +39,62 @@ class SessionMeaning(NamedTuple):
     code: str
     claim: str
     confidence: float
-    message: str
 
 
 def _running(
-    health: str, code: str, message: str, claim: str = "observed", confidence: float = 1.0
+    health: str, code: str, claim: str = "observed", confidence: float = 1.0
 ) -> SessionMeaning:
-    return SessionMeaning("running", None, health, f"run.{code}", claim, confidence, message)
+    return SessionMeaning("running", None, health, f"run.{code}", claim, confidence)
 
 
 def _ended(
-    outcome: str, code: str, message: str, claim: str = "observed", confidence: float = 1.0
+    outcome: str, code: str, claim: str = "observed", confidence: float = 1.0
 ) -> SessionMeaning:
     lifecycle = code.partition(".")[0]
-    return SessionMeaning(lifecycle, outcome, "ok", f"run.{code}", claim, confidence, message)
+    return SessionMeaning(lifecycle, outcome, "ok", f"run.{code}", claim, confidence)
 
 
+_REQUESTED = "run.pending.spawn_requested"
 SESSION_MEANINGS: Mapping[tuple[str, str], SessionMeaning] = {
     ("not_started", "spawn_requested"): SessionMeaning(
-        "pending",
-        None,
-        "unknown",
-        "run.pending.spawn_requested",
-        "observed",
-        1.0,
-        "requested, nothing ran yet",
+        "pending", None, "unknown", _REQUESTED, "observed", 1.0
     ),
-    ("working", "agent_acknowledged"): _running(
-        "running", "running.agent_acknowledged", "the agent said it took the task"
-    ),
+    ("working", "agent_acknowledged"): _running("running", "running.agent_acknowledged"),
     ("working", "task_in_progress"): _running(
-        "running", "running.task_in_progress", "at work, as far as is known", "inferred", 0.6
+        "running", "running.task_in_progress", "inferred", 0.6
     ),
-    ("working", "fixing_ci"): _running(
-        "running", "running.fixing_ci", "its pull request fails CI", "inferred", 0.7
-    ),
+    ("working", "fixing_ci"): _running("running", "running.fixing_ci", "inferred", 0.7),
     ("working", "resolving_review_comments"): _running(
-        "running",
-        "running.resolving_review_comments",
-        "its pull request needs changes",
-        "inferred",
-        0.7,
+        "running", "running.resolving_review_comments", "inferred", 0.7
     ),
-    ("needs_input", "awaiting_user_input"): _running(
-        "idle", "health.awaiting_user_input", "the agent waits for a person"
-    ),
-    ("idle", "pr_created"): _running(
-        "ok", "running.pr_created", "handed over: a pull request is open"
-    ),
-    ("idle", "awaiting_external_review"): _running(
-        "ok", "running.awaiting_external_review", "handed over: waits for review"
-    ),
-    ("idle", "pr_closed_waiting_decision"): _running(
-        "ok",
-        "running.pr_closed_waiting_decision",
-        "its pull request was closed, a person decides",
-    ),
-    ("idle", "merged_waiting_decision"): _ended(
-        "merged",
-        "completed.merged_waiting_decision",
-        "its pull request is merged",
-        "observed",
-        1.0,
-    ),
-    ("idle", "research_complete"): _ended(
-        "completed",
-        "completed.agent_declared",
-        "the agent declared its work complete",
-        "observed",
-        0.8,
-    ),
-    ("stuck", "probe_failure"): _running(
-        "stalled", "health.stalled", "no progress, or probes that never agreed", "inferred", 0.7
-    ),
-    ("stuck", "error_in_process"): _running(
-        "stalled", "health.stalled_error", "blocked by an error, and stayed so", "inferred", 0.8
-    ),
+    ("needs_input", "awaiting_user_input"): _running("idle", "health.awaiting_user_input"),
+    ("idle", "pr_created"): _running("ok", "running.pr_created"),
+    ("idle", "awaiting_external_review"): _running("ok", "running.awaiting_external_review"),
+    ("idle", "pr_closed_waiting_decision"): _running("ok", "running.pr_closed_waiting_decision"),
+    ("idle", "merged_waiting_decision"): _ended("merged", "completed.merged_waiting_decision"),
+    ("idle", "research_complete"): _ended("completed", "completed.agent_declared", "observed", 0.8),
+    ("stuck", "probe_failure"): _running("stalled", "health.stalled", "inferred", 0.7),
+    ("stuck", "error_in_process"): _running("stalled", "health.stalled_error", "inferred", 0.8),
     ("detecting", "probe_failure"): _running(
-        "degraded", "health.probe_inconclusive", "a probe failed", "hypothesis", 0.5
+        "degraded", "health.probe_inconclusive", "hypothesis", 0.5
     ),
     ("detecting", "runtime_lost"): _running(
-        "disconnected", "health.runtime_unconfirmed", "its runtime may be lost", "hypothesis", 0.5
+        "disconnected", "health.runtime_unconfirmed", "hypothesis", 0.5
     ),
     ("detecting", "agent_process_exited"): _running(
-        "disconnected",
-        "health.process_exit_unconfirmed",
-        "its agent may have exited",
-        "hypothesis",
-        0.5,
+        "disconnected", "health.process_exit_unconfirmed", "hypothesis", 0.5
     ),
-    ("done", "research_complete"): _ended("completed", "completed.done", "done", "observed", 1.0),
-    ("terminated", "manually_killed"): _ended(
-        "cancelled", "cancelled.manually_killed", "killed by a person"
-    ),
-    ("terminated", "pr_merged"): _ended(
-        "merged",
-        "completed.pr_merged_cleanup",
-        "closed because its pull request was merged",
-        "observed",
-        1.0,
-    ),
-    ("terminated", "auto_cleanup"): _ended(
-        "aborted", "aborted.auto_cleanup", "removed as dead", "observed", 1.0
-    ),
-    ("terminated", "runtime_lost"): _ended(
-        "aborted",
-        "aborted.runtime_lost",
-        "its runtime was gone: a crash, or a kill that was written over",
-        "inferred",
-        0.6,
-    ),
+    ("done", "research_complete"): _ended("completed", "completed.done"),
+    ("terminated", "manually_killed"): _ended("cancelled", "cancelled.manually_killed"),
+    ("terminated", "pr_merged"): _ended("merged", "completed.pr_merged_cleanup"),
+    ("terminated", "auto_cleanup"): _ended("aborted", "aborted.auto_cleanup"),
+    ("terminated", "runtime_lost"): _ended("aborted", "aborted.runtime_lost", "inferred", 0.6),
     ("terminated", "agent_process_exited"): _ended(
-        "aborted", "aborted.agent_process_exited", "its agent exited", "observed", 0.9
+        "aborted", "aborted.agent_process_exited", "observed", 0.9
     ),
-    ("terminated", "probe_failure"): _ended(
-        "failed", "failed.probe_failure", "its probes failed", "inferred", 0.6
-    ),
+    ("terminated", "probe_failure"): _ended("failed", "failed.probe_failure", "inferred", 0.6),
     ("terminated", "error_in_process"): _ended(
-        "failed", "failed.error_in_process", "its agent failed", "observed", 0.9
+        "failed", "failed.error_in_process", "observed", 0.9
     ),
 }
 """State and reason of a session, in every pair that is written, to their meaning."""
@@ -322,7 +258,11 @@ def map_legacy_words(frame: FrameT) -> FrameT:
     for word, meaning in WITH_PULL_REQUEST.items():
         holds = (nw.col("status") == word) & nw.col("has_pr")
         for name, value in meaning._asdict().items():
-            rules[name] = nw.when(holds).then(_literal(name, value)).otherwise(rules[name])
+            rules[name] = (
+                nw.when(holds)
+                .then(nw.lit(value, _DTYPES.get(name, nw.String())))
+                .otherwise(rules[name])
+            )
     codes = {"reason_codes": rules.pop("reason_codes")}
     return add_columns(frame, ["status", "has_pr"], "map_legacy_words", rules, codes)
 
@@ -359,22 +299,21 @@ def map_go_words(frame: FrameT) -> FrameT:
 
 def _rules(word: Any, table: Mapping[str, WordMeaning], extra: str | None) -> dict[str, Any]:
     unknown = WordMeaning("unknown", "unknown", "unknown", None, 0.0)
-    rules = {}
-    for name in WordMeaning._fields:
-        rule = _literal(name, getattr(unknown, name))
-        for known, meaning in table.items():
-            value = _literal(name, getattr(meaning, name))
-            rule = nw.when(word == known).then(value).otherwise(rule)
-        rules[name] = rule
-    code = nw.concat_str(nw.lit("run."), nw.col("lifecycle"), nw.lit("."), word)
-    for known, value in _CODES.items():
-        code = nw.when(word == known).then(nw.lit(value)).otherwise(code)
+    rules = {
+        name: look_up(
+            word,
+            {known: meaning[place] for known, meaning in table.items()},
+            unknown[place],
+            dtype=_DTYPES.get(name),
+        )
+        for place, name in enumerate(WordMeaning._fields)
+    }
+    by_default = nw.concat_str(nw.lit("run."), nw.col("lifecycle"), nw.lit("."), word)
     unrecognized = nw.lit("run.lifecycle.status_unrecognized")
-    code = nw.when(word.is_in(list(table))).then(code).otherwise(unrecognized)
+    code = nw.when(word.is_in(list(table))).then(look_up(word, _CODES, by_default))
+    code = code.otherwise(unrecognized)
     rules["reason_codes"] = nw.concat_str(code, nw.lit(f", {extra}")) if extra else code
     return rules
 
 
-def _literal(name: str, value: str | float | None) -> Any:
-    dtype = nw.Float64() if name == "confidence" else nw.String()
-    return nw.lit(value, dtype)
+_DTYPES = {"confidence": nw.Float64()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.columns import need, with_defaults
+from stateanalytics.systems.agent_orchestrator.columns import with_defaults
 from stateanalytics.systems.agent_orchestrator.files import (
     Content,
     Fault,
@@ -85,44 +85,6 @@ _OTHER_PATH = r"^[A-Za-z][A-Za-z0-9+.-]*:([^?#]*)"
 _PULL = r"^(?:/+[^/]+)*?/+([^/]+)/+([^/]+)/+pull/+([0-9]+)(?:/|$)"
 _MERGE = r"^(?:/+[^/]+)*?/+([^/]+)/+([^/]+)/+-/+merge_requests/+([0-9]+)(?:/|$)"
 _TRAILING = r"/([0-9]+)$"
-
-
-def parse_pull_request_urls(frame: pl.DataFrame, *, column: str = "pr_url") -> pl.DataFrame:
-    """Add the owner, repository and number that a pull request's URL names.
-
-    Parameters
-    ----------
-    frame : polars.DataFrame
-        With the text column ``column``.
-    column : str, default "pr_url"
-        The column of URLs.
-
-    Returns
-    -------
-    polars.DataFrame
-        With ``pr_owner``, ``pr_repository`` (text; null where only a number is known)
-        and ``pr_number`` (Int64; null where the text names no pull request).
-
-    Raises
-    ------
-    MissingColumnsError
-        If the column is absent.
-
-    Notes
-    -----
-    Agent Orchestrator's ``parsePrFromUrl``: GitHub's ``/pull/N`` on any host, GitLab's
-    ``/-/merge_requests/N``, else the digits after the last slash of the raw text.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> urls = pl.DataFrame({"pr_url": ["https://github.com/acme/app/pull/42/files", "a/7", "7"]})
-    >>> parse_pull_request_urls(urls)["pr_number"].to_list()
-    [42, 7, None]
-    """
-    need(frame, [column], "parse_pull_request_urls")
-    owner, repository, number = pull_request_of(pl.col(column))
-    return frame.with_columns(pr_owner=owner, pr_repository=repository, pr_number=number)
 
 
 def pull_request_of(url: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:

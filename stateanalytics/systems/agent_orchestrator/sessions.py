@@ -9,6 +9,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.systems.agent_orchestrator import frames
+from stateanalytics.systems.agent_orchestrator.columns import look_up
 from stateanalytics.systems.agent_orchestrator.files import EPOCH
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
     LIFECYCLE_COLUMNS,
@@ -19,16 +20,14 @@ from stateanalytics.systems.agent_orchestrator.lifecycle_payload import PAYLOAD_
 from stateanalytics.systems.agent_orchestrator.mapping import list_reasons
 from stateanalytics.systems.agent_orchestrator.places import Kind
 from stateanalytics.systems.agent_orchestrator.records import (
-    parse_pull_request_urls,
+    pull_request_of,
     read_reports,
 )
-from stateanalytics.systems.agent_orchestrator.status_events import (
-    classify_status_changes,
-    name_primary_reason,
-)
 from stateanalytics.systems.agent_orchestrator.statuses import (
-    classify_terminality,
+    EVENT_PRIORITIES,
     derive_legacy_status,
+    is_terminal_rule,
+    name_primary_reason,
 )
 from stateanalytics.systems.agent_orchestrator.stored_values import (
     leading_integer,
@@ -96,16 +95,7 @@ def interpret(
     kept = records.with_columns(stored_status="status")
     read = parse_lifecycle(refresh_status(kept), now=now, is_tolerant=is_tolerant)
     derived = derive_legacy_status(read)
-    ended = classify_terminality(
-        derived.with_columns(
-            has_lifecycle=pl.lit(value=True),
-            status="legacy_status",
-            activity=pl.lit(None, pl.String),
-        )
-    )
-    return ended.rename({"is_terminal": "is_ao_terminal"}).drop(
-        "has_lifecycle", "activity", "is_restorable"
-    )
+    return derived.with_columns(is_ao_terminal=is_terminal_rule(pl))
 
 
 def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
@@ -131,6 +121,7 @@ def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
     is_made_up = pl.col("is_synthesized")
     named = with_reports.with_columns(
         generation=_generation(),
+        event_priority=look_up(pl.col("legacy_status"), EVENT_PRIORITIES, library=pl),
         stored_status=_filled("stored_status"),
         **{name: stored_moment(key) for name, key in _MOMENTS.items()},
         **{name: _filled(key) for name, key in _KEPT.items()},
@@ -162,7 +153,7 @@ def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
         name=pl.coalesce(_filled("displayName"), _filled("issueTitle"), _filled("issue")),
         model=_filled("codexModel"),
     )
-    whole = _with_pull_request(_with_priority(named))
+    whole = name_primary_reason(_with_pull_request(named))
     ended = pl.coalesce("terminated_at", "_flat_terminated_at")
     return whole.with_columns(terminated_at=ended).drop(_USED_UP)
 
@@ -229,20 +220,12 @@ def _shown_by_trinity(records: pl.DataFrame) -> pl.Series:
     return shown.set(~is_kv, None).rename("trinity_status")
 
 
-def _with_priority(sessions: pl.DataFrame) -> pl.DataFrame:
-    events = classify_status_changes(sessions.with_columns(new_status="legacy_status"))
-    return name_primary_reason(events)
-
-
 def _with_pull_request(sessions: pl.DataFrame) -> pl.DataFrame:
     """The pull request: of the axis, else of the flat key that is written first; its detail."""
     url = pl.coalesce(_filled("pr_url"), _filled("pr"))
-    numbers = parse_pull_request_urls(sessions.select(pr_url=url, of_axis="pr_number")).select(
-        pl.coalesce("of_axis", "pr_number")
-    )
     return sessions.with_columns(
         pr_url=url,
-        pr_number=numbers.to_series(),
+        pr_number=pl.coalesce("pr_number", pull_request_of(url)[2]),
         n_prs=pl.when(pl.col("pr_urls").is_not_null())
         .then(pl.col("pr_urls").str.count_matches("[^,]+"))
         .when(url.is_not_null())

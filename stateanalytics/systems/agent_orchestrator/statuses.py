@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import narwhals as nw
-import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.columns import FrameT, add_columns, choose
-from stateanalytics.systems.agent_orchestrator.words import TERMINAL_STATUSES, VERSIONS, Version
+from stateanalytics.systems.agent_orchestrator.columns import (
+    FrameT,
+    add_columns,
+    choose,
+    look_up,
+)
+from stateanalytics.systems.agent_orchestrator.words import VERSIONS, Version
 
 _BY_STATE = {
     "not_started": "spawning",
@@ -84,19 +88,19 @@ def legacy_status_rule(
         previous = library.col(prefix + "previous_status")
         ended = when(previous.is_in(_KEPT_BY_TRINITY)).then(previous).otherwise(lit("terminated"))
     else:
-        ended = _lookup(library, reason, _BY_END, lit("terminated"))
+        ended = look_up(reason, _BY_END, "terminated", library=library)
     at_work = (
         when(pr_state == "merged")
         .then(lit("merged"))
         .otherwise(
             when(pr_state == "open")
-            .then(_lookup(library, pr_reason, _BY_PULL_REQUEST, lit("pr_open")))
+            .then(look_up(pr_reason, _BY_PULL_REQUEST, "pr_open", library=library))
             .otherwise(state)
         )
     )
     rest = when(state.is_in(("working", "idle"))).then(at_work)
     rest = when(state == "terminated").then(ended).otherwise(rest)
-    return _lookup(library, state, _BY_STATE, rest)
+    return look_up(state, _BY_STATE, rest, library=library)
 
 
 def derive_legacy_status(frame: FrameT, *, version: Version = "head") -> FrameT:
@@ -144,21 +148,42 @@ def derive_legacy_status(frame: FrameT, *, version: Version = "head") -> FrameT:
     return add_columns(frame, names, "derive_legacy_status", rule)
 
 
-def classify_terminality(frame: FrameT, *, version: Version = "head") -> FrameT:
-    """Add whether a session counts as terminal, and whether it may be restored.
+def is_terminal_rule(library: Any) -> Any:
+    """Does a session with axes count as over; as an expression of Narwhals or polars.
+
+    It is one of three notions of *terminal* in Agent Orchestrator: it counts a stuck session
+    whose process is gone, which the poll loop and the dashboard do not.
+    """
+    ends = {
+        "session_state": ("done", "terminated"),
+        "pr_state": ("merged",),
+        "runtime_state": ("missing", "exited"),
+    }
+    rules = [library.col(name).is_in(words).fill_null(False) for name, words in ends.items()]
+    return rules[0] | rules[1] | rules[2]
+
+
+EVENT_PRIORITIES = {
+    **dict.fromkeys(("working", "pr_open", "review_pending", "killed"), "info"),
+    **dict.fromkeys(("ci_failed", "changes_requested"), "warning"),
+    **dict.fromkeys(("approved", "mergeable", "merged"), "action"),
+    **dict.fromkeys(("needs_input", "stuck", "errored"), "urgent"),
+}
+"""Status to the priority of the event that a change to it emits; every other emits none."""
+
+
+def name_primary_reason(frame: FrameT) -> FrameT:
+    """Add the one reason that Agent Orchestrator logs for a change.
 
     Parameters
     ----------
     frame : DataFrame or LazyFrame of any engine
-        ``has_lifecycle`` (Boolean), ``session_state``, ``pr_state``, ``runtime_state``,
-        ``status`` (legacy word), ``activity``.
-    version : {"trinity", "head", "final"}, default "head"
-        Trinity does not restore what is merged.
+        ``session_state``, ``session_reason``, ``pr_reason``, ``runtime_reason``.
 
     Returns
     -------
     The same kind of frame
-        With Booleans ``is_terminal`` and ``is_restorable``.
+        With ``primary_reason``.
 
     Raises
     ------
@@ -167,58 +192,34 @@ def classify_terminality(frame: FrameT, *, version: Version = "head") -> FrameT:
 
     Notes
     -----
-    Agent Orchestrator's ``isTerminalSession`` and ``isRestorable``. It is one of three
-    notions of *terminal* there: it counts a stuck session whose process is gone, which the
-    poll loop (`TERMINAL_STATUSES`) and the dashboard do not.
+    Agent Orchestrator's ``primaryLifecycleReason``: the session's while detecting, else the
+    pull request's if it says anything, else the runtime's if it is not simply running. So
+    a stuck session whose terminal is gone logs ``tmux_missing``.
 
     Examples
     --------
     >>> import polars as pl
     >>> frame = pl.DataFrame(
     ...     {
-    ...         "has_lifecycle": [True, False],
-    ...         "session_state": ["stuck", None],
-    ...         "pr_state": ["none", None],
-    ...         "runtime_state": ["exited", None],
-    ...         "status": ["stuck", "working"],
-    ...         "activity": [None, "active"],
+    ...         "session_state": ["stuck"],
+    ...         "session_reason": ["probe_failure"],
+    ...         "pr_reason": ["in_progress"],
+    ...         "runtime_reason": ["tmux_missing"],
     ...     }
     ... )
-    >>> classify_terminality(frame)["is_terminal"].to_list()
-    [True, False]
+    >>> name_primary_reason(frame)["primary_reason"].item()
+    'tmux_missing'
     """
-    choose(version, VERSIONS, "version")
-    names = ["has_lifecycle", "session_state", "pr_state", "runtime_state", "status", "activity"]
-    by_axes = (
-        _is_in(nw.col("session_state"), ("done", "terminated"))
-        | _is_in(nw.col("pr_state"), ("merged",))
-        | _is_in(nw.col("runtime_state"), ("missing", "exited"))
+    session, pull_request, runtime = (
+        nw.col(name) for name in ("session_reason", "pr_reason", "runtime_reason")
     )
-    by_word = _is_in(nw.col("status"), TERMINAL_STATUSES) | _is_in(nw.col("activity"), ("exited",))
-    is_terminal = nw.when(nw.col("has_lifecycle")).then(by_axes).otherwise(by_word)
-    is_restorable = is_terminal
-    if version == "trinity":
-        is_merged = _is_in(nw.col("status"), ("merged",)) | (
-            nw.col("has_lifecycle") & _is_in(nw.col("pr_state"), ("merged",))
-        )
-        is_restorable = is_terminal & ~is_merged
-    rules = {"is_terminal": is_terminal, "is_restorable": is_restorable}
-    return add_columns(frame, names, "classify_terminality", rules)
-
-
-def _is_in(column: Any, words: tuple[str, ...]) -> Any:
-    return column.is_in(words).fill_null(False)
-
-
-def _lookup(library: Any, column: Any, table: dict[str, str], otherwise: Any) -> Any:
-    """The value of a word in a table: one look-up in polars, elsewhere a chain of conditions."""
-    if library is pl:
-        words, values = list(table), list(table.values())
-        return column.replace_strict(words, values, default=otherwise, return_dtype=pl.String)
-    rule = otherwise
-    for word, value in table.items():
-        rule = library.when(column == word).then(library.lit(value)).otherwise(rule)
-    return rule
+    rule = nw.when(runtime != "process_running").then(runtime).otherwise(session)
+    says_more = ~pull_request.is_in(("not_created", "in_progress"))
+    rule = nw.when(says_more).then(pull_request).otherwise(rule)
+    is_detecting = nw.col("session_state") == "detecting"
+    rules = {"primary_reason": nw.when(is_detecting).then(session).otherwise(rule)}
+    names = ["session_state", "session_reason", "pr_reason", "runtime_reason"]
+    return add_columns(frame, names, "name_primary_reason", rules)
 
 
 NO_SIGNAL_S = 90.0

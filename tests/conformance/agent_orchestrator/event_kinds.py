@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from importlib import resources
+from pathlib import Path
 
 import polars as pl
 
@@ -25,7 +24,5 @@ def event_kinds() -> pl.DataFrame:
     >>> kinds.filter(kind="detecting.escalated")["source"].to_list()
     ['lifecycle']
     """
-    table = resources.files("stateanalytics.systems.agent_orchestrator")
-    text = table.joinpath("data", "event_kinds.csv").read_text(encoding="utf-8")
-    kinds = pl.read_csv(io.StringIO(text), infer_schema=False)
+    kinds = pl.read_csv(Path(__file__).with_suffix(".csv"), infer_schema=False)
     return kinds.with_columns(has_session_id=pl.col("has_session_id") == "True")

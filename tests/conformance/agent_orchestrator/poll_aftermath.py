@@ -11,8 +11,11 @@ from stateanalytics.systems.agent_orchestrator.constants import (
     watcher_audits,
     watcher_trigger,
 )
-from stateanalytics.systems.agent_orchestrator.status_events import EVENT_REACTIONS, STATUS_EVENTS
-from tests.conformance.agent_orchestrator.events import priority_of
+from tests.conformance.agent_orchestrator.events import (
+    EVENT_REACTIONS,
+    STATUS_EVENTS,
+    priority_of,
+)
 from tests.conformance.agent_orchestrator.report_watcher import REACTION_KEYS
 
 _BUSY = ("active", "waiting_input", "blocked")

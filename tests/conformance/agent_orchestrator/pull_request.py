@@ -14,6 +14,46 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     need,
     with_defaults,
 )
+from stateanalytics.systems.agent_orchestrator.records import pull_request_of
+
+
+def parse_pull_request_urls(frame: pl.DataFrame, *, column: str = "pr_url") -> pl.DataFrame:
+    """Add the owner, repository and number that a pull request's URL names.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        With the text column ``column``.
+    column : str, default "pr_url"
+        The column of URLs.
+
+    Returns
+    -------
+    polars.DataFrame
+        With ``pr_owner``, ``pr_repository`` (text; null where only a number is known)
+        and ``pr_number`` (Int64; null where the text names no pull request).
+
+    Raises
+    ------
+    MissingColumnsError
+        If the column is absent.
+
+    Notes
+    -----
+    Agent Orchestrator's ``parsePrFromUrl``: GitHub's ``/pull/N`` on any host, GitLab's
+    ``/-/merge_requests/N``, else the digits after the last slash of the raw text.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> urls = pl.DataFrame({"pr_url": ["https://github.com/acme/app/pull/42/files", "a/7", "7"]})
+    >>> parse_pull_request_urls(urls)["pr_number"].to_list()
+    [42, 7, None]
+    """
+    need(frame, [column], "parse_pull_request_urls")
+    owner, repository, number = pull_request_of(pl.col(column))
+    return frame.with_columns(pr_owner=owner, pr_repository=repository, pr_number=number)
+
 
 # Evidence word -> status, session state, session reason, pull request state and reason.
 _DECISIONS: Mapping[str, tuple[str, str, str, str, str]] = {
