@@ -16,247 +16,215 @@ from stateanalytics.systems.agent_orchestrator.mapped_axes import KILL_EVENTS
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
 
-class Trap(NamedTuple):
-    """One contradiction that a record may hold, and what a reader should know."""
+class Words(NamedTuple):
+    """What is said of one kind of finding; braces stand for what a row adds."""
 
-    code: str
     severity: str
+    column: str | None
     message: str
-    column: str
     action: str
 
 
-TRAPS: Mapping[str, Trap] = {
-    "is_status_stale": Trap(
-        "status.stale_cache",
+KINDS: Mapping[str, Words] = {
+    "status.stale_cache": Words(
         "info",
-        "the flat status is a cache and says something else than the axes",
         "status",
+        "the flat status is a cache and says something else than the axes",
         "the axes count",
     ),
-    "is_kill_doubtful": Trap(
-        "end.kill_doubtful",
+    "end.kill_doubtful": Words(
         "warning",
+        "lifecycle.session.reason",
         "its runtime counts as lost, but it may have been killed: the poll after a kill "
         "writes over its reason",
-        "lifecycle.session.reason",
         "kept as lost; terminated_at is the moment of the kill",
     ),
-    "is_flickering": Trap(
-        "status.flickering",
+    "status.flickering": Words(
         "warning",
-        "two writers disagree from poll to poll; the record shows whoever came last",
         "lifecycle.session",
+        "two writers disagree from poll to poll; the record shows whoever came last",
         "mapped by the flat status, with confidence 0.5",
     ),
-    "looks_ended_after_restore": Trap(
-        "status.ended_after_restore",
+    "status.ended_after_restore": Words(
         "warning",
-        "it was restored, but its record still says terminated",
         "lifecycle.session.state",
+        "it was restored, but its record still says terminated",
         "kept as stored",
     ),
-    "has_stale_end": Trap(
-        "end.stale",
+    "end.stale": Words(
         "info",
-        "it is alive again, but still has an end",
         "lifecycle.session.terminatedAt",
+        "it is alive again, but still has an end",
         "the end is not used",
     ),
-    "is_zombie": Trap(
-        "runtime.gone",
+    "runtime.gone": Words(
         "warning",
-        "it is not over, and its process is gone: Agent Orchestrator never ends such a session",
         "lifecycle.runtime.state",
+        "it is not over, and its process is gone: Agent Orchestrator never ends such a session",
         "kept open, with health process_dead",
     ),
-    "is_spawn_race": Trap(
-        "end.spawn_race",
+    "end.spawn_race": Words(
         "info",
-        "it was lost within a minute of its creation: probed before its agent had started",
         "lifecycle.session.reason",
+        "it was lost within a minute of its creation: probed before its agent had started",
         "kept as lost",
     ),
+    "record.would_reject": Words(
+        "warning",
+        "lifecycle",
+        "Agent Orchestrator would discard its axes: {}",
+        "the words are kept as they are stored",
+    ),
+    "record.synthesized": Words(
+        "info",
+        "lifecycle",
+        "records without axes: Agent Orchestrator makes them up, and their times with them",
+        "mapped by the stored status word; made-up times are left out",
+    ),
+    "time.no_dwell": Words(
+        "info",
+        "lifecycle.session.lastTransitionAt",
+        "lastTransitionAt is when a decision was last written, changed or not: it says "
+        "nothing about how long a state has lasted",
+        "kept as updated_at; durations come from transitions",
+    ),
+    "time.before_creation": Words(
+        "warning", None, "{} lies before its creation: two clocks disagree", "kept as stored"
+    ),
+    "id.shared": Words(
+        "warning",
+        "path",
+        "another directory holds a session {} too",
+        "kept as a session of its own, named with its directory",
+    ),
+    "record.superseded": Words(
+        "info",
+        None,
+        "older records of sessions that have a newer one: archives, and originals that "
+        "the storage migration left behind",
+        "in ao_sessions with is_current false; no entities of their own",
+    ),
+    "end.reason_overwritten": Words(
+        "warning",
+        "lifecycle.session.reason",
+        "its record says runtime_lost, but its log says it was killed: {}",
+        "mapped as killed where a person did it just before",
+    ),
+    "event.no_record": Words(
+        "info",
+        None,
+        "lines about {} sessions that have no record here",
+        "kept under the name of the session",
+    ),
+    "event.no_time": Words(
+        "warning", None, "lines without a time that can be read", "kept without one"
+    ),
+}
+"""Code of a finding to what is said of it."""
+
+TRAPS: Mapping[str, str] = {
+    "is_status_stale": "status.stale_cache",
+    "is_kill_doubtful": "end.kill_doubtful",
+    "is_flickering": "status.flickering",
+    "looks_ended_after_restore": "status.ended_after_restore",
+    "has_stale_end": "end.stale",
+    "is_zombie": "runtime.gone",
+    "is_spawn_race": "end.spawn_race",
 }
 """Column of `mapped_axes.add_meaning` to the finding it makes."""
 
 
+def _each(rows: pl.DataFrame, label: str, code: str, example: str, of: str = "") -> pl.DataFrame:
+    """One finding a session; ``of`` is the column that its message tells of."""
+    severity, column, message, action = KINDS[code]
+    return per_entity(
+        rows.with_columns(entity_type=pl.lit("session")),
+        label,
+        SYSTEM,
+        code,
+        severity,
+        message=pl.format(message, of) if of else message,
+        column=column or pl.col(of),
+        example=pl.col(example),
+        action=action,
+    )
+
+
+def _all(rows: pl.DataFrame, label: str, code: str, example: str | None = None) -> pl.DataFrame:
+    """One finding about all rows, with the least of the examples: files have no order."""
+    severity, column, message, action = KINDS[code]
+    examples = rows[example] if example else pl.Series([], dtype=pl.String)
+    return counted(
+        label,
+        SYSTEM,
+        code,
+        severity,
+        message.format(examples.n_unique()),
+        n_rows=rows.height,
+        column=column,
+        example=examples.cast(pl.String).min(),
+        action=action,
+    )
+
+
 def record_findings(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
     """What single records hold: traps, words that are not known, made-up axes, orders of time."""
-    current = sessions.filter("is_current").with_columns(entity_type=pl.lit("session"))
+    readable = sessions.filter("is_readable")
+    current = readable.filter("is_current").with_columns(
+        _skewed=_before_creation(),
+        _disagreement=pl.format("status={}, axes say {}", "stored_status", "legacy_status"),
+    )
     findings = [
-        per_entity(
-            current.filter(name),
+        _each(
+            current.filter(flag),
             label,
-            SYSTEM,
-            trap.code,
-            trap.severity,
-            message=trap.message,
-            column=trap.column,
-            example=_said(name),
-            action=trap.action,
+            code,
+            "_disagreement" if flag == "is_status_stale" else "session_reason",
         )
-        for name, trap in TRAPS.items()
+        for flag, code in TRAPS.items()
     ]
+    rejected = current.filter(pl.col("ao_would_reject").fill_null(value=False))
+    made_up = current.filter(pl.col("is_synthesized").fill_null(value=False))
+    moved = current.filter(pl.col("last_transition_at").is_not_null())
+    renamed = current.filter(pl.col("entity_id") != pl.col("session_id"))
+    skewed = current.filter(pl.col("_skewed") != "")
     findings += [
-        per_entity(
-            current.filter(pl.col("ao_would_reject").fill_null(value=False)),
-            label,
-            SYSTEM,
-            "record.would_reject",
-            "warning",
-            message=pl.format("Agent Orchestrator would discard its axes: {}", "reject_reason"),
-            column="lifecycle",
-            example=pl.col("ao_status"),
-            action="the words are kept as they are stored",
-        ),
-        counted(
-            label,
-            SYSTEM,
-            "record.synthesized",
-            "info",
-            "records without axes: Agent Orchestrator makes them up, and their times with them",
-            n_rows=current.filter(pl.col("is_synthesized").fill_null(value=False)).height,
-            column="lifecycle",
-            action="mapped by the stored status word; made-up times are left out",
-        ),
-        counted(
-            label,
-            SYSTEM,
-            "time.no_dwell",
-            "info",
-            "lastTransitionAt is when a decision was last written, changed or not: it says "
-            "nothing about how long a state has lasted",
-            n_rows=current.filter(pl.col("last_transition_at").is_not_null()).height,
-            column="lifecycle.session.lastTransitionAt",
-            action="kept as updated_at; durations come from transitions",
-        ),
-        _clock_findings(current, label),
-        _duplicates(sessions, label),
+        _each(rejected, label, "record.would_reject", "ao_status", "reject_reason"),
+        _all(made_up, label, "record.synthesized"),
+        _all(moved, label, "time.no_dwell"),
+        _each(skewed, label, "time.before_creation", "created_at", "_skewed"),
+        _each(renamed, label, "id.shared", "path", "session_id"),
+        _all(readable.filter(~pl.col("is_current")), label, "record.superseded", "path"),
     ]
     return pool(findings, schema.FINDINGS)
 
 
-def _said(name: str) -> pl.Expr:
-    """The two words that disagree, for an example."""
-    if name != "is_status_stale":
-        return pl.col("session_reason")
-    return pl.format("status={}, axes say {}", "stored_status", "legacy_status")
-
-
-def _first(values: pl.Series) -> str | None:
-    """The least of some texts, so that the order of files changes no example."""
-    least = values.min()
-    return None if least is None else str(least)
-
-
-def _clock_findings(current: pl.DataFrame, label: str) -> pl.DataFrame:
+def _before_creation() -> pl.Expr:
     """Moments in an order that cannot be: another clock wrote one of them."""
-    earlier = ("started_at", "terminated_at", "completed_at", "last_transition_at", "report_at")
+    later = ("started_at", "terminated_at", "completed_at", "last_transition_at", "report_at")
     columns = [
         pl.when(pl.col(name) < pl.col("created_at") - pl.duration(seconds=1)).then(pl.lit(name))
-        for name in earlier
+        for name in later
     ]
-    skewed = current.with_columns(
-        _skewed=pl.concat_str(columns, separator=", ", ignore_nulls=True)
-    ).filter(pl.col("_skewed") != "")
-    return per_entity(
-        skewed,
-        label,
-        SYSTEM,
-        "time.before_creation",
-        "warning",
-        message=pl.format("{} lies before its creation: two clocks disagree", "_skewed"),
-        column=pl.col("_skewed"),
-        example=pl.col("created_at"),
-        action="kept as stored",
-    )
-
-
-def _duplicates(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
-    """Sessions of one name in two directories, and older records of one session."""
-    readable = sessions.filter("is_readable").with_columns(entity_type=pl.lit("session"))
-    renamed = readable.filter(pl.col("is_current") & (pl.col("entity_id") != pl.col("session_id")))
-    older = readable.filter(~pl.col("is_current"))
-    return pool(
-        [
-            per_entity(
-                renamed,
-                label,
-                SYSTEM,
-                "id.shared",
-                "warning",
-                message=pl.format("another directory holds a session {} too", "session_id"),
-                column="path",
-                example=pl.col("path"),
-                action="kept as a session of its own, named with its directory",
-            ),
-            counted(
-                label,
-                SYSTEM,
-                "record.superseded",
-                "info",
-                "older records of sessions that have a newer one: archives, and originals that "
-                "the storage migration left behind",
-                n_rows=older.height,
-                example=_first(older["path"]),
-                action="in ao_sessions with is_current false; no entities of their own",
-            ),
-        ],
-        schema.FINDINGS,
-    )
+    return pl.concat_str(columns, separator=", ", ignore_nulls=True)
 
 
 def log_findings(entries: pl.DataFrame, sessions: pl.DataFrame, label: str) -> pl.DataFrame:
     """What logs hold: sessions without a record, times that cannot be read, overwritten kills."""
-    orphans = entries.filter("is_orphaned")
     killed = entries.filter(
         pl.col("kind").is_in(KILL_EVENTS) & pl.col("code").is_not_null()
     ).select("entity_id", killed_for="code")
-    rewritten = (
-        sessions.filter(pl.col("is_current") & (pl.col("session_reason") == "runtime_lost"))
-        .join(killed.unique("entity_id", keep="last", maintain_order=True), on="entity_id")
-        .with_columns(entity_type=pl.lit("session"))
-    )
-    return pool(
-        [
-            per_entity(
-                rewritten,
-                label,
-                SYSTEM,
-                "end.reason_overwritten",
-                "warning",
-                message=pl.format(
-                    "its record says runtime_lost, but its log says it was killed: {}",
-                    "killed_for",
-                ),
-                column="lifecycle.session.reason",
-                example=pl.col("killed_for"),
-                action="mapped as killed where a person did it just before",
-            ),
-            counted(
-                label,
-                SYSTEM,
-                "event.no_record",
-                "info",
-                f"lines about {orphans['session_id'].n_unique()} sessions that have no record here",
-                n_rows=orphans.height,
-                example=_first(orphans["session_id"]),
-                action="kept under the name of the session",
-            ),
-            counted(
-                label,
-                SYSTEM,
-                "event.no_time",
-                "warning",
-                "lines without a time that can be read",
-                n_rows=entries.filter(pl.col("at").is_null()).height,
-                example=_first(entries.filter(pl.col("at").is_null())["kind"]),
-                action="kept without one",
-            ),
-        ],
-        schema.FINDINGS,
-    )
+    rewritten = sessions.filter(
+        pl.col("is_current") & (pl.col("session_reason") == "runtime_lost")
+    ).join(killed.unique("entity_id", keep="last", maintain_order=True), on="entity_id")
+    orphans = entries.filter("is_orphaned")
+    undated = entries.filter(pl.col("at").is_null())
+    findings = [
+        _each(rewritten, label, "end.reason_overwritten", "killed_for", "killed_for"),
+        _all(orphans, label, "event.no_record", "session_id"),
+        _all(undated, label, "event.no_time", "kind"),
+    ]
+    return pool(findings, schema.FINDINGS)
 
 
 def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
@@ -269,7 +237,7 @@ def records(cases: Cases) -> pl.DataFrame:
     current = (
         cases.facts.detail(frames.SESSIONS)
         .filter(pl.col("is_current"), pl.col("entity_id").is_not_null())
-        .with_columns(system=pl.lit("agent_orchestrator"), entity_type=pl.lit("session"))
+        .with_columns(system=pl.lit(SYSTEM), entity_type=pl.lit("session"))
     )
     axes = pl.format(
         "the axes say {} for {}, its runtime {}",
@@ -282,10 +250,7 @@ def records(cases: Cases) -> pl.DataFrame:
             pl.format("flat status {}", word("stored_status")),
             pl.format("the axes say {}", word("legacy_status")),
         ),
-        "looks_ended_after_restore": (
-            pl.format("restored {}", moment("restored_at")),
-            axes,
-        ),
+        "looks_ended_after_restore": (pl.format("restored {}", moment("restored_at")), axes),
         "has_stale_end": (pl.format("status {}", word("ao_status")), pl.lit("it has an end")),
         "is_flickering": (
             pl.format("flat status {}", word("stored_status")),
@@ -329,6 +294,6 @@ def without_ends(facts: Facts) -> pl.DataFrame:
     return records.filter(pl.col("is_synthesized") | ~ends_in_time).select(
         "source",
         "entity_id",
-        system=pl.lit("agent_orchestrator"),
+        system=pl.lit(SYSTEM),
         entity_type=pl.lit("session"),
     )

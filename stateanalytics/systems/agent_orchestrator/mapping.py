@@ -308,7 +308,9 @@ def _codes_of(mapped: pl.DataFrame) -> list[str]:
 def _messages() -> dict[str, str]:
     """Reason code to words, as they stand within a sentence."""
     codes = codes_from_csv("stateanalytics.systems.agent_orchestrator")
-    return _SHARED | {code.code: code.meaning[0].lower() + code.meaning[1:] for code in codes}
+    # A word of a generation that keeps no reasons is not explained by being said again.
+    said = (code for code in codes if "generation" not in code.meaning)
+    return _SHARED | {code.code: code.meaning[0].lower() + code.meaning[1:] for code in said}
 
 
 def _dimension() -> pl.Expr:
@@ -396,6 +398,10 @@ def recorded_reasons(sessions: pl.DataFrame) -> pl.DataFrame:
             .when(pl.col("code") == _WORDS_ONLY)
             .then(pl.lit("inferred"))
             .otherwise("claim_status"),
+            # A code without a message of its own is read out: its last part.
+            message=pl.coalesce(
+                "message", pl.col("code").str.extract(r"([a-z_]+)$").str.replace_all("_", " ")
+            ),
         )
     )
 
