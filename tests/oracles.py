@@ -21,7 +21,7 @@ from stateanalytics.detectors.catalogue import named
 from stateanalytics.detectors.detections import judge
 from stateanalytics.state.reason_codes import parents, reason_codes
 from stateanalytics.state.severity import derive_severity
-from stateanalytics.systems.lionagi.detectors.pages import IN_RANGE
+from stateanalytics.systems.lionagi.detectors import IN_RANGE
 from stateanalytics.systems.lionagi.features import (
     add_words,
     with_display_status,

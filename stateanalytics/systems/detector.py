@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
+from importlib import resources
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -290,6 +292,28 @@ def catalogued(name: str, **words: Any) -> Detector:
     """
     of_entry = {known.name: words.pop(known.name) for known in fields(Entry) if known.name in words}
     return Detector(name, entry=Entry(**of_entry), **words)
+
+
+def catalogue(package: str, rules: Mapping[str, Mapping[str, Any]]) -> tuple[Detector, ...]:
+    """The detectors of ``data/detectors.csv`` in a package, in the order of its rows.
+
+    Parameters
+    ----------
+    package : str
+        The package of a system; its last part is the system's name.
+    rules : mapping of str to mapping
+        By name, what a detector has beside its words; those that cannot be evaluated from
+        data (``why_not``) have none.
+    """
+    table = resources.files(package).joinpath("data", "detectors.csv").read_text(encoding="utf-8")
+    detectors = []
+    for row in csv.DictReader(table.splitlines()):
+        words: dict[str, Any] = {column: text for column, text in row.items() if text}
+        if types := words.get("entity_types"):
+            words["entity_types"] = tuple(types.split("|"))
+        system = package.rpartition(".")[-1]
+        detectors.append(catalogued(**words, **rules.get(row["name"], {}), system=system))
+    return tuple(detectors)
 
 
 _CONSTRUCT_OF = {

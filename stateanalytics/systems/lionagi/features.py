@@ -24,8 +24,12 @@ from stateanalytics.core.session_health import HEALTH_ORDER
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.history import Past
 from stateanalytics.systems.lionagi import frames
-from stateanalytics.systems.lionagi.detectors.pages import DEAD, REAPED_MESSAGE, assumed_alive
-from stateanalytics.systems.lionagi.detectors.stored import health_by
+from stateanalytics.systems.lionagi.classifiers import (
+    DEAD,
+    REAPED_MESSAGE,
+    assumed_alive,
+    health_by,
+)
 from stateanalytics.systems.lionagi.phantoms import with_phantom_reason, with_relatives
 
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType(

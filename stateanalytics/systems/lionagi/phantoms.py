@@ -127,17 +127,18 @@ def phantoms(
 
 def _closed_by(rows: pl.DataFrame, reaper: Reaper, order: int) -> pl.DataFrame:
     is_dead = pl.col("process_alive").not_().fill_null(False)
+    status, code, message = reaper.written
     return rows.filter(reaper.closes.fill_null(False)).select(
         *schema.ENTITY_KEY,
         "raw_status",
         reaper=pl.lit(reaper.name),
         known_as=pl.lit(reaper.known_as),
-        target_status=reaper.target_status.cast(pl.String),
-        reason_code=reaper.reason_code.cast(pl.String),
-        message=reaper.message.cast(pl.String),
+        target_status=status.cast(pl.String),
+        reason_code=code.cast(pl.String),
+        message=message.cast(pl.String),
         actor=pl.lit(reaper.actor),
         age_s=pl.when(reaper.age_s.is_finite()).then(reaper.age_s.cast(pl.Float64)),
-        limit_s=pl.lit(reaper.limit_s, dtype=pl.Float64),
+        limit_s=pl.lit(reaper.past[1], dtype=pl.Float64),
         is_certain=is_dead | pl.lit(reaper.ignores_liveness),
         order=pl.lit(order),
     )

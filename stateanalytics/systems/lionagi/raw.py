@@ -14,18 +14,7 @@ import polars as pl
 from stateanalytics.core.facts import pool
 from stateanalytics.core.schema import FINDINGS
 from stateanalytics.io.parts import Kept, read_appended
-from stateanalytics.io.sqlite import (
-    INTEGER,
-    JSON,
-    MOMENT,
-    REAL,
-    ROWID,
-    TEXT,
-    YES_NO,
-    Cell,
-    Store,
-    read_table,
-)
+from stateanalytics.io.sqlite import Cell, Store, read_table
 
 SYSTEM = "lionagi"
 
@@ -93,44 +82,29 @@ _RUN_ID_OF_OLD_ROWS = Cell(
     ("node_metadata", "run_id"),
 )
 
-_REASON = {
-    "status_reason_code": TEXT,
-    "status_reason_summary": TEXT,
-    "status_evidence_refs": JSON,
-}
-_STORED_STATE = {"health": TEXT, "delivery": TEXT, "reason_codes": JSON}
-_USAGE = {
-    "input_tokens": INTEGER,
-    "output_tokens": INTEGER,
-    "total_cost_usd": REAL,
-    "num_turns": INTEGER,
-    "duration_ms": REAL,
-}
+
+def _columns(**names_by_kind: str) -> dict[str, Cell]:
+    """Columns that are read as they are, by what their cells should hold."""
+    return {
+        name: Cell(kind)  # type: ignore[arg-type]
+        for kind, names in names_by_kind.items()
+        for name in names.split()
+    }
+
+
+_REASON = _columns(text="status_reason_code status_reason_summary", json="status_evidence_refs")
+_STORED_STATE = _columns(text="health delivery", json="reason_codes")
+_USAGE = _columns(integer="input_tokens output_tokens num_turns", real="total_cost_usd duration_ms")
 
 TABLES: Mapping[str, Mapping[str, Cell]] = {
     "sessions": {
-        "id": TEXT,
-        "status": TEXT,
-        "created_at": MOMENT,
-        "started_at": MOMENT,
-        "ended_at": MOMENT,
-        "updated_at": MOMENT,
-        "last_message_at": MOMENT,
-        "ended_at_is_approximate": YES_NO,
-        "run_id": TEXT,
-        "invocation_id": TEXT,
-        "invocation_kind": TEXT,
-        "source_kind": TEXT,
-        "name": TEXT,
-        "user_label": TEXT,
-        "project": TEXT,
-        "agent_name": TEXT,
-        "model": TEXT,
-        "provider": TEXT,
-        "playbook_name": TEXT,
-        "show_topic": TEXT,
-        "show_play_name": TEXT,
-        "progression_id": TEXT,
+        **_columns(
+            text="id status run_id invocation_id invocation_kind source_kind name user_label "
+            "project agent_name model provider playbook_name show_topic show_play_name "
+            "progression_id",
+            moment="created_at started_at ended_at updated_at last_message_at",
+            yes_no="ended_at_is_approximate",
+        ),
         "artifact_contract_json": _promise("artifact_contract_json"),
         "artifact_verification_json": _promise("artifact_verification_json"),
         "has_artifacts": _is_set("artifacts_path"),
@@ -143,22 +117,14 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         **_STORED_STATE,
     },
     "branches": {
-        "id": TEXT,
-        "session_id": TEXT,
-        "progression_id": TEXT,
-        "name": TEXT,
-        "agent_name": TEXT,
-        "model": TEXT,
-        "provider": TEXT,
-        "status": TEXT,
-        "created_at": MOMENT,
-        "started_at": MOMENT,
-        "ended_at": MOMENT,
+        **_columns(
+            text="id session_id progression_id name agent_name model provider status",
+            moment="created_at started_at ended_at",
+        ),
         **_USAGE,
     },
     "progressions": {
-        "id": TEXT,
-        "collection": JSON,
+        **_columns(text="id", json="collection"),
         "n_messages": Cell(
             "integer",
             # What is no list has no length: SQLite would say 0.
@@ -168,149 +134,75 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         ),
     },
     "shows": {
-        "id": TEXT,
-        "topic": TEXT,
-        "status": TEXT,
-        "show_dir": TEXT,
-        "created_at": MOMENT,
-        "updated_at": MOMENT,
+        **_columns(text="id topic status show_dir", moment="created_at updated_at"),
         **_REASON,
     },
     "plays": {
-        "id": TEXT,
-        "show_id": TEXT,
-        "name": TEXT,
-        "playbook": TEXT,
-        "status": TEXT,
-        "attempt": INTEGER,
-        "session_id": TEXT,
-        "created_at": MOMENT,
-        "started_at": MOMENT,
-        "ended_at": MOMENT,
-        "updated_at": MOMENT,
-        "exit_code": INTEGER,
-        "gate_feedback": TEXT,
+        **_columns(
+            text="id show_id name playbook status session_id gate_feedback",
+            integer="attempt exit_code",
+            moment="created_at started_at ended_at updated_at",
+        ),
         **_REASON,
         **_STORED_STATE,
     },
     "invocations": {
-        "id": TEXT,
-        "skill": TEXT,
-        "status": TEXT,
-        "session_count": INTEGER,
-        "created_at": MOMENT,
-        "started_at": MOMENT,
-        "ended_at": MOMENT,
-        "updated_at": MOMENT,
+        **_columns(
+            text="id skill status",
+            integer="session_count",
+            moment="created_at started_at ended_at updated_at",
+        ),
         "node_metadata": _metadata('"action_kind"'),
         **_REASON,
     },
     "schedules": {
-        "id": TEXT,
-        "name": TEXT,
-        "enabled": YES_NO,
-        "trigger_type": TEXT,
-        "cron_expr": TEXT,
-        "interval_sec": REAL,
-        "poll_interval_sec": REAL,
-        "resolved_timezone": TEXT,
-        "effective_timezone": TEXT,
-        "next_fire_at": MOMENT,
-        "last_fired_at": MOMENT,
-        "last_evaluated_at": MOMENT,
-        "last_healthy_poll_at": MOMENT,
+        **_columns(
+            text="id name trigger_type cron_expr resolved_timezone effective_timezone "
+            "action_kind action_agent action_model action_playbook action_project project",
+            yes_no="enabled",
+            real="interval_sec poll_interval_sec",
+            moment="next_fire_at last_fired_at last_evaluated_at last_healthy_poll_at "
+            "created_at updated_at",
+        ),
         "has_threshold": Cell(
             "yes_no",
             "coalesce(threshold_config, '') NOT IN ('', 'null', '{}')",
             ("threshold_config",),
         ),
-        "action_kind": TEXT,
-        "action_agent": TEXT,
-        "action_model": TEXT,
-        "action_playbook": TEXT,
-        "action_project": TEXT,
-        "project": TEXT,
-        "created_at": MOMENT,
-        "updated_at": MOMENT,
     },
     "schedule_runs": {
-        "id": TEXT,
-        "schedule_id": TEXT,
-        "invocation_id": TEXT,
-        "action_kind": TEXT,
-        "status": TEXT,
-        "exit_code": INTEGER,
-        "chain_parent_id": TEXT,
-        "chain_depth": INTEGER,
-        "lease_attempts": INTEGER,
-        "created_at": MOMENT,
-        "fired_at": MOMENT,
-        "ended_at": MOMENT,
-        "updated_at": MOMENT,
-        "error_detail": TEXT,
+        **_columns(
+            text="id schedule_id invocation_id action_kind status chain_parent_id error_detail",
+            integer="exit_code chain_depth lease_attempts",
+            moment="created_at fired_at ended_at updated_at",
+        ),
         **_REASON,
     },
     "teams": {
-        "id": TEXT,
-        "name": TEXT,
-        "status": TEXT,
-        "member_count": INTEGER,
-        "created_at": MOMENT,
-        "updated_at": MOMENT,
+        **_columns(text="id name status", integer="member_count", moment="created_at updated_at"),
         **_REASON,
     },
     "team_messages": {
-        "rowid": ROWID,
-        "team_id": TEXT,
-        "created_at": MOMENT,
-        "sender": TEXT,
-        "recipient": TEXT,
+        **_columns(rowid="rowid", text="team_id sender recipient", moment="created_at"),
         "size_bytes": _size_of("content"),
     },
-    "engine_runs": {
-        "id": TEXT,
-        "kind": TEXT,
-        "status": TEXT,
-        "started_at": MOMENT,
-        "ended_at": MOMENT,
-        "session_id": TEXT,
-        "signal_session_id": TEXT,
-        "parent_session_id": TEXT,
-        "invocation_id": TEXT,
-        "error": TEXT,
-    },
-    "dispatch_outbox": {
-        "id": TEXT,
-        "kind": TEXT,
-        "deliver_to": TEXT,
-        "status": TEXT,
-        "attempt": INTEGER,
-        "session_id": TEXT,
-        "schedule_run_id": TEXT,
-        "last_error": TEXT,
-        "created_at": MOMENT,
-        "updated_at": MOMENT,
-    },
-    "status_transitions": {
-        "rowid": ROWID,
-        "entity_type": TEXT,
-        "entity_id": TEXT,
-        "previous_status": TEXT,
-        "status": TEXT,
-        "reason_code": TEXT,
-        "reason_summary": TEXT,
-        "evidence_refs": JSON,
-        "source": TEXT,
-        "actor": TEXT,
-        "created_at": MOMENT,
-        "metadata": JSON,
-    },
+    "engine_runs": _columns(
+        text="id kind status session_id signal_session_id parent_session_id invocation_id error",
+        moment="started_at ended_at",
+    ),
+    "dispatch_outbox": _columns(
+        text="id kind deliver_to status session_id schedule_run_id last_error",
+        integer="attempt",
+        moment="created_at updated_at",
+    ),
+    "status_transitions": _columns(
+        rowid="rowid",
+        text="entity_type entity_id previous_status status reason_code reason_summary source actor",
+        json="evidence_refs metadata",
+        moment="created_at",
+    ),
     "session_signals": {
-        "session_id": TEXT,
-        "seq": INTEGER,
-        "kind": TEXT,
-        "op_id": TEXT,
-        "ts": MOMENT,
+        **_columns(text="session_id kind op_id", integer="seq", moment="ts"),
         "size_bytes": _size_of("payload"),
         "name": Cell("text", _key("payload", "name"), ("payload",)),
         "point": Cell("text", _key("payload", "point"), ("payload",)),
@@ -319,49 +211,27 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         "duration_ms": Cell("real", _key("payload", "duration_ms"), ("payload",)),
     },
     "admin_events": {
-        "rowid": ROWID,
-        "created_at": MOMENT,
-        "action": TEXT,
-        "target_id": TEXT,
-        "details": JSON,
+        **_columns(
+            rowid="rowid", text="action target_id actor", json="details", moment="created_at"
+        ),
         "target_type": Cell("text", _key("details", "entity_type"), ("details",)),
-        "actor": TEXT,
     },
-    "attention_dispositions": {
-        "item_id": TEXT,
-        "state": TEXT,
-        "note": TEXT,
-        "actor": TEXT,
-        "source_status": TEXT,
-        "created_at": MOMENT,
-        "updated_at": MOMENT,
-        "expires_at": MOMENT,
-    },
-    "attention_disposition_history": {
-        "item_id": TEXT,
-        "sequence": INTEGER,
-        "prior_state": TEXT,
-        "new_state": TEXT,
-        "note": TEXT,
-        "actor": TEXT,
-        "created_at": MOMENT,
-    },
+    "attention_dispositions": _columns(
+        text="item_id state note actor source_status",
+        moment="created_at updated_at expires_at",
+    ),
+    "attention_disposition_history": _columns(
+        text="item_id prior_state new_state note actor", integer="sequence", moment="created_at"
+    ),
     "messages": {
-        "rowid": ROWID,
-        "id": TEXT,
-        "created_at": MOMENT,
-        "role": TEXT,
+        **_columns(rowid="rowid", text="id role", moment="created_at"),
         "size_bytes": _size_of("content"),
         "name": _TOOL,
     },
 }
 
 # Loaded only on request: they hold what people and models said.
-_BODIES: Mapping[str, Mapping[str, Cell]] = {
-    "messages": {"body": Cell("text", "CAST(content AS TEXT)", ("content",))},
-    "session_signals": {"body": Cell("text", "CAST(payload AS TEXT)", ("payload",))},
-    "team_messages": {"body": Cell("text", "CAST(content AS TEXT)", ("content",))},
-}
+_BODIES = {"messages": "content", "session_signals": "payload", "team_messages": "content"}
 
 Raw = Mapping[str, pl.DataFrame]
 
@@ -406,7 +276,9 @@ def read_raw(
     """
     tables, of_tables, kept = {}, [], {}
     for table, cells in TABLES.items():
-        wanted = {**cells, **(_BODIES.get(table, {}) if bodies else {})}
+        wanted = dict(cells)
+        if bodies and (column := _BODIES.get(table)):
+            wanted["body"] = Cell("text", f"CAST({column} AS TEXT)", (column,))
         if table == "sessions" and "run_id" in store.tables[table]:
             wanted["metadata_run_id"] = _RUN_ID_OF_OLD_ROWS
         if table in APPENDED:

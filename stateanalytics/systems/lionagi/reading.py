@@ -8,11 +8,13 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
-from stateanalytics.io.findings import per_entity
+from stateanalytics.core.vocabulary import TABLES
 from stateanalytics.io.parts import Kept, Parts
 from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.lionagi import frames, schedules, sessions, store_findings, work
+from stateanalytics.systems.lionagi.end_writers import add_end_writers
 from stateanalytics.systems.lionagi.events import dispositions, events
+from stateanalytics.systems.lionagi.findings import per_entity
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, read_raw
 from stateanalytics.systems.lionagi.run_directories import (
     add_timeouts,
@@ -21,7 +23,7 @@ from stateanalytics.systems.lionagi.run_directories import (
     run_findings,
 )
 from stateanalytics.systems.lionagi.show_directories import find_shows, read_shows, show_findings
-from stateanalytics.systems.lionagi.transitions import add_end_writers, transitions
+from stateanalytics.systems.lionagi.transitions import transitions
 from stateanalytics.systems.lionagi.work import add_plays_as_parents
 
 NEEDED = ("sessions", "branches", "progressions")
@@ -121,11 +123,7 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
         run_files,
         run_findings(runs, known.filter(pl.col("entity_type") == "session"), label),
         show_findings(disk, label),
-        store_findings.status_findings(known, label),
-        store_findings.time_findings(known, label),
-        store_findings.contract_findings(known, label),
-        store_findings.link_findings(known, label),
-        store_findings.cost_findings(known, label),
+        store_findings.entity_findings(known, label),
         store_findings.list_findings(raw, happened, label),
         store_findings.history_findings(history, known, label),
         store_findings.json_findings(raw, label),
@@ -190,21 +188,8 @@ def _with_last_messages(of_sessions: pl.DataFrame, happened: pl.DataFrame) -> pl
 
 def _distinct(raw: Raw, label: str) -> tuple[Raw, pl.DataFrame]:
     """Tables whose ids are there and distinct, as a key must be; the others are a finding."""
-    types = {
-        "sessions": "session",
-        "branches": "branch",
-        "progressions": "progression",
-        "shows": "show",
-        "plays": "play",
-        "invocations": "invocation",
-        "schedules": "schedule",
-        "schedule_runs": "schedule_run",
-        "teams": "team",
-        "engine_runs": "engine_run",
-        "dispatch_outbox": "dispatch",
-    }
     kept, findings = dict(raw), []
-    for table, entity_type in types.items():
+    for entity_type, table in {**TABLES, "progression": "progressions"}.items():
         rows = raw[table]
         if rows["id"].n_unique() == rows.height and not rows["id"].null_count():
             continue
@@ -214,15 +199,11 @@ def _distinct(raw: Raw, label: str) -> tuple[Raw, pl.DataFrame]:
             per_entity(
                 rows.filter(~first).select(entity_type=pl.lit(entity_type), entity_id="id"),
                 label,
-                SYSTEM,
                 "id.unusable",
-                "error",
                 message=pl.when(pl.col("entity_id").is_null())
                 .then(pl.lit("a row without an id"))
                 .otherwise(pl.lit("a second row with the same id")),
                 table=table,
-                column="id",
-                action="the row was left out",
             )
         )
     return kept, pool(findings, schema.FINDINGS)

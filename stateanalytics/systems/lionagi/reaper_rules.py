@@ -41,6 +41,9 @@ class Limits:
     kill_s: float = 3600
 
 
+Text = str | pl.Expr
+
+
 @dataclass(frozen=True)
 class Reaper:
     """One rule that closes entities.
@@ -55,12 +58,11 @@ class Reaper:
         Which rows, whatever their age; Boolean, null counts as no.
     ages : tuple of str
         The age that it looks at: the first of these columns that is known.
-    limit_s : float
-        The limit of that age; 0 where it has none.
-    comparison : str
-        ``>`` closes past the limit, ``>=`` already at it; empty: at any age.
-    target_status, reason_code, message : polars.Expr
-        What it would write.
+    past : tuple of (str, float)
+        ``>`` closes past the limit of that age in seconds, ``>=`` already at it; empty: at
+        any age.
+    writes : tuple of (str or polars.Expr)
+        The status, reason code and message that it would write.
     actor : str
         Whom the history would name.
     ignores_liveness : bool
@@ -73,11 +75,8 @@ class Reaper:
     known_as: str
     when: pl.Expr
     ages: tuple[str, ...]
-    limit_s: float
-    comparison: str
-    target_status: pl.Expr
-    reason_code: pl.Expr
-    message: pl.Expr
+    past: tuple[str, float]
+    writes: tuple[Text, Text, Text]
     actor: str = "studio_lifecycle_reaper"
     ignores_liveness: bool = field(default=False)
     counts_never: bool = field(default=True)
@@ -91,10 +90,15 @@ class Reaper:
     @property
     def closes(self) -> pl.Expr:
         """Which rows it closes; Boolean, null counts as no."""
-        if not self.comparison:
+        comparison, limit_s = self.past
+        if not comparison:
             return self.when
-        is_past = self.age_s > self.limit_s
-        return self.when & (is_past if self.comparison == ">" else self.age_s >= self.limit_s)
+        return self.when & (self.age_s > limit_s if comparison == ">" else self.age_s >= limit_s)
+
+    @property
+    def written(self) -> tuple[pl.Expr, ...]:
+        """The status, reason code and message that it would write, of each row."""
+        return tuple(pl.lit(text) if isinstance(text, str) else text for text in self.writes)
 
 
 def reapers(limits: Limits | None = None) -> tuple[Reaper, ...]:
@@ -113,14 +117,18 @@ def _is(entity_type: str, *statuses: str) -> pl.Expr:
     return (pl.col("entity_type") == entity_type) & pl.col("raw_status").is_in(statuses)
 
 
+def _not_true(flag: pl.Expr) -> pl.Expr:
+    return flag.ne_missing(pl.lit(value=True))
+
+
 # A process that nobody could see counts as dead: an unknown liveness closes, too.
-_NOT_ALIVE = pl.col("process_alive").ne_missing(pl.lit(value=True))
+NOT_ALIVE = _not_true(pl.col("process_alive"))
+_TOUCHED = ("updated_age_s", "started_age_s")
 
 
 def _adr0033(limits: Limits) -> tuple[Reaper, ...]:
     is_open = pl.col("is_terminal").not_() & pl.col("is_legacy").not_()
     age = ("age_s", "created_age_s")
-    aborted, reason = pl.lit("aborted"), pl.lit(NO_TERMINAL)
     return (
         Reaper(
             "terminal_enforcement",
@@ -128,11 +136,8 @@ def _adr0033(limits: Limits) -> tuple[Reaper, ...]:
             # At any age, but only where the process is known to be dead: unknown stays open.
             is_open & pl.col("process_alive").not_(),
             age,
-            0,
-            "",
-            aborted,
-            reason,
-            pl.lit("its process ended without writing an end"),
+            ("", 0),
+            ("aborted", NO_TERMINAL, "its process ended without writing an end"),
             "watchdog",
         ),
         Reaper(
@@ -140,11 +145,11 @@ def _adr0033(limits: Limits) -> tuple[Reaper, ...]:
             "ADR-0033 phantom reconciliation",
             is_open & pl.col("health").is_in(("process_dead", "orphaned")),
             age,
-            limits.reconciliation_s,
-            ">",
-            aborted,
-            reason,
-            pl.format("health is {}, and no end was written", "health"),
+            (">", limits.reconciliation_s),
+            (
+                *("aborted", NO_TERMINAL),
+                pl.format("health is {}, and no end was written", "health"),
+            ),
             "watchdog",
         ),
     )
@@ -152,51 +157,49 @@ def _adr0033(limits: Limits) -> tuple[Reaper, ...]:
 
 def _sessions(limits: Limits) -> tuple[Reaper, ...]:
     is_mirror = (pl.col("agent") == MIRROR_AGENT).fill_null(False)
+    phantom_code = pl.col("phantom_reason").replace_strict(PHANTOM_CODES, default=None)
+
+    def either(of_mirror: str, of_others: pl.Expr) -> pl.Expr:
+        return pl.when(is_mirror).then(pl.lit(of_mirror)).otherwise(of_others)
+
     return (
         Reaper(
             "phantom_session",
             "C2, C3",
-            _is("session", "running") & _NOT_ALIVE,
+            _is("session", "running") & NOT_ALIVE,
             ("updated_age_s",),
-            limits.phantom_s,
-            ">=",
-            pl.when(is_mirror).then(pl.lit("completed")).otherwise(pl.lit("failed")),
-            pl.when(is_mirror)
-            .then(pl.lit("run.completed.ok"))
-            .otherwise(pl.col("phantom_reason").replace_strict(PHANTOM_CODES, default=None)),
-            pl.when(is_mirror)
-            .then(pl.lit("mirror_idle_reaped"))
-            .otherwise(pl.lit("phantom_reaped")),
+            (">=", limits.phantom_s),
+            (
+                either("completed", pl.lit("failed")),
+                either("run.completed.ok", phantom_code),
+                either("mirror_idle_reaped", pl.lit("phantom_reaped")),
+            ),
         ),
         Reaper(
             "null_status",
             "C4",
-            (pl.col("entity_type") == "session") & pl.col("raw_status").is_null() & _NOT_ALIVE,
-            ("updated_age_s", "started_age_s"),
-            limits.phantom_s,
-            ">=",
-            pl.lit("failed"),
-            pl.lit("run.failed.exception"),
-            pl.lit("process_exited_without_status"),
+            (pl.col("entity_type") == "session") & pl.col("raw_status").is_null() & NOT_ALIVE,
+            _TOUCHED,
+            (">=", limits.phantom_s),
+            ("failed", "run.failed.exception", "process_exited_without_status"),
         ),
     )
 
 
 def _others(limits: Limits) -> tuple[Reaper, ...]:
-    deadline = pl.lit("run.timed_out.deadline")
+    deadline = ("timed_out", "run.timed_out.deadline")
     is_running = _is("invocation", "running")
-    touched = ("updated_age_s", "started_age_s")
+    is_late = pl.col("started_age_s") > limits.invocation_deadline_s
+    is_aborted = pl.col("disk_end") == "show.aborted.operator"
+    on_disk = pl.when(is_aborted).then(pl.lit("aborted")).otherwise(pl.lit("completed"))
     return (
         Reaper(
             "invocation_deadline",
             "C5",
             is_running,
             ("started_age_s",),
-            limits.invocation_deadline_s,
-            ">",
-            pl.lit("timed_out"),
-            deadline,
-            pl.lit("invocation_deadline_exceeded"),
+            (">", limits.invocation_deadline_s),
+            (*deadline, "invocation_deadline_exceeded"),
             ignores_liveness=True,
             counts_never=False,
         ),
@@ -204,42 +207,31 @@ def _others(limits: Limits) -> tuple[Reaper, ...]:
             "zero_session_invocation",
             "C6",
             is_running
-            & (pl.col("started_age_s") > limits.invocation_deadline_s).ne_missing(
-                pl.lit(value=True)
-            )
+            & _not_true(is_late)
             & (pl.col("n_children").fill_null(0) == 0)
             # A plain command opens no session, however well it runs.
             & pl.col("kind").ne_missing("command"),
-            touched,
-            limits.zero_session_grace_s,
-            ">",
-            pl.lit("timed_out"),
-            deadline,
-            pl.lit("zero_session_invocation_timeout"),
+            _TOUCHED,
+            (">", limits.zero_session_grace_s),
+            (*deadline, "zero_session_invocation_timeout"),
             ignores_liveness=True,
             counts_never=False,
         ),
         Reaper(
             "stale_play",
             "C7",
-            _is("play", *REAPABLE_PLAYS) & pl.col("session_alive").ne_missing(pl.lit(value=True)),
-            touched,
-            limits.play_s,
-            ">=",
-            pl.lit("blocked"),
-            pl.lit("run.cancelled.stale_auto"),
-            pl.lit("play_runner_dead_or_orphaned"),
+            _is("play", *REAPABLE_PLAYS) & _not_true(pl.col("session_alive")),
+            _TOUCHED,
+            (">=", limits.play_s),
+            ("blocked", "run.cancelled.stale_auto", "play_runner_dead_or_orphaned"),
         ),
         Reaper(
             "stale_schedule_run",
             "C8",
             _is("schedule_run", "running") & pl.col("parent_id").is_not_null(),
-            touched,
-            limits.schedule_run_s,
-            ">",
-            pl.lit("timed_out"),
-            deadline,
-            pl.lit("schedule_run_stale_running_reaped"),
+            _TOUCHED,
+            (">", limits.schedule_run_s),
+            (*deadline, "schedule_run_stale_running_reaped"),
             ignores_liveness=True,
             counts_never=False,
         ),
@@ -247,16 +239,11 @@ def _others(limits: Limits) -> tuple[Reaper, ...]:
             "stale_show",
             "C9",
             _is("show", *REAPABLE_SHOWS)
-            & pl.col("has_live_play").ne_missing(pl.lit(value=True))
+            & _not_true(pl.col("has_live_play"))
             & pl.col("disk_end").is_not_null(),
             ("updated_age_s",),
-            limits.show_s,
-            ">=",
-            pl.when(pl.col("disk_end") == "show.aborted.operator")
-            .then(pl.lit("aborted"))
-            .otherwise(pl.lit("completed")),
-            pl.col("disk_end"),
-            pl.lit("the show's directory says so"),
+            (">=", limits.show_s),
+            (on_disk, pl.col("disk_end"), "the show's directory says so"),
         ),
     )
 
@@ -264,35 +251,31 @@ def _others(limits: Limits) -> tuple[Reaper, ...]:
 def _sweeps(limits: Limits) -> tuple[Reaper, ...]:
     """What an operator's own commands would close: `li state doctor`, `li kill --all-stale`."""
     kill_age = ("started_age_s", "updated_age_s", "created_age_s")
-    is_work = pl.col("entity_type").is_in(("session", "invocation")) & (
-        pl.col("raw_status") == "running"
-    )
+    is_work = _is("session", "running") | _is("invocation", "running")
     child_ended = pl.col("session_status").ne_missing("running") & pl.col("has_session_row")
     all_ended = (pl.col("n_plays") > 0) & (pl.col("n_open_plays") == 0)
-    stale = pl.lit("run.cancelled.stale_auto")
+    swept = f"doctor sweep: running longer than {limits.doctor_s / 3600:g}h"
+
+    def killed(status: str, why: str) -> tuple[str, str, str]:
+        return (status, "run.cancelled.stale_auto", f"Stale auto-cancel: {why}.")
+
     return (
         Reaper(
             "doctor",
             "C10",
-            _is("session", "running") & _NOT_ALIVE,
+            _is("session", "running") & NOT_ALIVE,
             ("started_age_s",),
-            limits.doctor_s,
-            ">",
-            pl.lit("aborted"),
-            pl.lit("session.stale.no_heartbeat"),
-            pl.lit(f"doctor sweep: running longer than {limits.doctor_s / 3600:g}h"),
+            (">", limits.doctor_s),
+            ("aborted", "session.stale.no_heartbeat", swept),
             "doctor",
         ),
         Reaper(
             "kill_stale",
             "C11",
-            is_work & _NOT_ALIVE,
+            is_work & NOT_ALIVE,
             kill_age,
-            limits.kill_s,
-            ">=",
-            pl.lit("cancelled"),
-            stale,
-            pl.lit("Stale auto-cancel: process dead or no PID."),
+            (">=", limits.kill_s),
+            killed("cancelled", "process dead or no PID"),
             "user",
         ),
         Reaper(
@@ -300,11 +283,8 @@ def _sweeps(limits: Limits) -> tuple[Reaper, ...]:
             "C11",
             _is("play", "running") & child_ended,
             ("started_age_s", "created_age_s"),
-            limits.kill_s,
-            ">=",
-            pl.lit("blocked"),
-            stale,
-            pl.lit("Stale auto-cancel: child session terminated."),
+            (">=", limits.kill_s),
+            killed("blocked", "child session terminated"),
             "user",
         ),
         Reaper(
@@ -312,11 +292,8 @@ def _sweeps(limits: Limits) -> tuple[Reaper, ...]:
             "C11",
             _is("show", "active") & all_ended,
             kill_age,
-            limits.kill_s,
-            ">=",
-            pl.lit("aborted"),
-            stale,
-            pl.lit("Stale auto-cancel: all child plays terminated."),
+            (">=", limits.kill_s),
+            killed("aborted", "all child plays terminated"),
             "user",
         ),
     )

@@ -25,9 +25,9 @@ from stateanalytics.io.files import (
     legible,
     read_json_object,
 )
-from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.lionagi import frames
-from stateanalytics.systems.lionagi.raw import SYSTEM, Raw
+from stateanalytics.systems.lionagi.findings import counted, least, per_entity
+from stateanalytics.systems.lionagi.raw import Raw
 
 # ADR-0017's import rule, with the words that lionagi's importer accepts.
 _STATUS = {
@@ -134,42 +134,28 @@ def read_runs(store_path: Path, source: str) -> tuple[pl.DataFrame, pl.DataFrame
     folders, problem = directories_in(*beside(store_path))
     rows = [run for run in (_read_run(folder) for folder in folders) if run is not None]
     runs = pl.DataFrame([asdict(row) for row in rows], schema=_SHAPE)
+    named = runs.with_columns(entity_type=pl.lit("run"), entity_id="run_id")
     unreadable = per_entity(
-        runs.filter(pl.col("problem").is_not_null()).select(
-            "problem",
-            "problem_file",
-            entity_type=pl.lit("run"),
-            entity_id="run_id",
-        ),
+        named.filter(pl.col("problem").is_not_null()),
         source,
-        SYSTEM,
         "run.unreadable",
-        "warning",
-        message=pl.format("the {} of a run directory is {}", "problem_file", "problem"),
-        table="runs/",
         column=pl.col("problem_file"),
-        action="the file was left out",
     )
     folder_problem = counted(
         source,
-        SYSTEM,
         "run.unreadable",
-        "warning",
-        f"the runs directory beside the store {problem}",
-        n_rows=int(problem is not None),
-        table="runs/",
+        int(problem is not None),
+        message=f"the runs directory beside the store {problem}",
         action="no run directory was read",
     )
     odd = per_entity(
-        runs.filter("has_odd_timeout").select(entity_type=pl.lit("run"), entity_id="run_id"),
+        named.filter("has_odd_timeout"),
         source,
-        SYSTEM,
         "timeout.unreadable",
-        "warning",
         message="config.timeout of the checkpoint is no positive number of seconds",
         table="runs/",
         column="config.timeout",
-        action="set to null",
+        example=None,
     )
     kept = runs.filter(pl.col("derived_status").is_not_null() | pl.col("session_id").is_not_null())
     return kept, pool([unreadable, folder_problem, odd], schema.FINDINGS)
@@ -267,43 +253,13 @@ def run_findings(runs: pl.DataFrame, sessions: pl.DataFrame, source: str) -> pl.
     strangers = runs.join(
         sessions.select("entity_id"), left_on="session_id", right_on="entity_id", how="anti"
     )
+    named = both.with_columns(entity_type=pl.lit("session"), entity_id="session_id")
     lags = pl.col("derived_status") == "running"
     return pool(
         [
-            *(
-                per_entity(
-                    both.filter(chosen).select(
-                        "run_id",
-                        "status",
-                        "raw_status",
-                        entity_type=pl.lit("session"),
-                        entity_id="session_id",
-                    ),
-                    source,
-                    SYSTEM,
-                    "run.contradicts_store",
-                    severity,
-                    message=pl.format(
-                        "run.json says {}, the store says {}", "status", "raw_status"
-                    ),
-                    table="runs/",
-                    column="status",
-                    example=pl.col("run_id"),
-                    action="the store's status was kept",
-                )
-                for chosen, severity in ((lags, "info"), (~lags, "warning"))
-            ),
-            counted(
-                source,
-                SYSTEM,
-                "run.not_in_store",
-                "info",
-                "run directories whose session is not in the store (pruned, or never imported)",
-                n_rows=strangers.height,
-                table="runs/",
-                example=None if strangers.is_empty() else strangers["run_id"][0],
-                action="kept in lionagi_runs; they are no entities",
-            ),
+            per_entity(named.filter(lags), source, "run.contradicts_store", severity="info"),
+            per_entity(named.filter(~lags), source, "run.contradicts_store"),
+            counted(source, "run.not_in_store", strangers.height, least(strangers, "run_id")),
         ],
         schema.FINDINGS,
     )

@@ -19,8 +19,8 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.io.files import as_text, directories_in, legible, read_json_object, read_text
-from stateanalytics.io.findings import counted, per_entity
-from stateanalytics.systems.lionagi.raw import SYSTEM, Raw
+from stateanalytics.systems.lionagi.findings import counted, per_entity
+from stateanalytics.systems.lionagi.raw import Raw
 
 ROOT_VARIABLE = "LIONAGI_SHOWS_ROOT"
 MAX_FEEDBACK = 500
@@ -156,58 +156,22 @@ def show_findings(disk: pl.DataFrame, source: str) -> pl.DataFrame:
         ``show.disk_differs``, ``play.disk_differs``, ``show.unreadable`` and, counted,
         ``show.not_in_store``, in the shape of findings.
     """
-    known = disk.filter(pl.col("entity_id").is_not_null())
-    differs = known.filter(pl.col("disk_status") != pl.col("store_status"))
-    strangers = disk.filter(pl.col("entity_id").is_null())
-    named = pl.format("{}/{}", "topic", pl.col("play").fill_null(""))
+    is_show = pl.col("play").is_null()
+    # What the store does not know has the type that its directory says.
+    typed = disk.with_columns(
+        entity_type=pl.when(is_show).then(pl.lit("show")).otherwise(pl.lit("play")),
+        named=pl.format("{}/{}", "topic", pl.col("play").fill_null("")),
+    )
+    is_known = pl.col("entity_id").is_not_null()
+    differs = typed.filter(is_known, pl.col("disk_status") != pl.col("store_status"))
+    strangers = typed.filter(~is_known)
+    example = None if strangers.is_empty() else strangers["named"][0]
     return pool(
         [
-            *(
-                per_entity(
-                    differs.filter(pl.col("entity_type") == entity_type),
-                    source,
-                    SYSTEM,
-                    f"{entity_type}.disk_differs",
-                    "warning",
-                    message=pl.format(
-                        "the store says {}, the files say {}", "store_status", "disk_status"
-                    ),
-                    table=f"{entity_type}s",
-                    column="status",
-                    example=named,
-                    action="the store's status was kept; lionagi_shows_on_disk has the files'",
-                )
-                for entity_type in ("show", "play")
-            ),
-            per_entity(
-                disk.filter(pl.col("problem").is_not_null()).with_columns(
-                    pl.col("entity_type").fill_null(
-                        pl.when(pl.col("play").is_null())
-                        .then(pl.lit("show"))
-                        .otherwise(pl.lit("play"))
-                    )
-                ),
-                source,
-                SYSTEM,
-                "show.unreadable",
-                "warning",
-                message=pl.col("problem"),
-                table="shows/",
-                example=named,
-                action="the file was left out",
-            ),
-            counted(
-                source,
-                SYSTEM,
-                "show.not_in_store",
-                "info",
-                "show and play directories that the store does not know (never imported, or "
-                "with a status that the importer refuses)",
-                n_rows=strangers.height,
-                table="shows/",
-                example=None if strangers.is_empty() else strangers.select(named).item(0, 0),
-                action="kept in lionagi_shows_on_disk; they are no entities",
-            ),
+            per_entity(differs.filter(is_show), source, "show.disk_differs"),
+            per_entity(differs.filter(~is_show), source, "play.disk_differs"),
+            per_entity(typed.filter(pl.col("problem").is_not_null()), source, "show.unreadable"),
+            counted(source, "show.not_in_store", strangers.height, example),
         ],
         schema.FINDINGS,
     )
