@@ -21,7 +21,8 @@ import polars as pl
 
 from benchmarks.measure import N_RUNS, Row, median_s, side_by_side
 from stateanalytics.failures.templates import mine_templates
-from stateanalytics.testing import ParsingScores, failure_corpus, failure_messages, parsing_scores
+from stateanalytics.testing import ParsingScores, failure_corpus, parsing_scores
+from tests.generators.messages import failure_messages
 
 GOALS = ParsingScores(ga=0.88, fga=0.90, pa=0.55, fta=0.58)
 MEASURES = ", ".join(

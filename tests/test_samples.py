@@ -21,8 +21,8 @@ from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import MissingComponentError
 from stateanalytics.systems import reading as sources
 from stateanalytics.systems.lionagi.events import count_errors
-from stateanalytics.testing.templates import BY_ID
 from tests.conftest import ROOT, absent
+from tests.generators.templates import BY_ID
 
 SAMPLES = ROOT / "data" / "samples"
 TABLES = {

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from stateanalytics.errors import ArgumentError
 from stateanalytics.stats import random_columns
 from stateanalytics.systems import reading as sources
-from stateanalytics.testing import failure_messages
-from stateanalytics.testing.templates import TEMPLATES
 from tests.examples import examples
 from tests.generators import AS_OF, dirty_cells, durations, message_gaps, store, write_store
 from tests.generators.distributions import log_normal, normal
+from tests.generators.messages import failure_messages
 from tests.generators.spells import FATES, KINDS, PACE
 from tests.generators.tables import INDEXES, TABLES
+from tests.generators.templates import TEMPLATES
 
 
 def rows_of(path, sql):

@@ -21,7 +21,8 @@ from contextlib import closing
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+# Beside its own parts, the templates of messages, which it shares with the tests.
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 from making import (  # noqa: E402
     clock,

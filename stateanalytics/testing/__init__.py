@@ -5,7 +5,6 @@ messages on every machine, and the truth is known because it was meant, not meas
 """
 
 from stateanalytics.testing.failure_corpus import failure_corpus
-from stateanalytics.testing.messages import failure_messages
 from stateanalytics.testing.parsing_metrics import ParsingScores, parsing_scores
 
-__all__ = ["ParsingScores", "failure_corpus", "failure_messages", "parsing_scores"]
+__all__ = ["ParsingScores", "failure_corpus", "parsing_scores"]

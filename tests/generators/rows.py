@@ -5,12 +5,13 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.stats import random_columns
-from stateanalytics.testing.messages import MODELS, add_messages
-from stateanalytics.testing.templates import TEMPLATES
+from stateanalytics.testing.failure_corpus import MODELS
 from tests.generators.distributions import log_normal
+from tests.generators.messages import add_messages
 from tests.generators.plan import Plan
 from tests.generators.spells import add_spells, kind_of
 from tests.generators.talk import message_id
+from tests.generators.templates import TEMPLATES
 
 AGENTS = ("implementer", "reviewer", "critic", "researcher", "architect", "tester")
 PROJECTS = ("checkout", "billing", "search", "mobile", "infra", "docs")

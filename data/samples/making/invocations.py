@@ -10,7 +10,7 @@ from making.talk import chatter
 from making.truth import Truth
 from making.week import failure
 from making.world import AS_OF, World
-from stateanalytics.testing.templates import BY_ID
+from tests.generators.templates import BY_ID
 
 
 def invocation(world: World, scenario: str, skill: str, started: float) -> tuple[str, Truth]:

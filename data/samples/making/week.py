@@ -9,7 +9,7 @@ from making.clock import moment
 from making.lives import MODELS, End, Life, live
 from making.talk import chatter
 from making.world import AS_OF, World
-from stateanalytics.testing.templates import TEMPLATES, Template
+from tests.generators.templates import TEMPLATES, Template
 
 AGENTS = ("implementer", "reviewer", "critic", "researcher", "architect", "tester")
 PROJECTS = ("checkout", "billing", "search", "mobile", "infra")

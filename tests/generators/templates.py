@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-HOLE = re.compile(r"\{(\w+)\}")
+from stateanalytics.testing.failure_corpus import HOLE
 
 
 @dataclass(frozen=True)

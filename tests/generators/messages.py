@@ -5,59 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.stats import random_columns
-from stateanalytics.testing.templates import BY_ID, HOLE, TEMPLATES, Template
-
-MODELS = ("sonnet", "opus", "gpt-5.1-codex", "gpt-5.1-mini", "gemini-3-pro")
-_HOSTS = ("api.anthropic.com:443", "api.openai.com:443", "generativelanguage.googleapis.com:443")
-_FOLDERS = ("src", "tests", "lib", "app/models", "services/billing", "packages/ui", "docs/guide")
-_FILES = ("parser.py", "test_checkout.py", "invoice.ts", "README.md", "schema.sql", "main.rs")
-
-
-def holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
-    """What fills the holes of templates, for each row number.
-
-    Parameters
-    ----------
-    row : polars.Expr
-        Row numbers.
-    seed : int
-        What the values depend on beside the row.
-
-    Returns
-    -------
-    dict of str to polars.Expr
-        Name of a hole to text. Secrets are made up and mean nothing anywhere.
-    """
-    number = _text_numbers(row, seed)
-    relative = pl.concat_str(
-        [
-            random_columns.one_of(row, seed, "hole/folder", _FOLDERS),
-            pl.lit("/"),
-            random_columns.one_of(row, seed, "hole/file", _FILES),
-        ]
-    )
-    directory = pl.concat_str(
-        [pl.lit("/home/op/worktrees/"), random_columns.hex_id(row, seed, "hole/tree", 8)]
-    )
-    return {
-        **number,
-        "model": random_columns.one_of(row, seed, "hole/model", MODELS),
-        "host": random_columns.one_of(row, seed, "hole/host", _HOSTS),
-        "request": pl.concat_str(
-            [pl.lit("req_"), random_columns.hex_id(row, seed, "hole/request", 24)]
-        ),
-        "secret": pl.concat_str(
-            [pl.lit("sk-test-"), random_columns.hex_id(row, seed, "hole/secret", 32)]
-        ),
-        "sha": random_columns.hex_id(row, seed, "hole/sha", 8),
-        "uuid": random_columns.uuid(row, seed, "hole/uuid"),
-        "relative": relative,
-        "artifact": random_columns.one_of(
-            row, seed, "hole/artifact", ("critic__review", "report", "plan", "patch")
-        ),
-        "directory": directory,
-        "path": pl.concat_str([directory, pl.lit("/"), relative]),
-    }
+from stateanalytics.testing.failure_corpus import HOLE, holes
+from tests.generators.templates import BY_ID, TEMPLATES, Template
 
 
 def add_messages(rows: pl.DataFrame, *, seed: int) -> pl.DataFrame:
@@ -137,16 +86,3 @@ def _text(template: Template | None, filled: dict[str, pl.Expr]) -> pl.Expr:
     if not template.holes:
         return pl.lit(template.text)
     return pl.format(HOLE.sub("{}", template.text), *(filled[name] for name in template.holes))
-
-
-def _text_numbers(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
-    ranges = {
-        "seconds": (2, 900),
-        "count": (2, 400),
-        "size": (1_000, 900_000),
-        "tokens": (200_001, 260_000),
-    }
-    return {
-        name: random_columns.integer(row, seed, f"hole/{name}", low, high).cast(pl.String)
-        for name, (low, high) in ranges.items()
-    }
