@@ -1,5 +1,6 @@
 """Seed 004's case, from files to the page: what a content filter stopped never reads as success."""
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +13,11 @@ from stateanalytics.reporting.sections.attention import summarize_attention
 from stateanalytics.reporting.sections.failures import summarize_failures
 from stateanalytics.reporting.sections.headline import summarize_headline
 from tests.conftest import ROOT
-from tests.opencode_logs import event, step, write
+from tests.opencode_logs import T0, event, step, write
 from tests.report_parts import failures_by_code, material_of
 
 CODE = "run.failed.content_filtered"
+CUT_OFF = "invocation.aborted.execution_ended"
 CHAIN = "Failed · Blocked by provider content filter"
 GOOD = ("completed", "succeeded", "merged")
 FILES = {
@@ -142,3 +144,89 @@ def test_the_shipped_sample_has_it_too() -> None:
     with sa.read(ROOT / "data" / "samples" / "opencode", progress=False) as snap:
         answer = snap.sql("SELECT count(*) FROM attention WHERE code = $c", {"c": CODE})
     assert answer.item() == 4
+
+
+SPELLINGS = ("content-filter", "content_filter", "CONTENT_FILTER", "refusal", "SAFETY", "safety")
+
+
+def _step_and_run(events: list[dict], path: Path) -> dict[str, dict]:
+    with sa.read(write(path, events), progress=False) as snap:
+        return {row["entity_type"]: row for row in sa.states(snap).to_dicts()}
+
+
+@pytest.mark.parametrize("text", ["", "half an answer"])
+@pytest.mark.parametrize("field", ["finish", "rawFinish"])
+@pytest.mark.parametrize("word", SPELLINGS)
+def test_a_content_filter_is_never_a_success_however_it_is_spelt(tmp_path, word, field, text):
+    ended = {"finish": "stop"} | {field: word}
+    spoken = [step(2, "text.ended", text=text)] if text else []
+    events = [
+        event(0, "execution.started"),
+        step(1, "step.started"),
+        *spoken,
+        step(3, "step.ended", **ended),
+        event(4, "execution.succeeded"),
+    ]
+    found = _step_and_run(events, tmp_path / "log.jsonl")
+    for whose in ("step", "execution", "turn", "session"):
+        assert found[whose]["outcome"] == "failed", whose
+    assert found["session"]["severity"] == "critical"
+
+
+@pytest.mark.parametrize("word", SPELLINGS)
+@pytest.mark.parametrize("field", ["finish", "rawFinish"])
+def test_messages_that_a_content_filter_ended_are_no_success(tmp_path, word, field):
+    info = {
+        "id": "msg_1",
+        "sessionID": "ses_a",
+        "role": "assistant",
+        "time": {"created": T0, "completed": T0 + 9},
+        "finish": "stop",
+    } | {field: word}
+    document = {"info": {"id": "ses_a"}, "messages": [{"info": info, "parts": []}]}
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps(document), "utf-8")
+    with sa.read(path, progress=False) as snap:
+        assert set(sa.states(snap)["outcome"].cast(pl.String)) == {"failed"}
+
+
+@pytest.mark.parametrize("word", SPELLINGS)
+def test_an_era_without_executions_ends_at_a_content_filter_too(tmp_path, word):
+    named = [
+        event(0, "next.prompted", input={"id": "in_1"}),
+        step(1, "next.step.started"),
+        step(2, "next.step.ended", finish=word),
+    ]
+    found = _step_and_run(named, tmp_path / "log.jsonl")
+    assert (found["session"]["outcome"], found["step"]["outcome"]) == ("failed", "failed")
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        pytest.param(
+            [event(2, "execution.failed", error={"type": "unknown"})], CUT_OFF, id="failed"
+        ),
+        pytest.param(
+            [event(2, "execution.interrupted", reason="shutdown")], CUT_OFF, id="shut down"
+        ),
+        pytest.param(
+            [event(2, "execution.interrupted", reason="inactivity")], CUT_OFF, id="timed out"
+        ),
+        pytest.param([event(2, "execution.succeeded")], CUT_OFF, id="succeeded"),
+        pytest.param(
+            [event(2, "execution.interrupted", reason="user")],
+            "invocation.cancelled.aborted",
+            id="stopped by a person",
+        ),
+        pytest.param(
+            [event(2, "execution.started")], "invocation.failed.stale_after_crash", id="crashed"
+        ),
+    ],
+)
+def test_an_open_step_is_stale_only_after_a_crash(tmp_path, end, code):
+    events = [event(0, "execution.started"), step(1, "step.started"), *end]
+    with sa.read(write(tmp_path / "log.jsonl", events), progress=False) as snap:
+        told = sa.reasons(snap).filter(pl.col("entity_type") == "step")
+    assert told["code"].to_list() == [code]
+    assert code in sa.reason_codes()["code"]

@@ -9,6 +9,27 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import STATUS_WORDS, StatusWord
 
+CONTENT_FILTER_FINISHES = (
+    "content_filter", "content_filtered", "refusal", "safety", "image_safety", "recitation",
+    "blocklist", "prohibited_content", "spii", "guardrail_intervened",
+)  # fmt: skip
+"""Why an answer finished, where a provider's content filter stopped it, in their own words."""
+
+
+def is_content_filter(finish: str) -> pl.Expr:
+    """Does a column say that a content filter stopped an answer, however it is spelt; never null.
+
+    Examples
+    --------
+    >>> finishes = pl.DataFrame({"finish": ["content-filter", "SAFETY", "contentFilter", "stop"]})
+    >>> finishes.select(is_content_filter("finish"))["finish"].to_list()
+    [True, True, True, False]
+    """
+    words = [word.replace("_", "") for word in CONTENT_FILTER_FINISHES]
+    letters = pl.col(finish).str.to_lowercase().str.replace_all("[^a-z]", "")
+    return letters.is_in(words).fill_null(value=False)
+
+
 _KEY = list(schema.ENTITY_KEY)
 _WORD_COLUMNS = ("entity_type", "raw_status", "own_lifecycle", "own_outcome")
 

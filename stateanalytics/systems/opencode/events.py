@@ -31,6 +31,7 @@ _MESSAGE = {
     "in_created_ms": (("time.created",), "BIGINT"),
     "completed_ms": (("time.completed",), "BIGINT"),
     "finish": (("finish",), "VARCHAR"),
+    "raw_finish": (("rawFinish",), "VARCHAR"),
     "error_type": (("error.name", "error.type"), "VARCHAR"),
     "error_message": (("error.data.message", "error.message"), "VARCHAR"),
     "error_status": (("error.data.statusCode", "error.status"), "BIGINT"),

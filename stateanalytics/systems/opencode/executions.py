@@ -15,6 +15,7 @@ from stateanalytics.systems.opencode.log import (
     with_session_ids,
 )
 from stateanalytics.systems.opencode.steps import fold_inputs, fold_steps, fold_tools
+from stateanalytics.systems.recorded import is_content_filter
 
 EXECUTION = ["sid", "exec_no"]
 _WORDS = {
@@ -137,11 +138,11 @@ def _of_tools(tools: pl.DataFrame) -> pl.DataFrame:
 
 def _with_outcomes(frame: pl.DataFrame) -> pl.DataFrame:
     """Outcome of what has no end: from the last step in era A, else by what came after."""
-    ended = {"stop", "length", "content-filter", "unknown", "error"}
+    is_end = pl.col("last_finish").is_in(["stop", "length", "unknown", "error"])
     of_era_a = (
         pl.when(pl.col("last_state") == "failed")
         .then(pl.lit("failed"))
-        .when((pl.col("last_state") == "ended") & pl.col("last_finish").is_in(sorted(ended)))
+        .when((pl.col("last_state") == "ended") & (is_end | is_content_filter("last_finish")))
         .then(pl.lit("succeeded"))
     )
     own = pl.when("is_era_a").then(of_era_a)

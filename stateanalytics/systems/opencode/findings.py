@@ -15,12 +15,13 @@ from stateanalytics.systems.opencode.causes import UNRECOGNIZED
 from stateanalytics.systems.opencode.executions import Folded
 from stateanalytics.systems.opencode.gathered import Gathered
 from stateanalytics.systems.opencode.mapping import SYSTEM
+from stateanalytics.systems.recorded import is_content_filter
 
 USUAL_RETRIES = 5
 CLOCK_STEP_MS = 1000
 """Moments of two writers may cross by less."""
 INTERRUPT_REASONS = ("user", "shutdown", "superseded", "inactivity")
-FINISHES = ("stop", "length", "tool-calls", "content-filter", "error", "unknown")
+FINISHES = ("stop", "length", "tool-calls", "error", "unknown")
 
 
 def findings_of(
@@ -76,8 +77,11 @@ def findings_of(
             executions.filter(~pl.col("interrupt_reason").is_in(list(INTERRUPT_REASONS))),
             "interrupt_reason", "interrupt.unrecognized", label,
             "an interruption for a reason that is not known"),
-        _unknown_words(steps.filter(~pl.col("finish").is_in(list(FINISHES))), "finish",
-                       "finish.unrecognized", label, "a finish that is not known"),
+        _unknown_words(
+            steps.filter(
+                ~pl.col("finish").is_in(list(FINISHES)), ~is_content_filter("finish")
+            ),
+            "finish", "finish.unrecognized", label, "a finish that is not known"),
         _of(executions.filter(pl.col("n_terminals") > 1), label, "end.late",
             "it ended more than once; the last end counts", column="end_seq"),
         _of(executions.filter("is_head_truncated"), label, "execution.head_missing",

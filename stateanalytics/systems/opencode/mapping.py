@@ -98,6 +98,7 @@ CALLS: Mapping[str, Meaning] = MappingProxyType(
         "cancelled": Meaning("cancelled", "cancelled", None, None),
         "failed": Meaning("failed", "failed", None, None),
         "abandoned": Meaning("failed", "failed", None, None),
+        "left_open": Meaning("aborted", "aborted", None, None),
         "running": Meaning("running", None, None, None),
     }
 )
@@ -260,6 +261,7 @@ def call_situations(
         *key,
         execution_situation="situation",
         is_execution_over=pl.col("lifecycle") != "running",
+        is_execution_crashed=pl.col("situation") == "crashed",
         is_execution_cancelled=pl.col("situation").is_in(list(_CUT)),
     )
     joined = calls.join(of_execution, on=key, how="left", maintain_order="left")
@@ -275,7 +277,9 @@ def call_situations(
         "cancelled": failed & aborted & cancelled & ~stale.fill_null(value=False),
         "failed": failed,
         "cancelled_open": cancelled,
-        "abandoned": pl.col("is_execution_over"),
+        # Only a crash leaves nobody to write an end; any other end of the work cut it off.
+        "abandoned": pl.col("is_execution_crashed"),
+        "left_open": pl.col("is_execution_over"),
         "running": pl.lit(value=True),
     }
     named = joined.with_columns(situation=_first(rules).replace({"cancelled_open": "cancelled"}))

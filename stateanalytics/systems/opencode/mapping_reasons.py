@@ -250,6 +250,8 @@ def call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
         .then(pl.lit("invocation.failed.content_filtered"))
         .when(situation == "cancelled")
         .then(pl.lit("invocation.cancelled.aborted"))
+        .when(situation == "left_open")
+        .then(pl.lit("invocation.aborted.execution_ended"))
         .when((situation == "abandoned") | ((situation == "failed") & is_stale))
         .then(pl.lit("invocation.failed.stale_after_crash"))
         .when(situation == "failed")
@@ -262,7 +264,7 @@ def call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
         .then(pl.lit("invocation.health.exit_nonzero"))
     )
     confidence = (
-        pl.when(situation == "abandoned")
+        pl.when(situation.is_in(["abandoned", "left_open"]))
         .then(0.9)
         .when((situation == "failed") & ~is_stale)
         .then(pl.col("cause_confidence").fill_null(1.0))
@@ -277,7 +279,7 @@ def call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
         "source",
         "entity_id",
         order=pl.lit(0, pl.Int64),
-        dimension=dimension.replace({"failed": "lifecycle", "cancelled": "lifecycle"}),
+        dimension=dimension.replace(["failed", "cancelled", "aborted"], "lifecycle"),
         code="code",
         message=pl.when(pl.col("code").str.ends_with("exit_nonzero"))
         .then(pl.lit("The program it ran returned an error, which the tool took as its result"))

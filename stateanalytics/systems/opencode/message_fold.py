@@ -23,6 +23,7 @@ MESSAGES = pl.Schema(
         "created_ms": _INTEGER,
         "completed_ms": _INTEGER,
         "finish": _TEXT,
+        "raw_finish": _TEXT,
         "error_type": _TEXT,
         "error_message": _TEXT,
         "error_status": _INTEGER,
@@ -162,7 +163,6 @@ def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -
             n_text_chars=pl.coalesce("n_part_chars", "n_content_chars", pl.lit(0)),
             is_retry_pending=pl.col("retry_at_ms").is_not_null(),
             is_recovered=pl.lit(value=False),
-            raw_finish=pl.lit(None, pl.String),
             last_ms=pl.max_horizontal("created_ms", "completed_ms", "tool_ms"),
         )
         .with_columns(is_blocked=is_content_filtered())

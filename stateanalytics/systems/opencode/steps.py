@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.systems.opencode.log import Log, rows_of, with_session_ids
+from stateanalytics.systems.recorded import is_content_filter
 
 STEP = ["sid", "message_id"]
 TOOL = [*STEP, "call_id"]
@@ -131,24 +132,13 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
     )
 
 
-CONTENT_FILTER_FINISH = "content-filter"
 CONTENT_FILTER_ERRORS = ("provider.content-filter", "ContentFilterError")
-REFUSALS = (
-    "content_filter", "content-filter", "refusal", "safety", "recitation",
-    "blocklist", "prohibited_content", "spii", "guardrail_intervened",
-)  # fmt: skip
-"""What providers call a refusal in their own words, in lower case."""
 
 
 def is_content_filtered() -> pl.Expr:
     """Did the provider's content filter stop a step, whatever else was recorded about it."""
-    silent = pl.col("n_text_chars").fill_null(0) == 0
-    refused = pl.col("raw_finish").str.to_lowercase().is_in(list(REFUSALS))
-    return (
-        (pl.col("finish") == CONTENT_FILTER_FINISH).fill_null(value=False)
-        | pl.col("error_type").is_in(list(CONTENT_FILTER_ERRORS)).fill_null(value=False)
-        | (refused & silent).fill_null(value=False)
-    )
+    is_error = pl.col("error_type").is_in(list(CONTENT_FILTER_ERRORS)).fill_null(value=False)
+    return is_error | is_content_filter("finish") | is_content_filter("raw_finish")
 
 
 def fold_tools(events: pl.DataFrame, log: Log, steps: pl.DataFrame) -> pl.DataFrame:
