@@ -21,7 +21,7 @@ SYSTEM = System(
     usual_places=_usual_places,
     variable="AO_DATA_DIR",
     stores=Stores(
-        recognises=later(f"{_HERE}.databases:recognises"), read=later(f"{_HERE}.databases:read")
+        recognises=later(f"{_HERE}.databases:recognises"), read=later(f"{_HERE}.reading:read_store")
     ),
     files=Files(find=later(f"{_HERE}.places:find"), read=later(f"{_HERE}.reading:read")),
     frames=later(f"{_HERE}.frames:frames"),

@@ -134,6 +134,25 @@ def look_up(
     return rule
 
 
+def references(**columns: str) -> pl.Expr:
+    """Texts as evidence: a JSON list of references by kind; null where all are null.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> pl.DataFrame({"seen": ["ok"]}).select(references(tool_result="seen")).item()
+    '[{"kind":"tool_result","detail":"ok"}]'
+    """
+    pieces = [
+        pl.when(pl.col(name).is_not_null()).then(
+            pl.struct(kind=pl.lit(kind), detail=name).struct.json_encode()
+        )
+        for kind, name in columns.items()
+    ]
+    joined = pl.concat_str(pieces, separator=",", ignore_nulls=True)
+    return pl.when(joined != "").then(pl.format("[{}]", joined))
+
+
 def with_defaults(
     frame: pl.DataFrame, columns: Mapping[str, pl.DataType], values: Mapping[str, object] = {}
 ) -> pl.DataFrame:

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import INTEGER, JSON, TEXT, YES_NO, Cell, Store, read_table
 from stateanalytics.systems.agent_orchestrator.logs import ALIVE
-from stateanalytics.systems.agent_orchestrator.places import Kind
+from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 from stateanalytics.systems.agent_orchestrator.statuses import (
     classify_go_pull_requests,
     derive_go_status,
@@ -72,16 +71,7 @@ def is_go(store: Store) -> bool:
     return set(GO_TABLES) <= set(store.tables)
 
 
-def read(store: Store, *, bodies: bool = False, before: object = None) -> Parts:
-    """The facts of a database that was named by itself."""
-    from stateanalytics.systems.agent_orchestrator.reading import read_store
-
-    return read_store(store, bodies=bodies)
-
-
-def read_activity_events(
-    store: Store, *, bodies: bool, system: str
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+def read_activity_events(store: Store, *, bodies: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Activity events as entries of a log, and what was wrong with their cells.
 
     Parameters
@@ -90,8 +80,6 @@ def read_activity_events(
         With the table ``activity_events``; any other gives no rows.
     bodies : bool
         Whether to keep the ``data`` of each event.
-    system : str
-        For the findings.
 
     Returns
     -------
@@ -100,7 +88,7 @@ def read_activity_events(
     findings : polars.DataFrame
         In the shape of `schema.FINDINGS`.
     """
-    rows, findings = read_table(store, EVENTS_TABLE, _EVENTS, system=system)
+    rows, findings = read_table(store, EVENTS_TABLE, _EVENTS, system=SYSTEM)
     is_status = pl.col("type") == "lifecycle.transition"
     is_seen = pl.col("type") == "activity.transition"
     entries = rows.select(
@@ -134,7 +122,7 @@ def _fact(key: str) -> pl.Expr:
     return pl.col("data").str.json_path_match(f"$.{key}")
 
 
-def read_go_sessions(store: Store, *, path: str, system: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+def read_go_sessions(store: Store, *, path: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Sessions of the Go rewrite as records, with the status that it derives on every read.
 
     Parameters
@@ -143,8 +131,6 @@ def read_go_sessions(store: Store, *, path: str, system: str) -> tuple[pl.DataFr
         With the tables `GO_TABLES`; any other gives no rows.
     path : str
         How the database is called below the input.
-    system : str
-        For the findings.
 
     Returns
     -------
@@ -158,9 +144,9 @@ def read_go_sessions(store: Store, *, path: str, system: str) -> tuple[pl.DataFr
     It stores neither reasons nor the time of an end. Its one clock rule (no signal for 90
     seconds after the start) is judged at the newest moment in the database.
     """
-    rows, wrong = read_table(store, "sessions", _SESSIONS, system=system)
-    pulls, odd = read_table(store, "pr", _PULL_REQUESTS, system=system)
-    comments, strange = read_table(store, "pr_comment", _COMMENTS, system=system)
+    rows, wrong = read_table(store, "sessions", _SESSIONS, system=SYSTEM)
+    pulls, odd = read_table(store, "pr", _PULL_REQUESTS, system=SYSTEM)
+    comments, strange = read_table(store, "pr_comment", _COMMENTS, system=SYSTEM)
     times = ("activity_last_at", "created_at", "updated_at")
     findings = pl.concat([wrong, odd, strange, _unreadable(rows, store, "sessions", times)])
     timed = rows.with_columns(**{name: go_moment(pl.col(name)) for name in times})
@@ -184,9 +170,11 @@ def read_go_sessions(store: Store, *, path: str, system: str) -> tuple[pl.DataFr
     derived = derive_go_status(aged)
     is_merged = pl.col("has_merged_pr")
     sessions = derived.select(
+        *("kind", "created_at", "activity_last_at", "branch", "model", "agent_session_id"),
+        pl.col("n_prs").fill_null(0),
         path=pl.format("{}#{}", pl.lit(path), "id"),
         session_id="id",
-        layout=pl.lit(str(Kind.GO_DATABASE)).replace(str(Kind.GO_DATABASE), "database"),
+        layout=pl.lit("database"),
         generation=pl.lit("G3"),
         directory=pl.lit(""),
         project="project_id",
@@ -194,16 +182,12 @@ def read_go_sessions(store: Store, *, path: str, system: str) -> tuple[pl.DataFr
         is_readable=pl.lit(value=True),
         legacy_status="status",
         ao_status="status",
-        kind="kind",
         is_ao_terminal=pl.col("is_terminated") | is_merged,
-        created_at="created_at",
         started_at="created_at",
         last_transition_at="updated_at",
         evidence_text=pl.format("activity={}", "activity_state"),
-        activity_last_at="activity_last_at",
         pr_number="number",
         pr_url="url",
-        n_prs=pl.col("n_prs").fill_null(0),
         pr_title="title",
         pr_ci_status="ci_state",
         pr_review_decision="review_decision",
@@ -214,12 +198,9 @@ def read_go_sessions(store: Store, *, path: str, system: str) -> tuple[pl.DataFr
         n_pr_deletions="deletions",
         n_pr_unresolved_threads="n_unresolved_comments",
         issue="issue_id",
-        branch="branch",
         worktree="workspace_path",
         agent="harness",
-        model="model",
         name=pl.coalesce("display_name", "issue_id"),
-        agent_session_id="agent_session_id",
         tmux_name="runtime_handle_id",
         is_synthesized=pl.lit(value=False),
     )
@@ -250,11 +231,9 @@ def _of_session(pulls: pl.DataFrame, comments: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def read_go_changes(
-    store: Store, *, bodies: bool, system: str
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+def read_go_changes(store: Store, *, bodies: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The change log of the Go rewrite as entries of a log, and what was wrong with it."""
-    rows, findings = read_table(store, "change_log", _CHANGES, system=system)
+    rows, findings = read_table(store, "change_log", _CHANGES, system=SYSTEM)
     entries = rows.select(
         log=pl.lit("change"),
         project="project_id",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.systems.agent_orchestrator.columns import references
 from stateanalytics.systems.agent_orchestrator.places import MIGRATED, SYSTEM, Kind
 
 _ARCHIVES = [str(Kind.ARCHIVE), str(Kind.JSON_ARCHIVE)]
@@ -46,14 +47,7 @@ def add_entities(sessions: pl.DataFrame) -> pl.DataFrame:
     ranked = sessions.with_columns(
         _row=pl.int_range(pl.len()),
         _home=_home(),
-        _rank=pl.when(pl.col("is_migrated_original"))
-        .then(2)
-        .when(pl.col("layout").is_in(_ARCHIVES))
-        .then(1)
-        .otherwise(0)
-        + pl.when(pl.col("is_migrated_original") & pl.col("layout").is_in(_ARCHIVES))
-        .then(1)
-        .otherwise(0),
+        _rank=2 * pl.col("is_migrated_original").cast(pl.Int8) + pl.col("layout").is_in(_ARCHIVES),
     )
     readable = ranked.filter("is_readable")
     current = _current(readable)
@@ -215,7 +209,6 @@ def transitions(entries: pl.DataFrame) -> pl.DataFrame:
         .sort("at", "_order")
     )
     is_report = pl.col("log") == "audit"
-    evidence = pl.struct(kind=pl.lit("tool_result"), detail="seen").struct.json_encode()
     return by_change.select(
         entity_type=pl.lit("session"),
         entity_id="entity_id",
@@ -227,7 +220,7 @@ def transitions(entries: pl.DataFrame) -> pl.DataFrame:
         message="words",
         writer=pl.when(is_report).then(pl.lit("agent_report")).otherwise(pl.lit("poll")),
         actor=pl.when(is_report).then("role"),
-        evidence=pl.when(pl.col("seen").is_not_null()).then(pl.format("[{}]", evidence)),
+        evidence=references(tool_result="seen"),
         metadata=pl.struct("log").struct.json_encode(),
     )
 

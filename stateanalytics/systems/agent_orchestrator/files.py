@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.cells import shown
 from stateanalytics.io.files import legible, without_halves
-from stateanalytics.io.findings import MAX_ROWS_PER_CODE, counted
+from stateanalytics.io.findings import MAX_ROWS_PER_CODE
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
 MAX_BYTES = 256_000_000
@@ -49,6 +47,9 @@ class Fault:
     example: str | None = None
     session_id: str | None = None
     action: str = "left out"
+
+
+_FAULTS = {part.name: pl.Int64 if part.name == "n_rows" else pl.String for part in fields(Fault)}
 
 
 @dataclass(frozen=True)
@@ -103,45 +104,19 @@ class Faults:
 
     def findings(self) -> pl.DataFrame:
         """All of them in the shape of `schema.FINDINGS`; many of one code are counted."""
-        if not self.faults:
-            return schema.FINDINGS.empty()
-        rows = pl.DataFrame(
-            [
-                {
-                    "source": self.label,
-                    "system": SYSTEM,
-                    "code": fault.code,
-                    "severity": fault.severity,
-                    "entity_type": None if fault.session_id is None else "session",
-                    "entity_id": fault.session_id,
-                    "table": fault.path,
-                    "n_rows": fault.n_rows,
-                    "message": fault.message,
-                    "example": fault.example,
-                    "action": fault.action,
-                }
-                for fault in self.faults
-            ],
-            schema={
-                name: dtype for name, dtype in schema.FINDINGS.dtypes.items() if name != "column"
-            },
+        names = {"path": "table", "session_id": "entity_id"}
+        rows = pl.DataFrame([asdict(fault) for fault in self.faults], schema=_FAULTS).rename(names)
+        is_listed = pl.int_range(pl.len()).over("code") < MAX_ROWS_PER_CODE
+        more = rows.filter(~is_listed).group_by("code", "severity", maintain_order=True)
+        counted = more.agg(pl.col("n_rows").sum()).with_columns(
+            message=pl.lit("more of the same, not listed one by one"), action=pl.lit("left out")
         )
-        named = rows.filter(pl.int_range(pl.len()).over("code") < MAX_ROWS_PER_CODE)
-        rest = rows.filter(pl.int_range(pl.len()).over("code") >= MAX_ROWS_PER_CODE)
-        by_code = rest.group_by("code", "severity", maintain_order=True).agg(pl.col("n_rows").sum())
-        more = [
-            counted(
-                self.label,
-                SYSTEM,
-                code,
-                severity,
-                "more of the same, not listed one by one",
-                n_rows=n_rows,
-                action="left out",
-            )
-            for code, severity, n_rows in by_code.rows()
-        ]
-        return pool([schema.FINDINGS.conform(named), *more], schema.FINDINGS)
+        named = pl.concat([rows.filter(is_listed), counted], how="diagonal").with_columns(
+            source=pl.lit(self.label),
+            system=pl.lit(SYSTEM),
+            entity_type=pl.when(pl.col("entity_id").is_not_null()).then(pl.lit("session")),
+        )
+        return schema.FINDINGS.conform(named)
 
 
 @dataclass(frozen=True)
@@ -219,17 +194,6 @@ def _decoded(octets: bytes) -> tuple[str, str | None]:
             return octets.decode("utf-16", "replace"), "it is UTF-16, not UTF-8"
         return octets.decode("utf-8-sig", "replace"), "some bytes are not UTF-8"
     return text.removeprefix("\ufeff"), None
-
-
-def texts(values: Sequence[str | None]) -> pl.Series:
-    """A column of texts; `read_file` and `File` let none in that is not UTF-8."""
-    return pl.Series(values, dtype=pl.String)
-
-
-def moments(values_s: Sequence[float | None]) -> pl.Series:
-    """A column of moments from epoch seconds."""
-    us = pl.Series(values_s, dtype=pl.Float64) * 1e6
-    return us.round().cast(pl.Int64).cast(schema.MOMENT)
 
 
 def example(text: str) -> str:

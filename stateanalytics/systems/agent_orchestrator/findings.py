@@ -153,7 +153,7 @@ def _each(rows: pl.DataFrame, label: str, code: str, example: str, of: str = "")
 def _all(rows: pl.DataFrame, label: str, code: str, example: str | None = None) -> pl.DataFrame:
     """One finding about all rows, with the least of the examples: files have no order."""
     severity, column, message, action = KINDS[code]
-    examples = rows[example] if example else pl.Series([], dtype=pl.String)
+    examples = rows[example].drop_nulls() if example else pl.Series([], dtype=pl.String)
     return counted(
         label,
         SYSTEM,
@@ -162,7 +162,7 @@ def _all(rows: pl.DataFrame, label: str, code: str, example: str | None = None) 
         message.format(examples.n_unique()),
         n_rows=rows.height,
         column=column,
-        example=examples.cast(pl.String).min(),
+        example=str(examples.min()) if examples.len() else None,
         action=action,
     )
 

@@ -46,24 +46,8 @@ CALLER_KEYS = ("givenStatus", "givenCreatedAt", "givenKind", "givenRuntimeHandle
 """What a caller of Agent Orchestrator's parser passes beside the record; mostly nothing."""
 
 LIFECYCLE_COLUMNS: dict[str, pl.DataType] = {
-    "kind": pl.String(),
-    "session_state": pl.String(),
-    "session_reason": pl.String(),
-    "started_at": MOMENT,
-    "completed_at": MOMENT,
-    "terminated_at": MOMENT,
-    "last_transition_at": MOMENT,
-    "pr_state": pl.String(),
-    "pr_reason": pl.String(),
-    "pr_number": pl.Int64(),
-    "pr_url": pl.String(),
-    "pr_observed_at": MOMENT,
-    "runtime_state": pl.String(),
-    "runtime_reason": pl.String(),
-    "runtime_observed_at": MOMENT,
-    "runtime_handle": pl.String(),
-    "tmux_name": pl.String(),
-}
+    name: MOMENT if name.endswith("_at") else pl.String() for name in PAYLOAD_COLUMNS
+} | {"pr_number": pl.Int64()}
 """The columns of a lifecycle: three axes, flat."""
 
 # Legacy status -> session state, session reason, is started, is completed, is terminated.

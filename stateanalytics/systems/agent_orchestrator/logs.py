@@ -15,13 +15,13 @@ from stateanalytics.systems.agent_orchestrator.files import (
     Faults,
     example,
     read_file,
-    texts,
 )
 from stateanalytics.systems.agent_orchestrator.places import File, Kind
 from stateanalytics.systems.agent_orchestrator.records import NoRecordError, key_value_record
 from stateanalytics.systems.agent_orchestrator.stored_values import stored_moment
 
 _DETAIL = 500
+_UNFINISHED = "its last line is cut off: it was being written, or its writer died"
 Line = Mapping[str, Any]
 
 
@@ -67,7 +67,7 @@ class Entry:
     detail: str | None = None
     level: str | None = None
     correlation: str | None = None
-    is_activity: str | None = None
+    is_activity: str = "false"
     is_accepted: str | None = None
     duration_ms: str | None = None
     size: str | None = None
@@ -96,7 +96,7 @@ def read_logs(files: Iterable[File], faults: Faults, *, bodies: bool) -> pl.Data
         `Entry` as texts.
     """
     entries = [entry for file in files for entry in _entries(file, faults, bodies)]
-    columns = {name: texts([_text(getattr(entry, name)) for entry in entries]) for name in COLUMNS}
+    columns = {name: [_text(getattr(entry, name)) for entry in entries] for name in COLUMNS}
     frame = pl.DataFrame(columns, schema=dict.fromkeys(COLUMNS, pl.String))
     return frame.with_columns(
         seq=pl.int_range(pl.len(), dtype=pl.Int64),
@@ -135,28 +135,12 @@ def _lines(text: str, file: File, faults: Faults) -> Iterator[tuple[int, str, Li
             yield len(piece), piece, line
         elif number == last and file.kind != Kind.TRACES:
             # A writer may be in the middle of it: only what ends in a newline is finished.
-            faults.add(
-                Fault(
-                    "line.unfinished",
-                    "info",
-                    "its last line is cut off: it was being written, or its writer died",
-                    below,
-                    example=example(piece),
-                )
-            )
+            faults.add(Fault("line.unfinished", "info", _UNFINISHED, below, 1, example(piece)))
         else:
             n_bad, first_bad = n_bad + 1, first_bad or piece
     if n_bad:
-        faults.add(
-            Fault(
-                "line.unreadable",
-                "warning",
-                "lines that are no JSON object",
-                below,
-                n_rows=n_bad,
-                example=example(first_bad),
-            )
-        )
+        message = "lines that are no JSON object"
+        faults.add(Fault("line.unreadable", "warning", message, below, n_bad, example(first_bad)))
 
 
 def _text(value: Any) -> str | None:
@@ -238,7 +222,6 @@ def _observability(line: Line, file: File, log: str = "observability") -> Iterat
         level=_text(line.get("level")),
         correlation=_text(line.get("correlationId")),
         duration_ms=_text(line.get("durationMs")),
-        is_activity="false",
     )
 
 
@@ -267,7 +250,6 @@ def _notification(line: Line, file: File) -> Iterator[Entry]:
         name=_text(data.get("reactionKey") or event.get("type")),
         detail=_text(event.get("message")),
         level=_text(event.get("priority")),
-        is_activity="false",
     )
 
 
@@ -283,7 +265,6 @@ def _recovery(line: Line, file: File) -> Iterator[Entry]:
         name=_text(line.get("previousStatus")),
         code=_text(line.get("reason")),
         detail=_text(line.get("error") or line.get("reason") or line.get("details")),
-        is_activity="false",
     )
 
 
@@ -305,7 +286,6 @@ def _feedback(text: str, file: File, faults: Faults, bodies: bool) -> Iterator[E
         detail=record.get("title"),
         code=record.get("dedupeKey"),
         body=record.get("body") if bodies else None,
-        is_activity="false",
         size=str(len(text)),
     )
 

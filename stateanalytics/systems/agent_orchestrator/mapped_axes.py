@@ -7,9 +7,14 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.columns import FrameT, add_columns
+from stateanalytics.systems.agent_orchestrator.columns import FrameT, add_columns, look_up
 from stateanalytics.systems.agent_orchestrator.files import EPOCH
-from stateanalytics.systems.agent_orchestrator.mapping import REASON_CODES, list_reasons, map_axes
+from stateanalytics.systems.agent_orchestrator.mapping import (
+    REASON_CODES,
+    list_reasons,
+    map_axes,
+    split_codes,
+)
 from stateanalytics.systems.agent_orchestrator.mapping_table import map_go_words, map_legacy_words
 
 RACE_S = 60.0
@@ -161,12 +166,10 @@ def reattribute_ends(frame: FrameT) -> FrameT:
     is_killed = why.is_in(("killed_by_event", "killed_by_worktree")).fill_null(False)
     is_flicker = (why == "flicker").fill_null(False)
     doubt = nw.when(stored == "stuck").then(nw.lit("probe_failure")).otherwise(reason)
-    confidence: Any = nw.when(is_flicker).then(nw.lit(0.5))
-    confidence = nw.when(why == "killed_by_worktree").then(nw.lit(0.6)).otherwise(confidence)
-    confidence = nw.when(why == "killed_by_event").then(nw.lit(0.9)).otherwise(confidence)
+    weights = {"flicker": 0.5, "killed_by_worktree": 0.6, "killed_by_event": 0.9}
     killed = nw.when(is_killed).then(nw.lit("manually_killed")).otherwise(reason)
     after = {
-        "reattribution_confidence": confidence,
+        "reattribution_confidence": look_up(why, weights, dtype=nw.Float64()),
         "session_reason": nw.when(is_flicker).then(doubt).otherwise(killed),
         "session_state": nw.when(is_flicker).then(stored).otherwise(state),
     }
@@ -304,21 +307,13 @@ def _by_axes(sessions: pl.DataFrame) -> pl.DataFrame:
 def _by_word(sessions: pl.DataFrame) -> pl.DataFrame:
     """Records of one status word; AO itself reads ``starting`` as working."""
     word = pl.col("stored_status").replace({"starting": "working"})
-    return _split(
+    return split_codes(
         map_legacy_words(sessions.with_columns(status=word, has_pr=pl.col("pr_url").is_not_null()))
     )
 
 
 def _by_go_status(sessions: pl.DataFrame) -> pl.DataFrame:
-    return _split(map_go_words(sessions.with_columns(status="legacy_status")))
-
-
-def _split(mapped: pl.DataFrame) -> pl.DataFrame:
-    """The codes of ``reason_codes`` one a column, as `map_axes` gives them."""
-    codes = pl.col("reason_codes").str.split(", ")
-    return mapped.with_columns(
-        **{name: codes.list.get(place, null_on_oob=True) for place, name in enumerate(REASON_CODES)}
-    )
+    return split_codes(map_go_words(sessions.with_columns(status="legacy_status")))
 
 
 def _unknown(sessions: pl.DataFrame) -> pl.DataFrame:

@@ -16,6 +16,7 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     drop_columns,
     look_up,
     need,
+    references,
     with_defaults,
 )
 from stateanalytics.systems.agent_orchestrator.mapping_table import (
@@ -354,6 +355,15 @@ def _confidence() -> pl.Expr:
     return pl.when(_is_seen()).then(pl.lit(1.0)).otherwise(halved)
 
 
+def split_codes(mapped: pl.DataFrame) -> pl.DataFrame:
+    """The codes of ``reason_codes`` one a column, as `map_axes` gives them."""
+    codes = pl.col("reason_codes").str.split(", ")
+    return mapped.with_columns(
+        codes.list.get(place, null_on_oob=True).alias(name)
+        for place, name in enumerate(REASON_CODES)
+    )
+
+
 def recorded_reasons(sessions: pl.DataFrame) -> pl.DataFrame:
     """Why every session is in its state by its current record, as `schema.REASONS`.
 
@@ -370,15 +380,12 @@ def recorded_reasons(sessions: pl.DataFrame) -> pl.DataFrame:
         that; a record that holds a status word only is worth half.
     """
     current = sessions.filter("is_current").with_columns(
-        evidence=_evidence(),
+        evidence=references(tool_result="evidence_text"),
         _confidence="confidence",
         system=pl.lit(SYSTEM),
         entity_type=pl.lit("session"),
     )
-    codes = pl.col("reason_codes").str.split(", ")
-    coded = current.with_columns(
-        **{name: codes.list.get(place, null_on_oob=True) for place, name in enumerate(REASON_CODES)}
-    )
+    coded = split_codes(current)
     worded = coded.with_columns(evidence="evidence_text")
     listed = list_reasons(worded, key=schema.ENTITY_KEY).drop("evidence")
     known = coded.select(*schema.ENTITY_KEY, "evidence", "_confidence", "reattribution")
@@ -404,9 +411,3 @@ def recorded_reasons(sessions: pl.DataFrame) -> pl.DataFrame:
             ),
         )
     )
-
-
-def _evidence() -> pl.Expr:
-    """What the last poll saw, as a list of one reference."""
-    reference = pl.struct(kind=pl.lit("tool_result"), detail="evidence_text").struct.json_encode()
-    return pl.when(pl.col("evidence_text").is_not_null()).then(pl.format("[{}]", reference))

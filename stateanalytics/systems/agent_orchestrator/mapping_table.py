@@ -310,8 +310,8 @@ def _rules(word: Any, table: Mapping[str, WordMeaning], extra: str | None) -> di
     }
     by_default = nw.concat_str(nw.lit("run."), nw.col("lifecycle"), nw.lit("."), word)
     unrecognized = nw.lit("run.lifecycle.status_unrecognized")
-    code = nw.when(word.is_in(list(table))).then(look_up(word, _CODES, by_default))
-    code = code.otherwise(unrecognized)
+    is_known = word.is_in(list(table))
+    code = nw.when(is_known).then(look_up(word, _CODES, by_default)).otherwise(unrecognized)
     rules["reason_codes"] = nw.concat_str(code, nw.lit(f", {extra}")) if extra else code
     return rules
 

@@ -17,6 +17,7 @@ from stateanalytics.io.parts import Parts
 from stateanalytics.io.salvaging import loss_findings
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.agent_orchestrator import databases, frames
+from stateanalytics.systems.agent_orchestrator.columns import with_defaults
 from stateanalytics.systems.agent_orchestrator.events import (
     add_entities,
     events,
@@ -87,7 +88,7 @@ def read(
             store.close()
 
 
-def read_store(store: Store, *, bodies: bool) -> Parts:
+def read_store(store: Store, *, bodies: bool = False, before: object = None) -> Parts:
     """The facts of one database that was named by itself."""
     return _parts([], [store], Faults(store.label, str(store.path.parent)), bodies=bodies)
 
@@ -103,7 +104,8 @@ def _parts(
         faults.note_name(file.path)
     _note_copies(files, faults)
     read = pl.concat([read_sessions(records), *own], how="diagonal_relaxed")
-    sessions = add_entities(_with_activity(read))
+    # Only the Go rewrite keeps when an agent was last seen.
+    sessions = add_entities(with_defaults(read, {"activity_last_at": schema.MOMENT}))
     entries = link(
         pl.concat([logs, *logged], how="diagonal_relaxed").with_columns(
             _order=pl.int_range(pl.len())
@@ -159,13 +161,13 @@ def _from_databases(
     sessions, entries, findings = [], [], []
     for store in stores:
         if databases.EVENTS_TABLE in store.tables:
-            events, wrong = databases.read_activity_events(store, bodies=bodies, system=SYSTEM)
+            events, wrong = databases.read_activity_events(store, bodies=bodies)
             entries.append(events)
             findings.append(wrong)
         if databases.is_go(store):
             below = faults.below(str(store.path))
-            read, wrong = databases.read_go_sessions(store, path=below, system=SYSTEM)
-            changes, odd = databases.read_go_changes(store, bodies=bodies, system=SYSTEM)
+            read, wrong = databases.read_go_sessions(store, path=below)
+            changes, odd = databases.read_go_changes(store, bodies=bodies)
             sessions.append(read)
             entries.append(changes)
             findings += [wrong, odd]
@@ -179,13 +181,6 @@ def within_calendar(frame: pl.DataFrame) -> pl.DataFrame:
     """
     moments = cs.datetime(time_zone="UTC")
     return frame.with_columns(pl.when(moments.is_between(*_CALENDAR)).then(moments))
-
-
-def _with_activity(sessions: pl.DataFrame) -> pl.DataFrame:
-    """Only the Go rewrite keeps when an agent was last seen."""
-    if "activity_last_at" in sessions.columns:
-        return sessions
-    return sessions.with_columns(activity_last_at=pl.lit(None, schema.MOMENT))
 
 
 def _note_copies(files: Sequence[File], faults: Faults) -> None:

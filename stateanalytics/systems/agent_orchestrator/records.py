@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
 
+from stateanalytics.core import schema
 from stateanalytics.systems.agent_orchestrator.columns import with_defaults
 from stateanalytics.systems.agent_orchestrator.files import (
-    Content,
     Fault,
     Faults,
     example,
-    moments,
     read_file,
-    texts,
 )
 from stateanalytics.systems.agent_orchestrator.places import ARCHIVE_NAME, File, Kind, project_of
 from stateanalytics.systems.agent_orchestrator.stored_values import (
@@ -122,7 +119,6 @@ _SILENT = frozenset(
     )
 )  # fmt: skip
 _KNOWN = frozenset(KEYS) | _SILENT
-_NOTHING = (None,) * len(KEYS)
 _MOST_KEYS_NAMED = 40
 Record = dict[str, str | None]
 
@@ -131,17 +127,16 @@ class NoRecordError(ValueError):
     """The text is no session record."""
 
 
-@dataclass(frozen=True)
-class Opened:
-    """What is kept of one file that should be a session record."""
-
-    file: File
-    session_id: str
-    size_bytes: int
-    modified_s: float | None
-    values: tuple[str | None, ...]
-    other_keys: str | None
-    problem: str | None
+_FILE = {
+    **dict.fromkeys(("path", "session_id", "layout", "directory", "directory_project"), pl.String),
+    "is_migrated_original": pl.Boolean,
+    "archived_at": pl.String,
+    "problem": pl.String,
+    "size_bytes": pl.Int64,
+    "modified_s": pl.Float64,
+    "other_keys": pl.String,
+}
+_COLUMNS = _FILE | dict.fromkeys(KEYS, pl.String)
 
 
 def read_records(files: Iterable[File], faults: Faults) -> pl.DataFrame:
@@ -161,76 +156,65 @@ def read_records(files: Iterable[File], faults: Faults) -> pl.DataFrame:
         ``modified_at``, ``size_bytes``, ``is_migrated_original``, ``is_readable``,
         ``problem``, ``other_keys``, ``sessionId``, and `KEYS` as texts.
     """
-    opened = [_open(file, faults) for file in files]
-    columns: dict[str, pl.Series] = {
-        "path": texts([faults.below(record.file.path) for record in opened]),
-        "session_id": texts([record.session_id for record in opened]),
-        "layout": texts([str(record.file.kind) for record in opened]),
-        "directory": texts([record.file.directory for record in opened]),
-        "directory_project": texts([project_of(record.file.directory) for record in opened]),
-        "is_migrated_original": pl.Series(
-            [record.file.is_migrated for record in opened], dtype=pl.Boolean
-        ),
-        "archived_at": _archived_at(opened),
-        "modified_at": moments([record.modified_s for record in opened]),
-        "size_bytes": pl.Series([record.size_bytes for record in opened], dtype=pl.Int64),
-        "is_readable": pl.Series([record.problem is None for record in opened], dtype=pl.Boolean),
-        "problem": texts([record.problem for record in opened]),
-        "other_keys": texts([record.other_keys for record in opened]),
-    }
-    held = zip(*(record.values for record in opened), strict=True) if opened else [()] * len(KEYS)
-    keys = {key: texts(values) for key, values in zip(KEYS, held, strict=True)}
-    frame = pl.DataFrame(columns | keys)
-    named = frame.with_columns(
+    rows = [_row(file, faults) for file in files]
+    columns = zip(*rows, strict=True) if rows else [()] * len(_COLUMNS)
+    frame = pl.DataFrame(
+        pl.Series(name, values, dtype)
+        for (name, dtype), values in zip(_COLUMNS.items(), columns, strict=True)
+    )
+    # The name has dashes for colons and the point.
+    digits = pl.col("archived_at").str.replace_all(r"\D", "")
+    whole = digits.str.slice(0, 14).str.to_datetime("%Y%m%d%H%M%S", strict=False, time_unit="us")
+    ms = digits.str.slice(14).cast(pl.Int64, strict=False).fill_null(0)
+    is_json_record = pl.col("layout") == str(Kind.JSON_RECORD)
+    return frame.with_columns(
+        archived_at=(whole + pl.duration(milliseconds=ms)).dt.replace_time_zone("UTC"),
+        modified_at=(pl.col("modified_s") * 1e6).round().cast(pl.Int64).cast(schema.MOMENT),
+        is_readable=pl.col("problem").is_null(),
         sessionId="session_id",
         project=pl.coalesce(
-            pl.when(pl.col("layout") == str(Kind.JSON_RECORD)).then("directory_project"),
-            pl.col("project"),
-            "directory_project",
+            pl.when(is_json_record).then("directory_project"), "project", "directory_project"
         ),
-    )
-    return named.drop("directory_project")
+    ).drop("directory_project", "modified_s")
 
 
-def _open(file: File, faults: Faults) -> Opened:
-    name = file.name
-    archive = ARCHIVE_NAME.match(name) if file.kind in (Kind.ARCHIVE, Kind.JSON_ARCHIVE) else None
-    session_id = archive["id"] if archive else name.removesuffix(".json")
+def _row(file: File, faults: Faults) -> tuple[object, ...]:
+    """What is kept of one file that should be a session record: `_COLUMNS`."""
+    is_archive = file.kind in (Kind.ARCHIVE, Kind.JSON_ARCHIVE)
+    archive = ARCHIVE_NAME.match(file.name) if is_archive else None
+    session_id = archive["id"] if archive else file.name.removesuffix(".json")
     content = read_file(file.path, faults, session_id=session_id)
-    if content.text is None:
-        return _unread(file, session_id, content, content.problem)
-    if not content.text.strip():
+    below = faults.below(file.path)
+    record: Record = {}
+    problem = content.problem
+    if content.text is not None and not content.text.strip():
         problem = "empty: its name is reserved, and its spawn goes on or was cut off"
-        fault = Fault(
-            "record.reserved", "info", problem, faults.below(file.path), session_id=session_id
-        )
-        faults.add(fault)
-        return _unread(file, session_id, content, problem)
-    # A name promises a layout, and a hand that copies files keeps none.
-    is_json = content.text.lstrip().startswith(("{", "["))
-    parse = json_record if is_json or "=" not in content.text else key_value_record
-    try:
-        record = parse(content.text)
-    except NoRecordError as error:
-        faults.add(
-            Fault(
-                "record.unreadable",
-                "error",
-                str(error),
-                faults.below(file.path),
-                example=example(content.text),
-                session_id=session_id,
-            )
-        )
-        return _unread(file, session_id, content, str(error))
-    values = tuple(map(record.get, KEYS))
-    size_bytes, modified_s = content.size_bytes, content.modified_s
-    return Opened(file, session_id, size_bytes, modified_s, values, _others(record), None)
-
-
-def _unread(file: File, session_id: str, content: Content, problem: str | None) -> Opened:
-    size_bytes, modified_s = content.size_bytes, content.modified_s
-    return Opened(file, session_id, size_bytes, modified_s, _NOTHING, None, problem)
+        faults.add(Fault("record.reserved", "info", problem, below, session_id=session_id))
+    elif content.text is not None:
+        # A name promises a layout, and a hand that copies files keeps none.
+        is_json = content.text.lstrip().startswith(("{", "["))
+        parse = json_record if is_json or "=" not in content.text else key_value_record
+        try:
+            record = parse(content.text)
+        except NoRecordError as error:
+            problem = str(error)
+            shown = example(content.text)
+            fault = Fault("record.unreadable", "error", problem, below, 1, shown, session_id)
+            faults.add(fault)
+    return (
+        below,
+        session_id,
+        str(file.kind),
+        file.directory,
+        project_of(file.directory),
+        file.is_migrated,
+        archive["at"] if archive else None,
+        problem,
+        content.size_bytes,
+        content.modified_s,
+        ",".join([key for key in record if key not in _KNOWN][:_MOST_KEYS_NAMED]) or None,
+        *map(record.get, KEYS),
+    )
 
 
 def json_record(text: str) -> Record:
@@ -310,27 +294,6 @@ def _flat(key: str, value: Any) -> str:
         words = ("on", "off") if key == "prAutoDetect" else ("true", "false")
         return words[0] if value else words[1]
     return _ENCODER.encode(value)
-
-
-def _others(record: Mapping[str, object]) -> str | None:
-    others = [key for key in record if key not in _KNOWN]
-    return ",".join(others[:_MOST_KEYS_NAMED]) if others else None
-
-
-def _archived_at(opened: list[Opened]) -> pl.Series:
-    """When each record was put away: the name has dashes for colons and the point."""
-    matches = [
-        ARCHIVE_NAME.match(record.file.name)
-        if record.file.kind in (Kind.ARCHIVE, Kind.JSON_ARCHIVE)
-        else None
-        for record in opened
-    ]
-    digits = pl.col("at").str.replace_all(r"\D", "")
-    whole = digits.str.slice(0, 14).str.to_datetime("%Y%m%d%H%M%S", strict=False, time_unit="us")
-    ms = digits.str.slice(14).cast(pl.Int64, strict=False).fill_null(0)
-    names = pl.DataFrame({"at": texts([match["at"] if match else None for match in matches])})
-    at = (whole + pl.duration(milliseconds=ms)).dt.replace_time_zone("UTC")
-    return names.select(at.alias("at")).to_series()
 
 
 def _refuse(word: str) -> float:

@@ -9,7 +9,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.systems.agent_orchestrator import frames
-from stateanalytics.systems.agent_orchestrator.columns import look_up
+from stateanalytics.systems.agent_orchestrator.columns import look_up, references
 from stateanalytics.systems.agent_orchestrator.files import EPOCH
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
     LIFECYCLE_COLUMNS,
@@ -186,26 +186,16 @@ def _whole(name: str) -> pl.Expr:
 def _generation() -> pl.Expr:
     is_json = pl.col("layout").is_in([str(Kind.JSON_RECORD), str(Kind.JSON_ARCHIVE)])
     has_payload = pl.col("statePayload").is_not_null()
-    return (
-        pl.when(is_json)
-        .then(pl.lit("G2"))
-        .when(has_payload)
-        .then(pl.lit("G1"))
-        .otherwise(pl.lit("G0"))
-    )
+    by_lines = pl.when(has_payload).then(pl.lit("G1")).otherwise(pl.lit("G0"))
+    return pl.when(is_json).then(pl.lit("G2")).otherwise(by_lines)
 
 
 def _shown_by_itself(records: pl.DataFrame, tolerant: pl.DataFrame) -> pl.Series:
     """The status that Agent Orchestrator shows: another one where it rejects the payload."""
     rejected = tolerant["ao_would_reject"].fill_null(value=False)
     own = interpret(records.filter(rejected), is_tolerant=False)["legacy_status"]
-    n_before = rejected.cast(pl.Int64).cum_sum() - 1
-    replaced = own.gather(n_before.clip(lower_bound=0)) if own.len() else tolerant["legacy_status"]
-    shown = pl.DataFrame(
-        {"rejected": rejected, "own": replaced, "tolerant": tolerant["legacy_status"]}
-    ).select(pl.when("rejected").then("own").otherwise("tolerant"))
-    is_readable = records["is_readable"]
-    return shown.to_series().set(~is_readable, None).rename("ao_status")
+    shown = tolerant["legacy_status"].clone().scatter(rejected.arg_true(), own)
+    return shown.set(~records["is_readable"], None).rename("ao_status")
 
 
 def _shown_by_trinity(records: pl.DataFrame) -> pl.Series:
@@ -226,12 +216,9 @@ def _with_pull_request(sessions: pl.DataFrame) -> pl.DataFrame:
     return sessions.with_columns(
         pr_url=url,
         pr_number=pl.coalesce("pr_number", pull_request_of(url)[2]),
-        n_prs=pl.when(pl.col("pr_urls").is_not_null())
-        .then(pl.col("pr_urls").str.count_matches("[^,]+"))
-        .when(url.is_not_null())
-        .then(1)
-        .otherwise(0)
-        .cast(pl.Int64),
+        n_prs=pl.coalesce(
+            pl.col("pr_urls").str.count_matches("[^,]+"), url.is_not_null().cast(pl.UInt32)
+        ).cast(pl.Int64),
         pr_title=_enriched("title"),
         pr_ci_status=_enriched("ciStatus"),
         pr_review_decision=_enriched("reviewDecision"),
@@ -352,7 +339,7 @@ def entities(sessions: pl.DataFrame, entries: pl.DataFrame) -> pl.DataFrame:
         n_children="n_children",
         reason_code="reason_0",
         reason_message="message",
-        evidence=_evidence(),
+        evidence=references(tool_result="evidence_text", url="pr_url", message="report_note"),
     )
 
 
@@ -386,20 +373,3 @@ def _with_parents(current: pl.DataFrame) -> pl.DataFrame:
         parent_id=pl.when(~is_boss).then("_boss"),
         n_children=pl.when(is_the_boss).then(pl.col("_n").fill_null(0)),
     )
-
-
-def _evidence() -> pl.Expr:
-    """What the last poll saw, the pull request, the agent's words: JSON list with kinds."""
-    references = {
-        "evidence_text": "tool_result",
-        "pr_url": "url",
-        "report_note": "message",
-    }
-    pieces = [
-        pl.when(pl.col(name).is_not_null()).then(
-            pl.struct(kind=pl.lit(kind), detail=name).struct.json_encode()
-        )
-        for name, kind in references.items()
-    ]
-    joined = pl.concat_str(pieces, separator=",", ignore_nulls=True)
-    return pl.when(joined != "").then(pl.format("[{}]", joined))

@@ -288,9 +288,8 @@ def classify_go_pull_requests(frame: FrameT) -> FrameT:
         (nw.col("pr_state") == "merged", "merged"),
     ):
         status = nw.when(condition).then(nw.lit(word)).otherwise(status)
-    rank: Any = nw.lit(None, nw.Int64())
-    for place, word in enumerate(PULL_REQUEST_STATUSES):
-        rank = nw.when(nw.col("pr_status") == word).then(nw.lit(place)).otherwise(rank)
+    places = {word: place for place, word in enumerate(PULL_REQUEST_STATUSES)}
+    rank = look_up(nw.col("pr_status"), places, dtype=nw.Int64())
     names = ["pr_state", "ci_state", "review_decision", "mergeability", "n_unresolved_comments"]
     function = "classify_go_pull_requests"
     return add_columns(frame, names, function, {"pr_status": status}, {"pr_rank": rank})
