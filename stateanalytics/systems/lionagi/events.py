@@ -84,15 +84,13 @@ def message_events(raw: Raw) -> pl.DataFrame:
         )
     return _shaped(
         rows.select(
+            pl.col("role", "name", "size_bytes"),
             entity_type=pl.lit("session"),
             entity_id="session_id",
             at="created_at",
             seq="rowid",
             kind=pl.lit("message"),
             is_activity=pl.lit(value=True),
-            role="role",
-            name="name",
-            size_bytes="size_bytes",
             **({"body": pl.col("body")} if "body" in rows.columns else {}),
         )
     )

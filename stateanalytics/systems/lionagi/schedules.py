@@ -126,27 +126,20 @@ def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.
         )
     )
     return rows.select(
-        "cadence_s",
-        "n_running",
-        "last_sign_at",
+        pl.col("cadence_s", "n_running", "last_sign_at", "name", "raw_status", "created_at"),
+        pl.col("updated_at", "reason_code", "evidence"),
         due_at="next_fire_at",
         entity_type=pl.lit("schedule"),
         entity_id="id",
         kind="action_kind",
-        name="name",
         project=pl.coalesce("project", "action_project"),
         agent="action_agent",
         model="action_model",
         playbook="action_playbook",
         recorded_by=pl.lit("live"),
-        raw_status="raw_status",
-        created_at="created_at",
         started_at="created_at",
-        updated_at="updated_at",
         last_activity_at=pl.coalesce("last_fired_at", "updated_at", "created_at"),
-        reason_code="reason_code",
         reason_message="message",
-        evidence="evidence",
     )
 
 
@@ -157,6 +150,8 @@ def schedule_runs(raw: Raw) -> pl.DataFrame:
     )
     rows = raw["schedule_runs"].join(names, on="schedule_id", how="left", maintain_order="left")
     return rows.select(
+        pl.col("invocation_id", "project", "playbook", "created_at", "ended_at", "updated_at"),
+        pl.col("exit_code"),
         entity_type=pl.lit("schedule_run"),
         entity_id="id",
         parent_type=pl.when(pl.col("schedule_id").is_not_null())
@@ -164,20 +159,13 @@ def schedule_runs(raw: Raw) -> pl.DataFrame:
         .when(pl.col("chain_parent_id").is_not_null())
         .then(pl.lit("schedule_run")),
         parent_id=pl.coalesce("schedule_id", "chain_parent_id"),
-        invocation_id="invocation_id",
         kind="action_kind",
         name="schedule_name",
-        project="project",
-        playbook="playbook",
         recorded_by=pl.lit("live"),
         raw_status="status",
         attempt=pl.when(pl.col("lease_attempts") > 0).then("lease_attempts"),
-        created_at="created_at",
         started_at="fired_at",
-        ended_at="ended_at",
-        updated_at="updated_at",
         last_activity_at=pl.coalesce("updated_at", "fired_at"),
-        exit_code="exit_code",
         **{
             **reason(),
             "reason_message": pl.coalesce(
@@ -206,18 +194,12 @@ def schedule_details(raw: Raw) -> pl.DataFrame:
     )
     counts = ["n_runs", "n_running", "n_missed", "n_failed_in_row"]
     return rows.select(
+        pl.col("trigger_type", "cron_expr", "next_fire_at", "last_fired_at"),
+        pl.col("last_evaluated_at", "last_healthy_poll_at", "has_threshold", "last_executed_at"),
+        pl.col("last_executed_status"),
         schedule_id="id",
         is_enabled="enabled",
-        trigger_type="trigger_type",
-        cron_expr="cron_expr",
         cadence_s=_cadences(rows),
-        next_fire_at="next_fire_at",
-        last_fired_at="last_fired_at",
-        last_evaluated_at="last_evaluated_at",
-        last_healthy_poll_at="last_healthy_poll_at",
-        has_threshold="has_threshold",
-        last_executed_at="last_executed_at",
-        last_executed_status="last_executed_status",
         **{count: pl.col(count).fill_null(0).cast(schema.INTEGER) for count in counts},
     )
 

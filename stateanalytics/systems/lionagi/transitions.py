@@ -300,18 +300,14 @@ def transitions(raw: Raw) -> pl.DataFrame:
         several changes may share one moment).
     """
     rows = raw["status_transitions"].select(
+        pl.col("entity_id", "previous_status", "status", "actor", "metadata"),
         entity_type=pl.col("entity_type").replace(_ALIASES),
-        entity_id="entity_id",
         at="created_at",
         seq="rowid",
-        previous_status="previous_status",
-        status="status",
         reason_code=pl.col("reason_code").replace("", None),
         message=pl.col("reason_summary").replace("", None),
         writer="source",
-        actor="actor",
         evidence="evidence_refs",
-        metadata="metadata",
     )
     # Rows come in the order of their place, and are mostly written in the order of time.
     is_ordered = rows["at"].null_count() == 0 and rows["at"].is_sorted()

@@ -84,6 +84,7 @@ def invocations(raw: Raw) -> pl.DataFrame:
         .join(fires, left_on="id", right_on="invocation_id", how="left", maintain_order="left")
     )
     return rows.select(
+        pl.col("created_at", "started_at", "ended_at", "updated_at"),
         entity_type=pl.lit("invocation"),
         entity_id="id",
         parent_type=pl.when(pl.col("schedule_run_id").is_not_null()).then(pl.lit("schedule_run")),
@@ -94,10 +95,6 @@ def invocations(raw: Raw) -> pl.DataFrame:
         playbook="skill",
         recorded_by=pl.lit("live"),
         raw_status="status",
-        created_at="created_at",
-        started_at="started_at",
-        ended_at="ended_at",
-        updated_at="updated_at",
         last_activity_at=pl.coalesce("updated_at", "started_at"),
         n_children=pl.max_horizontal(pl.col("session_count"), pl.col("n_here").fill_null(0)),
         **reason(),
@@ -127,33 +124,20 @@ def shows(raw: Raw) -> pl.DataFrame:
 def plays(raw: Raw) -> pl.DataFrame:
     """One row a play of a show; kind, agent and cause are those of its session."""
     whose = _sessions_of(raw["plays"], raw).select(
-        "invocation_id",
-        "project",
-        "agent_name",
-        "run_id",
+        pl.col("invocation_id", "project", "agent_name", "run_id"),
         session_id="id",
     )
     rows = raw["plays"].join(whose, on="session_id", how="left", maintain_order="left")
     return rows.select(
+        pl.col("session_id", "invocation_id", "run_id", "name", "project", "playbook"),
+        pl.col("attempt", "created_at", "started_at", "ended_at", "updated_at", "exit_code"),
         entity_type=pl.lit("play"),
         entity_id="id",
         parent_type=pl.when(pl.col("show_id").is_not_null()).then(pl.lit("show")),
         parent_id="show_id",
-        session_id="session_id",
-        invocation_id="invocation_id",
-        run_id="run_id",
-        name="name",
-        project="project",
         agent="agent_name",
-        playbook="playbook",
         raw_status="status",
-        attempt="attempt",
-        created_at="created_at",
-        started_at="started_at",
-        ended_at="ended_at",
-        updated_at="updated_at",
         last_activity_at=pl.coalesce("updated_at", "started_at"),
-        exit_code="exit_code",
         **{
             **reason(),
             "reason_message": pl.coalesce(
@@ -177,16 +161,13 @@ def teams(raw: Raw) -> pl.DataFrame:
         spoken, left_on="id", right_on="team_id", how="left", maintain_order="left"
     )
     return rows.select(
+        pl.col("name", "created_at", "updated_at", "last_message_at"),
         entity_type=pl.lit("team"),
         entity_id="id",
-        name="name",
         # Team rows exist only where somebody imported the team's file.
         recorded_by=pl.lit("imported"),
         raw_status="status",
-        created_at="created_at",
         started_at="created_at",
-        updated_at="updated_at",
-        last_message_at="last_message_at",
         last_activity_at=pl.coalesce("last_message_at", "updated_at", "created_at"),
         n_messages=pl.col("n_messages").fill_null(0),
         n_children="member_count",
@@ -199,6 +180,7 @@ def engine_runs(raw: Raw) -> pl.DataFrame:
     session_id = pl.coalesce("session_id", "signal_session_id")
     invocation_id = pl.col("invocation_id")
     return raw["engine_runs"].select(
+        pl.col("invocation_id", "kind", "started_at", "ended_at"),
         entity_type=pl.lit("engine_run"),
         entity_id="id",
         parent_type=pl.when(pl.col("parent_session_id").is_not_null())
@@ -207,12 +189,8 @@ def engine_runs(raw: Raw) -> pl.DataFrame:
         .then(pl.lit("invocation")),
         parent_id=pl.coalesce("parent_session_id", "invocation_id"),
         session_id=session_id,
-        invocation_id="invocation_id",
-        kind="kind",
         recorded_by=pl.lit("live"),
         raw_status="status",
-        started_at="started_at",
-        ended_at="ended_at",
         last_activity_at="started_at",
         reason_message=pl.col("error").replace("", None),
     )
@@ -234,6 +212,7 @@ def dispatches(raw: Raw, transitions: pl.DataFrame) -> pl.DataFrame:
     )
     of_session = pl.col("session_id").is_not_null()
     return rows.select(
+        pl.col("session_id", "invocation_id", "kind", "created_at", "updated_at", "reason_code"),
         entity_type=pl.lit("dispatch"),
         entity_id="id",
         parent_type=pl.when(of_session)
@@ -241,18 +220,12 @@ def dispatches(raw: Raw, transitions: pl.DataFrame) -> pl.DataFrame:
         .when(pl.col("schedule_run_id").is_not_null())
         .then(pl.lit("schedule_run")),
         parent_id=pl.coalesce("session_id", "schedule_run_id"),
-        session_id="session_id",
-        invocation_id="invocation_id",
-        kind="kind",
         name="deliver_to",
         recorded_by=pl.lit("live"),
         raw_status="status",
         attempt=pl.when(pl.col("attempt") > 0).then("attempt"),
-        created_at="created_at",
         started_at="created_at",
-        updated_at="updated_at",
         last_activity_at=pl.coalesce("updated_at", "created_at"),
-        reason_code="reason_code",
         reason_message=pl.coalesce(pl.col("last_error").replace("", None), "message"),
         evidence=json_list("evidence"),
     )
