@@ -1,4 +1,4 @@
-"""lionagi's classifiers of a stored session in every version, as detectors take them."""
+"""lionagi's classifiers of a stored session in every version, and the words of its pages."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ READ_BY_HEALTH = (
     *("process_alive", "has_artifacts", "has_stale_locks"),
 )
 REAPED_MESSAGE = "phantom_reaped"
+# Words of a status as the pages group them; many stores hold words that no release writes.
+RUNNING = ("running", "executing", "in_progress", "director-managed", "open")
+DONE = (
+    *("completed", "done", "success", "finished", "running_complete"),
+    "director-managed-complete",
+)
+GATED = ("needs_review", "blocked", "gated")
+FAILED = ("failed", "error", "failure")
 
 
 def limits_of(version: str) -> dict[str, float]:

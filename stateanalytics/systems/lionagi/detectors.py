@@ -18,8 +18,12 @@ from stateanalytics.systems.detector import Detector, catalogue
 from stateanalytics.systems.lionagi.classifiers import (
     BAD_HEALTHS,
     DEAD,
+    DONE,
+    FAILED,
+    GATED,
     READ_BY_HEALTH,
     REAPED_MESSAGE,
+    RUNNING,
     assumed_alive,
     health_by,
     limits_of,
@@ -33,13 +37,6 @@ from stateanalytics.systems.lionagi.reaper_rules import (
     reapers,
 )
 
-RUNNING = ("running", "executing", "in_progress", "director-managed", "open")
-DONE = (
-    *("completed", "done", "success", "finished", "running_complete"),
-    "director-managed-complete",
-)
-GATED = ("needs_review", "blocked", "gated")
-FAILED = ("failed", "error", "failure")
 DAY_S = 86_400.0
 IN_RANGE = ((pl.col("started_age_s") <= DAY_S) | (pl.col("ended_age_s") <= DAY_S)).fill_null(
     value=False

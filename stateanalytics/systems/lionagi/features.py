@@ -26,7 +26,11 @@ from stateanalytics.systems.history import Past
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.classifiers import (
     DEAD,
+    DONE,
+    FAILED,
+    GATED,
     REAPED_MESSAGE,
+    RUNNING,
     assumed_alive,
     health_by,
 )
@@ -34,25 +38,9 @@ from stateanalytics.systems.lionagi.phantoms import with_phantom_reason, with_re
 
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "running": (
-            "running",
-            "executing",
-            "in_progress",
-            "director-managed",
-            "open",
-            "needs_review",
-            "blocked",
-            "gated",
-        ),
-        "completed": (
-            "completed",
-            "done",
-            "success",
-            "finished",
-            "running_complete",
-            "director-managed-complete",
-        ),
-        "failed": ("failed", "error", "failure"),
+        "running": (*RUNNING, *GATED),
+        "completed": DONE,
+        "failed": FAILED,
         "cancelled": ("cancelled", "canceled", "aborted", "timed_out", "timeout"),
         "queued": ("queued", "pending", "planned", "received", "waiting", "scheduled"),
         "orphaned": ("orphaned",),
@@ -329,9 +317,7 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     past : Past
         The facts at the instant.
     """
-    judged = add_words(with_relatives(rows, past.facts))
-    with_children = _add_children(judged)
-    return _add_schedules(with_children, past)
+    return _add_schedules(_add_children(add_words(with_relatives(rows, past.facts))), past)
 
 
 def add_words(rows: pl.DataFrame) -> pl.DataFrame:
@@ -394,6 +380,7 @@ def _add_schedules(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     schedules = past.facts.detail(frames.SCHEDULES)
     judged = with_schedule_health(schedule_ages(schedules, past.at))
     cadence = pl.col("cadence_s")
+    limit_s = pl.max_horizontal(OVERDUE_FACTOR * cadence, cadence + OVERDUE_GRACE_S)
     known = judged.select(
         "source",
         "schedule_health",
@@ -402,7 +389,9 @@ def _add_schedules(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         entity_id="schedule_id",
         entity_type=pl.lit("schedule"),
         schedule_silence_s="silence_s",
-        schedule_limit_s=pl.when(cadence > 0).then(pl.max_horizontal(3 * cadence, cadence + 300)),
+        schedule_limit_s=pl.when(cadence > 0).then(
+            pl.max_horizontal(OVERDUE_FACTOR * cadence, cadence + OVERDUE_GRACE_S)
+        ),
         next_fire_overdue_s=-pl.col("next_fire_in_s"),
         # A run or a look after the instant: what was known then is written over.
         lost_schedule=pl.any_horizontal(

@@ -7,7 +7,6 @@ and never repaired, so a file may lag behind, contradict the store, or be half t
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -46,29 +45,7 @@ _STATUS = {
 _EXIT_STATUS = {0: "completed", 1: "failed", 124: "timed_out", 130: "aborted", 143: "cancelled"}
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What the files of one run directory say; ``problem`` where one cannot be read."""
-
-    run_id: str
-    session_id: str | None
-    branch_id: str | None
-    status: str | None
-    derived_status: str | None
-    kind: str | None
-    agent: str | None
-    model: str | None
-    started_at: datetime | None
-    ended_at: datetime | None
-    is_time_from_files: bool | None
-    timeout_s: float | None
-    has_odd_timeout: bool
-    n_signals_dropped: int | None
-    n_planned_ops: int | None
-    problem: str | None
-    problem_file: str | None
-
-
+# What the files of a directory say; ``problem`` where one cannot be read.
 _SHAPE = pl.Schema(
     {
         **{name: dtype for name, dtype in frames.RUNS.dtypes.items() if name != "source"},
@@ -133,7 +110,7 @@ def read_runs(store_path: Path, source: str) -> tuple[pl.DataFrame, pl.DataFrame
     """
     folders, problem = directories_in(*beside(store_path))
     rows = [run for run in (_read_run(folder) for folder in folders) if run is not None]
-    runs = pl.DataFrame([asdict(row) for row in rows], schema=_SHAPE)
+    runs = pl.DataFrame(rows, schema=_SHAPE)
     named = runs.with_columns(entity_type=pl.lit("run"), entity_id="run_id")
     unreadable = per_entity(
         named.filter(pl.col("problem").is_not_null()),
@@ -271,7 +248,7 @@ def beside(store_path: Path) -> tuple[Path]:
     return (runs if runs.is_dir() else store_path.resolve().parent / "runs",)
 
 
-def _read_run(folder: Path) -> _Run | None:
+def _read_run(folder: Path) -> dict[str, Any] | None:
     manifest = read_json_object(folder / "run.json")
     checkpoint = read_json_object(folder / "checkpoint.json")
     if manifest.value is None and checkpoint.value is None:
@@ -286,25 +263,25 @@ def _read_run(folder: Path) -> _Run | None:
     has_manifest = manifest.value is not None
     started_at = as_moment(run.get("started_at"))
     from_file = None if started_at or not has_manifest else _file_moment(folder / "run.json")
-    return _Run(
-        run_id=legible(folder.name),
-        session_id=as_text(saved.get("session_id")),
-        branch_id=as_text(run.get("branch_id")),
-        status=as_text(run.get("status")),
-        derived_status=derive_status(run) if has_manifest else None,
-        kind=as_text(run.get("invocation_kind")) or as_text(run.get("kind")),
-        agent=as_text(run.get("agent_name")) or as_text(run.get("agent")),
-        model=as_text(run.get("model")),
-        started_at=started_at or from_file,
-        ended_at=as_moment(run.get("ended_at")),
-        is_time_from_files=from_file is not None if has_manifest else None,
-        timeout_s=limit if limit is not None and limit > 0 else None,
-        has_odd_timeout=timeout is not None and (limit is None or limit <= 0),
-        n_signals_dropped=as_count(run.get("signal_persist_dropped")),
-        n_planned_ops=len(plan) if isinstance(plan, list) else None,
-        problem=manifest.problem or checkpoint.problem,
-        problem_file="run.json" if manifest.problem else "checkpoint.json",
-    )
+    return {
+        "run_id": legible(folder.name),
+        "session_id": as_text(saved.get("session_id")),
+        "branch_id": as_text(run.get("branch_id")),
+        "status": as_text(run.get("status")),
+        "derived_status": derive_status(run) if has_manifest else None,
+        "kind": as_text(run.get("invocation_kind")) or as_text(run.get("kind")),
+        "agent": as_text(run.get("agent_name")) or as_text(run.get("agent")),
+        "model": as_text(run.get("model")),
+        "started_at": started_at or from_file,
+        "ended_at": as_moment(run.get("ended_at")),
+        "is_time_from_files": from_file is not None if has_manifest else None,
+        "timeout_s": limit if limit is not None and limit > 0 else None,
+        "has_odd_timeout": timeout is not None and (limit is None or limit <= 0),
+        "n_signals_dropped": as_count(run.get("signal_persist_dropped")),
+        "n_planned_ops": len(plan) if isinstance(plan, list) else None,
+        "problem": manifest.problem or checkpoint.problem,
+        "problem_file": "run.json" if manifest.problem else "checkpoint.json",
+    }
 
 
 def _file_moment(path: Path) -> datetime | None:

@@ -11,14 +11,15 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.io.files import as_text, directories_in, legible, read_json_object, read_text
+from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.findings import counted, per_entity
 from stateanalytics.systems.lionagi.raw import Raw
 
@@ -28,31 +29,14 @@ _PLAY_BLOCK = re.compile(r"^\*\*(?P<name>[^*\n]{1,200})\*\*\s*$", re.MULTILINE)
 _DEPENDENCIES = re.compile(r"^- deps:\s*\[(?P<names>[^\]\n]{0,2000})\]", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class _OnDisk:
-    """One row of `frames.SHOWS_ON_DISK`, and what went wrong."""
-
-    topic: str
-    play: str | None
-    disk_status: str | None
-    is_gate_passed: bool | None = None
-    is_show_passed: bool | None = None
-    has_abort_sentinel: bool | None = None
-    depends_on: str | None = None
-    feedback: str | None = None
-    problem: str | None = None
-
-
+# What the files say, and what is wrong with them; what the store says is joined to it.
 _SHAPE = pl.Schema(
     {
-        "topic": schema.TEXT,
-        "play": schema.TEXT,
-        "disk_status": schema.TEXT,
-        "is_gate_passed": schema.YES_NO,
-        "is_show_passed": schema.YES_NO,
-        "has_abort_sentinel": schema.YES_NO,
-        "depends_on": schema.TEXT,
-        "feedback": schema.TEXT,
+        **{
+            name: dtype
+            for name, dtype in frames.SHOWS_ON_DISK.dtypes.items()
+            if name not in ("source", "store_status")
+        },
         "problem": schema.TEXT,
     }
 )
@@ -112,7 +96,7 @@ def read_shows(shows: Mapping[str, Path], raw: Raw) -> pl.DataFrame:
         ``entity_type`` and ``entity_id`` (null: not in the store); a show before its plays.
     """
     rows = [row for topic, folder in shows.items() for row in _read_show(topic, folder)]
-    disk = pl.DataFrame([asdict(row) for row in rows], schema=_SHAPE)
+    disk = pl.DataFrame(rows, schema=_SHAPE)
     stored_shows = raw["shows"].select(
         "topic",
         play=pl.lit(None, pl.String),
@@ -216,7 +200,7 @@ def _looks_like_a_show(folder: Path) -> bool:
         return False
 
 
-def _read_show(topic: str, folder: Path) -> list[_OnDisk]:
+def _read_show(topic: str, folder: Path) -> list[dict[str, Any]]:
     text, text_problem = read_text(folder / "_show.md")
     waits_for = dependencies(text or "")
     plays = [
@@ -225,17 +209,17 @@ def _read_show(topic: str, folder: Path) -> list[_OnDisk]:
     verdict = read_json_object(folder / "_final_verdict.json")
     passed = (verdict.value or {}).get("show_passed")
     is_aborted = _exists(folder / "_ABORT")
-    statuses = [play.disk_status for play in plays]
+    statuses = [play["disk_status"] for play in plays]
     problems = {"_show.md": text_problem, "_final_verdict.json": verdict.problem}
-    show = _OnDisk(
-        topic=topic,
-        play=None,
-        disk_status=_show_status(is_aborted, bool(passed), statuses),
-        is_show_passed=passed if isinstance(passed, bool) else None,
-        has_abort_sentinel=is_aborted,
-        feedback=_shortened((verdict.value or {}).get("summary")),
-        problem=_joined(problems),
-    )
+    show = {
+        "topic": topic,
+        "play": None,
+        "disk_status": _show_status(is_aborted, bool(passed), statuses),
+        "is_show_passed": passed if isinstance(passed, bool) else None,
+        "has_abort_sentinel": is_aborted,
+        "feedback": _shortened((verdict.value or {}).get("summary")),
+        "problem": _joined(problems),
+    }
     return [show, *plays]
 
 
@@ -250,21 +234,21 @@ def _show_status(is_aborted: bool, is_passed: bool, plays: list[str | None]) -> 
     return "active"
 
 
-def _read_play(topic: str, folder: Path, waits_for: list[str] | None) -> _OnDisk:
+def _read_play(topic: str, folder: Path, waits_for: list[str] | None) -> dict[str, Any]:
     meta = read_json_object(folder / "_meta.json")
     verdict = read_json_object(folder / "_verdict.json")
     passed = (verdict.value or {}).get("gate_passed")
     # A play that nobody began has no file yet; one whose file is broken is not known.
     status = None if meta.problem else as_text((meta.value or {}).get("status", "pending"))
-    return _OnDisk(
-        topic=topic,
-        play=legible(folder.name),
-        disk_status=status,
-        is_gate_passed=passed if isinstance(passed, bool) else None,
-        depends_on=None if waits_for is None else json.dumps(waits_for),
-        feedback=_shortened((verdict.value or {}).get("feedback")),
-        problem=_joined({"_meta.json": meta.problem, "_verdict.json": verdict.problem}),
-    )
+    return {
+        "topic": topic,
+        "play": legible(folder.name),
+        "disk_status": status,
+        "is_gate_passed": passed if isinstance(passed, bool) else None,
+        "depends_on": None if waits_for is None else json.dumps(waits_for),
+        "feedback": _shortened((verdict.value or {}).get("feedback")),
+        "problem": _joined({"_meta.json": meta.problem, "_verdict.json": verdict.problem}),
+    }
 
 
 def _exists(path: Path) -> bool:
