@@ -17,8 +17,8 @@ from tests.frames import ago, facts
 
 SAMPLES = demo_path()
 
-DEATH_CODES = [code for system in all_systems() for code in system.death_codes]
-DEATH_MESSAGES = [words for system in all_systems() for words in system.death_messages]
+DEATH_CODES = [code for system in all_systems() for code in system.ends.death_codes]
+DEATH_MESSAGES = [words for system in all_systems() for words in system.ends.death_messages]
 # A sweep by age, a person who kills, a verdict about something else.
 NO_DEATHS = (
     "run.cancelled.stale_auto",

@@ -22,8 +22,9 @@ OF_A_DETECTOR = (
 )
 OF_A_SYSTEM = (
     *("vocabulary", "run_type", "part_types", "repeated_type", "constants", "kind_constants"),
-    *("limits", "silence_ends", "end_statuses", "death_codes", "death_messages"),
+    "limits",
 )
+OF_ITS_ENDS = ("of_silences", "statuses", "death_codes", "death_messages", "are_unsigned_own")
 
 
 def plain(value: Any) -> Any:
@@ -61,8 +62,11 @@ def policies() -> Iterator[Any]:
 
 def systems() -> Iterator[Any]:
     for system in all_systems():
-        for field in OF_A_SYSTEM:
-            value = getattr(system, field)
+        values = {field: getattr(system, field) for field in OF_A_SYSTEM}
+        for field, value in {
+            **values,
+            **{f"ends.{field}": getattr(system.ends, field) for field in OF_ITS_ENDS},
+        }.items():
             if is_code(value):
                 continue
             listed = plain(value)

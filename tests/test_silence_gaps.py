@@ -20,7 +20,7 @@ from tests.examples import examples
 from tests.frames import ago, facts
 
 START, END = ago(hours=5), ago(hours=4)
-DEATH = system_named("lionagi").death_codes[0]
+DEATH = system_named("lionagi").ends.death_codes[0]
 RUNNING = {"entity_id": "a", "started_at": START, "raw_status": "running", "kind": "agent"}
 DONE = {**RUNNING, "raw_status": "completed", "ended_at": END, "end_written_by": "executor"}
 REAPED = {
@@ -317,7 +317,7 @@ def test_silences_equal_the_loop_over_sessions(sessions, thresholds):
                 "raw_status": "failed",
                 "ended_at": origin + timedelta(minutes=one["ended"]),
                 "end_written_by": "executor" if one["end_by"] == "executor" else "observer",
-                "reason_code": system_named("lionagi").death_codes[0]
+                "reason_code": system_named("lionagi").ends.death_codes[0]
                 if one["end_by"] == "reaper"
                 else None,
             }

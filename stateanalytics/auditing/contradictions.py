@@ -173,8 +173,8 @@ def end_times(cases: Cases) -> pl.DataFrame:
     )
     unended = rows.filter("is_over", has_moment, pl.col("ended_at").is_null())
     for known in all_systems():
-        if known.without_ends is not None:
-            never_had = known.without_ends(cases.facts)
+        if known.ends.never_there is not None:
+            never_had = known.ends.never_there(cases.facts)
             unended = unended.join(never_had, on=list(schema.ENTITY_KEY), how="anti")
     early = rows.filter(pl.col("ended_at") < pl.col("started_at"))
     open_ended = rows.filter(

@@ -161,8 +161,8 @@ def _changes(facts: Facts) -> pl.DataFrame:
     def is_at_work(status: str) -> pl.Expr:
         at_work = pl.col(status) == _RUNNING
         for known in all_systems():
-            if known.end_statuses:
-                is_over = pl.col(status).is_in(known.end_statuses)
+            if known.ends.statuses:
+                is_over = pl.col(status).is_in(known.ends.statuses)
                 at_work = pl.when(system=known.name).then(~is_over).otherwise(at_work)
         return at_work
 

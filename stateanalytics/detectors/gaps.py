@@ -123,11 +123,11 @@ def _known_ends(seen: pl.DataFrame) -> pl.DataFrame:
 
 
 def _earlier_ends(facts: Facts, seen: pl.DataFrame) -> pl.DataFrame:
-    """Ends before the last one, as each system tells them (`System.silence_ends`)."""
+    """Ends before the last one, as each system tells them (`Ends.of_silences`)."""
     known = [
-        system.silence_ends(facts).select(*_KEY, "at", "boundary")
+        system.ends.of_silences(facts).select(*_KEY, "at", "boundary")
         for system in all_systems()
-        if system.silence_ends is not None
+        if system.ends.of_silences is not None
     ]
     if not known:
         return pl.DataFrame(schema={"session": pl.UInt32, "at_us": pl.Int64, "boundary": pl.UInt8})
@@ -173,7 +173,7 @@ def _last_boundaries(seen: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 def _end_boundary() -> pl.Expr:
     """Who closed a session that has ended: death, the run itself, or somebody else."""
-    unsigned = [known.name for known in all_systems() if known.are_unsigned_ends_own]
+    unsigned = [known.name for known in all_systems() if known.ends.are_unsigned_own]
     is_own = (pl.col("end_written_by") == "executor") | (
         pl.col("system").is_in(unsigned) & pl.col("end_written_by").is_null()
     )

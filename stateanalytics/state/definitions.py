@@ -86,12 +86,12 @@ def is_found_dead() -> pl.Expr:
     Notes
     -----
     The work died between its last sign of life and that end. Which reasons say so, each
-    system knows (`System.death_codes`, `System.death_messages`): those of an observer that
+    system knows (`Ends.death_codes`, `Ends.death_messages`): those of an observer that
     looked for the process and did not find it. A sweep by age and a person who kills prove
     nothing about whether the work had died before.
     """
-    codes = [code for known in all_systems() for code in known.death_codes]
-    messages = [message for known in all_systems() for message in known.death_messages]
+    codes = [code for known in all_systems() for code in known.ends.death_codes]
+    messages = [message for known in all_systems() for message in known.ends.death_messages]
     is_verdict = pl.col("reason_code").is_in(codes) | pl.col("reason_message").is_in(messages)
     return ((pl.col("end_written_by") == "observer") & is_verdict).fill_null(value=False)
 

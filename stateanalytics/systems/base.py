@@ -203,6 +203,35 @@ class Constant:
         return not self.place.startswith(NO_SETTING)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ends:
+    """What a system's ends say: which there are, who wrote them, and of what they are no proof.
+
+    Attributes
+    ----------
+    statuses : tuple of str
+        Statuses after which a session does not work; empty: it works while *running*.
+    death_codes, death_messages : tuple of str
+        Reasons of an observer that looked for the process and did not find it. Sweeps by
+        age alone, and people who kill, prove nothing about whether the work had died.
+    are_unsigned_own : bool
+        Was an end that nobody signed written by the run itself.
+    never_there : callable or None
+        ``never_there(facts)``: keys of entities that never had a place for an end.
+    of_silences : callable or None
+        ``of_silences(facts) -> frame`` of ends of sessions that work may have followed:
+        ``source``, ``system``, ``entity_id``, ``at``, and ``boundary``: crash (noticed when
+        work starts again), own_end or other_end.
+    """
+
+    statuses: tuple[str, ...] = ()
+    death_codes: tuple[str, ...] = ()
+    death_messages: tuple[str, ...] = ()
+    are_unsigned_own: bool = False
+    never_there: Callable[[Facts], pl.DataFrame] | None = None
+    of_silences: Callable[[Facts], pl.DataFrame] | None = None
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class System:
     """One orchestrator: where its records lie, what they mean, and what is asked of them.
@@ -266,25 +295,14 @@ class System:
     history : {"whole", "partial", "derived"}
         Is each accepted change of status a row of ``transitions``, are some, or are they
         read off its events.
-    without_ends : callable or None
-        ``without_ends(facts)``: keys of entities that never had a place for an end.
+    ends : Ends
+        What its ends say, and who wrote them.
     phantoms : callable or None
         ``phantoms(facts, states, policy=…)``: which entities its own reapers would close,
         in the shape of `schema.PHANTOMS`.
     dispositions : callable or None
         The detail frame of what operators decided about items that ask for attention:
         `state.attention.DECISION` names its columns.
-    silence_ends : callable or None
-        ``silence_ends(facts) -> frame`` of ends of sessions that work may have followed:
-        ``source``, ``system``, ``entity_id``, ``at``, and ``boundary``: crash (noticed when
-        work starts again), own_end or other_end.
-    end_statuses : tuple of str
-        Statuses after which a session does not work; empty: it works while *running*.
-    death_codes, death_messages : tuple of str
-        Reasons of an observer that looked for the process and did not find it. Sweeps by
-        age alone, and people who kill, prove nothing about whether the work had died.
-    are_unsigned_ends_own : bool
-        Was an end that nobody signed written by the run itself.
     last_update_is_life : bool
         Does a write to the row count as a sign of life where nothing was said.
     """
@@ -316,14 +334,9 @@ class System:
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     judge_transitions: Callable[[Facts], pl.DataFrame] | None = None
     history: Literal["whole", "partial", "derived"] = "partial"
-    without_ends: Callable[[Facts], pl.DataFrame] | None = None
+    ends: Ends = Ends()
     phantoms: Callable[..., pl.DataFrame] | None = None
     dispositions: Callable[[], Frame] | None = None
-    silence_ends: Callable[[Facts], pl.DataFrame] | None = None
-    end_statuses: tuple[str, ...] = ()
-    death_codes: tuple[str, ...] = ()
-    death_messages: tuple[str, ...] = ()
-    are_unsigned_ends_own: bool = False
     last_update_is_life: bool = False
 
     def __repr__(self) -> str:

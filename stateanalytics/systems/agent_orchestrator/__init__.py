@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from stateanalytics.systems.base import Files, Stores, System, codes_from_csv, expanded, later
+from stateanalytics.systems.base import Ends, Files, Stores, System, codes_from_csv, expanded, later
 
 _HERE = "stateanalytics.systems.agent_orchestrator"
 
@@ -39,11 +39,13 @@ SYSTEM = System(
         "audit.open_without_sign_of_life": "look whether its process is alive; if not, "
         "`ao session kill ID`",
     },
-    without_ends=later(f"{_HERE}.findings:without_ends"),
-    end_statuses=("killed", "terminated", "done", "cleanup", "errored", "merged"),
-    death_codes=(
-        "run.aborted.agent_process_exited",
-        "run.aborted.runtime_lost",
-        "run.aborted.auto_cleanup",
+    ends=Ends(
+        statuses=("killed", "terminated", "done", "cleanup", "errored", "merged"),
+        death_codes=(
+            "run.aborted.agent_process_exited",
+            "run.aborted.runtime_lost",
+            "run.aborted.auto_cleanup",
+        ),
+        never_there=later(f"{_HERE}.findings:without_ends"),
     ),
 )

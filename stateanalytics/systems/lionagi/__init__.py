@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from stateanalytics.core.vocabulary import STATUS_WORDS
-from stateanalytics.systems.base import Stores, System, codes_from_csv, expanded, later
+from stateanalytics.systems.base import Ends, Stores, System, codes_from_csv, expanded, later
 
 _HERE = "stateanalytics.systems.lionagi"
 
@@ -53,8 +53,10 @@ SYSTEM = System(
     history="whole",
     phantoms=later(f"{_HERE}.phantoms:phantoms"),
     dispositions=later(f"{_HERE}.frames:dispositions"),
-    silence_ends=later(f"{_HERE}.constants:silence_ends"),
-    # Not `run.cancelled.stale_auto`: that sweep by age also takes rows without a process id.
-    death_codes=("session.phantom.process_dead", "session.orphaned.no_process"),
-    death_messages=("process_exited_without_status",),
+    ends=Ends(
+        # Not `run.cancelled.stale_auto`: that sweep by age also takes rows without a process id.
+        death_codes=("session.phantom.process_dead", "session.orphaned.no_process"),
+        death_messages=("process_exited_without_status",),
+        of_silences=later(f"{_HERE}.constants:silence_ends"),
+    ),
 )

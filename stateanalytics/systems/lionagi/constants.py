@@ -120,5 +120,5 @@ def silence_ends(facts: Facts) -> pl.DataFrame:
         pl.col("entity_type") == "session",
         pl.col("system") == SYSTEM.name,
         pl.col("status").is_in(_ENDED),
-        ~pl.col("reason_code").is_in(SYSTEM.death_codes).fill_null(value=False),
+        ~pl.col("reason_code").is_in(SYSTEM.ends.death_codes).fill_null(value=False),
     ).select("source", "system", "entity_id", "at", boundary=pl.lit("other_end"))

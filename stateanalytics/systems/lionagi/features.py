@@ -389,9 +389,7 @@ def _add_schedules(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         entity_id="schedule_id",
         entity_type=pl.lit("schedule"),
         schedule_silence_s="silence_s",
-        schedule_limit_s=pl.when(cadence > 0).then(
-            pl.max_horizontal(OVERDUE_FACTOR * cadence, cadence + OVERDUE_GRACE_S)
-        ),
+        schedule_limit_s=pl.when(cadence > 0).then(limit_s),
         next_fire_overdue_s=-pl.col("next_fire_in_s"),
         # A run or a look after the instant: what was known then is written over.
         lost_schedule=pl.any_horizontal(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from stateanalytics.systems.base import Files, System, codes_from_csv, later
+from stateanalytics.systems.base import Ends, Files, System, codes_from_csv, later
 
 _HERE = "stateanalytics.systems.opencode"
 
@@ -36,15 +36,17 @@ SYSTEM = System(
     part_types=("execution", "step", "tool_call"),
     repeated_type="turn",
     limits=MappingProxyType(LIMITS),
-    are_unsigned_ends_own=True,
     detectors=later(f"{_HERE}.detectors:opencode"),
     features=later(f"{_HERE}.detectors:features"),
     constants=later(f"{_HERE}.constants:constants"),
     audits=later(f"{_HERE}.findings:audits"),
     history="derived",
-    silence_ends=later(f"{_HERE}.constants:silence_ends"),
-    death_codes=(
-        "system.health.process_dead_no_terminal",
-        "run.aborted.process_dead_no_terminal",
+    ends=Ends(
+        death_codes=(
+            "system.health.process_dead_no_terminal",
+            "run.aborted.process_dead_no_terminal",
+        ),
+        are_unsigned_own=True,
+        of_silences=later(f"{_HERE}.constants:silence_ends"),
     ),
 )
