@@ -190,6 +190,7 @@ def check_number(
             f"{name} needs a {kind} {'above' if is_above else 'from'} {least:g}; "
             f"found {value!r:.60}.",
             f"{name}={usual}",
+            shell=f"a number such as {usual:g}",
         )
 
 

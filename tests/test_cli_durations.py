@@ -125,7 +125,10 @@ def test_tables_show_what_matters(run, store):
         (("durations", "--by", "colour"), "colour"),
         (("durations", "--show", "mean"), "mean"),
         (("durations", "--week", "2026-W21", "--since", "2026-05-18"), "leave one of them out"),
-        (("timeouts", "--show", "candidates", "--candidate", "-5"), "above 0 seconds"),
+        (
+            ("timeouts", "--show", "candidates", "--candidate", "-5"),
+            "needs a number above 0; found",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_one_line_and_code_2(run, store, arguments, words):

@@ -42,7 +42,10 @@ def test_costs_are_passed_on(capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--false-alarm", "-1"], "found false_alarm=-1.0"),
+        (
+            ["--false-alarm", "-1"],
+            "false_alarm needs a number from 0; found -1.0. Hint: a number such as 5",
+        ),
         (["--settings", "toml", "--format", "csv"], "Settings have a format of their own"),
         (["--settings", "toml", "-o", STORE], "which was read"),
     ],

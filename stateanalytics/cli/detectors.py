@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from stateanalytics.cli.options import (
-    as_of_option,
-    examples,
-    note,
-    opened,
-    output_options,
-    policy_of,
-    policy_option,
-    salvage_option,
-    sources_argument,
-)
-from stateanalytics.cli.output import FORMATS, write
+from stateanalytics.cli.options import examples, note, sources_argument
+from stateanalytics.cli.request import READING, Request, limit_option, takes
 from stateanalytics.core.text import visible
 
 if TYPE_CHECKING:
@@ -50,25 +39,14 @@ _OF_LIST = ("name", "known_as", "since", "until", "construct", "comparison", "th
 )
 @click.option("--rows", is_flag=True, help="Each entity that two disagree about, not the totals.")
 @click.option("--list", "listed", is_flag=True, help="The known detectors; reads no store.")
-@click.option("--limit", type=click.IntRange(min=1), help="Rows to print; 50 in a table.")
-@as_of_option
-@salvage_option
-@policy_option
-@output_options(FORMATS)
+@takes(limit_option, *READING)
 def detectors(
+    request: Request,
     *,
-    sources: tuple[str, ...],
     at: str | None,
     chosen: tuple[str, ...],
     rows: bool,
     listed: bool,
-    limit: int | None,
-    as_of: str | None,
-    salvage: bool,
-    policy: str,
-    form: str | None,
-    output: Path | None,
-    safe_csv: bool | None,
 ) -> None:
     """List where rules for stale, stuck and slow contradict each other, and why.
 
@@ -78,25 +56,23 @@ def detectors(
     from stateanalytics.detectors.catalogue import known
 
     if listed:
-        write(known(), form=form, output=output, safe_csv=safe_csv, columns=_OF_LIST, limit=limit)
+        request.write(known(), columns=_OF_LIST)
         return
     from stateanalytics.detectors.detections import detect
     from stateanalytics.detectors.disagreement_causes import disagreements
 
-    with opened(sources, as_of=as_of, salvage=salvage) as snap:
-        detections = detect(snap, at=at, detectors=list(chosen) or None, policy=policy_of(policy))
+    with request.opened() as snap:
+        detections = detect(
+            snap, at=at, detectors=list(chosen) or None, policy=request.chosen_policy
+        )
         compared = disagreements(detections)
-        if form in (None, "table") and output is None:
+        if request.form in (None, "table") and request.output is None:
             click.echo(visible(_in_words(detections, compared)))
         else:
             note(_in_words(detections, compared))
-        write(
+        request.write(
             compared.rows if rows else compared.causes,
-            form=form,
-            output=output,
-            safe_csv=safe_csv,
             columns=_OF_ROWS if rows else _OF_CAUSES,
-            limit=limit,
             inputs=snap.inputs,
         )
 

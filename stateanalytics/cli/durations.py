@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from stateanalytics.cli.options import (
-    as_of_option,
-    examples,
-    note,
-    opened,
-    output_options,
-    policy_of,
-    policy_option,
-    salvage_option,
-    sources_argument,
-    window_of,
-    window_options,
-)
-from stateanalytics.cli.output import FORMATS, write
+from stateanalytics.cli.options import examples, note, sources_argument
+from stateanalytics.cli.request import IN_WINDOW, Request, takes
 from stateanalytics.core.schema import SPELLS, TIMEOUTS, Frame
 from stateanalytics.errors import ArgumentError, did_you_mean
 
@@ -28,6 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from stateanalytics.snapshot import Snapshot
+    from stateanalytics.state.policy import Policy
 
 PROBS = (0.25, 0.5, 0.75, 0.95)
 # Columns of a table on the terminal; files hold all.
@@ -79,38 +67,30 @@ by_option = click.option(
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Shares for quantiles; by default 0.25, 0.5, 0.75, 0.95.",
 )
-@window_options
-@as_of_option
-@salvage_option
-@policy_option
-@output_options(FORMATS)
+@takes(*IN_WINDOW)
 def durations(
+    request: Request,
     *,
-    sources: tuple[str, ...],
     show: str,
     by: tuple[str, ...],
     probs: tuple[float, ...],
-    week: str | None,
-    since: str | None,
-    until: str | None,
-    as_of: str | None,
-    salvage: bool,
-    policy: str,
-    form: str | None,
-    output: Path | None,
-    safe_csv: bool | None,
 ) -> None:
     """Show how long runs take, with what is not known said.
 
     A run that is still going, or that its limit stopped, took at least so long; what
     cannot be trusted is left out and counted on standard error.
     """
-    window = window_of(week, since, until)
-    with opened(sources, as_of=as_of, salvage=salvage) as snap:
+    window = request.window
+    with request.opened() as snap:
         frame = _durations(
-            snap, show, by=list(by), probs=probs or PROBS, window=window, policy=policy
+            snap,
+            show,
+            by=list(by),
+            probs=probs or PROBS,
+            window=window,
+            policy=request.chosen_policy,
         )
-        _write(snap, frame, show, by, form=form, output=output, safe_csv=safe_csv)
+        _write(request, snap, frame, show, by)
 
 
 @click.command(
@@ -138,38 +118,30 @@ def durations(
     metavar="SECONDS",
     help="A limit to try, may be repeated; by default 5 min to 24 h.",
 )
-@window_options
-@as_of_option
-@salvage_option
-@policy_option
-@output_options(FORMATS)
+@takes(*IN_WINDOW)
 def timeouts(
+    request: Request,
     *,
-    sources: tuple[str, ...],
     show: str,
     by: tuple[str, ...],
     candidates: tuple[float, ...],
-    week: str | None,
-    since: str | None,
-    until: str | None,
-    as_of: str | None,
-    salvage: bool,
-    policy: str,
-    form: str | None,
-    output: Path | None,
-    safe_csv: bool | None,
 ) -> None:
     """Show time limits, what they stopped, and what others would have done.
 
     Limits are taken from checkpoints and metadata; where none is declared, many ends at
     the same second tell one, which is then called inferred.
     """
-    window = window_of(week, since, until)
-    with opened(sources, as_of=as_of, salvage=salvage) as snap:
+    window = request.window
+    with request.opened() as snap:
         frame = _timeouts(
-            snap, show, by=list(by), candidates=candidates or None, window=window, policy=policy
+            snap,
+            show,
+            by=list(by),
+            candidates=candidates or None,
+            window=window,
+            policy=request.chosen_policy,
         )
-        _write(snap, frame, show, by, form=form, output=output, safe_csv=safe_csv)
+        _write(request, snap, frame, show, by)
 
 
 def _durations(
@@ -179,7 +151,7 @@ def _durations(
     by: list[str],
     probs: tuple[float, ...],
     window: object,
-    policy: str,
+    policy: Policy,
 ) -> pl.DataFrame:
     from stateanalytics.survival.curves import kaplan_meier
     from stateanalytics.survival.estimates import quantiles
@@ -189,11 +161,10 @@ def _durations(
     from stateanalytics.survival.slow import slow_thresholds
 
     _check(by, SPELLS)
-    judged = policy_of(policy)
     if show == "change":
-        return duration_change(snap, window, by=by, policy=judged)
+        return duration_change(snap, window, by=by, policy=policy)
     is_outcome = show == "outcomes"
-    runs = spells(snap, window=window, timeouts="event" if is_outcome else "cut_off", policy=judged)
+    runs = spells(snap, window=window, timeouts="event" if is_outcome else "cut_off", policy=policy)
     n_left_out = runs["left_out"].count()
     if n_left_out and show not in ("spells", "left-out"):
         is_or_are = "is" if n_left_out == 1 else "are"
@@ -217,7 +188,7 @@ def _timeouts(
     by: list[str],
     candidates: tuple[float, ...] | None,
     window: object,
-    policy: str,
+    policy: Policy,
 ) -> pl.DataFrame:
     from stateanalytics.survival.candidates import timeout_candidates
     from stateanalytics.survival.run_spells import spells
@@ -225,11 +196,10 @@ def _timeouts(
     from stateanalytics.survival.time_limits import timeouts as limited
 
     _check(by, TIMEOUTS if show in ("limits", "runs") else SPELLS)
-    judged = policy_of(policy)
     if show in ("limits", "runs"):
-        limits = limited(snap, window=window, policy=judged)
+        limits = limited(snap, window=window, policy=policy)
         return limits if show == "runs" else count_timeouts(limits, by=by)
-    runs = spells(snap, window=window, policy=judged)
+    runs = spells(snap, window=window, policy=policy)
     if show == "implicit":
         return implicit_timeouts(runs, by=by)
     return timeout_candidates(runs, candidates, by=by)
@@ -248,25 +218,10 @@ def _check(by: list[str], frame: Frame) -> None:
 
 
 def _write(
-    snap: Snapshot,
-    frame: pl.DataFrame,
-    show: str,
-    by: tuple[str, ...],
-    *,
-    form: str | None,
-    output: Path | None,
-    safe_csv: bool | None,
+    request: Request, snap: Snapshot, frame: pl.DataFrame, show: str, by: tuple[str, ...]
 ) -> None:
     shown = SHOWN[show]
-    strata = [name for name in by if shown is None or name not in shown]
-    columns = None if shown is None else [*strata, *shown]
+    columns = None if shown is None else [*(name for name in by if name not in shown), *shown]
     if columns is not None:
         columns = [name for name in dict.fromkeys(columns) if name in frame.columns]
-    write(
-        frame,
-        form=form,
-        output=output,
-        safe_csv=safe_csv,
-        columns=columns,
-        inputs=snap.inputs,
-    )
+    request.write(frame, columns=columns, inputs=snap.inputs)

@@ -10,20 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
-from stateanalytics.cli.options import (
-    as_of_option,
-    examples,
-    note,
-    opened,
-    output_options,
-    policy_of,
-    policy_option,
-    salvage_option,
-    sources_argument,
-    window_of,
-    window_options,
-)
-from stateanalytics.cli.output import FORMATS, write
+from stateanalytics.cli.options import examples, note, opened, sources_argument
+from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
 
@@ -83,15 +71,10 @@ TEXTS = ("template", "message", "value", "example_shortest", "example_median", "
 @click.option(
     "--redact/--no-redact", default=True, help="Mask what looks like a secret.", show_default=True
 )
-@click.option("--limit", type=click.IntRange(min=1), help="Rows to print; 50 in a table.")
-@window_options
-@as_of_option
-@salvage_option
-@policy_option
-@output_options(FORMATS)
+@takes(limit_option, *IN_WINDOW)
 def failures(
+    request: Request,
     *,
-    sources: tuple[str, ...],
     show: str,
     code: str | None,
     cluster: str | None,
@@ -99,16 +82,6 @@ def failures(
     weights: tuple[str, ...],
     against: str | None,
     redact: bool,
-    limit: int | None,
-    week: str | None,
-    since: str | None,
-    until: str | None,
-    as_of: str | None,
-    salvage: bool,
-    policy: str,
-    form: str | None,
-    output: Path | None,
-    safe_csv: bool | None,
 ) -> None:
     """Why runs fail: by reason code and message template, ranked by what it cost.
 
@@ -120,26 +93,19 @@ def failures(
     if against is not None and show != "change":
         raise click.UsageError("--against belongs to --show change. Hint: leave it out")
     asked: dict[str, Any] = {
-        "window": window_of(week, since, until),
-        "policy": policy_of(policy),
+        "window": request.window,
+        "policy": request.chosen_policy,
         "rules": rules,
     }
-    with opened(sources, as_of=as_of, salvage=salvage) as snap:
+    with request.opened() as snap:
         if against is None:
             frame = _answer(show, snap, asked, _weights(weights), None)
         else:
-            with opened([against], salvage=salvage) as earlier:
+            with opened([against], salvage=request.salvage) as earlier:
                 frame = _answer(show, snap, asked, _weights(weights), earlier)
         frame = _narrowed(frame, show, code, cluster)
-        write(
-            _masked(frame) if redact else frame,
-            form=form,
-            output=output,
-            safe_csv=safe_csv,
-            columns=SHOWN[show],
-            limit=limit,
-            inputs=snap.inputs,
-        )
+        shown = _masked(frame) if redact else frame
+        request.write(shown, columns=SHOWN[show], inputs=snap.inputs)
 
 
 def _answer(

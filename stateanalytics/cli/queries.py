@@ -17,13 +17,13 @@ from stateanalytics.cli.options import (
     examples,
     note,
     opened,
-    output_options,
     policy_of,
     policy_option,
     salvage_option,
     sources_argument,
 )
-from stateanalytics.cli.output import FORMATS, form_of, put, write
+from stateanalytics.cli.output import form_of, put
+from stateanalytics.cli.request import Request, takes
 from stateanalytics.core.text import visible
 from stateanalytics.errors import TruncatedWarning
 
@@ -58,25 +58,14 @@ SCHEMA_FORMATS = ("table", "markdown", "csv", "json")
     metavar="SECONDS",
     help="Time limit of the query.",
 )
-@as_of_option
-@policy_option
-@bodies_option
-@salvage_option
-@output_options(FORMATS)
+@takes(as_of_option, policy_option, bodies_option, salvage_option)
 def sql(
+    request: Request,
     *,
-    sources: tuple[str, ...],
     query: str,
     params: tuple[str, ...],
     max_rows: int,
     timeout: float,
-    as_of: str | None,
-    policy: str,
-    bodies: bool,
-    salvage: bool,
-    form: str | None,
-    output: Path | None,
-    safe_csv: bool | None,
 ) -> None:
     """Answer one SELECT over SOURCES, in DuckDB's SQL.
 
@@ -87,7 +76,7 @@ def sql(
     """
     values = _values(params)
     text = sys.stdin.read() if query == "-" else query
-    with opened(sources, as_of=as_of, bodies=bodies, salvage=salvage) as snap:
+    with request.opened() as snap:
         if click.get_current_context().obj:
             _limit_memory()
         with warnings.catch_warnings(record=True) as caught:
@@ -97,16 +86,9 @@ def sql(
                 values or None,
                 max_rows=max_rows,
                 timeout_s=timeout,
-                policy=policy_of(policy),
+                policy=request.chosen_policy,
             )
-        write(
-            frame,
-            form=form,
-            output=output,
-            safe_csv=safe_csv,
-            limit=frame.height,
-            inputs=snap.inputs,
-        )
+        request.write(frame, limit=frame.height, inputs=snap.inputs)
         for warning in caught:
             note(str(warning.message).replace("max_rows=…", "--max-rows"))
 
@@ -148,24 +130,17 @@ def _limit_memory() -> None:
 )
 @click.argument("frame", required=False)
 @click.option("--source", help="Also list the raw tables of this store.")
-@output_options(SCHEMA_FORMATS)
-def schema(
-    *,
-    frame: str | None,
-    source: str | None,
-    form: str | None,
-    output: Path | None,
-    safe_csv: bool | None,
-) -> None:
+@takes(formats=SCHEMA_FORMATS)
+def schema(request: Request, *, frame: str | None, source: str | None) -> None:
     """List every table that SQL can name: columns, types, units, meanings."""
     from stateanalytics.core.dictionary import as_markdown, data_dictionary
     from stateanalytics.snapshot import only_frame
     from stateanalytics.sql.tables import FRAMES
 
-    if form_of(form, output, formats=SCHEMA_FORMATS) == "markdown":
+    if form_of(request.form, request.output, formats=SCHEMA_FORMATS) == "markdown":
         kept = [shape for shape in FRAMES if frame in (None, shape.name)]
         only_frame(data_dictionary(FRAMES), frame or FRAMES[0].name)
-        put(as_markdown(kept, is_whole=frame is None).encode(), output)
+        put(as_markdown(kept, is_whole=frame is None).encode(), request.output)
         return
     if source is not None:
         with opened([source]) as snap:
@@ -173,7 +148,7 @@ def schema(
     else:
         columns = data_dictionary(FRAMES)
         columns = columns if frame is None else only_frame(columns, frame)
-    write(columns, form=form, output=output, safe_csv=safe_csv, limit=columns.height)
+    request.write(columns, limit=columns.height)
 
 
 @click.command()

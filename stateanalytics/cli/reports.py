@@ -14,7 +14,6 @@ from stateanalytics.cli.options import (
     examples,
     note,
     opened,
-    output_options,
     policy_of,
     policy_option,
     salvage_option,
@@ -22,7 +21,8 @@ from stateanalytics.cli.options import (
     window_of,
     window_options,
 )
-from stateanalytics.cli.output import FORMATS, form_of, refuse_inputs_of, write
+from stateanalytics.cli.output import form_of, refuse_inputs_of
+from stateanalytics.cli.request import READING, Request, limit_option, takes
 from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
@@ -121,20 +121,13 @@ def report(
         click.launch(str(written[0].resolve()))
 
 
-def listing(command: Callable[..., None]) -> Callable[..., None]:
-    """The arguments of the commands that print one table of a snapshot."""
-    for option in (
-        output_options(FORMATS),
-        policy_option,
-        salvage_option,
-        as_of_option,
-        click.option("--limit", type=click.IntRange(min=1), help="Rows to print; 50 in a table."),
-        click.option("--severity", metavar="WORD", help="Only rows of this severity."),
-        click.option("--type", "entity_type", metavar="TYPE", help="Only this entity type."),
-        sources_argument,
-    ):
-        command = option(command)
-    return command
+listing = takes(
+    click.option("--type", "entity_type", metavar="TYPE", help="Only this entity type."),
+    click.option("--severity", metavar="WORD", help="Only rows of this severity."),
+    limit_option,
+    *READING,
+)
+"""The arguments of the commands that print one table of a snapshot."""
 
 
 @click.command(
@@ -143,14 +136,15 @@ def listing(command: Callable[..., None]) -> Callable[..., None]:
         "stateanalytics attention state.db --severity critical -o attention.csv",
     )
 )
+@sources_argument
 @listing
-def attention(**arguments: Any) -> None:
+def attention(request: Request, **arguments: Any) -> None:
     """List what needs attention: critical and warning, most severe first.
 
     Items that an operator has discharged are left out.
     """
     shown = ("severity", "item_id", "display", "code", "name", "since_at", "message")
-    print_table("attention", shown, **arguments)
+    print_table(request, "attention", shown, **arguments)
 
 
 @click.command(
@@ -159,11 +153,12 @@ def attention(**arguments: Any) -> None:
         "stateanalytics states state.db -o states.parquet",
     )
 )
+@sources_argument
 @listing
-def states(**arguments: Any) -> None:
+def states(request: Request, **arguments: Any) -> None:
     """List the state of every entity (ADR-0033), in words and as columns."""
     shown = ("severity", "entity_type", "entity_id", "display", "reason_codes", "silence_s")
-    print_table("states", shown, **arguments)
+    print_table(request, "states", shown, **arguments)
 
 
 @click.command(
@@ -172,8 +167,9 @@ def states(**arguments: Any) -> None:
         "stateanalytics findings state.db --severity error --format json",
     )
 )
+@sources_argument
 @listing
-def findings(**arguments: Any) -> None:
+def findings(request: Request, **arguments: Any) -> None:
     """List what is wrong in the data, and what was done about it; contradictions too.
 
     A table shows findings that differ only in their entity once, with their rows added
@@ -182,42 +178,28 @@ def findings(**arguments: Any) -> None:
     from stateanalytics.io.findings import folded
 
     shown = ("severity", "code", "table", "column", "n_rows", "message", "example", "action")
-    print_table("findings", shown, fold=folded, **arguments)
+    print_table(request, "findings", shown, fold=folded, **arguments)
 
 
 def print_table(
+    request: Request,
     table: str,
     columns: Sequence[str],
     *,
     fold: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
-    sources: tuple[str, ...],
-    as_of: str | None,
-    salvage: bool,
-    policy: str,
     entity_type: str | None,
     severity: str | None,
-    form: str | None,
-    output: Path | None,
-    safe_csv: bool | None,
-    limit: int | None,
 ) -> None:
     """One table of a snapshot, narrowed as was asked; as a table for eyes it may be folded."""
-    is_for_eyes = form_of(form, output) == "table"
-    with opened(sources, as_of=as_of, salvage=salvage) as snap:
-        frame = snap.table(table, policy=policy_of(policy))
+    is_for_eyes = form_of(request.form, request.output) == "table"
+    with request.opened() as snap:
+        frame = snap.table(table, policy=request.chosen_policy)
         types = snap.entities["entity_type"].unique().sort().drop_nulls().to_list()
         frame = _only(frame, "entity_type", entity_type, types)
         words = FINDING_SEVERITIES if table in ("findings", "audit") else SEVERITIES
         frame = _only(frame, "severity", severity, words)
-        write(
-            fold(frame) if fold and is_for_eyes else frame,
-            form=form,
-            output=output,
-            safe_csv=safe_csv,
-            columns=columns,
-            limit=limit,
-            inputs=snap.inputs,
-        )
+        shown = fold(frame) if fold and is_for_eyes else frame
+        request.write(shown, columns=columns, inputs=snap.inputs)
 
 
 def _only(frame: pl.DataFrame, column: str, word: str | None, known: Sequence[str]) -> pl.DataFrame:
@@ -240,20 +222,8 @@ def _only(frame: pl.DataFrame, column: str, word: str | None, known: Sequence[st
 @click.argument("first", metavar="POLICY")
 @click.argument("second", metavar="POLICY")
 @sources_argument
-@as_of_option
-@salvage_option
-@output_options(FORMATS)
-def policies(
-    *,
-    first: str,
-    second: str,
-    sources: tuple[str, ...],
-    as_of: str | None,
-    salvage: bool,
-    form: str | None,
-    output: Path | None,
-    safe_csv: bool | None,
-) -> None:
+@takes(as_of_option, salvage_option)
+def policies(request: Request, *, first: str, second: str) -> None:
     """Compare two policies over one snapshot: which entities change severity."""
     from stateanalytics.state.states import compare_policies, count_changes
 
@@ -263,18 +233,11 @@ def policies(
             f"Two policies are needed, and then the stores; found {first!r} and the store "
             f"{second!r}. Hint: stateanalytics policies {first} operator {second}"
         )
-    with opened(sources, as_of=as_of, salvage=salvage) as snap:
+    with request.opened() as snap:
         changed = compare_policies(snap, policy_of(first), policy_of(second))
         for kind, before, after, n in count_changes(changed).head(5).iter_rows():
             note(f"{n:,} of type {kind} from {before} to {after}")
-        write(
-            changed,
-            columns=shown,
-            form=form,
-            output=output,
-            safe_csv=safe_csv,
-            inputs=snap.inputs,
-        )
+        request.write(changed, columns=shown, inputs=snap.inputs)
 
 
 @click.command(epilog=examples('stateanalytics report "$(stateanalytics demo)" -o demo.html'))
@@ -292,15 +255,16 @@ def demo() -> None:
         "stateanalytics audit state.db --severity warning -o contradictions.csv",
     )
 )
+@sources_argument
 @listing
-def audit(**arguments: Any) -> None:
+def audit(request: Request, **arguments: Any) -> None:
     """List where the data contradict themselves, with both sides of the evidence.
 
     A warning is two things that cannot both be true; an info is an exception that the
     data explain, such as an override.
     """
     shown = ("severity", "code", "entity_type", "entity_id", "says", "against", "what_to_do")
-    print_table("audit", shown, **arguments)
+    print_table(request, "audit", shown, **arguments)
 
 
 @click.command(
@@ -311,10 +275,8 @@ def audit(**arguments: Any) -> None:
 )
 @click.argument("last", type=click.Path(path_type=Path))
 @click.argument("this", type=click.Path(path_type=Path))
-@output_options(FORMATS)
-def diff(
-    *, last: Path, this: Path, form: str | None, output: Path | None, safe_csv: bool | None
-) -> None:
+@takes()
+def diff(request: Request, *, last: Path, this: Path) -> None:
     """Say why the numbers of one report differ from those of another.
 
     LAST and THIS are what `stateanalytics report --json` wrote beside the page. Each
@@ -325,11 +287,4 @@ def diff(
 
     changes = compare(last, this)
     shown = ("title", "cause", "n_runs", "before", "after", "change", "n_after", "of_after")
-    write(
-        changes,
-        form=form,
-        output=output,
-        safe_csv=safe_csv,
-        columns=shown,
-        limit=changes.height,
-    )
+    request.write(changes, columns=shown, limit=changes.height)

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from stateanalytics.cli.options import (
-    as_of_option,
-    examples,
-    note,
-    opened,
-    output_options,
-    policy_of,
-    policy_option,
-    salvage_option,
-    sources_argument,
-)
-from stateanalytics.cli.output import FORMATS, put, write
+from stateanalytics.cli.options import examples, note, sources_argument
+from stateanalytics.cli.output import put
+from stateanalytics.cli.request import READING, Request, takes
 
 SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
 
@@ -30,9 +19,6 @@ SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
     )
 )
 @sources_argument
-@as_of_option
-@salvage_option
-@policy_option
 @click.option(
     "--false-alarm",
     type=float,
@@ -64,13 +50,10 @@ SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
     type=click.Choice(("toml", "json", "python")),
     help="Give the settings in their owners' words instead of the table.",
 )
-@output_options(FORMATS)
+@takes(*READING)
 def thresholds(
+    request: Request,
     *,
-    sources: tuple[str, ...],
-    as_of: str | None,
-    salvage: bool,
-    policy: str,
     false_alarm: float,
     undetected_hour: float,
     lost_run: float,
@@ -78,9 +61,6 @@ def thresholds(
     deaths: float | None,
     seed: int,
     settings: str | None,
-    form: str | None,
-    output: Path | None,
-    safe_csv: bool | None,
 ) -> None:
     """Recommend a value for every threshold, beside today's, with what speaks for it.
 
@@ -90,29 +70,22 @@ def thresholds(
     from stateanalytics.thresholds.advice import recommend
     from stateanalytics.thresholds.choice import Costs
 
-    if settings and form:
+    if settings and request.form:
         raise click.UsageError(
             "Settings have a format of their own; found --format, too. Hint: leave it out"
         )
     costs = Costs(false_alarm, undetected_hour, lost_run, run_hour, deaths)
-    with opened(sources, as_of=as_of, salvage=salvage) as snap:
-        advice = recommend(snap, costs=costs, policy=policy_of(policy), seed=seed)
+    with request.opened() as snap:
+        advice = recommend(snap, costs=costs, policy=request.chosen_policy, seed=seed)
         if settings:
             text = {
                 "toml": advice.to_toml,
                 "json": advice.to_json,
                 "python": advice.to_python,
             }[settings]()
-            put(text.encode(), output, inputs=snap.inputs)
+            put(text.encode(), request.output, inputs=snap.inputs)
             return
-        write(
-            advice.frame,
-            form=form,
-            output=output,
-            safe_csv=safe_csv,
-            columns=SHOWN,
-            inputs=snap.inputs,
-        )
+        request.write(advice.frame, columns=SHOWN, inputs=snap.inputs)
         silent = advice.frame.filter(verdict="not_enough_data").height
         if silent:
             note(f"for {silent} of {advice.frame.height} thresholds there is not enough data")
