@@ -39,9 +39,10 @@ $(VENV)/.developed: pyproject.toml | $(VENV)/bin/python
 report: $(VENV)/.installed
 	$(BIN)/stateanalytics report $(STORE) -o $(OUT)
 
-# Two workers on small frames: threads of polars would only wait for each other.
+# Two workers on small frames: threads of polars would only wait for each other. Bytecode is
+# kept, whatever the machine says: each worker, and each command it starts, would compile again.
 test: $(VENV)/.developed
-	POLARS_MAX_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal --hypothesis-profile=quick -m $(QUICK)
+	PYTHONDONTWRITEBYTECODE= POLARS_MAX_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal --hypothesis-profile=quick -m $(QUICK)
 
 # Properties again, on all of their examples and with polars in as many threads as it likes.
 slow: $(VENV)/.developed
