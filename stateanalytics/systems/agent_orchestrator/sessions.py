@@ -193,8 +193,10 @@ def _generation() -> pl.Expr:
 def _shown_by_itself(records: pl.DataFrame, tolerant: pl.DataFrame) -> pl.Series:
     """The status that Agent Orchestrator shows: another one where it rejects the payload."""
     rejected = tolerant["ao_would_reject"].fill_null(value=False)
-    own = interpret(records.filter(rejected), is_tolerant=False)["legacy_status"]
-    shown = tolerant["legacy_status"].clone().scatter(rejected.arg_true(), own)
+    shown = tolerant["legacy_status"]
+    if rejected.any():  # to read no record again costs as much as to read one
+        own = interpret(records.filter(rejected), is_tolerant=False)["legacy_status"]
+        shown = shown.clone().scatter(rejected.arg_true(), own)
     return shown.set(~records["is_readable"], None).rename("ao_status")
 
 
