@@ -13,7 +13,7 @@ from stateanalytics.detectors.detections import judge
 from stateanalytics.detectors.features import feature_columns
 from stateanalytics.detectors.frames import DETECTIONS, DETECTORS
 from stateanalytics.errors import ArgumentError
-from stateanalytics.systems.detector import CONSTRUCTS, Detector
+from stateanalytics.systems.detector import CONSTRUCTS, Detector, catalogue
 
 NOW = datetime(2026, 5, 27, tzinfo=UTC)
 
@@ -247,6 +247,11 @@ def test_an_empty_selection_and_two_of_one_name_are_refused():
 def test_a_detector_that_makes_no_sense_says_so(arguments, words):
     with pytest.raises(ArgumentError, match=words):
         Detector("mine", **arguments)
+
+
+def test_a_rule_that_the_catalogue_of_its_system_does_not_list_is_refused():
+    with pytest.raises(ArgumentError, match=r"has no row for the rules \['silnt'\]"):
+        catalogue("stateanalytics.systems.lionagi", {"silnt": {"measures": "silence_s"}})
 
 
 def test_a_nameless_detector_says_what_to_type():

@@ -304,10 +304,21 @@ def catalogue(package: str, rules: Mapping[str, Mapping[str, Any]]) -> tuple[Det
     rules : mapping of str to mapping
         By name, what a detector has beside its words; those that cannot be evaluated from
         data (``why_not``) have none.
+
+    Raises
+    ------
+    ArgumentError
+        If a rule has no row.
     """
     table = resources.files(package).joinpath("data", "detectors.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(table.splitlines()))
+    if unlisted := sorted(rules.keys() - {row["name"] for row in rows}):
+        raise ArgumentError(
+            f"The catalogue of {package!r} has no row for the rules {unlisted[:3]}.",
+            "add them to its data/detectors.csv",
+        )
     detectors = []
-    for row in csv.DictReader(table.splitlines()):
+    for row in rows:
         words: dict[str, Any] = {column: text for column, text in row.items() if text}
         if types := words.get("entity_types"):
             words["entity_types"] = tuple(types.split("|"))
