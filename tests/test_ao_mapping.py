@@ -9,7 +9,7 @@ from stateanalytics.core.schema import CLAIM_STATUSES, DELIVERIES, HEALTHS, LIFE
 from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.severity import derive_severity
 from stateanalytics.systems.agent_orchestrator.mapped_axes import find_traps, reattribute_ends
-from stateanalytics.systems.agent_orchestrator.mapping import AXES, list_reasons, map_axes
+from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
 from stateanalytics.systems.agent_orchestrator.mapping_table import (
     GO_MEANINGS,
     LEGACY_MEANINGS,
@@ -17,6 +17,7 @@ from stateanalytics.systems.agent_orchestrator.mapping_table import (
     map_go_words,
     map_legacy_words,
 )
+from stateanalytics.systems.agent_orchestrator.reasons import list_reasons
 from stateanalytics.systems.agent_orchestrator.statuses import derive_go_status
 from stateanalytics.systems.agent_orchestrator.words import (
     LEGACY_STATUSES,

@@ -134,6 +134,36 @@ def look_up(
     return rule
 
 
+def first_true(*rules: tuple[Any, Any], default: Any = None, library: Any = nw) -> Any:
+    """The value of the first condition that holds, as an expression of Narwhals or polars.
+
+    Parameters
+    ----------
+    *rules : tuple
+        A condition, and a word or an expression.
+    default : str or expression, optional
+        Where none holds.
+    library : module, default narwhals
+        ``narwhals``, or ``polars`` inside a polars expression.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rule = first_true((pl.col("n") > 1, "many"), default="few", library=pl)
+    >>> pl.DataFrame({"n": [1, 2]}).select(rule).to_series().to_list()
+    ['few', 'many']
+    """
+
+    def expression(value: Any) -> Any:
+        is_word = value is None or isinstance(value, str)
+        return library.lit(value, library.String()) if is_word else value
+
+    rule = expression(default)
+    for condition, value in reversed(rules):
+        rule = library.when(condition).then(expression(value)).otherwise(rule)
+    return rule
+
+
 def references(**columns: str) -> pl.Expr:
     """Texts as evidence: a JSON list of references by kind; null where all are null.
 

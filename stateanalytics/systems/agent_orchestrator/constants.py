@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.systems.agent_orchestrator.columns import first_true
 from stateanalytics.systems.agent_orchestrator.words import TERMINAL_STATUSES
 from stateanalytics.systems.base import NO_SETTING, Constant
 
@@ -54,14 +55,16 @@ def watcher_audits(library: Any) -> Any:
 
 def watcher_trigger(library: Any, limits: WatcherThresholds) -> Any:
     """The trigger of a watched session; as an expression of Narwhals or polars."""
-    when, lit, col = library.when, library.lit, library.col
+    col = library.col
     state, is_audited = col("report_state"), col("is_audited")
     is_silent = state.is_null() & (col("created_age_s") >= limits.acknowledge_s)
     is_stale = ~state.is_in(_NEVER_STALE) & (col("report_age_s") >= limits.stale_s)
-    rule = when(is_audited & is_stale).then(lit("stale_report"))
-    rule = when(is_audited & is_silent).then(lit("no_acknowledge")).otherwise(rule)
-    asks = is_audited & (state == "needs_input")
-    return when(asks).then(lit("agent_needs_input")).otherwise(rule)
+    return first_true(
+        (is_audited & (state == "needs_input"), "agent_needs_input"),
+        (is_audited & is_silent, "no_acknowledge"),
+        (is_audited & is_stale, "stale_report"),
+        library=library,
+    )
 
 
 _CORE, _YAML = "packages/core/src", "agent-orchestrator.yaml"

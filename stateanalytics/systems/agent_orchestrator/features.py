@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
 
 import narwhals as nw
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator import frames
-from stateanalytics.systems.agent_orchestrator.columns import FrameT, add_columns
+from stateanalytics.systems.agent_orchestrator.columns import FrameT, add_columns, first_true
 from stateanalytics.systems.agent_orchestrator.constants import (
     WatcherThresholds,
     watcher_audits,
@@ -77,11 +76,10 @@ def classify_web_attention(frame: FrameT) -> FrameT:
         | (nw.col("pr_state") == "merged")
         | (bare & status.is_in(("merged", "killed", "cleanup", "done", "terminated"))),
     }
-    level: Any = nw.lit("working")
-    for word, condition in levels.items():
-        level = nw.when(condition.fill_null(False)).then(nw.lit(word)).otherwise(level)
-    is_action = nw.col("web_attention").is_in(("respond", "review"))
-    simple = nw.when(is_action).then(nw.lit("action")).otherwise(nw.col("web_attention"))
+    rules = ((levels[word].fill_null(False), word) for word in reversed(levels))
+    level = first_true(*rules, default="working")
+    attention = nw.col("web_attention")
+    simple = first_true((attention.is_in(("respond", "review")), "action"), default=attention)
     names = ["session_state", "pr_state", "pr_reason", "status", "activity"]
     function = "classify_web_attention"
     levels_rule = {"web_attention": level}

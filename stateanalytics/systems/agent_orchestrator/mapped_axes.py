@@ -7,15 +7,16 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.columns import FrameT, add_columns, look_up
-from stateanalytics.systems.agent_orchestrator.files import EPOCH
-from stateanalytics.systems.agent_orchestrator.mapping import (
-    REASON_CODES,
-    list_reasons,
-    map_axes,
-    split_codes,
+from stateanalytics.systems.agent_orchestrator.columns import (
+    FrameT,
+    add_columns,
+    first_true,
+    look_up,
 )
+from stateanalytics.systems.agent_orchestrator.files import EPOCH
+from stateanalytics.systems.agent_orchestrator.mapping import REASON_CODES, map_axes
 from stateanalytics.systems.agent_orchestrator.mapping_table import map_go_words, map_legacy_words
+from stateanalytics.systems.agent_orchestrator.reasons import list_reasons, split_codes
 
 RACE_S = 60.0
 """A session killed sooner after its creation was probed before its agent had started."""
@@ -159,18 +160,21 @@ def reattribute_ends(frame: FrameT) -> FrameT:
     is_lost = (state == "terminated") & (reason == "runtime_lost")
     by_event = (is_lost & nw.col("has_kill_event")).fill_null(False)
     by_worktree = (nw.col("is_kill_doubtful") & nw.col("is_worktree_gone")).fill_null(False)
-    cause: Any = nw.when(by_worktree).then(nw.lit("killed_by_worktree"))
-    cause = nw.when(by_event).then(nw.lit("killed_by_event")).otherwise(cause)
-    cause = nw.when(nw.col("is_flickering")).then(nw.lit("flicker")).otherwise(cause)
+    cause = first_true(
+        (nw.col("is_flickering"), "flicker"),
+        (by_event, "killed_by_event"),
+        (by_worktree, "killed_by_worktree"),
+    )
     why = nw.col("reattribution")
     is_killed = why.is_in(("killed_by_event", "killed_by_worktree")).fill_null(False)
     is_flicker = (why == "flicker").fill_null(False)
-    doubt = nw.when(stored == "stuck").then(nw.lit("probe_failure")).otherwise(reason)
+    doubt = first_true((stored == "stuck", "probe_failure"), default=reason)
     weights = {"flicker": 0.5, "killed_by_worktree": 0.6, "killed_by_event": 0.9}
-    killed = nw.when(is_killed).then(nw.lit("manually_killed")).otherwise(reason)
     after = {
         "reattribution_confidence": look_up(why, weights, dtype=nw.Float64()),
-        "session_reason": nw.when(is_flicker).then(doubt).otherwise(killed),
+        "session_reason": first_true(
+            (is_flicker, doubt), (is_killed, "manually_killed"), default=reason
+        ),
         "session_state": nw.when(is_flicker).then(stored).otherwise(state),
     }
     names = ["session_state", "session_reason", "stored_status", "is_kill_doubtful"]

@@ -29,8 +29,8 @@ from stateanalytics.systems.agent_orchestrator.files import Fault, Faults
 from stateanalytics.systems.agent_orchestrator.findings import log_findings, record_findings
 from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
 from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
-from stateanalytics.systems.agent_orchestrator.mapping import recorded_reasons
 from stateanalytics.systems.agent_orchestrator.places import RECORDS, SYSTEM, File, Kind, files_of
+from stateanalytics.systems.agent_orchestrator.reasons import recorded_reasons
 from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import (
     entities,

@@ -17,8 +17,8 @@ from stateanalytics.systems.agent_orchestrator.lifecycle import (
     refresh_status,
 )
 from stateanalytics.systems.agent_orchestrator.lifecycle_payload import PAYLOAD_TIMES
-from stateanalytics.systems.agent_orchestrator.mapping import list_reasons
 from stateanalytics.systems.agent_orchestrator.places import Kind
+from stateanalytics.systems.agent_orchestrator.reasons import list_reasons
 from stateanalytics.systems.agent_orchestrator.records import (
     pull_request_of,
     read_reports,

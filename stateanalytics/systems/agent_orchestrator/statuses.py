@@ -10,6 +10,7 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     FrameT,
     add_columns,
     choose,
+    first_true,
     look_up,
 )
 from stateanalytics.systems.agent_orchestrator.words import VERSIONS, Version
@@ -79,27 +80,25 @@ def legacy_status_rule(
     >>> frame.select(legacy_status_rule(library=pl)).item()
     'ci_failed'
     """
-    when, lit = library.when, library.lit
     state, reason, pr_state, pr_reason = (
         library.col(prefix + name)
         for name in ("session_state", "session_reason", "pr_state", "pr_reason")
     )
     if version == "trinity":
         previous = library.col(prefix + "previous_status")
-        ended = when(previous.is_in(_KEPT_BY_TRINITY)).then(previous).otherwise(lit("terminated"))
+        kept = (previous.is_in(_KEPT_BY_TRINITY), previous)
+        ended = first_true(kept, default="terminated", library=library)
     else:
         ended = look_up(reason, _BY_END, "terminated", library=library)
-    at_work = (
-        when(pr_state == "merged")
-        .then(lit("merged"))
-        .otherwise(
-            when(pr_state == "open")
-            .then(look_up(pr_reason, _BY_PULL_REQUEST, "pr_open", library=library))
-            .otherwise(state)
-        )
+    is_at_work = state.is_in(("working", "idle"))
+    opened = look_up(pr_reason, _BY_PULL_REQUEST, "pr_open", library=library)
+    rest = first_true(
+        (state == "terminated", ended),
+        (is_at_work & (pr_state == "merged"), "merged"),
+        (is_at_work & (pr_state == "open"), opened),
+        (is_at_work, state),
+        library=library,
     )
-    rest = when(state.is_in(("working", "idle"))).then(at_work)
-    rest = when(state == "terminated").then(ended).otherwise(rest)
     return look_up(state, _BY_STATE, rest, library=library)
 
 
@@ -274,20 +273,18 @@ def classify_go_pull_requests(frame: FrameT) -> FrameT:
     """
     review, merge = nw.col("review_decision"), nw.col("mergeability")
     needs_changes = (review == "changes_requested") | (nw.col("n_unresolved_comments") > 0)
-    status: Any = nw.lit("pr_open")
-    # From the last match to the first: the first one wins.
-    for condition, word in (
-        (review == "approved", "approved"),
-        (merge == "blocked", "pr_open"),
-        (review == "review_required", "review_pending"),
-        (merge == "mergeable", "mergeable"),
-        (needs_changes, "changes_requested"),
-        (nw.col("pr_state") == "draft", "draft"),
-        (nw.col("ci_state") == "failing", "ci_failed"),
-        (nw.col("pr_state") == "closed", "closed"),
+    status = first_true(
         (nw.col("pr_state") == "merged", "merged"),
-    ):
-        status = nw.when(condition).then(nw.lit(word)).otherwise(status)
+        (nw.col("pr_state") == "closed", "closed"),
+        (nw.col("ci_state") == "failing", "ci_failed"),
+        (nw.col("pr_state") == "draft", "draft"),
+        (needs_changes, "changes_requested"),
+        (merge == "mergeable", "mergeable"),
+        (review == "review_required", "review_pending"),
+        (merge == "blocked", "pr_open"),
+        (review == "approved", "approved"),
+        default="pr_open",
+    )
     places = {word: place for place, word in enumerate(PULL_REQUEST_STATUSES)}
     rank = look_up(nw.col("pr_status"), places, dtype=nw.Int64())
     names = ["pr_state", "ci_state", "review_decision", "mergeability", "n_unresolved_comments"]
@@ -344,18 +341,18 @@ def derive_go_status(frame: FrameT, *, no_signal_s: float = NO_SIGNAL_S) -> Fram
     is_silent = (
         nw.col("has_hooks") & ~nw.col("has_signal") & (nw.col("activity_age_s") > no_signal_s)
     )
-    ended = nw.when(nw.col("has_merged_pr")).then(nw.lit("merged")).otherwise(nw.lit("terminated"))
-    status: Any = nw.lit("idle")
-    for condition, word in (
-        (is_silent, nw.lit("no_signal")),
-        (nw.col("has_merged_pr"), nw.lit("merged")),
+    is_merged = nw.col("has_merged_pr")
+    status = first_true(
+        (nw.col("is_terminated") & is_merged, "merged"),
+        (nw.col("is_terminated"), "terminated"),
+        (activity == "active", "working"),
+        (activity == "exited", "exited"),
+        (activity.is_in(("waiting_input", "blocked")), "needs_input"),
         (~worst.is_null(), worst),
-        (activity.is_in(("waiting_input", "blocked")), nw.lit("needs_input")),
-        (activity == "exited", nw.lit("exited")),
-        (activity == "active", nw.lit("working")),
-        (nw.col("is_terminated"), ended),
-    ):
-        status = nw.when(condition).then(word).otherwise(status)
+        (is_merged, "merged"),
+        (is_silent, "no_signal"),
+        default="idle",
+    )
     names = ["is_terminated", "activity_state", "activity_age_s", "has_hooks", "has_signal"]
     names += ["has_merged_pr", "worst_pr_status"]
     return add_columns(frame, names, "derive_go_status", {"status": status})
