@@ -12,6 +12,7 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     add_columns,
     first_true,
     look_up,
+    with_defaults,
 )
 from stateanalytics.systems.agent_orchestrator.files import EPOCH
 from stateanalytics.systems.agent_orchestrator.mapping import REASON_CODES, map_axes
@@ -193,6 +194,11 @@ _AGES = {
     "transition_age_s": "last_transition_at",
 }
 _MAPPED = ("lifecycle", "outcome", "health", "delivery", "reason_codes", "confidence")
+_ADDED: dict[str, pl.DataType] = {
+    **dict.fromkeys((*_MAPPED, *REASON_CODES, "reattribution"), pl.String()),
+    **dict.fromkeys(("confidence", "reattribution_confidence"), pl.Float64()),
+    "_record": pl.Int64(),
+}
 _FLICKER = "run.lifecycle.flicker"
 
 
@@ -266,10 +272,7 @@ def add_meaning(sessions: pl.DataFrame) -> pl.DataFrame:
         for mapped, holds in kinds
         if (rows := trapped.filter(holds)).height or mapped is _unknown
     ]
-    names = [
-        *_MAPPED, *REASON_CODES, "reattribution", "reattribution_confidence", "_record",
-    ]  # fmt: skip
-    mapped = pl.concat([_filled(part, names) for part in parts])
+    mapped = pl.concat([_filled(part) for part in parts])
     return trapped.join(mapped, on="_record", how="left", maintain_order="left").drop(
         "_record", *_AGES
     )
@@ -324,13 +327,6 @@ def _unknown(sessions: pl.DataFrame) -> pl.DataFrame:
     return sessions.select("_record")
 
 
-def _filled(part: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+def _filled(part: pl.DataFrame) -> pl.DataFrame:
     """The same columns from every part; null where a rule does not give one."""
-    real = ("confidence", "reattribution_confidence")
-    kinds = {name: pl.Float64 if name in real else pl.String for name in names} | {
-        "_record": pl.Int64
-    }
-    return part.select(
-        (pl.col(name) if name in part.columns else pl.lit(None)).cast(kinds[name]).alias(name)
-        for name in names
-    )
+    return with_defaults(part, _ADDED).select(*_ADDED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -206,10 +206,10 @@ def _trees_below(path: Path) -> Iterator[Path]:
 def _of_tree(root: Path) -> Iterator[File]:
     for entry in _entries(root):
         name = entry.name
-        if _is_directory(entry):
+        if _holds(entry.is_dir):
             if name == "projects":
                 for project in _entries(root / name):
-                    if _is_directory(project):
+                    if _holds(project.is_dir):
                         yield from _of_project(root / name / project.name)
             elif name.endswith(OBSERVABILITY):
                 yield from _of_observability(root / name)
@@ -260,17 +260,18 @@ def _of_sessions(path: Path, directory: str, is_migrated: bool) -> Iterator[File
         name = entry.name
         if name in stores:
             continue
-        if name == "archive" and _is_directory(entry):
+        # Only regular files: a pipe would block whoever opens it.
+        if name == "archive" and _holds(entry.is_dir):
             for file in _entries(path / name):
                 match = ARCHIVE_NAME.match(file.name)
-                if match and _is_file(file):
+                if match and _holds(file.is_file):
                     archived = Kind.JSON_ARCHIVE if match["json"] else Kind.ARCHIVE
                     yield File(file.path, archived, directory, is_migrated)
         elif name == ".agent-report-audit":
             for file in _entries(path / name):
                 if file.name.endswith(".ndjson"):
                     yield File(file.path, Kind.AUDIT, directory, is_migrated)
-        elif not name.startswith(".") and (kind := _kind_of_record(name)) and _is_file(entry):
+        elif not name.startswith(".") and (kind := _kind_of_record(name)) and _holds(entry.is_file):
             yield File(entry.path, kind, directory, is_migrated)
 
 
@@ -336,19 +337,12 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
 
 
 def _directories(path: Path) -> Iterable[Path]:
-    return (Path(entry.path) for entry in _entries(path) if _is_directory(entry))
+    return (Path(entry.path) for entry in _entries(path) if _holds(entry.is_dir))
 
 
-def _is_directory(entry: os.DirEntry[str]) -> bool:
+def _holds(test: Callable[[], bool]) -> bool:
+    """The answer of a file system; a loop of links or a lost permission is none."""
     try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    """Is it a regular file; a pipe would block whoever opens it."""
-    try:
-        return entry.is_file()
+        return test()
     except OSError:
         return False

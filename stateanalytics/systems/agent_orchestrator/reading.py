@@ -100,9 +100,7 @@ def _parts(
     own, logged, cells = _from_databases(stores, faults, bodies)
     records = read_records([file for file in files if file.kind in RECORDS], faults)
     logs = read_logs([file for file in files if file.kind in _LOGS], faults, bodies=bodies)
-    for file in files:
-        faults.note_name(file.path)
-    _note_copies(files, faults)
+    _note_files(files, faults)
     read = pl.concat([read_sessions(records), *own], how="diagonal_relaxed")
     # Only the Go rewrite keeps when an agent was last seen.
     sessions = add_entities(with_defaults(read, {"activity_last_at": schema.MOMENT}))
@@ -183,9 +181,10 @@ def within_calendar(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.when(moments.is_between(*_CALENDAR)).then(moments))
 
 
-def _note_copies(files: Sequence[File], faults: Faults) -> None:
-    """Bytes that Agent Orchestrator found corrupt and put aside before it wrote anew."""
+def _note_files(files: Sequence[File], faults: Faults) -> None:
+    """Names that are not UTF-8, and what Agent Orchestrator itself put aside as corrupt."""
     for file in files:
+        faults.note_name(file.path)
         if file.kind == Kind.CORRUPT_COPY:
             faults.add(
                 Fault(
