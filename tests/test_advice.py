@@ -206,6 +206,15 @@ def test_too_few_sessions_are_not_enough_and_59_are():
     assert judge(stale, gaps(59, death_share=0.3), Costs(), DRAWS).row["verdict"] == "change"
 
 
+def test_sessions_whose_last_message_is_their_end_say_nothing_per_hour():
+    """No time alive was seen at all: their one silence lasts no time."""
+    none = gaps(80).with_columns(gap_s=pl.lit(0.0))
+    for others in (none, pl.concat([none, gaps(90, kind="flow", death_share=0.3)])):
+        row = judge(constant("stale.agent"), others, Costs(), DRAWS).row
+        assert row["verdict"] == "not_enough_data"
+        assert "no time passed between signs of life" in row["in_words"]
+
+
 def test_what_closes_runs_needs_more():
     phantom = constant("phantom")
     assert judge(phantom, gaps(298), Costs(), DRAWS).row["n_needed"] == 299

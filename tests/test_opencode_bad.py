@@ -15,8 +15,9 @@ import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError
+from stateanalytics.io import opening
+from stateanalytics.systems.opencode import payloads, places, records
 from stateanalytics.systems.opencode import reading as opencode
-from stateanalytics.systems.opencode import records
 from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.reading import read_facts
 from tests.examples import examples
@@ -62,6 +63,46 @@ def test_a_last_line_without_its_break_may_be_whole(tmp_path: Path) -> None:
     facts = read_facts(log)[0]
     assert outcomes(facts) == ["succeeded"]
     assert facts.findings.is_empty()
+
+
+@pytest.mark.parametrize("chunk_bytes", [7, 100, 1000, 10_000])
+@pytest.mark.parametrize("ending", ["\n", ""])
+def test_a_line_too_long_to_take_apart_is_counted(tmp_path, monkeypatch, chunk_bytes, ending):
+    monkeypatch.setattr(payloads, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(payloads, "MAX_LINE_BYTES", 400)
+    lines = [json.dumps(line) for line in GOOD]
+    assert max(map(len, lines)) < 400
+    long = json.dumps({"type": "session.made.up", "id": "x" * 2000})
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join([*lines[:2], long, *lines[2:], long]) + ending)
+    facts = read_facts(path)[0]
+    assert outcomes(facts) == ["succeeded"]
+    assert set(facts.findings["code"]) == {"record.too_long"}
+    assert facts.findings["n_rows"].sum() == 2
+    assert found(facts, "record.too_long")["example"] == "line 3"
+
+
+@pytest.mark.slow
+def test_a_line_of_a_hundred_megabytes_is_left_out_of_a_log(tmp_path):
+    path = write(tmp_path / "log.jsonl", GOOD)
+    with path.open("a") as file:
+        file.write('{"type": "session.text.ended", "id": "' + "x" * 100_000_000 + '"}\n')
+    facts = read_facts(path)[0]
+    assert outcomes(facts) == ["succeeded"]
+    assert found(facts, "record.too_long")["message"] == "a line of more than 16 MiB"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_may_block_in_a_storage_directory_is_named(tmp_path, kind):
+    folder = a_storage(tmp_path)
+    odd = folder / "storage" / "part" / "odd.json"
+    if kind == "pipe":
+        os.mkfifo(odd)
+    else:
+        odd.symlink_to("/dev/zero")
+    told = found(read_facts(folder)[0], "file.unreadable")
+    assert "not a regular file" in told["message"]
+    assert told["example"] == "odd.json"
 
 
 def a_log(folder: Path) -> Path:
@@ -191,14 +232,15 @@ def test_a_legacy_file_that_vanishes_is_told_from_a_bad_one(tmp_path: Path, monk
 
 def test_a_file_that_may_not_be_read_hides_no_other(tmp_path: Path, monkeypatch) -> None:
     log, locked = write(tmp_path / "a.jsonl", GOOD), write(tmp_path / "b.jsonl", GOOD)
-    opened = Path.open
+    opened = opening.open_regular
 
-    def refuse(path: Path, *arguments: object, **named: object) -> object:
+    def refuse(path: Path) -> object:
         if path == locked:
             raise PermissionError(13, "Permission denied")
-        return opened(path, *arguments, **named)
+        return opened(path)
 
-    monkeypatch.setattr(Path, "open", refuse)
+    for module in (places, records, payloads):
+        monkeypatch.setattr(module, "open_regular", refuse)
     assert find(tmp_path) == [log]
     lost = opencode.read(locked, label="b.jsonl").findings
     assert lost["code"].to_list() == ["file.unreadable"]

@@ -74,11 +74,13 @@ def read_octets(path: str | Path, max_bytes: int) -> tuple[bytes, os.stat_result
         status = os.fstat(file.fileno())
         if status.st_size > max_bytes:
             raise _too_large(status.st_size, max_bytes)
-        pieces: list[bytes] = []
-        left = max_bytes + 1
-        while left > 0 and (piece := file.read(min(left, max(_PIECE, status.st_size + 1)))):
-            pieces.append(piece)
-            left -= len(piece)
+        pieces = [file.read(status.st_size + 1) or b""]
+        left = max_bytes + 1 - len(pieces[0])
+        # A short answer is the whole of a file that did not grow; some tell no size at all.
+        if len(pieces[0]) != status.st_size or not pieces[0]:
+            while left > 0 and (piece := file.read(min(left, _PIECE))):
+                pieces.append(piece)
+                left -= len(piece)
     if left <= 0:
         raise _too_large(None, max_bytes)
     return b"".join(pieces), status

@@ -131,6 +131,10 @@ def _silence(
     upper, rate = upper_bound(longest, constant.prob), costs.deaths_per_100_hours
     if n < n_needed(constant.prob):
         return _Weighed(n, n_deaths, upper, None, "not_enough_data")
+    # Everything is said per session-hour, and messages may all stand at the end of their runs.
+    if not _hours(mine):
+        why = "no time passed between signs of life"
+        return _Weighed(n, n_deaths, upper, None, "not_enough_data", why)
     share = 1.0
     if n_deaths < MIN_DEATHS and rate is None:
         # Deaths of other kinds weigh as much as this kind is of all time alive.

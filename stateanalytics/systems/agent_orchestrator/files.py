@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 
@@ -14,6 +14,7 @@ from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.cells import shown
 from stateanalytics.io.files import legible, without_halves
 from stateanalytics.io.findings import MAX_ROWS_PER_CODE
+from stateanalytics.io.opening import read_octets
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
 MAX_BYTES = 256_000_000
@@ -148,23 +149,12 @@ def read_file(path: str, faults: Faults, *, session_id: str | None = None) -> Co
         return Content(None, problem)
 
     try:
-        # A pipe would block for ever.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        octets, status = read_octets(path, MAX_BYTES)
     except FileNotFoundError:
         return lost("file.vanished", "it was gone when it was to be opened")
     except OSError as error:
-        return lost("file.unreadable", f"it cannot be opened: {error.strerror}")
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            return lost("file.unreadable", "it is no regular file")
-        if status.st_size > MAX_BYTES:
-            return lost("file.too_large", f"{status.st_size:,} bytes, more than {MAX_BYTES:,}")
-        octets = _all_of(handle, status.st_size)
-    except OSError as error:
-        return lost("file.unreadable", f"it cannot be read: {error.strerror}")
-    finally:
-        os.close(handle)
+        code = "file.too_large" if error.errno == errno.EFBIG else "file.unreadable"
+        return lost(code, f"it cannot be read: {error.strerror}")
     text, odd = _decoded(octets)
     whole, n_halves = without_halves(text)
     found = (("file.not_utf8", odd, 1), ("file.half_surrogate", _HALVES, n_halves))
@@ -173,16 +163,6 @@ def read_file(path: str, faults: Faults, *, session_id: str | None = None) -> Co
             fault = Fault(code, "info", message, below, n_rows, None, session_id, "converted")
             faults.add(fault)
     return Content(whole, None, len(octets), status.st_mtime)
-
-
-def _all_of(handle: int, size: int) -> bytes:
-    octets = os.read(handle, size + 1)
-    if len(octets) in (0, size):
-        return octets
-    parts = [octets]
-    while part := os.read(handle, 1 << 20):
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _decoded(octets: bytes) -> tuple[str, str | None]:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from stateanalytics.io.files import is_beside_a_log, legible, stores_among
+from stateanalytics.io.opening import open_regular
 
 HASH_DIRECTORY = re.compile(r"^([0-9a-f]{12})(?:-(.+))?$")
 """A project before April 2026: twelve digits, mostly with a name after them."""
@@ -179,7 +180,7 @@ def _is_record(path: Path) -> bool:
     if path.suffix in (".db", ".sqlite", ".sqlite3") or is_beside_a_log(path):
         return False
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             begin = file.read(_BEGINNING)
     except OSError:
         return False

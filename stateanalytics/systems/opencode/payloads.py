@@ -21,8 +21,13 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.io.opening import open_regular
+
 CHUNK_BYTES = 32 * 2**20
-_BOMS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
+MAX_LINE_BYTES = 16 * 2**20
+"""Longer lines are left out and counted: JSON takes fifty times its size to take apart."""
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_BOM = b"\xef\xbb\xbf"
 
 
 def read_lines(path: Path) -> Iterator[pl.DataFrame]:
@@ -36,12 +41,12 @@ def read_lines(path: Path) -> Iterator[pl.DataFrame]:
     Yields
     ------
     polars.DataFrame
-        ``line_no`` (from 1), ``text`` (null: the line is not UTF-8), and ``is_finished``:
-        does a line break end it.
+        ``line_no`` (from 1), ``text`` (null: the line is not UTF-8, or too long),
+        ``is_too_long``, and ``is_finished``: does a line break end it.
     """
     n_before = 0
     for octets, is_finished in _chunks(path):
-        frame = _split(octets).to_frame("text").with_row_index("line_no", n_before + 1)
+        frame = _split(octets).with_row_index("line_no", n_before + 1)
         frame = frame.with_columns(
             is_finished=(pl.int_range(pl.len()) < pl.len() - 1) | is_finished
         )
@@ -55,13 +60,16 @@ def read_lines(path: Path) -> Iterator[pl.DataFrame]:
         )
 
 
-def _split(octets: bytes) -> pl.Series:
-    """The lines of a text; null where one is not UTF-8."""
-    lines = octets.split(b"\n")
+def _split(octets: bytes) -> pl.DataFrame:
+    """The lines of a text, null where one is not UTF-8 or too long; and which are too long."""
+    lines = pl.Series("text", octets.split(b"\n"), dtype=pl.Binary)
+    sized = lines.to_frame().with_columns(is_too_long=pl.col("text").bin.size() > MAX_LINE_BYTES)
+    kept = sized.with_columns(pl.when(~pl.col("is_too_long")).then("text"))
     try:
-        return pl.Series(lines, dtype=pl.Binary).cast(pl.String)
+        return kept.with_columns(pl.col("text").cast(pl.String))
     except pl.exceptions.ComputeError:
-        return pl.Series([_decoded(line) for line in lines], dtype=pl.String)
+        texts = [None if line is None else _decoded(line) for line in kept["text"]]
+        return kept.with_columns(text=pl.Series(texts, dtype=pl.String))
 
 
 def _decoded(line: bytes) -> str | None:
@@ -76,12 +84,11 @@ def _chunks(path: Path) -> Iterator[tuple[bytes, bool]]:
 
     Text in UTF-16 is taken whole and converted.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         begin = file.read(4)
-        file.seek(0)
-        encoding = next((name for bom, name in _BOMS if begin.startswith(bom)), None)
-        if encoding is not None:
-            converted = file.read().decode(encoding, "replace").encode()
+        file.seek(len(_BOM) if begin.startswith(_BOM) else 0)
+        if begin.startswith(_UTF16):
+            converted = file.read().decode("utf-16", "replace").encode()
             yield converted, converted.endswith(b"\n")
             return
         rest = b""
@@ -92,6 +99,7 @@ def _chunks(path: Path) -> Iterator[tuple[bytes, bool]]:
                 rest = rest_of_chunk
             else:
                 rest += chunk
+            rest = rest[: MAX_LINE_BYTES + 1]  # as much as shows that it is too long
         if rest:
             yield rest, False
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from stateanalytics.io.files import is_beside_a_log
+from stateanalytics.io.opening import open_regular
 
 DATABASE = re.compile(r"^opencode.*\.db$")
 STORES = (".db", ".sqlite", ".sqlite3")
@@ -98,7 +99,7 @@ def is_record_file(path: Path) -> bool:
     if path.name.startswith("service") or is_beside_a_log(path):
         return False
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             begin = file.read(2**16)
     except OSError:  # one file that may not be read hides no other
         return False

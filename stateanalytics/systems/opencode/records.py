@@ -13,11 +13,13 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.io.files import legible, without_halves
+from stateanalytics.io.opening import open_regular, read_octets
 from stateanalytics.systems.opencode.events import events_of_records, messages_of, parts_of
 from stateanalytics.systems.opencode.gathered import Broken, Gathered, session_rows_of, together
-from stateanalytics.systems.opencode.payloads import Parser, read_lines
+from stateanalytics.systems.opencode.payloads import MAX_LINE_BYTES, Parser, read_lines
 
 MAX_DOCUMENT_BYTES = 512 * 2**20
+TOO_LONG = f"a line of more than {MAX_LINE_BYTES // 2**20} MiB"
 UNFINISHED = "a last line that is cut off: it was being written, or its writer died"
 _HALF = r"\\u[dD][89a-fA-F]"
 RUN_TYPES = ("step_start", "text", "reasoning", "tool_use", "step_finish", "error")
@@ -83,7 +85,8 @@ def read_record_file(path: Path, parser: Parser) -> Gathered:
 
 
 def _piece(lines: pl.DataFrame, parser: Parser, origin: str) -> Gathered:
-    not_text = lines.filter(pl.col("text").is_null())
+    too_long = lines.filter("is_too_long")
+    not_text = lines.filter(pl.col("text").is_null(), ~pl.col("is_too_long"))
     texts = lines.filter(pl.col("text").is_not_null()).select(
         row=pl.col("line_no").cast(pl.UInt32), text="text"
     )
@@ -107,6 +110,7 @@ def _piece(lines: pl.DataFrame, parser: Parser, origin: str) -> Gathered:
     broken = [
         _broken("record.not_json", "a line that is no JSON object", bad.filter(finished)),
         _broken("record.not_utf8", "a line that is not UTF-8", not_text.filter(finished)),
+        _broken("record.too_long", TOO_LONG, too_long),
         _halved(halved["text"], f"line {halved['row'].min()}"),
         _broken("line.unfinished", UNFINISHED, cut_off.filter(~finished), severity="info"),
     ]
@@ -239,14 +243,14 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
 
 def _export(path: Path) -> dict[str, Any] | None:
     """The document of ``opencode export``; None for anything else."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         begin = file.read(4096)
     text = begin.decode("utf-8", "replace").lstrip("\ufeff").lstrip()
     is_document = text.startswith("{") and '"info"' in text[:200] and '"type"' not in text[:60]
     if not is_document or path.stat().st_size > MAX_DOCUMENT_BYTES:
         return None
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_octets(path, MAX_DOCUMENT_BYTES)[0])
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) and "messages" in document else None
@@ -296,7 +300,7 @@ def read_storage(folder: Path, parser: Parser) -> Gathered:
     for kind, contents in texts.items():
         for path in _json_files(folder / kind):
             try:
-                text = path.read_bytes().decode()
+                text = read_octets(path, MAX_DOCUMENT_BYTES)[0].decode()
                 json.loads(text)
             except OSError as error:
                 failed.append((path, error))
