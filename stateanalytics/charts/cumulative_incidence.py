@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -13,10 +13,9 @@ from stateanalytics.charts.style import (
     LIGHT,
     SHORTEST_S,
     Palette,
-    dress,
+    finished,
     largest,
     log_time,
-    titled,
 )
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import ArgumentError, check_columns
@@ -122,12 +121,11 @@ def chart_cumulative_incidence(
             color=alt.value(palette["text"]),
         )
     )
-    chart: Any = alt.layer(areas, names).properties(width=room, height=height)
+    chart = alt.layer(areas, names).properties(width=room, height=height)
     words = (
         say_cumulative_incidence(incidence, at_s=at_s, what=what) if sentence is None else sentence
     )
-    dressed: alt.LayerChart = dress(titled(chart, words, palette=palette, width=width), palette)
-    return dressed
+    return finished(alt.LayerChart, chart, words, palette=palette, width=width)
 
 
 def _stacked(incidence: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, dress, largest, titled
+from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, finished, largest
 from stateanalytics.core.text import visible
 from stateanalytics.errors import check_columns
 
@@ -90,8 +90,7 @@ def chart_disagreement(
     described = chart.properties(
         description=f"{len(order)} detectors; at most {total} rows differ."
     )
-    dressed: Any = dress(titled(described, sentence, palette=palette, width=width), palette)
-    return cast("alt.LayerChart", dressed)
+    return finished(alt.LayerChart, described, sentence, palette=palette, width=width)
 
 
 def _tilted(axis: alt.Axis) -> alt.Axis:
@@ -210,13 +209,10 @@ def chart_intersections(
         )
     )
     below = alt.layer(lines, dots).properties(width=room, height=_SET_ROW * max(len(order), 1))
-    chart: Any = alt.vconcat(above, below, spacing=4).resolve_scale(x="shared")
+    chart = alt.vconcat(above, below, spacing=4).resolve_scale(x="shared")
     n = int(totals["n"].sum() or 0)
     described = chart.properties(description=f"{n} rows in {totals.height} sets of detectors.")
-    dressed: alt.VConcatChart = dress(
-        titled(described, sentence, palette=palette, width=width), palette
-    )
-    return dressed
+    return finished(alt.VConcatChart, described, sentence, palette=palette, width=width)
 
 
 def chart_alarms(
@@ -292,15 +288,14 @@ def chart_alarms(
             fillOpacity=alt.condition("datum.is_censored", alt.value(0.1), alt.value(1)),
         )
     )
-    chart: Any = alt.layer(marks, calls).properties(
+    chart = alt.layer(marks, calls).properties(
         width=width - _ALARM_LABEL_WIDTH,
         height=_ALARM_ROW * len(order),
         description=visible(
             f"{ticks.height} signs of life and {bars.height} alarms of {len(order) - 1} detectors."
         ),
     )
-    dressed: alt.LayerChart = dress(titled(chart, sentence, palette=palette, width=width), palette)
-    return dressed
+    return finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
 
 
 def _utc(field: str) -> alt.X:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, dress, largest, titled
+from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, finished, largest
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import check_columns
 
@@ -72,14 +72,12 @@ def chart_failure_codes(
     names = base.mark_text(
         align="left", baseline="middle", dx=5, dy=_ROW_HEIGHT / 2, fontSize=FONT_SIZE
     ).encode(text="shown:N", color=alt.value(palette["text"]))
-    chart: Any = alt.layer(bars, names).properties(
+    chart = alt.layer(bars, names).properties(
         width=width,
         height=_ROW_HEIGHT * depths,
         description=f"{int(total)} failed rows over {drawn.height} nodes of reason codes.",
     )
-    return cast(
-        "alt.LayerChart", dress(titled(chart, sentence, palette=palette, width=width), palette)
-    )
+    return finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
 
 
 def _placed(codes: pl.DataFrame, width: int) -> pl.DataFrame:
@@ -178,14 +176,12 @@ def chart_failure_trend(
         text="shown:N", color=alt.value(palette["text"])
     )
     layers = [cells] if room / max(len(steps), 1) < 16 else [cells, numbers]
-    chart: Any = alt.layer(*layers, data=drawn).properties(
+    chart = alt.layer(*layers, data=drawn).properties(
         width=room,
         height=_CLUSTER_ROW * max(len(lines), 1),
         description=f"{len(lines)} clusters of failures over {len(steps)} steps of time.",
     )
-    return cast(
-        "alt.LayerChart", dress(titled(chart, sentence, palette=palette, width=width), palette)
-    )
+    return finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
 
 
 def _cells(clusters: pl.DataFrame, since: datetime) -> pl.DataFrame:
@@ -283,14 +279,12 @@ def chart_incidents(
         .encode(x=time, text="words:N", color=alt.value(palette["text"]))
         for is_late in (False, True)
     ]
-    chart: Any = alt.layer(bars, ends, *words).properties(
+    chart = alt.layer(bars, ends, *words).properties(
         width=width - labels,
         height=_INCIDENT_ROW * max(len(lines), 1),
         description=f"{incidents.height} incidents, {drawn.height} of them drawn.",
     )
-    return cast(
-        "alt.LayerChart", dress(titled(chart, sentence, palette=palette, width=width), palette)
-    )
+    return finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
 
 
 def _named(incidents: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -13,10 +13,9 @@ from stateanalytics.charts.style import (
     LIGHT,
     SHORTEST_S,
     Palette,
-    dress,
+    finished,
     largest,
     log_time,
-    titled,
 )
 from stateanalytics.errors import check_columns
 
@@ -119,10 +118,9 @@ def chart_limits(
             size=alt.Size("n:Q", scale=alt.Scale(type="sqrt", range=[30, 320]), legend=None),
         )
     )
-    chart: Any = alt.layer(line, word, points).properties(width=width, height=height)
+    chart = alt.layer(line, word, points).properties(width=width, height=height)
     words = say_limits(runs) if sentence is None else sentence
-    dressed: alt.LayerChart = dress(titled(chart, words, palette=palette, width=width), palette)
-    return dressed
+    return finished(alt.LayerChart, chart, words, palette=palette, width=width)
 
 
 def _binned(runs: pl.DataFrame) -> pl.DataFrame:

@@ -22,6 +22,7 @@ from stateanalytics.core.units import how_long
 if TYPE_CHECKING:
     import altair as alt
 
+Kind = TypeVar("Kind")
 Palette: TypeAlias = Mapping[str, str]
 Chart = TypeVar("Chart")
 
@@ -145,6 +146,12 @@ def titled(chart: Chart, sentence: str, *, palette: Palette, width: int) -> Char
         ),
         description=shown,
     )
+    return made
+
+
+def finished(kind: type[Kind], chart: Any, sentence: str, *, palette: Palette, width: int) -> Kind:
+    """The chart, of a kind, under its sentence, in our colours: see `titled` and `dress`."""
+    made: Kind = dress(titled(chart, sentence, palette=palette, width=width), palette)
     return made
 
 

@@ -17,11 +17,10 @@ from stateanalytics.charts.style import (
     LIGHT,
     SHORTEST_S,
     Palette,
-    dress,
+    finished,
     largest,
     log_time,
     ticks_between,
-    titled,
 )
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import check_columns
@@ -150,7 +149,7 @@ def chart_survival(
     top = alt.layer(*layers).properties(width=room, height=height)
     words = say_survival(curve, what=what) if sentence is None else sentence
     chart = alt.vconcat(top, table, spacing=4)
-    return dress(titled(chart, words, palette=palette, width=width), palette)
+    return finished(alt.VConcatChart, chart, words, palette=palette, width=width)
 
 
 def _drawable(curve: pl.DataFrame) -> pl.DataFrame:

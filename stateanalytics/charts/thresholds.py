@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -10,11 +10,10 @@ from stateanalytics.charts.sentences import mistakes_of, say_false_alarms, say_w
 from stateanalytics.charts.style import (
     LIGHT,
     Palette,
-    dress,
+    finished,
     largest,
     leaning_labels,
     log_time,
-    titled,
 )
 from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.errors import ArgumentError, check_columns
@@ -106,14 +105,13 @@ def chart_worksheet(
         )
     )
     words = leaning_labels(marks, delay, dx=5, palette=palette)
-    chart: Any = (
+    chart = (
         alt.layer(line, rule, *words)
         .resolve_scale(y="independent")
         .properties(width=width, height=height)
     )
     heading = say_worksheet(curve) if sentence is None else sentence
-    dressed: alt.LayerChart = dress(titled(chart, heading, palette=palette, width=width), palette)
-    return dressed
+    return finished(alt.LayerChart, chart, heading, palette=palette, width=width)
 
 
 def _priced_marks(drawn: pl.DataFrame) -> pl.DataFrame:
@@ -242,14 +240,13 @@ def chart_false_alarms(
     )
     names = leaning_labels(marks, silence, dx=4, palette=palette)
     curve = alt.layer(band, line)
-    chart: Any = (
+    chart = (
         alt.layer(curve, rules, *names)
         .resolve_scale(y="independent")
         .properties(width=width, height=height)
     )
     heading = say_false_alarms(sheet, what=what) if sentence is None else sentence
-    dressed: alt.LayerChart = dress(titled(chart, heading, palette=palette, width=width), palette)
-    return dressed
+    return finished(alt.LayerChart, chart, heading, palette=palette, width=width)
 
 
 def _constant_marks(drawn: pl.DataFrame, middle_s: float) -> pl.DataFrame:

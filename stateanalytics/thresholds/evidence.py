@@ -150,7 +150,3 @@ def time_limits(limits: pl.DataFrame) -> pl.DataFrame:
 
 def _unit(*parts: str | pl.Expr) -> pl.Expr:
     return pl.concat_str(parts, separator="\n", ignore_nulls=True).alias("unit")
-
-
-def _seconds(how_long: pl.Expr) -> pl.Expr:
-    return how_long.dt.total_microseconds() / 1e6
