@@ -68,6 +68,20 @@ print(json.dumps({
 }, default=str))
 """
 
+COMMANDS = """
+import io, json, sys
+from contextlib import redirect_stdout
+from stateanalytics import cli
+
+printed = []
+for arguments in json.loads(sys.argv[1]):
+    with redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")) as page:
+        code = cli.run(arguments)
+    page.flush()
+    printed.append((code, page.buffer.getvalue().decode()))
+print(json.dumps(printed))
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -166,14 +180,24 @@ def test_it_gets_a_report(answers):
 
 
 def test_it_gets_the_command_line(folder, tmp_path):
-    assert "pulse_beats" in command("schema")
-    assert "pulse_quiet" in command("detectors", "--list", "--limit", "200")
-    assert "pulse_hot" in command("detectors", folder, "--detector", "pulse_hot")
-    assert "62" in command("sql", folder, "SELECT count(*) AS n FROM entities")
-    assert "run.failed.no_memory" in command("failures", folder, "--week", "2026-W21")
-    assert "pulse.quiet" in command("thresholds", folder)
-    command("report", folder, "-o", tmp_path / "week.html", "--week", "2026-W21")
-    assert "It ran out of memory." in (tmp_path / "week.html").read_text("utf-8")
+    page = tmp_path / "week.html"
+    expected = [
+        (["schema"], "pulse_beats"),
+        (["detectors", "--list", "--limit", "200"], "pulse_quiet"),
+        (["detectors", folder, "--detector", "pulse_hot"], "pulse_hot"),
+        (["sql", folder, "SELECT count(*) AS n FROM entities"], "62"),
+        (["failures", folder, "--week", "2026-W21"], "run.failed.no_memory"),
+        (["thresholds", folder], "pulse.quiet"),
+        (["report", folder, "-o", page, "--week", "2026-W21"], ""),
+    ]
+    # One process for all: the next test starts one of its own for a command.
+    arguments = [[str(word) for word in words] for words, _ in expected]
+    done = run("-c", COMMANDS, json.dumps(arguments))
+    assert done.returncode == 0, done.stderr
+    for (words, said), (code, printed) in zip(expected, json.loads(done.stdout), strict=True):
+        assert code == 0, (words, done.stderr)
+        assert said in printed, words
+    assert "It ran out of memory." in page.read_text("utf-8")
 
 
 def test_without_a_name_its_usual_place_is_looked_up(folder, tmp_path, monkeypatch):
