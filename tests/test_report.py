@@ -410,7 +410,7 @@ def test_times_of_any_zone_are_shown_in_utc():
 
 def test_sa_report_can_be_called_however_the_package_was_imported():
     code = (
-        "import stateanalytics.reporting.redact, stateanalytics as sa\n"
+        "import stateanalytics.core.redaction, stateanalytics as sa\n"
         "from stateanalytics import report\n"
         "assert callable(sa.report) and callable(report)\n"
         "try:\n    sa.report('state.db')\n"

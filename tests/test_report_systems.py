@@ -11,7 +11,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.reporting import phrases, report
-from stateanalytics.reporting.redact import clean
+from stateanalytics.reporting.cleaning import clean
 from stateanalytics.reporting.render import _pages
 from stateanalytics.reporting.sections.attention import summarize_attention
 from stateanalytics.reporting.sections.headline import summarize_headline

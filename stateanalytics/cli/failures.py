@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ import polars as pl
 
 from stateanalytics.cli.options import examples, note, opened, sources_argument
 from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
-from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
 
 if TYPE_CHECKING:
@@ -29,8 +27,6 @@ SHOWN = {
     "incidents": ("since", "duration_s", "n_sessions", "n_causes", "linked_by", "code", "template"),
     "rules": ("rule", "name", "action", "n_rows", "n_lost", "lost_to"),
 }
-#: Columns that hold what agents, tools and providers wrote.
-TEXTS = ("template", "message", "value", "example_shortest", "example_median", "example_newest")
 
 
 @click.command(
@@ -167,28 +163,11 @@ def _narrowed(
 
 
 def _masked(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame without what looks like a secret, each text looked at once."""
-    n_masked: Counter[str] = Counter()
-    for name in set(TEXTS) & set(frame.columns):
-        texts = frame[name].drop_nulls().unique().to_list()
-        masked = []
-        for text in texts:
-            shown, kinds = _without_secrets(text)
-            masked.append(shown)
-            n_masked.update(kinds)
-        frame = frame.with_columns(
-            pl.col(name).replace_strict(texts, masked, default=None, return_dtype=pl.String)
-        )
+    """The frame without what looks like a secret; what was taken out is counted."""
+    from stateanalytics.core.redaction import redact
+
+    masked, n_masked = redact(frame)
     if n_masked:
         counts = ", ".join(f"{n} × {kind}" for kind, n in sorted(n_masked.items()))
         note(f"masked: {counts}; --no-redact shows them")
-    return frame
-
-
-def _without_secrets(text: str) -> tuple[str, Counter[str]]:
-    from stateanalytics.reporting.redact import redact
-
-    masked, n_masked = redact(text)
-    # An escape sequence inside a secret hides it until it is taken out.
-    seen, later = redact(visible(masked, keep="\n\t"))
-    return (seen if later else masked), n_masked + later
+    return masked

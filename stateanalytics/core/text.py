@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 # Colours and cursor moves (CSI) and titles and links (OSC): decoration, dropped whole.
-_ANSI = re.compile(
+ANSI = (
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
 )
@@ -18,6 +18,12 @@ _CONTROL = r"\x00-\x1f\x7f-\x9f"
 _DIRECTION = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _INVISIBLE = r"\u00ad\u180e\u200b\u2028\u2029\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb"
 _BEYOND = r"\ud800-\udfff\U000e0000-\U000e007f"
+#: Of these, what may stand inside a word and is not seen; for the engine of polars.
+UNSEEN = (
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200c\u200d\U000e0000-\U000e007f"
+    rf"{_DIRECTION}{_INVISIBLE}]"
+)
+_ANSI = re.compile(ANSI)
 _STRANGE = re.compile(f"[{_CONTROL}{_DIRECTION}{_INVISIBLE}{_BEYOND}]")
 
 # A spreadsheet takes a cell that begins so for a formula, and runs it; some of them skip

@@ -11,10 +11,10 @@ import polars as pl
 from stateanalytics.core.facts import losses_of
 from stateanalytics.core.windows import TICK, WEEK, Window, in_utc, read_window
 from stateanalytics.errors import ArgumentError
+from stateanalytics.reporting.cleaning import clean
 from stateanalytics.reporting.ledger import write_ledger
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
 from stateanalytics.reporting.phrases import number, points, share
-from stateanalytics.reporting.redact import clean
 from stateanalytics.reporting.sections import HEADLINE, SECTIONS
 from stateanalytics.reporting.sections.headline import summarize_headline
 from stateanalytics.stats.intervals import newcombe

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import polars as pl
 
 from stateanalytics import failures
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.redaction import redact
 from stateanalytics.core.text import shortened
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.failures.by_code import count_codes
 from stateanalytics.failures.clustering import count_clusters
-from stateanalytics.reporting.redact import redact
 from stateanalytics.widgets.drawing import safe, table
 
 N_ROWS, N_LETTERS = 12, 90
@@ -105,7 +106,7 @@ class FailureExplorer:
         head = f"<p>{safe(_counted(rows))}</p>"
         newest = rows.head(1)
         message = newest["message"][0] if newest.height else None
-        evidence = f"<pre>{safe(self._clean(message, 2_000))}</pre>" if message else ""
+        evidence = f"<pre>{safe(self._clean([message], 2_000)[0])}</pre>" if message else ""
         return (
             head
             + table("Templates", self._masked(templates.head(N_ROWS)), templates.columns)
@@ -129,7 +130,7 @@ class FailureExplorer:
             return w.VBox([shown])
         everything = ("everything", None)
         code = w.Dropdown(
-            options=[everything, *((self._clean(name), name) for name in self.codes)],
+            options=[everything, *zip(self._clean(self.codes), self.codes, strict=True)],
             description="code",
         )
         template = w.Dropdown(options=[everything], description="template")
@@ -142,8 +143,8 @@ class FailureExplorer:
             template.options = [
                 everything,
                 *(
-                    (f"{rank} {self._clean(text or '')}", cluster_id)
-                    for rank, text, cluster_id in templates.rows()
+                    (f"{rank} {text or ''}", cluster_id)
+                    for rank, text, cluster_id in self._masked(templates).rows()
                 ),
             ]
             draw()
@@ -169,14 +170,15 @@ class FailureExplorer:
             return pl.col("code").is_null()
         return (pl.col("code") == code) | pl.col("code").str.starts_with(code + ".")
 
-    def _masked(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The few rows that are shown, without secrets and in one line each."""
-        return frame.with_columns(
-            pl.col(pl.String).map_elements(self._clean, return_dtype=pl.String)
-        )
+    def _masked(self, frame: pl.DataFrame, width: int = N_LETTERS) -> pl.DataFrame:
+        """The few rows that are shown, without secrets, each text cut to a width."""
+        frame = redact(frame)[0] if self.is_redacted else frame
+        cut = partial(shortened, width=width)
+        return frame.with_columns(pl.col(pl.String).map_elements(cut, return_dtype=pl.String))
 
-    def _clean(self, text: str, width: int = N_LETTERS) -> str:
-        return shortened(redact(text)[0] if self.is_redacted else text, width)
+    def _clean(self, texts: Sequence[str], width: int = N_LETTERS) -> list[str]:
+        frame = pl.DataFrame({"text": texts}, schema={"text": pl.String})
+        return self._masked(frame, width)["text"].to_list()
 
     def __repr__(self) -> str:
         return (

@@ -1,0 +1,157 @@
+"""Text and frames without what looks like a secret.
+
+One regular expression looks for what every shape begins with; only texts in which it finds
+something are gone through shape by shape. The engine never backtracks, so that hostile text
+costs no more than friendly text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import polars as pl
+
+from stateanalytics.core.secret_shapes import (
+    ANY_MARK,
+    HINTS,
+    KEPT_READABLE,
+    MARKS,
+    PLACEHOLDERS,
+    READABLE,
+    SHAPES,
+)
+from stateanalytics.core.text import ANSI, UNSEEN
+
+_HINT = "|".join(HINTS)
+_MARK = "[" + "".join(MARKS.values()) + "]"
+# The longest first: the placeholder of a home directory begins that of a password in a URL.
+_BY_LENGTH = sorted(PLACEHOLDERS, key=lambda kind: -len(PLACEHOLDERS[kind]))
+
+
+def redact(frame: pl.DataFrame) -> tuple[pl.DataFrame, Counter[str]]:
+    """A frame without what looks like a secret, and how many of each kind were taken out.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        Any. Every text is looked at, inside lists and structs as well.
+
+    Returns
+    -------
+    tuple of polars.DataFrame and Counter
+        The same rows and columns. In a text, a secret gives way to the placeholder of its
+        kind, such as ``[API key]``, always the same; all else stays. The kinds that are
+        counted are the keys of `stateanalytics.core.secret_shapes.PLACEHOLDERS`.
+
+    Notes
+    -----
+    Shapes are looked for, not meaning: a password in prose that looks like a word stays.
+    Redacting twice is redacting once. Time grows with the length of the text.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> messages = pl.DataFrame({"message": ["DB_PASS=hunter2 for ann@example.org", "exit code 1"]})
+    >>> masked, n_masked = redact(messages)
+    >>> masked["message"].to_list()
+    ['DB_PASS=[secret] for [e-mail]', 'exit code 1']
+    >>> sorted(n_masked.items())
+    [('e-mail address', 1), ('named secret', 1)]
+    """
+    n_masked: Counter[str] = Counter()
+    columns = []
+    for column in frame.get_columns():
+        masked, n_in_column = redact_column(column)
+        columns.append(masked)
+        n_masked += n_in_column
+    return pl.DataFrame(columns, height=frame.height), n_masked
+
+
+def redact_column(column: pl.Series) -> tuple[pl.Series, Counter[str]]:
+    """A column of any type without what looks like a secret, and how many of each kind."""
+    dtype = column.dtype
+    if dtype == pl.String:
+        return redact_texts(column)
+    if dtype == pl.Categorical:
+        masked, n_masked = redact_texts(column.cast(pl.String))
+        return (masked.cast(dtype) if n_masked else column), n_masked
+    if not dtype.is_nested() or not column.len():
+        return column, Counter()
+    if isinstance(dtype, pl.Struct):
+        fields, n_masked = redact(column.struct.unnest())
+        whole = fields.to_struct(column.name)
+        is_null = column.is_null()
+        return (whole.set(is_null, None) if is_null.any() else whole), n_masked
+    listed = column.cast(pl.List(dtype.inner)) if isinstance(dtype, pl.Array) else column
+    rows = listed.alias("was").to_frame().with_row_index("at")
+    values = rows.filter(pl.col("was").list.len() > 0).explode("was")
+    masked, n_masked = redact_column(values["was"])
+    if not n_masked:
+        return column, n_masked
+    lists = values.select("at", now=masked).group_by("at", maintain_order=True).agg("now")
+    joined = rows.join(lists, on="at", how="left", maintain_order="left")
+    whole = joined.select(pl.coalesce("now", "was").cast(dtype).alias(column.name))
+    return whole.to_series(), n_masked
+
+
+def redact_texts(texts: pl.Series) -> tuple[pl.Series, Counter[str]]:
+    """Texts without what looks like a secret, and how many of each kind; null stays null.
+
+    Examples
+    --------
+    >>> redact_texts(pl.Series(["key sk-abcdefghijklmnopqrst", None]))[0].to_list()
+    ['key [API key]', None]
+    """
+    found = texts.filter(texts.str.contains(_HINT) | texts.str.contains(UNSEEN))
+    if not found.len():
+        return texts, Counter()
+    counted = found.value_counts(name="n_times").rename({found.name: "text"})
+    masked = _masked(counted["text"])
+    is_new = masked.select(pl.any_horizontal(pl.col(*MARKS) > 0)).to_series()
+    changed = pl.concat([counted, masked], how="horizontal").filter(is_new)
+    if not changed.height:
+        return texts, Counter()
+    sums = changed.select(pl.col(*MARKS) * pl.col("n_times")).sum().row(0, named=True)
+    left = texts.replace(changed["text"], changed["masked"])
+    return left, Counter({kind: n for kind, n in sums.items() if n})
+
+
+def _masked(texts: pl.Series) -> pl.DataFrame:
+    """``masked``, and a column per kind: how many were taken out."""
+    marked = texts.alias("was").to_frame().select(was=_with_marks(pl.col("was")))
+    marked = marked.with_columns(now=_without_secrets(pl.col("was")))
+    # An escape sequence or a sign that nobody sees inside a secret hides it from a shape.
+    is_hiding = marked["now"].str.contains(UNSEEN)
+    if is_hiding.any():
+        seen = pl.col("now").str.replace_all(ANSI, "").str.replace_all(UNSEEN, "")
+        seen = _without_secrets(seen)
+        has_more = seen.str.count_matches(_MARK) > pl.col("now").str.count_matches(_MARK)
+        bare = marked.filter(is_hiding).select(pl.when(has_more).then(seen).otherwise("now"))
+        marked = marked.with_columns(
+            marked["now"].scatter(is_hiding.arg_true(), bare.to_series()).alias("now")
+        )
+    shown = pl.col("now").str.replace_all(READABLE, "", literal=True)
+    for kind, mark in MARKS.items():
+        shown = shown.str.replace_all(mark, PLACEHOLDERS[kind], literal=True)
+    n_of = {kind: (_n(mark, "now") - _n(mark, "was")).clip(0) for kind, mark in MARKS.items()}
+    return marked.select(masked=shown, **n_of)
+
+
+def _with_marks(text: pl.Expr) -> pl.Expr:
+    """Placeholders as marks, so that they are left alone; no text brings marks of its own."""
+    text = text.str.replace_all(f"[{ANY_MARK}]", "\ufffd")
+    for kind in _BY_LENGTH:
+        text = text.str.replace_all(PLACEHOLDERS[kind], MARKS[kind], literal=True)
+    return text
+
+
+def _without_secrets(text: pl.Expr) -> pl.Expr:
+    for shape in KEPT_READABLE:
+        text = text.str.replace_all(shape, f"${{1}}{READABLE}${{2}}")
+    for kind, shape in SHAPES:
+        text = text.str.replace_all(shape, f"${{1}}{MARKS[kind]}")
+    return text
+
+
+def _n(mark: str, column: str) -> pl.Expr:
+    return pl.col(column).str.count_matches(mark, literal=True).cast(pl.Int64)

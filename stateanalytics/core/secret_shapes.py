@@ -1,0 +1,277 @@
+"""What secrets look like: one table of shapes, for an engine that never backtracks.
+
+A key of a service is known by its beginning, which services publish so that scanners find
+it. Everything else is known by what stands before it: a name, a flag, a header, a link.
+Nothing is taken for a secret only because it looks random; hashes and ids would go, too.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: Service -> how its keys begin and go on. A word may stand right before only with a ``_``.
+SERVICE_KEYS: dict[str, str] = {
+    "age": r"AGE-SECRET-KEY-1[A-Za-z0-9]{20,}|AGE-PLUGIN-[A-Z0-9]+-1[A-Z0-9]{20,}",
+    "Airtable": r"pat[A-Za-z0-9]{14}\.[0-9a-f]{40,}",
+    "Alibaba": r"LTAI[A-Za-z0-9]{12,}",
+    "Atlassian": r"AT(?:ATT|CTT)3[A-Za-z0-9_=-]{40,}|ATBB[A-Za-z0-9_=-]{24,}",
+    "AWS": r"(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z0-9]{12,}|ABSK[A-Za-z0-9+/]{60,}=*",
+    "Azure": r"[A-Za-z0-9_~.]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,}",
+    "Buildkite": r"bkua_[0-9a-f]{32,}",
+    "Cerebras": r"csk-[a-z0-9]{32,}",
+    "CircleCI": r"CCIP(?:AT|RJ)_[A-Za-z0-9_]{20,}",
+    "Cloudflare": r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100,}|cf(?:ut|at|k)_[A-Za-z0-9]{36,}",
+    "Databricks": r"dapi[0-9a-f]{32}(?:-[0-9])?|dose[0-9a-f]{32}",
+    "DigitalOcean": r"do[oprt]_v1_[0-9a-f]{32,}",
+    "Discord": r"[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{25,}",
+    "Docker": r"dckr_(?:pat|oat)_[A-Za-z0-9_-]{20,}",
+    "Doppler": r"dp\.(?:pt|st|ct|sa|scim|audit)\.[A-Za-z0-9._-]{30,}",
+    "Duffel": r"duffel_(?:live|test)_[A-Za-z0-9_=-]{30,}",
+    "Dynatrace": r"dt0[a-z][0-9]{2}\.[A-Z0-9]{24}\.[A-Z0-9]{50,}",
+    "E2B": r"e2b_[0-9a-f]{32,}",
+    "Facebook": r"EAA[A-Za-z0-9]{80,}",
+    "Figma": r"figd_[A-Za-z0-9_-]{30,}",
+    "Firecrawl": r"fc-[0-9a-f]{32}",
+    "Fireworks": r"fw_[A-Za-z0-9]{20,}",
+    "Fly": r"fo1_[A-Za-z0-9_-]{40,}|FlyV1 fm[0-9][A-Za-z0-9]*_[A-Za-z0-9+/=,_-]{40,}",
+    "GitHub": r"gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}",
+    "GitLab": r"gl(?:agent|cbt|dt|ffct|ft|imt|oas|pat|ptt|rt|rtr|soat)-[A-Za-z0-9_.-]{16,}"
+    r"|GR1348941[A-Za-z0-9_-]{20,}|_gitlab_session=[0-9a-f]{32}",
+    "Google": r"AIza[A-Za-z0-9_-]{30,}|GOCSPX-[A-Za-z0-9_-]{20,}"
+    r"|ya29\.[A-Za-z0-9_-]{20,}|1//0[A-Za-z0-9_-]{30,}",
+    "Grafana": r"glsa_[A-Za-z0-9]{30,}_[A-Fa-f0-9]{8}|glc_[A-Za-z0-9+/=]{32,}",
+    "Groq": r"gsk_[A-Za-z0-9]{20,}",
+    "HashiCorp": r"hv[sbr]\.[A-Za-z0-9_-]{20,}|[A-Za-z0-9]+\.atlasv1\.[A-Za-z0-9_=-]{40,}",
+    "Heroku": r"HRKU-[A-Za-z0-9_-]{30,}",
+    "Hugging Face": r"hf_[A-Za-z0-9]{20,}|api_org_[A-Za-z]{30,}",
+    "JFrog": r"AKCp[A-Za-z0-9]{40,}|cmVmdGtu[A-Za-z0-9]{40,}",
+    "LangSmith": r"lsv2_(?:pt|sk)_[A-Za-z0-9_]{30,}",
+    "Linear": r"lin_(?:api|oauth)_[A-Za-z0-9]{30,}",
+    "Mailchimp": r"[0-9a-f]{32}-us[0-9]{1,2}",
+    "Mailgun": r"(?:key|pubkey)-[0-9a-f]{32}",
+    "Netlify": r"nfp_[A-Za-z0-9]{30,}",
+    "New Relic": r"NR(?:AK|JS|RA|II|SP|IQ|BR|AA)-[A-Za-z0-9_-]{19,}",
+    "Notion": r"(?:ntn|secret)_[A-Za-z0-9]{40,}",
+    "npm": r"npm_[A-Za-z0-9]{20,}",
+    "NVIDIA": r"nvapi-[A-Za-z0-9_-]{30,}",
+    "1Password": r"ops_eyJ[A-Za-z0-9+/=_-]{40,}|A3-[A-Z0-9]{6}(?:-[A-Z0-9]{5,11}){4,5}",
+    "OpenAI, Anthropic and others": r"sk-[A-Za-z0-9_-]{16,}|sess-[A-Za-z0-9]{30,}",
+    "OpenShift": r"sha256~[A-Za-z0-9_-]{40,}",
+    "Perplexity": r"pplx-[A-Za-z0-9]{30,}",
+    "Pinecone": r"pcsk_[A-Za-z0-9_]{40,}",
+    "PlanetScale": r"pscale_(?:tkn|oauth|pw)_[A-Za-z0-9_.=-]{30,}",
+    "Postman": r"PMAK-[0-9a-f]{24}-[0-9a-f]{30,}",
+    "Prefect": r"pn[bu]_[A-Za-z0-9]{30,}",
+    "Pulumi": r"pul-[0-9a-f]{40}",
+    "PyPI": r"pypi-[A-Za-z0-9_-]{40,}",
+    "Razorpay": r"rzp_(?:live|test)_[A-Za-z0-9]{14,}",
+    "Replicate": r"r8_[A-Za-z0-9]{30,}",
+    "RubyGems": r"rubygems_[0-9a-f]{40,}",
+    "SendGrid": r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
+    "Sentry": r"sntr(?:ys|yu|yi)_[A-Za-z0-9+/=_-]{30,}",
+    "Shippo": r"shippo_(?:live|test)_[0-9a-f]{30,}",
+    "Shopify": r"shp(?:at|ca|pa|ss|tka|ua)_[A-Fa-f0-9]{24,}",
+    "Slack": r"xox[abeoprsc](?:\.xox[bp])?-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}"
+    r"|xwfp-[A-Za-z0-9-]{20,}",
+    "Sonar": r"sq[pua]_[0-9a-f]{40}",
+    "Square": r"sq0[a-z]{3}-[A-Za-z0-9_-]{20,}|EAAA[A-Za-z0-9_-]{56,}",
+    "Stripe": r"[prs]k_(?:live|test|prod)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/]{20,}=*",
+    "Supabase": r"sbp_[0-9a-f]{40}|sb_secret_[A-Za-z0-9_-]{20,}",
+    "Tavily": r"tvly-[A-Za-z0-9_-]{20,}",
+    "Telegram": r"(?:bot)?[0-9]{8,10}:A[A-Za-z0-9_-]{32,}",
+    "Tencent": r"AKID[A-Za-z0-9]{13,}",
+    "Twilio": r"SK[0-9a-f]{32}",
+    "Typeform": r"tfp_[A-Za-z0-9_.=-]{40,}",
+    "xAI": r"xai-[A-Za-z0-9_-]{20,}",
+}
+
+#: Kind of secret -> what stands there instead.
+PLACEHOLDERS: dict[str, str] = {
+    "private key": "[private key]",
+    "webhook": "[webhook]",
+    "JSON web token": "[JSON web token]",
+    "API key": "[API key]",
+    "cookie": "[cookie]",
+    "bearer token": "[token]",
+    "password in a URL": "[user]:[password]@",
+    "named secret": "[secret]",
+    "e-mail address": "[e-mail]",
+    "home directory": "[user]",
+}
+# One character of the private use area for each kind, while a text is worked on. No shape
+# reaches over one, so nothing is masked twice, and what was masked before stays as it is.
+MARKS = {kind: chr(0xE0F0 + place) for place, kind in enumerate(PLACEHOLDERS)}
+#: The mark before what must stay readable although a shape would take it.
+READABLE = "\ue0ff"
+ANY_MARK = "\ue0f0-\ue0ff"
+
+# Behind a colour, a word, a ``_``, an escape of JSON (``\n``) or of a link (``%20``). The edge of
+# a word is that of ASCII: Unicode's is slow to look for.
+_BORDER = r"(\x1b\[[0-9;]*m|(?-u:\b)|_|\\[abfnrtv]|%[0-9A-Fa-f]{2})"
+_QUOTE = r"(?:\\?[\"'`])"
+
+_SERVICE = (
+    "(?:open_?ai|anthropic|claude|azure|gemini|google|groq|mistral|cohere|deepseek|xai|grok"
+    "|together|openrouter|perplexity|hugging_?face|hf|databricks|datadog|dd|sentry|stripe|twilio"
+    "|sendgrid|mailgun|cloudflare|github|gh|gitlab|gl|npm|aws|gcp|slack|shopify|telegram|algolia)"
+)
+# Names of what is always a secret; longer names may end in them.
+_STRONG = (
+    "(?:passw(?:or)?d|passwd|passphrase|passcode|[_.-]pass|pwd|credentials?|authkey"
+    "|secret(?:[_.-]?(?:access[_.-]?)?key(?:[_.-]?base)?)?"
+    "|(?:api|app|private|access|account|subscription|master|encryption|signing|admin|auth"
+    f"|storage|license|{_SERVICE}[a-z_-]*)[_. -]?key"
+    "|(?:access|auth|refresh|bearer|bot|session|security|id|csrf|xsrf|api|private|personal"
+    f"|{_SERVICE}[a-z_-]*)[_. -]?token)(?:[_.-]?(?:value|base64|b64|[0-9]))?"
+)
+# Names that other things have, too: a value must look the part.
+_WEAK = r"(?:token|_auth|secret[_-]?id|connect\.sid|phpsessid|jsessionid)"
+_ENVIRONMENT = "(?:PASS|PASSWD|PASSWORD|PASSPHRASE|SECRET|SECRET_KEY|API_KEY|TOKEN|CREDENTIALS?)"
+
+_STOP = rf"\s\"'`,;&<>{ANY_MARK}"
+# Brackets and the dot at the end belong to the sentence.
+_VALUE = rf"[^{_STOP}]*[^{_STOP})\]}}.\\]"
+_UNLIKE_WORDS = rf"[^{_STOP}]*(?:[0-9!@#$%^*+=~]|[a-z][A-Z])(?:{_VALUE})?"
+_MIXED = rf"[^{_STOP}]*(?:[A-Za-z][^{_STOP}]*[0-9]|[0-9][^{_STOP}]*[A-Za-z])(?:{_VALUE})?"
+_IS = rf"{_QUOTE}?\s{{0,4}}(?:=>|:=|==?|:|%3[ADad])"
+_IS_LOOSELY = rf"{_IS}\s{{0,4}}"
+# ``name=value`` and ``name = value``, but not ``name: value``, which is prose as well.
+_EQUALS = rf"(?:{_IS}|{_QUOTE}?\s{{0,4}}==?>?\s{{0,4}})"
+
+_COMMAND = r"[^|;&\n]*?\s"
+_PASSWORD_FLAG = r"--?[A-Za-z0-9_-]*(?:password|passwd|passphrase|pass|pwd)"
+_TOKEN_FLAG = r"--?[A-Za-z0-9_-]*(?:token|secret|key|auth|credentials?)"
+_HEADER = rf"(?:proxy-)?authorization{_QUOTE}?\s{{0,4}}[:=]\s{{0,4}}{_QUOTE}?"
+
+#: (kind, shape), what comes before the secret in a group; in this order: what is whole in
+#: itself first, since a shape below could match a part of it.
+SHAPES: tuple[tuple[str, str], ...] = (
+    (
+        "private key",
+        r"()-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?"
+        r"(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)",
+    ),
+    ("private key", r"()PuTTY-User-Key-File-[0-9]:[\s\S]*?(?:Private-MAC:\s*[0-9a-f]+|\z)"),
+    (
+        "webhook",
+        r"((?:hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)|webhook\.office\.com"
+        r"/webhookb2|discord(?:app)?\.com/api/webhooks|hooks\.zapier\.com/hooks/catch)/)"
+        rf"[^{_STOP}]{{8,}}",
+    ),
+    ("JSON web token", _BORDER + r"eyJ[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]*)*"),
+    ("API key", f"{_BORDER}(?:{'|'.join(SERVICE_KEYS.values())})"),
+    (
+        "cookie",
+        rf"(?i)((?:set-)?cookie{_QUOTE}?\s{{0,4}}[:=]\s{{0,4}}{_QUOTE}?)[^\s=;\"']+=[^\r\n\"']+",
+    ),
+    ("bearer token", rf"(?i)({_HEADER}digest\s)[^\r\n]+"),
+    (
+        "bearer token",
+        rf"((?i:{_HEADER}(?:[a-z][a-z0-9-]*\s+)?))(?:[^{_STOP}\\]{{16,}}|{_UNLIKE_WORDS})",
+    ),
+    (
+        "bearer token",
+        r"((?-u:\b)(?i:bearer|basic)\s{1,8})(?:[A-Za-z._~+/=-]*(?:[0-9]|[a-z][A-Z]))"
+        r"[A-Za-z0-9._~+/=-]{8,}",
+    ),
+    (
+        "password in a URL",
+        rf"(://)[^\s:/@\"'<>{ANY_MARK}]*:[^\s\"'<>@{ANY_MARK}]+(?:@[^\s\"'<>@/?#,{ANY_MARK}]+)*@",
+    ),
+    ("password in a URL", "(://)[A-Za-z_-]*[0-9][A-Za-z0-9_-]{18,}@"),
+    # Assignments. In capitals, as in an environment, all up to a space belongs to the value.
+    ("named secret", rf"((?-u:\b)[A-Z0-9_]*{_ENVIRONMENT}=)[^\s\"'`<>{ANY_MARK}]+"),
+    ("named secret", rf"(?i)({_STRONG}{_IS_LOOSELY}\\\")(?:[^\"\\{ANY_MARK}]|\\[^\"])+"),
+    ("named secret", rf"(?i)({_STRONG}{_IS_LOOSELY}\")(?:[^\"\\\n{ANY_MARK}]|\\.)+"),
+    ("named secret", rf"(?i)({_STRONG}{_IS_LOOSELY}(?:\\?'|`))(?:[^'`\\\n{ANY_MARK}]|\\[^'])+"),
+    ("named secret", rf"(?i)({_STRONG}{_EQUALS}){_VALUE}"),
+    ("named secret", rf"((?i:{_STRONG}{_IS_LOOSELY})){_UNLIKE_WORDS}"),
+    ("named secret", rf"(?i)((?:{_WEAK}{_IS_LOOSELY}|(?-u:\b)pass=){_QUOTE}?){_MIXED}"),
+    (
+        "named secret",
+        r"(?i)((?-u:\b)(?:sig|signature|x-(?:amz|goog)-(?:signature|security-token))=)"
+        r"[A-Za-z0-9%+/=_-]{20,}",
+    ),
+    ("named secret", rf"(?i)(<[a-z0-9_:.-]*(?:{_STRONG}|token)>)[^\s<>{ANY_MARK}]+"),
+    # Commands.
+    ("named secret", rf"(?i)((?-u:\B){_PASSWORD_FLAG}[ =]\"?)(?:{_VALUE})"),
+    ("named secret", rf"(?i)((?-u:\B){_TOKEN_FLAG}[ =]{_QUOTE}?)(?:{_MIXED})"),
+    (
+        "named secret",
+        rf"((?-u:\b)(?:sshpass|(?:docker|podman|helm registry|oras|skopeo|buildah) login){_COMMAND}"
+        rf"-p ?{_QUOTE}?)[^\s\"'`{ANY_MARK}]+",
+    ),
+    ("named secret", rf"((?-u:\b)(?:mysql|mariadb)[a-z]*{_COMMAND}-p)[^\s{ANY_MARK}]+"),
+    ("named secret", rf"((?-u:\b)redis-cli{_COMMAND}-a ){_VALUE}"),
+    (
+        "named secret",
+        rf"((?-u:\b)(?:curl|http|https|wget){_COMMAND}(?:-u|-a|--user|--auth|--proxy-user)[ =]?"
+        rf"{_QUOTE}?[^\s:\"'`{ANY_MARK}]+:)[^\s\"'`{ANY_MARK}]+",
+    ),
+    ("named secret", rf"(?i)(login\s+\S+\s+password\s+)[^\s{ANY_MARK}]+"),
+    ("named secret", rf"(?i)((?:identified\s+by|password)\s+')[^'\n{ANY_MARK}]+"),
+    # Prose: "the password is hunter2".
+    (
+        "named secret",
+        rf"(?i)((?:passw(?:or)?d|passphrase|passcode|secret|token|api[ _-]?key)\s+(?:is|was)\s+"
+        rf"{_QUOTE}?){_MIXED}",
+    ),
+    (
+        "named secret",
+        r"(?i)((?-u:\b)(?:passw(?:or)?d|passphrase|secret|token|api[ _-]?key)\s+[\"'`]?)"
+        r"(?:[a-z+/_=-]*[0-9][a-z0-9+/_=-]{15,}|[a-z+/_=-]{16,}[0-9][a-z0-9+/_=-]*)",
+    ),
+    (
+        "e-mail address",
+        r"((?-u:\b))[A-Za-z0-9._%+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24}",
+    ),
+    (
+        "home directory",
+        rf"(/(?:home|Users)/|[A-Za-z]:\\{{1,2}}Users\\{{1,2}})[^/\\\s:\"'<>|\[\]{ANY_MARK}]+",
+    ),
+)
+
+# Values that say nothing, or code that says where the value comes from.
+_HARMLESS = (
+    "(?:none|null|nil|undefined|true|false|yes|no|on|off|str|string|int|bool|bytes|object|any"
+    "|required|missing|invalid|expired|empty|unset|wrong|incorrect|redacted|hidden|masked"
+    "|same-origin|include|omit|[*•x.]+[a-z0-9]{0,4}|[a-z_]+(?:\\.[a-z_]+)+)"
+)
+_CODE = r"(?:[A-Za-z_][A-Za-z0-9_.]*[(\[]|[$%]?\{|\$[A-Za-z_(]|%[sdr(]|<|\[|\()"
+_ORDINARY = (
+    "(?:is|are|was|and|or|options?|flags?|arguments?|parameters?|requires?|required|must|to|for"
+    "|from|in|with|not|cannot|needs?|given|missing|value|may|can|will|should|has|if|when|as|but"
+    "|on|at|via|instead|only|does|did|then|stdin|file|prompt|the|an?|string|text)"
+)
+_NAMED = rf"(?:(?:{_STRONG}|{_WEAK}){_IS_LOOSELY}|{_PASSWORD_FLAG}[ =]|{_TOKEN_FLAG}[ =])"
+_THEN_STOP = rf"(?:[{_STOP})\]}}\\.:]|$)"
+#: What stays readable: its beginning, behind which a mark is put, and how it goes on.
+KEPT_READABLE: tuple[str, ...] = (
+    rf"(?i)({_NAMED}{_QUOTE}?)({_HARMLESS}{_THEN_STOP})",
+    rf"(?i)({_NAMED}{_QUOTE}?)({_CODE})",
+    rf"(?i)((?:{_PASSWORD_FLAG}|{_TOKEN_FLAG}) )({_ORDINARY}{_THEN_STOP}|-)",
+    rf"(?i)((?-u:\b)token:\s{{1,4}}{_QUOTE}?)([^{_STOP}]{{1,11}}{_THEN_STOP})",
+    # Where the shell stands, and the port of a host.
+    r"(?i)((?-u:\b)(?:old)?pwd[=:]\s?)([/~]|[a-z]:\\)",
+    rf"(://[^\s:/@\"'<>{ANY_MARK}]*)(:[0-9]{{1,5}}(?:[/?#,;)\s\"']|$))",
+    r"((?-u:\b)git)(@)",
+)
+
+# A key by its beginning only: what may be long is cut to one character.
+_STEMS = (re.sub(r"\{\d+(?:,\d*)?\}", "+", keys) for keys in SERVICE_KEYS.values())
+_WORDS = "passw(?:or)?d|passphrase|passcode|pwd|secret|token|key|credentials?"
+#: What stands in every text with a secret, in ASCII and short, so that it is quickly found.
+HINTS: tuple[str, ...] = (
+    f"{_BORDER}(?:" + "|".join(_STEMS) + "|eyJ)",
+    r"-----BEGIN|PuTTY-User|hooks\.|webhook",
+    r"://[A-Za-z0-9_-]*[0-9][A-Za-z0-9_-]+@|://[^\s/@]*:[^\s@]+@",
+    "(?i-u:cookie|authorization|bearer |basic |phpsessid|jsessionid|connect\\.sid|signature=)",
+    "(?i-u:sig=|security-token=|_auth|sshpass|redis-cli|mysql|mariadb|curl|wget|https? |login )",
+    "(?i-u:identified)",
+    # A name, and then what gives it a value.
+    rf"(?i-u:(?:pass|{_WORDS}|key_base|secret[_-]?id|auth)"
+    r"(?:[_.-]?(?:value|base64|b64|[0-9]))?[\\\"'`]*\s*(?:[:=>]|%3))",
+    rf"(?i-u:-[a-z0-9_-]*(?:pass|{_WORDS}|auth) )",
+    rf"(?i-u:(?:{_WORDS})\s+(?:is\s|was\s|['\"`]|[a-z+/_=-]*[0-9]))",
+    r"@[A-Za-z0-9-]+\.|/(?:home|Users)/|:\\\\?Users\\",
+)

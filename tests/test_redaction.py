@@ -1,0 +1,146 @@
+"""Every kind of secret is masked wherever it stands, and what is none stays readable."""
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stateanalytics.core.redaction import redact, redact_texts
+from stateanalytics.core.secret_shapes import PLACEHOLDERS
+from tests.examples import examples
+from tests.secret_kinds import READABLE, planted
+
+PLANTED = planted()
+
+
+def masked(*texts):
+    return redact_texts(pl.Series(texts, dtype=pl.String))[0].to_list()
+
+
+@pytest.mark.parametrize("case", PLANTED, ids=lambda case: f"{case.kind}: {case.name}")
+def test_a_secret_is_masked_and_counted_and_the_rest_stays(case):
+    shown, n_masked = redact_texts(pl.Series([case.text]))
+    assert shown.to_list() == [case.masked]
+    assert n_masked == {case.kind: 1}
+
+
+@pytest.mark.parametrize("text", READABLE)
+def test_what_is_no_secret_stays(text):
+    assert redact_texts(pl.Series([text]))[0].to_list() == [text]
+
+
+OLD = [
+    # What the reports before this table masked, word by word.
+    ("sk-{t}", "[API key]"),
+    ("xoxb-1234567890-abcdef", "[API key]"),
+    ("PASSWORD=hunter22", "PASSWORD=[secret]"),
+    ('"api_key": "x1y2z3w4"', '"api_key": "[secret]"'),
+    ("/home/ann/x.py", "/home/[user]/x.py"),
+    ("/Users/ann", "/Users/[user]"),
+    ("to ann.lee@example.org,", "to [e-mail],"),
+]
+
+
+@pytest.mark.parametrize(("text", "shown"), OLD)
+def test_short_texts_read_as_expected(text, shown):
+    assert masked(text.format(t="abcdefghij0123456789ABCDEF")) == [shown]
+
+
+def test_kinds_are_told_apart_in_the_count_and_equal_texts_count_again():
+    token = "abcdefghij0123456789ABCDEF"
+    text = f"sk-{token} ann@example.org bob@example.org /home/ann"
+    assert redact_texts(pl.Series([text, text, None]))[1] == {
+        "API key": 2, "e-mail address": 4, "home directory": 2,
+    }  # fmt: skip
+
+
+WRAPPED = {
+    "a line of a log": "2026-05-27T00:00:00Z ERROR worker-3 [ses_1] {} (retry 2 of 5)",
+    "an escaped line break": "step 1\\n{}",
+    "a link": "https://x.example/cb?next=%20{}",
+    "colours": "\x1b[31m{}\x1b[0m",
+    "other scripts": "ошибка: {} 失败",
+    "JSON": '{{"error": {{"message": "{}"}}}}',
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_keys_of_services_are_found_wherever_they_stand(name):
+    keys = [case for case in PLANTED if case.kind == "API key"]
+    shown = masked(*(WRAPPED[name].format(case.secret) for case in keys))
+    whole = [WRAPPED[name].format("[API key]")]
+    if name == "colours":
+        whole.append("[API key]")
+    left = [case.name for case, text in zip(keys, shown, strict=True) if text not in whole]
+    assert left == []
+
+
+@pytest.mark.parametrize("sign", ["\x1b[0m", "\x00", "\u200b", "\u202e", "\u00ad", "\U000e0041"])
+def test_what_nobody_sees_hides_no_secret(sign):
+    texts = [case.before + sign.join(case.secret) + case.after for case in PLANTED]
+    shown = [text.replace(sign, "") for text in masked(*texts)]
+    assert [text for case, text in zip(PLANTED, shown, strict=True) if case.secret in text] == []
+
+
+def test_twice_is_once_and_counts_nothing_more():
+    once = pl.Series(masked(*(case.text for case in PLANTED)))
+    twice, n_masked = redact_texts(once)
+    assert twice.to_list() == once.to_list()
+    assert n_masked == {}
+
+
+WHOLE = st.characters(exclude_categories=["Cs"])
+PIECES = st.one_of(
+    st.sampled_from([*(case.text for case in PLANTED), *PLACEHOLDERS.values()]),
+    st.sampled_from(["password", "token", "://", "--secret ", "Bearer ", "Cookie: ", "sk-"]),
+    st.text("ab1 :=@/\\\"'`[]{}<>-_.%&;,\n\x1b\u200b\ue0f0\ue0ff", max_size=8),
+)
+
+
+@given(st.lists(st.lists(PIECES, max_size=8).map("".join), min_size=20, max_size=40))
+@examples(30)
+def test_whatever_the_text_twice_is_once(texts):
+    once = masked(*texts)
+    assert masked(*once) == once
+
+
+@given(st.text(WHOLE, max_size=30), st.text(WHOLE, max_size=30))
+@examples(30)
+def test_no_secret_on_a_line_of_its_own_comes_through(before, after):
+    shown = masked(*(f"{before}\n{case.text}\n{after}" for case in PLANTED))
+    through = [
+        case.name
+        for case, text in zip(PLANTED, shown, strict=True)
+        if case.secret in text and case.secret not in before + after
+    ]
+    assert through == []
+
+
+def test_equal_secrets_of_one_kind_leave_equal_texts():
+    texts = {masked(f"rejected: {'sk' + '-'}{letter * 30} (401)")[0] for letter in "abcXYZ019"}
+    assert texts == {"rejected: [API key] (401)"}
+
+
+def test_every_type_of_column_is_masked_and_keeps_its_type():
+    key = PLANTED[0].secret
+    frame = pl.DataFrame(
+        {
+            "text": [key, None, "x"],
+            "category": pl.Series([key, None, "x"], dtype=pl.Categorical),
+            "listed": [[key, None], [], None],
+            "fixed": pl.Series([[key, "a"], None, ["b", "c"]], dtype=pl.Array(pl.String, 2)),
+            "nested": [{"a": [{"b": key}]}, None, {"a": None}],
+            "n": [1, 2, 3],
+        }
+    )
+    shown, n_masked = redact(frame)
+    assert shown.schema == frame.schema
+    assert n_masked == {"API key": 5}
+    assert shown.row(0) == (
+        "[API key]", "[API key]", ["[API key]", None], ["[API key]", "a"],
+        {"a": [{"b": "[API key]"}]}, 1,
+    )  # fmt: skip
+    assert shown[1:].equals(frame[1:])
+    assert frame["text"][0] == key
+    empty = frame.clear()
+    assert redact(empty)[0].equals(empty)
