@@ -7,8 +7,6 @@ below one.
 
 from __future__ import annotations
 
-import csv
-from importlib import resources
 from types import MappingProxyType
 
 import polars as pl
@@ -175,21 +173,4 @@ def _of_status(status: pl.Expr, text: pl.Expr) -> pl.Expr:
         .then(pl.lit("provider_invalid_request"))
         .when(status.is_null() & text.str.contains(_CONNECTION))
         .then(pl.lit("provider_transport"))
-    )
-
-
-def reason_codes() -> pl.DataFrame:
-    """Every reason code of opencode's states: what triggers it and what it means there.
-
-    Examples
-    --------
-    >>> codes = reason_codes()
-    >>> codes.filter(pl.col("blocked"))["code"].to_list()
-    ['run.failed.content_filtered', 'run.delivery.blocked_by_provider']
-    """
-    table = resources.files("stateanalytics.systems.opencode").joinpath("data", "reason_codes.csv")
-    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
-    return pl.DataFrame(rows).with_columns(
-        blocked=pl.col("blocked") == "true",
-        **{name: pl.col(name).replace("", None) for name in ("outcome", "health", "delivery")},
     )

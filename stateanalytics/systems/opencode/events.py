@@ -18,49 +18,19 @@ from stateanalytics.systems.opencode.log import (
     Log,
     family_of,
     kind_of,
-    pooled_logs,
 )
 from stateanalytics.systems.opencode.message_fold import MESSAGES, PARTS
-from stateanalytics.systems.opencode.payloads import ENVELOPE, FIELDS, Parser
+from stateanalytics.systems.opencode.payloads import (
+    ENVELOPE,
+    FIELDS,
+    MESSAGE,
+    PART,
+    Fields,
+    Parser,
+    conform,
+    numbered,
+)
 
-_MESSAGE = {
-    "in_message_id": (("id",), "VARCHAR"),
-    "in_session_id": (("sessionID",), "VARCHAR"),
-    "in_role": (("role", "type"), "VARCHAR"),
-    "parent_id": (("parentID",), "VARCHAR"),
-    "in_created_ms": (("time.created",), "BIGINT"),
-    "completed_ms": (("time.completed",), "BIGINT"),
-    "finish": (("finish",), "VARCHAR"),
-    "raw_finish": (("rawFinish",), "VARCHAR"),
-    "error_type": (("error.name", "error.type"), "VARCHAR"),
-    "error_message": (("error.data.message", "error.message"), "VARCHAR"),
-    "error_status": (("error.data.statusCode", "error.status"), "BIGINT"),
-    "agent": (("agent", "mode"), "VARCHAR"),
-    "model": (("modelID", "model.id", "model.modelID"), "VARCHAR"),
-    "provider": (("providerID", "model.providerID"), "VARCHAR"),
-    "cost_usd": (("cost",), "DOUBLE"),
-    "n_input_tokens": (("tokens.input",), "BIGINT"),
-    "n_output_tokens": (("tokens.output",), "BIGINT"),
-    "n_reasoning_tokens": (("tokens.reasoning",), "BIGINT"),
-    "n_cache_read_tokens": (("tokens.cache.read",), "BIGINT"),
-    "n_cache_write_tokens": (("tokens.cache.write",), "BIGINT"),
-    "retry_at_ms": (("retry.at",), "BIGINT"),
-    "retry_attempt": (("retry.attempt",), "BIGINT"),
-    "retry_error_type": (("retry.error.type",), "VARCHAR"),
-}
-_PART = {
-    "in_part_id": (("id",), "VARCHAR"),
-    "in_message_id": (("messageID",), "VARCHAR"),
-    "in_session_id": (("sessionID",), "VARCHAR"),
-    "part_type": (("type",), "VARCHAR"),
-    "tool": (("tool",), "VARCHAR"),
-    "call_id": (("callID",), "VARCHAR"),
-    "status": (("state.status",), "VARCHAR"),
-    "start_ms": (("state.time.start", "time.start"), "BIGINT"),
-    "end_ms": (("state.time.end", "time.end"), "BIGINT"),
-    "exit_code": (("state.metadata.exit",), "BIGINT"),
-    "error_message": (("state.error",), "VARCHAR"),
-}
 # Messages of V2 hold their parts themselves.
 _CONTENT = {
     "n_content_chars": "length(array_to_string(json_extract_string(sound, "
@@ -70,10 +40,19 @@ _CONTENT = {
 }
 
 
+_KEYS = ("part_id", "message_id", "session_id", "role", "created_ms")
+"""What a row says of itself goes before what its JSON says."""
+
+
 def messages_of(
-    rows: pl.DataFrame, parser: Parser, *, era: str = "V1", has_content: bool = False
-) -> pl.DataFrame:
-    """Typed messages from rows with ``text``.
+    rows: pl.DataFrame,
+    parser: Parser,
+    table: str = "message",
+    *,
+    era: str = "V1",
+    has_content: bool = False,
+) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
+    """Typed messages from rows with ``text``, and which texts could not be read.
 
     Parameters
     ----------
@@ -81,6 +60,8 @@ def messages_of(
         ``text`` (JSON), and where they are known better ``message_id``, ``session_id``,
         ``role``, ``created_ms``.
     parser : Parser
+    table : str
+        Where they stand.
     era : str
         Who wrote them.
     has_content : bool
@@ -88,31 +69,19 @@ def messages_of(
 
     Returns
     -------
-    polars.DataFrame
+    tuple of polars.DataFrame and tuple of Broken
         `MESSAGES`; rows without an id, a session or a role are left out.
     """
-    return _messages(_parsed_messages(rows, parser, has_content=has_content), era)
+    read = _parsed(rows, parser, MESSAGE, sql=_CONTENT if has_content else None)
+    named = read.drop_nulls(["message_id", "session_id", "role"]).with_columns(era=pl.lit(era))
+    return conform(named, MESSAGES), broken_cells(read, table, "message_id")
 
 
-def stored_messages(
-    rows: pl.DataFrame, parser: Parser, table: str, *, era: str = "V1", has_content: bool = False
-) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
-    """`messages_of` a table, and which of its cells could not be read."""
-    read = _parsed_messages(rows, parser, has_content=has_content)
-    return _messages(read, era), broken_cells(read, table, "message_id")
-
-
-def parts_of(rows: pl.DataFrame, parser: Parser) -> pl.DataFrame:
+def parts_of(rows: pl.DataFrame, parser: Parser) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
     """Typed parts from rows with ``text``, and where known ``part_id``, ``message_id``."""
-    return _parts(_parsed_parts(rows, parser))
-
-
-def stored_parts(
-    rows: pl.DataFrame, parser: Parser, table: str
-) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
-    """`parts_of` a table, and which of its cells could not be read."""
-    read = _parsed_parts(rows, parser)
-    return _parts(read), broken_cells(read, table, "part_id")
+    read = _parsed(rows, parser, PART, lengths={"n_chars": "text"})
+    named = read.drop_nulls(["part_id", "message_id"])
+    return conform(named, PARTS), broken_cells(read, "part", "part_id")
 
 
 def broken_cells(read: pl.DataFrame, table: str, key: str) -> tuple[Broken, ...]:
@@ -133,53 +102,13 @@ def broken_cells(read: pl.DataFrame, table: str, key: str) -> tuple[Broken, ...]
     return (Broken("cell.not_json", "warning", message, bad.height, first, table),)
 
 
-def _parsed_messages(rows: pl.DataFrame, parser: Parser, *, has_content: bool) -> pl.DataFrame:
-    sql = _CONTENT if has_content else None
-    names = ("message_id", "session_id", "role", "created_ms")
-    return _filled(_parsed(rows, parser, _MESSAGE, sql=sql), names)
-
-
-def _parsed_parts(rows: pl.DataFrame, parser: Parser) -> pl.DataFrame:
-    read = _parsed(rows, parser, _PART, lengths={"n_chars": "text"})
-    return _filled(read, ("part_id", "message_id", "session_id"))
-
-
-def _parsed(rows: pl.DataFrame, parser: Parser, fields: Any, **more: Any) -> pl.DataFrame:
-    numbered = rows.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
-    read = parser.read(numbered.select("row", "text"), fields, **more)
-    known = numbered.with_columns(has_text=pl.col("text").is_not_null()).drop("text")
-    return known.join(read, on="row", how="left", maintain_order="left")
-
-
-def _messages(read: pl.DataFrame, era: str) -> pl.DataFrame:
-    return _conform(read.with_columns(era=pl.lit(era)), MESSAGES).filter(
-        pl.all_horizontal(pl.col("message_id", "session_id", "role").is_not_null())
-    )
-
-
-def _parts(read: pl.DataFrame) -> pl.DataFrame:
-    return _conform(read, PARTS).filter(
-        pl.all_horizontal(pl.col("part_id", "message_id").is_not_null())
-    )
-
-
-def _filled(frame: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
-    """What the row says, else what its JSON says."""
-    there = set(frame.columns)
-    return frame.with_columns(
-        pl.coalesce(*(column for column in (name, f"in_{name}") if column in there)).alias(name)
-        for name in names
-        if name in there or f"in_{name}" in there
-    )
-
-
-def _conform(frame: pl.DataFrame, shape: pl.Schema) -> pl.DataFrame:
-    return frame.select(
-        (pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype=dtype)).alias(
-            name
-        )
-        for name, dtype in shape.items()
-    )
+def _parsed(rows: pl.DataFrame, parser: Parser, fields: Fields, **more: Any) -> pl.DataFrame:
+    placed = numbered(rows)
+    read = parser.read(placed.select("row", "text"), fields, **more)
+    known = placed.with_columns(has_text=pl.col("text").is_not_null()).drop("text")
+    joined = known.join(read, on="row", how="left", maintain_order="left", suffix="_inside")
+    twice = [name for name in _KEYS if f"{name}_inside" in joined.columns]
+    return joined.with_columns(pl.coalesce(name, f"{name}_inside").alias(name) for name in twice)
 
 
 _VERSION = r"\.\d+$"
@@ -261,9 +190,7 @@ def events_of_rows(
         A moment near which events without one are dated by their id.
     """
     logs, bad = [], []
-    for part in (
-        rows.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32)).iter_slices(500_000)
-    ):
+    for part in numbered(rows).iter_slices(500_000):
         texts = part.select("row", text="data").filter(pl.col("text").is_not_null())
         read = parser.read(texts, FIELDS, lengths=_LENGTHS, is_hashed=True)
         known = part.with_columns(has_text=pl.col("data").is_not_null()).drop("data")
@@ -289,7 +216,7 @@ def log_of(
 ) -> Log:
     """Events with their payloads apart, from rows with all fields side by side."""
     if renumber:
-        read = read.drop("row").with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
+        read = numbered(read.drop("row"))
     named = ("wire_timestamp_ms",)
     absent = [name for name in named if name not in read.columns]
     typed = read.with_columns(pl.lit(None, pl.Int64).alias(name) for name in absent).with_columns(
@@ -334,13 +261,3 @@ def moment_of_id(column: str, reference_ms: int) -> pl.Expr:
     short = digits.str.to_integer(base=16, strict=False) // 4096
     cycles = ((reference_ms - short) / _CYCLE_MS).round(0).cast(pl.Int64)
     return short + cycles * _CYCLE_MS
-
-
-__all__ = [
-    "Decoded",
-    "events_of_records",
-    "events_of_rows",
-    "log_of",
-    "moment_of_id",
-    "pooled_logs",
-]

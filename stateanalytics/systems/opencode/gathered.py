@@ -9,29 +9,15 @@ import polars as pl
 
 from stateanalytics.systems.opencode.log import Log, pooled_logs
 from stateanalytics.systems.opencode.message_fold import MESSAGES, PARTS
+from stateanalytics.systems.opencode.payloads import SESSION, conform, dtypes_of
 
-_TEXT, _INTEGER, _REAL = pl.String(), pl.Int64(), pl.Float64()
 SESSION_ROWS = pl.Schema(
     {
-        "session_id": _TEXT,
-        "parent_id": _TEXT,
-        "project_id": _TEXT,
-        "directory": _TEXT,
-        "title": _TEXT,
-        "program_version": _TEXT,
-        "fork_of": _TEXT,
-        "agent": _TEXT,
-        "model": _TEXT,
-        "provider": _TEXT,
-        "row_cost_usd": _REAL,
-        "row_input_tokens": _INTEGER,
-        "row_output_tokens": _INTEGER,
-        "created_ms": _INTEGER,
-        "updated_ms": _INTEGER,
-        "archived_ms": _INTEGER,
-        "suspended_ms": _INTEGER,
-        "n_resume_attempts": _INTEGER,
-        "idle_outcome": _TEXT,
+        **dtypes_of(SESSION),
+        "fork_of": pl.String(),
+        "suspended_ms": pl.Int64(),
+        "n_resume_attempts": pl.Int64(),
+        "idle_outcome": pl.String(),
     }
 )
 """One session; null: not known."""
@@ -40,10 +26,7 @@ SESSION_ROWS = pl.Schema(
 def session_rows_of(frame: pl.DataFrame) -> pl.DataFrame:
     """The columns of `SESSION_ROWS`, those that are absent null, one row a session."""
     return (
-        frame.select(
-            (pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype)).alias(name)
-            for name, dtype in SESSION_ROWS.items()
-        )
+        conform(frame, SESSION_ROWS)
         .filter(pl.col("session_id").is_not_null())
         .unique("session_id", keep="first", maintain_order=True)
     )

@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 import polars as pl
 
+from stateanalytics.systems.opencode.payloads import FIELDS, USAGE, dtypes_of
+
 ERA_A_PREFIX = "session.next."
 
 RENAMED = MappingProxyType(
@@ -122,62 +124,30 @@ the same is kept in whatever order they came.
 FAMILY_NAMES = tuple(FAMILIES)
 """``family`` of an event is a position in this; null: it has no payload."""
 
-_TEXT, _INTEGER, _REAL = pl.String(), pl.Int64(), pl.Float64()
-_ERROR: dict[str, pl.DataType] = {
-    "error_type": _TEXT,
-    "error_message": _TEXT,
-    "error_status": _INTEGER,
+_ERROR = ("error_type", "error_message", "error_status")
+_MODEL = ("agent", "model", "provider")
+_FIELDS: Mapping[str, Sequence[str]] = {
+    "execution": (*_ERROR, "reason"),
+    "step": (
+        *("message_id", *_MODEL, "dispatched_ms", "finish", "raw_finish", "attempt"),
+        *("retry_at_ms", *_ERROR, *USAGE),
+    ),
+    "text": ("message_id", "n_chars"),
+    "tool": (
+        *("message_id", "call_id", "tool", "exit_code", *_ERROR),
+        *("error_permission", "error_resource"),
+    ),
+    "input": ("input_id", "input_kind", "delivery"),
+    "session": (
+        *("title", "directory", "project_id", "parent_id", "program_version"),
+        *(*_MODEL, *USAGE),
+    ),
+    "ask": ("request_id", "reply"),
 }
-_USAGE: dict[str, pl.DataType] = {
-    "cost_usd": _REAL,
-    "n_input_tokens": _INTEGER,
-    "n_output_tokens": _INTEGER,
-    "n_reasoning_tokens": _INTEGER,
-    "n_cache_read_tokens": _INTEGER,
-    "n_cache_write_tokens": _INTEGER,
-}
-_FIELDS: Mapping[str, Mapping[str, pl.DataType]] = {
-    "execution": {**_ERROR, "reason": _TEXT},
-    "step": {
-        "message_id": _TEXT,
-        "agent": _TEXT,
-        "model": _TEXT,
-        "provider": _TEXT,
-        "dispatched_ms": _INTEGER,
-        "finish": _TEXT,
-        "raw_finish": _TEXT,
-        "attempt": _INTEGER,
-        "retry_at_ms": _INTEGER,
-        **_ERROR,
-        **_USAGE,
-    },
-    "text": {"message_id": _TEXT, "n_chars": _INTEGER},
-    "tool": {
-        "message_id": _TEXT,
-        "call_id": _TEXT,
-        "tool": _TEXT,
-        "exit_code": _INTEGER,
-        **_ERROR,
-        "error_permission": _TEXT,
-        "error_resource": _TEXT,
-    },
-    "input": {"input_id": _TEXT, "input_kind": _TEXT, "delivery": _TEXT},
-    "session": {
-        "title": _TEXT,
-        "directory": _TEXT,
-        "project_id": _TEXT,
-        "parent_id": _TEXT,
-        "program_version": _TEXT,
-        "agent": _TEXT,
-        "model": _TEXT,
-        "provider": _TEXT,
-        **_USAGE,
-    },
-    "ask": {"request_id": _TEXT, "reply": _TEXT},
-}
+_DTYPES = {**dtypes_of(FIELDS), "row": pl.UInt32(), "n_chars": pl.Int64()}
 PAYLOADS: Mapping[str, pl.Schema] = {
-    family: pl.Schema([("row", pl.UInt32()), *columns.items()])
-    for family, columns in _FIELDS.items()
+    family: pl.Schema({name: _DTYPES[name] for name in ("row", *names)})
+    for family, names in _FIELDS.items()
 }
 """Columns of each payload; ``row`` is the event's."""
 

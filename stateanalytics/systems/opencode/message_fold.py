@@ -11,62 +11,30 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from stateanalytics.systems.opencode.payloads import MESSAGE, PART, dtypes_of
 from stateanalytics.systems.opencode.steps import is_content_filtered
 
-_TEXT, _INTEGER, _REAL = pl.String(), pl.Int64(), pl.Float64()
 MESSAGES = pl.Schema(
     {
-        "session_id": _TEXT,
-        "message_id": _TEXT,
-        "role": _TEXT,
-        "parent_id": _TEXT,
-        "created_ms": _INTEGER,
-        "completed_ms": _INTEGER,
-        "finish": _TEXT,
-        "raw_finish": _TEXT,
-        "error_type": _TEXT,
-        "error_message": _TEXT,
-        "error_status": _INTEGER,
-        "agent": _TEXT,
-        "model": _TEXT,
-        "provider": _TEXT,
-        "cost_usd": _REAL,
-        "n_input_tokens": _INTEGER,
-        "n_output_tokens": _INTEGER,
-        "n_reasoning_tokens": _INTEGER,
-        "n_cache_read_tokens": _INTEGER,
-        "n_cache_write_tokens": _INTEGER,
-        "retry_at_ms": _INTEGER,
-        "retry_attempt": _INTEGER,
-        "retry_error_type": _TEXT,
-        "n_content_chars": _INTEGER,
-        "n_content_tools": _INTEGER,
-        "era": _TEXT,
+        **dtypes_of(MESSAGE),
+        "n_content_chars": pl.Int64(),
+        "n_content_tools": pl.Int64(),
+        "era": pl.String(),
     }
 )
 """One message of a session; ``n_content_…`` where a message holds its own parts."""
 
-PARTS = pl.Schema(
-    {
-        "session_id": _TEXT,
-        "message_id": _TEXT,
-        "part_id": _TEXT,
-        "part_type": _TEXT,
-        "tool": _TEXT,
-        "call_id": _TEXT,
-        "status": _TEXT,
-        "start_ms": _INTEGER,
-        "end_ms": _INTEGER,
-        "exit_code": _INTEGER,
-        "error_message": _TEXT,
-        "n_chars": _INTEGER,
-    }
-)
+PARTS = pl.Schema({**dtypes_of(PART), "n_chars": pl.Int64()})
 """One part of a V1 message."""
 
 ABORTED = "MessageAbortedError"
 
 _TURN = ["session_id", "exec_no"]
+_NEVER_OF_MESSAGES = (
+    *("is_recovered", "is_continuation", "is_head_truncated", "is_declined", "is_claimed"),
+    *("has_others_running", "is_resumed"),
+)
+"""What only events can tell of an execution."""
 
 
 @dataclass(frozen=True)
@@ -268,18 +236,9 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         has_output=(pl.col("n_text_chars") > 0)
         | (pl.col("n_tools_completed") > 0)
         | (pl.col("n_content_tools").fill_null(0) > 0),
-        n_retries=pl.lit(0, pl.Int64),
-        n_terminals=pl.lit(0, pl.Int64),
-        is_recovered=pl.lit(value=False),
-        is_continuation=pl.lit(value=False),
-        is_head_truncated=pl.lit(value=False),
-        is_end_from_step=pl.lit(value=True),
-        is_last_of_turn=pl.lit(value=True),
-        is_declined=pl.lit(value=False),
-        is_claimed=pl.lit(value=False),
-        has_others_running=pl.lit(value=False),
-        is_resumed=pl.lit(value=False),
-        n_pending_asks=pl.lit(0, pl.Int64),
+        **dict.fromkeys(("n_retries", "n_terminals", "n_pending_asks"), pl.lit(0, pl.Int64)),
+        **dict.fromkeys(_NEVER_OF_MESSAGES, pl.lit(value=False)),
+        **dict.fromkeys(("is_end_from_step", "is_last_of_turn"), pl.lit(value=True)),
         retry_error_message=pl.lit(None, pl.String),
     )
 

@@ -109,16 +109,17 @@ BATCH = 100_000
 _FEWEST = 10_000
 _MOST_THREADS = 4
 
-_USAGE = {
-    "cost_usd": ("cost", "DOUBLE"),
-    "n_input_tokens": ("tokens.input", "BIGINT"),
-    "n_output_tokens": ("tokens.output", "BIGINT"),
-    "n_reasoning_tokens": ("tokens.reasoning", "BIGINT"),
-    "n_cache_read_tokens": ("tokens.cache.read", "BIGINT"),
-    "n_cache_write_tokens": ("tokens.cache.write", "BIGINT"),
-}
 # Where a field may be: the first place that holds something counts, and the type to read.
-FIELDS: Mapping[str, tuple[tuple[str, ...], str]] = {
+Fields = Mapping[str, tuple[tuple[str, ...], str]]
+USAGE: Fields = {
+    "cost_usd": (("cost",), "DOUBLE"),
+    "n_input_tokens": (("tokens.input",), "BIGINT"),
+    "n_output_tokens": (("tokens.output",), "BIGINT"),
+    "n_reasoning_tokens": (("tokens.reasoning",), "BIGINT"),
+    "n_cache_read_tokens": (("tokens.cache.read",), "BIGINT"),
+    "n_cache_write_tokens": (("tokens.cache.write",), "BIGINT"),
+}
+FIELDS: Fields = {
     "data_session_id": (("sessionID",), "VARCHAR"),
     "timestamp_ms": (("timestamp",), "BIGINT"),
     "message_id": (("assistantMessageID",), "VARCHAR"),
@@ -149,9 +150,9 @@ FIELDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "program_version": (("version", "info.version"), "VARCHAR"),
     "request_id": (("requestID", "id"), "VARCHAR"),
     "reply": (("reply",), "VARCHAR"),
-    **{name: ((path,), kind) for name, (path, kind) in _USAGE.items()},
+    **USAGE,
 }
-ENVELOPE: Mapping[str, tuple[tuple[str, ...], str]] = {
+ENVELOPE: Fields = {
     "event_id": (("id",), "VARCHAR"),
     "raw_type": (("type",), "VARCHAR"),
     "created_ms": (("created",), "BIGINT"),
@@ -160,6 +161,76 @@ ENVELOPE: Mapping[str, tuple[tuple[str, ...], str]] = {
     "session_id": (("durable.aggregateID", "aggregateID"), "VARCHAR"),
     "seq": (("durable.seq", "seq"), "BIGINT"),
 }
+
+MESSAGE: Fields = {
+    "message_id": (("id",), "VARCHAR"),
+    "session_id": (("sessionID",), "VARCHAR"),
+    "role": (("role", "type"), "VARCHAR"),
+    "parent_id": (("parentID",), "VARCHAR"),
+    "created_ms": (("time.created",), "BIGINT"),
+    "completed_ms": (("time.completed",), "BIGINT"),
+    "finish": (("finish",), "VARCHAR"),
+    "raw_finish": (("rawFinish",), "VARCHAR"),
+    "error_type": (("error.name", "error.type"), "VARCHAR"),
+    "error_message": (("error.data.message", "error.message"), "VARCHAR"),
+    "error_status": (("error.data.statusCode", "error.status"), "BIGINT"),
+    "agent": (("agent", "mode"), "VARCHAR"),
+    "model": (("modelID", "model.id", "model.modelID"), "VARCHAR"),
+    "provider": (("providerID", "model.providerID"), "VARCHAR"),
+    **USAGE,
+    "retry_at_ms": (("retry.at",), "BIGINT"),
+    "retry_attempt": (("retry.attempt",), "BIGINT"),
+    "retry_error_type": (("retry.error.type",), "VARCHAR"),
+}
+PART: Fields = {
+    "part_id": (("id",), "VARCHAR"),
+    "message_id": (("messageID",), "VARCHAR"),
+    "session_id": (("sessionID",), "VARCHAR"),
+    "part_type": (("type",), "VARCHAR"),
+    "tool": (("tool",), "VARCHAR"),
+    "call_id": (("callID",), "VARCHAR"),
+    "status": (("state.status",), "VARCHAR"),
+    "start_ms": (("state.time.start", "time.start"), "BIGINT"),
+    "end_ms": (("state.time.end", "time.end"), "BIGINT"),
+    "exit_code": (("state.metadata.exit",), "BIGINT"),
+    "error_message": (("state.error",), "VARCHAR"),
+}
+SESSION: Fields = {
+    "session_id": (("id",), "VARCHAR"),
+    "parent_id": (("parentID",), "VARCHAR"),
+    "project_id": (("projectID",), "VARCHAR"),
+    "directory": (("directory",), "VARCHAR"),
+    "title": (("title",), "VARCHAR"),
+    "program_version": (("version",), "VARCHAR"),
+    "agent": (("agent",), "VARCHAR"),
+    "model": (("model.id",), "VARCHAR"),
+    "provider": (("model.providerID",), "VARCHAR"),
+    "row_cost_usd": (("cost",), "DOUBLE"),
+    "row_input_tokens": (("tokens.input",), "BIGINT"),
+    "row_output_tokens": (("tokens.output",), "BIGINT"),
+    "created_ms": (("time.created",), "BIGINT"),
+    "updated_ms": (("time.updated",), "BIGINT"),
+    "archived_ms": (("time.archived",), "BIGINT"),
+}
+DTYPES = {"VARCHAR": pl.String(), "BIGINT": pl.Int64(), "DOUBLE": pl.Float64()}
+
+
+def dtypes_of(fields: Fields) -> dict[str, pl.DataType]:
+    """The type of each field's column."""
+    return {name: DTYPES[kind] for name, (_, kind) in fields.items()}
+
+
+def conform(frame: pl.DataFrame, shape: pl.Schema) -> pl.DataFrame:
+    """The columns of a shape, those that are absent null."""
+    return frame.select(
+        (pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype)).alias(name)
+        for name, dtype in shape.items()
+    )
+
+
+def numbered(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with their number as ``row``, as `Parser.read` needs it."""
+    return rows.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
 
 
 class Parser:
@@ -190,7 +261,7 @@ class Parser:
     def read(
         self,
         texts: pl.DataFrame,
-        fields: Mapping[str, tuple[tuple[str, ...], str]],
+        fields: Fields,
         *,
         lengths: Mapping[str, str] | None = None,
         is_hashed: bool = False,

@@ -17,7 +17,7 @@ from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.canonical import entities_of, events_of, transitions_of
 from stateanalytics.systems.opencode.details import detail_frames, detail_frames_of_messages
-from stateanalytics.systems.opencode.events import events_of_rows, stored_messages, stored_parts
+from stateanalytics.systems.opencode.events import events_of_rows, messages_of, parts_of
 from stateanalytics.systems.opencode.executions import Folded, fold
 from stateanalytics.systems.opencode.findings import findings_of
 from stateanalytics.systems.opencode.gathered import Broken, Gathered, completed_rows
@@ -116,9 +116,9 @@ def read_store(store: Store, parser: Parser, *, on_error: str = "skip") -> Parts
         parser,
         reference_ms=None if middle is None else int(middle),  # type: ignore[arg-type]
     )
-    of_rows, broken_messages = stored_messages(messages, parser, "message")
-    pieces, broken_parts = stored_parts(parts, parser, "part")
-    projections, broken_projections = stored_messages(
+    of_rows, broken_messages = messages_of(messages, parser)
+    pieces, broken_parts = parts_of(parts, parser)
+    projections, broken_projections = messages_of(
         projected, parser, "session_message", era="C", has_content=True
     )
     gathered = Gathered(

@@ -16,7 +16,15 @@ from stateanalytics.io.files import legible, without_halves
 from stateanalytics.io.opening import open_regular, read_octets
 from stateanalytics.systems.opencode.events import events_of_records, messages_of, parts_of
 from stateanalytics.systems.opencode.gathered import Broken, Gathered, session_rows_of, together
-from stateanalytics.systems.opencode.payloads import MAX_LINE_BYTES, Parser, read_lines
+from stateanalytics.systems.opencode.message_fold import MESSAGES
+from stateanalytics.systems.opencode.payloads import (
+    MAX_LINE_BYTES,
+    SESSION,
+    Parser,
+    conform,
+    numbered,
+    read_lines,
+)
 
 MAX_DOCUMENT_BYTES = 512 * 2**20
 TOO_LONG = f"a line of more than {MAX_LINE_BYTES // 2**20} MiB"
@@ -35,23 +43,6 @@ _WIRE = {
     "info": (("properties.info", "data.info"), "JSON"),
     "part": (("properties.part", "data.part", "part"), "JSON"),
     "error": (("error",), "JSON"),
-}
-_INFO = {
-    "session_id": (("id",), "VARCHAR"),
-    "parent_id": (("parentID",), "VARCHAR"),
-    "project_id": (("projectID",), "VARCHAR"),
-    "directory": (("directory",), "VARCHAR"),
-    "title": (("title",), "VARCHAR"),
-    "program_version": (("version",), "VARCHAR"),
-    "agent": (("agent",), "VARCHAR"),
-    "model": (("model.id",), "VARCHAR"),
-    "provider": (("model.providerID",), "VARCHAR"),
-    "row_cost_usd": (("cost",), "DOUBLE"),
-    "row_input_tokens": (("tokens.input",), "BIGINT"),
-    "row_output_tokens": (("tokens.output",), "BIGINT"),
-    "created_ms": (("time.created",), "BIGINT"),
-    "updated_ms": (("time.updated",), "BIGINT"),
-    "archived_ms": (("time.archived",), "BIGINT"),
 }
 _FINISH = {
     "finish": (("reason",), "VARCHAR"),
@@ -111,7 +102,7 @@ def _piece(lines: pl.DataFrame, parser: Parser, origin: str) -> Gathered:
         _broken("record.not_json", "a line that is no JSON object", bad.filter(finished)),
         _broken("record.not_utf8", "a line that is not UTF-8", not_text.filter(finished)),
         _broken("record.too_long", TOO_LONG, too_long),
-        _halved(halved["text"], f"line {halved['row'].min()}"),
+        _halved(halved["text"], f"line {halved['row'].min()!s}"),
         _broken("line.unfinished", UNFINISHED, cut_off.filter(~finished), severity="info"),
     ]
     return together(
@@ -157,7 +148,7 @@ def _of_wire(texts: pl.DataFrame, parser: Parser) -> Gathered:
     sessions = infos.filter(kind.str.starts_with("session.")).select(
         "row", text=pl.col("info").cast(pl.String)
     )
-    rows = parser.read(sessions, _INFO).reverse()
+    rows = parser.read(sessions, SESSION).reverse()
     faults = _broken(
         "record.not_understood",
         "a record of no kind that is known",
@@ -171,8 +162,8 @@ def _of_wire(texts: pl.DataFrame, parser: Parser) -> Gathered:
                         text=pl.col("info").cast(pl.String)
                     ),
                     parser,
-                ),
-                parts=parts_of(parts.select(text=pl.col("part").cast(pl.String)), parser),
+                )[0],
+                parts=parts_of(parts.select(text=pl.col("part").cast(pl.String)), parser)[0],
                 session_rows=session_rows_of(rows),
                 broken=() if faults is None else (faults,),
             ),
@@ -231,14 +222,8 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
         created_ms=pl.coalesce("created_ms", "error_ms"),
         completed_ms=pl.coalesce("completed_ms", "error_ms"),
     )
-    from stateanalytics.systems.opencode.message_fold import MESSAGES
-
-    shaped = messages.with_columns(era=pl.lit("V1")).select(
-        (pl.col(name).cast(dtype) if name in messages.columns or name == "era"
-         else pl.lit(None, dtype)).alias(name)
-        for name, dtype in MESSAGES.items()
-    )  # fmt: skip
-    return Gathered(messages=shaped, parts=parts_of(with_parts.select("text"), parser))
+    shaped = conform(messages.with_columns(era=pl.lit("V1")), MESSAGES)
+    return Gathered(messages=shaped, parts=parts_of(with_parts.select("text"), parser)[0])
 
 
 def _export(path: Path) -> dict[str, Any] | None:
@@ -264,10 +249,10 @@ def gathered_of_export(document: dict[str, Any], parser: Parser) -> Gathered:
     session = _text(document.get("info"))
     halved = _halved([session, *infos, *parts], "an export")
     own = _frame([session])
-    rows = parser.read(own.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32)), _INFO)
+    rows = parser.read(numbered(own), SESSION)
     return Gathered(
-        messages=messages_of(_frame(infos), parser),
-        parts=parts_of(_frame(parts), parser),
+        messages=messages_of(_frame(infos), parser)[0],
+        parts=parts_of(_frame(parts), parser)[0],
         session_rows=session_rows_of(rows),
         broken=() if halved is None else (halved,),
     )
@@ -308,9 +293,7 @@ def read_storage(folder: Path, parser: Parser) -> Gathered:
                 not_json.append(path)
             else:
                 contents.append(text)
-    rows = (
-        _frame(texts["session"]).with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
-    )
+    rows = numbered(_frame(texts["session"]))
     halved = _halved(itertools.chain.from_iterable(texts.values()), folder.name)
     broken = [*([lost(failed)] if failed else []), *([halved] if halved else [])]
     if not_json:
@@ -319,9 +302,9 @@ def read_storage(folder: Path, parser: Parser) -> Gathered:
             Broken("record.not_json", "warning", message, len(not_json), first, folder.name)
         )
     return Gathered(
-        messages=messages_of(_frame(texts["message"]), parser),
-        parts=parts_of(_frame(texts["part"]), parser),
-        session_rows=session_rows_of(parser.read(rows, _INFO)),
+        messages=messages_of(_frame(texts["message"]), parser)[0],
+        parts=parts_of(_frame(texts["part"]), parser)[0],
+        session_rows=session_rows_of(parser.read(rows, SESSION)),
         broken=tuple(broken),
     )
 

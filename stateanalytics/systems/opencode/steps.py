@@ -5,18 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.systems.opencode.log import Log, rows_of, with_session_ids
+from stateanalytics.systems.opencode.payloads import USAGE
 from stateanalytics.systems.recorded import is_content_filter
 
 STEP = ["sid", "message_id"]
 TOOL = [*STEP, "call_id"]
-USAGE = (
-    "cost_usd",
-    "n_input_tokens",
-    "n_output_tokens",
-    "n_reasoning_tokens",
-    "n_cache_read_tokens",
-    "n_cache_write_tokens",
-)
 _ERROR = ("error_type", "error_message", "error_status")
 
 

@@ -13,7 +13,7 @@ from stateanalytics.core.facts import pool
 from stateanalytics.io.sqlite import INTEGER, TEXT, Cell, Store, read_table
 from stateanalytics.systems.opencode.gathered import completed_rows, session_rows_of
 from stateanalytics.systems.opencode.mapping import SYSTEM
-from stateanalytics.systems.opencode.payloads import Parser
+from stateanalytics.systems.opencode.payloads import Parser, numbered
 
 ALLOWED = (
     "event", "session", "session_v2", "session_message", "message", "part",
@@ -77,11 +77,11 @@ def read_sessions(store: Store, parser: Parser) -> tuple[pl.DataFrame, pl.DataFr
     for table in ("session_v2", "session"):
         rows, problems = read_table(store, table, columns, system=SYSTEM)
         findings.append(problems)
-        numbered = rows.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
+        placed = numbered(rows)
         fields = {"model": (("id",), "VARCHAR"), "provider": (("providerID",), "VARCHAR")}
-        models = parser.read(numbered.select("row", "text"), fields)
+        models = parser.read(placed.select("row", "text"), fields)
         frames.append(
-            numbered.join(models, on="row", how="left", maintain_order="left").drop("text", "row")
+            placed.join(models, on="row", how="left", maintain_order="left").drop("text", "row")
         )
     return completed_rows(session_rows_of(pl.concat(frames))), pool(findings, schema.FINDINGS)
 
@@ -140,13 +140,3 @@ def read_waiting(store: Store) -> pl.DataFrame | None:
         rows, _ = read_table(store, "session_input", {"id": TEXT, "promoted_seq": INTEGER})
         frames.append(rows.filter(pl.col("promoted_seq").is_null()).select(input_id="id"))
     return pl.concat(frames) if frames else None
-
-
-__all__ = [
-    "ALLOWED",
-    "read_events",
-    "read_messages",
-    "read_projections",
-    "read_sessions",
-    "read_waiting",
-]
