@@ -194,6 +194,15 @@ def check_number(
         )
 
 
+def no_such(what: str, name: object, known: Iterable[str]) -> ArgumentError:
+    """The error for a name that is not among the known ones."""
+    known = list(known)
+    return ArgumentError(
+        f"There is no {what} {name!r}; there are {', '.join(known)}.",
+        "use one of these" + did_you_mean(str(name), known),
+    )
+
+
 def check_share(name: str, value: Any, usual: float) -> None:
     """Refuse what is no share, such as a level of confidence; ``usual`` is for the hint."""
     kinds: Any = Real

@@ -29,7 +29,7 @@ CHANGES = Frame(
     "one entity whose severity is another than a moment ago",
     (*schema.ENTITY_KEY, "at"),
     (
-        *schema.ENTITIES.columns[:4],
+        *schema.KEY_COLUMNS,
         Column("at", MOMENT, "as-of of the later look"),
         Column("name", TEXT, "name shown to people"),
         Column("severity_before", _SEVERITY, "severity a moment ago; null: it was not there"),

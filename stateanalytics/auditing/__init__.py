@@ -10,19 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.auditing.contradictions import (
-    changes_against_each_other,
-    changes_against_graphs,
-    changes_against_rows,
-    contract_verdicts,
-    end_times,
-    fires_and_requests,
-    judged_transitions,
-    over_or_open,
-    plays_and_sessions,
-    stored_durations,
-    without_sign_of_life,
-)
+from stateanalytics.auditing.contradictions import SHARED_CHECKS, judged_transitions
 from stateanalytics.auditing.stored import outside_vocabulary, stored_axes, unknown_reasons
 from stateanalytics.core import schema
 from stateanalytics.core.audit import CODES, PREFIX, Cases
@@ -34,20 +22,7 @@ from stateanalytics.systems import all_systems
 
 __all__ = ["CODES", "PREFIX", "as_findings", "audit", "count_transitions", "outside_vocabulary"]
 
-CHECKS = (
-    changes_against_graphs,
-    changes_against_each_other,
-    changes_against_rows,
-    without_sign_of_life,
-    end_times,
-    stored_durations,
-    contract_verdicts,
-    over_or_open,
-    plays_and_sessions,
-    fires_and_requests,
-    stored_axes,
-    unknown_reasons,
-)
+CHECKS = (*SHARED_CHECKS, stored_axes, unknown_reasons)
 """Each takes the `Cases` and gives rows of ``schema.AUDIT``; systems add theirs."""
 
 

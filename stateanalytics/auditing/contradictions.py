@@ -387,3 +387,17 @@ def fires_and_requests(cases: Cases) -> pl.DataFrame:
         says=pl.format("schedule run {}", word("raw_status")),
         against=pl.format("its invocation {}", word("child_status")),
     )
+
+
+SHARED_CHECKS = (
+    changes_against_graphs,
+    changes_against_each_other,
+    changes_against_rows,
+    without_sign_of_life,
+    end_times,
+    stored_durations,
+    contract_verdicts,
+    over_or_open,
+    plays_and_sessions,
+    fires_and_requests,
+)

@@ -9,7 +9,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, word
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFECYCLES
-from stateanalytics.errors import MissingColumnsError
+from stateanalytics.errors import check_columns
 from stateanalytics.state.reason_codes import FORM, OURS, REGISTRY
 from stateanalytics.systems import all_systems
 
@@ -116,8 +116,7 @@ def outside_vocabulary(states: pl.DataFrame) -> pl.DataFrame:
     >>> found.select("code", "n_rows", "example").row(0)
     ('state.health_outside_adr', 1, 'degraded')
     """
-    if missing := [name for name in (*schema.ENTITY_KEY, *_AXES) if name not in states.columns]:
-        raise MissingColumnsError.of(missing, states.columns, "outside_vocabulary")
+    check_columns(states, (*schema.ENTITY_KEY, *_AXES), "outside_vocabulary")
     findings = [_outside(states, axis, lists) for axis, lists in _AXES.items()]
     order = ("source", "system", "entity_type", "column", "example")
     return schema.FINDINGS.conform(pl.concat(findings).sort(order))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import narwhals as nw
 import polars as pl
 
-from stateanalytics.core.engines import Frame, Maker, with_native
-from stateanalytics.core.windows import Moment, read_moment
+from stateanalytics.core.engines import Frame, by_engine, with_native
+from stateanalytics.core.windows import TICK, Moment, read_moment
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TICK = timedelta(microseconds=1)
 
 
-def epoch_s(now: Moment, name: str = "now") -> float:
+def epoch_s(now: Moment) -> float:
     """Epoch seconds of an instant; a number is taken as it is, to the last bit.
 
     Raises
@@ -30,7 +28,7 @@ def epoch_s(now: Moment, name: str = "now") -> float:
     >>> epoch_s("2026-05-27")
     1779840000.0
     """
-    moment = read_moment(now, name)
+    moment = read_moment(now, "now")
     return float(now) if isinstance(now, (int, float)) else (moment - _EPOCH).total_seconds()
 
 
@@ -60,7 +58,7 @@ def add_ages(frame: Frame, now: Moment, columns: Mapping[str, str]) -> Frame:
     """
     found = frame.collect_schema()
     now_s = epoch_s(now)
-    now_us = (read_moment(now) - _EPOCH) // _TICK
+    now_us = (read_moment(now) - _EPOCH) // TICK
     dated = {new: old for new, old in columns.items() if isinstance(found[old], nw.Datetime)}
     numbered = {new: old for new, old in columns.items() if new not in dated}
     make = _MICROSECONDS.get(frame.implementation)
@@ -166,17 +164,5 @@ def _spark_span(earlier: str, later: str) -> Any:
     return (ended - begun) / 1e6
 
 
-_SPANS: Mapping[nw.Implementation, Callable[[str, str], Any]] = MappingProxyType(
-    {
-        nw.Implementation.POLARS: _polars_span,
-        nw.Implementation.DUCKDB: _duckdb_span,
-        nw.Implementation.PYSPARK: _spark_span,
-    }
-)
-_MICROSECONDS: Mapping[nw.Implementation, Maker] = MappingProxyType(
-    {
-        nw.Implementation.POLARS: _polars_age,
-        nw.Implementation.DUCKDB: _duckdb_age,
-        nw.Implementation.PYSPARK: _spark_age,
-    }
-)
+_SPANS = by_engine(_polars_span, _duckdb_span, _spark_span)
+_MICROSECONDS = by_engine(_polars_age, _duckdb_age, _spark_age)

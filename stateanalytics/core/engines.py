@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import narwhals as nw
 import polars as pl
@@ -286,6 +286,13 @@ def with_native(frame: Frame, columns: Mapping[str, Any]) -> Frame:
 
 Spec = tuple[str, Any]
 Maker = Callable[[str, Any], Any]
+Own = TypeVar("Own")
+
+
+def by_engine(polars: Own, duckdb: Own, pyspark: Own) -> Mapping[nw.Implementation, Own]:
+    """What each engine has of its own."""
+    engines = (nw.Implementation.POLARS, nw.Implementation.DUCKDB, nw.Implementation.PYSPARK)
+    return MappingProxyType(dict(zip(engines, (polars, duckdb, pyspark), strict=True)))
 
 
 def _with_each(
@@ -451,27 +458,11 @@ def _spark_exploded(
     return exploded.select(*kept, sf.col(place).cast("bigint").alias(place), *picked)
 
 
-_EXPLODED: Mapping[nw.Implementation, Callable[..., Any]] = MappingProxyType(
-    {
-        nw.Implementation.POLARS: _polars_exploded,
-        nw.Implementation.DUCKDB: _duckdb_exploded,
-        nw.Implementation.PYSPARK: _spark_exploded,
-    }
+_EXPLODED = by_engine(_polars_exploded, _duckdb_exploded, _spark_exploded)
+_POSITIONS: Mapping[nw.Implementation, Maker] = by_engine(
+    _polars_position, _duckdb_position, _spark_position
 )
-_POSITIONS: Mapping[nw.Implementation, Maker] = MappingProxyType(
-    {
-        nw.Implementation.POLARS: _polars_position,
-        nw.Implementation.DUCKDB: _duckdb_position,
-        nw.Implementation.PYSPARK: _spark_position,
-    }
-)
-_ITEMS: Mapping[nw.Implementation, Maker] = MappingProxyType(
-    {
-        nw.Implementation.POLARS: _polars_item,
-        nw.Implementation.DUCKDB: _duckdb_item,
-        nw.Implementation.PYSPARK: _spark_item,
-    }
-)
+_ITEMS: Mapping[nw.Implementation, Maker] = by_engine(_polars_item, _duckdb_item, _spark_item)
 
 
 def optional(frame: Frame, name: str, dtype: Any) -> nw.Expr:

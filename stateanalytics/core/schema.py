@@ -100,6 +100,11 @@ class Frame:
     key: tuple[str, ...]
     columns: tuple[Column, ...]
 
+    def named(self, *names: str) -> tuple[Column, ...]:
+        """Its columns of these names, for a frame in which they mean the same."""
+        by_name = {column.name: column for column in self.columns}
+        return tuple(by_name[name] for name in names)
+
     @cached_property
     def dtypes(self) -> pl.Schema:
         """The frame's columns and dtypes, in order."""
@@ -370,18 +375,10 @@ SPELLS = Frame(
     (
         *KEY_COLUMNS,
         Column("session_id", TEXT, "the session it belongs to; its own id, but for turns"),
-        Column("invocation_id", TEXT, "the request that caused it"),
-        Column("kind", TEXT, "kind of work"),
-        Column("agent", TEXT, "agent profile"),
-        Column("model", TEXT, "model id"),
-        Column("playbook", TEXT, "playbook or skill that was run"),
-        Column("project", TEXT, "project the work was for"),
-        Column("raw_status", TEXT, "status as stored; names what was not understood"),
-        Column("started_at", MOMENT, "when it started"),
+        *ENTITIES.named("invocation_id", "kind", "agent", "model", "playbook", "project"),
+        *ENTITIES.named("raw_status", "started_at"),
         Column("ended_at", MOMENT, "its end as it counts here, or where it was cut off"),
-        Column("timeout_s", REAL, "the configured limit, where it is known", "s"),
-        Column("timeout_from", TEXT, "where the limit is known from: checkpoint, metadata"),
-        Column("n_turns", INTEGER, "model turns; 0: it never spoke"),
+        *ENTITIES.named("timeout_s", "timeout_from", "n_turns"),
         Column("entry_s", REAL, "when it came under observation; null: from its start", "s"),
         Column("duration_s", REAL, "how long it took, or at least took; null: left out", "s"),
         Column("ending", TEXT, "completed, failed, timed_out, …, running; null: not understood"),
@@ -402,19 +399,14 @@ TIMEOUTS = Frame(
     (
         *KEY_COLUMNS,
         Column("session_id", TEXT, "the session it belongs to"),
-        Column("kind", TEXT, "kind of work"),
-        Column("agent", TEXT, "agent profile"),
-        Column("model", TEXT, "model id"),
-        Column("playbook", TEXT, "playbook or skill that was run"),
-        Column("project", TEXT, "project the work was for"),
-        Column("started_at", MOMENT, "when it started"),
+        *ENTITIES.named("kind", "agent", "model", "playbook", "project", "started_at"),
         Column("ending", TEXT, "how it ended: timed_out, completed, …, running"),
         Column("elapsed_s", REAL, "how long it took, or has taken", "s"),
         Column("limit_s", REAL, "its limit; null: not known", "s"),
         Column("limit_from", TEXT, "checkpoint, metadata, or inferred from many ends there"),
         Column("over_s", REAL, "elapsed minus limit", "s"),
         Column("fits", TEXT, "at_limit, before, after (another deadline); null: no limit"),
-        Column("n_turns", INTEGER, "model turns"),
+        *ENTITIES.named("n_turns"),
         Column("has_no_turns", YES_NO, "it never spoke; null: not known"),
     ),
 )

@@ -7,7 +7,7 @@ translates the words is in `rules.health`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -36,9 +36,9 @@ from stateanalytics.core.staleness import (
     limit_s,
     seconds,
     silence_s,
-    unknown,
 )
 from stateanalytics.core.windows import Moment
+from stateanalytics.errors import no_such
 
 HEALTH_ORDER = ("healthy", "idle", "unresponsive", "stale", "orphaned", "zombie")
 """ADR-0024's words; the position is its severity."""
@@ -221,15 +221,16 @@ def classify_session_health(
     needed = {**_COLUMNS, **dict.fromkeys(_MOMENTS, MOMENT)}
     adapter = adapt(frame, needed, "classify_session_health")
     ages = {f"{TEMPORARY}{age}": moment for age, moment in zip(AGES, _MOMENTS, strict=True)}
+    aged = add_ages(adapter.frame, now, ages)
     judged = _judged(
-        add_ages(adapter.frame, now, ages),
-        tuple(ages),
-        never_s=epoch_s(now),
-        rule=_version(version),
+        aged,
+        list(ages),
+        epoch_s(now),
+        version=version,
         thresholds=thresholds,
         idle_after_s=idle_after_s,
     )
-    return adapter.give_back(judged.drop(list(ages)))
+    return adapter.give_back(judged)
 
 
 def classify_session_health_by_age(
@@ -271,14 +272,9 @@ def classify_session_health_by_age(
     adapter = adapt(frame, needed, "classify_session_health_by_age")
     aged, known = known_ages(adapter.frame, AGES)
     judged = _judged(
-        aged,
-        known,
-        never_s=float("inf"),
-        rule=_version(version),
-        thresholds=thresholds,
-        idle_after_s=idle_after_s,
+        aged, known, float("inf"), version=version, thresholds=thresholds, idle_after_s=idle_after_s
     )
-    return adapter.give_back(judged.drop(known))
+    return adapter.give_back(judged)
 
 
 _STATUS = f"{TEMPORARY}status"
@@ -287,13 +283,17 @@ _RANK = f"{TEMPORARY}rank"
 
 def _judged(
     frame: Frame,
-    ages: Sequence[str],
-    *,
+    ages: list[str],
     never_s: float,
-    rule: HealthVersion,
+    *,
+    version: str,
     thresholds: Mapping[str, float] | None,
     idle_after_s: float,
 ) -> Frame:
+    """The word of each row; the columns of ages go."""
+    if version not in VERSIONS:
+        raise no_such("version of the health rule", version, VERSIONS)
+    rule = VERSIONS[version]
     statuses = ("", *rule.ends, "running")
     ready = encode(frame, {_STATUS: ("status", statuses)})
     code = nw.col(_STATUS)
@@ -310,10 +310,4 @@ def _judged(
     rules = health_rules(facts, rule, seconds("idle_after_s", idle_after_s))
     ruled = ready.with_columns(first_true(dict(enumerate(rules.values()))).alias(_RANK))
     worded = lookup(ruled, {"session_health": (_RANK, [RULE_WORDS[name] for name in rules])})
-    return worded.drop([_STATUS, _RANK])
-
-
-def _version(name: str) -> HealthVersion:
-    if name not in VERSIONS:
-        raise unknown("version of the health rule", name, tuple(VERSIONS))
-    return VERSIONS[name]
+    return worded.drop([_STATUS, _RANK, *ages])

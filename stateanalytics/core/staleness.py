@@ -11,7 +11,7 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.core.engines import NUMBER, TEMPORARY, TEXT, Frame, adapt, encode
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, no_such
 
 HOUR_S = 3600.0
 STALLED_AFTER_S = MappingProxyType(
@@ -68,7 +68,7 @@ def staleness_by_age(
     (None, 'stale')
     """
     if version not in STALENESS_VERSIONS:
-        raise unknown("version of staleness", version, tuple(STALENESS_VERSIONS))
+        raise no_such("version of staleness", version, STALENESS_VERSIONS)
     ages = AGES[:2] if version == "v1" else AGES
     needed = {"status": TEXT, "invocation_kind": TEXT, **dict.fromkeys(ages, NUMBER)}
     adapter = adapt(frame, needed, "staleness_by_age")
@@ -134,11 +134,3 @@ def seconds(name: str, value: Any) -> float:
             'such as thresholds={"agent": 3600, "default": 21600}',
         )
     return float(value)
-
-
-def unknown(what: str, name: str, known: Sequence[str]) -> ArgumentError:
-    """The error for a name that is not among the known ones."""
-    return ArgumentError(
-        f"There is no {what} {name!r}; there are {', '.join(known)}.",
-        "use one of these" + did_you_mean(str(name), known),
-    )

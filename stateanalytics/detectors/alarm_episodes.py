@@ -226,7 +226,7 @@ def _episodes(
     episodes = gaps.filter(is_alarm).select(
         *(*KEY, "session_id", "kind"),
         detector=pl.lit(detector.name),
-        label=pl.lit(_shown(detector)),
+        label=pl.lit(detector.one_label or detector.question),
         sign_at="at",
         started_at="begins",
         ended_at="ends",
@@ -282,10 +282,3 @@ def _ended_by() -> pl.Expr:
 
 def _span(seconds: pl.Expr) -> pl.Expr:
     return pl.duration(microseconds=(seconds * 1e6).round().cast(pl.Int64))
-
-
-def _shown(detector: Detector) -> str:
-    """The word of an alarm: its label, where it has one of its own."""
-    if isinstance(detector.label, str) and detector.label:
-        return detector.label
-    return detector.question

@@ -176,7 +176,7 @@ def _row(detector: Detector) -> dict[str, object]:
         "scope": entry.scope_words or None,
         "inputs": ", ".join(detector.reads) or None,
         "rule": entry.rule or None,
-        "label": detector.label if isinstance(detector.label, str) and detector.label else None,
+        "label": detector.one_label,
         "is_offline": detector.is_offline,
         "has_alarms": detector.is_offline and detector.restarts_on is not None,
         "why_not": detector.why_not or None,

@@ -12,8 +12,8 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.units import how_long_each
 from stateanalytics.detectors.catalogue import registry, stood_together
+from stateanalytics.detectors.detections import since
 from stateanalytics.detectors.frames import DETECTIONS, DISAGREEMENT_CAUSES, DISAGREEMENTS
-from stateanalytics.detectors.wording import since
 from stateanalytics.errors import ArgumentError, check_columns, did_you_mean
 from stateanalytics.systems.detector import Detector
 
@@ -386,16 +386,10 @@ def _sentence(causes: pl.DataFrame, known: dict[str, Detector]) -> str | None:
         return None
     first = causes.row(0, named=True)
     a, b = known[first["a"]], known[first["b"]]
-    label_a, label_b = first["label_a"] or a.question, _label(b)
+    label_a, label_b = first["label_a"] or a.question, b.one_label or b.question
     where = f"The {a.entry.page} says" if first["is_same_page"] else "Two detectors say"
     looks = "is" if first["n"] == 1 else "are"
     return (
         f"{where} {first['n_a']} {label_a} ({a.short}) beside {first['n_b']} {label_b} "
         f"({b.short}); {first['n']} {looks} {label_a} and not {label_b}: {first['words']}."
     )
-
-
-def _label(detector: Detector) -> str:
-    if isinstance(detector.label, str) and detector.label:
-        return detector.label
-    return detector.question

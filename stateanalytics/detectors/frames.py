@@ -6,7 +6,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Column
 
 _ENTITY = (
-    *schema.ENTITIES.columns[:4],
+    *schema.KEY_COLUMNS,
     Column("session_id", TEXT, "the session that does the work; else the entity's own id"),
     Column("kind", TEXT, "kind of work"),
 )

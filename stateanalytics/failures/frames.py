@@ -13,7 +13,6 @@ from stateanalytics.core.schema import (
     Frame,
 )
 
-_ENTITY = {column.name: column for column in ENTITIES.columns}
 _CLUSTER = (
     Column("cluster_id", TEXT, "of code and template: the same next week and elsewhere"),
     Column("code", TEXT, "the reason code; null: none was stored"),
@@ -31,8 +30,8 @@ FAILURES = Frame(
     "one failed or timed-out entity with the cluster it belongs to",
     ENTITY_KEY,
     (
-        *(_ENTITY[name] for name in (*ENTITY_KEY, "session_id", "invocation_id", "kind", "name")),
-        *(_ENTITY[name] for name in ("agent", "model", "provider", "project", "playbook")),
+        *ENTITIES.named(*ENTITY_KEY, "session_id", "invocation_id", "kind", "name"),
+        *ENTITIES.named("agent", "model", "provider", "project", "playbook"),
         Column("outcome", TEXT, "failed or timed_out"),
         *_CLUSTER,
         Column("message", TEXT, "the stored reason in words, or the error text"),

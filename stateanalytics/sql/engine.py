@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.errors import ArgumentError, QueryError, TruncatedWarning
+from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.sql.functions import LONGEST_TEXT, MEMORY_BYTES, MOST_GROWTH, RESULT_BYTES
 from stateanalytics.sql.guard import read_query
 from stateanalytics.sql.parsing import from_arrow, in_our_words, too_large, too_slow
@@ -332,7 +333,7 @@ def _provide(
             known = {name: other.columns for name, other in tables.items()}
             needed = read_query(table.view, known, connection).tables
             _provide(connection, needed, tables, there)
-            connection.execute(f"CREATE VIEW {_name(name)} AS {table.view}")
+            connection.execute(f"CREATE VIEW {quoted(name)} AS {table.view}")
         elif table.load is not None:
             _register(connection, name, table.load())
 
@@ -346,15 +347,10 @@ def _register(connection: DuckDBPyConnection, name: str, frame: pl.DataFrame) ->
         if isinstance(dtype, pl.Enum):
             words = f"ENUM({_literals(dtype.categories)})"
             # So that a query can say 'warning'::severity.
-            connection.execute(f"CREATE TYPE IF NOT EXISTS {_name(column)} AS {words}")
-            ranked.append(f"CAST({_name(column)} AS {words}) AS {_name(column)}")
+            connection.execute(f"CREATE TYPE IF NOT EXISTS {quoted(column)} AS {words}")
+            ranked.append(f"CAST({quoted(column)} AS {words}) AS {quoted(column)}")
     replaced = f" REPLACE ({', '.join(ranked)})" if ranked else ""
-    connection.execute(f"CREATE VIEW {_name(name)} AS SELECT *{replaced} FROM {_name(hidden)}")
-
-
-def _name(text: str) -> str:
-    """A name in SQL. Names of raw tables come from the store, so they may be hostile."""
-    return '"' + text.replace('"', '""') + '"'
+    connection.execute(f"CREATE VIEW {quoted(name)} AS SELECT *{replaced} FROM {quoted(hidden)}")
 
 
 def _literals(words: Any) -> str:

@@ -23,6 +23,7 @@ from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
 from stateanalytics.failures.incident_grouping import add_incidents
 from stateanalytics.io.sqlite import Cell, Store, read_table
+from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.queries import find_phantoms
 from stateanalytics.sql.engine import Table
 from stateanalytics.sql.views import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES, VIEWS
@@ -138,7 +139,7 @@ def _kinds(stores: Iterable[Store], table: str, columns: Sequence[str]) -> dict[
 
 def _letters(columns: Sequence[str]) -> Cell:
     """One letter a column: a scan gives few distinct words, however many rows."""
-    letters = " || ".join(f"substr(typeof({_quoted(column)}), 1, 1)" for column in columns)
+    letters = " || ".join(f"substr(typeof({quoted(column)}), 1, 1)" for column in columns)
     return Cell("text", letters, tuple(columns))
 
 
@@ -150,16 +151,12 @@ def _kind(letters: set[str]) -> str:
 
 def _cell(column: str, kind: str) -> Cell:
     if kind in ("integer", "real", "text"):
-        return Cell(kind, _quoted(column), (column,))  # type: ignore[arg-type]
+        return Cell(kind, quoted(column), (column,))  # type: ignore[arg-type]
     as_text = (
-        f"CASE typeof({_quoted(column)}) WHEN 'blob' THEN hex({_quoted(column)}) "
-        f"ELSE CAST({_quoted(column)} AS TEXT) END"
+        f"CASE typeof({quoted(column)}) WHEN 'blob' THEN hex({quoted(column)}) "
+        f"ELSE CAST({quoted(column)} AS TEXT) END"
     )
     return Cell("text", as_text, (column,))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 FRAMES: tuple[Frame, ...] = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stateanalytics.core import schema
 from stateanalytics.core.schema import (
     ENTITIES,
     ENTITY_KEY,
@@ -23,14 +22,10 @@ from stateanalytics.core.schema import (
 )
 
 _SESSION_KEY = ("source", "system", "session_id")
-_KEY = ENTITIES.columns[:4]
 _WHOSE = (
-    *_KEY[:2],
+    *ENTITIES.named("source", "system"),
     Column("session_id", TEXT, "id of the session"),
-    Column("name", TEXT, "name shown to people"),
-    Column("kind", TEXT, "kind of work"),
-    Column("agent", TEXT, "agent profile"),
-    Column("model", TEXT, "model id"),
+    *ENTITIES.named("name", "kind", "agent", "model"),
 )
 
 SNAPSHOT = Frame(
@@ -114,14 +109,12 @@ class View:
     sql: str
 
 
-_STATE_COLUMNS = tuple(column for column in STATES.columns if column not in _KEY)
-
 ENTITY_STATES = View(
     Frame(
         "entity_states",
         "one entity with its facts and its state",
         ENTITY_KEY,
-        (*ENTITIES.columns, *_STATE_COLUMNS),
+        (*ENTITIES.columns, *STATES.columns[len(ENTITY_KEY) :]),
     ),
     "SELECT * FROM entities JOIN states USING (source, system, entity_type, entity_id)",
 )
@@ -133,11 +126,8 @@ RUNNING_SESSIONS = View(
         _SESSION_KEY,
         (
             *_WHOSE,
-            Column("started_at", MOMENT, "when work started"),
-            Column("age_s", REAL, "as-of minus start", "s"),
-            Column("silence_s", REAL, "as-of minus the last sign of life", "s"),
-            Column("effective_state", TEXT, "never a lone `running` when health is stale"),
-            Column("severity", schema.STATES.dtypes["severity"], "how much attention it needs"),
+            *ENTITIES.named("started_at"),
+            *STATES.named("age_s", "silence_s", "effective_state", "severity"),
         ),
     ),
     """
@@ -155,10 +145,9 @@ FAILED_24H = View(
         _SESSION_KEY,
         (
             *_WHOSE,
-            Column("ended_at", MOMENT, "when it ended"),
-            Column("duration_s", REAL, "end minus start", "s"),
-            Column("reason_code", TEXT, "the stored reason code"),
-            Column("reason_message", TEXT, "the stored reason in words"),
+            *ENTITIES.named("ended_at"),
+            *STATES.named("duration_s"),
+            *ENTITIES.named("reason_code", "reason_message"),
         ),
     ),
     """

@@ -35,13 +35,11 @@ ATTENTION = schema.Frame(
     "one entity that needs attention at as-of",
     schema.ENTITY_KEY,
     (
-        *schema.ENTITIES.columns[:4],
+        *schema.KEY_COLUMNS,
         Column("item_id", TEXT, "run:<session>, inv:<id>, sched:<id>, play:<topic>:<name>, …"),
         Column("fingerprint", TEXT, "entity_type:entity_id:code; another reason, another one"),
-        Column("severity", pl.Enum(schema.SEVERITIES), "critical or warning"),
-        Column("tone", pl.Enum(schema.TONES), "how it is coloured"),
-        Column("display", TEXT, "the state in words"),
-        Column("name", TEXT, "name shown to people"),
+        *schema.STATES.named("severity", "tone", "display"),
+        *schema.ENTITIES.named("name"),
         Column("dimension", pl.Enum(schema.DIMENSIONS), "the axis that made it severe"),
         Column("code", TEXT, "the reason on that axis; `unknown` where none is given"),
         Column("message", TEXT, "that reason in words"),
@@ -109,7 +107,11 @@ def attention_items(
             pl.col("is_legacy").fill_null(False).not_(),
         )
         .select(*schema.ENTITY_KEY, "severity", "tone", "display", _dimension(policy))
-        .join(with_item_id(_told_once(facts.entities)), on=schema.ENTITY_KEY, how="inner")
+        .join(
+            with_item_id(facts.entities.filter(~is_mirror(facts.entities))),
+            on=schema.ENTITY_KEY,
+            how="inner",
+        )
         .join(_leading(reasons), on=schema.ENTITY_KEY, how="left")
     )
     items = (
@@ -130,10 +132,6 @@ def attention_items(
         descending=[False, True, False, False, False, False],
         nulls_last=True,
     )
-
-
-def _told_once(entities: pl.DataFrame) -> pl.DataFrame:
-    return entities.filter(~is_mirror(entities))
 
 
 def with_item_id(entities: pl.DataFrame) -> pl.DataFrame:

@@ -61,8 +61,8 @@ def delivery_rules(table: StatusTable) -> dict[str, nw.Expr]:
     verdict = nw.col("verdict")
     return {
         "ended_without_evidence": table.where(lambda cell: cell.is_without_evidence),
-        "does_not_apply": table.where(lambda cell: cell.entity_type in _NONE),
-        "nothing_is_promised": table.where(lambda cell: cell.entity_type in _NOT_EXPECTED),
+        "does_not_apply": table.of(*_NONE),
+        "nothing_is_promised": table.of(*_NOT_EXPECTED),
         "promise_invalid": yes(~nw.col("is_contract_valid")),
         "no_contract": ~yes(nw.col("has_contract")),
         "verdict_invalid": yes(~nw.col("is_verdict_valid")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -98,14 +98,11 @@ class Contents:
         Are there entities that depend on other rows.
     has_unnamed : bool
         Are there statuses that no table has.
-    has_recorded : bool
-        Are there rows whose system recorded an axis itself.
     """
 
     has_others: bool = True
     has_links: bool = True
     has_unnamed: bool = True
-    has_recorded: bool = True
 
 
 @dataclass(frozen=True)
@@ -184,11 +181,12 @@ def evaluate(
     rows, has_recorded, only = _looked_over(adapter, needed, optional)
     table = status_table(chosen, has_recorded=has_recorded)
     own = _own(rows, table, chosen, at, only)
-    contents = Contents(has_recorded=has_recorded)
+    contents = Contents()
     if adapter.is_eager:
-        own, contents = _surveyed(own, table, contents)
+        own, contents = _surveyed(own, table)
     linked = add_links(own, table) if contents.has_links else without_links(own)
-    judged = _everyones(linked, table, chosen, at) if contents.has_others else _sessions(linked, at)
+    ruled = _everyones(linked, table, chosen, at) if contents.has_others else _sessions(linked, at)
+    judged = lookup(ruled, {HEALTH: (HEALTH_RULE, health_values())})
     return Evaluation(adapter, judged, table, chosen, at, contents)
 
 
@@ -238,40 +236,35 @@ def _own(
         }
         ready = encode(add_limits(aged, policy), words)
         rules = numbered(open_work_rules(table)) | rules
+    judged = first_true(rules)
     delivered = first_true(dict(enumerate(delivery_rules(table).values())))
-    if not table.has_recorded:
-        ruled = ready.with_columns(
-            first_true(rules).alias(SESSION_RULE), delivered.alias(DELIVERY_RULE)
-        )
-        return lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
-    recorded = nw.col(_HEALTH).cast(nw.Int16) + FIRST_RECORDED
-    is_delivery_open = nw.col("recorded_delivery").is_null()
-    ruled = ready.with_columns(
-        nw.coalesce(recorded, first_true(rules)).alias(SESSION_RULE),
-        nw.when(is_delivery_open).then(delivered).alias(DELIVERY_RULE),
-    )
+    if table.has_recorded:
+        judged = nw.coalesce(nw.col(_HEALTH).cast(nw.Int16) + FIRST_RECORDED, judged)
+        delivered = nw.when(nw.col("recorded_delivery").is_null()).then(delivered)
+    ruled = ready.with_columns(judged.alias(SESSION_RULE), delivered.alias(DELIVERY_RULE))
     derived = lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
+    if not table.has_recorded:
+        return derived
     given = nw.col(_DELIVERY).cast(nw.Int16)
     return derived.with_columns(nw.coalesce(given, nw.col(DELIVERY)).alias(DELIVERY))
 
 
-def _surveyed(own: Frame, table: StatusTable, contents: Contents) -> tuple[Frame, Contents]:
+def _surveyed(own: Frame, table: StatusTable) -> tuple[Frame, Contents]:
     held = own.collect()
     looked = {
-        "has_others": ~table.where(lambda cell: cell.entity_type == "session"),
+        "has_others": ~table.of("session"),
         "has_links": needs_links(table),
         "has_unnamed": table.where(lambda cell: not cell.is_known_text),
     }
     answers = held.select(**{name: expression.any() for name, expression in looked.items()})
-    return held.lazy(), replace(contents, **{name: bool(answers[name].item()) for name in looked})
+    return held.lazy(), Contents(**{name: bool(answers[name].item()) for name in looked})
 
 
 def _sessions(frame: Frame, as_of: datetime) -> Frame:
     aged = add_ages(frame, as_of, {"age_s": "started_at"})
-    named = aged.with_columns(
+    return aged.with_columns(
         nw.col(SESSION_RULE).alias(HEALTH_RULE), updated_age_s=nw.lit(None, nw.Float64)
     )
-    return lookup(named, {HEALTH: (HEALTH_RULE, health_values())})
 
 
 def _everyones(frame: Frame, table: StatusTable, policy: Policy, as_of: datetime) -> Frame:
@@ -283,8 +276,7 @@ def _everyones(frame: Frame, table: StatusTable, policy: Policy, as_of: datetime
     rules = first_true(entity_rules(table, policy, LINKS))
     worked = table.where(lambda cell: cell.entity_type == "play" and not cell.is_without_evidence)
     theirs = nw.when(worked & (SESSION_DELIVERY != NO_DELIVERY)).then(SESSION_DELIVERY)
-    ruled = aged.with_columns(
+    return aged.with_columns(
         nw.coalesce(nw.col(SESSION_RULE), rules).alias(HEALTH_RULE),
         nw.coalesce(theirs, nw.col(DELIVERY)).alias(DELIVERY),
     )
-    return lookup(ruled, {HEALTH: (HEALTH_RULE, health_values())})

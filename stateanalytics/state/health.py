@@ -150,14 +150,15 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     ``n_messages`` and ``has_stale_locks``.
     """
     limits = {**dict(policy.stalled_after_s), "default": policy.stalled_after_default_s}
-    is_session = table.where(lambda cell: cell.entity_type == "session")
-    is_over = table.where(lambda cell: cell.entity_type == "session" and cell.is_terminal)
-    is_running = table.where(
-        lambda cell: cell.entity_type == "session" and cell.is_terminal is False
-    )
+
+    def of_sessions(*, is_terminal: bool | None) -> nw.Expr:
+        return table.where(
+            lambda cell: cell.entity_type == "session" and cell.is_terminal is is_terminal
+        )
+
     session_facts = HealthFacts(
-        is_over=is_over,
-        is_running=is_running,
+        is_over=of_sessions(is_terminal=True),
+        is_running=of_sessions(is_terminal=False),
         silence_s=nw.col("silence_s").fill_null(float("inf")),
         stale_after_s=limit_s("kind", limits, {}),
         process_alive=nw.col("process_alive"),
@@ -172,11 +173,8 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     is_silent = (nw.col("silence_s") > session_facts.stale_after_s).fill_null(value=False)
     unseen = {"unseen_silent": is_unseen & is_silent, "unseen": is_unseen}
     rules = {name: {**of_classifier, **unseen}[name] for name in SESSION_RULES}
-    is_unknown = table.where(
-        lambda cell: cell.entity_type == "session" and cell.is_terminal is None
-    )
-    named = {f"session_{name}": is_session & rule for name, rule in rules.items()}
-    return numbered({"status_unknown": is_unknown, **named})
+    named = {f"session_{name}": table.of("session") & rule for name, rule in rules.items()}
+    return numbered({"status_unknown": of_sessions(is_terminal=None), **named})
 
 
 def entity_rules(table: StatusTable, policy: Policy, links: Links) -> dict[int, nw.Expr]:
@@ -186,16 +184,9 @@ def entity_rules(table: StatusTable, policy: Policy, links: Links) -> dict[int, 
     ``cadence_s`` and ``n_running`` of schedules, and what `Links` says.
     """
 
-    def of(*types: str | None) -> nw.Expr:
-        return table.where(lambda cell: cell.entity_type in types)
-
-    def open_(entity_type: str, *raws: str) -> nw.Expr:
+    def is_open(entity_type: str) -> nw.Expr:
         return table.where(
-            lambda cell: (
-                cell.entity_type == entity_type
-                and cell.word is not None
-                and (cell.word.raw_status in raws or (not raws and not cell.word.is_terminal))
-            )
+            lambda cell: cell.entity_type == entity_type and cell.is_terminal is False
         )
 
     def yes(expression: nw.Expr) -> nw.Expr:
@@ -206,27 +197,27 @@ def entity_rules(table: StatusTable, policy: Policy, links: Links) -> dict[int, 
     never_s = nw.lit(float("inf") if policy.is_unseen_dead else None, nw.Float64)
     silence_s = nw.coalesce(nw.col("silence_s"), never_s)
     unwritten_s = nw.coalesce(nw.col("updated_age_s"), nw.col("age_s"), never_s)
-    at_work = open_("play", *RUNNING_LIKE)
-    is_on = open_("schedule", "enabled")
+    at_work = table.reads("play", *RUNNING_LIKE)
+    is_on = table.reads("schedule", "enabled")
     cadence, n_running = nw.col("cadence_s"), nw.col("n_running")
     sign_age_s, due_age_s = nw.col(SIGN_AGE), nw.col(DUE_AGE)
     late_s = nw.max_horizontal(cadence * policy.overdue_cadences, cadence + policy.overdue_grace_s)
     facts = (cadence, n_running, sign_age_s, due_age_s)
     has_no_record = reduce(and_, (fact.is_null() for fact in facts))
-    is_fire = open_("schedule_run", "running")
-    is_engine = open_("engine_run")
+    is_fire = table.reads("schedule_run", "running")
+    is_engine = is_open("engine_run")
     named = {
-        "does_not_apply": of("invocation", "branch"),
+        "does_not_apply": table.of("invocation", "branch"),
         "status_unknown": table.where(lambda cell: cell.lifecycle == "unknown"),
-        "play_blocked": open_("play", "blocked"),
+        "play_blocked": table.reads("play", "blocked"),
         "over": table.where(lambda cell: cell.is_terminal),
         "play_session_quiet": at_work & yes(quiet),
         "play_silent": at_work & quiet.is_null() & yes(silence_s >= policy.play_stalled_after_s),
         "play_unseen": at_work & quiet.is_null() & silence_s.is_null(),
         "play_active": at_work,
-        "show_play_running": of("show") & yes(links.has_running_child),
-        "show_play_blocked": of("show") & yes(links.has_blocked_child),
-        "schedule_off": open_("schedule", "disabled"),
+        "show_play_running": table.of("show") & yes(links.has_running_child),
+        "show_play_blocked": table.of("show") & yes(links.has_blocked_child),
+        "schedule_off": table.reads("schedule", "disabled"),
         "schedule_misfired": is_on & yes((cadence > 0) & (sign_age_s > late_s)),
         "schedule_running": is_on & (yes(n_running > 0) | yes(links.has_running_child)),
         "schedule_due": is_on & yes(due_age_s >= 0),
@@ -236,7 +227,7 @@ def entity_rules(table: StatusTable, policy: Policy, links: Links) -> dict[int, 
         "schedule_run_active": is_fire,
         "engine_run_session_quiet": is_engine & yes(quiet),
         "engine_run_active": is_engine,
-        "dispatch_waiting": open_("dispatch"),
+        "dispatch_waiting": is_open("dispatch"),
         "waiting": nw.lit(value=True),
     }
     return numbered(named)

@@ -203,6 +203,20 @@ class StatusTable:
         cell = nw.coalesce(group + nw.col(_LIFECYCLE), nw.col(CELL)).alias(CELL)
         return placed.with_columns(cell).drop(list(words))
 
+    def of(self, *types: str | None) -> nw.Expr:
+        """Is the row of one of these types; never null."""
+        return self.where(lambda cell: cell.entity_type in types)
+
+    def reads(self, entity_type: str, *statuses: str) -> nw.Expr:
+        """Is the row of this type, and its status read as one of these; never null."""
+        return self.where(
+            lambda cell: (
+                cell.entity_type == entity_type
+                and cell.word is not None
+                and cell.word.raw_status in statuses
+            )
+        )
+
     def where(self, holds: Callable[[StatusCell], bool | None]) -> nw.Expr:
         """Is the row's cell one for which this holds; never null."""
         numbers = [number for number, cell in enumerate(self.all) if holds(cell)]

@@ -43,7 +43,7 @@ SESSION_DELIVERY = nw.col(_DELIVERED)
 
 def needs_links(table: StatusTable) -> nw.Expr:
     """Is a row of a type that depends on other rows; never null."""
-    return table.where(lambda cell: cell.entity_type in _LINKED)
+    return table.of(*_LINKED)
 
 
 def without_links(own: Frame) -> Frame:
@@ -87,15 +87,14 @@ def add_links(own: Frame, table: StatusTable) -> Frame:
 
 def _session_id(table: StatusTable) -> nw.Expr:
     """The session that works for the row, where one does."""
-    is_worked = table.where(lambda cell: cell.entity_type in ("play", "engine_run"))
-    return nw.when(is_worked).then(nw.col("session_id"))
+    return nw.when(table.of("play", "engine_run")).then(nw.col("session_id"))
 
 
 def _of_sessions(own: Frame, table: StatusTable) -> Frame:
     """The sessions that work for others, each once."""
     quiet = [n for n, rule in enumerate(RULES.values()) if rule.health in QUIET_SESSION]
     workers = own.select("source", "system", _session_id(table).alias(_SESSION))
-    sessions = own.filter(table.where(lambda cell: cell.entity_type == "session")).select(
+    sessions = own.filter(table.of("session")).select(
         "source",
         "system",
         **{
@@ -112,26 +111,11 @@ def _of_sessions(own: Frame, table: StatusTable) -> Frame:
 
 
 def _of_children(own: Frame, table: StatusTable) -> Frame:
-    is_child = (
-        table.where(lambda cell: cell.entity_type == "play") & (nw.col("parent_type") == "show")
-    ) | (
-        table.where(lambda cell: cell.entity_type == "schedule_run")
-        & (nw.col("parent_type") == "schedule")
+    is_child = (table.of("play") & (nw.col("parent_type") == "show")) | (
+        table.of("schedule_run") & (nw.col("parent_type") == "schedule")
     )
-    running = table.where(
-        lambda cell: (
-            cell.word is not None
-            and cell.word.raw_status
-            in {"play": RUNNING_LIKE, "schedule_run": ("running",)}.get(cell.entity_type or "", ())
-        )
-    )
-    blocked = table.where(
-        lambda cell: (
-            cell.entity_type == "play"
-            and cell.word is not None
-            and cell.word.raw_status in BLOCKED_LIKE
-        )
-    )
+    running = table.reads("play", *RUNNING_LIKE) | table.reads("schedule_run", "running")
+    blocked = table.reads("play", *BLOCKED_LIKE)
     children = own.filter(is_child & ~nw.col("parent_id").is_null())
     by_parent = children.select(
         "source",

@@ -12,7 +12,7 @@ from typing import Any
 from stateanalytics.core import schema
 from stateanalytics.core.staleness import HOUR_S
 from stateanalytics.core.vocabulary import TABLES, words_of
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, no_such
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.systems import limits_of_systems
 
@@ -132,10 +132,7 @@ def _triples(name: str, nested: Mapping[str, Any]) -> list[tuple[str, str, Any]]
 
 def _one_of(word: Any, known: Sequence[str], what: str) -> str:
     if word not in known:
-        raise ArgumentError(
-            f"There is no {what} {word!r}; there are {', '.join(known)}.",
-            "use one of these" + did_you_mean(str(word), known),
-        )
+        raise no_such(what, word, known)
     return str(word)
 
 

@@ -13,30 +13,15 @@ from functools import cache
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.schema import ENTITIES, ENTITY_KEY
+from stateanalytics.core.schema import ENTITIES, ENTITY_KEY, STATES
 from stateanalytics.core.windows import Window
-from stateanalytics.errors import MissingColumnsError
+from stateanalytics.errors import check_columns
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
 from stateanalytics.systems import all_systems
 
-_STATE_COLUMNS = (
-    "lifecycle",
-    "outcome",
-    "health",
-    "delivery",
-    "severity",
-    "tone",
-    "severity_rule",
-    "is_terminal",
-    "is_legacy",
-    "display",
-    "effective_state",
-    "reason_codes",
-    "age_s",
-    "silence_s",
-    "duration_s",
-)
+_OF_EVALUATION = ("evaluated_at", "policy_version", "origin")
+_STATE_COLUMNS = [name for name in STATES.dtypes if name not in (*ENTITY_KEY, *_OF_EVALUATION)]
 
 
 def population(
@@ -75,8 +60,8 @@ def population(
     MissingColumnsError
         If a canonical column is absent.
     """
-    _need(entities, ENTITIES.dtypes.names(), "entities")
-    _need(states, (*ENTITY_KEY, *_STATE_COLUMNS), "states")
+    check_columns(entities, ENTITIES.dtypes.names(), "population (entities)")
+    check_columns(states, (*ENTITY_KEY, *_STATE_COLUMNS), "population (states)")
     known = states.select(*ENTITY_KEY, *_STATE_COLUMNS).unique(
         subset=list(ENTITY_KEY), keep="first", maintain_order=True
     )
@@ -175,11 +160,6 @@ def _is_within(window: Window, as_of: datetime) -> pl.Expr:
     return open_then | ended_then | is_future | _stored_moment().is_null()
 
 
-def _need(frame: pl.DataFrame, columns: tuple[str, ...] | list[str], name: str) -> None:
-    if missing := [column for column in columns if column not in frame.columns]:
-        raise MissingColumnsError.of(missing, frame.columns, f"population ({name})")
-
-
 NEEDED = ("source", "system", "entity_type", "session_id", "started_at")
 
 
@@ -216,8 +196,7 @@ def is_mirror(entities: pl.DataFrame) -> pl.Series:
     >>> is_mirror(entities).to_list()
     [False, False, True, True]
     """
-    if missing := [name for name in NEEDED if name not in entities.columns]:
-        raise MissingColumnsError.of(missing, entities.columns, "is_mirror")
+    check_columns(entities, NEEDED, "is_mirror")
     whose = ("source", "system", "session_id", "entity_type")
     last = pl.col("started_at").max().over(whose)
     is_part = is_repeated = pl.lit(value=False)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import narwhals as nw
+import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.engines import (
@@ -49,15 +51,19 @@ NEEDED_TOO = {
 }
 """The columns of ``entities`` that reasons read beyond those of `evaluate.NEEDED`."""
 
-Numbers = Callable[[Frame, Policy], Frame]
-
-OBSERVED, INFERRED = "observed", "inferred"
+_CLAIMS = schema.CLAIM_STATUSES
+_COLUMNS = schema.REASONS.dtypes.names()
 _SHARED = (*schema.ENTITY_KEY, "order", "code")
 _NUMBERS = f"{TEMPORARY}numbers"
 _ORDER = f"{TEMPORARY}order"
 _SILENCE = f"{TEMPORARY}silence_s"
 _PIECES = (f"{TEMPORARY}large", f"{TEMPORARY}rest")
-_BEGIN, _END = '[{{"kind":"rule","id":"{}","detail":"', '"}]'
+_END = '"}]'
+_FIRST = nw.lit(1, nw.Int64)
+_NEEDS_HEALTH = nw.col(HEALTH).is_in([HEALTH_OR_NONE.index(word) for word in REASON_HEALTHS])
+_NEEDS_DELIVERY = nw.col(DELIVERY).is_in(
+    [DELIVERY_OR_NONE.index(word) for word in REASON_DELIVERIES]
+)
 
 
 @dataclass(frozen=True)
@@ -67,9 +73,10 @@ class Cause:
     Attributes
     ----------
     message : str
-        In words; the detail follows.
-    detail : str
-        What the evidence says; empty: the numbers of the row.
+        In words.
+    detail : str or None
+        What follows in the message, and is the evidence: empty where that is the numbers
+        of the row; None where the message is the whole of it.
     confidence : float
         That this explains the state: lower where nobody looked at the process.
     claim : str
@@ -77,14 +84,26 @@ class Cause:
     """
 
     message: str
-    detail: str = ""
+    detail: str | None = None
     confidence: float = 1.0
     claim: str = "inferred"
 
+    @property
+    def text(self) -> str:
+        """The message, or what of it comes before the numbers."""
+        if self.detail is None:
+            return self.message
+        return f"{self.message}: {self.detail}." if self.detail else f"{self.message}: "
+
+    def evidence(self, rule: str) -> str:
+        """The evidence, or what of it comes before the numbers."""
+        begin = f'[{{"kind":"rule","id":"{rule}","detail":"'
+        return begin if self.detail == "" else f"{begin}{self.detail or self.message}{_END}"
+
 
 CAUSES: Mapping[str, Cause] = {
-    "silence_over_threshold": Cause("No sign of life", confidence=0.8),
-    "silence_at_threshold": Cause("No sign of life", confidence=0.8),
+    "silence_over_threshold": Cause("No sign of life", "", 0.8),
+    "silence_at_threshold": Cause("No sign of life", "", 0.8),
     "process_not_found": Cause("The process is gone", "process_alive is false"),
     "no_process_no_output": Cause(
         "It never got going", "no living process, no message, no artifacts", 0.8
@@ -114,8 +133,8 @@ CAUSES: Mapping[str, Cause] = {
     ),
     "promise_invalid": Cause("The artifact contract is malformed", "is_contract_valid is false"),
     "verdict_invalid": Cause("The verdict is malformed", "is_verdict_valid is false"),
-    "optional_missing": Cause("Optional outputs are missing"),
-    "required_missing": Cause("Required outputs are missing"),
+    "optional_missing": Cause("Optional outputs are missing", ""),
+    "required_missing": Cause("Required outputs are missing", ""),
     "retry_overdue": Cause("A retry is overdue", confidence=0.8),
     "retry_scheduled": Cause("It waits for a retry", claim="observed"),
     "retry_cause": Cause("That is why it retries", claim="observed"),
@@ -126,6 +145,12 @@ CAUSES: Mapping[str, Cause] = {
     "session_delivery": Cause("Its session did not deliver", "delivery of the session"),
 }
 """Every rule that a derived reason names, and what the reason says."""
+
+_HEALTH_CAUSES = [rule.evidence or "status_unknown" for rule in RULES.values()]
+_DELIVERY_CAUSES = [
+    rule if word in REASON_DELIVERIES else "session_delivery"
+    for rule, word in DELIVERY_WORDS.items()
+]
 
 
 def reasons(
@@ -209,47 +234,29 @@ def _stored(evaluation: Evaluation) -> Frame:
         message=nw.col("reason_message"),
         confidence=confidence.otherwise(nw.lit(1.0)),
     )
-    return _shaped(named, "lifecycle", OBSERVED)
+    words = {"dimension": ("lifecycle", schema.DIMENSIONS), "claim_status": ("observed", _CLAIMS)}
+    return constants(named, words).select(*_COLUMNS)
 
 
 def _of_health(evaluation: Evaluation) -> list[Frame]:
-    places = [HEALTH_OR_NONE.index(word) for word in REASON_HEALTHS]
     is_shared = nw.col(HEALTH_RULE) < OPEN_RULES[0]
-    rows = evaluation.frame.filter(nw.col(HEALTH).is_in(places) & is_shared).with_columns(
-        order=nw.lit(1, nw.Int64)
-    )
+    rows = evaluation.frame.filter(_NEEDS_HEALTH & is_shared).with_columns(order=_FIRST)
     coded = add_code(rows, evaluation.table, "health", "code").select(
         *_SHARED, "kind", "silence_s", "updated_age_s", "age_s", HEALTH, HEALTH_RULE
     )
-    names = [rule.evidence or "status_unknown" for rule in RULES.values()]
-    return [
-        _shaped(part, "health", INFERRED)
-        for part in _explained(
-            _held(evaluation, coded), HEALTH_RULE, names, evaluation.policy, _add_silence
-        )
-    ]
+    add_silence = partial(_add_silence, policy=evaluation.policy)
+    return _explained(_held(evaluation, coded), "health", _HEALTH_CAUSES, add_silence)
 
 
 def _of_delivery(evaluation: Evaluation) -> list[Frame]:
-    places = [DELIVERY_OR_NONE.index(word) for word in REASON_DELIVERIES]
-    has_other = nw.col(HEALTH).is_in([HEALTH_OR_NONE.index(word) for word in REASON_HEALTHS])
     is_derived = ~nw.col(DELIVERY_RULE).is_null()
-    rows = evaluation.frame.filter(nw.col(DELIVERY).is_in(places) & is_derived).with_columns(
-        order=nw.when(has_other).then(nw.lit(2, nw.Int64)).otherwise(nw.lit(1, nw.Int64))
+    rows = evaluation.frame.filter(_NEEDS_DELIVERY & is_derived).with_columns(
+        order=nw.when(_NEEDS_HEALTH).then(_FIRST + 1).otherwise(_FIRST)
     )
     coded = add_code(rows, evaluation.table, "delivery", "code").select(
         *_SHARED, "n_required_missing", "n_expected", DELIVERY_RULE
     )
-    names = [
-        rule if word in REASON_DELIVERIES else "session_delivery"
-        for rule, word in DELIVERY_WORDS.items()
-    ]
-    return [
-        _shaped(part, "delivery", INFERRED)
-        for part in _explained(
-            _held(evaluation, coded), DELIVERY_RULE, names, evaluation.policy, _add_counts
-        )
-    ]
+    return _explained(_held(evaluation, coded), "delivery", _DELIVERY_CAUSES, _add_counts)
 
 
 def runaway_code() -> nw.Expr:
@@ -266,8 +273,7 @@ def _recorded(evaluation: Evaluation) -> Frame:
     fields = {name: float if name == "confidence" else str for name in schema.RECORDED_REASON}
     exploded = explode_json(kept, "recorded_reasons", fields, "order")
     return as_words(
-        exploded.select(*schema.REASONS.dtypes.names()),
-        {"dimension": schema.DIMENSIONS, "claim_status": schema.CLAIM_STATUSES},
+        exploded.select(*_COLUMNS), {"dimension": schema.DIMENSIONS, "claim_status": _CLAIMS}
     )
 
 
@@ -286,77 +292,46 @@ def _of_open_work(evaluation: Evaluation) -> list[Frame]:
     is_retry = (rule == RETRY_SCHEDULED) & ~nw.col("retry_code").is_null()
     n_before = rule.is_in(explained).cast(nw.Int64) + is_retry.cast(nw.Int64)
     own = add_code(numbered.filter(rule.is_in(explained)), evaluation.table, "health", "code")
-    parts = [
-        own.with_columns(order=order),
-        numbered.filter(is_retry).with_columns(order=order + 1, code=nw.col("retry_code")),
-        numbered.with_columns(order=order + n_before, code=runaway_code()).filter(
-            ~nw.col("code").is_null()
-        ),
-    ]
-    names = [verdict.evidence or "status_unknown" for verdict in RULES.values()]
+    retry = numbered.filter(is_retry).with_columns(order=order + 1, code=nw.col("retry_code"))
+    counted = numbered.with_columns(order=order + n_before, code=runaway_code())
     return [
-        _plainly(parts[0], names),
-        _plainly(parts[1], ["retry_cause"] * len(RULES)),
-        _plainly(parts[2], ["runaway"] * len(RULES)),
+        *_explained(own.with_columns(order=order), "health", _HEALTH_CAUSES),
+        *_explained(retry, "health", ["retry_cause"] * len(RULES)),
+        *_explained(counted.filter(~nw.col("code").is_null()), "health", ["runaway"] * len(RULES)),
     ]
-
-
-def _plainly(rows: Frame, names: list[str]) -> Frame:
-    """Rows whose message is the whole of it, by the cause that each health rule names."""
-    causes = [CAUSES[name] for name in names]
-    worded = lookup(
-        rows,
-        {
-            "message": (HEALTH_RULE, [cause.message for cause in causes]),
-            "confidence": (HEALTH_RULE, [cause.confidence for cause in causes]),
-            "claim_status": (HEALTH_RULE, [cause.claim for cause in causes]),
-            "evidence": (
-                HEALTH_RULE,
-                [
-                    f"{_BEGIN.format(name)}{cause.message}{_END}"
-                    for name, cause in zip(names, causes, strict=True)
-                ],
-            ),
-        },
-    ).with_columns(dimension=nw.lit("health"))
-    return as_words(
-        worded.select(*schema.REASONS.dtypes.names()),
-        {"dimension": schema.DIMENSIONS, "claim_status": schema.CLAIM_STATUSES},
-    )
 
 
 def _explained(
-    rows: Frame, rule: str, names: list[str], policy: Policy, add_numbers: Numbers
+    rows: Frame,
+    dimension: str,
+    names: Sequence[str],
+    add_numbers: Callable[[Frame], Frame] | None = None,
 ) -> list[Frame]:
-    """Message, confidence and evidence; the rows whose text has numbers of their own last."""
+    """Message, confidence and evidence by the cause that each rule of the axis names.
+
+    Rows whose text holds numbers of their own come last.
+    """
+    rule = HEALTH_RULE if dimension == "health" else DELIVERY_RULE
     causes = [CAUSES[name] for name in names]
-    begins = [_BEGIN.format(name) for name in names]
-    has_numbers = nw.col(rule).is_in([n for n, cause in enumerate(causes) if not cause.detail])
-    confident = lookup(rows, {"confidence": (rule, [cause.confidence for cause in causes])})
-    fixed = lookup(
-        confident.filter(~has_numbers),
+    evidence = [cause.evidence(name) for name, cause in zip(names, causes, strict=True)]
+    claims = pl.Series([cause.claim for cause in causes], dtype=pl.Enum(_CLAIMS))
+    worded = lookup(
+        constants(rows, {"dimension": (dimension, schema.DIMENSIONS)}),
         {
-            "message": (rule, [f"{cause.message}: {cause.detail}." for cause in causes]),
-            "evidence": (
-                rule,
-                [
-                    f"{begin}{cause.detail}{_END}"
-                    for begin, cause in zip(begins, causes, strict=True)
-                ],
-            ),
+            "message": (rule, [cause.text for cause in causes]),
+            "evidence": (rule, evidence),
+            "confidence": (rule, [cause.confidence for cause in causes]),
+            "claim_status": (rule, claims),
         },
     )
-    counted = lookup(
-        add_numbers(confident.filter(has_numbers), policy),
-        {
-            "message": (rule, [f"{cause.message}: " for cause in causes]),
-            "evidence": (rule, begins),
-        },
-    ).with_columns(
+    if add_numbers is None:
+        return [worded.select(*_COLUMNS)]
+    has_numbers = nw.col(rule).is_in([n for n, cause in enumerate(causes) if cause.detail == ""])
+    counted = add_numbers(worded.filter(has_numbers)).with_columns(
         message=nw.concat_str(nw.col("message"), nw.col(_NUMBERS), nw.lit(".")),
         evidence=nw.concat_str(nw.col("evidence"), nw.col(_NUMBERS), nw.lit(_END)),
     )
-    return [fixed, counted]
+    return [part.select(*_COLUMNS) for part in (worded.filter(~has_numbers), counted)]
 
 
 def _add_silence(rows: Frame, policy: Policy) -> Frame:
@@ -387,21 +362,10 @@ def _threshold(seconds: float) -> str:
     return f", threshold {how_long(seconds)}"
 
 
-def _add_counts(rows: Frame, _: Policy) -> Frame:
+def _add_counts(rows: Frame) -> Frame:
     """Add how much of the promise is missing, where the verdict says so."""
     missing = nw.col("n_required_missing").cast(nw.Int64).cast(nw.String)
     promised = nw.col("n_expected").cast(nw.Int64).cast(nw.String)
     counted = nw.concat_str(missing, nw.lit(" required missing of "), promised, nw.lit(" promised"))
     detail = nw.coalesce(counted, nw.lit("the stored verdict says so"))
     return rows.with_columns(detail.alias(_NUMBERS))
-
-
-def _shaped(rows: Frame, dimension: str, claim: str) -> Frame:
-    claimed = constants(
-        rows,
-        {
-            "dimension": (dimension, schema.DIMENSIONS),
-            "claim_status": (claim, schema.CLAIM_STATUSES),
-        },
-    )
-    return claimed.select(*schema.REASONS.dtypes.names())

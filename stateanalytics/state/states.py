@@ -14,7 +14,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.clock import add_spans
 from stateanalytics.core.engines import TEMPORARY, Frame
 from stateanalytics.core.windows import Moment
-from stateanalytics.errors import MissingColumnsError
+from stateanalytics.errors import check_columns
 from stateanalytics.state.evaluate import Evaluation, evaluate
 from stateanalytics.state.health import HEALTH_RULE, RETRY_SCHEDULED
 from stateanalytics.state.lifecycle import StatusTable
@@ -244,8 +244,7 @@ def count_changes(changed: pl.DataFrame) -> pl.DataFrame:
     [('play', 'neutral', 'warning', 1)]
     """
     named = ("entity_type", "severity_a", "severity_b")
-    if missing := [name for name in named if name not in changed.columns]:
-        raise MissingColumnsError.of(missing, changed.columns, "count_changes")
+    check_columns(changed, named, "count_changes")
     return (
         changed.group_by(named)
         .agg(n_entities=pl.len().cast(pl.Int64))

@@ -224,6 +224,11 @@ class Detector:
         """The column that holds the classifier's word."""
         return f"word_{self.name}"
 
+    @property
+    def one_label(self) -> str | None:
+        """The one word that people saw; None where there are several, or none is known."""
+        return self.label if isinstance(self.label, str) and self.label else None
+
     def threshold(self) -> pl.Expr:
         """Seconds that each row is compared with; null where there is no limit."""
         if isinstance(self.threshold_s, pl.Expr):
