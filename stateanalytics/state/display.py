@@ -7,36 +7,10 @@ from types import MappingProxyType
 import narwhals as nw
 
 from stateanalytics.core.engines import Frame, lookup
+from stateanalytics.core.schema import DELIVERIES, HEALTHS
 from stateanalytics.state.lifecycle import StatusCell
 
 SEPARATOR = " · "
-
-HEALTH_LABELS = MappingProxyType(
-    {
-        "ok": "Infra OK",
-        "running": "Running",
-        "due": "Due",
-        "idle": "Idle",
-        "degraded": "Degraded",
-        "disconnected": "Disconnected",
-        "blocked": "Blocked",
-        "stalled": "Stalled",
-        "misfired": "Misfired",
-        "process_dead": "Process dead",
-        "orphaned": "Orphaned",
-        "unknown": "Health unknown",
-    }
-)
-DELIVERY_LABELS = MappingProxyType(
-    {
-        "passed": "Artifacts passed",
-        "partial": "Artifacts partial",
-        "missing": "Artifacts missing",
-        "invalid": "Artifact contract invalid",
-        "not_expected": "No artifacts expected",
-        "unknown": "Artifacts unknown",
-    }
-)
 
 STALE_HEALTHS = ("stalled", "process_dead", "orphaned")
 """Healths with which ADR-0025 never shows a lone "Running", but "stale running"."""
@@ -54,6 +28,15 @@ def label(word: str) -> str:
     'Timed out'
     """
     return word.replace("_", " ").capitalize()
+
+
+HEALTH_LABELS = MappingProxyType(
+    {word: label(word) for word in HEALTHS} | {"ok": "Infra OK", "unknown": "Health unknown"}
+)
+DELIVERY_LABELS = MappingProxyType(
+    {word: f"Artifacts {word}" for word in DELIVERIES}
+    | {"invalid": "Artifact contract invalid", "not_expected": "No artifacts expected"}
+)
 
 
 def chain(segment: Segment, health: str | None, delivery: str | None, *, verbose: bool) -> str:

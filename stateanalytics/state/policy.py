@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,9 +23,10 @@ from stateanalytics.io.files import parsed, read_text
 from stateanalytics.state.policy_fields import (
     CASCADE,
     EMPTY,
-    LAYERS,
+    LAYERED,
     NULL,
     SeverityRule,
+    laid_over,
     read_field,
 )
 from stateanalytics.systems import limits_of_systems
@@ -238,12 +239,6 @@ class Policy:
         >>> Policy.parity().to_dict()["read_as"]["session"]
         {'<empty>': 'completed', '<null>': 'completed', 'completed_empty': 'failed'}
         """
-        read_as: dict[str, dict[str, str]] = {}
-        for entity_type, stored, as_if in self.read_as:
-            read_as.setdefault(entity_type, {})[stored] = as_if
-        limits: dict[str, dict[str, float]] = {}
-        for system, name, value in self.limits:
-            limits.setdefault(system, {})[name] = value
         rules = [
             {
                 "number": rule.number,
@@ -257,9 +252,9 @@ class Policy:
         return {
             **plain,
             "severity_rules": rules,
-            "read_as": read_as,
+            "read_as": _nested(self.read_as),
             "stalled_after_s": dict(self.stalled_after_s),
-            "limits": limits,
+            "limits": _nested(self.limits),
         }
 
     def replace(self, **changes: Any) -> Policy:
@@ -288,12 +283,12 @@ class Policy:
                 f"A policy has no field {unknown[0]!r}; it has {', '.join(fields)}.",
                 "drop it or spell it as above" + did_you_mean(unknown[0], fields),
             )
-        laid_over = {
-            name: lay(getattr(self, name), changes[name])
-            for name, lay in LAYERS.items()
+        layered = {
+            name: laid_over(name, getattr(self, name), changes[name])
+            for name in LAYERED
             if isinstance(changes.get(name), Mapping)
         }
-        changed = dataclasses.replace(self, **{**changes, **laid_over})
+        changed = dataclasses.replace(self, **{**changes, **layered})
         if "version" in changes or changed == self:
             return changed
         base = self.version.partition("+")[0]
@@ -339,6 +334,14 @@ class Policy:
         content = {**self.to_dict(), "limits": limits}
         del content["version"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _nested(triples: Iterable[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
+    """Each first word with its second words and their values."""
+    nested: dict[str, dict[str, Any]] = {}
+    for first, second, value in triples:
+        nested.setdefault(first, {})[second] = value
+    return nested
 
 
 NAMES = ("v1", "adr0025", "operator", "parity")

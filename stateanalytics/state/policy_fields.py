@@ -89,28 +89,15 @@ CASCADE = (
 )
 
 
-def _lay_kinds(here: Iterable[tuple[str, float]], over: Mapping[str, float]) -> dict[str, float]:
-    return {**dict(here), **over}
+LAYERED = ("stalled_after_s", "read_as", "limits")
+"""Fields that a mapping is laid over, and does not replace."""
 
 
-def _lay_readings(
-    here: Iterable[tuple[str, str, str]], over: Mapping[str, Any]
-) -> tuple[tuple[str, str, str], ...]:
-    merged = {(whose, word): as_if for whose, word, as_if in here}
-    merged |= {(whose, word): as_if for whose, word, as_if in _triples("read_as", over)}
-    return tuple((whose, word, as_if) for (whose, word), as_if in merged.items())
-
-
-def _lay_limits(
-    here: Iterable[tuple[str, str, float]], over: Mapping[str, Any]
-) -> tuple[tuple[str, str, float], ...]:
-    merged = {(system, name): value for system, name, value in (*here, *_triples("limits", over))}
-    return tuple((system, name, value) for (system, name), value in merged.items())
-
-
-LAYERS: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
-    {"stalled_after_s": _lay_kinds, "read_as": _lay_readings, "limits": _lay_limits}
-)
+def laid_over(name: str, here: Iterable[tuple[Any, ...]], over: Mapping[str, Any]) -> Any:
+    """A layered field with what a mapping says instead."""
+    given = over.items() if name == "stalled_after_s" else _triples(name, over)
+    merged = {tuple(keys): value for *keys, value in (*here, *given)}
+    return tuple((*key, value) for key, value in merged.items())
 
 
 _EXAMPLES = MappingProxyType(

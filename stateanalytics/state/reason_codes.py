@@ -8,7 +8,9 @@ the audit has a row for each, where the system closes its list.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Mapping
+from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
@@ -16,117 +18,33 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core.engines import TEXT, adapt
-from stateanalytics.core.vocabulary import ReasonCode
+from stateanalytics.core.vocabulary import TABLES, ReasonCode
+from stateanalytics.state.signatures import domain
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import codes_from_csv
 
 LEGACY_IMPORTED = "legacy.imported"
 """The one code of two segments."""
 
-DOMAINS = (
-    "run",
-    "session",
-    "play",
-    "show",
-    "invocation",
-    "schedule",
-    "schedule_run",
-    "schedule_definition",
-    "team",
-    "dispatch",
-    "branch",
-    "engine_run",
-    "system",
-    "knowledge",
-)
+DOMAINS = (*TABLES, "run", "schedule_definition", "system", "knowledge")
 """First segments: domains of the recorders, ADR-0033's entity types, and those we infer about."""
-
-DOMAIN_OF = MappingProxyType({"session": "run"})
-"""Domain of the codes inferred for an entity type, where it is not its own name."""
-
-
-# What an inferred reason says, whatever the entity: meaning, and what to do.
-_HEALTH = MappingProxyType(
-    {
-        "running": ("It is running.", "Nothing."),
-        "due": ("Its planned time has come.", "Nothing; it should start shortly."),
-        "idle": (
-            "Quiet for longer than usual, not yet long enough to be stalled.",
-            "Look again later.",
-        ),
-        "degraded": (
-            "It ended, but left lock files behind.",
-            "Remove the locks once no process holds them.",
-        ),
-        "disconnected": ("The host it runs on cannot be reached.", "Check the host."),
-        "blocked": ("It waits for something that will not come by itself.", "Unblock it."),
-        "stalled": (
-            "Silent for longer than its kind of work may be.",
-            "See what the last message waits for: a tool, a person, a provider.",
-        ),
-        "misfired": (
-            "A planned fire time passed without execution.",
-            "See whether the scheduler runs; fire by hand if the work is needed.",
-        ),
-        "process_dead": (
-            "Its process is gone, but no end was written.",
-            "Look for a crash at the last message, then close or resume it.",
-        ),
-        "orphaned": (
-            "No process, no message and no output: it never got going.",
-            "Run it again, or close it.",
-        ),
-        "unknown": ("Nothing recorded tells how it is.", "Look at the entity itself."),
-    }
-)
-_DELIVERY = MappingProxyType(
-    {
-        "partial": (
-            "Some promised outputs are missing, none of them required.",
-            "See whether the optional outputs matter.",
-        ),
-        "missing": (
-            "Promised outputs were not found.",
-            "See which output is missing; correct the contract or run it again.",
-        ),
-        "invalid": (
-            "The promise or its verdict cannot be read.",
-            "Correct the contract.",
-        ),
-        "unknown": (
-            "Outputs were promised, and no verdict was recorded.",
-            "Look into the artifacts directory.",
-        ),
-    }
-)
-_INFERRED_FOR = (
-    "session",
-    "branch",
-    "show",
-    "play",
-    "invocation",
-    "schedule",
-    "schedule_run",
-    "team",
-    "engine_run",
-    "dispatch",
-)
 
 
 def _inferred() -> Iterator[ReasonCode]:
-    for entity_type in _INFERRED_FOR:
-        domain = DOMAIN_OF.get(entity_type, entity_type)
-        for dimension, causes in (("health", _HEALTH), ("delivery", _DELIVERY)):
-            for cause, (meaning, what_to_do) in causes.items():
-                yield ReasonCode(
-                    f"{domain}.{dimension}.{cause}",
-                    "stateanalytics",
-                    (entity_type,),
-                    "",
-                    meaning,
-                    what_to_do,
-                    emitted_by="states",
-                )
+    """What an inferred reason says, for every entity that it may be inferred about."""
+    table = resources.files("stateanalytics.state").joinpath("data", "inferred_codes.csv")
+    causes = list(csv.DictReader(table.read_text("utf-8").splitlines()))
+    for entity_type in TABLES:
+        for cause in causes:
+            yield ReasonCode(
+                f"{domain(entity_type)}.{cause['dimension']}.{cause['cause']}",
+                "stateanalytics",
+                (entity_type,),
+                "",
+                cause["meaning"],
+                cause["what_to_do"],
+                emitted_by="states",
+            )
 
 
 def _registry() -> Mapping[str, ReasonCode]:

@@ -129,8 +129,7 @@ def _worded(evaluation: Evaluation) -> Frame:
     table, policy = evaluation.table, evaluation.policy
     spanned = add_spans(evaluation.frame, {"duration_s": ("started_at", "ended_at")})
     worded = add_words(spanned, policy, has_recorded=table.has_recorded)
-    coded = _with_recorded(worded, table) if table.has_recorded else _with_codes(worded)
-    named = coded.with_columns(
+    named = _with_codes(worded, table).with_columns(
         duration_s=nw.when(table.where(lambda cell: cell.is_terminal)).then(nw.col("duration_s")),
         evaluated_at=nw.lit(evaluation.as_of),
         policy_version=nw.lit(policy.version),
@@ -146,29 +145,23 @@ def _worded(evaluation: Evaluation) -> Frame:
     )
 
 
-def _with_codes(frame: Frame) -> Frame:
-    stored, derived = nw.col("reason_code"), nw.col("derived_codes")
-    # Choosing between two columns of text costs more than joining them.
-    joined = nw.concat_str(stored, derived, separator=schema.CODE_SEPARATOR, ignore_nulls=True)
-    return frame.with_columns(
-        reason_codes=nw.when(~stored.is_null() | ~derived.is_null()).then(joined)
-    )
-
-
-def _with_recorded(frame: Frame, table: StatusTable) -> Frame:
-    """The codes, and the words, where some rows have recorded ones of their own."""
-    coded = add_code(add_code(frame, table, "health", _HEALTH), table, "delivery", _DELIVERY)
-    is_retry = nw.col(HEALTH_RULE) == RETRY_SCHEDULED
-    also = {_RETRY: nw.when(is_retry).then(nw.col("retry_code")), _RUNAWAY: runaway_code()}
-    pieces = ("recorded_reason_codes", _HEALTH, _RETRY, _RUNAWAY, _DELIVERY)
-    named = coded.with_columns(
-        **also,
-        recorded_reason_codes=nw.coalesce("recorded_reason_codes", "reason_code"),
-        display=nw.coalesce("recorded_display", "display"),
-    )
-    is_any = reduce(or_, (~nw.col(name).is_null() for name in pieces))
+def _with_codes(frame: Frame, table: StatusTable) -> Frame:
+    """The codes; and the words, where some rows have recorded ones of their own."""
+    pieces: tuple[str, ...] = ("reason_code", "derived_codes")
+    if table.has_recorded:
+        pieces = ("recorded_reason_codes", _HEALTH, _RETRY, _RUNAWAY, _DELIVERY)
+        coded = add_code(add_code(frame, table, "health", _HEALTH), table, "delivery", _DELIVERY)
+        is_retry = nw.col(HEALTH_RULE) == RETRY_SCHEDULED
+        also = {_RETRY: nw.when(is_retry).then(nw.col("retry_code")), _RUNAWAY: runaway_code()}
+        frame = coded.with_columns(
+            **also,
+            recorded_reason_codes=nw.coalesce("recorded_reason_codes", "reason_code"),
+            display=nw.coalesce("recorded_display", "display"),
+        )
+    # Choosing between columns of text costs more than joining them.
     joined = nw.concat_str(*pieces, separator=schema.CODE_SEPARATOR, ignore_nulls=True)
-    return named.with_columns(reason_codes=nw.when(is_any).then(joined))
+    is_any = reduce(or_, (~nw.col(name).is_null() for name in pieces))
+    return frame.with_columns(reason_codes=nw.when(is_any).then(joined))
 
 
 _COMPARED = ("health", "delivery", "severity", "tone", "severity_rule", "display")
