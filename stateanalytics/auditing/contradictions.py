@@ -10,12 +10,18 @@ from stateanalytics.core.units import how_long_each
 from stateanalytics.systems import all_systems
 
 _KEY = list(schema.ENTITY_KEY)
-# The verdicts that are worth a row; the others are as they should be.
+# The verdicts that are worth a row, and what they offend; the others are as they should be.
 _CODE_OF = {
-    "illegal": "audit.transition_illegal",
-    "illegal_before_0_28": "audit.transition_illegal_before_0_28",
-    "override": "audit.transition_override",
-    "unknown": "audit.transition_unknown_status",
+    "illegal": ("audit.transition_illegal", "the lifecycle has no such edge"),
+    "illegal_before_0_28": (
+        "audit.transition_illegal_before_0_28",
+        "nothing may follow a terminal status",
+    ),
+    "override": (
+        "audit.transition_override",
+        "nothing may follow a terminal status unless somebody overrides it",
+    ),
+    "unknown": ("audit.transition_unknown_status", "no status of that name is declared"),
 }
 
 
@@ -42,21 +48,13 @@ def changes_against_graphs(cases: Cases) -> pl.DataFrame:
             says=pl.format("went from {} to {}", word("previous_status"), word("status")),
             against=pl.format(
                 "{}, with reason {} by {}",
-                pl.lit(_EXPECTED[verdict]),
+                pl.lit(expected),
                 word("reason_code"),
                 word("actor"),
             ),
         )
-        for verdict, code in _CODE_OF.items()
+        for verdict, (code, expected) in _CODE_OF.items()
     )
-
-
-_EXPECTED = {
-    "illegal": "the lifecycle has no such edge",
-    "illegal_before_0_28": "nothing may follow a terminal status",
-    "override": "nothing may follow a terminal status unless somebody overrides it",
-    "unknown": "no status of that name is declared",
-}
 
 
 def changes_against_each_other(cases: Cases) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.schema import ENTITIES, ENTITY_KEY
 from stateanalytics.systems import all_systems, system_named
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.detector import Detector
@@ -22,18 +22,14 @@ from stateanalytics.systems.history import LOST, Past
 EVERYWHERE = MappingProxyType(
     {
         "status": "the stored status at the instant",
-        "kind": "kind of work",
-        "n_messages": "messages so far",
-        "n_turns": "model turns",
-        "n_children": "sessions of an invocation, plays of a show",
-        "agent": "agent profile",
-        "project": "project",
-        "recorded_by": "live, imported or mirrored",
-        "reason_code": "stored reason",
-        "reason_message": "stored reason in words",
-        "process_alive": "is its process alive; null: nobody looked",
-        "has_artifacts": "is an artifacts directory recorded",
-        "has_stale_locks": "are lock files left behind; null: nobody looked",
+        **{
+            column.name: column.meaning
+            for column in ENTITIES.named(
+                *("kind", "n_messages", "n_turns", "n_children", "agent", "project", "recorded_by"),
+                *("reason_code", "reason_message"),
+                *("process_alive", "has_artifacts", "has_stale_locks"),
+            )
+        },
         "is_foreign": "does it run on another machine; null: not recorded",
         "created_age_s": "since its row was made",
         "started_age_s": "since it started",

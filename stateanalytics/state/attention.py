@@ -242,16 +242,7 @@ def _with_dispositions(items: pl.DataFrame, facts: Facts) -> pl.DataFrame:
         .filter(pl.col("state").is_in(DISPOSITIONS))
         .sort("updated_at")
         .unique(["source", "item_id"], keep="last", maintain_order=True)
-        .select(
-            "source",
-            "item_id",
-            "state",
-            "note",
-            "actor",
-            "source_status",
-            "expires_at",
-            decided_at="updated_at",
-        )
+        .rename({"updated_at": "decided_at"})
     )
     joined = items.join(decided, on=["source", "item_id"], how="left")
     history = _history(joined.filter(pl.col("state").is_not_null()), facts.transitions)

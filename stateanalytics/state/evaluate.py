@@ -48,7 +48,6 @@ from stateanalytics.state.health import (
 )
 from stateanalytics.state.lifecycle import StatusTable
 from stateanalytics.state.links import (
-    LINKS,
     SESSION_DELIVERY,
     add_links,
     needs_links,
@@ -59,28 +58,36 @@ from stateanalytics.state.policy import Policy
 
 _HEALTH, _DELIVERY = f"{TEMPORARY}recorded_health", f"{TEMPORARY}recorded_delivery"
 
-NEEDED: dict[str, Kind] = {
-    **dict.fromkeys(schema.ENTITY_KEY, TEXT),
-    **dict.fromkeys(("parent_type", "parent_id", "session_id", "kind", "raw_status"), TEXT),
-    **dict.fromkeys(("started_at", "ended_at", "updated_at", "last_activity_at"), MOMENT),
-    "n_messages": NUMBER,
-    **dict.fromkeys(("process_alive", "has_artifacts", "has_stale_locks"), YES_NO),
-    **dict.fromkeys(("has_contract", "is_contract_valid", "is_verdict_valid"), YES_NO),
-    "verdict": TEXT,
-    "n_expected": NUMBER,
-    "reason_code": TEXT,
+_KIND_OF = {
+    **{schema.TEXT: TEXT, schema.MOMENT: MOMENT, schema.YES_NO: YES_NO},
+    **dict.fromkeys((schema.INTEGER, schema.REAL), NUMBER),
 }
+
+
+def kinds_of(*names: str) -> dict[str, Kind]:
+    """What columns of ``entities`` hold."""
+    return {column.name: _KIND_OF[column.dtype] for column in schema.ENTITIES.named(*names)}
+
+
+NEEDED = kinds_of(
+    *schema.ENTITY_KEY,
+    *("parent_type", "parent_id", "session_id", "kind", "raw_status"),
+    *("started_at", "ended_at", "updated_at", "last_activity_at", "n_messages"),
+    *("process_alive", "has_artifacts", "has_stale_locks"),
+    *("has_contract", "is_contract_valid", "is_verdict_valid", "verdict", "n_expected"),
+    "reason_code",
+)
 """The columns of ``entities`` that states are derived from."""
 
-
-SCHEDULES = {"cadence_s": NUMBER, "n_running": NUMBER, "last_sign_at": MOMENT, "due_at": MOMENT}
-RECORDED = {
-    **dict.fromkeys(("recorded_lifecycle", "recorded_outcome"), TEXT),
-    **dict.fromkeys(("recorded_health", "recorded_delivery", "recorded_display"), TEXT),
-    **dict.fromkeys(("recorded_reason_codes", "recorded_reasons", "retry_code"), TEXT),
-    **dict.fromkeys(("n_questions", "n_unknown_finishes"), NUMBER),
-    "is_resume_claimed": YES_NO,
-}
+SCHEDULES = kinds_of("cadence_s", "n_running", "last_sign_at", "due_at")
+RECORDED = kinds_of(
+    *(
+        name
+        for name in schema.ENTITIES.dtypes
+        if name.startswith("recorded_") and name != "recorded_by"
+    ),
+    *("retry_code", "n_questions", "n_unknown_finishes", "is_resume_claimed"),
+)
 """The columns of ``entities`` that states are read off too, where there are any."""
 
 
@@ -273,7 +280,7 @@ def _everyones(frame: Frame, table: StatusTable, policy: Policy, as_of: datetime
     if not table.has_recorded:
         ages |= {SIGN_AGE: "last_sign_at", DUE_AGE: "due_at"}
     aged = add_ages(frame, as_of, ages)
-    rules = first_true(entity_rules(table, policy, LINKS))
+    rules = first_true(entity_rules(table, policy))
     worked = table.where(lambda cell: cell.entity_type == "play" and not cell.is_without_evidence)
     theirs = nw.when(worked & (SESSION_DELIVERY != NO_DELIVERY)).then(SESSION_DELIVERY)
     return aged.with_columns(

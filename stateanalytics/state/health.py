@@ -113,22 +113,11 @@ RULES = {
 _NUMBERS = {name: number for number, name in enumerate(RULES)}
 
 
-@dataclass(frozen=True)
-class Links:
-    """What other rows say about an entity, as expressions; null: no such row.
+IS_QUIET = f"{TEMPORARY}is_quiet"
+"""Column: is the session that works for a row in one of `QUIET_SESSION`; null: no such row."""
 
-    Attributes
-    ----------
-    is_session_quiet : narwhals.Expr
-        Is the session that works for it in one of `QUIET_SESSION`.
-    has_running_child, has_blocked_child : narwhals.Expr
-        Of a show its plays, of a schedule its fires.
-    """
-
-    is_session_quiet: nw.Expr
-    has_running_child: nw.Expr
-    has_blocked_child: nw.Expr
-
+HAS_RUNNING, HAS_BLOCKED = f"{TEMPORARY}has_running", f"{TEMPORARY}has_blocked"
+"""Columns: of a show its plays, of a schedule its fires; null: no such row."""
 
 RECORDED_WORDS = (*schema.HEALTHS, schema.NO_WORD)
 FIRST_RECORDED = _NUMBERS[f"recorded_{RECORDED_WORDS[0]}"]
@@ -177,11 +166,11 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     return numbered({"status_unknown": of_sessions(is_terminal=None), **named})
 
 
-def entity_rules(table: StatusTable, policy: Policy, links: Links) -> dict[int, nw.Expr]:
+def entity_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     """The rules for everything but sessions, by their number in `RULES`.
 
     They read ``silence_s`` and ``updated_age_s``, ``age_s``, `SIGN_AGE` and `DUE_AGE`,
-    ``cadence_s`` and ``n_running`` of schedules, and what `Links` says.
+    ``cadence_s`` and ``n_running`` of schedules, and what `links.add_links` adds.
     """
 
     def is_open(entity_type: str) -> nw.Expr:
@@ -192,7 +181,7 @@ def entity_rules(table: StatusTable, policy: Policy, links: Links) -> dict[int, 
     def yes(expression: nw.Expr) -> nw.Expr:
         return expression.fill_null(value=False)
 
-    quiet = links.is_session_quiet
+    quiet, has_running = nw.col(IS_QUIET) == 1, nw.col(HAS_RUNNING) == 1
     # A moment that nobody recorded says nothing; to the recorder it is 1970.
     never_s = nw.lit(float("inf") if policy.is_unseen_dead else None, nw.Float64)
     silence_s = nw.coalesce(nw.col("silence_s"), never_s)
@@ -215,11 +204,11 @@ def entity_rules(table: StatusTable, policy: Policy, links: Links) -> dict[int, 
         "play_silent": at_work & quiet.is_null() & yes(silence_s >= policy.play_stalled_after_s),
         "play_unseen": at_work & quiet.is_null() & silence_s.is_null(),
         "play_active": at_work,
-        "show_play_running": table.of("show") & yes(links.has_running_child),
-        "show_play_blocked": table.of("show") & yes(links.has_blocked_child),
+        "show_play_running": table.of("show") & yes(has_running),
+        "show_play_blocked": table.of("show") & yes(nw.col(HAS_BLOCKED) == 1),
         "schedule_off": table.reads("schedule", "disabled"),
         "schedule_misfired": is_on & yes((cadence > 0) & (sign_age_s > late_s)),
-        "schedule_running": is_on & (yes(n_running > 0) | yes(links.has_running_child)),
+        "schedule_running": is_on & (yes(n_running > 0) | yes(has_running)),
         "schedule_due": is_on & yes(due_age_s >= 0),
         "schedule_unknown": is_on & has_no_record,
         "schedule_run_silent": is_fire & yes(unwritten_s >= policy.schedule_run_stalled_after_s),

@@ -14,11 +14,13 @@ from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.state.delivery import DELIVERY
 from stateanalytics.state.health import (
     BLOCKED_LIKE,
+    HAS_BLOCKED,
+    HAS_RUNNING,
+    IS_QUIET,
     QUIET_SESSION,
     RULES,
     RUNNING_LIKE,
     SESSION_RULE,
-    Links,
 )
 from stateanalytics.state.lifecycle import StatusTable
 
@@ -26,16 +28,8 @@ _LINKED = ("play", "engine_run", "show", "schedule")
 _ROW = f"{TEMPORARY}row"
 _SESSION = f"{TEMPORARY}session"
 _SESSION_KEY = ["source", "system", _SESSION]
-_QUIET, _DELIVERED = f"{TEMPORARY}is_quiet", f"{TEMPORARY}delivered"
-_RUNNING, _BLOCKED = f"{TEMPORARY}has_running", f"{TEMPORARY}has_blocked"
-_ADDED = (_QUIET, _DELIVERED, _RUNNING, _BLOCKED)
-
-LINKS = Links(
-    is_session_quiet=nw.col(_QUIET) == 1,
-    has_running_child=nw.col(_RUNNING) == 1,
-    has_blocked_child=nw.col(_BLOCKED) == 1,
-)
-"""What `add_links` adds, as the health rules read it."""
+_DELIVERED = f"{TEMPORARY}delivered"
+_ADDED = (IS_QUIET, _DELIVERED, HAS_RUNNING, HAS_BLOCKED)
 
 SESSION_DELIVERY = nw.col(_DELIVERED)
 """Position of the delivery of the session that works for a play; null: no such session."""
@@ -99,14 +93,14 @@ def _of_sessions(own: Frame, table: StatusTable) -> Frame:
         "system",
         **{
             _SESSION: nw.col("entity_id"),
-            _QUIET: nw.col(SESSION_RULE).is_in(quiet).cast(nw.Int16),
+            IS_QUIET: nw.col(SESSION_RULE).is_in(quiet).cast(nw.Int16),
             _DELIVERED: nw.col(DELIVERY).cast(nw.Int16),
         },
     )
     return (
         sessions.join(workers.filter(~nw.col(_SESSION).is_null()), on=_SESSION_KEY, how="semi")
         .group_by(*_SESSION_KEY)
-        .agg(nw.col(_QUIET, _DELIVERED).max())
+        .agg(nw.col(IS_QUIET, _DELIVERED).max())
     )
 
 
@@ -122,6 +116,6 @@ def _of_children(own: Frame, table: StatusTable) -> Frame:
         "system",
         entity_type=nw.col("parent_type"),
         entity_id=nw.col("parent_id"),
-        **{_RUNNING: running.cast(nw.Int16), _BLOCKED: blocked.cast(nw.Int16)},
+        **{HAS_RUNNING: running.cast(nw.Int16), HAS_BLOCKED: blocked.cast(nw.Int16)},
     )
-    return by_parent.group_by(*ENTITY_KEY).agg(nw.col(_RUNNING, _BLOCKED).max())
+    return by_parent.group_by(*ENTITY_KEY).agg(nw.col(HAS_RUNNING, HAS_BLOCKED).max())

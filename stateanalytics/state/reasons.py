@@ -12,10 +12,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.engines import (
-    NUMBER,
     TEMPORARY,
-    TEXT,
-    YES_NO,
     Frame,
     as_words,
     constants,
@@ -28,7 +25,7 @@ from stateanalytics.core.windows import Moment
 from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE, DELIVERY_RULE
 from stateanalytics.state.delivery import WORDS as DELIVERY_WORDS
 from stateanalytics.state.display import add_duration_text
-from stateanalytics.state.evaluate import Evaluation, evaluate
+from stateanalytics.state.evaluate import Evaluation, evaluate, kinds_of
 from stateanalytics.state.health import (
     HEALTH,
     HEALTH_OR_NONE,
@@ -42,13 +39,9 @@ from stateanalytics.state.open_work import RUNAWAY
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.signatures import REASON_DELIVERIES, REASON_HEALTHS, add_code
 
-NEEDED_TOO = {
-    "reason_message": TEXT,
-    "evidence": TEXT,
-    "is_end_approximate": YES_NO,
-    "n_required_missing": NUMBER,
-    "n_produced": NUMBER,
-}
+NEEDED_TOO = kinds_of(
+    *("reason_message", "evidence", "is_end_approximate", "n_required_missing", "n_produced")
+)
 """The columns of ``entities`` that reasons read beyond those of `evaluate.NEEDED`."""
 
 _CLAIMS = schema.CLAIM_STATUSES
