@@ -58,7 +58,7 @@ from stateanalytics.state.policy import Policy
 
 _HEALTH, _DELIVERY = f"{TEMPORARY}recorded_health", f"{TEMPORARY}recorded_delivery"
 
-_KIND_OF = {
+_KIND_OF: dict[Any, Kind] = {
     **{schema.TEXT: TEXT, schema.MOMENT: MOMENT, schema.YES_NO: YES_NO},
     **dict.fromkeys((schema.INTEGER, schema.REAL), NUMBER),
 }
