@@ -68,9 +68,15 @@ def test_a_lost_row_is_noticed(monkeypatch, tmp_path, originals):
     assert "sessions" in answer["message"]
 
 
+def test_an_input_that_takes_too_long_is_noticed(monkeypatch, tmp_path, originals):
+    monkeypatch.setattr(worker, "LIMIT_S", 0.0)
+    answer = worker.run(SEED, first_of("rules"), originals, tmp_path / "input")
+    assert (answer["verdict"], answer["kind"]) == ("defect", "TooSlow")
+
+
 def sleep_for_ever():
     """Planted into a worker: it hangs in the reader of tables."""
-    worker.LIMIT_S = 0.5
+    worker.HANG_S = 4.0
     tables.read = lambda *_: time.sleep(999)
 
 
@@ -80,9 +86,9 @@ def end_at_once():
 
 
 def test_hangs_and_crashes_are_noticed_and_the_campaign_goes_on(monkeypatch, tmp_path):
-    monkeypatch.setattr(campaign, "LIMIT_S", 1.0)
+    monkeypatch.setattr(campaign, "HANG_S", 5.0)
     number = first_of("lionagi directories")
-    for planted, kind, n_times in ((sleep_for_ever, "Hang", 2), (end_at_once, "Crash", 1)):
+    for planted, kind, n_times in ((sleep_for_ever, "Hang", 1), (end_at_once, "Crash", 2)):
         asked = campaign.Worker(SEED, planted=f"tests.test_fuzz:{planted.__name__}")
         try:
             answers = [asked.run(number) for _ in range(n_times)]

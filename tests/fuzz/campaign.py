@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.worker import LIMIT_S, PACKAGE
+from tests.fuzz.worker import HANG_S, PACKAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 GRACE_S = 1.0
@@ -73,7 +73,7 @@ class Worker:
         with suppress(BrokenPipeError):
             process.stdin.write(f"{number}\n")
             process.stdin.flush()
-        ready, _, _ = select.select([process.stdout], [], [], LIMIT_S + GRACE_S)
+        ready, _, _ = select.select([process.stdout], [], [], HANG_S + GRACE_S)
         line = process.stdout.readline() if ready else ""
         self.n_run += 1
         if line:

@@ -71,6 +71,40 @@ def more_rows(store: sqlite3.Connection, rng: Random) -> None:
                       f"{_quoted(table)} LIMIT {rng.choice((1, 5, 50))}")  # fmt: skip
 
 
+def many_rows(store: sqlite3.Connection, rng: Random) -> None:
+    """The rows of a table, and of those that name them, many times under other ids."""
+    tables = dict.fromkeys(_tables(store))
+    n_times = rng.choice((3, 10, 30))
+    for table in rng.sample(list(tables), min(len(tables), rng.randint(1, 3))):
+        columns = _columns(store, table)
+        keys = {columns[0], *rng.sample(columns, rng.randint(0, 1))}
+        values = ", ".join(
+            f"{_quoted(name)} || '-' || n" if name in keys else _quoted(name) for name in columns
+        )
+        with suppress(sqlite3.Error):
+            store.execute(
+                f"WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers "
+                f"WHERE n < {n_times}) INSERT OR IGNORE INTO {_quoted(table)} "
+                f"SELECT {values} FROM {_quoted(table)}, numbers"
+            )
+
+
+def swapped_cells(store: sqlite3.Connection, rng: Random) -> None:
+    """Well-formed values where they do not belong: of another row, or of another column."""
+    for _ in range(rng.randint(1, 4)):
+        table = _quoted(rng.choice(_tables(store)))
+        columns = _columns(store, table[1:-1])
+        column, other = (_quoted(rng.choice(columns)) for _ in range(2))
+        value = rng.choice((
+            other,
+            f"(SELECT {column} FROM {table} LIMIT 1 OFFSET {rng.randrange(6)})",
+            f"(SELECT other.{column} FROM {table} AS other WHERE other.rowid > {table}.rowid "
+            "ORDER BY other.rowid LIMIT 1)",
+        ))  # fmt: skip
+        with suppress(sqlite3.Error):
+            store.execute(f"UPDATE {table} SET {column} = {value}")
+
+
 def odd_moments(store: sqlite3.Connection, rng: Random) -> None:
     """All moments of a table become equal, odd, or swapped."""
     table = rng.choice(_tables(store))
@@ -245,8 +279,8 @@ def no_permission(path: Path, rng: Random) -> None:
         os.link(path, path.with_name("second.link"))
 
 
-CELLS = (with_store(odd_cells), with_store(more_rows), with_store(odd_moments))
+CELLS = tuple(map(with_store, (odd_cells, more_rows, many_rows, swapped_cells, odd_moments)))
 SCHEMA = (with_store(odd_schema), with_store(odd_master))
 PAGES = (odd_pages, odd_pages, odd_header, flip_bytes, cut_off)
 LOGS = (odd_wal, odd_journal)
-STORES: tuple[Mutation, ...] = (*CELLS * 3, *SCHEMA * 2, *PAGES, *LOGS, other_shape, no_permission)
+STORES: tuple[Mutation, ...] = (*CELLS * 2, *SCHEMA * 2, *PAGES, *LOGS, other_shape, no_permission)
