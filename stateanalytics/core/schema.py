@@ -365,6 +365,7 @@ SOURCES = Frame(
         Column("first_at", MOMENT, "oldest moment in it"),
         Column("last_at", MOMENT, "newest moment that its events prove"),
         Column("fingerprint", TEXT, "digest of what was read; same rows, same digest"),
+        Column("same_as", TEXT, "the input that tells its work too, later; null: none does"),
     ),
 )
 

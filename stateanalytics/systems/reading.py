@@ -18,7 +18,8 @@ from stateanalytics.core.progress import progress
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceError, StateAnalyticsError
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven, up_to
 from stateanalytics.io.findings import counted, per_entity
-from stateanalytics.io.parts import Kept, Parts, fingerprint
+from stateanalytics.io.observations import Observed, digest, observe_once
+from stateanalytics.io.parts import Kept, Parts
 from stateanalytics.io.salvaging import findings_of_store
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
@@ -132,9 +133,20 @@ def read_and_keep(
                 parts.append(part)
         if all(not part.system for part in parts):
             raise _nothing_read(parts)
-        facts = replace(_pooled(parts, again, given, clock), inputs=_inputs(places, parts))
+        digests = [digest(part) for part in parts]
+        once = observe_once(parts, digests, detail_frames())
+        facts = replace(
+            _pooled(parts, digests, once, again, _choose_instant(parts, given, clock)),
+            inputs=_inputs(places, parts),
+        )
+        for part in parts:
+            if part.label in once.same_as:
+                for store in part.stores:
+                    store.close()
         open_stores.pop_all()
-    stores = tuple(store for part in parts for store in part.stores)
+    stores = tuple(
+        store for part in parts if part.label not in once.same_as for store in part.stores
+    )
     return facts, stores, {part.label: part.kept for part in parts if part.kept}
 
 
@@ -292,15 +304,16 @@ def _inputs(places: Sequence[Place], parts: Sequence[Parts]) -> tuple[Path, ...]
 
 
 def _pooled(
-    parts: Sequence[Parts],
+    read: Sequence[Parts],
+    digests: Sequence[str],
+    once: Observed,
     again: Sequence[Place],
-    given: datetime | None,
-    clock: Callable[[], datetime],
+    instant: tuple[datetime, str],
 ) -> Facts:
-    as_of, as_of_from = _choose_instant(parts, given, clock)
-    whole = parts
+    as_of, as_of_from = instant
+    parts: Sequence[Parts] = once.parts
     if as_of_from == "given":
-        parts = [up_to(part, as_of) for part in whole]
+        parts = [up_to(part, as_of) for part in parts]
     findings = [
         pool([part.findings, future_findings(part, part.label, as_of)], schema.FINDINGS)
         for part in parts
@@ -317,15 +330,15 @@ def _pooled(
         for place in again
     ]
     rows = [
-        _source_row(before, part, own_findings)
-        for before, part, own_findings in zip(whole, parts, findings, strict=True)
+        _source_row(before, part, own_findings, content, once.same_as.get(before.label))
+        for before, part, own_findings, content in zip(read, parts, findings, digests, strict=True)
         if before.system
     ]
     return Facts(
         entities=pool([part.entities for part in parts], schema.ENTITIES),
         transitions=pool([part.transitions for part in parts], schema.TRANSITIONS),
         events=pool([part.events for part in parts], schema.EVENTS),
-        findings=pool([*findings, *twice], schema.FINDINGS),
+        findings=pool([*findings, *twice, once.findings], schema.FINDINGS),
         sources=pl.concat(rows),
         as_of=as_of,
         as_of_from=as_of_from,
@@ -355,7 +368,9 @@ def _pooled_details(parts: Sequence[Parts]) -> dict[str, pl.DataFrame]:
     }
 
 
-def _source_row(whole: Parts, part: Parts, findings: pl.DataFrame) -> pl.DataFrame:
+def _source_row(
+    whole: Parts, part: Parts, findings: pl.DataFrame, content: str, same_as: str | None
+) -> pl.DataFrame:
     """What one input holds as a whole, and how many rows of it are looked at."""
     first = [
         frame[column].min()
@@ -377,15 +392,7 @@ def _source_row(whole: Parts, part: Parts, findings: pl.DataFrame) -> pl.DataFra
         "is_live": part.is_live,
         "first_at": min((moment for moment in first if moment is not None), default=None),
         "last_at": newest_proven([whole]),
-        "fingerprint": _digest(whole),
+        "fingerprint": content,
+        "same_as": same_as,
     }
     return pl.DataFrame([row], schema=schema.SOURCES.dtypes)
-
-
-def _digest(part: Parts) -> str:
-    """The fingerprint of what was read, wherever it lies and however it is labelled.
-
-    Numbers of rows are left out too: compacting a file may change them.
-    """
-    frames = (part.entities, part.transitions, part.events)
-    return fingerprint(frame.drop("source", "seq", strict=False) for frame in frames)
