@@ -16,7 +16,7 @@ from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundE
 from stateanalytics.io.files import matching
 from stateanalytics.systems.places import find_places, usual_places
 from stateanalytics.systems.reading import read_facts
-from tests.lionagi_stores import NOW_S, change, session, write_store
+from tests.lionagi_stores import NOW_S, session, write_store
 
 NOW = datetime.fromtimestamp(NOW_S, UTC)
 
@@ -67,7 +67,12 @@ def test_a_copy_that_is_named_itself_is_read(tmp_path):
 
 
 def test_inputs_are_pooled_in_the_order_they_were_named(tmp_path):
-    one, two = _store(tmp_path / "1" / "state.db", "x"), _store(tmp_path / "2" / "state.db", "x")
+    # The same id of different work: created at another moment.
+    for name, created_at in (("1", NOW_S - 900), ("2", NOW_S - 800)):
+        (tmp_path / name).mkdir()
+        store = session("x", created_at=created_at)
+        write_store(tmp_path / name / "state.db", sessions=[store])
+    one, two = tmp_path / "1" / "state.db", tmp_path / "2" / "state.db"
     facts = _facts(two, one)
     assert facts.sources["source"].to_list() == [str(two), str(one)]
     assert facts.entities.select("source", "entity_id").rows() == [(str(two), "x"), (str(one), "x")]
