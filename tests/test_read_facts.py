@@ -16,7 +16,7 @@ from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundE
 from stateanalytics.io.files import matching
 from stateanalytics.systems.places import find_places, usual_places
 from stateanalytics.systems.reading import read_facts
-from tests.lionagi_stores import NOW_S, session, write_store
+from tests.lionagi_stores import NOW_S, change, session, write_store
 
 NOW = datetime.fromtimestamp(NOW_S, UTC)
 
