@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stateanalytics.io.sqlite import Store
     from stateanalytics.state.policy import Policy
     from stateanalytics.systems.detector import Detector
+    from stateanalytics.systems.history import Past
 
 Mistake = Literal["false_alarm", "lost_run"]
 
@@ -295,6 +296,10 @@ class System:
     history : {"whole", "partial", "derived"}
         Is each accepted change of status a row of ``transitions``, are some, or are they
         read off its events.
+    rewind : callable or None
+        ``rewind(past, facts) -> past``: what only this system can say of an earlier instant,
+        from its detail frames, transitions and events up to then: see `history.Past`.
+        ``past`` holds all rows as the shared history tells them, ``facts`` those of now.
     ends : Ends
         What its ends say, and who wrote them.
     phantoms : callable or None
@@ -334,6 +339,7 @@ class System:
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     judge_transitions: Callable[[Facts], pl.DataFrame] | None = None
     history: Literal["whole", "partial", "derived"] = "partial"
+    rewind: Callable[[Past, Facts], Past] | None = None
     ends: Ends = Ends()
     phantoms: Callable[..., pl.DataFrame] | None = None
     dispositions: Callable[[], Frame] | None = None

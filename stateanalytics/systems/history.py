@@ -101,7 +101,11 @@ def facts_at(facts: Facts, at: object = None) -> Past:
         "transitions": facts.transitions.filter(pl.col("at") <= instant),
     }
     gone = known.with_columns(**lost(instant)).select(LOST)
-    return Past(changed_facts(facts, **rows, as_of=instant, as_of_from="given"), gone)
+    past = Past(changed_facts(facts, **rows, as_of=instant, as_of_from="given"), gone)
+    for system in all_systems():
+        if system.rewind is not None and (existing["system"] == system.name).any():
+            past = system.rewind(past, facts)
+    return past
 
 
 def _with_words_then(known: pl.DataFrame, at: datetime) -> pl.DataFrame:
