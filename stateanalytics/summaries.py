@@ -16,6 +16,7 @@ from pathlib import Path
 
 import polars as pl
 
+from stateanalytics.core.redaction import redact
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import Moment, in_utc
@@ -307,15 +308,14 @@ def _counted(
     rows = rows_of(snap, states=judged)
     runs = spells(snap, rows=rows)
     check_columns(runs, by, "summarize")
+    lengths = runs.with_columns(pl.col("duration_s").ceil())
     return Summary(
         as_of=snap.as_of,
         policy=policy.version,
         sources=snap.sources.select(_SOURCE).sort("source", "system"),
-        states=_add_counts([_one_each(judged.select("system", "entity_type", *_AXES))]),
-        spells=_add_counts(
-            [_one_each(runs.with_columns(pl.col("duration_s").ceil()).select(*by, *_SPELL))]
-        ),
-        silences=gap_sums(lean_gaps(snap, by=by, rows=rows), thresholds_s, by=by),
+        states=_add_counts([_one_each(_masked(judged.select("system", "entity_type", *_AXES)))]),
+        spells=_add_counts([_one_each(_masked(lengths.select(*by, *_SPELL)))]),
+        silences=gap_sums(_masked(lean_gaps(snap, by=by, rows=rows)), thresholds_s, by=by),
         detections=_detections(snap, policy, judged),
         templates=_templates(snap, policy, rows),
     )
@@ -330,17 +330,22 @@ def _detections(snap: Snapshot, policy: Policy, judged: pl.DataFrame) -> pl.Data
 
 def _templates(snap: Snapshot, policy: Policy, rows: pl.DataFrame) -> pl.DataFrame:
     members = find_members(snap, policy=policy, rows=rows)
-    return _add_failures(
-        members.select(
-            "system",
-            "code",
-            mine_templates(members["message"])["pattern"],
-            n_rows=pl.lit(1, pl.Int64),
-            first_at="failed_at",
-            last_at="failed_at",
-        )
+    patterns = members.select(
+        "system",
+        "code",
+        mine_templates(members["message"])["pattern"],
+        n_rows=pl.lit(1, pl.Int64),
+        first_at="failed_at",
+        last_at="failed_at",
     )
+    # Behind the miner: placeholders would be words to it.
+    return _add_failures(_masked(patterns))
 
 
 def _one_each(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(n=pl.lit(1, pl.Int64))
+
+
+def _masked(rows: pl.DataFrame) -> pl.DataFrame:
+    """A summary leaves the machine of its store, and what looks like a secret does not."""
+    return redact(rows)[0]

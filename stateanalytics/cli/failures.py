@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
-from stateanalytics.cli.options import examples, note, opened, sources_argument
+from stateanalytics.cli.options import examples, opened, sources_argument
 from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
 from stateanalytics.errors import ArgumentError, did_you_mean
 
@@ -64,9 +64,6 @@ SHOWN = {
     metavar="STORE",
     help="With --show change: read the earlier stretch from this store.",
 )
-@click.option(
-    "--redact/--no-redact", default=True, help="Mask what looks like a secret.", show_default=True
-)
 @takes(limit_option, *IN_WINDOW)
 def failures(
     request: Request,
@@ -77,7 +74,6 @@ def failures(
     rules: Path | None,
     weights: tuple[str, ...],
     against: str | None,
-    redact: bool,
 ) -> None:
     """Why runs fail: by reason code and message template, ranked by what it cost.
 
@@ -100,8 +96,7 @@ def failures(
             with opened([against], salvage=request.salvage) as earlier:
                 frame = _answer(show, snap, asked, _weights(weights), earlier)
         frame = _narrowed(frame, show, code, cluster)
-        shown = _masked(frame) if redact else frame
-        request.write(shown, columns=SHOWN[show], inputs=snap.inputs)
+        request.write(frame, columns=SHOWN[show], inputs=snap.inputs)
 
 
 def _answer(
@@ -160,14 +155,3 @@ def _narrowed(
             )
         frame = frame.filter(pl.col("cluster_id") == cluster)
     return frame
-
-
-def _masked(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame without what looks like a secret; what was taken out is counted."""
-    from stateanalytics.core.redaction import redact
-
-    masked, n_masked = redact(frame)
-    if n_masked:
-        counts = ", ".join(f"{n} × {kind}" for kind, n in sorted(n_masked.items()))
-        note(f"masked: {counts}; --no-redact shows them")
-    return masked

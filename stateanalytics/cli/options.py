@@ -36,6 +36,9 @@ bodies_option = click.option(
     "--bodies", is_flag=True, help="Read what people and models said, too."
 )
 
+redact_option = click.option(
+    "--redact/--no-redact", default=True, help="Mask what looks like a secret.", show_default=True
+)
 salvage_option = click.option(
     "--salvage", is_flag=True, help="Read what is left of a damaged store, and say what is lost."
 )
@@ -47,10 +50,11 @@ def examples(*lines: str) -> str:
 
 
 def output_options(formats: Sequence[str]) -> Callable[[Command], Command]:
-    """``--format``, ``--output`` and ``--safe-csv``."""
+    """``--format``, ``--output``, ``--redact`` and ``--safe-csv``."""
 
     def add(command: Command) -> Command:
         for option in (
+            redact_option,
             click.option(
                 "--safe-csv/--raw-csv",
                 default=None,
@@ -82,14 +86,16 @@ def opened(
 ) -> Snapshot:
     """Read the sources; say which, where none was named, and what was lost of them."""
     from stateanalytics.core.facts import losses_of
+    from stateanalytics.core.redaction import redact
     from stateanalytics.snapshot import read
 
     on_error: Literal["skip", "salvage"] = "salvage" if salvage else "skip"
     snap = read(*sources, as_of=as_of, bodies=bodies, on_error=on_error)
     if not sources:
         note(f"reading {', '.join(snap.sources['source'])}")
-    for row in losses_of(snap.findings).iter_rows(named=True):
-        note(f"lost: {row['source']}: {row['message']}")
+    lost = losses_of(snap.findings).select("source", "message")
+    for source, message in redact(lost)[0].iter_rows():
+        note(f"lost: {source}: {message}")
     if as_of is not None and snap.as_of > datetime.now(UTC):
         note(f"as-of {snap.as_of:%Y-%m-%d %H:%M} UTC lies in the future; ages count up to it")
     return snap

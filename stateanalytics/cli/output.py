@@ -18,6 +18,7 @@ import click
 import polars as pl
 
 from stateanalytics.cli.options import note
+from stateanalytics.core.redaction import redact as redact_frame
 from stateanalytics.core.text import shortened, visible, without_formula
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import refuse_inputs, write_output
@@ -43,6 +44,7 @@ def write(
     form: str | None = None,
     output: Path | None = None,
     safe_csv: bool | None = None,
+    redact: bool = True,
     columns: Sequence[str] | None = None,
     limit: int | None = None,
     inputs: Sequence[Path] = (),
@@ -59,6 +61,9 @@ def write(
         Where to; standard output by default.
     safe_csv : bool, optional
         Disarm formulas in CSV; by default where it goes to a file.
+    redact : bool
+        Mask what looks like a secret, and say how many. A file in which nothing was masked
+        on purpose is its owner's only.
     columns : sequence of str, optional
         The ones to show in a table; files always get all.
     limit : int, optional
@@ -76,6 +81,8 @@ def write(
     refuse_inputs_of(output, inputs)
     form = form_of(form, output)
     shown = frame.head(limit if limit is not None else 50 if form == "table" else frame.height)
+    if redact:
+        shown = _masked(shown)
     if form == "table":
         content = _table(shown, columns, is_file=output is not None).encode("utf-8", "replace")
     elif form == "csv":
@@ -85,9 +92,18 @@ def write(
         content = as_json(shown, is_seen=_is_seen(output)).encode()
     else:
         content = _as_parquet(shown, is_seen=_is_seen(output))
-    put(content, output, inputs=inputs)
+    put(content, output, inputs=inputs, is_private=not redact)
     if shown.height < frame.height:
         note(f"{frame.height - shown.height:,} more rows; see them with {_ways_to_more()}")
+
+
+def _masked(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame without what looks like a secret; what was taken out is counted."""
+    masked, n_masked = redact_frame(frame)
+    if n_masked:
+        counts = ", ".join(f"{n} × {kind}" for kind, n in sorted(n_masked.items()))
+        note(f"masked: {counts}; --no-redact shows them")
+    return masked
 
 
 def _ways_to_more() -> str:
@@ -127,10 +143,17 @@ def _is_seen(output: Path | None) -> bool:
     return output is None and sys.stdout.isatty()
 
 
-def put(content: bytes, output: Path | None, *, inputs: Sequence[Path] = ()) -> None:
+def put(
+    content: bytes,
+    output: Path | None,
+    *,
+    inputs: Sequence[Path] = (),
+    is_private: bool = False,
+) -> None:
     """Bytes to a file that was not read, or to standard output."""
     if output is not None:
-        write_output(output, content, inputs=[*inputs, *_named_files(output)])
+        sources = [*inputs, *_named_files(output)]
+        write_output(output, content, inputs=sources, is_private=is_private)
         return
     sys.stdout.flush()
     # Piece by piece, so that a reader who went away is noticed.

@@ -24,6 +24,7 @@ from stateanalytics.cli.options import (
 )
 from stateanalytics.cli.output import form_of, put
 from stateanalytics.cli.request import Request, takes
+from stateanalytics.core.redaction import redact
 from stateanalytics.core.text import visible
 from stateanalytics.errors import TruncatedWarning
 
@@ -200,7 +201,7 @@ def watch(*, sources: tuple[str, ...], every_s: float, looks: int | None, policy
 
 
 def _print(changed: pl.DataFrame) -> None:
-    for row in changed.iter_rows(named=True):
+    for row in redact(changed)[0].iter_rows(named=True):
         what = row["name"] or row["entity_id"] or "unnamed"
         line = (
             f"{row['at']:%H:%M:%S}  {row['severity_before'] or 'new'} -> "

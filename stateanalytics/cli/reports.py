@@ -16,6 +16,7 @@ from stateanalytics.cli.options import (
     opened,
     policy_of,
     policy_option,
+    redact_option,
     salvage_option,
     sources_argument,
     window_of,
@@ -62,9 +63,7 @@ from stateanalytics.errors import ArgumentError, did_you_mean
 @salvage_option
 @policy_option
 @click.option("--json", "with_json", is_flag=True, help="Also write the numbers, beside the page.")
-@click.option(
-    "--redact/--no-redact", default=True, help="Mask what looks like a secret.", show_default=True
-)
+@redact_option
 @click.option("--title", help="Heading of the report.")
 @click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
 def report(

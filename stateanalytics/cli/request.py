@@ -50,6 +50,7 @@ class Request:
     form: str | None = None
     output: Path | None = None
     safe_csv: bool | None = None
+    redact: bool = True
 
     @property
     def window(self) -> object:
@@ -79,6 +80,7 @@ class Request:
             form=self.form,
             output=self.output,
             safe_csv=self.safe_csv,
+            redact=self.redact,
             columns=columns,
             limit=self.limit if limit is None else limit,
             inputs=inputs,

@@ -90,8 +90,8 @@ def redact_column(column: pl.Series) -> tuple[pl.Series, Counter[str]]:
         return column, n_masked
     lists = values.select("at", now=masked).group_by("at", maintain_order=True).agg("now")
     joined = rows.join(lists, on="at", how="left", maintain_order="left")
-    whole = joined.select(pl.coalesce("now", "was").cast(dtype).alias(column.name))
-    return whole.to_series(), n_masked
+    both = joined.select(pl.coalesce("now", "was").cast(dtype).alias(column.name))
+    return both.to_series(), n_masked
 
 
 def redact_texts(texts: pl.Series) -> tuple[pl.Series, Counter[str]]:
