@@ -12,6 +12,7 @@ parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc_
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--minutes", type=float, default=60)
 parser.add_argument("--number", type=int, help="how many new inputs at most")
+parser.add_argument("--target", help="only this format, such as 'lionagi store'")
 parser.add_argument("--jobs", type=int, default=2)
 parser.add_argument("--results", type=Path, help="a file of answers to go on with")
 parser.add_argument("--only", type=int, help="run this input again and print what it came to")
@@ -34,7 +35,7 @@ def main() -> int:
         worker.end()
         return int(answer["verdict"] == "defect")
     results = asked.results or Path(".fuzz") / f"seed-{asked.seed}.jsonl"
-    campaign = Campaign(asked.seed, results, asked.jobs, asked.plant)
+    campaign = Campaign(asked.seed, results, asked.jobs, asked.target, asked.plant)
     campaign.run(asked.minutes, asked.number)
     print(campaign.summary())
     return int(bool(campaign.defects))

@@ -129,11 +129,16 @@ class Campaign:
     seed : int
     results : pathlib.Path
         One answer a line; of two about one input the later counts.
+    jobs : int
+        Workers at a time.
+    target : str, optional
+        Only inputs of this format.
     """
 
     seed: int
     results: Path
     jobs: int = 2
+    target: str | None = None
     planted: str | None = None
     answers: dict[int, Answer] = field(default_factory=dict)
     n_new: int = 0
@@ -177,11 +182,18 @@ class Campaign:
     def _numbers(self, most: int | None) -> Iterator[int]:
         known = dict(self.answers)
         yield from (number for number, answer in known.items() if answer["verdict"] == "defect")
-        fresh = (number for number in range(2**31) if number not in known)
+        fresh = (number for number in range(2**31) if number not in known and self._is_of(number))
         for n_begun, number in enumerate(fresh):
             if n_begun == most:
                 return
             yield number
+
+    def _is_of(self, number: int) -> bool:
+        if self.target is None:
+            return True
+        from tests.fuzz.targets import chosen
+
+        return chosen(self.seed, number)[0].name == self.target
 
     @property
     def defects(self) -> list[Answer]:

@@ -4,7 +4,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ ENTITY_TYPES = {
     "teams": "team", "engine_runs": "engine_run", "dispatch_outbox": "dispatch",
 }  # fmt: skip
 """Tables of which each row is an entity, or is named in a finding."""
+
+SESSION_TABLES = ("sessions", "session", "session_v2")
+"""Tables of which each ``id`` that is text is a session, in whatever system."""
 
 
 class LostRowsError(AssertionError):
@@ -69,6 +72,10 @@ def check_tables(seen: Read, snap: Any) -> None:
             raise LostRowsError(f"{key[1]}: SQLite counts {n_rows}, read were {seen.rows[key]}")
     if set(snap.sources["system"]) == {"lionagi"}:
         _check_entities({table: n for (_, table), n in truth.items()}, snap)
+    known = set(snap.entities.filter(pl.col("entity_type") == "session")["entity_id"])
+    for (path, table), n_rows in truth.items():
+        if table in SESSION_TABLES and n_rows and (lost := _ids(path, table) - known):
+            raise LostRowsError(f"{table}: {len(lost)} ids are no session, such as {min(lost)!r}")
 
 
 def _check_entities(truth: dict[str, int], snap: Any) -> None:
@@ -85,29 +92,48 @@ def _check_entities(truth: dict[str, int], snap: Any) -> None:
         raise LostRowsError(f"{n_changes} changes, {snap.transitions.height} in transitions")
 
 
-def sqlite_counts(path: Path, wanted: list[str]) -> dict[str, int]:
-    """Rows by table as SQLite counts them in a copy; empty where it finds the store damaged."""
-    counts: dict[str, int] = {}
+@contextmanager
+def _copied(path: Path) -> Iterator[sqlite3.Connection]:
+    """A copy of a store with the logs beside it, opened by SQLite; texts as bytes."""
     with tempfile.TemporaryDirectory(prefix="fuzz-count-") as folder:
         copy = Path(folder) / path.name
         for ending in ("", "-wal", "-journal"):
             beside = path.with_name(path.name + ending)
             if beside.is_file():
                 shutil.copyfile(beside, copy.with_name(copy.name + ending))
-        try:
-            with closing(sqlite3.connect(copy)) as store:
-                store.text_factory = bytes
-                check = store.execute("PRAGMA quick_check").fetchall()
-                # Constraints that are not kept are no damage: rows are rows.
-                if any(b"NULL value" not in row[0] and row[0] != b"ok" for row in check):
-                    return {}
-                for table in wanted:
-                    name = table.replace('"', '""')
-                    query = f'SELECT count(*) FROM "{name}" NOT INDEXED'
-                    counts[table] = store.execute(query).fetchone()[0]
-        except (sqlite3.Error, OSError, UnicodeEncodeError):
-            return {}
-    return counts
+        with closing(sqlite3.connect(copy)) as store:
+            store.text_factory = bytes
+            yield store
+
+
+def sqlite_counts(path: Path, wanted: list[str]) -> dict[str, int]:
+    """Rows by table as SQLite counts them in a copy; empty where it finds the store damaged."""
+    try:
+        with _copied(path) as store:
+            check = store.execute("PRAGMA quick_check").fetchall()
+            # Constraints that are not kept are no damage: rows are rows.
+            if any(b"NULL value" not in row[0] and row[0] != b"ok" for row in check):
+                return {}
+            quoted = {table: table.replace('"', '""') for table in wanted}
+            return {
+                table: store.execute(f'SELECT count(*) FROM "{name}" NOT INDEXED').fetchone()[0]
+                for table, name in quoted.items()
+            }
+    except (sqlite3.Error, OSError, UnicodeEncodeError):
+        return {}
+
+
+def _ids(path: Path, table: str) -> set[str]:
+    """The ids of a table that are sound text."""
+    ids = set()
+    with suppress(sqlite3.Error), _copied(path) as store:
+        columns = [row[1] for row in store.execute(f'PRAGMA table_info("{table}")')]
+        if b"id" in columns:
+            query = f"SELECT id FROM \"{table}\" NOT INDEXED WHERE typeof(id) = 'text'"
+            for (octets,) in store.execute(query):
+                with suppress(UnicodeDecodeError):
+                    ids.add(octets.decode())
+    return ids
 
 
 def check_lines(root: Path, snap: Any, seen: Read) -> None:

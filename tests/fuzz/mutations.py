@@ -74,6 +74,31 @@ def odd_value(path: Path, rng: Random) -> None:
     path.write_bytes("\n".join(lines).encode("utf-8", "surrogateescape"))
 
 
+def odd_setting(path: Path, rng: Random) -> None:
+    """Values of a file of settings become others that are as well written."""
+    lines = path.read_text("utf-8", "replace").split("\n")
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(lines))
+        key, equals, _ = lines[at].partition("=")
+        if equals:
+            lines[at] = f"{key}= {_toml(hostile.for_json(rng))}"
+        elif rng.random() < 0.5:
+            lines.insert(at, rng.choice(("[[rule]]", "[limits]", "[read_as.play]", "x = 1", "")))
+    path.write_bytes("\n".join(lines).encode("utf-8", "replace"))
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        inner = (f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items())
+        return "{" + ", ".join(inner) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    words = {None: "1979-05-27T07:32:00Z", True: "true", False: "false"}
+    if value is None or isinstance(value, bool):
+        return words[value]
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
 def odd_json(path: Path, rng: Random) -> None:
     """Values of a document, or of lines of documents, become others; keys go or come."""
     text = path.read_bytes().decode("utf-8", "replace")
@@ -161,4 +186,5 @@ def odd_name(path: Path, rng: Random) -> None:
 BYTES: tuple[Mutation, ...] = (flip_bytes, cut_off, insert_bytes, another_encoding, line_ends)
 DOCUMENTS: tuple[Mutation, ...] = (odd_json, odd_json, odd_json, deep_json, odd_line, *BYTES)
 PLACES: tuple[Mutation, ...] = (odd_place, odd_name)
+SETTINGS: tuple[Mutation, ...] = (odd_setting,) * 6 + (odd_line, *BYTES)
 KEY_VALUES: tuple[Mutation, ...] = (odd_value, odd_value, odd_line, *BYTES)

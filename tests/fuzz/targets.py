@@ -10,7 +10,7 @@ from typing import Any
 
 from stateanalytics.io.files import legible
 from tests.fuzz import seeds, steps
-from tests.fuzz.mutations import BYTES, DOCUMENTS, KEY_VALUES, PLACES, Mutation
+from tests.fuzz.mutations import DOCUMENTS, KEY_VALUES, PLACES, SETTINGS, Mutation
 from tests.fuzz.stores import STORES
 
 Pair = tuple[str, tuple[Mutation, ...]]
@@ -92,7 +92,7 @@ TARGETS = (
         "rules",
         seeds.rules,
         "rules.toml",
-        (("rules.toml", (*KEY_VALUES, *BYTES)),),
+        (("rules.toml", SETTINGS),),
         5,
         steps.apply_rules,
     ),
@@ -100,7 +100,7 @@ TARGETS = (
         "policy",
         seeds.policy,
         "policy.toml",
-        (("policy.toml", (*KEY_VALUES, *BYTES)),),
+        (("policy.toml", SETTINGS),),
         5,
         steps.apply_policy,
     ),
