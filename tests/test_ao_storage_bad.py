@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import ArgumentError, DamagedStoreError
+from stateanalytics.systems.agent_orchestrator import logs, reading
 from stateanalytics.systems.agent_orchestrator import places as finding
-from stateanalytics.systems.agent_orchestrator import reading
 from stateanalytics.systems.agent_orchestrator.records import (
     NoRecordError,
     json_record,
@@ -299,6 +299,17 @@ def test_wrong_types_anywhere_are_read_around(
     facts = facts_of(root)
     assert sorted(facts.entities["entity_id"]) == ["good-1", "odd-1"]
     assert facts.entities.filter(entity_id="good-1")["raw_status"].item() == "working"
+
+
+def test_lines_too_long_to_take_apart_are_counted(tree: Path, monkeypatch) -> None:
+    monkeypatch.setattr(logs, "MAX_LINE_BYTES", 300)
+    seen = {"ts": "2026-05-04T09:00:00.000Z", "state": "active", "source": "hook"}
+    log = tree / "projects/web/worktrees/good-1/.ao/activity.jsonl"
+    write_lines(log, {**seen, "trigger": "x" * 300}, seen, "[" * 400)
+    facts = facts_of(tree)
+    told = found(facts, "line.too_long")
+    assert (told["severity"], told["n_rows"]) == ("warning", 2)
+    assert facts.events.filter(kind="activity.active").height == 1
 
 
 @examples(40)

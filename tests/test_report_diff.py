@@ -228,8 +228,10 @@ def test_a_ledger_that_cannot_be_read_is_refused(lines):
         sa.diff(broken, made(OLD))
 
 
-def test_a_file_that_is_no_json_is_refused(tmp_path):
+@pytest.mark.parametrize("text", ["<html>", "[" * 100_000, "9" * 5000, '{"a": \xff}'])
+def test_a_file_that_is_no_json_is_refused(tmp_path, text):
+    """Deep JSON is input 25 of seed 21."""
     path = tmp_path / "week.json"
-    path.write_text("<html>")
+    path.write_bytes(text.encode("latin-1"))
     with pytest.raises(ArgumentError, match="was to be the JSON of a report, but it is no JSON"):
         sa.diff(path, path)

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.io.files import legible
+from stateanalytics.io.opening import MAX_LINE_BYTES
 from stateanalytics.systems.agent_orchestrator.files import (
     Fault,
     Faults,
@@ -121,10 +122,13 @@ def _entries(file: File, faults: Faults, bodies: bool) -> Iterator[Entry]:
 def _lines(text: str, file: File, faults: Faults) -> Iterator[tuple[int, str, Line]]:
     """The objects of a log; a whole-file object for snapshots."""
     pieces: Sequence[str] = [text] if file.kind == Kind.TRACES else text.split("\n")
-    n_bad, first_bad = 0, ""
+    n_bad, n_long, first_bad = 0, 0, ""
     last = len(pieces) - 1
     below = faults.below(file.path)
     for number, piece in enumerate(pieces):
+        if len(piece) > MAX_LINE_BYTES:
+            n_long += 1
+            continue
         if not piece.strip():
             continue
         try:
@@ -141,6 +145,9 @@ def _lines(text: str, file: File, faults: Faults) -> Iterator[tuple[int, str, Li
     if n_bad:
         message = "lines that are no JSON object"
         faults.add(Fault("line.unreadable", "warning", message, below, n_bad, example(first_bad)))
+    if n_long:
+        message = f"lines of more than {MAX_LINE_BYTES // 2**20} MiB"
+        faults.add(Fault("line.too_long", "warning", message, below, n_long))
 
 
 def _text(value: Any) -> str | None:

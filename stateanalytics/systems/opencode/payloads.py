@@ -21,11 +21,9 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.io.opening import open_regular
+from stateanalytics.io.opening import MAX_LINE_BYTES, open_regular
 
 CHUNK_BYTES = 32 * 2**20
-MAX_LINE_BYTES = 16 * 2**20
-"""Longer lines are left out and counted: JSON takes fifty times its size to take apart."""
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 

@@ -13,12 +13,11 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.io.files import legible, without_halves
-from stateanalytics.io.opening import open_regular, read_octets
+from stateanalytics.io.opening import MAX_LINE_BYTES, open_regular, read_octets
 from stateanalytics.systems.opencode.events import events_of_records, messages_of, parts_of
 from stateanalytics.systems.opencode.gathered import Broken, Gathered, session_rows_of, together
 from stateanalytics.systems.opencode.message_fold import MESSAGES
 from stateanalytics.systems.opencode.payloads import (
-    MAX_LINE_BYTES,
     SESSION,
     Parser,
     conform,
