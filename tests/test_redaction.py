@@ -1,13 +1,18 @@
 """Every kind of secret is masked wherever it stands, and what is none stays readable."""
 
+import re
+
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.core.redaction import redact, redact_texts
-from stateanalytics.core.secret_shapes import PLACEHOLDERS
+from stateanalytics.core.secret_shapes import HINTS, PLACEHOLDERS, SHAPES
+from stateanalytics.testing.failure_corpus import failure_corpus
+from tests.conftest import ROOT
 from tests.examples import examples
+from tests.ratios import times_as_slow
 from tests.secret_kinds import READABLE, planted
 
 PLANTED = planted()
@@ -144,3 +149,64 @@ def test_every_type_of_column_is_masked_and_keeps_its_type():
     assert frame["text"][0] == key
     empty = frame.clear()
     assert redact(empty)[0].equals(empty)
+
+
+WORST = {
+    "letters": "a",
+    "at signs": "a@",
+    "dots": "a.",
+    "begins": "-----BEGIN PRIVATE KEY-----",
+    "keywords": "token=",
+    "flags": "--password ",
+    "quotes": 'password="',
+    "schemes": "://a:",
+    "web tokens": "eyJ",
+    "keys": "sk-",
+    "cookies": "cookie: ",
+    "commands": "curl -u ",
+    "environment": "PASSWORD",
+    "escapes": "\x1b[",
+}
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_time_grows_with_the_length_of_the_text(name):
+    """Ten times the text takes about ten times as long, not a hundred times."""
+    short = WORST[name] * (100_000 // len(WORST[name]))
+    assert times_as_slow(masked, short * 10, short, most=40) < 40
+
+
+@pytest.mark.parametrize("number", range(len(SHAPES)))
+def test_every_shape_is_hinted_at(number):
+    """What is found by a shape is found by the hints, which decide what is looked at."""
+    kind, shape = SHAPES[number]
+    found = pl.Series([case.text for case in PLANTED])
+    found = found.filter(found.str.contains(shape))
+    assert found.str.contains("|".join(HINTS)).all(), kind
+
+
+def messages():
+    """Messages of failures and lines of logs, where no secret stands."""
+    shared = ROOT.parent / "shared"
+    corpus = failure_corpus()["message"]
+    # Keys that were made up for the corpus are no false alarm.
+    texts = corpus.filter(~corpus.str.contains(" sk-test-", literal=True)).to_list()
+    if (path := shared / "agent_failures" / "messages.jsonl").exists():
+        texts += pl.read_ndjson(path)["message"].to_list()
+    for path in (shared / "loghub").glob("*.csv"):
+        texts += pl.read_csv(path, infer_schema=False)["Content"].to_list()
+    return pl.Series(texts, dtype=pl.String)
+
+
+def test_false_alarms_are_at_most_one_in_two_hundred():
+    texts = messages()
+    shown, _ = redact_texts(texts)
+    # Addresses and home directories do stand in logs; what they show is no false alarm.
+    secrets = "|".join(
+        re.escape(placeholder)
+        for kind, placeholder in PLACEHOLDERS.items()
+        if kind not in ("e-mail address", "home directory")
+    )
+    n_wrong = (shown.str.contains(secrets) & (shown != texts)).sum()
+    assert texts.len() > 1_000
+    assert n_wrong <= 0.005 * texts.len()
