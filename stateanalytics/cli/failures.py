@@ -96,6 +96,8 @@ def failures(
             with opened([against], salvage=request.salvage) as earlier:
                 frame = _answer(show, snap, asked, _weights(weights), earlier)
         frame = _narrowed(frame, show, code, cluster)
+        if show == "parameters" and request.redact:
+            frame = _without_taken_out(frame, snap, asked)
         request.write(frame, columns=SHOWN[show], inputs=snap.inputs)
 
 
@@ -155,3 +157,23 @@ def _narrowed(
             )
         frame = frame.filter(pl.col("cluster_id") == cluster)
     return frame
+
+
+def _without_taken_out(
+    parameters: pl.DataFrame, snap: Snapshot, asked: dict[str, Any]
+) -> pl.DataFrame:
+    """Parameters without the words that redaction takes out of the messages.
+
+    A value stands alone here, and what told that it is a secret stands in the template.
+    """
+    from stateanalytics import failures
+    from stateanalytics.core.redaction import redact_texts
+    from stateanalytics.core.secret_shapes import PLACEHOLDERS
+
+    words = r"[A-Za-z0-9]+"
+    messages, _ = redact_texts(failures.members(snap, **asked)["message"])
+    left = messages.str.extract_all(words).explode().unique().implode()
+    of_value = pl.col("value").str.extract_all(words)
+    is_left = of_value.list.set_difference(pl.lit(left)).list.len() == 0
+    masked = pl.when(is_left.fill_null(value=True)).then("value")
+    return parameters.with_columns(value=masked.otherwise(pl.lit(PLACEHOLDERS["named secret"])))

@@ -108,7 +108,7 @@ ANY_MARK = "\ue0f0-\ue0ff"
 # Behind a colour, a word, a ``_``, an escape of JSON (``\n``) or of a link (``%20``). The edge of
 # a word is that of ASCII: Unicode's is slow to look for.
 _BORDER = r"(\x1b\[[0-9;]*m|(?-u:\b)|_|\\[abfnrtv]|%[0-9A-Fa-f]{2})"
-_QUOTE = r"(?:\\?[\"'`])"
+_QUOTE = r"(?:\\*[\"'`])"
 
 _SERVICE = (
     "(?:open_?ai|anthropic|claude|azure|gemini|google|groq|mistral|cohere|deepseek|xai|grok"
@@ -130,9 +130,11 @@ _ENVIRONMENT = "(?:PASS|PASSWD|PASSWORD|PASSPHRASE|SECRET|SECRET_KEY|API_KEY|TOK
 
 _STOP = rf"\s\"'`,;&<>{ANY_MARK}"
 # Brackets and the dot at the end belong to the sentence.
-_VALUE = rf"[^{_STOP}]*[^{_STOP})\]}}.\\]"
-_UNLIKE_WORDS = rf"[^{_STOP}]*(?:[0-9!@#$%^*+=~]|[a-z][A-Z])(?:{_VALUE})?"
-_MIXED = rf"[^{_STOP}]*(?:[A-Za-z][^{_STOP}]*[0-9]|[0-9][^{_STOP}]*[A-Za-z])(?:{_VALUE})?"
+# A line break may be written as an escape; what follows it is another value.
+_SIGN = rf"(?:[^{_STOP}\\]|\\+[^{_STOP}nrt\\])"
+_VALUE = rf"{_SIGN}*[^{_STOP})\]}}.\\]"
+_UNLIKE_WORDS = rf"{_SIGN}*(?:[0-9!@#$%^*+=~]|[a-z][A-Z])(?:{_VALUE})?"
+_MIXED = rf"{_SIGN}*(?:[A-Za-z]{_SIGN}*[0-9]|[0-9]{_SIGN}*[A-Za-z])(?:{_VALUE})?"
 _IS = rf"{_QUOTE}?\s{{0,4}}(?:=>|:=|==?|:|%3[ADad])"
 _IS_LOOSELY = rf"{_IS}\s{{0,4}}"
 # ``name=value`` and ``name = value``, but not ``name: value``, which is prose as well.
@@ -180,8 +182,11 @@ SHAPES: tuple[tuple[str, str], ...] = (
     ),
     ("password in a URL", "(://)[A-Za-z_-]*[0-9][A-Za-z0-9_-]{18,}@"),
     # Assignments. In capitals, as in an environment, all up to a space belongs to the value.
-    ("named secret", rf"((?-u:\b)[A-Z0-9_]*{_ENVIRONMENT}=)[^\s\"'`<>{ANY_MARK}]+"),
-    ("named secret", rf"(?i)({_STRONG}{_IS_LOOSELY}\\\")(?:[^\"\\{ANY_MARK}]|\\[^\"])+"),
+    (
+        "named secret",
+        rf"((?-u:\b)[A-Z0-9_]*{_ENVIRONMENT}=)(?:[^\s\"'`<>\\{ANY_MARK}]|\\[^\s\"'`<>nrt{ANY_MARK}])+",
+    ),
+    ("named secret", rf"(?i)({_STRONG}{_IS_LOOSELY}\\+\")(?:[^\"\\{ANY_MARK}]|\\[^\"])+"),
     ("named secret", rf"(?i)({_STRONG}{_IS_LOOSELY}\")(?:[^\"\\\n{ANY_MARK}]|\\.)+"),
     ("named secret", rf"(?i)({_STRONG}{_IS_LOOSELY}(?:\\?'|`))(?:[^'`\\\n{ANY_MARK}]|\\[^'])+"),
     ("named secret", rf"(?i)({_STRONG}{_EQUALS}){_VALUE}"),
@@ -194,18 +199,18 @@ SHAPES: tuple[tuple[str, str], ...] = (
     ),
     ("named secret", rf"(?i)(<[a-z0-9_:.-]*(?:{_STRONG}|token)>)[^\s<>{ANY_MARK}]+"),
     # Commands.
-    ("named secret", rf"(?i)((?-u:\B){_PASSWORD_FLAG}[ =]\"?)(?:{_VALUE})"),
+    ("named secret", rf"(?i)((?-u:\B){_PASSWORD_FLAG}[ =]{_QUOTE}?)(?:{_VALUE})"),
     ("named secret", rf"(?i)((?-u:\B){_TOKEN_FLAG}[ =]{_QUOTE}?)(?:{_MIXED})"),
     (
         "named secret",
-        rf"((?-u:\b)(?:sshpass|(?:docker|podman|helm registry|oras|skopeo|buildah) login){_COMMAND}"
-        rf"-p ?{_QUOTE}?)[^\s\"'`{ANY_MARK}]+",
+        rf"((?:sshpass|(?:docker|podman|helm registry|oras|skopeo|buildah) login){_COMMAND}"
+        rf"-p ?{_QUOTE}?){_VALUE}",
     ),
-    ("named secret", rf"((?-u:\b)(?:mysql|mariadb)[a-z]*{_COMMAND}-p)[^\s{ANY_MARK}]+"),
-    ("named secret", rf"((?-u:\b)redis-cli{_COMMAND}-a ){_VALUE}"),
+    ("named secret", rf"((?:mysql|mariadb)[a-z]*{_COMMAND}-p)[^\s{ANY_MARK}]+"),
+    ("named secret", rf"(redis-cli{_COMMAND}-a ){_VALUE}"),
     (
         "named secret",
-        rf"((?-u:\b)(?:curl|http|https|wget){_COMMAND}(?:-u|-a|--user|--auth|--proxy-user)[ =]?"
+        rf"((?:curl|http|https|wget){_COMMAND}(?:-u|-a|--user|--auth|--proxy-user)[ =]?"
         rf"{_QUOTE}?[^\s:\"'`{ANY_MARK}]+:)[^\s\"'`{ANY_MARK}]+",
     ),
     ("named secret", rf"(?i)(login\s+\S+\s+password\s+)[^\s{ANY_MARK}]+"),

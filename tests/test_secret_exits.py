@@ -1,0 +1,154 @@
+"""No secret that a store holds stands in anything that leaves: planted everywhere, looked for."""
+
+import itertools
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from html import unescape
+
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.cli import run
+from tests.conftest import ROOT
+from tests.secret_kinds import planted
+
+# A home directory's "ann" is in other words, too.
+PLANTED = [case for case in planted() if len(case.secret) >= 8]
+# A key that was cut off hides all behind it, so it stands alone.
+GROUPS = [
+    "\n".join(case.text for case in PLANTED[i::6] if case.name != "cut off") for i in range(6)
+]
+FREE = (
+    "message",
+    "error",
+    "reason",
+    "title",
+    "name",
+    "prompt",
+    "text",
+    "summary",
+    "detail",
+    "note",
+)
+
+STORES = {
+    "lionagi": ROOT / "data" / "samples" / "state.db",
+    "agent_orchestrator": ROOT / "data" / "samples" / "agent_orchestrator",
+    "opencode": ROOT / "data" / "samples" / "opencode",
+}
+COMMANDS = [
+    ["attention"],
+    ["states"],
+    ["findings"],
+    ["audit"],
+    ["failures", "--show", "members"],
+    ["failures", "--show", "clusters"],
+    ["failures", "--show", "parameters"],
+    ["sql", "SELECT * FROM entities"],
+    ["sql", "SELECT * FROM events LIMIT 2000"],
+    ["sql", "SELECT * FROM reasons"],
+]
+
+
+@pytest.fixture(scope="module", params=STORES)
+def store(request, tmp_path_factory):
+    """A copy of a system's sample with secrets in every text that may be free."""
+    source = STORES[request.param]
+    place = tmp_path_factory.mktemp(request.param) / source.name
+    (shutil.copytree if source.is_dir() else shutil.copyfile)(source, place)
+    group = itertools.cycle(GROUPS)
+    files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.is_file())
+    n_planted = 0
+    for path in files:
+        if path.read_bytes()[:6] == b"SQLite":
+            n_planted += plant_in_database(path, group)
+        elif path.suffix in (".json", ".jsonl"):
+            text = path.read_text("utf-8")
+            parts = text.splitlines() if path.suffix == ".jsonl" else [text]
+            values = [with_secrets(json.loads(part), "", group) for part in parts]
+            path.write_text("".join(json.dumps(value) + "\n" for value in values), "utf-8")
+            n_planted += len(parts)
+    assert n_planted > 10
+    return place
+
+
+def plant_in_database(path, group):
+    n_planted = 0
+    with closing(sqlite3.connect(path)) as connection, connection:
+        tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+        for (table,) in connection.execute(tables).fetchall():
+            columns = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
+            for _, column, dtype, _, _, is_key in columns:
+                if is_key or dtype.upper() not in ("TEXT", "JSON"):
+                    continue
+                rows = connection.execute(f'SELECT rowid, "{column}" FROM "{table}"').fetchall()
+                for rowid, value in rows:
+                    changed = planted_cell(value, column, group)
+                    if changed != value:
+                        try:
+                            connection.execute(
+                                f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?',
+                                (changed, rowid),
+                            )
+                        except sqlite3.IntegrityError:
+                            continue
+                        n_planted += 1
+    return n_planted
+
+
+def planted_cell(value, column, group):
+    if isinstance(value, str) and value[:1] in "{[":
+        try:
+            return json.dumps(with_secrets(json.loads(value), column, group))
+        except ValueError:
+            return value
+    return with_secrets(value, column, group)
+
+
+def with_secrets(value, name, group):
+    """Texts of several words, and all that a name says are for people."""
+    if isinstance(value, dict):
+        return {key: with_secrets(inner, key, group) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [with_secrets(inner, name, group) for inner in value]
+    is_free = any(name.lower().endswith(word) for word in FREE)
+    if isinstance(value, str) and (is_free or " " in value):
+        return f"{value} {next(group)}"
+    return value
+
+
+def came_through(text):
+    shown = unescape(text)
+    texts = (shown, shown.replace("\\n", "\n").replace('\\"', '"'))
+    return {case.name for case in PLANTED if any(case.secret in text for text in texts)}
+
+
+def test_no_report_and_no_summary_holds_a_secret(store):
+    with sa.read(store, progress=False) as snap:
+        made = sa.report(snap, window=("2000-01-01", snap.as_of.isoformat()))
+        assert made.summary["redactions"]["n"] > 10
+        assert came_through(made.as_html()) == set()
+        assert came_through(made.as_json()) == set()
+        summary = sa.summarize(snap)
+    for frame in ("states", "spells", "silences", "detections", "templates"):
+        assert came_through(getattr(summary, frame).write_json()) == set(), frame
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words)[:32])
+def test_no_command_prints_a_secret_unless_it_is_asked_to(store, command, capsys):
+    assert run([command[0], str(store), *command[1:], "--format", "json"]) == 0
+    told = capsys.readouterr()
+    assert came_through(told.out) == set()
+    assert came_through(told.err) == set()
+
+
+def test_what_is_asked_for_is_shown_to_its_owner_only(store, tmp_path):
+    for name, is_private in (("whole.json", True), ("masked.json", False)):
+        path = tmp_path / name
+        options = ["--no-redact"] if is_private else []
+        query = "SELECT * FROM entities"
+        assert run(["sql", str(store), query, "-o", str(path), *options]) == 0
+        assert bool(came_through(path.read_text("utf-8"))) is is_private
+        assert (path.stat().st_mode & 0o077 == 0) is is_private
