@@ -9,7 +9,8 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.systems.opencode.details import ENTITY_IDS, moment
 from stateanalytics.systems.opencode.log import QUIET, TERMINALS, Ordered
-from stateanalytics.systems.opencode.mapping import SYSTEM, add_recorded, turn_id
+from stateanalytics.systems.opencode.mapping import SYSTEM
+from stateanalytics.systems.opencode.recorded import add_recorded, turn_id
 
 _STEP_WORDS = {
     "step.started": "started",

@@ -1,0 +1,157 @@
+"""Situations of opencode, with the facts of open work, in the canonical columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.systems.opencode.mapping import (
+    OPEN_FACTS,
+    SYSTEM,
+    call_situations,
+    session_situations,
+    situations,
+)
+from stateanalytics.systems.opencode.mapping_reasons import (
+    INPUT_PENDING,
+    RUN_KEY,
+    call_reasons,
+    evidence,
+    execution_reasons,
+    numbered,
+)
+from stateanalytics.systems.recorded import add_axes, add_reasons
+
+BLOCKED = "Failed · Blocked by provider content filter · {}"
+
+
+def add_recorded(entities: pl.DataFrame, details: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Add what the rules read of every entity, and the code of what ended it.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        In the shape of `schema.ENTITIES`, without its ``recorded_`` columns filled.
+    details : mapping of str to polars.DataFrame
+        The detail frames that the entities were made from.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows. opencode stores the error of what failed; the code is its name.
+    """
+    executions = situations(details["opencode_executions"])
+    sessions = session_situations(details["opencode_sessions"], executions)
+    steps = call_situations(details["opencode_steps"], executions, is_tool=False)
+    tools = call_situations(details["opencode_tools"], executions, is_tool=True)
+    turns = executions.filter("is_last_of_turn").with_columns(entity_id=turn_id())
+    own = sessions.with_columns(entity_id="session_id", has_output=pl.lit(value=True))
+    axes = pl.concat(
+        [
+            _axes(own, "session"),
+            _axes(turns, "turn"),
+            _axes(executions, "execution"),
+            _axes(steps, "step"),
+            _axes(tools, "tool_call"),
+        ],
+        how="diagonal",
+    )
+    reasons = _reasons(executions, turns, sessions, (steps, tools))
+    key = list(schema.ENTITY_KEY)
+    bare = entities.drop(axes.columns[len(key) :])
+    known = add_reasons(bare.join(axes, on=key, how="left", maintain_order="left"), reasons)
+    ends = (
+        reasons.filter(pl.col("dimension") == "lifecycle")
+        .sort("order")
+        .unique(key, keep="first", maintain_order=True)
+        .select(*key, code="code", why="evidence")
+    )
+    is_over = pl.when(pl.col("recorded_outcome").is_not_null())
+    return schema.ENTITIES.conform(
+        known.join(ends, on=key, how="left", maintain_order="left").with_columns(
+            reason_code=is_over.then("code"), evidence=is_over.then("why")
+        )
+    )
+
+
+def turn_id() -> pl.Expr:
+    """The id of the turn that an execution belongs to."""
+    return pl.concat_str("session_id", pl.lit(":turn:"), "turn_no")
+
+
+def _axes(frame: pl.DataFrame, entity_type: str) -> pl.DataFrame:
+    is_empty = pl.col("delivery") == "missing"
+    if entity_type == "step":
+        is_empty = pl.col("n_text_chars").fill_null(0) == 0
+    kept = pl.when(is_empty).then(pl.lit("No output"))
+    display = pl.when(pl.col("situation") == "blocked").then(
+        pl.format(BLOCKED, kept.otherwise(pl.lit("Partial output kept")))
+    )
+    # The shared rules judge the health of what is open; its parts have none.
+    is_judged = pl.col("situation") == "open"
+    recorded = add_axes(frame, "lifecycle", "outcome_word", "health", "delivery").with_columns(
+        recorded_health=pl.when(~is_judged.fill_null(value=False)).then("recorded_health")
+    )
+    return recorded.select(
+        "source",
+        *(name for name in OPEN_FACTS if name in frame.columns),
+        "recorded_lifecycle",
+        "recorded_outcome",
+        "recorded_health",
+        "recorded_delivery",
+        system=pl.lit(SYSTEM),
+        entity_type=pl.lit(entity_type),
+        entity_id="entity_id",
+        recorded_display=display,
+    ).select(*schema.ENTITY_KEY, pl.exclude(schema.ENTITY_KEY))
+
+
+def _reasons(
+    executions: pl.DataFrame,
+    turns: pl.DataFrame,
+    sessions: pl.DataFrame,
+    calls: tuple[pl.DataFrame, pl.DataFrame],
+) -> pl.DataFrame:
+    steps, tools = calls
+    of_run = execution_reasons(executions)
+    key = list(RUN_KEY)
+
+    def reasons_of(frame: pl.DataFrame, entity_type: str) -> pl.DataFrame:
+        mine = frame.select(*key, "entity_id").drop_nulls("exec_no")
+        rows = mine.join(of_run, on=key, how="inner", maintain_order="left_right")
+        return rows.drop("session_id", "exec_no").with_columns(entity_type=pl.lit(entity_type))
+
+    own = sessions.with_columns(entity_id="session_id")
+    waiting = own.filter("has_waiting_input").select(
+        "source",
+        "entity_id",
+        place=pl.lit(99),
+        dimension=pl.lit(INPUT_PENDING.dimension),
+        code=pl.lit(INPUT_PENDING.code),
+        message=pl.lit(INPUT_PENDING.message),
+        claim_status=pl.lit(INPUT_PENDING.claim),
+        confidence=pl.lit(INPUT_PENDING.confidence),
+        event_id=pl.lit(None, pl.String),
+        evidence=evidence(
+            pl.lit("rule"),
+            pl.lit("input_pending"),
+            pl.format("{} inputs wait", "n_pending_inputs"),
+        ),
+        entity_type=pl.lit("session"),
+    )
+    of_sessions = reasons_of(own, "session").with_columns(place=pl.col("order").cast(pl.Int32))
+    both = pl.concat([of_sessions.drop("order"), waiting.select(of_sessions.drop("order").columns)])
+    parts = [
+        numbered(both, ("source", "entity_id")),
+        reasons_of(turns, "turn"),
+        reasons_of(executions, "execution"),
+        call_reasons(steps, is_tool=False).with_columns(entity_type=pl.lit("step")),
+        call_reasons(tools, is_tool=True).with_columns(entity_type=pl.lit("tool_call")),
+    ]
+    columns = [
+        *("source", "entity_type", "entity_id", "order", "dimension", "code", "message"),
+        *("claim_status", "confidence", "event_id", "evidence"),
+    ]
+    return pl.concat([part.select(columns) for part in parts]).with_columns(system=pl.lit(SYSTEM))
