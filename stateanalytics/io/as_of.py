@@ -15,6 +15,7 @@ from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Parts
 
 _MOMENTS = ("created_at", "started_at", "ended_at", "updated_at", "last_message_at")
+_SIGNS = (*_MOMENTS, "last_activity_at")
 _LONELY_DAYS = 7
 _COMPANY = 3
 _TOLERANCE = timedelta(seconds=1)
@@ -57,10 +58,11 @@ def newest_proven(parts: Sequence[Parts]) -> datetime | None:
     Notes
     -----
     Events, transitions and the creation of rows are written once, by the clock of then,
-    so they prove a moment; ``updated_at`` is only asked where there are none of them. A
-    moment does not count when fewer than three of any kind lie within a cluster that a
-    week of silence separates from all before it: one clock that ran ahead must not make
-    a whole store old.
+    so they prove a moment, as do the moments that a reader says its records prove
+    (``proven_at``); ``updated_at`` is only asked where there are none of them. A moment
+    does not count when fewer than three of any kind lie within a cluster that a week of
+    silence separates from all before it: one clock that ran ahead must not make a whole
+    store old.
     """
     proofs = [
         frame.select(pl.col(column).alias("at"))
@@ -74,6 +76,7 @@ def newest_proven(parts: Sequence[Parts]) -> datetime | None:
     company = [
         part.entities.select(pl.col(name).alias("at")) for part in parts for name in _MOMENTS
     ]
+    proofs += [part.proven_at.to_frame("at") for part in parts]
     proven = pl.concat(proofs)["at"].drop_nulls() if proofs else pl.Series(dtype=schema.MOMENT)
     if proven.is_empty():
         updated = [part.entities["updated_at"] for part in parts]
@@ -167,9 +170,9 @@ def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
     """
     limit = as_of + _TOLERANCE
     late = [
-        pl.when(pl.col(name) > limit).then(pl.lit(name, pl.String)).alias(name) for name in _MOMENTS
+        pl.when(pl.col(name) > limit).then(pl.lit(name, pl.String)).alias(name) for name in _SIGNS
     ]
-    latest = pl.max_horizontal(_MOMENTS)
+    latest = pl.max_horizontal(_SIGNS)
     beyond = part.entities.filter(latest > limit).select(
         "entity_type",
         "entity_id",

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.cells import Cell
 from stateanalytics.io.scanning import cursor_of
 from stateanalytics.io.sqlite import Store, read_table
@@ -47,6 +48,9 @@ class Parts:
         Private copies that stay open for raw tables; whoever pools the parts closes them.
     kept : mapping of str to Kept
         Tables that the next read of the same input can go on from.
+    proven_at : polars.Series
+        Moments at which something certainly happened, and that no event, transition or
+        creation tells: the newest that each record of a system without logs proves.
     """
 
     system: str
@@ -61,6 +65,7 @@ class Parts:
     is_live: bool = False
     stores: tuple[Store, ...] = ()
     kept: Mapping[str, Kept] = field(default_factory=dict)
+    proven_at: pl.Series = field(default_factory=lambda: pl.Series(dtype=MOMENT))
 
 
 def fingerprint(frames: Iterable[pl.DataFrame]) -> str:

@@ -34,6 +34,7 @@ from stateanalytics.systems.agent_orchestrator.reasons import recorded_reasons
 from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import (
     entities,
+    proven_at,
     read_sessions,
     shaped,
     time_findings,
@@ -137,6 +138,7 @@ def _parts(
         size_bytes=_size_of(records, files, stores),
         is_live=any(store.is_live for store in stores)
         or any(file.kind == Kind.LOCK for file in files),
+        proven_at=proven_at(sessions, known),
     )
 
 

@@ -273,6 +273,27 @@ _SEEN_AT = (
 _OBSERVED_ENDS = ("runtime_lost", "agent_process_exited", "probe_failure", "auto_cleanup")
 
 
+_OF_THE_FILE = ("modified_at",)
+
+
+def proven_at(sessions: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
+    """The newest moment that each record proves, in `frames.SESSIONS` and its entity.
+
+    Notes
+    -----
+    One a record, so that one clock that ran ahead is one moment and no company. When the
+    file was changed proves nothing: that of a copy is of whoever copied it.
+    """
+    moments = [
+        name
+        for name, dtype in frames.SESSIONS.dtypes.items()
+        if dtype == schema.MOMENT and name not in _OF_THE_FILE
+    ]
+    seen = known.select(pl.max_horizontal("ended_at", "last_activity_at").alias("at"))
+    told = sessions.select(pl.max_horizontal(moments).alias("at"))
+    return pl.concat([told, seen])["at"].drop_nulls()
+
+
 def entities(sessions: pl.DataFrame, entries: pl.DataFrame) -> pl.DataFrame:
     """One row a session, told by its current record and by its signs of life.
 
