@@ -87,7 +87,8 @@ def reference() -> Path:
 def read_once() -> Iterator[None]:
     """Let the commands of a module read each input once; what they make of it is tested there."""
     kept: dict[Any, sa.Snapshot] = {}
-    read = snapshot.read
+    # Looked up while it is whole: the package keeps what it finds under a name at first.
+    read = sa.read
 
     def read_or_kept(*sources: str, **options: Any) -> sa.Snapshot:
         if not sources or not all(Path(source).is_file() for source in sources):

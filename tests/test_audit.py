@@ -283,14 +283,10 @@ def test_every_code_is_made_by_a_check_and_can_be_acted_on():
 
 
 def test_what_to_do_is_said_in_the_commands_of_the_system():
-    quiet = {
-        **STARTED,
-        "raw_status": "running",
-        "n_messages": 1,
-        "last_activity_at": STARTED["started_at"],
-    }
+    began = dict.fromkeys(("started_at", "created_at", "last_activity_at"), ago(days=9))
+    quiet = {**began, "kind": "agent", "raw_status": "running", "n_messages": 1}
     rows = [
-        {"entity_id": name, "system": name, "kind": "agent", "started_at": ago(days=9), **quiet}
+        {"entity_id": name, "system": name, **quiet}
         for name in ("lionagi", "agent_orchestrator", "opencode")
     ]
     found = audit(facts(rows)).filter(code="audit.open_without_sign_of_life")
@@ -511,6 +507,7 @@ ODD = {
     ("show_aborted", "reason_of_other_entity"),
     ("show_blocked", "parent_open_after_children"),
     ("phantom_reaped", "run_file_differs"),
+    ("unknown_reason_code", "reason_unknown"),
 }
 
 
@@ -574,7 +571,7 @@ def test_the_report_counts_contradictions_with_examples(demo):
     section = summarize_audit(material)
     found = sa.audit(demo)
     assert section["n"] == found.height == sum(one["n"] for one in section["codes"])
-    assert section["finding"].startswith("23 contradictions and 5 explained exceptions in ")
+    assert section["finding"].startswith("23 contradictions and 6 explained exceptions in ")
     missing = next(one for one in section["codes"] if one["code"] == "audit.end_missing")
     assert (missing["n"], len(missing["examples"]), missing["n_not_shown"]) == (3, 3, 0)
     assert "override" in section["transitions"]["columns"]
