@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -19,6 +21,8 @@ from tests.ao_trees import CREATED, lifecycle, put, record, write_flat, write_js
 
 HASH, OTHER = "0123456789ab", "ba9876543210"
 
+Tree = Callable[[str], Facts]
+
 
 @pytest.fixture(scope="module")
 def samples(shared: Path) -> Path:
@@ -30,6 +34,12 @@ def real(samples: Path) -> Facts:
     return facts_of(samples)
 
 
+@pytest.fixture(scope="module")
+def tree(samples: Path) -> Tree:
+    """One generation of the samples, read alone: together they tell one fleet's work once."""
+    return cache(lambda name: facts_of(samples / name))
+
+
 def facts_of(*paths: Path, **arguments: object) -> Facts:
     facts, stores = read_facts(list(paths), shown=False, **arguments)
     for store in stores:
@@ -37,8 +47,8 @@ def facts_of(*paths: Path, **arguments: object) -> Facts:
     return facts
 
 
-def records_of(facts: Facts, tree: str = "") -> pl.DataFrame:
-    return facts.detail("ao_sessions").filter(pl.col("source").str.ends_with(tree))
+def records_of(facts: Facts) -> pl.DataFrame:
+    return facts.detail("ao_sessions")
 
 
 def codes(facts: Facts) -> dict[str, int]:
@@ -111,8 +121,8 @@ def test_every_frame_has_the_shape_of_the_schema(real: Facts) -> None:
     )
 
 
-def test_a_session_is_one_entity_however_many_records_it_has(real: Facts) -> None:
-    migrated = records_of(real, "migrated_from_v0_v1")
+def test_a_session_is_one_entity_however_many_records_it_has(tree: Tree) -> None:
+    migrated = records_of(tree("v2_json_migrated_from_v0_v1"))
     of_one = migrated.filter(session_id="bil-30").sort("path")
     assert of_one["entity_id"].to_list() == ["bil-30"] * 3
     assert of_one.filter("is_current")["path"].to_list() == [
@@ -121,45 +131,45 @@ def test_a_session_is_one_entity_however_many_records_it_has(real: Facts) -> Non
     assert migrated.filter("is_current").height == migrated["entity_id"].n_unique()
 
 
-def test_the_newest_archive_tells_a_session_that_has_nothing_else(real: Facts) -> None:
-    told = records_of(real, "v0_kv_pre_lifecycle").filter(session_id="bil-30")
+def test_the_newest_archive_tells_a_session_that_has_nothing_else(tree: Tree) -> None:
+    told = records_of(tree("v0_kv_pre_lifecycle")).filter(session_id="bil-30")
     assert told.filter("is_current")["stored_status"].to_list() == ["done"]
 
 
-def test_a_rejected_record_is_read_and_says_why(real: Facts) -> None:
-    row = records_of(real, "v2_json").filter(session_id="app-44").row(0, named=True)
+def test_a_rejected_record_is_read_and_says_why(tree: Tree) -> None:
+    row = records_of(tree("v2_json")).filter(session_id="app-44").row(0, named=True)
     assert row["ao_would_reject"]
     assert row["reject_reason"] == "session.reason has the unknown word 'migrated_from_archive'"
     assert row["session_reason"] == "migrated_from_archive"
     assert (row["legacy_status"], row["ao_status"]) == ("terminated", "killed")
 
 
-def test_a_reserved_name_is_no_session_and_is_said(real: Facts) -> None:
-    row = records_of(real, "v2_json").filter(session_id="app-41").row(0, named=True)
+def test_a_reserved_name_is_no_session_and_is_said(tree: Tree) -> None:
+    row = records_of(tree("v2_json")).filter(session_id="app-41").row(0, named=True)
     assert (row["is_readable"], row["entity_id"]) == (False, None)
-    assert codes(real)["record.reserved"] == 1
+    assert codes(tree("v2_json"))["record.reserved"] == 1
 
 
-def test_what_the_mapping_loses_stays_a_column(real: Facts) -> None:
-    row = records_of(real, "v2_json").filter(session_id="app-15").row(0, named=True)
+def test_what_the_mapping_loses_stays_a_column(tree: Tree) -> None:
+    row = records_of(tree("v2_json")).filter(session_id="app-15").row(0, named=True)
     assert (row["pr_number"], row["pr_ci_status"], row["event_priority"]) == (
         515,
         "passing",
         "info",
     )
     assert row["pr_enriched_at"] is not None
-    merged = records_of(real, "v3_json_final_ts").filter(session_id="app-1").row(0, named=True)
+    merged = records_of(tree("v3_json_final_ts")).filter(session_id="app-1").row(0, named=True)
     assert (merged["pr_title"], merged["n_pr_additions"]) == ("PR 501", 120)
     assert merged["other_keys"] == "ciPassingStableCount"
 
 
-def test_a_flat_pull_request_counts_before_the_axis_knows_it(real: Facts) -> None:
-    row = records_of(real, "v2_json").filter(session_id="app-40").row(0, named=True)
+def test_a_flat_pull_request_counts_before_the_axis_knows_it(tree: Tree) -> None:
+    row = records_of(tree("v2_json")).filter(session_id="app-40").row(0, named=True)
     assert (row["pr_state"], row["pr_number"]) == ("none", 540)
 
 
-def test_workers_belong_to_the_only_orchestrator_of_their_project(real: Facts) -> None:
-    here = real.entities.filter(pl.col("source").str.ends_with("v2_json"))
+def test_workers_belong_to_the_only_orchestrator_of_their_project(tree: Tree) -> None:
+    here = tree("v2_json").entities
     told = dict(here.select("entity_id", "parent_id").rows())
     assert (told["app-1"], told["lib-1"]) == ("app-orchestrator", None)
     boss = here.filter(entity_id="app-orchestrator").row(0, named=True)
@@ -197,8 +207,9 @@ def test_a_tree_a_project_its_sessions_and_one_record_can_be_named(tmp_path: Pat
 
 
 def test_trees_below_a_directory_are_inputs_of_their_own(tmp_path: Path) -> None:
-    for host in ("a", "b"):
-        write_json(tmp_path / host / ".agent-orchestrator", "web-1", record(lifecycle()))
+    for host, at in (("a", CREATED), ("b", "2026-05-05T09:00:00.000Z")):
+        life = lifecycle(startedAt=at)
+        write_json(tmp_path / host / ".agent-orchestrator", "web-1", record(life, createdAt=at))
     facts = facts_of(tmp_path / "a", tmp_path / "b")
     assert facts.entities["entity_id"].to_list() == ["web-1", "web-1"]
     assert facts.entities["source"].n_unique() == 2
