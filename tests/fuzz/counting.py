@@ -24,6 +24,12 @@ ENTITY_TYPES = {
 SESSION_TABLES = ("sessions", "session", "session_v2")
 """Tables of which each ``id`` that is text is a session, in whatever system."""
 
+LOGS = (
+    "activity.jsonl", ".agent-report-audit/*.ndjson", "processes/*.ndjson", "recovery.log",
+    "dashboard-notifications.jsonl",
+)  # fmt: skip
+"""Logs of lines; a copy under another name is none."""
+
 
 class LostRowsError(AssertionError):
     """Rows are neither in a frame nor in a finding."""
@@ -144,7 +150,7 @@ def check_lines(root: Path, snap: Any, seen: Read) -> None:
     LostRowsError
         If not.
     """
-    logs = [*root.rglob("*.ndjson"), *root.rglob("*.jsonl"), *root.rglob("recovery.log")]
+    logs = {path for pattern in LOGS for path in root.rglob(pattern)}
     n_lines = sum(
         bool(line.strip())
         for log in logs

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -68,8 +69,11 @@ def odd_value(path: Path, rng: Random) -> None:
     lines = path.read_text("utf-8", "surrogateescape").split("\n")
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(lines))
-        key, equals, _ = lines[at].partition("=")
-        if equals:
+        key, equals, value = lines[at].partition("=")
+        if value.startswith("{") and rng.random() < 0.8:
+            with suppress(ValueError, RecursionError):
+                lines[at] = f"{key}={json.dumps(_changed(json.loads(value), rng))}"
+        elif equals:
             lines[at] = f"{key}={rng.choice((*hostile.TEXTS, *map(str, hostile.NUMBERS)))}"
     path.write_bytes("\n".join(lines).encode("utf-8", "surrogateescape"))
 

@@ -69,6 +69,8 @@ def agent_orchestrator(folder: Path) -> Path:
     write_flat(root, "bil-1", directory=flat, status="working", branch="x", createdAt=AT)
     write_flat(root, "bil-2", directory=flat, status="merged", worktree="/w", agentReportedState=
                "completed", agentReportedAt=AT)  # fmt: skip
+    state = json.dumps(lifecycle("done", "research_complete"))
+    write_flat(root, "bil-4", directory=flat, status="done", stateVersion="2", statePayload=state)
     archived = "archive/bil-3_2026-03-23T01-02-03-004Z"
     write_flat(root, archived, directory=flat, status="killed", branch="y", createdAt=AT)
     sessions = root / "projects/web/sessions"

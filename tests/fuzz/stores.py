@@ -71,6 +71,13 @@ def more_rows(store: sqlite3.Connection, rng: Random) -> None:
                       f"{_quoted(table)} LIMIT {rng.choice((1, 5, 50))}")  # fmt: skip
 
 
+def no_rows(store: sqlite3.Connection, rng: Random) -> None:
+    """Tables are empty, mostly all of them."""
+    for table in dict.fromkeys(_tables(store)):
+        if rng.random() < 0.9:
+            store.execute(f"DELETE FROM {_quoted(table)}")
+
+
 def many_rows(store: sqlite3.Connection, rng: Random) -> None:
     """The rows of a table, and of those that name them, many times under other ids."""
     tables = dict.fromkeys(_tables(store))
@@ -283,4 +290,12 @@ CELLS = tuple(map(with_store, (odd_cells, more_rows, many_rows, swapped_cells, o
 SCHEMA = (with_store(odd_schema), with_store(odd_master))
 PAGES = (odd_pages, odd_pages, odd_header, flip_bytes, cut_off)
 LOGS = (odd_wal, odd_journal)
-STORES: tuple[Mutation, ...] = (*CELLS * 2, *SCHEMA * 2, *PAGES, *LOGS, other_shape, no_permission)
+STORES: tuple[Mutation, ...] = (
+    *CELLS * 2,
+    with_store(no_rows),
+    *SCHEMA * 2,
+    *PAGES,
+    *LOGS,
+    other_shape,
+    no_permission,
+)

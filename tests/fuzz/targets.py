@@ -69,6 +69,8 @@ TARGETS = (
             ("**/recovery.log", DOCUMENTS),
             ("**/*-1.json", DOCUMENTS),
             ("**/*.*", PLACES),
+            ("**/sessions/**/*", PLACES),
+            ("**/.agent-report-audit/*", PLACES),
             ("**/activity-events.db", STORES),
         ),
         20,
