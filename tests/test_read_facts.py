@@ -290,10 +290,24 @@ def test_without_any_moment_the_clock_is_asked(tmp_path):
 
 
 def test_rows_after_as_of_are_findings(tmp_path):
-    path = _written(tmp_path / "state.db", a={}, b={"ended_at": NOW_S - 5})
-    facts = _facts(path, as_of=NOW - timedelta(seconds=100))
+    proof = [change("a", "completed", NOW_S - 100)]
+    path = _written(tmp_path / "state.db", a={}, b={"ended_at": NOW_S - 5}, transitions=proof)
+    facts = _facts(path)
+    assert facts.as_of == NOW - timedelta(seconds=100)
     ahead = facts.findings.filter(pl.col("code") == "time.future")
     assert ahead.select("entity_id", "column").rows() == [("b", "ended_at")]
+
+
+def test_an_end_after_an_as_of_that_was_asked_for_had_not_come(tmp_path):
+    path = _written(tmp_path / "state.db", a={}, b={"ended_at": NOW_S - 5})
+    past = _facts(path, as_of=NOW - timedelta(seconds=100))
+    assert past.entities.select("entity_id", "raw_status", "ended_at").rows() == [
+        ("a", "completed", NOW - timedelta(seconds=600)),
+        ("b", None, None),
+    ]
+    said = past.findings.filter(pl.col("code") == "time.not_recorded")
+    assert ("raw_status", 1) in said.select("column", "n_rows").rows()
+    assert "time.future" not in past.findings["code"].to_list()
 
 
 def test_what_began_after_an_as_of_that_was_asked_for_is_left_out_and_counted(tmp_path):
@@ -313,17 +327,19 @@ def test_what_began_after_an_as_of_that_was_asked_for_is_left_out_and_counted(tm
     )
     now, past = _facts(path), _facts(path, as_of=NOW - timedelta(seconds=100))
     assert now.entities.height == 5
-    assert sorted(past.entities["entity_id"]) == ["at_once", "before", "unknown"]
+    assert past.entities["entity_id"].sort().to_list() == ["before", "unknown"]
+    assert past.entities["raw_status"][0] == "running"
     assert past.transitions["status"].to_list() == ["running"]
-    left_out = past.findings.filter(pl.col("code") == "time.after_as_of")
+    found = past.findings.filter(pl.col("code") == "time.after_as_of")
+    left_out = found.sort("table", descending=True)
     assert left_out.select("entity_type", "table", "n_rows", "action").rows() == [
         (None, "transitions", 2, "left out"),
-        ("session", "entities", 2, "left out"),
+        ("session", "entities", 3, "left out"),
     ]
     assert "time.after_as_of" not in now.findings["code"].to_list()
     # The input itself is the same, whenever it is looked at.
     assert past.sources["fingerprint"].to_list() == now.sources["fingerprint"].to_list()
-    assert past.sources["n_entities"].to_list() == [3]
+    assert past.sources["n_entities"].to_list() == [2]
 
 
 def test_an_as_of_before_everything_leaves_no_rows(tmp_path):

@@ -172,7 +172,10 @@ def test_several_inputs_say_that_they_share_one_instant_and_where_each_ends(tmp_
 
 
 def test_an_as_of_in_the_past_counts_and_lists_nothing_that_began_later(tmp_path):
-    rows = [session(name, status="failed", created_at=NOW_S + at) for name, at in BEGAN.items()]
+    rows = [
+        session(name, status="failed", created_at=NOW_S + at, ended_at=NOW_S + at)
+        for name, at in BEGAN.items()
+    ]
     snap = sa.read(write_store(tmp_path / "state.db", sessions=rows), as_of=NOW)
     states, listed = sa.states(snap), sa.attention(snap)
     assert states["entity_id"].to_list() == listed["entity_id"].to_list() == ["before"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -105,68 +104,12 @@ def _end_of_company(moments: pl.Series) -> int:
     return int((in_company if in_company.height else clusters)["day"].max())  # type: ignore[arg-type]
 
 
-def up_to(part: Parts, as_of: datetime) -> Parts:
-    """What had begun by an instant that was asked for; the rest is counted and left out.
-
-    Parameters
-    ----------
-    part : Parts
-        What was read of one input.
-    as_of : datetime
-        The instant.
-
-    Returns
-    -------
-    Parts
-        Entities that were created (or, where that is not known, started) by then, and
-        transitions and events up to then; ``time.after_as_of`` in the findings.
-
-    Notes
-    -----
-    Only for an instant that somebody chose: in the data of a copy, or beside the clock, a
-    row from the future is one whose own clock was wrong, and is kept. A row that began in
-    time holds its newest values, later ones too: stores keep no old ones.
-    """
-    limit = as_of + _TOLERANCE
-    began = pl.coalesce("created_at", "started_at")
-    later = part.entities.filter(began > limit)
-    left_out = {
-        (None, "transitions"): part.transitions.filter(pl.col("at") > limit).height,
-        (None, "events"): part.events.filter(pl.col("at") > limit).height,
-        **{
-            (entity_type, "entities"): n
-            for entity_type, n in later.group_by("entity_type").len().sort("entity_type").rows()
-        },
-    }
-    if not any(left_out.values()):
-        return part
-    findings = [
-        counted(
-            part.label,
-            part.system,
-            "time.after_as_of",
-            "info",
-            f"began after as-of ({as_of.isoformat()})",
-            n_rows=n,
-            table=table,
-            entity_type=entity_type,
-            action="left out",
-        )
-        for (entity_type, table), n in left_out.items()
-    ]
-    return replace(
-        part,
-        entities=part.entities.filter((began <= limit).fill_null(True)),
-        transitions=part.transitions.filter((pl.col("at") <= limit).fill_null(True)),
-        events=part.events.filter((pl.col("at") <= limit).fill_null(True)),
-        findings=pool([part.findings, *findings], schema.FINDINGS),
-    )
-
-
 def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
     """Rows with moments after as-of (``time.future``), in the shape of findings.
 
-    A second is tolerated: the moments of one write are not taken at once.
+    In the data of a copy, or beside the clock, a row from the future is one whose own clock
+    was wrong, and is kept. A second is tolerated: the moments of one write are not taken at
+    once.
     """
     limit = as_of + _TOLERANCE
     late = [

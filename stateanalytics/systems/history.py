@@ -4,6 +4,7 @@ Time never leaks backwards: a row counts only if its time is not after the insta
 columns are written over (`updated_at`, the status, the last message); their old values
 are taken from transitions and events, or, where the present value is itself older than
 the instant, from the row. Where neither says it, the value is lost, and is said to be.
+An input without anything later stays as it is.
 """
 
 from __future__ import annotations
@@ -14,14 +15,21 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, changed_facts
-from stateanalytics.core.vocabulary import STATUS_WORDS
+from stateanalytics.core.facts import Facts, changed_facts, pool
 from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.errors import ArgumentError
+from stateanalytics.io.findings import counted
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.recorded import add_words, has_own_words
+from stateanalytics.systems.values_then import (
+    UNTOUCHED,
+    born,
+    has_begun,
+    lost,
+    values_at,
+    with_history,
+)
 
-KEY = list(schema.ENTITY_KEY)
 LOST = (
     *("status", "updated", "message", "silence", "n_messages", "reason", "report"),
     *("record", "present"),
@@ -30,6 +38,8 @@ LOST = (
 
 ``record``: the row was written since; ``present``: it is only ever known of the present.
 """
+_MOMENTS = ("created_at", "started_at", "ended_at", "updated_at", "last_message_at")
+_SIGNS = ("last_activity_at", "last_sign_at")
 
 
 @dataclass(frozen=True)
@@ -85,33 +95,77 @@ def facts_at(facts: Facts, at: object = None) -> Past:
         _refuse_future(instant, facts)
         none = {name: pl.lit(value=False) for name in LOST}
         return Past(facts, facts.entities.with_columns(**none).select(LOST))
-    born = pl.min_horizontal("created_at", "started_at")
-    existing = facts.entities.filter((born <= instant) | born.is_null())
-    if existing.is_empty() or existing.select(born.is_null().all()).item():
-        first = facts.entities.select(born.min()).item()
+    existing = facts.entities.filter(has_begun(instant))
+    if existing.is_empty() or existing.select(born().is_null().all()).item():
+        first = facts.entities.select(born().min()).item()
         raise ArgumentError(
             f"Nothing had begun at {in_utc(instant)}; "
             + (f"the data begin at {in_utc(first)}." if first else "the data name no beginning."),
             "choose a later instant, or leave it out for as-of",
         )
-    known = with_history(existing, facts, instant)
+    return rewound(facts, instant)
+
+
+def _has_happened(at: datetime) -> pl.Expr:
+    return (pl.col("at") <= at).fill_null(value=True)
+
+
+def rewound(facts: Facts, at: datetime) -> Past:
+    """The facts as they were at any instant, one before everything or after it included.
+
+    Parameters
+    ----------
+    facts : Facts
+        Pooled, each thing once.
+    at : datetime
+        The instant.
+
+    Returns
+    -------
+    Past
+        With as-of at the instant.
+    """
+    later, seen_later = _sources_with_later(facts, at), _sources_of_the_past(facts, at)
+    if not later and not seen_later:
+        none = {name: pl.lit(value=False) for name in LOST}
+        same = changed_facts(facts, as_of=at, as_of_from="given")
+        return Past(same, facts.entities.with_columns(**none).select(LOST))
+    known = with_history(facts, at, later, seen_later)
     rows = {
-        "entities": _with_words_then(known, instant),
-        "events": facts.events.filter(pl.col("at") <= instant),
-        "transitions": facts.transitions.filter(pl.col("at") <= instant),
+        "entities": _with_words_then(known, at),
+        "events": facts.events.filter(_has_happened(at)),
+        "transitions": facts.transitions.filter(_has_happened(at)),
     }
-    gone = known.with_columns(**lost(instant)).select(LOST)
-    past = Past(changed_facts(facts, **rows, as_of=instant, as_of_from="given"), gone)
+    gone = known.with_columns(**lost(at)).select(LOST)
+    past = Past(changed_facts(facts, **rows, as_of=at, as_of_from="given"), gone)
+    rewritten = facts.entities.filter(pl.col("source").is_in(later))["system"].unique()
     for system in all_systems():
-        if system.rewind is not None and (existing["system"] == system.name).any():
+        if system.rewind is not None and (rewritten == system.name).any():
             past = system.rewind(past, facts)
     return past
+
+
+def _sources_with_later(facts: Facts, at: datetime) -> list[str]:
+    """The inputs that tell of anything after an instant; the others stay as they are."""
+    is_later = pl.any_horizontal(pl.col(*_MOMENTS, *_SIGNS) > at)
+    found = [
+        facts.entities.filter(is_later)["source"],
+        *(frame.filter(pl.col("at") > at)["source"] for frame in (facts.transitions, facts.events)),
+    ]
+    return pl.concat(found).drop_nulls().unique().sort().to_list()
+
+
+def _sources_of_the_past(facts: Facts, at: datetime) -> list[str]:
+    """The inputs that were looked at after an instant, as far as they prove one."""
+    seen_by_then = facts.sources.filter(pl.col("last_at") <= at)["source"].implode()
+    sources = facts.entities["source"].unique()
+    return sources.filter(~sources.is_in(seen_by_then)).sort().to_list()
 
 
 def _with_words_then(known: pl.DataFrame, at: datetime) -> pl.DataFrame:
     """Entities with the values they had, and what their own words meant then."""
     entities = schema.ENTITIES.conform(known.with_columns(**values_at(at)))
-    later = known.select(~_is_untouched(at)).to_series()
+    later = ~known[UNTOUCHED]
     for system in all_systems():
         mine = (entities["system"] == system.name).fill_null(value=False)
         if not has_own_words(system.vocabulary) or not mine.any():
@@ -138,140 +192,104 @@ def _refuse_future(instant: datetime, facts: Facts) -> None:
         )
 
 
-def with_history(entities: pl.DataFrame, facts: Facts, at: datetime) -> pl.DataFrame:
-    """Each entity with what its transitions and events say of the instant."""
-    changes = facts.transitions.sort("at", "seq", nulls_last=True)
-    is_before = pl.col("at") <= at
-    of_history = changes.group_by(KEY, maintain_order=True).agg(
-        status_then=pl.col("status").filter(is_before).last(),
-        changed_at=pl.col("at").filter(is_before).last(),
-        code_then=pl.col("reason_code").filter(is_before).last(),
-        message_then=pl.col("message").filter(is_before).last(),
-        was_changed=is_before.any(),
-        next_previous=pl.col("previous_status").filter(~is_before).first(),
-    )
-    is_message = pl.col("kind") == "message"
-    of_events = facts.events.group_by(KEY).agg(
-        said_at=pl.col("at").filter(is_message & is_before).max(),
-        n_said=(is_message & is_before).sum(),
-        has_messages=is_message.any(),
-        has_reports=pl.col("kind").str.starts_with("report.").any(),
-        active_at=pl.col("at").filter(pl.col("is_activity") & is_before).max(),
-    )
-    of_sessions = (
-        entities.filter(pl.col("entity_type") == "session", pl.col("invocation_id").is_not_null())
-        .group_by("source", "system", entity_id="invocation_id")
-        .agg(n_begun=pl.len().cast(pl.Int64))
-        .with_columns(entity_type=pl.lit("invocation"))
-    )
-    joined = entities.join(of_history, on=KEY, how="left", maintain_order="left")
-    heard = joined.join(of_events, on=KEY, how="left", maintain_order="left")
-    return heard.join(of_sessions, on=KEY, how="left", maintain_order="left")
+_MOSTLY_AT_THE_END = (
+    *("verdict", "is_verdict_valid", "n_required_missing", "n_optional_missing", "n_produced"),
+    *("n_input_tokens", "n_output_tokens", "cost_usd", "stored_duration_s", "n_turns"),
+    *("exit_code", "stored_health", "stored_delivery", "stored_reason_codes"),
+)
 
 
-def _is_over(status: str) -> pl.Expr:
-    """Is a status of the history an end, by ADR-0033's words or those of its own system."""
-    typed = pl.concat_str("entity_type", status, separator=":")
-    shared = [f"{word.entity_type}:{word.raw_status}" for word in STATUS_WORDS if word.is_terminal]
-    own = [
-        f"{known.name}:{word.entity_type}:{word.raw_status}"
-        for known in all_systems()
-        for word in known.vocabulary
-        if word.is_terminal
+def not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
+    """What of the rows of then nobody recorded: a finding per input and column, counted.
+
+    Parameters
+    ----------
+    facts : Facts
+        As they are.
+    past : Past
+        What `rewound` made of them.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``time.not_recorded``, in the shape of `schema.FINDINGS`.
+    """
+    now = facts.entities.filter(has_begun(past.at))
+    then = past.facts.entities
+    is_gone = {
+        "raw_status": past.lost["status"],
+        "reason_code": past.lost["reason"],
+        "last_message_at": past.lost["message"],
+        "n_messages": past.lost["n_messages"],
+        **dict.fromkeys(("updated_at", "due_at", "attempt"), past.lost["record"]),
+        # What is mostly written with the end was not there to be recorded before.
+        **dict.fromkeys(
+            _MOSTLY_AT_THE_END,
+            past.lost["record"] & (then["ended_at"].is_not_null() | past.lost["status"]),
+        ),
+        **dict.fromkeys(("process_alive", "has_stale_locks"), past.lost["present"]),
+    }
+    missing = [
+        now.select("source", "system", column=pl.lit(column)).filter(
+            gone & now[column].is_not_null() & then[column].is_null()
+        )
+        for column, gone in is_gone.items()
     ]
-    return typed.is_in(shared) | pl.concat_str("system", typed, separator=":").is_in(own)
-
-
-def _is_life_written() -> pl.Expr:
-    """Is the row of a system in which a write counts as a sign of life."""
-    return pl.col("system").is_in(
-        [known.name for known in all_systems() if known.last_update_is_life]
+    counts = pl.concat(missing).group_by("source", "system", "column", maintain_order=True).len()
+    return pool(
+        [
+            counted(
+                source,
+                system,
+                "time.not_recorded",
+                "info",
+                f"written over after as-of ({past.at.isoformat()}); nobody recorded what was there",
+                n_rows=n,
+                table="entities",
+                column=column,
+                action="set to null",
+            )
+            for source, system, column, n in counts.iter_rows()
+        ],
+        schema.FINDINGS,
     )
 
 
-def _is_untouched(at: datetime) -> pl.Expr:
-    """Was the row last written before the instant, so that it still says what it said."""
-    return (pl.coalesce("updated_at", "ended_at") <= at).fill_null(value=False)
+def left_out(facts: Facts, past: Past) -> pl.DataFrame:
+    """What began only after the instant: a finding per input, table and type, counted.
 
-
-def values_at(at: datetime) -> dict[str, pl.Expr]:
-    """The columns that are written over, or looked at once, as they were at the instant."""
-    untouched = _is_untouched(at)
-    said_before = (pl.col("last_message_at") <= at).fill_null(value=False)
-    is_told = pl.col("has_messages").fill_null(value=False)
-    updated = pl.when(untouched).then("updated_at")
-    last_message = pl.when(said_before).then("last_message_at").when(is_told).then("said_at")
-    # Work that was resumed later has an end of its own only in its history.
-    was_closed = ~untouched & _is_over("status_then")
-    ended = (
-        pl.when(pl.col("ended_at") <= at)
-        .then("ended_at")
-        .when(was_closed.fill_null(value=False))
-        .then("changed_at")
+    Returns
+    -------
+    polars.DataFrame
+        ``time.after_as_of``, in the shape of `schema.FINDINGS`.
+    """
+    later = [
+        facts.entities.filter(~has_begun(past.at)).select(
+            "source", "system", "entity_type", table=pl.lit("entities")
+        ),
+        *(
+            frame.filter(~_has_happened(past.at)).select(
+                "source", "system", entity_type=pl.lit(None, pl.String), table=pl.lit(name)
+            )
+            for name, frame in (("transitions", facts.transitions), ("events", facts.events))
+        ),
+    ]
+    key = ("source", "system", "table", "entity_type")
+    counts = pl.concat(later).group_by(key).len().sort(key)
+    return pool(
+        [
+            counted(
+                source,
+                system,
+                "time.after_as_of",
+                "info",
+                f"began after as-of ({past.at.isoformat()})",
+                n_rows=n,
+                table=table,
+                entity_type=entity_type,
+                action="left out",
+            )
+            for source, system, table, entity_type, n in counts.iter_rows()
+        ],
+        schema.FINDINGS,
     )
-    was_active = pl.when(pl.col("last_activity_at") <= at).then("last_activity_at")
-    started = pl.when(pl.col("started_at") <= at).then("started_at")
-    by_row = pl.coalesce(last_message, updated, started)
-    by_events = pl.coalesce("active_at", started)
-    last_sign = pl.when(_is_life_written()).then(by_row).otherwise(by_events)
-    was_over = ended.is_not_null() & untouched
-    return {
-        "raw_status": _status(at),
-        "started_at": started,
-        "ended_at": ended,
-        "updated_at": updated,
-        "last_message_at": last_message,
-        "last_activity_at": pl.coalesce(was_active, last_sign),
-        "n_messages": pl.when(said_before | untouched)
-        .then("n_messages")
-        .when(is_told)
-        .then(pl.col("n_said").cast(pl.Int64)),
-        "n_turns": pl.when(was_over).then("n_turns"),
-        "n_children": pl.when(pl.col("entity_type") == "invocation")
-        .then(pl.col("n_begun").fill_null(0))
-        .otherwise("n_children"),
-        "reason_code": pl.when(untouched).then("reason_code").otherwise("code_then"),
-        "reason_message": pl.when(untouched).then("reason_message").otherwise("message_then"),
-        # These were looked at now, not then.
-        "process_alive": pl.lit(None, pl.Boolean),
-        "has_stale_locks": pl.lit(None, pl.Boolean),
-        "exit_code": pl.when(was_over).then("exit_code"),
-    }
-
-
-def _status(at: datetime) -> pl.Expr:
-    was_changed = pl.col("was_changed").fill_null(value=False)
-    by_history = pl.coalesce(pl.when(was_changed).then("status_then"), "next_previous")
-    return pl.when(_is_untouched(at)).then("raw_status").otherwise(by_history)
-
-
-def lost(at: datetime) -> dict[str, pl.Expr]:
-    """A Boolean for each of `LOST`, over what `with_history` gives; never null."""
-    untouched = _is_untouched(at)
-    is_told = pl.col("has_messages").fill_null(value=False)
-    is_changed = pl.col("was_changed").fill_null(value=False)
-    later = pl.col("next_previous").is_not_null()
-    updated = ~untouched & pl.col("updated_at").is_not_null()
-    said_later = (pl.col("last_message_at") > at).fill_null(value=False)
-    message = said_later & ~is_told
-    # A message, where there is one, is younger than any update that would count.
-    has_said = (
-        pl.when(is_told)
-        .then(pl.col("said_at").is_not_null())
-        .otherwise(pl.col("last_message_at").is_not_null() & ~said_later)
-    )
-    by_event = pl.col("active_at").is_null() & (pl.col("last_activity_at") > at)
-    by_row = message | (updated & ~has_said)
-    return {
-        "status": ~untouched & ~is_changed & ~later,
-        "updated": updated,
-        "message": message,
-        "silence": pl.when(_is_life_written())
-        .then(by_row)
-        .otherwise(by_event.fill_null(value=False)),
-        "n_messages": message & ~untouched,
-        "reason": ~untouched & ~is_changed & ~later,
-        "report": ~untouched & ~pl.col("has_reports").fill_null(value=False),
-        "record": ~untouched,
-        "present": pl.lit(value=True),
-    }

@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, pool
+from stateanalytics.core.facts import Facts, changed_facts, pool
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceError, StateAnalyticsError
-from stateanalytics.io.as_of import as_utc, future_findings, newest_proven, up_to
+from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.observations import Observed, digest, observe_once
 from stateanalytics.io.parts import Kept, Parts
@@ -24,6 +24,7 @@ from stateanalytics.io.salvaging import findings_of_store
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
 from stateanalytics.systems.base import System
+from stateanalytics.systems.history import left_out, not_recorded, rewound
 from stateanalytics.systems.places import Place, find_places, looked
 from stateanalytics.systems.recorded import add_words, has_own_words
 
@@ -311,13 +312,7 @@ def _pooled(
     instant: tuple[datetime, str],
 ) -> Facts:
     as_of, as_of_from = instant
-    parts: Sequence[Parts] = once.parts
-    if as_of_from == "given":
-        parts = [up_to(part, as_of) for part in parts]
-    findings = [
-        pool([part.findings, future_findings(part, part.label, as_of)], schema.FINDINGS)
-        for part in parts
-    ]
+    parts = once.parts
     twice = [
         counted(
             place.label,
@@ -329,21 +324,29 @@ def _pooled(
         )
         for place in again
     ]
-    rows = [
-        _source_row(before, part, own_findings, content, once.same_as.get(before.label))
-        for before, part, own_findings, content in zip(read, parts, findings, digests, strict=True)
-        if before.system
-    ]
-    return Facts(
+    is_given = as_of_from == "given"
+    ahead = [] if is_given else [future_findings(part, part.label, as_of) for part in parts]
+    of_parts = [part.findings for part in parts]
+    whole = Facts(
         entities=pool([part.entities for part in parts], schema.ENTITIES),
         transitions=pool([part.transitions for part in parts], schema.TRANSITIONS),
         events=pool([part.events for part in parts], schema.EVENTS),
-        findings=pool([*findings, *twice, once.findings], schema.FINDINGS),
-        sources=pl.concat(rows),
+        findings=pool([*of_parts, *ahead, *twice, once.findings], schema.FINDINGS),
+        sources=_sources(read, digests, once.same_as),
         as_of=as_of,
         as_of_from=as_of_from,
         details=_pooled_details(parts),
     )
+    facts = _at_instant(whole) if is_given else whole
+    return changed_facts(facts, sources=_counted(facts))
+
+
+def _at_instant(whole: Facts) -> Facts:
+    """The facts of an instant that somebody chose, with what is to be said of that."""
+    past = rewound(whole, whole.as_of)
+    about_time = [left_out(whole, past), not_recorded(whole, past)]
+    findings = pool([whole.findings, *about_time], schema.FINDINGS)
+    return changed_facts(past.facts, findings=findings)
 
 
 def _choose_instant(
@@ -368,10 +371,29 @@ def _pooled_details(parts: Sequence[Parts]) -> dict[str, pl.DataFrame]:
     }
 
 
-def _source_row(
-    whole: Parts, part: Parts, findings: pl.DataFrame, content: str, same_as: str | None
+def _sources(
+    read: Sequence[Parts], digests: Sequence[str], same_as: Mapping[str, str]
 ) -> pl.DataFrame:
-    """What one input holds as a whole, and how many rows of it are looked at."""
+    """What each input holds as a whole; how much of it is looked at is counted later."""
+    rows = [
+        {
+            "source": whole.label,
+            "system": whole.system,
+            "format": whole.format,
+            "size_bytes": whole.size_bytes,
+            "is_live": whole.is_live,
+            "first_at": _oldest(whole),
+            "last_at": newest_proven([whole]),
+            "fingerprint": content,
+            "same_as": same_as.get(whole.label),
+        }
+        for whole, content in zip(read, digests, strict=True)
+        if whole.system
+    ]
+    return schema.SOURCES.conform(pl.DataFrame(rows, schema_overrides=schema.SOURCES.dtypes))
+
+
+def _oldest(whole: Parts) -> datetime | None:
     first = [
         frame[column].min()
         for frame, column in (
@@ -380,19 +402,19 @@ def _source_row(
             (whole.entities, "created_at"),
         )
     ]
-    row = {
-        "source": part.label,
-        "system": part.system,
-        "format": part.format,
-        "size_bytes": part.size_bytes,
-        "n_entities": part.entities.height,
-        "n_transitions": part.transitions.height,
-        "n_events": part.events.height,
-        "n_findings": findings.height,
-        "is_live": part.is_live,
-        "first_at": min((moment for moment in first if moment is not None), default=None),
-        "last_at": newest_proven([whole]),
-        "fingerprint": content,
-        "same_as": same_as,
+    return pl.Series(first, dtype=schema.MOMENT).min()  # type: ignore[return-value]
+
+
+def _counted(facts: Facts) -> pl.DataFrame:
+    """The inputs, with how many rows of each are looked at."""
+    frames = {
+        "n_entities": facts.entities,
+        "n_transitions": facts.transitions,
+        "n_events": facts.events,
+        "n_findings": facts.findings,
     }
-    return pl.DataFrame([row], schema=schema.SOURCES.dtypes)
+    rows = facts.sources.drop(*frames)
+    for name, frame in frames.items():
+        n_rows = frame.group_by("source").agg(pl.len().alias(name))
+        rows = rows.join(n_rows, on="source", how="left", maintain_order="left")
+    return schema.SOURCES.conform(rows.with_columns(pl.col(*frames).fill_null(0)))
