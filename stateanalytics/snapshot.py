@@ -42,6 +42,7 @@ class _Asked:
     as_of: datetime | None
     bodies: bool
     on_error: Literal["skip", "raise", "salvage"]
+    weeks: str | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -263,8 +264,61 @@ class Snapshot(Facts):
             on_error=asked.on_error,
             shown=progress,
             before=self._memory,
+            weeks=asked.weeks,
         )
         return _snapshot(*again, self._asked)
+
+    def archive(
+        self, to: str | Path, *, bodies: bool = False, redact: bool = False
+    ) -> pl.DataFrame:
+        """Add what is new since the last time to an archive that `read` reads again.
+
+        Parameters
+        ----------
+        to : str or pathlib.Path
+            A folder that is an archive, or shall become one.
+        bodies : bool
+            Whether to keep texts of messages, too; they must have been read.
+        redact : bool
+            Whether to mask what looks like a secret, in all texts but ids.
+
+        Returns
+        -------
+        polars.DataFrame, shape (n_sources, 6)
+            ``source``, ``system``, ``status`` (archived, unchanged, or same as another
+            input), ``n_rows`` and ``size_bytes`` that were added, ``message``.
+
+        Raises
+        ------
+        ArgumentError
+            If the folder is in an input or is something else, or rows were left out by an
+            earlier as-of.
+        NoRoomError
+            If it cannot be written; what was archived before is there still.
+
+        Notes
+        -----
+        Nothing in the folder is ever changed: a run adds files and, last, its manifest.
+        Runs may be killed and may overlap.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     again = demo().archive(f"{folder}/history")["status"].to_list()
+        >>> again
+        ['archived']
+        """
+        from stateanalytics.systems.archiving import Archiving
+
+        if bodies and not self.has_bodies:
+            raise ArgumentError(
+                "Texts of messages were not read, so that they cannot be archived.",
+                'sa.read("state.db", bodies=True).archive("history/", bodies=True)',
+            )
+        named = () if self._asked is None else self._asked.paths
+        archiving = Archiving.at(to, bodies=bodies, redacted=redact)
+        return archiving.add_facts(self, named)
 
     def close(self) -> None:
         """Delete the private copies; frames stay, raw tables cannot be read any more."""
@@ -352,6 +406,7 @@ def read(
     as_of: datetime | date | str | float | None = None,
     bodies: bool = False,
     on_error: Literal["skip", "raise", "salvage"] = "skip",
+    weeks: str | None = None,
     progress: bool | None = None,
 ) -> Snapshot:
     """The facts of one or more stores, at one instant.
@@ -359,7 +414,7 @@ def read(
     Parameters
     ----------
     *paths : str or pathlib.Path
-        Stores, directories that hold one, or patterns such as ``"~/fleet/*/state.db"``;
+        Stores, directories that hold one, archives, or patterns such as ``"~/fleet/*/state.db"``;
         the system is detected for each. None: the usual places are looked up, and
         ``snap.sources`` says what was found.
     as_of : datetime, date, str or number, optional
@@ -375,6 +430,10 @@ def read(
         unless ``salvage`` reads what is left of one that is damaged: what was lost stands
         in ``findings`` under codes that begin with ``salvage.``, in the snapshot's own
         words and on top of every report.
+    weeks : str, optional
+        Of an archive only the files of these ISO weeks, such as ``"2026-W10..W21"``, and
+        those of work that spans weeks; a finding says how many bytes that was. Where the
+        archive goes on after them, as-of is the end of the last one.
     progress : bool, optional
         Whether to show progress; by default where a person looks.
 
@@ -402,8 +461,11 @@ def read(
         name for path in paths for name in (path if isinstance(path, list | tuple) else [path])
     ]
     instant = _instant(as_of)
-    loaded = read_and_keep(named, as_of=instant, bodies=bodies, on_error=on_error, shown=progress)
-    return _snapshot(*loaded, _Asked(tuple(named), instant, bodies, on_error))
+    asked = _Asked(tuple(named), instant, bodies, on_error, weeks)
+    loaded = read_and_keep(
+        named, as_of=instant, bodies=bodies, on_error=on_error, shown=progress, weeks=weeks
+    )
+    return _snapshot(*loaded, asked)
 
 
 def _snapshot(facts: Facts, stores: tuple[Store, ...], memory: Memory, asked: _Asked) -> Snapshot:

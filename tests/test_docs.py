@@ -91,7 +91,7 @@ RUN_ELSEWHERE = ("fleet.md", "adding_a_system.md")
 def test_the_python_of_the_pages_runs(page, tmp_path, monkeypatch, capsys):
     """As it stands, one block after another; whatever store it names, it reads the sample."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sa, "read", lambda *paths: sa.demo())
+    monkeypatch.setattr(sa, "read", lambda *paths, **options: sa.demo())
     scope = {"sa": sa}
     for block in _blocks(page.read_text("utf-8"), "python"):
         exec(compile(block, page.name, "exec"), scope)

@@ -1,7 +1,8 @@
 """The command line: arguments, one call of the library, output.
 
 Exit codes: 0 done; 2 the input was wrong (one line on stderr says how, and what to
-type); 1 the run failed (out of time, memory or room, or a store that stays busy);
+type); 1 the run failed (out of time, memory or room, or a store that stays busy), or one
+of several sources did;
 130 interrupted; 141 the reader of the output went away.
 """
 
@@ -15,6 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
+from stateanalytics.cli.archive import archive
 from stateanalytics.cli.detectors import detectors
 from stateanalytics.cli.durations import durations, timeouts
 from stateanalytics.cli.failures import failures
@@ -92,6 +94,7 @@ def cli() -> None:
 
 for _command in (
     watch,
+    archive,
     diff,
     *(report, sql, attention, audit, states, findings, detectors, thresholds),
     *(durations, timeouts, failures),
@@ -118,7 +121,7 @@ def run(arguments: Sequence[str] | None = None, *, is_own_process: bool = False)
     In a process of its own a query may also limit the memory of the process.
     """
     try:
-        cli.main(
+        code = cli.main(
             args=None if arguments is None else list(arguments),
             prog_name="stateanalytics",
             standalone_mode=False,
@@ -137,7 +140,7 @@ def run(arguments: Sequence[str] | None = None, *, is_own_process: bool = False)
         # The interpreter flushes once more at its end, and would complain then.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 def _helped(error: click.ClickException) -> int:

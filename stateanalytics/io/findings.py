@@ -9,6 +9,12 @@ from stateanalytics.core import schema
 MAX_ROWS_PER_CODE = 1000
 MAX_EXAMPLE = 200
 
+OF_POOLING = (
+    *("source.named_twice", "source.same_content", "source.same_work", "source.ids_collide"),
+    *("time.future", "time.after_as_of", "time.not_recorded"),
+)
+"""Codes that reading several inputs at an instant adds; all others are of one input."""
+
 
 def counted(
     source: str,

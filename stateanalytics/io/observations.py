@@ -25,8 +25,8 @@ from stateanalytics.io.parts import Parts, fingerprint
 _THING = ("entity_type", "entity_id", "created_at")
 # What of a row of history is the same in every copy: not its number, and no text that one
 # format keeps and another does not.
-_CHANGE = ("entity_type", "entity_id", "at", "previous_status", "status")
-_EVENT = ("entity_type", "entity_id", "at", "kind", "role", "name")
+CHANGE = ("entity_type", "entity_id", "at", "previous_status", "status")
+EVENT = ("entity_type", "entity_id", "at", "kind", "role", "name")
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -55,6 +55,8 @@ def digest(part: Parts) -> str:
 
     Numbers of rows are left out too: compacting a file may change them.
     """
+    if part.fingerprint:
+        return part.fingerprint
     frames = (part.entities, part.transitions, part.events)
     return fingerprint(frame.drop("source", "seq", strict=False) for frame in frames)
 
@@ -189,16 +191,47 @@ def _n_other(one: pl.DataFrame, other: pl.DataFrame) -> int:
 def _merged(
     group: Sequence[Parts], frames: Mapping[str, schema.Frame]
 ) -> tuple[list[pl.DataFrame], list[Parts]]:
-    """Observations of one work, oldest first, as the rows of the latest and nothing else."""
+    """What to say of observations of one work, and the last of them with the rows of all."""
     latest = group[-1]
-    thing = ["entity_type", "entity_id"]
-    entities = _latest_rows(group, [part.entities for part in group], thing)
+    whole = as_last_seen(group, frames)
+    n_before = sum(part.entities.height for part in group)
+    findings = [
+        _finding(
+            part,
+            "source.same_work",
+            part.entities.height,
+            f"tells work that {latest.label} tells too, as it was later",
+            action="each thing counted once, as last seen; its history is that of both",
+            example=f"{n_before} rows tell {whole.entities.height} things",
+        )
+        for part in group[:-1]
+    ]
+    return findings, [*(_emptied(part) for part in group[:-1]), whole]
+
+
+def as_last_seen(group: Sequence[Parts], frames: Mapping[str, schema.Frame]) -> Parts:
+    """Observations of one work, oldest first, as the last one with the rows of all.
+
+    Parameters
+    ----------
+    group : sequence of Parts
+        At least one.
+    frames : mapping of str to Frame
+        The shapes of the detail frames, by name.
+
+    Returns
+    -------
+    Parts
+        Of each thing the row of its latest observation; of its history, what any tells.
+    """
     names = dict.fromkeys(name for part in group for name in part.details)
-    whole = replace(
-        latest,
-        entities=entities,
-        transitions=_union(group, [part.transitions for part in group], _CHANGE),
-        events=_union(group, [part.events for part in group], _EVENT),
+    return replace(
+        group[-1],
+        entities=_latest_rows(
+            group, [part.entities for part in group], ["entity_type", "entity_id"]
+        ),
+        transitions=_union(group, [part.transitions for part in group], CHANGE),
+        events=_union(group, [part.events for part in group], EVENT),
         details={
             name: _latest_rows(
                 group,
@@ -208,19 +241,6 @@ def _merged(
             for name in names
         },
     )
-    n_before = sum(part.entities.height for part in group)
-    findings = [
-        _finding(
-            part,
-            "source.same_work",
-            part.entities.height,
-            f"tells work that {latest.label} tells too, as it was later",
-            action="each thing counted once, as last seen; its history is that of both",
-            example=f"{n_before} rows tell {entities.height} things",
-        )
-        for part in group[:-1]
-    ]
-    return findings, [*(_emptied(part) for part in group[:-1]), whole]
 
 
 def _latest_rows(

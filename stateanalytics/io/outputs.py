@@ -61,7 +61,7 @@ def write_output(
         if _is_stream(target):
             target.write_bytes(content)
         else:
-            _replace(target, content, is_private=is_private)
+            put_whole(target, content, is_private=is_private)
     except OSError as error:
         raise ArgumentError(
             f"{str(path)!r} cannot be written: {error.strerror or error}.",
@@ -144,7 +144,8 @@ def _is_stream(target: Path) -> bool:
     return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
 
 
-def _replace(target: Path, content: bytes, *, is_private: bool) -> None:
+def put_whole(target: Path, content: bytes, *, is_private: bool = False) -> None:
+    """Write a file beside its place, where its name begins with a dot, and rename it."""
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a directory")
     beside = target.with_name(f".{target.name[:_LONGEST_STEM]}.{secrets.token_hex(6)}")

@@ -65,6 +65,7 @@ class Parts:
     is_live: bool = False
     stores: tuple[Store, ...] = ()
     kept: Mapping[str, Kept] = field(default_factory=dict)
+    fingerprint: str = ""
     proven_at: pl.Series = field(default_factory=lambda: pl.Series(dtype=MOMENT))
 
 

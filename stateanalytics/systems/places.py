@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError
+from stateanalytics.io.archive.reading import Archived, archived_sources, is_archive
 from stateanalytics.io.files import legible, matching
 from stateanalytics.systems import BUILT_IN, all_systems
 from stateanalytics.systems.base import System, expanded
@@ -32,12 +34,15 @@ class Place:
         directory or a pattern brought along may be something else.
     system : System, optional
         Who reads it; None: it is a SQLite store, of whoever recognises its tables.
+    archived : Archived, optional
+        The source of an archive that it is; then ``path`` is the manifest of its last run.
     """
 
     path: Path
     label: str
     is_named: bool
     system: System | None = None
+    archived: Archived | None = None
 
 
 def usual_places(
@@ -145,7 +150,18 @@ def find_places(
                 again.append(place)
             else:
                 places[identity] = place
-    return list(places.values()), again
+    return _told_apart(list(places.values())), again
+
+
+def _told_apart(places: list[Place]) -> list[Place]:
+    """Sources of archives under labels that no other input has."""
+    taken = Counter(place.label for place in places)
+    return [
+        replace(place, label=f"{place.label} [{place.path.name[:16]} in {place.archived.root}]")
+        if place.archived is not None and taken[place.label] > 1
+        else place
+        for place in places
+    ]
 
 
 def _first_usual(usual: list[Path]) -> list[Place]:
@@ -177,6 +193,8 @@ def _expand(name: str | Path) -> list[Place]:
         )
     path = expanded(text)
     try:
+        if is_archive(path):
+            return _of_archive(path)
         if path.exists() and (places := _of_files(path, text)):
             return places
         if path.is_dir():
@@ -196,6 +214,13 @@ def _expand(name: str | Path) -> list[Place]:
             "mend the link, or name the store itself",
         )
     raise SourceNotFoundError(f"Nothing is at {text!r}.", _hint_for(path, text))
+
+
+def _of_archive(path: Path) -> list[Place]:
+    return [
+        Place(source.files[-1], source.label, is_named=True, archived=source)
+        for source in archived_sources(path)
+    ]
 
 
 def _of_files(path: Path, text: str) -> list[Place]:
@@ -244,7 +269,9 @@ def _matching(pattern: str, text: str) -> list[Place]:
         for path in paths
         if not _is_beside_a_store(path)
         for place in (
-            _of_files(path, str(path))
+            _of_archive(path)
+            if is_archive(path)
+            else _of_files(path, str(path))
             or ([Place(path, str(path), is_named=False)] if path.is_file() else _of_match(path))
         )
     ]

@@ -16,6 +16,8 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, changed_facts, pool
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceError, StateAnalyticsError
+from stateanalytics.io.archive.reading import Weeks, labelled, read_archived
+from stateanalytics.io.archive.weeks import ChosenWeeks
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.observations import Observed, digest, observe_once
@@ -97,6 +99,7 @@ def read_and_keep(
     shown: bool | None = None,
     clock: Callable[[], datetime] = _wall_clock,
     before: Memory | None = None,
+    weeks: str | None = None,
 ) -> tuple[Facts, tuple[Store, ...], Memory]:
     """What `read_facts` gives, and what the next read of the same paths can go on from.
 
@@ -106,6 +109,9 @@ def read_and_keep(
         As for `read_facts`.
     before : mapping, optional
         What the last read of these paths kept. The facts are those of a fresh read.
+    weeks : str, optional
+        Of archives only these ISO weeks, such as ``"2026-W10..W21"``; as of the end of
+        the last of them, where the archives know later moments.
 
     Returns
     -------
@@ -119,16 +125,20 @@ def read_and_keep(
             f"on_error must be 'skip', 'raise' or 'salvage'; found {on_error!r:.60}.",
             "on_error='raise'",
         )
-    given = None if as_of is None else as_utc(as_of)
     named = [paths] if isinstance(paths, str | Path) else list(paths)
     places, again = find_places(named)
+    chosen = ChosenWeeks.of(weeks)
+    ends = [place.archived.last_at for place in places if place.archived is not None]
+    given = chosen.end_before(ends) if as_of is None else as_utc(as_of)
     with ExitStack() as open_stores:
         parts = []
         with progress("reading", len(places), shown=shown) as begin:
             for place in places:
                 begin(place.label)
                 kept = (before or {}).get(place.label)
-                part = _read(place, bodies=bodies, on_error=on_error, before=kept)
+                part = read_place(
+                    place, bodies=bodies, on_error=on_error, before=kept, weeks=chosen.has
+                )
                 for store in part.stores:
                     open_stores.enter_context(store)
                 parts.append(part)
@@ -151,10 +161,18 @@ def read_and_keep(
     return facts, stores, {part.label: part.kept for part in parts if part.kept}
 
 
-def _read(
-    place: Place, *, bodies: bool, on_error: OnError, before: Mapping[str, Kept] | None = None
+def read_place(
+    place: Place,
+    *,
+    bodies: bool,
+    on_error: OnError,
+    before: Mapping[str, Kept] | None = None,
+    weeks: Weeks | None = None,
 ) -> Parts:
     """One input: a store by whoever knows its tables, anything else by who found it."""
+    if place.archived is not None:
+        part = read_archived(place.archived, detail_frames(), weeks=weeks)
+        return _without_bodies(labelled(part, place.label), bodies=bodies)
     known = place.system
     if known is not None and known.files is not None:
         read = partial(known.files.read, place.path, label=place.label, on_error=on_error)
@@ -181,6 +199,12 @@ def _read(
         is_live=store.is_live,
         stores=(store,),
     )
+
+
+def _without_bodies(part: Parts, *, bodies: bool) -> Parts:
+    if bodies:
+        return part
+    return replace(part, events=part.events.with_columns(body=pl.lit(None, pl.String)))
 
 
 def _read_by(
@@ -298,10 +322,17 @@ def _inputs(places: Sequence[Place], parts: Sequence[Parts]) -> tuple[Path, ...]
     beside = (
         path
         for place, part in zip(places, parts, strict=True)
-        if part.system and (stores := system_named(part.system).stores) is not None
-        for path in stores.beside(place.path)
+        for path in files_beside(place, part.system)
     )
     return tuple(dict.fromkeys([*(place.path for place in places), *beside]))
+
+
+def files_beside(place: Place, system: str) -> list[Path]:
+    """What is read of an input besides its path: all of an archive, a store's directories."""
+    if place.archived is not None:
+        return [place.archived.root]
+    stores = system_named(system).stores if system else None
+    return [] if stores is None else list(stores.beside(place.path))
 
 
 def _pooled(

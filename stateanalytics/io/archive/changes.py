@@ -1,0 +1,57 @@
+"""Whether the files of a source are as they were, without opening any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+
+# A write within the same tick of a file system's clock leaves the time as it was.
+_TICK_NS = 2_000_000_000
+
+
+def digest_of_files(paths: Iterable[Path], now: datetime, *words: object) -> str:
+    """A digest of names, sizes and times of files; empty where it would prove nothing.
+
+    Parameters
+    ----------
+    paths : iterable of pathlib.Path
+        Files, and directories with all that is in them; what is not there counts as such.
+    now : datetime
+        The clock before anything was read: a file that was written after it, or just before,
+        so that the next write may have the same time, proves nothing.
+    *words : object
+        What else must be the same.
+    """
+    total = sha256(repr(words).encode())
+    newest = 0
+    try:
+        for path in sorted(set(paths)):
+            for file, status in _files(path):
+                newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
+                facts = (
+                    file,
+                    status.st_ino,
+                    status.st_size,
+                    status.st_mtime_ns,
+                    status.st_ctime_ns,
+                )
+                total.update(repr(facts).encode())
+    except OSError:
+        return ""
+    return total.hexdigest() if newest < now.timestamp() * 1e9 - _TICK_NS else ""
+
+
+def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    if not path.is_dir():
+        if path.exists():
+            yield str(path), path.stat()
+        return
+    with os.scandir(path) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(Path(entry.path))
+            else:
+                yield entry.path, entry.stat()

@@ -1,0 +1,209 @@
+"""The record of one archiving run: what it observed, and the files that hold what was new."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+SCHEMA_VERSION = 1
+"""Of the canonical frames: raised when a column changes its meaning or its type."""
+
+ACROSS = "across"
+"""In place of a week: rows of work that is open, spans weeks or changed after it was archived."""
+
+_NAME = re.compile(r"([0-9a-f]{16})-(\d{6})-([0-9a-f]{8})\.json")
+_WEEK = re.compile(rf"\d{{4}}-W\d{{2}}|{ACROSS}")
+_WORD = re.compile(r"[A-Za-z0-9_]{1,80}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of rows.
+
+    Attributes
+    ----------
+    frame, week : str
+        Which frame the rows are of, and the ISO week of their work, or `ACROSS`.
+    sha256 : str
+        The digest of the whole file.
+    n_rows, n_bytes : int
+        How much it holds.
+    """
+
+    frame: str
+    week: str
+    sha256: str
+    n_rows: int
+    n_bytes: int
+
+    def path(self, root: Path, system: str, key: str) -> Path:
+        """Where it lies in an archive."""
+        name = f"{self.frame}-{self.sha256[:32]}.parquet"
+        return root / "shards" / system / key / self.week / name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What one run observed of one source, and where its rows are.
+
+    Attributes
+    ----------
+    key, number, run : str and int
+        The `source_key`; how many runs it had seen before it, so that a clock that runs
+        backwards puts nothing in disorder; and the run's own name.
+    label, system, format, place : str
+        The source as it was named, whose it is, its storage generation, and where it lay.
+    observed_at, first_at, last_at : datetime
+        When the run looked, by its clock; the oldest and the newest moment that were proven.
+    is_live, size_bytes, fingerprint
+        As of `schema.SOURCES`.
+    content, files : str
+        Digests of all frames, and of names, sizes and times of its files (empty: not known).
+    counts, findings : mapping of str to int
+        Rows of each frame that it observed, and of each code of its findings.
+    status : str
+        ``complete``, or ``partial`` where some of the source could not be read.
+    bodies, redacted : bool
+        What was asked for.
+    schema_version, package : int and str
+        Which version wrote it.
+    shards : tuple of Shard
+        The files with what was new, and with all its findings.
+    """
+
+    key: str
+    number: int
+    run: str
+    label: str
+    system: str
+    format: str
+    place: str
+    observed_at: datetime
+    first_at: datetime | None
+    last_at: datetime | None
+    is_live: bool
+    size_bytes: int
+    fingerprint: str
+    content: str
+    files: str
+    counts: Mapping[str, int] = field(default_factory=dict)
+    findings: Mapping[str, int] = field(default_factory=dict)
+    status: str
+    bodies: bool
+    redacted: bool
+    schema_version: int = SCHEMA_VERSION
+    package: str
+    shards: tuple[Shard, ...]
+
+    @property
+    def name(self) -> str:
+        """Its file."""
+        return f"{self.key}-{self.number:06}-{self.run}.json"
+
+    @property
+    def order(self) -> tuple[datetime, bool, int, int, str]:
+        """What orders observations of one source: as `observations` does, then by run."""
+        return (
+            self.last_at or _LONG_AGO,
+            self.is_live,
+            self.size_bytes,
+            self.number,
+            self.run,
+        )
+
+    def as_json(self) -> str:
+        """Its text."""
+        moments = {name: _written(getattr(self, name)) for name in _MOMENTS}
+        return json.dumps({**asdict(self), **moments}, indent=1)
+
+    @classmethod
+    def of_json(cls, text: str) -> Manifest:
+        """The manifest that a text says.
+
+        Raises
+        ------
+        ValueError, TypeError, KeyError, AttributeError
+            If it says none.
+        """
+        given = json.loads(text)
+        known = {each.name: given[each.name] for each in fields(cls)}
+        known |= {name: _moment(known[name]) for name in _MOMENTS}
+        known["shards"] = tuple(_shard(each) for each in known["shards"])
+        manifest = cls(**known)
+        is_sound = (
+            _NAME.fullmatch(manifest.name)
+            and _WORD.fullmatch(manifest.system)
+            and manifest.observed_at is not None
+            and all(isinstance(n, int) for n in manifest.counts.values())
+            and isinstance(manifest.label, str)
+        )
+        if not is_sound:
+            raise ValueError("not the values of a manifest")
+        return manifest
+
+
+_MOMENTS = ("observed_at", "first_at", "last_at")
+
+
+def _written(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat()
+
+
+def _moment(text: str | None) -> datetime | None:
+    moment = None if text is None else datetime.fromisoformat(text)
+    return None if moment is None else moment.astimezone(UTC)
+
+
+def _shard(given: Mapping[str, Any]) -> Shard:
+    shard = Shard(**{each.name: given[each.name] for each in fields(Shard)})
+    # They become a path, which must not lead out of the archive.
+    if not (
+        _WORD.fullmatch(shard.frame)
+        and _WEEK.fullmatch(shard.week)
+        and _DIGEST.fullmatch(shard.sha256)
+        and isinstance(shard.n_rows, int)
+        and isinstance(shard.n_bytes, int)
+    ):
+        raise ValueError("not the values of a shard")
+    return shard
+
+
+def source_key(host: str, place: str) -> str:
+    """What names a source in an archive: where it lies, on which machine."""
+    return sha256(f"{host}\0{place}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def manifest_paths(root: Path) -> dict[str, list[Path]]:
+    """By source key the manifests of an archive, in the order in which they were written."""
+    folder = root / "manifests"
+    by_key: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if match := _NAME.fullmatch(path.name):
+            by_key.setdefault(match[1], []).append(path)
+    return by_key
+
+
+def read_manifests(paths: Iterable[Path]) -> tuple[list[Manifest], dict[Path, str]]:
+    """The manifests of one source, oldest observation first, and what is wrong with others."""
+    read, wrong = [], {}
+    for path in paths:
+        try:
+            manifest = Manifest.of_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            wrong[path] = f"is no manifest: {type(error).__name__}"
+            continue
+        if manifest.name != path.name:
+            wrong[path] = "is the manifest of another run"
+        elif manifest.schema_version > SCHEMA_VERSION:
+            wrong[path] = f"has schema version {manifest.schema_version}, newer than this program"
+        else:
+            read.append(manifest)
+    return sorted(read, key=lambda manifest: manifest.order), wrong

@@ -1,0 +1,367 @@
+"""From an archive back to what was read: each source with all that its runs kept."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import pool
+from stateanalytics.core.windows import in_utc
+from stateanalytics.errors import NotAStoreError
+from stateanalytics.io.archive.manifests import (
+    ACROSS,
+    Manifest,
+    Shard,
+    manifest_paths,
+    read_manifests,
+)
+from stateanalytics.io.findings import counted
+from stateanalytics.io.observations import as_last_seen
+from stateanalytics.io.parts import Parts
+
+_FACTS = {frame.name: frame for frame in (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)}
+_CANONICAL = {**_FACTS, "findings": schema.FINDINGS}
+
+Weeks = Callable[[str], bool]
+"""Is a week asked for; `ACROSS` always is."""
+
+
+@dataclass(frozen=True)
+class Archived:
+    """One source of an archive.
+
+    Attributes
+    ----------
+    root : pathlib.Path
+        The archive.
+    label : str
+        How the source was named when it was archived last.
+    runs : tuple of Manifest
+        Its runs that can be read, oldest observation first.
+    files : tuple of pathlib.Path
+        All its manifests.
+    wrong : mapping of pathlib.Path to str
+        What is wrong with those that cannot be read.
+    """
+
+    root: Path
+    label: str
+    runs: tuple[Manifest, ...]
+    files: tuple[Path, ...]
+    wrong: Mapping[Path, str]
+
+    @property
+    def last_at(self) -> datetime | None:
+        """The newest moment that any of its runs proved."""
+        return self.runs[-1].last_at if self.runs else None
+
+    @property
+    def last(self) -> Manifest | None:
+        """The run that was made last, whatever it observed."""
+        return max(self.runs, key=lambda run: (run.number, run.run), default=None)
+
+
+def is_archive(path: Path) -> bool:
+    """Is a directory an archive, with or without a run that was finished."""
+    return (path / "manifests").is_dir() and (
+        (path / "shards").is_dir() or bool(manifest_paths(path))
+    )
+
+
+def archived_source(root: Path, key: str) -> Archived:
+    """What an archive holds of one source; without any runs, nothing."""
+    return _archived(root, manifest_paths(root).get(key, []))
+
+
+def archived_sources(root: Path) -> list[Archived]:
+    """What an archive holds, by source.
+
+    Raises
+    ------
+    NotAStoreError
+        If no run of it was ever finished.
+    """
+    sources = [_archived(root, paths) for paths in manifest_paths(root).values()]
+    if not sources:
+        raise NotAStoreError(
+            f"The archive {str(root)!r} holds no run that was finished.",
+            'archive something: sa.read("state.db").archive("history/")',
+            shell="stateanalytics archive state.db --to history/",
+        )
+    return sources
+
+
+def _archived(root: Path, paths: Sequence[Path]) -> Archived:
+    runs, wrong = read_manifests(paths)
+    source = Archived(root, str(next(iter(paths), root)), tuple(runs), tuple(paths), wrong)
+    return source if source.last is None else replace(source, label=source.last.label)
+
+
+def read_archived(
+    source: Archived, frames: Mapping[str, schema.Frame], *, weeks: Weeks | None = None
+) -> Parts:
+    """All that was archived of one source, as it was last seen.
+
+    Parameters
+    ----------
+    source : Archived
+        Which, and where.
+    frames : mapping of str to Frame
+        The shapes of the detail frames, by name.
+    weeks : callable, optional
+        Which weeks to open; by default all.
+
+    Returns
+    -------
+    Parts
+        Under the label that it had; findings are those of its latest observation, and what
+        is wrong with the archive.
+    """
+    if not source.runs:
+        entities, transitions, events = (frame.empty() for frame in _FACTS.values())
+        wrong = pool(list(_of_manifests(source)), schema.FINDINGS)
+        return Parts("", "", entities, transitions, events, wrong, label=source.label)
+    shapes = {**frames, **_CANONICAL}
+    asked = [
+        (run, shard)
+        for run in source.runs
+        for shard in run.shards
+        if _is_wanted(shard, run, source.runs[-1], weeks)
+    ]
+    with ThreadPoolExecutor() as threads:
+        opened = list(
+            threads.map(lambda each: _opened(source.root, each[0], each[1], shapes), asked)
+        )
+    latest = source.runs[-1]
+    rows = [
+        _of_run(run, [one for (of, _), one in zip(asked, opened, strict=True) if of is run])
+        for run in source.runs
+    ]
+    whole = as_last_seen(rows, frames) if len(rows) > 1 else rows[0]
+    # Where nothing was pruned or left out, it is what was read last.
+    is_all = weeks is None and all(
+        latest.counts.get(name) == getattr(whole, name).height for name in _FACTS
+    )
+    findings = [
+        rows[-1].findings,
+        *_of_manifests(source),
+        *_of_order(source),
+        *_of_shards(source, latest.system, asked, opened),
+        *([] if weeks is None else [_of_weeks(source, latest.system, asked)]),
+    ]
+    kept = replace(
+        whole,
+        findings=pool(findings, schema.FINDINGS),
+        size_bytes=latest.size_bytes,
+        fingerprint=latest.fingerprint if is_all else "",
+    )
+    return labelled(kept, source.label)
+
+
+def _is_wanted(shard: Shard, run: Manifest, latest: Manifest, weeks: Weeks | None) -> bool:
+    if shard.frame == "findings":
+        return run is latest
+    return weeks is None or shard.week == ACROSS or weeks(shard.week)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """The rows of a shard, or why there are none; and the columns that nobody knows."""
+
+    frame: str
+    rows: pl.DataFrame | None
+    code: str = ""
+    problem: str = ""
+    unknown: tuple[str, ...] = ()
+
+
+class _UnfitError(Exception):
+    """A shard that is not read: the code of the finding, and the problem in words."""
+
+
+def _opened(root: Path, run: Manifest, shard: Shard, shapes: Mapping[str, schema.Frame]) -> _Opened:
+    shape = shapes.get(shard.frame)
+    if shape is None:
+        return _Opened(shard.frame, None, "archive.frame_unknown", "of a frame that is not known")
+    try:
+        rows = _read_shard(shard.path(root, run.system, run.key), shard.sha256)
+        kept = _conformed(rows, shape, run.system)
+    except _UnfitError as error:
+        return _Opened(shard.frame, None, *error.args)
+    unknown = tuple(name for name in rows.columns if name not in shape.dtypes)
+    return _Opened(shard.frame, kept, unknown=unknown)
+
+
+def _read_shard(path: Path, digest: str) -> pl.DataFrame:
+    try:
+        content = path.read_bytes()
+        if sha256(content).hexdigest() != digest:
+            raise _UnfitError("archive.shard_damaged", "not the bytes that were written")
+        return pl.read_parquet(io.BytesIO(content))
+    except FileNotFoundError:
+        raise _UnfitError("archive.shard_missing", "not there any more") from None
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+        raise _UnfitError("archive.shard_damaged", problem) from None
+    except pl.exceptions.PolarsError:
+        raise _UnfitError("archive.shard_damaged", "no Parquet") from None
+
+
+def _conformed(rows: pl.DataFrame, shape: schema.Frame, system: str) -> pl.DataFrame:
+    """Rows in the shape of today; what an older version did not have is null."""
+    try:
+        kept = rows if rows.schema == shape.dtypes else shape.conform(rows)
+    except pl.exceptions.PolarsError:
+        raise _UnfitError("archive.shard_damaged", "not the columns of its frame") from None
+    if "system" in kept.columns and not kept["system"].eq_missing(system).all():
+        raise _UnfitError("archive.shard_foreign", "rows of another system")
+    return kept
+
+
+def _of_run(run: Manifest, opened: Sequence[_Opened]) -> Parts:
+    by_frame: dict[str, list[pl.DataFrame]] = {}
+    for one in opened:
+        if one.rows is not None:
+            by_frame.setdefault(one.frame, []).append(one.rows)
+    entities, transitions, events, findings = (
+        pool(by_frame.pop(name, []), frame) for name, frame in _CANONICAL.items()
+    )
+    details = {name: pl.concat(parts) for name, parts in by_frame.items()}
+    return Parts(
+        run.system, run.format, entities, transitions, events, findings, details, run.label
+    )
+
+
+def labelled(part: Parts, label: str) -> Parts:
+    """The same rows under another name of their source."""
+    source = pl.lit(label).alias("source")
+    return replace(
+        part,
+        label=label,
+        entities=part.entities.with_columns(source),
+        transitions=part.transitions.with_columns(source),
+        events=part.events.with_columns(source),
+        details={name: frame.with_columns(source) for name, frame in part.details.items()},
+        findings=part.findings.with_columns(source),
+    )
+
+
+def _of_manifests(source: Archived) -> Iterator[pl.DataFrame]:
+    system = source.runs[-1].system if source.runs else ""
+    for path, problem in source.wrong.items():
+        yield counted(
+            source.label,
+            system,
+            "archive.run_unreadable",
+            "error",
+            f"a run of the archive {problem}",
+            table="manifests",
+            example=path.name,
+            action="what only it wrote is left out",
+        )
+
+
+def _of_order(source: Archived) -> Iterator[pl.DataFrame]:
+    """Runs whose clock ran backwards, or whose source showed less than a run before."""
+    by_number = sorted(source.runs, key=lambda run: (run.number, run.run))
+    pairs = list(pairwise(by_number))
+    backwards = [run for before, run in pairs if run.observed_at < before.observed_at]
+    older = [run for before, run in pairs if run.order < before.order]
+    if backwards:
+        yield counted(
+            source.label,
+            backwards[-1].system,
+            "archive.clock_went_back",
+            "info",
+            "runs that were made, by their clock, before the run before them",
+            n_rows=len(backwards),
+            table="manifests",
+            example=in_utc(backwards[-1].observed_at),
+            action="ordered by what they observed, not by their clock",
+        )
+    if older:
+        yield counted(
+            source.label,
+            older[-1].system,
+            "archive.source_went_back",
+            "warning",
+            "runs that found the source older than a run before, such as one restored from "
+            "a backup",
+            n_rows=len(older),
+            table="manifests",
+            example=in_utc(older[-1].observed_at),
+            action="nothing that was archived before is lost; the newer observation holds",
+        )
+
+
+_SEVERITY = {"archive.frame_unknown": "warning"}
+
+
+def _of_shards(
+    source: Archived,
+    system: str,
+    asked: Sequence[tuple[Manifest, Shard]],
+    opened: Sequence[_Opened],
+) -> Iterator[pl.DataFrame]:
+    """One finding for all files that have the same problem, and for each unknown column."""
+    wrong: dict[tuple[str, str, str], list[tuple[Manifest, Shard]]] = {}
+    unknown: dict[tuple[str, str], int] = {}
+    for (run, shard), one in zip(asked, opened, strict=True):
+        if one.rows is None:
+            wrong.setdefault((one.code, one.problem, one.frame), []).append((run, shard))
+        for column in one.unknown:
+            unknown[one.frame, column] = unknown.get((one.frame, column), 0) + shard.n_rows
+    for (code, problem, frame), shards in wrong.items():
+        run, shard = shards[0]
+        place = shard.path(Path(), run.system, run.key).as_posix()
+        yield counted(
+            source.label,
+            system,
+            code,
+            _SEVERITY.get(code, "error"),
+            f"files of the archive: {problem}",
+            n_rows=sum(shard.n_rows for _, shard in shards),
+            table=frame,
+            example=f"{len(shards)} files, such as {place}" if len(shards) > 1 else place,
+            action="left out; all others are read",
+        )
+    for (frame, column), n_rows in unknown.items():
+        yield counted(
+            source.label,
+            system,
+            "archive.column_unknown",
+            "info",
+            "a column that this version does not know",
+            n_rows=n_rows,
+            table=frame,
+            column=column,
+            action="left out",
+        )
+
+
+def _of_weeks(
+    source: Archived, system: str, asked: Sequence[tuple[Manifest, Shard]]
+) -> pl.DataFrame:
+    every = [shard for run in source.runs for shard in run.shards if shard.frame != "findings"]
+    opened = [shard for _, shard in asked if shard.frame != "findings"]
+    n_read, n_all = (sum(shard.n_bytes for shard in shards) for shards in (opened, every))
+    return counted(
+        source.label,
+        system,
+        "archive.some_weeks",
+        "info",
+        f"{n_read:,} of {n_all:,} bytes were read, the files of the weeks that were asked for",
+        n_rows=sum(shard.n_rows for shard in opened),
+        table="shards",
+        example=", ".join(sorted({shard.week for shard in opened if shard.week != ACROSS})),
+        action="the other weeks were left closed",
+    )

@@ -1,0 +1,320 @@
+"""What an archive does not hold yet of a source, and how it is added to it."""
+
+from __future__ import annotations
+
+import io
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import losses_of
+from stateanalytics.core.redaction import redact
+from stateanalytics.errors import NoRoomError
+from stateanalytics.io.archive import filing
+from stateanalytics.io.archive.manifests import ACROSS, SCHEMA_VERSION, Manifest, Shard
+from stateanalytics.io.archive.reading import Archived, archived_source, read_archived
+from stateanalytics.io.as_of import newest_proven
+from stateanalytics.io.observations import CHANGE, EVENT, digest
+from stateanalytics.io.outputs import put_whole
+from stateanalytics.io.parts import Parts, fingerprint
+
+_HISTORY = {"transitions": CHANGE, "events": EVENT}
+_NEVER_MASKED = "system"
+
+
+Filed = Iterator[tuple[str, pl.DataFrame]]
+"""Rows by the name of their week."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a source is archived.
+
+    Attributes
+    ----------
+    bodies, redacted : bool
+        Are texts of messages kept; is what looks like a secret masked.
+    """
+
+    bodies: bool = False
+    redacted: bool = False
+
+
+def archive_part(
+    part: Parts,
+    root: Path,
+    key: str,
+    frames: Mapping[str, schema.Frame],
+    *,
+    place: str,
+    files: str,
+    options: Options,
+    observed_at: datetime,
+) -> Manifest | None:
+    """Add to an archive what it does not hold yet of one source.
+
+    Parameters
+    ----------
+    part : Parts
+        What was read of the source.
+    root : pathlib.Path
+        The archive; made where there is none.
+    key : str
+        The `manifests.source_key` of the source.
+    frames : mapping of str to Frame
+        The shapes of the detail frames, by name.
+    place, files : str
+        Where it lay, and the digest of its files' names, sizes and times.
+    options : Options
+        What to keep.
+    observed_at : datetime
+        When it was read.
+
+    Returns
+    -------
+    Manifest or None
+        None where the last run observed the same; a manifest without rows where only the
+        files were touched since.
+
+    Raises
+    ------
+    NoRoomError
+        If something cannot be written; what was there before is there still.
+    """
+    part = _as_kept(part, options)
+    earlier = archived_source(root, key)
+    content = fingerprint(frame.drop("source") for _, frame in _frames_of(part))
+    is_same = _is_same(earlier.last, content, options)
+    if is_same and earlier.last is not None and files in ("", earlier.last.files):
+        return None
+    draft = replace(
+        _draft(part, key, earlier, options, observed_at), place=place, files=files, content=content
+    )
+    new: Iterable[tuple[str, Filed]] = ()
+    if not is_same:  # else only its files were touched, which the next run can know then
+        new = _new_rows(part, earlier, draft, frames) if earlier.runs else _all_rows(part)
+    try:
+        shards = [
+            _put(root, draft, name, week, rows)
+            for name, filed in new
+            for week, rows in filed
+            if rows.height
+        ]
+        if part.findings.height:
+            shards.append(_put(root, draft, "findings", ACROSS, part.findings))
+        manifest = replace(draft, shards=tuple(shards))
+        target = root / "manifests" / manifest.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        put_whole(target, manifest.as_json().encode("utf-8"))
+    except OSError as error:
+        raise NoRoomError(
+            f"Nothing more can be written to the archive {str(root)!r}: "
+            f"{error.strerror or error}. What was archived before is there still.",
+            "make room, or archive to a folder that you may write to",
+        ) from None
+    return manifest
+
+
+def _is_same(last: Manifest | None, content: str, options: Options) -> bool:
+    return last is not None and (last.content, last.bodies, last.redacted, last.schema_version) == (
+        content,
+        options.bodies,
+        options.redacted,
+        SCHEMA_VERSION,
+    )
+
+
+def _as_kept(part: Parts, options: Options) -> Parts:
+    """Without what was not asked for."""
+    if not options.bodies:
+        part = replace(part, events=part.events.with_columns(body=pl.lit(None, pl.String)))
+    if not options.redacted:
+        return part
+    return replace(
+        part,
+        entities=_masked(part.entities),
+        transitions=_masked(part.transitions),
+        events=_masked(part.events),
+        findings=_masked(part.findings),
+        details={name: _masked(frame) for name, frame in part.details.items()},
+        label=redact(pl.DataFrame({"label": [part.label]}))[0].item(),
+        fingerprint="",
+    )
+
+
+def _masked(frame: pl.DataFrame) -> pl.DataFrame:
+    """Texts without secrets; ids stay, or nothing could be told apart any more."""
+    names = [name for name in frame.columns if not name.endswith("_id") and name != _NEVER_MASKED]
+    return frame.with_columns(redact(frame.select(names))[0])
+
+
+def _frames_of(part: Parts) -> Iterator[tuple[str, pl.DataFrame]]:
+    yield "entities", part.entities
+    yield "transitions", part.transitions
+    yield "events", part.events
+    yield "findings", part.findings
+    yield from sorted(part.details.items())
+
+
+def _draft(
+    part: Parts, key: str, earlier: Archived, options: Options, observed_at: datetime
+) -> Manifest:
+    """The manifest of a run that has written nothing yet."""
+    firsts = [
+        part.transitions["at"].min(),
+        part.events["at"].min(),
+        part.entities["created_at"].min(),
+    ]
+    codes = part.findings.group_by("code").len().sort("code").rows()
+    numbers = [int(path.name.split("-")[1]) for path in earlier.files]
+    return Manifest(
+        key=key,
+        number=max(numbers, default=0) + 1,
+        run=secrets.token_hex(4),
+        label=part.label,
+        system=part.system,
+        format=part.format,
+        place="",
+        observed_at=observed_at,
+        first_at=min((at for at in firsts if isinstance(at, datetime)), default=None),
+        last_at=newest_proven([part]),
+        is_live=part.is_live,
+        size_bytes=part.size_bytes,
+        fingerprint=digest(part),
+        content="",
+        files="",
+        counts={name: frame.height for name, frame in _frames_of(part)},
+        findings=dict(codes),
+        status="partial" if losses_of(part.findings).height else "complete",
+        bodies=options.bodies,
+        redacted=options.redacted,
+        package=version("stateanalytics"),
+        shards=(),
+    )
+
+
+def _all_rows(part: Parts) -> Iterator[tuple[str, Filed]]:
+    """Each frame by week, of a source that was never archived."""
+    work = filing.weeks_of_work(part.entities)
+    yield "entities", filing.by_week(part.entities, work["week"])
+    for name in _HISTORY:
+        rows = getattr(part, name)
+        yield name, filing.by_week(rows, rows.select(filing.week_of(pl.col("at"))).to_series())
+    for name, rows in sorted(part.details.items()):
+        yield name, filing.by_week(rows, filing.weeks_of_details(rows, work))
+
+
+def _new_rows(
+    part: Parts, earlier: Archived, draft: Manifest, frames: Mapping[str, schema.Frame]
+) -> Iterator[tuple[str, Filed]]:
+    """Each frame by week, without what the archive tells already.
+
+    An observation that is older than one that was archived adds only what is not known yet,
+    and rows that are newer themselves than those that are held.
+    """
+    is_latest = draft.order > earlier.runs[-1].order
+    work = filing.weeks_of_work(part.entities)
+    weeks = {
+        filing.week_name(number)
+        for numbers in (
+            work["week"].unique(),
+            work["begin_week"].unique(),
+            *(
+                getattr(part, name).select(filing.week_of(pl.col("at"))).to_series().unique()
+                for name in _HISTORY
+            ),
+        )
+        for number in numbers
+    }
+    held = read_archived(earlier, frames, weeks=weeks.__contains__)
+    key = ["entity_type", "entity_id"]
+    changed, is_known = _compared(
+        part.entities, held.entities, key, is_latest=is_latest, moment=filing.LAST_MOMENT
+    )
+    week = work.select(pl.when(~is_known).then("week").otherwise(0)).to_series()
+    yield "entities", filing.by_week(part.entities.filter(changed), week.filter(changed))
+    for name, columns in _HISTORY.items():
+        rows = getattr(part, name)
+        ignored = ["seq"] if draft.bodies else ["seq", "body"]
+        changed, _ = _compared(
+            rows,
+            getattr(held, name),
+            list(columns),
+            is_latest=is_latest,
+            is_history=True,
+            ignored=ignored,
+        )
+        kept = rows.filter(changed)
+        yield name, filing.by_week(kept, kept.select(filing.week_of(pl.col("at"))).to_series())
+    for name, rows in sorted(part.details.items()):
+        there = held.details.get(name, frames[name].empty())
+        key = [column for column in frames[name].key if column != "source"]
+        changed, is_known = _compared(rows, there, key, is_latest=is_latest)
+        number = filing.weeks_of_details(rows, work)
+        week = pl.select(pl.when(~is_known).then(number).otherwise(0)).to_series()
+        yield name, filing.by_week(rows.filter(changed), week.filter(changed))
+
+
+def _compared(
+    rows: pl.DataFrame,
+    held: pl.DataFrame,
+    key: Sequence[str],
+    *,
+    is_latest: bool,
+    is_history: bool = False,
+    ignored: Sequence[str] = (),
+    moment: pl.Expr | None = None,
+) -> tuple[pl.Series, pl.Series]:
+    """Which rows have to be written, and of which the archive holds one of the same key."""
+    compared = [name for name in rows.columns if name not in ("source", *ignored)]
+    ours, theirs = (_hashed(frame, key, compared, moment) for frame in (rows, held))
+    alike = ["row", "nth"] if is_latest else ["key", "nth_of_key"]
+    there = theirs.select(alike).unique().with_columns(is_there=pl.lit(value=True))
+    is_new = ours.join(there, on=alike, how="left", maintain_order="left")["is_there"].is_null()
+    if not is_latest:
+        last = theirs.group_by("key").agg(held_at=pl.col("moment").max())
+        both = ours.join(last, on="key", how="left", maintain_order="left")
+        is_new |= (both["moment"] > both["held_at"]).fill_null(value=False)
+    if not is_history:
+        # What has no name is told by the latest observation alone, so that each tells all of it.
+        is_new |= rows.select(pl.any_horizontal(pl.col(key).is_null())).to_series()
+    # All rows of a key together, so that the second of two that are alike stays the second.
+    keys = ours.filter(is_new)["key"].unique()
+    return ours["key"].is_in(keys.implode()), ours["key"].is_in(theirs["key"].unique().implode())
+
+
+def _hashed(
+    frame: pl.DataFrame, key: Sequence[str], compared: Sequence[str], moment: pl.Expr | None
+) -> pl.DataFrame:
+    """Numbers that stand for the key and the contents of each row, and which of its like it is."""
+    last = pl.lit(None, schema.MOMENT) if moment is None else moment
+    numbers = pl.DataFrame(
+        [
+            frame.select(key).hash_rows(seed=7).alias("key"),
+            frame.select(compared).hash_rows(seed=11).alias("row"),
+            frame.with_columns(moment=last)["moment"],
+        ]
+    )
+    return numbers.with_columns(
+        nth=pl.int_range(pl.len()).over("row"), nth_of_key=pl.int_range(pl.len()).over("key")
+    )
+
+
+def _put(root: Path, run: Manifest, frame: str, week: str, rows: pl.DataFrame) -> Shard:
+    """Write one shard, unless just this one is there already."""
+    memory = io.BytesIO()
+    rows.write_parquet(memory, compression="zstd")
+    content = memory.getvalue()
+    shard = Shard(frame, week, sha256(content).hexdigest(), rows.height, len(content))
+    target = shard.path(root, run.system, run.key)
+    if not (target.is_file() and target.read_bytes() == content):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        put_whole(target, content)
+    return shard

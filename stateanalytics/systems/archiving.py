@@ -1,0 +1,229 @@
+"""From stores to an archive of them: each source on its own, what failed named."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
+from stateanalytics.errors import ArgumentError, NoRoomError, SourceError
+from stateanalytics.io.archive.changes import digest_of_files
+from stateanalytics.io.archive.manifests import SCHEMA_VERSION, Manifest, source_key
+from stateanalytics.io.archive.reading import archived_source, is_archive
+from stateanalytics.io.archive.writing import Options, archive_part
+from stateanalytics.io.files import LOG_ENDINGS
+from stateanalytics.io.findings import OF_POOLING
+from stateanalytics.io.outputs import refuse_inputs
+from stateanalytics.io.parts import Parts
+from stateanalytics.systems import detail_frames
+from stateanalytics.systems.base import expanded
+from stateanalytics.systems.places import Place, find_places
+from stateanalytics.systems.reading import OnError, files_beside, read_place
+
+ARCHIVED = schema.Frame(
+    "archived",
+    "one source, and what became of it in an archive",
+    ("source",),
+    (
+        *schema.SOURCES.named("source", "system"),
+        schema.Column("status", schema.TEXT, "archived, unchanged, same (as another) or failed"),
+        schema.Column("n_rows", schema.INTEGER, "rows that the archive did not hold yet", "rows"),
+        schema.Column("size_bytes", schema.INTEGER, "what they take there", "bytes"),
+        schema.Column("message", schema.TEXT, "in words"),
+    ),
+)
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Archiving:
+    """An archive that sources are added to.
+
+    Attributes
+    ----------
+    root : pathlib.Path
+        Where it is, or shall be.
+    options : Options
+        What is kept.
+    clock : callable
+        The wall clock.
+    """
+
+    root: Path
+    options: Options
+    clock: Callable[[], datetime] = _wall_clock
+
+    @classmethod
+    def at(cls, to: str | Path, *, bodies: bool = False, redacted: bool = False) -> Archiving:
+        """An archive by its name.
+
+        Raises
+        ------
+        ArgumentError
+            If something else is there.
+        """
+        root = expanded(str(to))
+        if not str(to).strip() or (root.exists() and not _may_be_archive(root)):
+            raise ArgumentError(
+                f"{str(to)!r} is no archive, and something is there.",
+                'name a new folder, such as "history/"',
+                shell="name a new folder, such as --to history/",
+            )
+        return cls(root, Options(bodies=bodies, redacted=redacted))
+
+    def add_named(
+        self, named: Sequence[str | Path], *, on_error: OnError
+    ) -> Iterator[pl.DataFrame]:
+        """Archive what paths name, one source after the other; a failed one ends nothing.
+
+        Yields
+        ------
+        polars.DataFrame, shape (1, 6)
+            In the shape of `ARCHIVED`.
+        """
+        seen: set[Path] = set()
+        for name in [[each] for each in named] or [[]]:
+            try:
+                places, _ = find_places(name)
+                for folder in (expanded(str(each)) for each in name):
+                    refuse_inputs(self.root, [folder] if folder.is_dir() else [])
+            except (SourceError, ArgumentError) as error:
+                yield _outcome(str(name[0]) if name else "", "", "failed", message=error.problem)
+                continue
+            for place in places:
+                if place.path.resolve() not in seen:
+                    seen.add(place.path.resolve())
+                    yield self._add_place(place, on_error)
+
+    def _add_place(self, place: Place, on_error: OnError) -> pl.DataFrame:
+        began = self.clock()
+        key, where = key_of(place)
+        last = archived_source(self.root, key).last
+        words = (self.options, on_error, SCHEMA_VERSION, version("stateanalytics"))
+        system = "" if last is None else last.system
+        files = digest_of_files(_files(place, system), began, *words)
+        if last is not None and files and files == last.files:
+            return _outcome(place.label, last.system, "unchanged")
+        try:
+            part = read_place(place, bodies=self.options.bodies, on_error=on_error)
+            try:
+                refuse_inputs(self.root, [place.path, *files_beside(place, part.system)])
+                files = digest_of_files(_files(place, part.system), began, *words)
+                return self.add(part, key, where=where, files=files, observed_at=began)
+            finally:
+                for store in part.stores:
+                    store.close()
+        except (SourceError, ArgumentError, NoRoomError) as error:
+            return _outcome(place.label, system, "failed", message=error.problem)
+
+    def add(
+        self, part: Parts, key: str, *, where: str, files: str, observed_at: datetime
+    ) -> pl.DataFrame:
+        """Archive one source that was read."""
+        last = archived_source(self.root, key).last
+        if not part.system:
+            why = part.findings["message"].to_list()[:1]
+            return _outcome(part.label, "", "failed", message=why[0] if why else "nothing in it")
+        written = archive_part(
+            part,
+            self.root,
+            key,
+            detail_frames(),
+            place=where,
+            files=files,
+            options=self.options,
+            observed_at=observed_at,
+        )
+        if written is None or (last is not None and last.content == written.content):
+            return _outcome(part.label, part.system, "unchanged")
+        return _outcome(part.label, part.system, "archived", written)
+
+    def add_facts(self, facts: Facts, named: Sequence[str | Path]) -> pl.DataFrame:
+        """Archive the sources of facts that were read from what paths name.
+
+        Raises
+        ------
+        ArgumentError
+            If the archive would lie in an input, or the facts leave out what is newer.
+        """
+        refuse_inputs(self.root, facts.inputs)
+        if facts.findings["code"].is_in(["time.after_as_of", "time.not_recorded"]).any():
+            raise ArgumentError(
+                "An archive needs all that a source holds; this was read as of an earlier instant.",
+                'read it without as_of: sa.read("state.db").archive("history/")',
+            )
+        places = {place.label: place for place in find_places(named)[0]}
+        rows = []
+        for source in facts.sources.iter_rows(named=True):
+            label = source["source"]
+            if source["same_as"] is not None:
+                told = f"told by {source['same_as']}"
+                rows.append(_outcome(label, source["system"], "same", message=told))
+                continue
+            place = places.get(label)
+            key, where = key_of(place) if place else (source_key(platform.node(), label), label)
+            part = _part_of(facts, source)
+            rows.append(self.add(part, key, where=where, files="", observed_at=self.clock()))
+        return pl.concat(rows)
+
+
+def _may_be_archive(root: Path) -> bool:
+    return root.is_dir() and (is_archive(root) or not any(root.iterdir()))
+
+
+def key_of(place: Place) -> tuple[str, str]:
+    """What names the source at a place in every archive, and where it lies."""
+    if place.archived is not None and place.archived.last is not None:
+        return place.archived.last.key, place.archived.last.place
+    where = str(place.path.resolve())
+    return source_key(platform.node(), where), where
+
+
+def _files(place: Place, system: str) -> list[Path]:
+    """What a source is read from; the index of a log tells nothing that the log does not."""
+    logs = [end for end in LOG_ENDINGS if end != "-shm"]
+    beside = [place.path.with_name(place.path.name + ending) for ending in logs]
+    return [place.path, *beside, *files_beside(place, system)]
+
+
+def _part_of(facts: Facts, source: dict[str, object]) -> Parts:
+    """The rows of one source, without what reading several at one instant added."""
+    own = pl.col("source") == source["source"]
+    details = {name: frame.filter(own) for name, frame in facts.details.items()}
+    return Parts(
+        str(source["system"]),
+        str(source["format"]),
+        facts.entities.filter(own),
+        facts.transitions.filter(own),
+        facts.events.filter(own),
+        facts.findings.filter(own & ~pl.col("code").is_in(OF_POOLING)),
+        details={name: frame for name, frame in details.items() if frame.height},
+        label=str(source["source"]),
+        size_bytes=int(str(source["size_bytes"])),
+        is_live=bool(source["is_live"]),
+    )
+
+
+def _outcome(
+    source: str, system: str, status: str, written: Manifest | None = None, *, message: str = ""
+) -> pl.DataFrame:
+    new = () if written is None else [one for one in written.shards if one.frame != "findings"]
+    row = {
+        "source": source,
+        "system": system,
+        "status": status,
+        "n_rows": sum(shard.n_rows for shard in new),
+        "size_bytes": sum(shard.n_bytes for shard in new),
+        "message": message,
+    }
+    return pl.DataFrame([row], schema=ARCHIVED.dtypes)

@@ -1,0 +1,86 @@
+"""An archive keeps what stores forget, and is read like a store."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import stateanalytics as sa
+from stateanalytics.cli import run
+from stateanalytics.errors import ArgumentError
+from tests.test_observations import SAMPLES, store_at
+
+THINGS = ["entity_type", "entity_id"]
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.*")}
+
+
+def codes(snap: sa.Snapshot) -> list[str]:
+    return snap.findings.filter(pl.col("code").str.starts_with("archive."))["code"].to_list()
+
+
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=list(SAMPLES))
+def test_a_report_from_the_archive_is_that_from_the_store(shared, tmp_path, sample):
+    history = tmp_path / "history"
+    with sa.read(shared / "samples" / sample) as snap:
+        assert snap.archive(history)["status"].to_list() == ["archived"]
+        kept = sa.read(history)
+        assert_frame_equal(kept.sources, snap.sources)
+        assert sa.report(kept).as_html() == sa.report(snap).as_html()
+        for frame, rows in (("entities", snap.entities), ("events", snap.events)):
+            order = rows.columns
+            assert_frame_equal(getattr(kept, frame).sort(order), rows.sort(order))
+        before = files(history)
+        assert snap.archive(history)["status"].to_list() == ["unchanged"]
+        assert files(history) == before
+
+
+def test_what_the_store_forgot_stays(tmp_path):
+    history, store = tmp_path / "history", tmp_path / "state.db"
+    for day in range(4):
+        store.unlink(missing_ok=True)
+        with sa.read(store_at(store, day)) as snap:
+            snap.archive(history)
+    kept = sa.read(history)
+    assert snap.entities.filter(entity_type="session").height == 2
+    sessions = kept.entities.filter(entity_type="session").sort("entity_id")
+    assert sessions.select("entity_id", "raw_status").rows() == [
+        ("s0", "completed"), ("s1", "completed"), ("s2", "completed"), ("s3", "running"),
+    ]  # fmt: skip
+    assert kept.transitions.height == 7
+    assert kept.as_of == snap.as_of
+    assert codes(kept) == []
+
+
+def test_an_archive_lies_in_no_input_and_in_no_folder_of_something_else(tmp_path):
+    store = store_at(tmp_path / "state.db", 1)
+    with sa.read(store) as snap:
+        with pytest.raises(ArgumentError, match="is no archive, and something is there"):
+            snap.archive(tmp_path)
+        snap.archive(tmp_path / "history")
+    with pytest.raises(ArgumentError, match="which was read"):
+        sa.read(tmp_path / "history").archive(tmp_path / "history")
+
+
+def test_what_was_read_as_of_an_earlier_instant_is_not_archived(tmp_path):
+    with (
+        sa.read(store_at(tmp_path / "state.db", 2), as_of="2026-05-28") as snap,
+        pytest.raises(ArgumentError, match="all that a source holds"),
+    ):
+        snap.archive(tmp_path / "history")
+    assert not (tmp_path / "history").exists()
+
+
+def test_the_command_says_a_line_for_each_source(tmp_path, capsys):
+    store = store_at(tmp_path / "state.db", 1)
+    asked = ["archive", str(store), str(tmp_path / "none.db"), "--to", str(tmp_path / "history")]
+    assert run(asked) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith(f"archived {store}: ")
+    assert said.err.startswith(f"failed {tmp_path / 'none.db'}: Nothing is at")
+    assert run([*asked[:2], *asked[3:]]) == 0
+    assert capsys.readouterr().out == f"unchanged {store}\n"
+    assert run(["states", str(tmp_path / "history")]) == 0
