@@ -41,6 +41,7 @@ SYSTEM = System(
     constants=later(f"{_HERE}.constants:constants"),
     audits=later(f"{_HERE}.findings:audits"),
     history="derived",
+    rewind=later(f"{_HERE}.rewinding:rewind"),
     ends=Ends(
         death_codes=(
             "system.health.process_dead_no_terminal",

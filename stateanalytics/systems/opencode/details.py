@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.core import schema
 from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.causes import with_cause
 from stateanalytics.systems.opencode.executions import Folded
 from stateanalytics.systems.opencode.log import Log
 from stateanalytics.systems.opencode.message_fold import FoldedMessages
+from stateanalytics.systems.opencode.payloads import moment
 
 DECLINE_WINDOW_MS = 2000
 """How near to an end a refusal must be, or how far others must have run on."""
@@ -19,13 +19,6 @@ ENTITY_IDS = {
     "step": pl.concat_str("session_id", pl.lit(":"), "message_id"),
     "tool_call": pl.concat_str("session_id", pl.lit(":"), "message_id", pl.lit(":"), "call_id"),
 }
-
-
-def moment(name: str) -> pl.Expr:
-    """Epoch milliseconds as a moment in UTC; 0 and absurd ones are null."""
-    number = pl.col(name)
-    sound = number.is_between(946_684_800_000, 4_102_444_800_000)
-    return (pl.when(sound).then(number) * 1000).cast(schema.MOMENT)
 
 
 def detail_frames(

@@ -25,11 +25,7 @@ COLUMNS = MappingProxyType(
         "is_claimed": "is its session claimed, to be resumed at the next start",
     }
 )
-LOST_OF = MappingProxyType(
-    dict.fromkeys(
-        ("retry_overdue_s", "is_retry_pending", "n_unknown_finishes", "is_claimed"), ("record",)
-    )
-)
+LOST_OF = MappingProxyType({"is_claimed": ("record",)})
 
 
 def features() -> Features:
@@ -49,36 +45,19 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
 
     Notes
     -----
-    At an earlier instant an execution that had not ended is open, tools that had not
-    ended run, and the last event is the last one up to then; what a step waited for, and
-    how often steps had ended oddly, is known of the present only.
+    The frames of `past` are those of the instant already.
     """
-    now = past.at
-    executions = past.facts.detail(frames.EXECUTIONS).filter(
-        (pl.col("started_at") <= now) | pl.col("started_at").is_null()
-    )
-    ended = (pl.col("ended_at") <= now).fill_null(value=False)
-    followed = pl.col("exec_no") < pl.col("exec_no").max().over("source", "session_id")
-    word = (
-        pl.when(ended)
-        .then("outcome")
-        .when(pl.col("ended_at").is_not_null())
-        .then(pl.lit("open"))
-        .when((pl.col("outcome") == "crashed") & ~followed)
-        .then(pl.lit("open"))
-        .otherwise("outcome")
-    )
     own = (
-        executions.with_columns(execution=word)
+        past.facts.detail(frames.EXECUTIONS)
         .join(_last_events(past), on=["source", "session_id"], how="left")
         .join(_running_tools(past), on=["source", "session_id", "exec_no"], how="left")
         .select(
             "source",
             "entity_id",
-            "execution",
             "n_unknown_finishes",
             "is_retry_pending",
             "is_claimed",
+            execution="outcome",
             n_tools_running=pl.col("n_at_work").fill_null(0).cast(pl.Int64),
             event_age_s=_age(pl.coalesce("heard_at", "last_active_at", "started_at"), past),
             retry_overdue_s=_age(pl.col("retry_at"), past),
@@ -101,11 +80,9 @@ def _last_events(past: Past) -> pl.DataFrame:
 
 
 def _running_tools(past: Past) -> pl.DataFrame:
-    begun = pl.coalesce("called_at", "started_at") <= past.at
-    over = (pl.col("ended_at") <= past.at).fill_null(value=False)
     return (
         past.facts.detail(frames.TOOLS)
-        .filter(begun & ~over)
+        .filter(pl.col("ended_at").is_null())
         .group_by("source", "session_id", "exec_no")
         .agg(n_at_work=pl.len())
     )

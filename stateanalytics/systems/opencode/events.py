@@ -29,6 +29,7 @@ from stateanalytics.systems.opencode.payloads import (
     Parser,
     conform,
     numbered,
+    sound,
 )
 
 # Messages of V2 hold their parts themselves.
@@ -236,7 +237,7 @@ def log_of(
         is_era_a=pl.col("type").str.starts_with(ERA_A_PREFIX),
         origin=pl.lit(ORIGINS.index(origin), pl.UInt8),
     )
-    dated = dated.with_columns(family=family_of(pl.col("kind")))
+    dated = dated.with_columns(family=family_of(pl.col("kind")), at_ms=sound("at_ms"))
     payloads = {
         family: dated.filter(pl.col("family") == place).select(
             pl.col(name).cast(dtype) for name, dtype in PAYLOADS[family].items()

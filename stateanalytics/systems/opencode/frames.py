@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Column, Frame
+from stateanalytics.systems.opencode.record_frames import RECORDS
 
 ERAS = ("V1", "A", "B", "C")
 
@@ -211,4 +212,5 @@ def frames() -> tuple[Frame, ...]:
         SESSIONS,
         STEPS,
         TOOLS,
+        *RECORDS,
     )

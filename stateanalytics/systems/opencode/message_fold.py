@@ -24,8 +24,11 @@ MESSAGES = pl.Schema(
 )
 """One message of a session; ``n_content_…`` where a message holds its own parts."""
 
-PARTS = pl.Schema({**dtypes_of(PART), "n_chars": pl.Int64()})
-"""One part of a V1 message."""
+PARTS = pl.Schema({**dtypes_of(PART), "created_ms": pl.Int64(), "n_chars": pl.Int64()})
+"""One part of a V1 message; ``created_ms`` where a table says when its row was made."""
+
+PROJECTED = "C"
+"""The era of a message that 2.0 made from its events."""
 
 ABORTED = "MessageAbortedError"
 
@@ -54,18 +57,16 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> FoldedMessages
     Parameters
     ----------
     messages, parts : polars.DataFrame
-        `MESSAGES` and `PARTS`, in any order; of several with one id the last that was
-        written counts, which is the one with the most in it.
+        `MESSAGES` and `PARTS`, in any order.
 
     Returns
     -------
     FoldedMessages
     """
-    distinct = messages.sort(
-        "session_id", "message_id", "completed_ms", "finish", "error_type", nulls_last=False
-    ).unique("message_id", keep="last", maintain_order=True)
-    ordered = distinct.sort("session_id", "created_ms", "message_id").with_columns(
-        prompt=pl.when(pl.col("role") == "user").then("message_id")
+    ordered = (
+        distinct_messages(messages)
+        .sort("session_id", "created_ms", "message_id")
+        .with_columns(prompt=pl.when(pl.col("role") == "user").then("message_id"))
     )
     placed = ordered.with_columns(
         prompt=pl.coalesce("parent_id", pl.col("prompt").forward_fill().over("session_id"))
@@ -76,9 +77,7 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> FoldedMessages
     assistants = assistants.with_columns(
         place=pl.int_range(pl.len(), dtype=pl.Int64).over("session_id")
     ).with_columns(exec_no=_turn_number())
-    own = parts.sort("part_id", "end_ms", "status", nulls_last=False).unique(
-        "part_id", keep="last", maintain_order=True
-    )
+    own = distinct_parts(parts)
     tools = _tools(own, assistants)
     steps = _steps(assistants, own, tools)
     executions = _executions(steps, tools)
@@ -95,6 +94,20 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> FoldedMessages
         is_pending=pl.col("message_id").is_in(unanswered["message_id"].implode()),
     )
     return FoldedMessages(executions, steps, tools, inputs, _sessions(placed, executions, inputs))
+
+
+def distinct_messages(messages: pl.DataFrame) -> pl.DataFrame:
+    """Each message once: as it was last written, which is when it has the most in it."""
+    return messages.sort(
+        "session_id", "message_id", "completed_ms", "finish", "error_type", nulls_last=False
+    ).unique("message_id", keep="last", maintain_order=True)
+
+
+def distinct_parts(parts: pl.DataFrame) -> pl.DataFrame:
+    """Each part once: as it was last written."""
+    return parts.sort("part_id", "end_ms", "status", nulls_last=False).unique(
+        "part_id", keep="last", maintain_order=True
+    )
 
 
 def _turn_number() -> pl.Expr:

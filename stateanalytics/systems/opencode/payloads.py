@@ -21,6 +21,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core import schema
 from stateanalytics.io.opening import MAX_LINE_BYTES, open_regular
 
 CHUNK_BYTES = 32 * 2**20
@@ -229,6 +230,17 @@ def conform(frame: pl.DataFrame, shape: pl.Schema) -> pl.DataFrame:
 def numbered(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows with their number as ``row``, as `Parser.read` needs it."""
     return rows.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
+
+
+def sound(name: str) -> pl.Expr:
+    """Epoch milliseconds; 0 and absurd ones are null."""
+    number = pl.col(name)
+    return pl.when(number.is_between(946_684_800_000, 4_102_444_800_000)).then(number)
+
+
+def moment(name: str) -> pl.Expr:
+    """Epoch milliseconds as a moment in UTC; 0 and absurd ones are null."""
+    return (sound(name) * 1000).cast(schema.MOMENT)
 
 
 class Parser:

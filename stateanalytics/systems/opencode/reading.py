@@ -23,9 +23,10 @@ from stateanalytics.systems.opencode.findings import findings_of
 from stateanalytics.systems.opencode.gathered import Broken, Gathered, completed_rows
 from stateanalytics.systems.opencode.log import rows_of
 from stateanalytics.systems.opencode.mapping import SYSTEM
-from stateanalytics.systems.opencode.message_fold import FoldedMessages, fold_messages
-from stateanalytics.systems.opencode.payloads import Parser
+from stateanalytics.systems.opencode.message_fold import PROJECTED, FoldedMessages, fold_messages
+from stateanalytics.systems.opencode.payloads import Parser, moment
 from stateanalytics.systems.opencode.places import is_database, is_storage
+from stateanalytics.systems.opencode.record_frames import kept_records
 from stateanalytics.systems.opencode.records import lost, read_record_file, read_storage, size_of
 from stateanalytics.systems.opencode.tables import (
     read_events,
@@ -119,7 +120,7 @@ def read_store(store: Store, parser: Parser, *, on_error: str = "skip") -> Parts
     of_rows, broken_messages = messages_of(messages, parser)
     pieces, broken_parts = parts_of(parts, parser)
     projections, broken_projections = messages_of(
-        projected, parser, "session_message", era="C", has_content=True
+        projected, parser, "session_message", era=PROJECTED, has_content=True
     )
     gathered = Gathered(
         log=log,
@@ -230,6 +231,7 @@ def _details(
         stacked["opencode_inputs"] = stacked["opencode_inputs"].with_columns(
             is_stored_pending=stored
         )
+    stacked |= kept_records(gathered, folded.order)
     shapes = {shape.name: shape for shape in frames.frames()}
     return {
         name: shapes[name].conform(frame.with_columns(source=pl.lit(label)))
@@ -239,8 +241,6 @@ def _details(
 
 def _all_sessions(frame: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
     """One row a session, also of those that have neither events nor messages."""
-    from stateanalytics.systems.opencode.details import moment
-
     ordered = frame.sort(pl.col("n_executions").fill_null(0), descending=True, maintain_order=True)
     distinct = ordered.unique("session_id", keep="first", maintain_order=True)
     names = ("program_version", "directory", "fork_of", "idle_outcome", "n_resume_attempts")

@@ -106,6 +106,7 @@ def read_messages(store: Store) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFram
             "part_id": Cell("text", "id", ("id",)),
             "message_id": TEXT,
             "session_id": TEXT,
+            "created_ms": Cell("integer", "time_created", ("time_created",)),
             "text": Cell("text", "data", ("data",)),
         },
         system=SYSTEM,

@@ -1,0 +1,281 @@
+"""What of opencode's records every state rests on: events, messages, parts, rows of sessions.
+
+They are kept so that any instant is read as the present is: what was written later is left
+out, and the rest is folded again. No text that a person or a model wrote is among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import polars as pl
+
+from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column, Frame
+from stateanalytics.systems.opencode.gathered import SESSION_ROWS, Gathered
+from stateanalytics.systems.opencode.log import (
+    ERA_A_PREFIX,
+    EVENTS,
+    PAYLOADS,
+    Log,
+    Ordered,
+    family_of,
+    kind_of,
+    rows_of,
+)
+from stateanalytics.systems.opencode.message_fold import (
+    MESSAGES,
+    PARTS,
+    PROJECTED,
+    distinct_messages,
+    distinct_parts,
+)
+from stateanalytics.systems.opencode.payloads import moment
+
+_UNITS = MappingProxyType(
+    {
+        "n_input_tokens": "tokens",
+        "n_output_tokens": "tokens",
+        "n_reasoning_tokens": "tokens",
+        "n_cache_read_tokens": "tokens",
+        "n_cache_write_tokens": "tokens",
+        "row_input_tokens": "tokens",
+        "row_output_tokens": "tokens",
+        "cost_usd": "USD",
+        "row_cost_usd": "USD",
+    }
+)
+_MEANINGS = MappingProxyType(
+    {
+        "agent": "agent",
+        "archived_at": "when it was archived",
+        "attempt": "number of the attempt that a retry is for",
+        "call_id": "the provider's id of the tool call",
+        "completed_at": "when it was complete; null: it was not",
+        "cost_usd": "cost; null: not reported",
+        "created_at": "when it was created",
+        "delivery": "steer or queue",
+        "directory": "working directory",
+        "dispatched_at": "when the request was sent (2.0)",
+        "end_at": "when it ended",
+        "era": "who wrote it",
+        "error_message": "message of its error",
+        "error_permission": "permission that was refused",
+        "error_resource": "what it was refused for",
+        "error_status": "HTTP status of its error",
+        "error_type": "type of its error, as stored",
+        "exit_code": "exit code of the tool's program",
+        "finish": "why the step finished, in the provider's words",
+        "fork_of": "session it was forked from",
+        "idle_outcome": "outcome as 2.0 stored it",
+        "input_id": "the input",
+        "input_kind": "user, synthetic, compaction, move",
+        "message_id": "the message",
+        "model": "model",
+        "n_cache_read_tokens": "tokens read from cache",
+        "n_cache_write_tokens": "tokens written to cache",
+        "n_chars": "characters of text",
+        "n_content_chars": "characters of text, where a message holds its own parts",
+        "n_content_tools": "completed tool calls, where a message holds its own parts",
+        "n_input_tokens": "tokens read",
+        "n_output_tokens": "tokens written",
+        "n_reasoning_tokens": "tokens of reasoning",
+        "n_resume_attempts": "times that 2.0 resumed it by itself",
+        "parent_id": "of a message its prompt, of a session the one that began it",
+        "part_id": "the part",
+        "part_type": "text, tool, …",
+        "program_version": "version of opencode",
+        "project_id": "the project",
+        "provider": "provider of the model",
+        "raw_finish": "the provider's own word for that (2.0)",
+        "reason": "why an execution was interrupted",
+        "reply": "the answer to a permission",
+        "request_id": "the permission or question",
+        "retry_at": "when the next attempt is due",
+        "retry_attempt": "number of that attempt",
+        "retry_error_type": "type of the error that made it retry",
+        "role": "user, assistant, …",
+        "row_cost_usd": "cost of the whole session, as its row says",
+        "row_input_tokens": "tokens read in the whole session, as its row says",
+        "row_output_tokens": "tokens written in the whole session, as its row says",
+        "session_id": "the session",
+        "start_at": "when it began",
+        "status": "pending, running, completed, error",
+        "suspended_at": "claim or stamp to resume it",
+        "title": "its title",
+        "tool": "name of the tool",
+        "updated_at": "when its row was last written",
+    }
+)
+
+
+def _as_moment(name: str) -> str:
+    """What a column of milliseconds is called as a moment: `a_ms` is `a_at`."""
+    bare = name.removesuffix("_ms")
+    return bare if bare in {name, "at"} or bare.endswith("_at") else f"{bare}_at"
+
+
+def _columns(shape: Mapping[str, pl.DataType], *without: str) -> tuple[Column, ...]:
+    return tuple(
+        Column(
+            _as_moment(name),
+            MOMENT if name.endswith("_ms") else dtype,
+            _MEANINGS[_as_moment(name)],
+            _UNITS.get(name, ""),
+        )
+        for name, dtype in shape.items()
+        if name not in without
+    )
+
+
+_SOURCE = Column("source", TEXT, "the input")
+OF_EVENTS = MappingProxyType(
+    {
+        family: Frame(
+            f"opencode_{family}_events",
+            f"one event of opencode of the kind '{family}', and what states read of it",
+            ("source", "session_id", "event_id"),
+            (
+                _SOURCE,
+                Column("session_id", TEXT, "the session"),
+                Column("event_id", TEXT, "the event"),
+                Column("seq", INTEGER, "its place in the session; null: it was only live"),
+                Column("at", MOMENT, "when it happened"),
+                Column("type", TEXT, "its type, without version"),
+                *_columns(shape, "row"),
+            ),
+        )
+        for family, shape in PAYLOADS.items()
+    }
+)
+"""A frame for each of `log.FAMILIES`; events that carry nothing stand in ``events`` alone."""
+
+OF_MESSAGES = Frame(
+    "opencode_messages",
+    "one message of opencode, and what states read of it",
+    ("source", "session_id", "message_id", "era"),
+    (_SOURCE, *_columns(MESSAGES)),
+)
+OF_PARTS = Frame(
+    "opencode_parts",
+    "one part of a message of opencode, and what states read of it",
+    ("source", "message_id", "part_id"),
+    (_SOURCE, *_columns(PARTS)),
+)
+OF_SESSIONS = Frame(
+    "opencode_session_rows",
+    "one session of opencode, as its own row says",
+    ("source", "session_id"),
+    (_SOURCE, *_columns(SESSION_ROWS)),
+)
+RECORDS = (*OF_EVENTS.values(), OF_MESSAGES, OF_PARTS, OF_SESSIONS)
+
+
+def kept_records(gathered: Gathered, order: Ordered) -> dict[str, pl.DataFrame]:
+    """What states rest on, as the detail frames of `RECORDS`, without ``source``.
+
+    Parameters
+    ----------
+    gathered : Gathered
+    order : Ordered
+        Its durable events, each once.
+    """
+    messages = pl.concat(
+        [distinct_messages(gathered.messages), distinct_messages(gathered.projections)]
+    )
+    frames = {
+        frame.name: rows_of(order.events, gathered.log, family)
+        for family, frame in OF_EVENTS.items()
+    }
+    asked = gathered.log.events.filter(
+        pl.col("seq").is_null(), pl.col("session_id").is_not_null()
+    ).unique("event_id", keep="first", maintain_order=True)
+    live = rows_of(asked, gathered.log, "ask")
+    asks = OF_EVENTS["ask"].name
+    frames[asks] = pl.concat([frames[asks].select(live.columns), live])
+    frames |= {
+        OF_MESSAGES.name: messages,
+        OF_PARTS.name: distinct_parts(gathered.parts),
+        OF_SESSIONS.name: gathered.session_rows,
+    }
+    return {name: _with_moments(frame) for name, frame in frames.items()}
+
+
+def _with_moments(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(
+        moment(name).alias(_as_moment(name)) for name in frame.columns if name.endswith("_ms")
+    )
+
+
+def _with_milliseconds(frame: pl.DataFrame, shape: pl.Schema) -> pl.DataFrame:
+    return frame.select(
+        pl.col(_as_moment(name)).dt.epoch("ms").alias(name) if name.endswith("_ms") else name
+        for name in shape
+    )
+
+
+def gathered_again(
+    details: Mapping[str, pl.DataFrame], events: pl.DataFrame, source: str
+) -> Gathered:
+    """What one input held, from the frames that were kept of it: `kept_records` backwards.
+
+    Parameters
+    ----------
+    details : mapping of str to polars.DataFrame
+        With the frames of `RECORDS`.
+    events : polars.DataFrame
+        `schema.EVENTS`; those of the input with a ``seq`` are its durable ones.
+    source : str
+        The input.
+
+    Returns
+    -------
+    Gathered
+        Without what was broken, and without the table of waiting inputs, which is only ever
+        of the present.
+    """
+
+    def own(frame: Frame) -> pl.DataFrame:
+        rows = details.get(frame.name, frame.empty())
+        return rows.filter(pl.col("source") == source)
+
+    messages = _with_milliseconds(own(OF_MESSAGES), MESSAGES)
+    is_projected = (pl.col("era") == PROJECTED).fill_null(value=False)
+    return Gathered(
+        log=_log_again({family: own(frame) for family, frame in OF_EVENTS.items()}, events, source),
+        messages=messages.filter(~is_projected),
+        parts=_with_milliseconds(own(OF_PARTS), PARTS),
+        projections=messages.filter(is_projected),
+        session_rows=_with_milliseconds(own(OF_SESSIONS), SESSION_ROWS),
+    )
+
+
+def _log_again(carried: Mapping[str, pl.DataFrame], events: pl.DataFrame, source: str) -> Log:
+    """The log whose durable events stand in ``events``, with what each of them carried."""
+    place = ["session_id", "seq"]
+    heads = [frame.select(*place, "event_id", "at", "type") for frame in carried.values()]
+    named = pl.concat(heads)
+    durable = events.filter(pl.col("source") == source, pl.col("seq").is_not_null()).select(
+        pl.col("entity_id").alias("session_id"), "seq", "at", type="kind"
+    )
+    ids = named.filter(pl.col("seq").is_not_null()).select(*place, "event_id")
+    known = durable.join(ids, on=place, how="left", maintain_order="left")
+    rows = pl.concat(
+        [known.select(named.columns), named.filter(pl.col("seq").is_null())]
+    ).with_columns(
+        row=pl.int_range(pl.len(), dtype=pl.UInt32),
+        at_ms=pl.col("at").dt.epoch("ms"),
+        kind=kind_of(pl.col("type")),
+        is_era_a=pl.col("type").str.starts_with(ERA_A_PREFIX),
+        origin=pl.lit(0, pl.UInt8),
+        digest=pl.lit(0, pl.UInt64),
+    )
+    numbers = rows.select(*place, "event_id", "row")
+    payloads = {
+        family: _with_milliseconds(
+            frame.join(numbers, on=[*place, "event_id"], how="inner", nulls_equal=True),
+            PAYLOADS[family],
+        )
+        for family, frame in carried.items()
+    }
+    return Log(rows.with_columns(family=family_of(pl.col("kind"))).select(EVENTS.names()), payloads)
