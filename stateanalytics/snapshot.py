@@ -96,6 +96,7 @@ class Snapshot(Facts):
         *,
         max_rows: int = 10_000,
         timeout_s: float = 30.0,
+        memory_bytes: int = 2 * 1024**3,
         policy: Policy | None = None,
     ) -> pl.DataFrame:
         """The answer of one SELECT over this snapshot.
@@ -112,8 +113,10 @@ class Snapshot(Facts):
         max_rows : int
             A longer result is cut, and a `TruncatedWarning` says so.
         timeout_s : float
-            Seconds that the query may take; computing states or reading raw tables, the
-            first time they are named, does not count.
+            Seconds that the query may take, from the first look at its text; computing
+            states or reading raw tables, the first time they are named, does not count.
+        memory_bytes : int
+            Memory that the query may take, beside the tables that it names.
         policy : Policy, optional
             For ``states``, ``reasons`` and ``attention``; v1 by default.
 
@@ -134,8 +137,8 @@ class Snapshot(Facts):
 
         Notes
         -----
-        Each query runs in a new DuckDB in memory that sees nothing but this snapshot and
-        leaves nothing behind. What that protects from, and what not, says
+        Each query runs in another process, in a new DuckDB in memory that sees nothing but
+        this snapshot and leaves nothing behind. What that protects from, and what not, says
         `stateanalytics.sql`. Text in the answer is as it is in the store: escape it
         where it is shown.
 
@@ -157,6 +160,7 @@ class Snapshot(Facts):
             as_of=self.as_of,
             max_rows=max_rows,
             timeout_s=timeout_s,
+            memory_bytes=memory_bytes,
         )
 
     def schema(self, frame: str | None = None) -> pl.DataFrame:
@@ -324,6 +328,7 @@ class Snapshot(Facts):
         """Delete the private copies; frames stay, raw tables cannot be read any more."""
         for store in self.stores:
             store.close()
+        self._tables.clear()  # with them go the files that queries were handed
 
     def __enter__(self) -> Snapshot:
         return self

@@ -691,13 +691,32 @@ def test_a_reader_that_goes_away_is_no_trouble(store):
     assert writer.returncode == 141
 
 
+BUILDS_A_LONG_TEXT = (
+    "SELECT length(string_agg(repeat('x', 100000), '')) "
+    "FROM (SELECT unnest(list_transform([1], lambda x: 1)) FROM range(100000))"
+)
+
+
 @pytest.mark.slow
-def test_memory_of_a_process_has_a_limit(store):
-    """What would not fit into the machine fails in this process, cleanly."""
-    query = (
-        "SELECT length(string_agg(repeat('x', 100000), '')) "
-        "FROM (SELECT unnest(list_transform([1], lambda x: 1)) FROM range(100000))"
-    )
-    done = process("sql", store, query)
+def test_memory_of_a_query_has_a_limit(store):
+    """What would not fit into the machine is an error of one line."""
+    done = process("sql", store, BUILDS_A_LONG_TEXT)
     assert done.returncode in (1, 2)
     assert "memory" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [("50MB", "50 MB"), ("0.5 gib", "0.5 GiB"), ("70000k", "70 MB")]
+)
+def test_the_limit_of_memory_is_an_option(run, store, size, shown):
+    code, out, err = run("sql", store, BUILDS_A_LONG_TEXT, "--memory-limit", size)
+    assert (code, out) == (2, "")
+    assert f"more memory than its limit of {shown}" in err
+    assert "--memory-limit" in err
+
+
+@pytest.mark.parametrize("size", ["", "much", "2TB", "-1GB", "100", "1e9", "5KiB", "nan"])
+def test_a_limit_of_memory_is_a_size(run, store, size):
+    code, out, err = run("sql", store, "SELECT 1", "--memory-limit", size)
+    assert (code, out) == (2, "")
+    assert "Hint: 500MB" in err

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -105,27 +104,16 @@ for _command in (
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and end the process."""
-    code = run(arguments, is_own_process=True)
-    # A query that was given up may still be at work inside the engine; it must not
-    # keep the process alive.
-    if any(thread.name == "stateanalytics-sql" for thread in threading.enumerate()):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    sys.exit(run(arguments))
 
 
-def run(arguments: Sequence[str] | None = None, *, is_own_process: bool = False) -> int:
-    """Run one command; its exit code.
-
-    In a process of its own a query may also limit the memory of the process.
-    """
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
     try:
         code = cli.main(
             args=None if arguments is None else list(arguments),
             prog_name="stateanalytics",
             standalone_mode=False,
-            obj=is_own_process,
         )
     except StateAnalyticsError as error:
         hint = f" Hint: {error.shell}" if error.shell else ""

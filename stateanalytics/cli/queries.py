@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import re
 import sys
 import warnings
 from itertools import islice
-from pathlib import Path
 
 import click
 import polars as pl
@@ -29,6 +28,20 @@ from stateanalytics.core.text import visible
 from stateanalytics.errors import TruncatedWarning
 
 SCHEMA_FORMATS = ("table", "markdown", "csv", "json")
+_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
+_UNITS |= {f"{unit}I": 1024**power for power, unit in enumerate("KMG", 1)}
+_LEAST_MEMORY = 2**20
+
+
+def _size(ctx: click.Context, param: click.Parameter, written: str) -> int:
+    """A size as people write it, in bytes: 500MB, 2GiB, 1.5g."""
+    parts = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) *([KMG]?I?)B?", written.upper())
+    if not parts or parts[2] not in _UNITS:
+        raise click.BadParameter(f"{written!r:.60} is no size. Hint: 500MB, or 2GiB", ctx, param)
+    size = int(float(parts[1]) * _UNITS[parts[2]])
+    if size < _LEAST_MEMORY:
+        raise click.BadParameter(f"no query fits into {written!r}. Hint: 500MB", ctx, param)
+    return size
 
 
 @click.command(
@@ -59,6 +72,15 @@ SCHEMA_FORMATS = ("table", "markdown", "csv", "json")
     metavar="SECONDS",
     help="Time limit of the query.",
 )
+@click.option(
+    "--memory-limit",
+    "memory_bytes",
+    callback=_size,
+    default="2GiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Memory that the query may take, such as 500MB.",
+)
 @takes(as_of_option, policy_option, bodies_option, salvage_option)
 def sql(
     request: Request,
@@ -67,6 +89,7 @@ def sql(
     params: tuple[str, ...],
     max_rows: int,
     timeout: float,
+    memory_bytes: int,
 ) -> None:
     """Answer one SELECT over SOURCES, in DuckDB's SQL.
 
@@ -78,8 +101,6 @@ def sql(
     values = _values(params)
     text = sys.stdin.read() if query == "-" else query
     with request.opened() as snap:
-        if click.get_current_context().obj:
-            _limit_memory()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TruncatedWarning)
             frame = snap.sql(
@@ -87,6 +108,7 @@ def sql(
                 values or None,
                 max_rows=max_rows,
                 timeout_s=timeout,
+                memory_bytes=memory_bytes,
                 policy=request.chosen_policy,
             )
         request.write(frame, limit=frame.height, inputs=snap.inputs)
@@ -104,22 +126,6 @@ def _values(params: tuple[str, ...]) -> dict[str, str]:
             )
         values[name.strip("$ ")] = value
     return values
-
-
-def _limit_memory() -> None:
-    """Let a runaway query fail in this process instead of exhausting the machine."""
-    try:
-        import resource
-
-        page = os.sysconf("SC_PAGE_SIZE")
-        machine = os.sysconf("SC_PHYS_PAGES") * page
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * page
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        wanted = used + machine * 4 // 5
-        if hard == resource.RLIM_INFINITY or wanted < hard:
-            resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
-    except (ImportError, OSError, ValueError, AttributeError):
-        return  # not every system can; the engine's own limits remain
 
 
 @click.command(

@@ -70,10 +70,12 @@ def delete_abandoned_folders(parent: Path, *, young_s: float = _YOUNG_S) -> list
     young_s : float
         Folders that changed more recently are left alone, in seconds.
     """
-    return [folder for folder in sorted(parent.glob(f"{PREFIX}*")) if _deleted(folder, young_s)]
+    folders = sorted(parent.glob(f"{PREFIX}*"))
+    return [folder for folder in folders if delete_if_abandoned(folder, young_s=young_s)]
 
 
-def _deleted(folder: Path, young_s: float) -> bool:
+def delete_if_abandoned(folder: Path, *, young_s: float) -> bool:
+    """Whether a folder belonged to nobody any more, and is deleted."""
     with suppress(OSError):
         status = folder.lstat()
         is_mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()

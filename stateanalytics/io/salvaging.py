@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +16,7 @@ from stateanalytics.core.facts import pool
 from stateanalytics.io import refusals
 from stateanalytics.io.cells import shown
 from stateanalytics.io.findings import counted
+from stateanalytics.io.isolated import isolated
 from stateanalytics.io.private_folders import PrivateFolder, make_private_folder
 
 if TYPE_CHECKING:
@@ -24,14 +24,6 @@ if TYPE_CHECKING:
 
 PREFIX = "salvage."
 """Every finding about a loss has a code that begins so."""
-
-# An isolated process (-I -S) sees no libraries, and the package itself imports some: an
-# empty module stands for it, by whose path `io.salvage` alone is found.
-_START = (
-    "import sys, types; package = types.ModuleType('stateanalytics'); "
-    "package.__path__ = [sys.argv[1]]; sys.modules['stateanalytics'] = package; "
-    "from stateanalytics.io.salvage.run import main; main()"
-)
 
 
 class Salvaged(NamedTuple):
@@ -72,8 +64,7 @@ def salvage(path: str | Path, source: str, size_bytes: int) -> Salvaged:
         folder.delete()
         raise refusals.no_room(path, f"{refusals.megabytes(room)} are free", 3 * size_bytes)
     clean = folder.path / "salvaged.db"
-    root = Path(__file__).parents[1]
-    command = [sys.executable, "-I", "-S", "-c", _START, str(root), source, str(clean)]
+    command = isolated("stateanalytics.io.salvage.run", source, str(clean))
     done = subprocess.run(
         command,
         check=False,  # a process that was killed says so by its answer, which is none

@@ -8,13 +8,16 @@ extensions, change settings, see Python variables, run other statements, nor lea
 anything behind for the next query. Time, rows and memory are limited.
 
 What it does not promise. The text is checked, and the engine is closed besides; but an
-engine is large, and a fault in it would be a fault here. Memory is DuckDB's own count,
-with bounds on the functions that build long values and a look at the process every
-50 ms: a single call may still take a lot before it is noticed. Before SQL of strangers
-is run as a service, run each query in a process of its own with limits of the system:
-``stateanalytics sql`` is one, and limits its own memory.
+engine is large, and a fault in it would be a fault here: a query runs in a process of its
+own, but with the rights of this user. Time holds wherever the engine is, since that process
+is killed; memory is DuckDB's own count and, where the system limits data (Linux), a limit
+of the process a little above it.
+
+Two sides. `running` and `process` are of the process that asks; `worker`, `engine`, `guard`,
+`parsing` and `values` are of the one that answers, and import no library but DuckDB and
+Arrow, so that it starts in a quarter of a second.
 """
 
-from stateanalytics.sql.engine import Table, run
+from stateanalytics.sql.running import Table, run
 
 __all__ = ["Table", "run"]

@@ -1,148 +1,22 @@
-"""One query, run in a DuckDB of its own that sees the snapshot and nothing else."""
+"""DuckDB, as a query meets it: closed, bounded, and with the snapshot's tables in it."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-import threading
-import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
-from stateanalytics.errors import ArgumentError, QueryError, TruncatedWarning
 from stateanalytics.io.sqlite_copy import quoted
-from stateanalytics.sql.functions import LONGEST_TEXT, MEMORY_BYTES, MOST_GROWTH, RESULT_BYTES
+from stateanalytics.sql.functions import LONGEST_TEXT, MOST_GROWTH
 from stateanalytics.sql.guard import read_query
-from stateanalytics.sql.parsing import from_arrow, in_our_words, too_large, too_slow
-from stateanalytics.sql.values import Parameters, as_frame, bound, check_shape, projection
+from stateanalytics.sql.parsing import too_large
+from stateanalytics.sql.values import check_shape, projection, words_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # type: ignore[import-untyped]
     from duckdb import DuckDBPyConnection
-    from duckdb.sqltypes import DuckDBPyType
 
-    from stateanalytics.sql.guard import Reading
-
-_LOOK_EVERY_S = 0.05
-_GRACE_S = 1.0
 _BATCH_ROWS = 10_000
-
-Result = tuple["pa.Table", "list[str]", "list[DuckDBPyType]"]
-
-
-class Job:
-    """A query on its own thread, so that its caller can stop waiting for it.
-
-    DuckDB looks for an interruption between batches of rows. A single call of a function
-    may take longer than that; then the caller gets the error in time, and the thread ends
-    when the call does. The connection is this job's alone: stopping it stops nothing else.
-
-    Until then such a call goes on, and may take memory beyond the limit. The check of the
-    text bounds the functions that build long values, the levels of a query and the types
-    of its result; what it cannot bound is what several of those make together: lists whose
-    every element is a long text, ``x || x`` from level to level, wide structs of structs.
-    The command line ends its process with the error; in Python, run queries of strangers in
-    a process of their own, with a limit of memory.
-    """
-
-    def __init__(
-        self,
-        connection: DuckDBPyConnection,
-        reading: Reading,
-        values: dict[str, Any] | list[Any] | None,
-        max_rows: int,
-    ) -> None:
-        self._connection = connection
-        self._reading = reading
-        self._values = values
-        self._max_rows = max_rows
-        self._done = threading.Event()
-        self._result: Result | None = None
-        self._error: BaseException | None = None
-        threading.Thread(target=self._work, name="stateanalytics-sql", daemon=True).start()
-
-    def wait(self, timeout_s: float) -> Result:
-        """The result, or the error, within the time limit."""
-        import duckdb
-        import pyarrow as pa
-
-        problem = self._watch(timeout_s)
-        if problem is not None:
-            self._stop()
-            raise problem
-        if self._result is not None:
-            return self._result
-        error = self._error
-        self._error = None  # or error, traceback and job would keep each other alive
-        if isinstance(error, duckdb.InterruptException):
-            raise too_slow(timeout_s)
-        if isinstance(error, pa.ArrowException | OSError | MemoryError | RecursionError):
-            raise from_arrow(error, timeout_s) from None
-        raise error if error is not None else QueryError("The query gave no result.")
-
-    def _watch(self, timeout_s: float) -> QueryError | None:
-        """Wait for the end; what is wrong if it does not come in time or in memory."""
-        deadline = time.monotonic() + timeout_s
-        enough = _resident_bytes() + 2 * MEMORY_BYTES
-        try:
-            while not self._done.wait(max(0.0, min(_LOOK_EVERY_S, deadline - time.monotonic()))):
-                if time.monotonic() >= deadline:
-                    return too_slow(timeout_s)
-                if _resident_bytes() > enough:
-                    return too_large(MEMORY_BYTES)
-        except BaseException:  # Ctrl-C: the query must not go on behind the prompt
-            self._stop()
-            raise
-        return None
-
-    def _stop(self) -> None:
-        import duckdb
-
-        deadline = time.monotonic() + _GRACE_S
-        while not self._done.is_set() and time.monotonic() < deadline:
-            with contextlib.suppress(duckdb.Error):
-                self._connection.interrupt()
-            self._done.wait(0.02)
-
-    def _work(self) -> None:
-        try:
-            self._result = self._rows()
-        except BaseException as error:  # wait() raises it again
-            self._error = error.with_traceback(None)
-        finally:
-            self._connection.close()
-            self._done.set()
-
-    def _rows(self) -> Result:
-        import pyarrow as pa
-
-        relation = self._connection.sql(self._reading.sql, params=self._values)
-        names, types = list(relation.columns), list(relation.types)
-        check_shape(types)
-        shaped = relation.project(projection(types)).limit(self._max_rows + 1)
-        reader = shaped.to_arrow_reader(_BATCH_ROWS)
-        batches, n_bytes = [], 0
-        for batch in reader:
-            batches.append(batch)
-            n_bytes += batch.nbytes
-            if n_bytes > RESULT_BYTES:
-                raise too_large(RESULT_BYTES)
-        return pa.Table.from_batches(batches, schema=reader.schema), names, types
-
-
-def _resident_bytes() -> int:
-    """Memory of this process; 0 where the system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-    except (OSError, IndexError, ValueError):
-        return 0
-
 
 _CONFIG = {
     "autoinstall_known_extensions": "false",
@@ -153,7 +27,6 @@ _CONFIG = {
     "python_enable_replacements": "false",
     "temp_directory": "",
     "threads": "2",
-    "memory_limit": f"{MEMORY_BYTES // 1024**2}MiB",
 }
 
 # Stand-ins for functions that build long values: (name, arguments, what is too long, call).
@@ -185,112 +58,46 @@ _LONG_MATCHES = f"strlen(b) > 1 AND (strlen(x) + 1) * strlen(b) > {MOST_GROWTH}"
 
 
 @dataclass(frozen=True)
-class Table:
-    """One table that queries may name.
+class TableText:
+    """What a query can be checked against before it has a table's rows.
 
     Attributes
     ----------
     columns : tuple of str
         For messages; empty where they are known only once it is loaded.
-    load : callable, optional
-        Gives its rows; called when a query names the table.
-    view : str, optional
-        Instead of rows: SQL over other tables.
     left_out : tuple of str
         Columns that hold bodies, which were not read.
+    view : str, optional
+        Instead of rows: SQL over other tables.
     """
 
-    columns: tuple[str, ...]
-    load: Callable[[], pl.DataFrame] | None = None
-    view: str | None = None
+    columns: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    view: str | None = None
 
 
-def run(
-    query: str,
-    params: Parameters,
-    tables: Mapping[str, Table],
-    *,
-    as_of: datetime,
-    max_rows: int,
-    timeout_s: float,
-) -> pl.DataFrame:
-    """Run one query over named tables.
+@dataclass(frozen=True)
+class TableFile:
+    """The rows of a table.
 
-    Parameters
+    Attributes
     ----------
-    query : str
-        One statement that selects.
-    params : mapping, sequence or None
-        Values for ``$name`` or for ``?``.
-    tables : mapping of str to Table
-        Everything that the query may name.
-    as_of : datetime
-        What the SQL function ``as_of()`` gives.
-    max_rows : int
-        Rows that are kept; a longer result is cut and a `TruncatedWarning` given.
-    timeout_s : float
-        Seconds for the query itself; loading the tables it names does not count.
-
-    Returns
-    -------
-    polars.DataFrame, shape (at most max_rows, ...)
-        Columns of the same name are told apart by ``_1``, ``_2`` ….
-
-    Raises
-    ------
-    QueryError, QueryRefusedError, QueryTimeoutError
-        As their names say.
-    ArgumentError
-        If a limit is no positive number.
+    path : str
+        An Arrow file.
+    words : mapping of str to sequence of str
+        Columns whose words have a rank, and the words in that order.
     """
-    import duckdb
 
-    _check_limits(max_rows, timeout_s)
-    connection = _connect(as_of)
-    try:
-        reading = read_query(query, {name: t.columns for name, t in tables.items()}, connection)
-        values = bound(params, reading.parameters)
-        _provide(connection, reading.tables, tables, set())
-        _close_the_door(connection, timeout_s)
-    except BaseException:
-        connection.close()
-        raise
-    named = [tables[name] for name in reading.tables]
-    try:
-        result, names, types = Job(connection, reading, values, max_rows).wait(timeout_s)
-    except duckdb.Error as error:
-        raise in_our_words(error, named) from None
-    if result.num_rows > max_rows:
-        warnings.warn(
-            TruncatedWarning(
-                f"The result was truncated: these are its first {max_rows:,} rows. "
-                "Ask for more with max_rows=…, or aggregate in the query."
-            ),
-            stacklevel=3,
-        )
-    return as_frame(result.slice(0, max_rows), names, types)
+    path: str
+    words: Mapping[str, Sequence[str]]
 
 
-def _check_limits(max_rows: int, timeout_s: float) -> None:
-    if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
-        raise ArgumentError(f"max_rows counts rows, from 1; found {max_rows!r}.", "max_rows=10_000")
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
-        raise ArgumentError(f"timeout_s is seconds; found {timeout_s!r}.", "timeout_s=30")
-    if not (math.isfinite(timeout_s) and timeout_s > 0):
-        raise ArgumentError(
-            f"timeout_s is more than 0 seconds; found {timeout_s!r}.", "timeout_s=30"
-        )
-
-
-def _connect(as_of: datetime) -> DuckDBPyConnection:
-    """An engine of its own, with the functions that stand in for the clock and the unbounded."""
+def connect() -> DuckDBPyConnection:
+    """An engine of its own, with stand-ins for functions that have no bound."""
     import duckdb
 
     connection = duckdb.connect(":memory:", config=dict(_CONFIG))
     connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
-    moment = as_of.astimezone(UTC).isoformat(" ")
-    connection.execute(f"CREATE MACRO as_of() AS TIMESTAMPTZ '{moment}'")
     for name, arguments, once, is_long, call in _BOUNDED:
         body = _bounded(name, once.split(), is_long, call)
         connection.execute(f"CREATE MACRO {name}({arguments}) AS {body}")
@@ -319,45 +126,93 @@ def _bounded(name: str, once: Sequence[str], is_long: str, call: str) -> str:
     return sql
 
 
-def _provide(
+def in_order_of_need(
+    wanted: Collection[str], known: Mapping[str, TableText], connection: DuckDBPyConnection
+) -> list[str]:
+    """The tables a query names and those that its views need, each after what it needs."""
+    columns = {name: table.columns for name, table in known.items()}
+    needed: dict[str, None] = {}
+    for name in sorted(wanted):
+        view = known[name].view
+        if view is not None:
+            below = read_query(view, columns, connection).tables
+            needed |= dict.fromkeys(in_order_of_need(below, known, connection))
+        needed[name] = None
+    return list(needed)
+
+
+def provide(
     connection: DuckDBPyConnection,
-    wanted: frozenset[str],
-    tables: Mapping[str, Table],
-    there: set[str],
+    tables: Sequence[str],
+    known: Mapping[str, TableText],
+    files: Mapping[str, TableFile],
 ) -> None:
-    """Register the tables a query names, and those that its views need."""
-    for name in sorted(wanted - there):
-        there.add(name)
-        table = tables[name]
-        if table.view is not None:
-            known = {name: other.columns for name, other in tables.items()}
-            needed = read_query(table.view, known, connection).tables
-            _provide(connection, needed, tables, there)
-            connection.execute(f"CREATE VIEW {quoted(name)} AS {table.view}")
-        elif table.load is not None:
-            _register(connection, name, table.load())
+    """Give the engine the tables of `in_order_of_need`."""
+    for name in tables:
+        view = known[name].view
+        if view is None:
+            _register(connection, name, files[name])
+        else:
+            connection.execute(f"CREATE VIEW {quoted(name)} AS {view}")
 
 
-def _register(connection: DuckDBPyConnection, name: str, frame: pl.DataFrame) -> None:
-    """Hand a frame over without a copy; its Enum columns sort by rank in SQL too."""
+def _register(connection: DuckDBPyConnection, name: str, file: TableFile) -> None:
+    """Hand a table over without a copy; its ranked columns sort by rank in SQL too."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+
     hidden = f"_rows_of_{name}"
-    connection.register(hidden, frame.to_arrow(compat_level=pl.CompatLevel.newest()))
+    connection.register(hidden, pa.ipc.open_file(pa.memory_map(file.path)).read_all())
     ranked = []
-    for column, dtype in frame.schema.items():
-        if isinstance(dtype, pl.Enum):
-            words = f"ENUM({_literals(dtype.categories)})"
-            # So that a query can say 'warning'::severity.
-            connection.execute(f"CREATE TYPE IF NOT EXISTS {quoted(column)} AS {words}")
-            ranked.append(f"CAST({quoted(column)} AS {words}) AS {quoted(column)}")
+    for column, words in file.words.items():
+        kind = "ENUM(" + ", ".join("'" + word.replace("'", "''") + "'" for word in words) + ")"
+        # So that a query can say 'warning'::severity.
+        connection.execute(f"CREATE TYPE IF NOT EXISTS {quoted(column)} AS {kind}")
+        ranked.append(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}")
     replaced = f" REPLACE ({', '.join(ranked)})" if ranked else ""
     connection.execute(f"CREATE VIEW {quoted(name)} AS SELECT *{replaced} FROM {quoted(hidden)}")
 
 
-def _literals(words: Any) -> str:
-    return ", ".join("'" + str(word).replace("'", "''") + "'" for word in words)
-
-
-def _close_the_door(connection: DuckDBPyConnection, timeout_s: float) -> None:
+def close_the_door(connection: DuckDBPyConnection, timeout_s: float) -> None:
+    """Let nothing in or out any more: no files, no network, no other settings."""
     connection.execute(f"SET max_execution_time = {max(1, math.ceil(timeout_s * 1000))}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
+
+
+def write_rows(
+    connection: DuckDBPyConnection, sql: str, values: Any, path: str, *, max_rows: int, most: int
+) -> list[tuple[str, list[str] | None]]:
+    """Run a query and write its result to an Arrow file.
+
+    Parameters
+    ----------
+    connection : duckdb.DuckDBPyConnection
+        With its door closed.
+    sql, values : str, dict or list
+        What to run, with which parameters.
+    path : str
+        Where the result goes.
+    max_rows : int
+        One more is written, to tell a result that was cut.
+    most : int
+        Bytes that the result may have.
+
+    Returns
+    -------
+    list of tuple
+        Name of each column, and its words where they have a rank.
+    """
+    import pyarrow as pa
+
+    relation = connection.sql(sql, params=values)
+    names, types = list(relation.columns), list(relation.types)
+    check_shape(types)
+    reader = relation.project(projection(types)).limit(max_rows + 1).to_arrow_reader(_BATCH_ROWS)
+    n_bytes = 0
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, reader.schema) as writer:
+        for batch in reader:
+            n_bytes += batch.nbytes
+            if n_bytes > most:
+                raise too_large(most)
+            writer.write_batch(batch)
+    return [(name, words_of(kind)) for name, kind in zip(names, types, strict=True)]

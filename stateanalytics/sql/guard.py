@@ -13,9 +13,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
-from stateanalytics.core.schema import FRAMES
 from stateanalytics.errors import QueryError, did_you_mean
 from stateanalytics.sql.functions import (
     CLOCK_WORDS,
@@ -30,7 +27,6 @@ from stateanalytics.sql.functions import (
     WHY_NOT,
 )
 from stateanalytics.sql.parsing import HOW, one_statement, refused, syntax_tree, too_deep
-from stateanalytics.systems import detail_frames
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -75,12 +71,6 @@ _ORDERINGS = {
     "COMPARE_GREATERTHANOREQUALTO",
     "COMPARE_BETWEEN",
 }
-_RANKED = {
-    column.name
-    for frame in (*FRAMES.values(), *detail_frames().values())
-    for column in frame.columns
-    if isinstance(column.dtype, pl.Enum)
-}
 _SCHEMAS = {"system", "temp", "memory", "main", "pg_catalog", "information_schema"}
 _SYSTEM_TABLE = re.compile(r"(?i)(duckdb_|pg_|pragma_|sqlite_|information_schema)")
 _LIKE_A_FILE = re.compile(r"[/\\:.*?]")
@@ -108,7 +98,11 @@ class Reading:
 
 
 def read_query(
-    query: str, known: Mapping[str, Collection[str]], connection: DuckDBPyConnection
+    query: str,
+    known: Mapping[str, Collection[str]],
+    connection: DuckDBPyConnection,
+    *,
+    ranked: Collection[str] = (),
 ) -> Reading:
     """Check that a query asks for nothing but the snapshot, and say what it needs.
 
@@ -120,6 +114,8 @@ def read_query(
         Names of the tables that may be named, each with its columns.
     connection : duckdb.DuckDBPyConnection
         Parses; nothing of the query is run on it.
+    ranked : collection of str
+        Columns whose words have a rank, which a comparison must name.
 
     Returns
     -------
@@ -146,7 +142,7 @@ def read_query(
             "every level can double what is to be planned.",
             "join levels: one SELECT can filter, compute and group",
         )
-    walk = _Walk({name.casefold(): name for name in known}, connection)
+    walk = _Walk({name.casefold(): name for name in known}, connection, ranked)
     walk.through(tree)
     columns = {column.casefold() for name in walk.tables for column in known[name]}
     if words := sorted(walk.session_words - columns):
@@ -157,9 +153,12 @@ def read_query(
 class _Walk:
     """One pass over a syntax tree, with the names that WITH defines where they hold."""
 
-    def __init__(self, known: Mapping[str, str], connection: DuckDBPyConnection) -> None:
+    def __init__(
+        self, known: Mapping[str, str], connection: DuckDBPyConnection, ranked: Collection[str]
+    ) -> None:
         self.known = known
         self.connection = connection
+        self.ranked = ranked
         self.tables: set[str] = set()
         self.session_words: set[str] = set()
         self.n_stars = 0
@@ -252,7 +251,7 @@ class _Walk:
                     f"A query may say * at most {MOST_STARS} times.", "name the columns"
                 )
         if node["class"] in ("COMPARISON", "BETWEEN"):
-            _check_order(node)
+            _check_order(node, self.ranked)
         if node["class"] == "COLUMN_REF":
             word = ".".join(node["column_names"]).casefold()
             if word in CLOCK_WORDS:
@@ -351,13 +350,13 @@ def _check_show(node: dict[str, Any]) -> None:
         raise refused("SHOW was found", "SHOW TABLES, or DESCRIBE and a table")
 
 
-def _check_order(node: dict[str, Any]) -> None:
+def _check_order(node: dict[str, Any], with_rank: Collection[str]) -> None:
     """Words such as severity have a rank, which the engine forgets beside a plain text."""
     if node["type"] not in _ORDERINGS:
         return
     sides = [node.get(side) or {} for side in ("left", "right", "input", "lower", "upper")]
     named = [side["column_names"][-1] for side in sides if side.get("class") == "COLUMN_REF"]
-    ranked = [name for name in named if name.casefold() in _RANKED]
+    ranked = [name for name in named if name.casefold() in with_rank]
     if ranked and any(side.get("class") in ("CONSTANT", "PARAMETER") for side in sides):
         raise QueryError(
             f"{ranked[0]} has a rank, and a comparison with plain text would go by letters.",

@@ -26,21 +26,10 @@ def one_statement(query: str, connection: DuckDBPyConnection) -> tuple[str, str,
     QueryRefusedError
         If there are several statements, or none.
     QueryError
-        If the text is no SQL, or too long or too deep to be parsed safely.
+        If the text is no SQL, or too deep to be parsed safely.
     """
     import duckdb
 
-    if not isinstance(query, str) or not query.strip():
-        raise QueryError(
-            f"A query needs SQL text; found {query!r:.60}.", 'snap.sql("SELECT * FROM states")'
-        )
-    if len(query) > LONGEST_QUERY:
-        raise QueryError(
-            f"A query may have {LONGEST_QUERY:,} characters; this one has {len(query):,}.",
-            "pass long lists as a parameter: WHERE entity_id IN $ids",
-        )
-    if "\0" in query or any("\ud800" <= character <= "\udfff" for character in query):
-        raise QueryError("The query holds a NUL or half a surrogate pair.", "remove it")
     _check_nesting(query)
     try:
         statements = connection.extract_statements(query)
@@ -60,6 +49,28 @@ def one_statement(query: str, connection: DuckDBPyConnection) -> tuple[str, str,
     except ValueError:  # kinds that DuckDB's Python side has no name for
         kind = ""
     return _without_end(query), kind, set(statements[0].named_parameters)
+
+
+def check_text(query: object) -> str:
+    """Refuse what is no text of a query before anything reads it.
+
+    Raises
+    ------
+    QueryError
+        If it is no text, empty, too long, or holds what no text may.
+    """
+    if not isinstance(query, str) or not query.strip():
+        raise QueryError(
+            f"A query needs SQL text; found {query!r:.60}.", 'snap.sql("SELECT * FROM states")'
+        )
+    if len(query) > LONGEST_QUERY:
+        raise QueryError(
+            f"A query may have {LONGEST_QUERY:,} characters; this one has {len(query):,}.",
+            "pass long lists as a parameter: WHERE entity_id IN $ids",
+        )
+    if "\0" in query or any("\ud800" <= character <= "\udfff" for character in query):
+        raise QueryError("The query holds a NUL or half a surrogate pair.", "remove it")
+    return str(query)
 
 
 def syntax_tree(sql: str, connection: DuckDBPyConnection) -> Any:
@@ -181,7 +192,9 @@ class Columns(Protocol):
         """Those that were not read."""
 
 
-def in_our_words(error: Exception, tables: Iterable[Columns]) -> QueryError:
+def in_our_words(
+    error: Exception, tables: Iterable[Columns], memory_bytes: int = MEMORY_BYTES
+) -> QueryError:
     """DuckDB's error as ours: its first sentences, and a hint.
 
     Parameters
@@ -190,6 +203,8 @@ def in_our_words(error: Exception, tables: Iterable[Columns]) -> QueryError:
         What the engine raised.
     tables : iterable of Table
         The tables of the query, to name their columns.
+    memory_bytes : int
+        The limit that held.
     """
     import duckdb
 
@@ -197,7 +212,7 @@ def in_our_words(error: Exception, tables: Iterable[Columns]) -> QueryError:
     text = re.split(r"\n\nLINE |\n\nPossible solutions|\nCandidate|\s*Stack Trace", str(error))[0]
     message = " ".join(re.sub(r"\A[A-Z][A-Za-z ]{2,30} Error: ", "", text).split())[:400]
     if isinstance(error, duckdb.OutOfMemoryException):
-        return too_large(MEMORY_BYTES)
+        return too_large(memory_bytes)
     if isinstance(error, duckdb.PermissionException):
         return QueryRefusedError(
             f"A query sees the snapshot only: {message}", "select from the tables of the snapshot"
@@ -235,11 +250,13 @@ def _fitting(error: Exception) -> str:
     return "functions, types and operators are those of DuckDB; tables: `stateanalytics schema`"
 
 
-def from_arrow(error: BaseException, timeout_s: float) -> QueryError:
+def from_arrow(
+    error: BaseException, timeout_s: float, memory_bytes: int = MEMORY_BYTES
+) -> QueryError:
     """The error for a result that breaks off, or cannot be handed over, on its way."""
     message = " ".join(str(error).split())
     if isinstance(error, MemoryError) or "out of memory" in message.casefold():
-        return too_large(MEMORY_BYTES)
+        return too_large(memory_bytes)
     if "interrupt" in message.casefold():
         return too_slow(timeout_s)
     return QueryError(
@@ -257,9 +274,26 @@ def too_slow(timeout_s: float) -> QueryTimeoutError:
     )
 
 
+_WITH_LESS = "aggregate or filter earlier, select fewer columns, or add LIMIT"
+
+
 def too_large(limit_bytes: int) -> QueryError:
     """The error for a query that does not fit into memory."""
     return QueryError(
-        f"The query needs more memory than its limit of {limit_bytes / 1024**3:g} GiB.",
-        "aggregate or filter earlier, select fewer columns, or add LIMIT",
+        f"The query needs more memory than its limit of {_size(limit_bytes)}.",
+        f"{_WITH_LESS}; or allow more: memory_bytes=…",
+        shell=f"{_WITH_LESS}; or allow more: --memory-limit …",
+    )
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1024**3:g} GiB" if n_bytes % 2**29 == 0 else f"{n_bytes / 1e6:,.0f} MB"
+
+
+def broken_down(exit_code: int | None, limit_bytes: int) -> QueryError:
+    """The error for a query whose process ended before it answered."""
+    return QueryError(
+        f"The SQL engine broke down on this query (exit code {exit_code}), most likely for "
+        f"want of memory, of which it may have {_size(limit_bytes)}.",
+        f"{_WITH_LESS}; or write it another way",
     )

@@ -25,7 +25,7 @@ from stateanalytics.failures.incident_grouping import add_incidents
 from stateanalytics.io.sqlite import Cell, Store, read_table
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.queries import find_phantoms
-from stateanalytics.sql.engine import Table
+from stateanalytics.sql.running import Table
 from stateanalytics.sql.views import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES, VIEWS
 from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
@@ -223,8 +223,10 @@ def tables_of(
         **{
             name: Table(
                 columns,
-                functools.cache(functools.partial(read_raw_table, stores, name, bodies=bodies)),
                 left_out=unread.get(name, ()),
+                load=functools.cache(
+                    functools.partial(read_raw_table, stores, name, bodies=bodies)
+                ),
             )
             for name, columns in raw.items()
         },
@@ -265,7 +267,7 @@ _DTYPES = {shape.name: shape.dtypes for shape in FRAMES}
 
 
 def _table(name: str, load: Callable[[], pl.DataFrame]) -> Table:
-    return Table(tuple(_DTYPES[name]), functools.cache(load))
+    return Table(tuple(_DTYPES[name]), load=functools.cache(load))
 
 
 def _error_counts(stores: Iterable[Store]) -> pl.DataFrame:

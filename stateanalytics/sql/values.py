@@ -1,17 +1,15 @@
-"""Values on their way into a query and out of it."""
+"""Values on their way into a query, and the types of those that come out of it."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import polars as pl
 
 from stateanalytics.errors import QueryError, did_you_mean
 from stateanalytics.sql.functions import DEEPEST_TYPE, MOST_COLUMNS, MOST_FIELDS
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # type: ignore[import-untyped]
     from duckdb.sqltypes import DuckDBPyType
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
@@ -34,6 +32,47 @@ _TARGETS = {
 _NESTED = {"list", "array", "struct", "map"}
 
 
+def packed(params: Parameters) -> bytes:
+    """Values for a query's parameters as the process that runs it takes them.
+
+    Raises
+    ------
+    QueryError
+        If they are no dict or list, or cannot leave this process.
+    """
+    if isinstance(params, str | bytes) or not isinstance(params, Mapping | Sequence | None):
+        raise QueryError(
+            f"Values for parameters are a dict or a list; found {params!r:.60}.",
+            "snap.sql(query, {'since': …}) for $since, snap.sql(query, [value]) for ?",
+        )
+    plain = dict(params) if isinstance(params, Mapping) else list(params or ())
+    try:
+        return pickle.dumps(plain or None)
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        raise _no_value(error) from None
+
+
+def unpacked(values: bytes) -> Any:
+    """What `packed` packed.
+
+    Raises
+    ------
+    QueryError
+        If a value is of a class that is known elsewhere only.
+    """
+    try:
+        return pickle.loads(values)
+    except Exception as error:
+        raise _no_value(error) from None
+
+
+def _no_value(error: Exception) -> QueryError:
+    return QueryError(
+        f"A value for a parameter cannot be handed over: {error}.",
+        "values for parameters are text, numbers, Booleans, moments, or lists of them",
+    )
+
+
 def bound(params: Parameters, names: frozenset[str]) -> dict[str, Any] | list[Any] | None:
     """Check the values for a query's parameters against the names it uses.
 
@@ -54,11 +93,6 @@ def bound(params: Parameters, names: frozenset[str]) -> dict[str, Any] | list[An
     QueryError
         If a value is missing or superfluous, or names and positions are mixed up.
     """
-    if isinstance(params, str | bytes) or not isinstance(params, Mapping | Sequence | None):
-        raise QueryError(
-            f"Values for parameters are a dict or a list; found {params!r:.60}.",
-            "snap.sql(query, {'since': …}) for $since, snap.sql(query, [value]) for ?",
-        )
     if not names and not params:
         return None
     in_order = all(name.isdecimal() for name in names)
@@ -144,6 +178,11 @@ def _inner(kind: DuckDBPyType) -> list[DuckDBPyType]:
     return [child for _, child in kind.children if not isinstance(child, int | list)]
 
 
+def words_of(kind: DuckDBPyType) -> list[str] | None:
+    """The words of a type that has some, in their order."""
+    return dict(kind.children)["values"] if kind.id == "enum" else None  # type: ignore[return-value]
+
+
 def _cast(column: str, kind: DuckDBPyType) -> str:
     name = kind.id
     if name in _MOMENTS:
@@ -163,40 +202,3 @@ def _is_plain(kind: DuckDBPyType) -> bool:
     if kind.id in _NESTED:
         return all(_is_plain(child) for child in _inner(kind))
     return kind.id in _WHOLE | _AS_THEY_ARE | {"decimal", "float", "ubigint"}
-
-
-def as_frame(table: pa.Table, names: Sequence[str], types: Sequence[DuckDBPyType]) -> pl.DataFrame:
-    """A result as a frame of our dtypes, its columns named apart."""
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    return pl.DataFrame(
-        [
-            _typed(column, kind).alias(name)
-            for column, name, kind in zip(frame.get_columns(), _apart(names), types, strict=True)
-        ]
-    )
-
-
-def _typed(column: pl.Series, kind: DuckDBPyType) -> pl.Series:
-    if kind.id == "enum":
-        words = dict(kind.children)["values"]
-        return column.cast(pl.Enum(words))  # type: ignore[arg-type]
-    if column.dtype == pl.Null:
-        return column.cast(pl.String)
-    if column.dtype.is_decimal():
-        whole = column.cast(pl.Int64, strict=False)
-        return whole if whole.null_count() == column.null_count() else column.cast(pl.Float64)
-    return column
-
-
-def _apart(names: Sequence[str]) -> list[str]:
-    """Names of columns, the second of the same name with ``_1`` behind it, and so on."""
-    taken: list[str] = []
-    for name in names:
-        free = name
-        number = 0
-        while free in taken:
-            number += 1
-            free = f"{name}_{number}"
-        taken.append(free)
-    return taken

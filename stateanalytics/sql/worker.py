@@ -1,0 +1,237 @@
+"""The process that runs queries: one at a time, each in a DuckDB of its own.
+
+`process` starts it. It may be killed at any moment, and what a query took goes with it:
+that is how a limit of time or memory holds wherever the engine happens to be, in its
+parser, its planner or a single call that nothing interrupts. It ends with the process
+that started it, whose end closes its input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from stateanalytics.errors import QueryError
+from stateanalytics.io.private_folders import delete_if_abandoned
+from stateanalytics.sql.engine import (
+    TableFile,
+    TableText,
+    close_the_door,
+    connect,
+    in_order_of_need,
+    provide,
+    write_rows,
+)
+from stateanalytics.sql.functions import RESULT_BYTES
+from stateanalytics.sql.guard import read_query
+from stateanalytics.sql.parsing import from_arrow, in_our_words, too_slow
+from stateanalytics.sql.values import bound, unpacked
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+# Beside what the engine counts itself: its plans, batches on their way, its threads.
+_BESIDE_BYTES = 256 * 1024**2
+# What this process may keep of a query, in its allocator; with more it is not asked again.
+_KEPT_BYTES = 256 * 1024**2
+_LOCK_GOES_WITHIN_S = 2.0
+
+
+class Start(NamedTuple):
+    """The first message: where libraries are, and the folder of whoever sends it."""
+
+    libraries: list[str]
+    folder: str
+
+
+class Read(NamedTuple):
+    """Check a query; the answer names the tables whose rows it needs."""
+
+    query: str
+    params: bytes
+    known: Mapping[str, TableText]
+    ranked: frozenset[str]
+    as_of: datetime
+    timeout_s: float
+    memory_bytes: int
+
+
+class Run(NamedTuple):
+    """Run the query that was read last; the answer names the columns of the result."""
+
+    files: Mapping[str, TableFile]
+    result: str
+    max_rows: int
+    left_s: float
+
+
+def main() -> None:
+    """Answer messages until whoever sends them is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
+    messages, answers = _pipes()
+    start: Start = pickle.load(messages)
+    sys.path[:] = start.libraries
+    # Arrow's usual one reserves a GiB of addresses at once, which would look like growth.
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+    waiting: queue.SimpleQueue[Read | Run] = queue.SimpleQueue()
+    threading.Thread(
+        target=_listen, args=(messages, waiting, Path(start.folder)), daemon=True
+    ).start()
+    desk = _Desk()
+    desk.prepare()
+    at_rest = _data_bytes()
+    _end_without_a_dump()
+    answer: dict[str, Any] = {}
+    while True:
+        answer["is_spent"] = _data_bytes() - at_rest > _KEPT_BYTES
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+        desk.prepare()
+        message = waiting.get()
+        if at_rest and isinstance(message, Read):
+            _limit_data(at_rest + message.memory_bytes + _BESIDE_BYTES)
+        answer = desk.answer(message)
+
+
+def _pipes() -> tuple[IO[bytes], IO[str]]:
+    """The two ends that belong to the parent, where nothing else here finds them."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    ends = os.dup(0), os.dup(1)
+    for standard in (0, 1):
+        os.dup2(nowhere, standard)
+    return os.fdopen(ends[0], "rb"), os.fdopen(ends[1], "w", encoding="ascii")
+
+
+def _listen(messages: IO[bytes], waiting: queue.SimpleQueue[Read | Run], folder: Path) -> None:
+    with contextlib.suppress(Exception):  # half a message: its sender was killed
+        while True:
+            waiting.put(pickle.load(messages))
+    # A killed process lets go of its pipes and its lock one after the other.
+    until = time.monotonic() + _LOCK_GOES_WITHIN_S
+    while not delete_if_abandoned(folder, young_s=-1) and time.monotonic() < until:
+        time.sleep(0.05)
+    os._exit(0)
+
+
+class _Desk:
+    """Where one query lies, from its reading to its result."""
+
+    def __init__(self) -> None:
+        self._fresh: DuckDBPyConnection | None = None
+        self._connection: DuckDBPyConnection | None = None
+        self._asked: Read | None = None
+
+    def prepare(self) -> None:
+        """Have an engine ready, while nobody waits for it."""
+        import pyarrow.ipc  # type: ignore[import-untyped]  # noqa: F401
+
+        self._fresh = self._fresh or connect()
+
+    def answer(self, message: Read | Run) -> dict[str, Any]:
+        """What a message asks for, or the error that it ends with."""
+        try:
+            return self._read(message) if isinstance(message, Read) else self._run(message)
+        except Exception as error:
+            self._clear()
+            words = self._in_our_words(error)
+        return {
+            "error": type(words).__name__,
+            "problem": words.problem,
+            "hint": words.hint,
+            "shell": words.shell,
+        }
+
+    def _clear(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def _read(self, asked: Read) -> dict[str, Any]:
+        began = time.monotonic()
+        self._clear()
+        self._asked = asked
+        connection, self._fresh = self._fresh or connect(), None
+        self._connection = connection
+        connection.execute(f"SET memory_limit = '{asked.memory_bytes // 1024}KiB'")
+        moment = asked.as_of.astimezone(UTC).isoformat(" ")
+        connection.execute(f"CREATE MACRO as_of() AS TIMESTAMPTZ '{moment}'")
+        columns = {name: table.columns for name, table in asked.known.items()}
+        self._reading = read_query(asked.query, columns, connection, ranked=asked.ranked)
+        self._values = bound(unpacked(asked.params), self._reading.parameters)
+        self._tables = in_order_of_need(self._reading.tables, asked.known, connection)
+        if time.monotonic() - began > asked.timeout_s:
+            raise too_slow(asked.timeout_s)
+        return {"tables": [name for name in self._tables if asked.known[name].view is None]}
+
+    def _run(self, asked: Run) -> dict[str, Any]:
+        assert self._asked is not None
+        assert self._connection is not None
+        provide(self._connection, self._tables, self._asked.known, asked.files)
+        close_the_door(self._connection, asked.left_s)
+        columns = write_rows(
+            self._connection,
+            self._reading.sql,
+            self._values,
+            asked.result,
+            max_rows=asked.max_rows,
+            most=min(RESULT_BYTES, self._asked.memory_bytes),
+        )
+        self._clear()
+        return {"columns": columns}
+
+    def _in_our_words(self, error: Exception) -> QueryError:
+        import duckdb
+        import pyarrow as pa
+
+        assert self._asked is not None
+        timeout_s, memory_bytes = self._asked.timeout_s, self._asked.memory_bytes
+        if isinstance(error, QueryError):
+            return error
+        if isinstance(error, duckdb.InterruptException):
+            return too_slow(timeout_s)
+        if isinstance(error, duckdb.Error):
+            named = [self._asked.known[name] for name in self._reading.tables]
+            return in_our_words(error, named, memory_bytes)
+        if isinstance(error, pa.ArrowException | OSError | MemoryError | RecursionError):
+            return from_arrow(error, timeout_s, memory_bytes)
+        return QueryError(f"The query cannot be run: {error!r:.400}", "write it another way")
+
+
+def _end_without_a_dump() -> None:
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+
+
+def _limit_data(most_bytes: int) -> None:
+    """Let the system refuse what the engine does not count; tables, as mapped files, are free."""
+    # Not every system can; the engine's own limit remains.
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if hard == resource.RLIM_INFINITY or most_bytes < hard:
+            resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, hard))
+
+
+def _data_bytes() -> int:
+    """What `_limit_data` limits, as it is now; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text("ascii").split()[5]) * os.sysconf(
+            "SC_PAGE_SIZE"
+        )
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0
