@@ -216,6 +216,59 @@ class Snapshot(Facts):
         """
         return self.table("error_counts")
 
+    def weeks(
+        self, n: int = 12, *, policy: Policy | None = None, top: int | None = 10
+    ) -> pl.DataFrame:
+        """The numbers of the last ISO weeks, each as it stood at its end, for charts and limits.
+
+        Parameters
+        ----------
+        n : int
+            How many weeks, up to the one that holds as-of; 1 to 520.
+        policy : Policy, optional
+            What counts as bad; ADR-0033's by default.
+        top : int, optional
+            How many clusters, codes and kinds: those with most causes, or runs, over all the
+            weeks. None: all of them.
+
+        Returns
+        -------
+        polars.DataFrame, shape (n_weeks * n_series, 14)
+            `weekly.WEEKS`, also the SQL table ``weeks``: a row for each ``week``,
+            ``measure`` and group, oldest week first, every series in every week. Measures
+            are the five numbers of a report (``runs``, ``completed``, ``timed_out``,
+            ``unresolved``, ``causes``); of failed rows of every type ``failure_causes``,
+            ``failure_rows``, ``failure_run_s`` and ``failure_cost_usd``, altogether, by
+            cluster and by reason code; and ``duration``, the median of the runs that started
+            in the week, altogether and by kind. ``value`` lies between ``lower`` and
+            ``upper``, counts ``n`` of ``n_of``, and is 0 where there was none.
+
+        Raises
+        ------
+        ArgumentError
+            If a number is none, or out of range.
+
+        Notes
+        -----
+        A week is read off the facts of its own end (``known_at``): the five numbers are
+        those of ``sa.report(snap, window=week, as_known_at=known_at)``. Before the first
+        moment of the data everything is null and ``coverage`` *none*; the week in which the
+        data begin and the one that as-of cuts are *part*: leave them out of control limits.
+        Intervals: Wilson's of shares, Garwood's of causes a week, Brookmeyer and Crowley's
+        of medians; of the other counts and sums there is none, since rows of one cause are
+        not independent. Clusters are named by the templates of all the weeks together.
+
+        Examples
+        --------
+        >>> weeks = demo().weeks(3)
+        >>> runs = weeks.filter(measure="runs")
+        >>> runs.select("week", "coverage", "value").rows()
+        [('2026-W20', 'whole', 81.0), ('2026-W21', 'whole', 263.0), ('2026-W22', 'part', 24.0)]
+        """
+        from stateanalytics.weekly import weekly_numbers
+
+        return weekly_numbers(self, n, policy=policy, top=top)
+
     def refresh(
         self, *, as_of: datetime | date | str | float | None = None, progress: bool | None = None
     ) -> Snapshot:

@@ -33,7 +33,7 @@ ORDER = (
     ("failures", "survival", "auditing"),
     ("detectors",),
     ("thresholds",),
-    ("queries",),
+    ("queries", "weekly"),
     ("sql",),
     ("snapshot",),
     ("summaries",),

@@ -10,6 +10,7 @@ from stateanalytics.charts.style import DARK, LIGHT, ORDER, VARIABLES
 from stateanalytics.charts.survival import chart_survival
 from stateanalytics.charts.svg import to_svg
 from stateanalytics.charts.thresholds import chart_false_alarms, chart_worksheet
+from stateanalytics.charts.weeks import chart_weeks
 
 __all__ = [
     "DARK",
@@ -29,6 +30,7 @@ __all__ = [
     "chart_over_time",
     "chart_severity",
     "chart_survival",
+    "chart_weeks",
     "chart_worksheet",
     "to_svg",
 ]

@@ -32,6 +32,7 @@ from stateanalytics.cli.reports import (
     states,
 )
 from stateanalytics.cli.thresholds import thresholds
+from stateanalytics.cli.weeks import weeks
 from stateanalytics.core.text import visible
 from stateanalytics.errors import (
     MissingComponentError,
@@ -96,7 +97,7 @@ for _command in (
     archive,
     diff,
     *(report, sql, attention, audit, states, findings, detectors, thresholds),
-    *(durations, timeouts, failures),
+    *(durations, timeouts, failures, weeks),
     *(policies, schema, places, demo),
 ):
     cli.add_command(_command)

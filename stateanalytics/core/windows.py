@@ -105,6 +105,31 @@ def read_window(window: object, *, as_of: datetime) -> Window:
     return asked
 
 
+def weeks_up_to(as_of: datetime, n: int) -> list[Window]:
+    """The last ISO weeks, oldest first; the last one holds the instant, or ends at it.
+
+    Examples
+    --------
+    >>> as_of = datetime(2026, 5, 27, tzinfo=UTC)
+    >>> [week.label[:13] for week in weeks_up_to(as_of, 2)]
+    ['week 2026-W21', 'week 2026-W22']
+    """
+    last = (as_of - TICK).astimezone(UTC).date()
+    return [_week(iso_week(last - WEEK * back)) for back in reversed(range(n))]
+
+
+def iso_week(day: date) -> str:
+    """The ISO week of a day, as people type it.
+
+    Examples
+    --------
+    >>> iso_week(date(2026, 5, 18))
+    '2026-W21'
+    """
+    year, week, _ = day.isocalendar()
+    return f"{year:04}-W{week:02}"
+
+
 def read_moment(value: object, name: str = "moment") -> datetime:
     """One instant in UTC, from a datetime, a date, ISO text or epoch seconds.
 

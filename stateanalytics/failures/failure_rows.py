@@ -204,7 +204,7 @@ def find_members(
         apply_rules(failed, chosen_rules)
         .with_columns(reason_code="code")
         .with_columns(cause_key().alias("cause"))
-        .pipe(_with_ids)
+        .pipe(add_cluster_ids)
         .sort("failed_at", "source", "entity_type", "entity_id", descending=[True, *[False] * 3])
         .select(COLUMNS)
     )
@@ -222,14 +222,25 @@ def failed_rows(
     chosen = window_of(snap, window)
     everything = select_failures(judged_rows(snap, policy) if rows is None else rows)
     failed = everything if chosen is None else within(everything, chosen, as_of=snap.as_of)
-    texts = everything["reason_message"].unique().drop_nulls()
-    templates = mine_templates(texts, earlier=earlier).select("template", message=texts)
+    return add_templates(priced(failed, snap), everything["reason_message"], earlier=earlier)
+
+
+def priced(failed: pl.DataFrame, snap: Facts) -> pl.DataFrame:
+    """Failures of a `population` under the names they have here, with their costs."""
     return (
         add_costs(failed, snap.entities)
         .rename({"reason_code": "code", "reason_message": "message", "placed_at": "failed_at"})
         .with_columns(outcome=pl.col("outcome").cast(pl.String))
-        .join(templates, on="message", how="left", maintain_order="left")
     )
+
+
+def add_templates(
+    failed: pl.DataFrame, messages: pl.Series, *, earlier: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """Failed rows with the ``template`` of their message, mined from all these messages."""
+    texts = messages.unique().drop_nulls()
+    templates = mine_templates(texts, earlier=earlier).select("template", message=texts)
+    return failed.join(templates, on="message", how="left", maintain_order="left")
 
 
 def select_failures(rows: pl.DataFrame, outcomes: Collection[str] = FAILURES) -> pl.DataFrame:
@@ -271,7 +282,8 @@ def cluster_id(code: str | None, template: str | None) -> str:
     return f"{VERSION}:{hashlib.blake2b(parts.encode(), digest_size=6).hexdigest()}"
 
 
-def _with_ids(rows: pl.DataFrame) -> pl.DataFrame:
+def add_cluster_ids(rows: pl.DataFrame) -> pl.DataFrame:
+    """Failed rows with the ids of their cluster and template, by code and template."""
     pairs = rows.select("code", "template").unique()
     ids = pairs.with_columns(
         cluster_id=pl.Series([cluster_id(*pair) for pair in pairs.rows()], dtype=pl.String),

@@ -35,6 +35,7 @@ from stateanalytics.state.states import reasons, states
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.time_limits import timeouts
 from stateanalytics.systems import all_systems, detail_frames
+from stateanalytics.weekly import WEEKS, weekly_numbers
 
 PREFIX = "raw_"
 STORE = "store"
@@ -166,6 +167,7 @@ FRAMES: tuple[Frame, ...] = (
     schema.PHANTOMS,
     FAILURES,
     FAILURE_CLUSTERS,
+    WEEKS,
     *(view.frame for view in VIEWS),
     REASON_CODES,
     ERROR_COUNTS,
@@ -250,6 +252,7 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
         FAILURE_CLUSTERS.name: lambda: FAILURE_CLUSTERS.conform(
             count_clusters(failed(), window=None, as_of=facts.as_of)
         ),
+        WEEKS.name: lambda: weekly_numbers(facts, policy=policy),
         schema.SPELLS.name: lambda: spells(facts, rows=rows()),
         schema.TIMEOUTS.name: lambda: timeouts(facts, rows=rows()),
         schema.AUDIT.name: audited,

@@ -2,75 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 
-from stateanalytics.failures.counting import count_causes
 from stateanalytics.failures.failure_rows import select_failures
 from stateanalytics.reporting.material import Material, Plain, Section, tally
 from stateanalytics.reporting.phrases import count, interval, listed, number, share
 from stateanalytics.reporting.pills import pill_of
-from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, TROUBLE, ended_well
+from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, ended_well
+from stateanalytics.state.headline import Count, count_headline
 from stateanalytics.stats.intervals import wilson
 
 
 def summarize_headline(material: Material) -> Plain:
     """Runs, completion share, timed-out share, unresolved runs and distinct causes."""
-    ended, still_open = material.ended_runs, material.open_runs
-    completed = ended.filter(ended_well())
-    timed_out = ended.filter(pl.col("outcome") == "timed_out")
-    unresolved = still_open.filter(pl.col("severity").is_in(list(TROUBLE)))
+    ended = material.ended_runs
+    counts = count_headline(material.runs)
     failed = select_failures(material.runs)
-    empty = completed.filter(pl.col("delivery").is_in(list(EMPTY_HANDED))).height
-    n_ended, n_open, n_causes = ended.height, still_open.height, count_causes(failed)
+    is_empty = ended_well() & pl.col("delivery").is_in(list(EMPTY_HANDED))
+    empty = ended.filter(is_empty).height
+    n_ended, n_open = ended.height, material.open_runs.height
     numbers = [
         _count(
             "runs",
             "Runs",
-            material.runs.height,
+            counts["runs"],
             f"{number(n_ended)} ended, {number(n_open)} still open",
             "sessions that ended in the window, and those open at as-of that began before its end",
         ),
         _share(
             "completed",
             "Completed",
-            (completed.height, n_ended),
+            counts["completed"],
             "runs that ended in the window",
             f"{number(empty)} of them without all they promised" if empty else "",
         ),
         _share(
             "timed_out",
             "Timed out",
-            (timed_out.height, n_ended),
+            counts["timed_out"],
             "runs that ended in the window",
             "a bound that was reached, not an error",
         ),
         _share(
             "unresolved",
             "Unresolved",
-            (unresolved.height, n_open),
+            counts["unresolved"],
             "open runs",
             "open with severity critical or warning",
         ),
         _count(
             "causes",
             "Causes of failed runs",
-            n_causes,
+            counts["causes"],
             f"behind {count(failed.height, 'failed or timed-out run')}",
             "pairs of request and reason code among failed and timed-out runs",
         ),
     ]
     return {
-        "finding": _sentence(material, completed.height, n_causes, failed, unresolved.height),
+        "finding": _sentence(material, counts, failed),
         "numbers": numbers,
         "left_out": _left_out(material.rows),
         "outcomes": _outcomes(ended),
     }
 
 
-def _sentence(
-    material: Material, n_completed: int, n_causes: int, failed: pl.DataFrame, n_unresolved: int
-) -> str:
-    n_ended, n_open = material.ended_runs.height, material.open_runs.height
+def _sentence(material: Material, counts: Mapping[str, Count], failed: pl.DataFrame) -> str:
+    (n_completed, n_ended), (n_unresolved, n_open) = counts["completed"], counts["unresolved"]
+    n_causes = counts["causes"].n
     if not n_ended and not n_open:
         return f"No run ended in this window ({material.window.label}), and none is open."
     parts = []
@@ -102,8 +102,9 @@ def _sentence(
     return text[:1].upper() + text[1:] + "."
 
 
-def _count(name: str, title: str, n: int, note: str, denominator: str) -> Plain:
+def _count(name: str, title: str, counted: Count, note: str, denominator: str) -> Plain:
     """A count of everything that was read has no interval."""
+    n = counted.n
     return {
         "name": name,
         "title": title,
@@ -118,8 +119,8 @@ def _count(name: str, title: str, n: int, note: str, denominator: str) -> Plain:
     }
 
 
-def _share(name: str, title: str, part: tuple[int, int], denominator: str, note: str) -> Plain:
-    n, of = part
+def _share(name: str, title: str, part: Count, denominator: str, note: str) -> Plain:
+    n, of = part.n, part.of or 0
     ends = wilson(n, of)
     value = n / of if of else None
     return {

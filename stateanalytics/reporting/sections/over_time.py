@@ -6,7 +6,7 @@ from datetime import datetime
 
 import polars as pl
 
-from stateanalytics.core.windows import TICK, Window, day_of
+from stateanalytics.core.windows import TICK, Window, day_of, iso_week
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.reporting.phrases import count, number, share
 from stateanalytics.state.definitions import ENDINGS, FAILURES
@@ -133,8 +133,7 @@ def _label(moment: datetime, name: str, *, is_part: bool = False) -> str:
     elif name == "day":
         text = day_of(moment)
     elif name == "week":
-        year, week, _ = moment.isocalendar()
-        text = f"{year}-W{week:02}"
+        text = iso_week(moment)
     else:
         text = f"{moment:%Y-%m}"
     return f"{text} (part)" if is_part else text

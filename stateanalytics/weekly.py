@@ -1,0 +1,249 @@
+"""The numbers of every ISO week as they stood at its end, as one tidy frame.
+
+Each week is read off the facts of its own end, so that a week that is over never changes
+but by rows that came late. Clusters are named by the templates of all weeks together: a
+failure keeps its name from week to week.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import polars as pl
+
+from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
+from stateanalytics.core.windows import Window, iso_week, weeks_up_to
+from stateanalytics.errors import ArgumentError, check_number
+from stateanalytics.failures.counting import count_groups
+from stateanalytics.failures.failure_rows import (
+    add_cluster_ids,
+    add_templates,
+    priced,
+    select_failures,
+)
+from stateanalytics.state.definitions import cause_key
+from stateanalytics.state.headline import HEADLINE, Count, count_headline
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import counted, rows_of, within
+from stateanalytics.stats.intervals import poisson_columns, wilson_columns
+from stateanalytics.survival.curves import kaplan_meier
+from stateanalytics.survival.estimates import quantiles
+from stateanalytics.survival.run_spells import spells
+from stateanalytics.systems.history import facts_at
+
+WEEKS = Frame(
+    "weeks",
+    "one number of one ISO week as it stood at the week's end",
+    ("week", "measure", "group_kind", "group_id"),
+    (
+        Column("week", TEXT, "the ISO week, such as 2026-W21; Monday to Monday in UTC"),
+        Column("week_start_at", MOMENT, "its Monday"),
+        Column("known_at", MOMENT, "when it was looked at: its end, or as-of; null: no data yet"),
+        Column("coverage", TEXT, "what of it the data cover: whole, part, none"),
+        Column("measure", TEXT, "what is measured: the five numbers, failure_…, duration"),
+        Column("group_kind", TEXT, "kind, cluster or code; null: everything together"),
+        Column("group_id", TEXT, "which of them; null in a group: none was stored"),
+        Column("group_label", TEXT, "the same for people: of a cluster its template"),
+        Column("value", REAL, "the number; null: no data, nothing to share, not identified"),
+        Column("lower", REAL, "lower end of its 95 % interval; null: a count of everything"),
+        Column("upper", REAL, "upper end of its 95 % interval; null also: not bounded"),
+        Column("n", INTEGER, "what was counted: runs, causes, rows, ends, pieces of work"),
+        Column("n_of", INTEGER, "of how many; null: of no whole"),
+        Column("unit", TEXT, "what the value is counted in"),
+    ),
+)
+
+FAILED: Mapping[str, str] = {
+    "failure_causes": "causes",
+    "failure_rows": "rows",
+    "failure_run_s": "s",
+    "failure_cost_usd": "USD",
+}
+DURATION = "duration"
+UNITS: Mapping[str, str] = {**HEADLINE, **FAILED, DURATION: "s"}
+"""Every measure and its unit, in the order of the frame."""
+
+_COUNTS = ("runs", "causes", "failure_causes", "failure_rows")
+_SHARES = ("completed", "timed_out", "unresolved")
+_MOST_WEEKS = 520
+_GROUP = ["group_kind", "group_id"]
+_SERIES = ["measure", *_GROUP]
+_KNOWN = {
+    **{name: WEEKS.dtypes[name] for name in ("week", *_SERIES, "group_label")},
+    **{name: WEEKS.dtypes[name] for name in ("n", "n_of", "value", "lower", "upper")},
+}
+
+
+def weekly_numbers(
+    snap: Facts, n: int = 12, *, policy: Policy | None = None, top: int | None = 10
+) -> pl.DataFrame:
+    """The last ISO weeks, each as it stood at its end; see `Snapshot.weeks`."""
+    checked_snapshot(snap, "report")
+    check_number("n", n, 12, least=1, is_whole=True)
+    if n > _MOST_WEEKS:
+        raise ArgumentError(f"n needs at most {_MOST_WEEKS} weeks; found {n}.", "n=52")
+    if top is not None:
+        check_number("top", top, 10, is_whole=True)
+    begins = snap.entities.select(pl.min_horizontal("created_at", "started_at").min()).item()
+    calendar = _calendar(weeks_up_to(snap.as_of, n), begins, snap.as_of)
+    reached = calendar.filter(pl.col("coverage") != "none")
+    weeks = [
+        _Week.of(snap, Window(since, until, name), known_at, policy or Policy.v1())
+        for name, since, until, known_at, _ in reached.iter_rows()
+    ]
+    known = [*_headline(weeks), *_failures(weeks, top), *_durations(weeks, top)]
+    return _grid(calendar, pl.concat([pl.DataFrame(schema=_KNOWN), *known], how="diagonal_relaxed"))
+
+
+class _Week(NamedTuple):
+    """What is kept of one week: its rows under its name, and every message that ever failed."""
+
+    name: str
+    counts: Mapping[str, Count]
+    failed: pl.DataFrame
+    spells: pl.DataFrame
+    messages: pl.Series
+
+    @classmethod
+    def of(cls, snap: Facts, window: Window, known_at: datetime, policy: Policy) -> _Week:
+        past = facts_at(snap, known_at).facts
+        ever = rows_of(past, policy=policy)
+        rows = within(ever, window, as_of=past.as_of)
+        started = spells(past, window=window, rows=ever).filter(pl.col("left_out").is_null())
+        week = pl.lit(window.label).alias("week")
+        return cls(
+            window.label,
+            count_headline(counted(rows, "session")),
+            priced(select_failures(rows), past).with_columns(week),
+            started.select("kind", "duration_s", "ended", week),
+            select_failures(ever)["reason_message"],
+        )
+
+
+def _calendar(weeks: Sequence[Window], begins: datetime | None, as_of: datetime) -> pl.DataFrame:
+    """The weeks themselves, and how far the data reach into each."""
+    since, until, first = pl.col("week_start_at"), pl.col("week_end_at"), pl.lit(begins, MOMENT)
+    known_at = pl.min_horizontal(until, pl.lit(as_of, MOMENT))
+    is_reached = (first < known_at).fill_null(value=False)
+    coverage = pl.when(~is_reached).then(pl.lit("none")).otherwise(pl.lit("part"))
+    is_whole = (first <= since) & (known_at == until)
+    rows = [(iso_week(week.since), week.since, week.until) for week in weeks]
+    names = {"week": TEXT, "week_start_at": MOMENT, "week_end_at": MOMENT}
+    return pl.DataFrame(rows, schema=names, orient="row").with_columns(
+        known_at=pl.when(is_reached).then(known_at),
+        coverage=pl.when(is_whole).then(pl.lit("whole")).otherwise(coverage),
+    )
+
+
+def _grid(calendar: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Every series in every week: what a week had none of is 0, what no data tell is null."""
+    found = known.select(*_SERIES, "group_label").unique(_SERIES, keep="first", maintain_order=True)
+    missing = pl.DataFrame({"measure": list(UNITS)}).join(found, on="measure", how="anti")
+    place = pl.col("measure").replace_strict({name: i for i, name in enumerate(UNITS)})
+    series = pl.concat([found, missing], how="diagonal_relaxed").sort(place, maintain_order=True)
+    is_covered, measure = pl.col("coverage") != "none", pl.col("measure")
+    n, n_of = pl.col("n"), pl.col("n_of")
+    is_nothing = measure.is_in(list(FAILED)) & (n_of == 0)
+    is_share, is_rate = measure.is_in(_SHARES), measure == "failure_causes"
+    return WEEKS.conform(
+        calendar.join(series, how="cross", maintain_order="left")
+        .join(known.drop("group_label"), on=["week", *_SERIES], how="left", nulls_equal=True,
+              maintain_order="left")
+        .with_columns(
+            n=pl.when(is_covered).then(n.fill_null(0)),
+            n_of=pl.when(is_covered & ~measure.is_in(_COUNTS)).then(n_of.fill_null(0)),
+            a_week=pl.lit(1.0),
+        )
+        .with_columns(*wilson_columns("n", "n_of"), *poisson_columns("n", "a_week"))
+        .with_columns(
+            value=pl.when(measure.is_in(_COUNTS)).then(n.cast(REAL)).when(is_share).then("share")
+            .when(is_nothing).then(0.0).otherwise("value"),
+            lower=pl.when(is_share).then("share_low").when(is_rate).then("rate_low")
+            .otherwise("lower"),
+            upper=pl.when(is_share).then("share_high").when(is_rate).then("rate_high")
+            .otherwise("upper"),
+            unit=measure.replace_strict(UNITS),
+        )
+    )  # fmt: skip
+
+
+def _headline(weeks: Sequence[_Week]) -> Iterator[pl.DataFrame]:
+    rows = [
+        (week.name, measure, count.n, count.of)
+        for week in weeks
+        for measure, count in week.counts.items()
+    ]
+    yield pl.DataFrame(rows, schema=["week", "measure", "n", "n_of"], orient="row")
+
+
+def _failures(weeks: Sequence[_Week], top: int | None) -> Iterator[pl.DataFrame]:
+    """What failed in each week: altogether, by cluster and by reason code."""
+    if not weeks:
+        return
+    messages = pl.concat([week.messages for week in weeks])
+    rows = (
+        add_templates(pl.concat([week.failed for week in weeks]), messages)
+        .with_columns(reason_code="code")
+        .with_columns(cause_key().alias("cause"))
+        .pipe(add_cluster_ids)
+        .sort("failed_at", "source", "entity_type", "entity_id")
+    )
+    label = pl.coalesce("template", "code")
+    for kind, identity, name in ((None, None, None), ("cluster", "cluster_id", label),
+                                 ("code", "code", pl.col("code"))):  # fmt: skip
+        named = rows.with_columns(
+            group_kind=pl.lit(kind, TEXT),
+            group_id=pl.lit(None, TEXT) if identity is None else identity,
+            group_label=pl.lit(None, TEXT) if name is None else name,
+        )
+        groups = count_groups(named, ["week", *_GROUP, "group_label"])
+        yield from _long(_largest(groups, top, "n_causes", "n_rows"))
+
+
+def _long(groups: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """The measures of groups of failures, one frame a measure."""
+    n_work = pl.col("n_work")
+    run, cost = n_work - pl.col("n_run_unreported"), n_work - pl.col("n_cost_unreported")
+    columns: Mapping[str, Mapping[str, pl.Expr]] = {
+        "failure_causes": {"n": pl.col("n_causes")},
+        "failure_rows": {"n": pl.col("n_rows")},
+        "failure_run_s": {"n": run, "n_of": n_work, "value": pl.col("run_s")},
+        "failure_cost_usd": {"n": cost, "n_of": n_work, "value": pl.col("cost_usd")},
+    }
+    for measure, own in columns.items():
+        yield groups.select("week", *_GROUP, "group_label", measure=pl.lit(measure), **own)
+
+
+def _durations(weeks: Sequence[_Week], top: int | None) -> Iterator[pl.DataFrame]:
+    """The median duration of the runs that started in each week, altogether and by kind."""
+    if not weeks:
+        return
+    runs = pl.concat([week.spells for week in weeks])
+    for kind, identity in ((None, pl.lit(None, TEXT)), ("kind", pl.col("kind").cast(TEXT))):
+        named = runs.with_columns(
+            group_kind=pl.lit(kind, TEXT), group_id=identity, group_label=identity
+        )
+        by = ["week", *_GROUP, "group_label"]
+        counts = named.group_by(by).agg(n=pl.col("ended").sum(), n_of=pl.len().cast(INTEGER))
+        medians = quantiles(kaplan_meier(named, by=by), 0.5).select(
+            *by, value="duration_s", lower="duration_low_s", upper="duration_high_s"
+        )
+        joined = counts.join(medians, on=by, how="left", nulls_equal=True)
+        yield _largest(joined, top, "n_of").with_columns(measure=pl.lit(DURATION))
+
+
+def _largest(groups: pl.DataFrame, top: int | None, *weights: str) -> pl.DataFrame:
+    """The groups that weigh most over all weeks together, heaviest first."""
+    ranks = (
+        groups.group_by(_GROUP)
+        .agg(pl.col(weights).sum())
+        .sort(*weights, "group_id", descending=[*(True for _ in weights), False], nulls_last=True)
+        .with_row_index("rank")
+    )
+    kept = ranks if top is None else ranks.head(top)
+    return groups.join(kept.select(*_GROUP, "rank"), on=_GROUP, nulls_equal=True).sort(
+        "rank", "week"
+    )

@@ -1,0 +1,245 @@
+"""Every week as it stood at its end: by hand, as the report says it, and where nothing is known."""
+
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stateanalytics as sa
+from stateanalytics.charts import chart_weeks, to_svg
+from stateanalytics.cli import run
+from stateanalytics.core.facts import changed_facts
+from stateanalytics.core.windows import read_window, weeks_up_to
+from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.reporting import report
+from stateanalytics.state.headline import HEADLINE
+from stateanalytics.systems.history import facts_at
+from stateanalytics.weekly import UNITS, WEEKS, weekly_numbers
+from tests.conftest import ROOT
+from tests.examples import examples
+from tests.frames import facts
+
+MONDAY = datetime(2026, 5, 18, tzinfo=UTC)
+"""Of week 2026-W21."""
+AS_OF = MONDAY + timedelta(days=9)
+
+
+def at(days):
+    return MONDAY + timedelta(days=days)
+
+
+def run_of(identity, status="completed", *, began, lasted_s=600.0, **columns):
+    """A run that began so many days after the Monday; None: it goes on."""
+    began_at = at(began)
+    ended_at = None if lasted_s is None else began_at + timedelta(seconds=lasted_s)
+    return {
+        "entity_id": identity, "session_id": identity, "raw_status": status, "kind": "agent",
+        "created_at": began_at, "started_at": began_at, "ended_at": ended_at,
+        "updated_at": ended_at or began_at, "last_activity_at": ended_at or began_at,
+        "end_written_by": "executor", **columns,
+    }  # fmt: skip
+
+
+def change_of(identity, status, days, previous="running"):
+    return {
+        "source": "state.db", "system": "lionagi", "entity_type": "session",
+        "entity_id": identity, "at": at(days), "seq": 1, "status": status,
+        "previous_status": previous,
+    }  # fmt: skip
+
+
+def numbers(weeks, measure, *columns, **group):
+    kept = weeks.filter(measure=measure)
+    kept = kept.filter(**group) if group else kept.filter(pl.col("group_kind").is_null())
+    return kept.select("week", *columns or ["value"]).rows()
+
+
+BY_HAND = [
+    run_of("a", began=-6.0, lasted_s=300.0),
+    run_of("b", "failed", began=-5.0, reason_code="run.failed.exception", invocation_id="i",
+           reason_message="worker 4 died", cost_usd=1.5),
+    run_of("c", "failed", began=-5.0, reason_code="run.failed.exception", invocation_id="i",
+           reason_message="worker 7 died"),
+    # Running at the end of its first week, timed out in the next.
+    run_of("d", "timed_out", began=-1.0, lasted_s=3 * 86_400.0,
+           reason_code="run.timed_out.deadline", reason_message="too long"),
+    run_of("e", began=1.0, lasted_s=900.0),
+]  # fmt: skip
+HAND = facts(BY_HAND, as_of=AS_OF, transitions=[change_of("d", "timed_out", 2.0)])
+
+
+def test_weeks_by_hand():
+    weeks = weekly_numbers(HAND, 4)
+    assert weeks.schema == WEEKS.dtypes
+    assert weeks.select("week", "coverage", "known_at").unique().sort("week").rows() == [
+        ("2026-W19", "none", None),
+        ("2026-W20", "part", MONDAY),
+        ("2026-W21", "whole", MONDAY + timedelta(days=7)),
+        ("2026-W22", "part", AS_OF),
+    ]
+    assert numbers(weeks, "runs") == [
+        ("2026-W19", None), ("2026-W20", 4.0), ("2026-W21", 2.0), ("2026-W22", 0.0),
+    ]  # fmt: skip
+    assert numbers(weeks, "completed", "n", "n_of") == [
+        ("2026-W19", None, None), ("2026-W20", 1, 3), ("2026-W21", 1, 2), ("2026-W22", 0, 0),
+    ]  # fmt: skip
+    assert numbers(weeks, "unresolved", "n_of")[1:] == [
+        ("2026-W20", 1), ("2026-W21", 0), ("2026-W22", 0),
+    ]  # fmt: skip
+    assert numbers(weeks, "causes", "value")[1:3] == [("2026-W20", 1.0), ("2026-W21", 1.0)]
+
+
+def test_failures_by_code_and_cluster_with_their_cost():
+    weeks = weekly_numbers(HAND, 3)
+    code = {"group_kind": "code", "group_id": "run.failed.exception"}
+    assert numbers(weeks, "failure_rows", **code) == [
+        ("2026-W20", 2.0), ("2026-W21", 0.0), ("2026-W22", 0.0),
+    ]  # fmt: skip
+    assert numbers(weeks, "failure_cost_usd", "value", "n", "n_of", **code) == [
+        ("2026-W20", 1.5, 1, 2), ("2026-W21", 0.0, 0, 0), ("2026-W22", 0.0, 0, 0),
+    ]  # fmt: skip
+    causes = weeks.filter(measure="failure_causes", group_kind="cluster", week="2026-W20")
+    assert dict(causes.select("group_label", "value").rows()) == {
+        "worker <*> died": 1.0, "too long": 0.0,
+    }  # fmt: skip
+    one = causes.filter(group_label="worker <*> died").row(0, named=True)
+    assert (one["lower"], one["upper"]) == pytest.approx((0.0253178, 5.5716434))
+    # Nobody told what the work that timed out cost: that is not nothing.
+    late = {"group_kind": "code", "group_id": "run.timed_out.deadline"}
+    assert numbers(weeks, "failure_cost_usd", "value", "n_of", **late)[1] == ("2026-W21", None, 1)
+
+
+def test_medians_know_that_what_runs_on_took_at_least_so_long():
+    weeks = weekly_numbers(HAND, 3)
+    assert numbers(weeks, "duration", "value", "n", "n_of") == [
+        ("2026-W20", 600.0, 3, 4), ("2026-W21", 900.0, 1, 1), ("2026-W22", None, 0, 0),
+    ]  # fmt: skip
+    by_kind = {"group_kind": "kind", "group_id": "agent"}
+    assert numbers(weeks, "duration", **by_kind) == numbers(weeks, "duration")
+
+
+def test_a_week_that_is_over_does_not_change_with_time():
+    last_week = weekly_numbers(facts_at(HAND, at(7)).facts, 2, top=None)
+    this_week = weekly_numbers(HAND, 3, top=None)
+    series = ["week", "measure", "group_kind", "group_id"]
+    both = last_week.join(this_week, on=series, nulls_equal=True, suffix="_now")
+    assert both.height == last_week.height
+    for name in ("coverage", "known_at", "value", "lower", "upper", "n", "n_of"):
+        assert both[name].equals(both[f"{name}_now"].alias(name)), name
+
+
+def test_the_five_numbers_are_those_of_the_report_as_of_the_end_of_the_week(demo):
+    weeks = demo.weeks(4)
+    for window in weeks_up_to(demo.as_of, 4):
+        week = window.label[5:13]
+        then = facts_at(demo, min(window.until, demo.as_of)).facts
+        said = report(then, window=week, compare=None, sections=[], shown=False).summary
+        for number in said["headline"]["numbers"]:
+            row = weeks.filter(week=week, measure=number["name"]).row(0, named=True)
+            assert (row["n"], row["n_of"]) == (number["n"], number["of"]), (week, number["name"])
+            interval = number["interval"] or [None, None]
+            assert [row["lower"], row["upper"]] == pytest.approx(interval)
+
+
+@examples(6)
+@given(seed=st.integers(0, 999))
+def test_the_order_of_rows_does_not_matter(seed):
+    shuffled = changed_facts(
+        HAND,
+        entities=HAND.entities.sample(fraction=1.0, shuffle=True, seed=seed),
+        transitions=HAND.transitions.sample(fraction=1.0, shuffle=True, seed=seed),
+    )
+    assert weekly_numbers(shuffled, 3).equals(weekly_numbers(HAND, 3))
+
+
+def test_every_series_is_in_every_week(demo):
+    weeks = demo.weeks(5, top=3)
+    series = ["measure", "group_kind", "group_id"]
+    assert weeks.height == 5 * weeks.select(series).unique().height
+    assert weeks.select("week", *series).is_duplicated().any() is False
+    assert weeks["measure"].unique(maintain_order=True).to_list() == list(UNITS)
+    groups = weeks.filter(week=weeks["week"][0]).group_by("measure", "group_kind").len()
+    assert groups["len"].max() == 3
+    inside = pl.col("value").is_between(pl.col("lower"), pl.col("upper"))
+    assert weeks.select(inside.all()).item()
+    assert demo.weeks(1, top=0)["measure"].to_list() == list(UNITS)
+
+
+@pytest.mark.parametrize("rows", [[], [run_of("one", began=3.0)], [{"entity_id": "undated"}]])
+def test_little_or_nothing_gives_the_same_frame(rows):
+    weeks = weekly_numbers(facts(rows, as_of=AS_OF), 3)
+    assert weeks.schema == WEEKS.dtypes
+    assert set(HEADLINE) < set(weeks["measure"])
+    whole = weeks.filter(pl.col("group_kind").is_null())
+    assert whole.height == 3 * len(UNITS)
+    reached = ["none", "part", "part"] if rows and "started_at" in rows[0] else ["none"] * 3
+    assert whole.filter(measure="runs")["coverage"].to_list() == reached
+    assert whole.filter(coverage="none").select("value", "n", "known_at").null_count().row(0) == (
+        len(whole.filter(coverage="none")),
+    ) * 3  # fmt: skip
+
+
+def test_a_week_that_ends_at_as_of_is_the_last_and_whole():
+    weeks = weekly_numbers(facts(BY_HAND, as_of=MONDAY + timedelta(days=7)), 2)
+    assert weeks["week"].unique(maintain_order=True).to_list() == ["2026-W20", "2026-W21"]
+    assert weeks["coverage"].to_list()[-1] == "whole"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"n": 0}, "n needs a whole number from 1; found 0"),
+        ({"n": 1.5}, "n needs a whole number"),
+        ({"n": 1_000}, "n needs at most 520 weeks; found 1000"),
+        ({"top": -1}, "top needs a whole number from 0"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(demo, asked, words):
+    with pytest.raises(ArgumentError, match=words):
+        demo.weeks(**asked)
+
+
+def test_sql_and_the_command_say_the_same(demo, capsys):
+    found = demo.sql("SELECT value FROM weeks WHERE measure = 'runs' ORDER BY week")
+    runs = demo.weeks().filter(measure="runs")["value"]
+    assert found["value"].equals(runs)
+    store = str(ROOT / "data/samples/state.db")
+    assert run(["weeks", store, "--n", "2", "--format", "csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == ",".join(WEEKS.dtypes)
+    assert len(lines) == 1 + 2 * len(UNITS)
+    for show, kind in (("clusters", "cluster"), ("codes", "code"), ("kinds", "kind")):
+        arguments = ["--n", "1", "--top", "2", "--show", show, "--format", "json"]
+        assert run(["weeks", store, *arguments]) == 0
+        assert f'"group_kind": "{kind}"' in capsys.readouterr().out.replace('":"', '": "')
+
+
+def test_the_chart_has_a_drawing_for_each_series(demo):
+    weeks = demo.weeks(4)
+    svg = to_svg(chart_weeks(weeks), name="x", label="in words")
+    assert "Completed (% of ended runs)" in svg
+    assert "2026-W19 and 2026-W22 only in part" in svg
+    clusters = weeks.filter(measure="failure_causes", group_kind="cluster")
+    assert len(chart_weeks(clusters).concat) == 10
+    assert "Causes of failures, 2026-W19" in to_svg(chart_weeks(clusters), name="x", label="y")
+    empty = to_svg(chart_weeks(weeks.clear()), name="x", label="y")
+    assert "No week is covered by the data" in empty
+    with pytest.raises(MissingColumnsError, match="chart_weeks needs columns"):
+        chart_weeks(weeks.drop("value"))
+
+
+def test_hostile_text_in_a_chart_is_only_text():
+    hostile = '</script><img src=x onerror="p()">'
+    rows = [{**row, "reason_code": hostile} for row in BY_HAND]
+    weeks = weekly_numbers(facts(rows, as_of=AS_OF), 3).filter(group_kind="code")
+    svg = to_svg(chart_weeks(weeks), name="x", label="y")
+    assert "<img" not in svg
+
+
+def test_the_weeks_of_an_instant_are_read_as_weeks():
+    names = [week.label[5:13] for week in weeks_up_to(datetime(2027, 1, 2, tzinfo=UTC), 3)]
+    assert names == ["2026-W51", "2026-W52", "2026-W53"]
+    assert weeks_up_to(AS_OF, 1)[0] == read_window("2026-W22", as_of=AS_OF)
+    assert sa.demo().weeks(1)["week"].unique().to_list() == ["2026-W22"]
