@@ -35,6 +35,7 @@ SYSTEM = System(
         "reports": later(f"{_HERE}.constants:report_silences"),
     },
     audits=later(f"{_HERE}.findings:audits"),
+    rewind=later(f"{_HERE}.rewind:rewind"),
     advice={
         "audit.open_without_sign_of_life": "look whether its process is alive; if not, "
         "`ao session kill ID`",

@@ -147,7 +147,7 @@ def read_go_sessions(store: Store, *, path: str) -> tuple[pl.DataFrame, pl.DataF
     rows, wrong = read_table(store, "sessions", _SESSIONS, system=SYSTEM)
     pulls, odd = read_table(store, "pr", _PULL_REQUESTS, system=SYSTEM)
     comments, strange = read_table(store, "pr_comment", _COMMENTS, system=SYSTEM)
-    times = ("activity_last_at", "created_at", "updated_at")
+    times = ("activity_last_at", "first_signal_at", "created_at", "updated_at")
     findings = pl.concat([wrong, odd, strange, _unreadable(rows, store, "sessions", times)])
     timed = rows.with_columns(**{name: go_moment(pl.col(name)) for name in times})
     newest = timed.select(pl.max_horizontal(pl.col("activity_last_at", "updated_at").max())).item()
@@ -170,7 +170,8 @@ def read_go_sessions(store: Store, *, path: str) -> tuple[pl.DataFrame, pl.DataF
     derived = derive_go_status(aged)
     is_merged = pl.col("has_merged_pr")
     sessions = derived.select(
-        *("kind", "created_at", "activity_last_at", "branch", "model", "agent_session_id"),
+        *("kind", "created_at", "activity_last_at", "first_signal_at"),
+        *("branch", "model", "agent_session_id"),
         pl.col("n_prs").fill_null(0),
         path=pl.format("{}#{}", pl.lit(path), "id"),
         session_id="id",
@@ -234,7 +235,9 @@ def _of_session(pulls: pl.DataFrame, comments: pl.DataFrame) -> pl.DataFrame:
 def read_go_changes(store: Store, *, bodies: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The change log of the Go rewrite as entries of a log, and what was wrong with it."""
     rows, findings = read_table(store, "change_log", _CHANGES, system=SYSTEM)
-    entries = rows.select(
+    stood = _go_statuses(rows)
+    entries = rows.join(stood, on="seq", how="left", maintain_order="left").select(
+        *("decided_status", "evidence_text"),
         log=pl.lit("change"),
         project="project_id",
         session_id="session_id",
@@ -250,6 +253,78 @@ def read_go_changes(store: Store, *, bodies: bool) -> tuple[pl.DataFrame, pl.Dat
     return entries, pl.concat([findings, unreadable])
 
 
+def _go_statuses(changes: pl.DataFrame) -> pl.DataFrame:
+    """The status of a session after each change of it or of its pull requests, by ``seq``.
+
+    No change holds the values of before, nor those of the other table, so that each stands
+    until the next change of its own. A message or a turn copies the session's activity as
+    it was whenever, which is no change.
+    """
+
+    def said(key: str) -> pl.Expr:
+        return pl.col("payload").str.json_path_match(f"$.{key}")
+
+    kind, order = pl.col("event_type"), ("at", "seq")
+    of_session = kind.is_in(("session_created", "session_updated")) & said("sessionId").is_null()
+    of_pull = kind.is_in(("pr_created", "pr_updated"))
+    of_thread = kind.is_in(("pr_review_thread_added", "pr_review_thread_resolved"))
+    lines = (
+        changes.select(
+            *("seq", "session_id"),
+            at=go_moment(pl.col("created_at")),
+            activity_state=pl.when(of_session).then(said("activity")),
+            is_terminated=pl.when(of_session).then(said("isTerminated") == "true"),
+            url=pl.when(of_pull).then(said("url")).when(of_thread).then(said("pr")),
+            thread=pl.when(of_thread).then(said("thread")),
+            is_unresolved=pl.when(of_thread).then((said("resolved") == "false").cast(pl.Int64)),
+            pr_state=pl.when(of_pull).then(said("state")),
+            ci_state=pl.when(of_pull).then(said("ci")),
+            review_decision=pl.when(of_pull).then(said("review")),
+            mergeability=pl.when(of_pull).then(said("mergeability")),
+        )
+        .filter(pl.any_horizontal(pl.col("activity_state", "url").is_not_null()))
+        .sort(order)
+    )
+    was_unresolved = pl.col("is_unresolved").shift().over("url", "thread").fill_null(0)
+    threads = lines.with_columns(
+        n_unresolved_comments=(pl.col("is_unresolved") - was_unresolved).cum_sum().over("url")
+    )
+    facts = ("pr_state", "ci_state", "review_decision", "mergeability", "n_unresolved_comments")
+    pulls = threads.filter(pl.col("url").is_not_null()).select("session_id", "url", "seq", *facts)
+    each = lines.select("session_id", *order).join(
+        pulls.select("session_id", "url").unique(), on="session_id"
+    )
+    filled = (
+        each.join(pulls, on=["session_id", "url", "seq"], how="left")
+        .sort(order)
+        .with_columns(pl.col(facts).forward_fill().over("session_id", "url"))
+        .filter(pl.col("pr_state").is_not_null())
+        .with_columns(pl.col("n_unresolved_comments").fill_null(0))
+    )
+    ranked = classify_go_pull_requests(filled).sort("seq", "pr_rank", nulls_last=True)
+    together = ranked.group_by("seq", maintain_order=True).agg(
+        has_merged_pr=(pl.col("pr_state") == "merged").any(),
+        worst_pr_status=pl.col("pr_status").filter(pl.col("pr_rank").is_not_null()).first(),
+    )
+    known = (
+        lines.select("session_id", *order, "activity_state", "is_terminated")
+        .with_columns(pl.col("activity_state", "is_terminated").forward_fill().over("session_id"))
+        .filter(pl.col("activity_state").is_not_null())
+        .join(together, on="seq", how="left")
+        .with_columns(
+            pl.col("has_merged_pr").fill_null(value=False),
+            activity_age_s=pl.lit(0.0),
+            has_hooks=pl.lit(value=False),
+            has_signal=pl.lit(value=False),
+        )
+    )
+    return derive_go_status(known).select(
+        "seq",
+        decided_status="status",
+        evidence_text=pl.format("activity={}", "activity_state"),
+    )
+
+
 def _unreadable(
     rows: pl.DataFrame, store: Store, table: str, columns: Sequence[str]
 ) -> pl.DataFrame:
@@ -259,7 +334,8 @@ def _unreadable(
 
 def go_moment(text: pl.Expr) -> pl.Expr:
     """A moment as Go's drivers write it: with the name of its zone, or as an epoch number."""
-    written = text.cast(pl.String).str.replace(r" \+0000 UTC.*$", "Z")
+    # The offset counts; the zone's name and the reading of a monotonic clock say no more.
+    written = text.cast(pl.String).str.replace(r" ([+-][0-9]{4})(?: .*)?$", "$1")
     number = text.cast(pl.String).str.extract(r"^(\d+)$").cast(pl.Int64, strict=False)
     epoch_ms = pl.when(number > 10**11).then(number).otherwise(number * 1000)
     return pl.coalesce(moment(epoch_ms), stored_moment(written))

@@ -150,11 +150,11 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         "generation",
         *_RECORD,
         "ao_status",
+        "report_state",
         "report_at",
         "detecting_started_at",
         "merge_cleanup_since",
         is_escalated=pl.col("detecting_escalated_at").is_not_null(),
-        stored_report="report_state",
     ).unique(["source", "entity_id"], keep="last", maintain_order=True)
     joined = rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
     with_words = joined.join(
@@ -164,17 +164,14 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
 
 
 def _last_words(past: Past) -> pl.DataFrame:
-    """Of each session, by its log: the last report and the last activity word."""
+    """Of each session the last activity word, by its log."""
     events = past.facts.events.filter(pl.col("system") == "agent_orchestrator").sort(
         "at", "seq", nulls_last=True
     )
     kind = pl.col("kind")
-    is_report = kind.str.starts_with("report.") & pl.col("is_activity")
     # The agent's own log; `activity.transition` is what polls noticed, and later.
     is_activity = kind.str.starts_with("activity.") & (kind != "activity.transition")
     return events.group_by("source", "entity_id", maintain_order=True).agg(
-        logged_report=pl.col("name").filter(is_report).last(),
-        logged_report_at=pl.col("at").filter(is_report).last(),
         logged_activity=pl.col("name").filter(is_activity).last(),
         logged_activity_at=pl.col("at").filter(is_activity).last(),
     )
@@ -186,28 +183,21 @@ def _judged(sessions: pl.DataFrame, past: Past) -> pl.DataFrame:
     def age(moment: pl.Expr) -> pl.Expr:
         return (now - moment).dt.total_microseconds() / 1e6
 
-    is_stored = (pl.col("report_at") <= past.at).fill_null(value=False)
     seen = pl.col("evidence_text")
     seen_at = seen.str.extract(_AT).str.to_datetime(
         time_zone="UTC", time_unit="us", strict=False, ambiguous="earliest"
     )
-    is_seen = (seen_at <= past.at).fill_null(value=False)
-    activity_at = pl.max_horizontal(pl.when(is_seen).then(seen_at), "logged_activity_at")
     aged = sessions.with_columns(
-        report_state=pl.when(is_stored).then("stored_report").otherwise("logged_report"),
-        report_age_s=age(pl.when(is_stored).then("report_at").otherwise("logged_report_at")),
-        activity=pl.when(is_seen & (seen_at >= pl.col("logged_activity_at").fill_null(seen_at)))
+        report_age_s=age(pl.col("report_at")),
+        activity=pl.when(seen_at >= pl.col("logged_activity_at").fill_null(seen_at))
         .then(seen.str.extract(r"\bactivity=(\w+)"))
         .otherwise("logged_activity"),
-        activity_age_s=age(activity_at),
-        # Without a log only the last report is known, and only what the last poll saw.
-        lost_report=pl.col("lost_report") & (pl.col("report_at") > past.at),
+        activity_age_s=age(pl.max_horizontal(seen_at, "logged_activity_at")),
+        # Without a log only what the last poll saw is known.
         lost_activity=pl.col("lost_record") & pl.col("logged_activity_at").is_null(),
         detecting_age_s=age(pl.col("detecting_started_at")),
         merge_wait_s=age(pl.col("merge_cleanup_since")),
-        status=pl.when(pl.col("lost_record"))
-        .then("status")
-        .otherwise(pl.coalesce("ao_status", "status")),
+        status=pl.coalesce("ao_status", "status"),
     )
     watched = aged.with_columns(is_audited=watcher_audits(pl)).with_columns(
         watcher_trigger=watcher_trigger(pl, WatcherThresholds())

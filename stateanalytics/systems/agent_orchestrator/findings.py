@@ -12,7 +12,7 @@ from stateanalytics.core.audit import Cases, audit_rows, moment, word
 from stateanalytics.core.facts import Facts, pool
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.agent_orchestrator import frames
-from stateanalytics.systems.agent_orchestrator.mapped_axes import KILL_EVENTS
+from stateanalytics.systems.agent_orchestrator.decisions import KILL_EVENTS
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
 

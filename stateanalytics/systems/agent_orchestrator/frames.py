@@ -1,4 +1,4 @@
-"""The frame that only Agent Orchestrator fills."""
+"""The frames that only Agent Orchestrator fills."""
 
 from __future__ import annotations
 
@@ -47,6 +47,8 @@ SESSIONS = Frame(
         Column("last_transition_at", MOMENT, "last decision written, changed or not: no dwell"),
         Column("pr_observed_at", MOMENT, "last look at the pull request"),
         Column("runtime_observed_at", MOMENT, "last probe"),
+        Column("activity_last_at", MOMENT, "last sign of its agent, where the record keeps it: Go"),
+        Column("first_signal_at", MOMENT, "first sign of its agent by itself: Go"),
         Column("restored_at", MOMENT, "last restore or recovery"),
         Column("evidence_text", TEXT, "what the last poll saw"),
         Column("detecting_attempts", INTEGER, "polls in doubt in a row; grows after escalation"),
@@ -108,7 +110,36 @@ SESSIONS = Frame(
     ),
 )
 
+DECISIONS = Frame(
+    "ao_decisions",
+    "what one line of a log says of a session's axes: how they stood from then on",
+    ("source", "entity_id", "at", "seq"),
+    (
+        Column("source", TEXT, "the input"),
+        Column("entity_id", TEXT, "the session"),
+        Column("at", MOMENT, "when"),
+        Column("seq", INTEGER, "place among those of its session at that moment, from 0"),
+        Column("log", TEXT, "which log: audit, observability, trace, event, notification, change"),
+        Column("kind", TEXT, "what happened, as in events"),
+        Column("previous_status", TEXT, "status before, where the line says it"),
+        Column("status", TEXT, "status after, where the line says it"),
+        *(
+            Column(f"{before}{axis}_{part}", TEXT, f"{words} axis: {part} {when}")
+            for before, when in (("previous_", "before"), ("", "after"))
+            for axis, words in (
+                ("session", "session"),
+                ("pr", "pull request"),
+                ("runtime", "runtime"),
+            )
+            for part in ("state", "reason")
+        ),
+        Column("evidence_text", TEXT, "what the poll saw"),
+        Column("detecting_attempts", INTEGER, "polls in doubt in a row"),
+        Column("code", TEXT, "the reason that the line gives"),
+    ),
+)
+
 
 def frames() -> tuple[Frame, ...]:
     """Them, in the order of the schema."""
-    return (SESSIONS,)
+    return (SESSIONS, DECISIONS)

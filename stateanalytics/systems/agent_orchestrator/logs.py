@@ -52,6 +52,8 @@ class Entry:
     duration_ms : str
     body : str
         The line itself, only where bodies are asked for.
+    decided : mapping of str to str
+        What the line says of the session's axes, after and before: `DECIDED`.
     """
 
     log: str
@@ -73,9 +75,23 @@ class Entry:
     duration_ms: str | None = None
     size: str | None = None
     body: str | None = None
+    decided: Mapping[str, str | None] | None = None
 
 
-COLUMNS = tuple(field.name for field in fields(Entry))
+COLUMNS = tuple(field.name for field in fields(Entry) if field.name != "decided")
+_LOGGED_AS = {
+    "session_state": "SessionState",
+    "session_reason": "SessionReason",
+    "pr_state": "PRState",
+    "pr_reason": "PRReason",
+    "runtime_state": "RuntimeState",
+    "runtime_reason": "RuntimeReason",
+}
+DECIDED = (
+    *("decided_previous", "decided_status", *(f"previous_{name}" for name in _LOGGED_AS)),
+    *(*_LOGGED_AS, "evidence_text", "detecting_attempts"),
+)
+"""Columns of what a line says of a session's axes; null where it says nothing of one."""
 
 
 def read_logs(files: Iterable[File], faults: Faults, *, bodies: bool) -> pl.DataFrame:
@@ -98,7 +114,9 @@ def read_logs(files: Iterable[File], faults: Faults, *, bodies: bool) -> pl.Data
     """
     entries = [entry for file in files for entry in _entries(file, faults, bodies)]
     columns = {name: [_text(getattr(entry, name)) for entry in entries] for name in COLUMNS}
-    frame = pl.DataFrame(columns, schema=dict.fromkeys(COLUMNS, pl.String))
+    decided = [entry.decided or {} for entry in entries]
+    columns |= {name: [_text(words.get(name)) for words in decided] for name in DECIDED}
+    frame = pl.DataFrame(columns, schema=dict.fromkeys((*COLUMNS, *DECIDED), pl.String))
     return frame.with_columns(
         seq=pl.int_range(pl.len(), dtype=pl.Int64),
         at=stored_moment("at"),
@@ -184,7 +202,34 @@ def _audit(line: Line, file: File) -> Iterator[Entry]:
         detail=_text(line.get("note") if is_accepted else line.get("rejectionReason")),
         is_activity="true" if is_accepted else "false",
         is_accepted="true" if is_accepted else "false",
+        decided=_reported(before, after) if is_accepted else None,
     )
+
+
+def _reported(before: Line, after: Line) -> Mapping[str, str | None]:
+    """What a report made of the session axis; it says nothing of the others."""
+    return {
+        "decided_previous": before.get("legacyStatus"),
+        "decided_status": after.get("legacyStatus"),
+        "previous_session_state": before.get("sessionState"),
+        "previous_session_reason": before.get("sessionReason"),
+        "session_state": after.get("sessionState"),
+        "session_reason": after.get("sessionReason"),
+    }
+
+
+def _polled(data: Line) -> Mapping[str, str | None] | None:
+    """What a poll made of all three axes, changed or not; None: the line tells of no poll."""
+    if "newSessionState" not in data:
+        return None
+    return {
+        "decided_previous": data.get("oldStatus"),
+        "decided_status": data.get("newStatus"),
+        **{f"previous_{name}": data.get(f"previous{key}") for name, key in _LOGGED_AS.items()},
+        **{name: data.get(f"new{key}") for name, key in _LOGGED_AS.items()},
+        "evidence_text": data.get("evidence"),
+        "detecting_attempts": data.get("detectingAttempts"),
+    }
 
 
 ALIVE = ("active", "ready")
@@ -229,6 +274,7 @@ def _observability(line: Line, file: File, log: str = "observability") -> Iterat
         level=_text(line.get("level")),
         correlation=_text(line.get("correlationId")),
         duration_ms=_text(line.get("durationMs")),
+        decided=_polled(data),
     )
 
 

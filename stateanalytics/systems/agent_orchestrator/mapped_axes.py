@@ -14,6 +14,7 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     look_up,
     with_defaults,
 )
+from stateanalytics.systems.agent_orchestrator.decisions import KILL_EVENTS
 from stateanalytics.systems.agent_orchestrator.files import EPOCH
 from stateanalytics.systems.agent_orchestrator.mapping import REASON_CODES, map_axes
 from stateanalytics.systems.agent_orchestrator.mapping_table import map_go_words, map_legacy_words
@@ -183,7 +184,6 @@ def reattribute_ends(frame: FrameT) -> FrameT:
     return add_columns(frame, names, "reattribute_ends", {"reattribution": cause}, after)
 
 
-KILL_EVENTS = ("session.killed", "session.kill_started")
 KILL_WINDOW_S = 60.0
 """A kill event this long before the last transition explains a runtime that was lost."""
 
@@ -202,20 +202,18 @@ _ADDED: dict[str, pl.DataType] = {
 _FLICKER = "run.lifecycle.flicker"
 
 
-def add_kill_events(sessions: pl.DataFrame, entries: pl.DataFrame) -> pl.DataFrame:
+def add_kill_events(sessions: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Add ``has_kill_event``: does an event say that a person killed the session just then.
 
     Parameters
     ----------
     sessions : polars.DataFrame
         Records with ``entity_id`` and ``last_transition_at``.
-    entries : polars.DataFrame
-        Entries of logs, linked to ``entity_id``.
+    decided : polars.DataFrame
+        `frames.DECISIONS` of the same input.
     """
-    kills = entries.filter(
-        pl.col("kind").is_in(KILL_EVENTS)
-        & (pl.col("code") == "manually_killed")
-        & pl.col("entity_id").is_not_null()
+    kills = decided.filter(
+        pl.col("kind").is_in(KILL_EVENTS) & (pl.col("code") == "manually_killed")
     ).select("entity_id", killed_at="at")
     numbered = sessions.with_row_index("_record")
     gap_s = (pl.col("last_transition_at") - pl.col("killed_at")).dt.total_seconds(fractional=True)

@@ -18,6 +18,7 @@ from stateanalytics.io.salvaging import loss_findings
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.agent_orchestrator import databases, frames
 from stateanalytics.systems.agent_orchestrator.columns import with_defaults
+from stateanalytics.systems.agent_orchestrator.decisions import decisions
 from stateanalytics.systems.agent_orchestrator.events import (
     add_entities,
     events,
@@ -30,16 +31,14 @@ from stateanalytics.systems.agent_orchestrator.findings import log_findings, rec
 from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
 from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
 from stateanalytics.systems.agent_orchestrator.places import RECORDS, SYSTEM, File, Kind, files_of
-from stateanalytics.systems.agent_orchestrator.reasons import recorded_reasons
 from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import (
-    entities,
     proven_at,
     read_sessions,
     shaped,
+    tell,
     time_findings,
 )
-from stateanalytics.systems.recorded import add_reasons
 
 _CALENDAR = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _LOGS = (*READERS, Kind.FEEDBACK)
@@ -70,7 +69,8 @@ def read(
     Returns
     -------
     Parts
-        Canonical frames and ``ao_sessions``. Nothing is written, locked or waited for.
+        Canonical frames, ``ao_sessions`` and ``ao_decisions``. Nothing is written, locked or
+        waited for.
 
     Raises
     ------
@@ -104,7 +104,8 @@ def _parts(
     _note_files(files, faults)
     read = pl.concat([read_sessions(records), *own], how="diagonal_relaxed")
     # Only the Go rewrite keeps when an agent was last seen.
-    sessions = add_entities(with_defaults(read, {"activity_last_at": schema.MOMENT}))
+    seen = dict.fromkeys(("activity_last_at", "first_signal_at"), schema.MOMENT)
+    sessions = add_entities(with_defaults(read, seen))
     entries = link(
         pl.concat([logs, *logged], how="diagonal_relaxed").with_columns(
             _order=pl.int_range(pl.len())
@@ -112,17 +113,17 @@ def _parts(
         sessions,
     )
     entries = within_calendar(entries)
-    meant = within_calendar(add_meaning(add_kill_events(sessions, entries)))
+    decided = decisions(entries, label)
+    meant = within_calendar(add_meaning(add_kill_events(sessions, decided)))
     sessions = shaped(meant, label)
-    known = add_reasons(
-        named(entities(meant, entries), schema.ENTITIES, label), recorded_reasons(sessions)
-    )
+    told = named(events(entries), schema.EVENTS, label)
+    known = tell(meant, told, label)
     return Parts(
         system=SYSTEM,
         format=_format(meant, stores),
         entities=known,
         transitions=named(transitions(entries), schema.TRANSITIONS, label),
-        events=named(events(entries), schema.EVENTS, label),
+        events=told,
         findings=pool(
             [
                 faults.findings(),
@@ -133,7 +134,7 @@ def _parts(
             ],
             schema.FINDINGS,
         ),
-        details={frames.SESSIONS.name: sessions},
+        details={frames.SESSIONS.name: sessions, frames.DECISIONS.name: decided},
         label=label,
         size_bytes=_size_of(records, files, stores),
         is_live=any(store.is_live for store in stores)

@@ -10,6 +10,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import look_up, references
+from stateanalytics.systems.agent_orchestrator.events import named
 from stateanalytics.systems.agent_orchestrator.files import EPOCH
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
     LIFECYCLE_COLUMNS,
@@ -18,7 +19,7 @@ from stateanalytics.systems.agent_orchestrator.lifecycle import (
 )
 from stateanalytics.systems.agent_orchestrator.lifecycle_payload import PAYLOAD_TIMES
 from stateanalytics.systems.agent_orchestrator.places import Kind
-from stateanalytics.systems.agent_orchestrator.reasons import list_reasons
+from stateanalytics.systems.agent_orchestrator.reasons import list_reasons, recorded_reasons
 from stateanalytics.systems.agent_orchestrator.records import (
     pull_request_of,
     read_reports,
@@ -34,7 +35,7 @@ from stateanalytics.systems.agent_orchestrator.stored_values import (
     stored_moment,
     unreadable_times,
 )
-from stateanalytics.systems.recorded import add_axes
+from stateanalytics.systems.recorded import add_axes, add_reasons
 
 _MADE_UP = (
     "started_at",
@@ -294,15 +295,31 @@ def proven_at(sessions: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
     return pl.concat([told, seen])["at"].drop_nulls()
 
 
-def entities(sessions: pl.DataFrame, entries: pl.DataFrame) -> pl.DataFrame:
+def tell(sessions: pl.DataFrame, events: pl.DataFrame, label: str) -> pl.DataFrame:
+    """The entities of an input with their reasons, in the shape of `schema.ENTITIES`.
+
+    Parameters
+    ----------
+    sessions : polars.DataFrame
+        Records with their meaning (`mapped_axes.add_meaning`), as now or at an instant.
+    events : polars.DataFrame
+        Canonical events of the input up to then.
+    label : str
+        The input.
+    """
+    known = named(entities(sessions, events), schema.ENTITIES, label)
+    return add_reasons(known, recorded_reasons(shaped(sessions, label)))
+
+
+def entities(sessions: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """One row a session, told by its current record and by its signs of life.
 
     Parameters
     ----------
     sessions : polars.DataFrame
         Records with their meaning (`mapped_axes.add_meaning`).
-    entries : polars.DataFrame
-        Linked entries of all logs.
+    events : polars.DataFrame
+        Canonical events of the input.
 
     Returns
     -------
@@ -323,7 +340,7 @@ def entities(sessions: pl.DataFrame, entries: pl.DataFrame) -> pl.DataFrame:
     stored_end = pl.coalesce("terminated_at", "completed_at", declared)
     has_words = pl.col("is_synthesized").fill_null(value=False)
     seen_at = stored_moment(pl.col("evidence_text").str.extract(_SEEN_AT))
-    joined = current.join(_signs(entries), on="entity_id", how="left", maintain_order="left").join(
+    joined = current.join(_signs(events), on="entity_id", how="left", maintain_order="left").join(
         _messages(current), on="entity_id", how="left", maintain_order="left"
     )
     axes = ("lifecycle", "outcome", "health", "delivery")
@@ -366,9 +383,9 @@ def entities(sessions: pl.DataFrame, entries: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _signs(entries: pl.DataFrame) -> pl.DataFrame:
+def _signs(events: pl.DataFrame) -> pl.DataFrame:
     return (
-        entries.filter((pl.col("is_activity") == "true") & pl.col("entity_id").is_not_null())
+        events.filter(pl.col("is_activity") & pl.col("entity_id").is_not_null())
         .group_by("entity_id")
         .agg(signed_at=pl.col("at").max())
     )
