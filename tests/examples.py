@@ -1,10 +1,14 @@
-"""How many examples a property is tried on: a quarter at the desk, all of them in CI.
+"""How much a proof is tried on: a part of it at the desk, all of it in CI.
 
-``pytest --hypothesis-profile=quick``, as `make test` does, asks for a quarter.
+``pytest --hypothesis-profile=quick``, as `make test` does, asks for a quarter of a property's
+examples. Of a matrix (one property on many samples, formats or texts) `make test` runs a few
+members; the others are marked slow, for `make slow`, which CI runs as well.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import settings
 
 QUICK = "quick"
@@ -17,3 +21,21 @@ def examples(number: int, **others: Any) -> settings:
     if settings.get_current_profile_name() == QUICK:
         number = min(number, max(FEWEST, number // 4))
     return settings(max_examples=number, deadline=None, **others)
+
+
+def a_few(cases: Iterable[Any], number: int = 1) -> list[Any]:
+    """The members of a matrix, all but ``number`` of them slow; the first and the last stay.
+
+    A tuple is one row of several arguments.
+    """
+    members = [
+        case if hasattr(case, "marks") else pytest.param(*(case if type(case) is tuple else [case]))
+        for case in cases
+    ]
+    kept = {round(i * (len(members) - 1) / max(1, number - 1)) for i in range(number)}
+    return [
+        member
+        if place in kept
+        else pytest.param(*member.values, id=member.id, marks=(*member.marks, pytest.mark.slow))
+        for place, member in enumerate(members)
+    ]

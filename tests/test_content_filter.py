@@ -1,6 +1,8 @@
 """Seed 004's case, from files to the page: what a content filter stopped never reads as success."""
 
 import json
+from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +15,7 @@ from stateanalytics.reporting.sections.attention import summarize_attention
 from stateanalytics.reporting.sections.failures import summarize_failures
 from stateanalytics.reporting.sections.headline import summarize_headline
 from tests.conftest import ROOT
+from tests.examples import a_few
 from tests.opencode_logs import T0, event, step, write
 from tests.report_parts import failures_by_code, material_of
 
@@ -44,7 +47,7 @@ class Case(NamedTuple):
         return [*executions["entity_id"], *steps["entity_id"]]
 
 
-@pytest.fixture(scope="module", params=list(FILES))
+@pytest.fixture(scope="module", params=a_few(FILES, 3))
 def case(request, shared: Path) -> Case:
     path, eras, n = FILES[request.param]
     snap = sa.read(shared / "samples" / "opencode" / path, progress=False)
@@ -149,84 +152,98 @@ def test_the_shipped_sample_has_it_too() -> None:
 SPELLINGS = ("content-filter", "content_filter", "CONTENT_FILTER", "refusal", "SAFETY", "safety")
 
 
-def _step_and_run(events: list[dict], path: Path) -> dict[str, dict]:
-    with sa.read(write(path, events), progress=False) as snap:
-        return {row["entity_type"]: row for row in sa.states(snap).to_dicts()}
+ENDS = {
+    "failed": ([event(2, "execution.failed", error={"type": "unknown"})], CUT_OFF),
+    "shut down": ([event(2, "execution.interrupted", reason="shutdown")], CUT_OFF),
+    "timed out": ([event(2, "execution.interrupted", reason="inactivity")], CUT_OFF),
+    "succeeded": ([event(2, "execution.succeeded")], CUT_OFF),
+    "stopped by a person": (
+        [event(2, "execution.interrupted", reason="user")],
+        "invocation.cancelled.aborted",
+    ),
+    "crashed": ([event(2, "execution.started")], "invocation.failed.stale_after_crash"),
+}
 
 
-@pytest.mark.parametrize("text", ["", "half an answer"])
-@pytest.mark.parametrize("field", ["finish", "rawFinish"])
-@pytest.mark.parametrize("word", SPELLINGS)
-def test_a_content_filter_is_never_a_success_however_it_is_spelt(tmp_path, word, field, text):
-    ended = {"finish": "stop"} | {field: word}
-    spoken = [step(2, "text.ended", text=text)] if text else []
-    events = [
-        event(0, "execution.started"),
-        step(1, "step.started"),
-        *spoken,
-        step(3, "step.ended", **ended),
-        event(4, "execution.succeeded"),
+def in_sessions(lives: Iterable[Iterable[dict]]) -> list[dict]:
+    """Events of lives that are written as one session's, each as a session of its own."""
+    return [
+        json.loads(json.dumps(one).replace("ses_a", f"ses_{n}").replace("msg_1", f"msg_{n}"))
+        for n, life in enumerate(lives)
+        for one in life
     ]
-    found = _step_and_run(events, tmp_path / "log.jsonl")
-    for whose in ("step", "execution", "turn", "session"):
-        assert found[whose]["outcome"] == "failed", whose
-    assert found["session"]["severity"] == "critical"
 
 
-@pytest.mark.parametrize("word", SPELLINGS)
-@pytest.mark.parametrize("field", ["finish", "rawFinish"])
-def test_messages_that_a_content_filter_ended_are_no_success(tmp_path, word, field):
-    info = {
-        "id": "msg_1",
-        "sessionID": "ses_a",
-        "role": "assistant",
-        "time": {"created": T0, "completed": T0 + 9},
-        "finish": "stop",
-    } | {field: word}
-    document = {"info": {"id": "ses_a"}, "messages": [{"info": info, "parts": []}]}
-    path = tmp_path / "export.json"
-    path.write_text(json.dumps(document), "utf-8")
+def states_of(path: Path) -> pl.DataFrame:
     with sa.read(path, progress=False) as snap:
-        assert set(sa.states(snap)["outcome"].cast(pl.String)) == {"failed"}
+        return sa.states(snap)
 
 
-@pytest.mark.parametrize("word", SPELLINGS)
-def test_an_era_without_executions_ends_at_a_content_filter_too(tmp_path, word):
-    named = [
-        event(0, "next.prompted", input={"id": "in_1"}),
-        step(1, "next.step.started"),
-        step(2, "next.step.ended", finish=word),
+def outcomes(states: pl.DataFrame, entity_type: str) -> list[str]:
+    return states.filter(entity_type=entity_type)["outcome"].cast(pl.String).to_list()
+
+
+def test_a_content_filter_is_never_a_success_however_it_is_spelt(tmp_path):
+    """Each spelling in each field, with text and without, in a session of its own."""
+    cases = list(product(SPELLINGS, ("finish", "rawFinish"), ("", "half an answer")))
+    lives = [
+        [
+            event(0, "execution.started"),
+            step(1, "step.started"),
+            *([step(2, "text.ended", text=text)] if text else []),
+            step(3, "step.ended", **{"finish": "stop"} | {field: word}),
+            event(4, "execution.succeeded"),
+        ]
+        for word, field, text in cases
     ]
-    found = _step_and_run(named, tmp_path / "log.jsonl")
-    assert (found["session"]["outcome"], found["step"]["outcome"]) == ("failed", "failed")
+    states = states_of(write(tmp_path / "log.jsonl", in_sessions(lives)))
+    for whose in ("step", "execution", "turn", "session"):
+        assert outcomes(states, whose) == ["failed"] * len(cases), whose
+    sessions = states.filter(entity_type="session")
+    assert set(sessions["severity"].cast(pl.String)) == {"critical"}
 
 
-@pytest.mark.parametrize(
-    ("end", "code"),
-    [
-        pytest.param(
-            [event(2, "execution.failed", error={"type": "unknown"})], CUT_OFF, id="failed"
-        ),
-        pytest.param(
-            [event(2, "execution.interrupted", reason="shutdown")], CUT_OFF, id="shut down"
-        ),
-        pytest.param(
-            [event(2, "execution.interrupted", reason="inactivity")], CUT_OFF, id="timed out"
-        ),
-        pytest.param([event(2, "execution.succeeded")], CUT_OFF, id="succeeded"),
-        pytest.param(
-            [event(2, "execution.interrupted", reason="user")],
-            "invocation.cancelled.aborted",
-            id="stopped by a person",
-        ),
-        pytest.param(
-            [event(2, "execution.started")], "invocation.failed.stale_after_crash", id="crashed"
-        ),
-    ],
-)
-def test_an_open_step_is_stale_only_after_a_crash(tmp_path, end, code):
-    events = [event(0, "execution.started"), step(1, "step.started"), *end]
-    with sa.read(write(tmp_path / "log.jsonl", events), progress=False) as snap:
-        told = sa.reasons(snap).filter(pl.col("entity_type") == "step")
-    assert told["code"].to_list() == [code]
-    assert code in sa.reason_codes()["code"]
+def test_messages_that_a_content_filter_ended_are_no_success(tmp_path):
+    cases = list(product(SPELLINGS, ("finish", "rawFinish")))
+    for n, (word, field) in enumerate(cases):
+        info = {
+            "id": f"msg_{n}",
+            "sessionID": f"ses_{n}",
+            "role": "assistant",
+            "time": {"created": T0, "completed": T0 + 9},
+            "finish": "stop",
+        } | {field: word}
+        document = {"info": {"id": f"ses_{n}"}, "messages": [{"info": info, "parts": []}]}
+        (tmp_path / f"export_{n}.json").write_text(json.dumps(document), "utf-8")
+    states = states_of(tmp_path)
+    assert outcomes(states, "session") == ["failed"] * len(cases)
+    assert set(states["outcome"].cast(pl.String)) == {"failed"}
+
+
+def test_an_era_without_executions_ends_at_a_content_filter_too(tmp_path):
+    lives = [
+        [
+            event(0, "next.prompted", input={"id": "in_1"}),
+            step(1, "next.step.started"),
+            step(2, "next.step.ended", finish=word),
+        ]
+        for word in SPELLINGS
+    ]
+    states = states_of(write(tmp_path / "log.jsonl", in_sessions(lives)))
+    for whose in ("session", "step"):
+        assert outcomes(states, whose) == ["failed"] * len(SPELLINGS), whose
+
+
+def test_an_open_step_is_stale_only_after_a_crash(tmp_path):
+    lives = [
+        [event(0, "execution.started"), step(1, "step.started"), *end] for end, _ in ENDS.values()
+    ]
+    with sa.read(write(tmp_path / "log.jsonl", in_sessions(lives)), progress=False) as snap:
+        told = sa.reasons(snap).filter(entity_type="step")
+    numbers = told["entity_id"].str.extract(r"msg_(\d)").cast(pl.Int64)
+    found = dict(zip(numbers, told["code"], strict=True))
+    assert {name: found[n] for n, name in enumerate(ENDS)} == {
+        name: code for name, (_, code) in ENDS.items()
+    }
+    assert told.height == len(ENDS)
+    assert set(found.values()) <= set(sa.reason_codes()["code"])

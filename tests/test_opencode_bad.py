@@ -269,9 +269,14 @@ def test_moments_that_cross_by_less_than_a_second_are_no_finding(tmp_path: Path)
 
 
 def test_two_directories_with_one_session_are_two_sessions(tmp_path: Path) -> None:
-    for name, end in (("one", "execution.succeeded"), ("two", "execution.failed")):
+    a_day_ms = 86_400_000
+    for day, (name, end) in enumerate(
+        (("one", "execution.succeeded"), ("two", "execution.failed"))
+    ):
         (tmp_path / name).mkdir()
-        write(tmp_path / name / "log.jsonl", [*GOOD[:4], event(4, end)])
+        events = [*GOOD[:4], event(4, end)]
+        later = [one | {"created": one["created"] + day * a_day_ms} for one in events]
+        write(tmp_path / name / "log.jsonl", later)
     facts = read_facts([tmp_path / "one", tmp_path / "two"])[0]
     assert facts.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0
     states = sa.states(facts).filter(pl.col("entity_type") == "session")
