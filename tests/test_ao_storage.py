@@ -40,6 +40,11 @@ def tree(samples: Path) -> Tree:
     return cache(lambda name: facts_of(samples / name))
 
 
+@pytest.fixture(scope="module")
+def records(samples: Path) -> list[dict]:
+    return described(samples)
+
+
 def facts_of(*paths: Path, **arguments: object) -> Facts:
     facts, stores = read_facts(list(paths), shown=False, **arguments)
     for store in stores:
@@ -81,15 +86,17 @@ SCENARIO = (
 )
 
 
-def test_every_record_of_the_scenario_reads_as_agent_orchestrator_reads_it(samples: Path) -> None:
-    rows = {(row["path"].split("/")[0], row["session_id"]): row for row in described(samples)}
+def test_every_record_of_the_scenario_reads_as_agent_orchestrator_reads_it(
+    records: list[dict],
+) -> None:
+    rows = {(row["path"].split("/")[0], row["session_id"]): row for row in records}
     names = ("derived_status", "derived_status_trinity", "is_terminal", "watcher_trigger")
     found = [(tree, name, *(rows[tree, name][one] for one in names)) for tree, name, *_ in SCENARIO]
     assert found == [tuple(one) for one in SCENARIO]
 
 
-def test_every_expected_row_of_the_samples_holds(samples: Path) -> None:
-    rows = {row["path"]: row for row in described(samples)}
+def test_every_expected_row_of_the_samples_holds(samples: Path, records: list[dict]) -> None:
+    rows = {row["path"]: row for row in records}
     wanted = expected(samples)
     here = [row for row in wanted if (samples / row["path"]).exists()]
     assert rows

@@ -18,7 +18,7 @@ SHARED = (
     "lionagi/0.36.0",
     pytest.param("agent-orchestrator/v0_kv_pre_lifecycle", marks=pytest.mark.slow),
     pytest.param("agent-orchestrator/v2_json_migrated_from_v0_v1", marks=pytest.mark.slow),
-    "agent-orchestrator/v3_json_final_ts",
+    pytest.param("agent-orchestrator/v3_json_final_ts", marks=pytest.mark.slow),
     pytest.param("agent-orchestrator-go/ao.db", marks=pytest.mark.slow),
     pytest.param("opencode/v1_1.18.34/opencode.db", marks=pytest.mark.slow),
     "opencode/v2_20260717/opencode-local.db",

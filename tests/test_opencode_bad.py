@@ -20,7 +20,7 @@ from stateanalytics.systems.opencode import payloads, places, records
 from stateanalytics.systems.opencode import reading as opencode
 from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.reading import read_facts
-from tests.examples import examples
+from tests.examples import a_few, examples
 from tests.opencode_logs import T0, event, facts_of, step, write
 
 GOOD = (
@@ -65,7 +65,7 @@ def test_a_last_line_without_its_break_may_be_whole(tmp_path: Path) -> None:
     assert facts.findings.is_empty()
 
 
-@pytest.mark.parametrize("chunk_bytes", [7, 100, 1000, 10_000])
+@pytest.mark.parametrize("chunk_bytes", a_few([7, 100, 1000, 10_000]))
 @pytest.mark.parametrize("ending", ["\n", ""])
 def test_a_line_too_long_to_take_apart_is_counted(tmp_path, monkeypatch, chunk_bytes, ending):
     monkeypatch.setattr(payloads, "CHUNK_BYTES", chunk_bytes)
@@ -166,7 +166,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("make", "code"), BAD)
+@pytest.mark.parametrize(("make", "code"), a_few(BAD, 3))
 def test_each_kind_of_bad_record_is_named_or_ends_the_load(
     tmp_path: Path, make: Callable[[Path], Path], code: str
 ) -> None:

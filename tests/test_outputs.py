@@ -14,6 +14,7 @@ from stateanalytics import cli
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import write_output
 from tests.ao_trees import lifecycle, record, write_json
+from tests.examples import a_few
 from tests.lionagi_stores import session, write_store
 
 
@@ -38,20 +39,23 @@ STORE, RECORD = "home/state.db", "tree/projects/web/sessions/app-1.json"
 
 @pytest.mark.parametrize(
     ("command", "source", "target"),
-    [
-        ("report", "tree", RECORD),
-        ("report", "tree", "tree/new.json"),
-        ("report", STORE, "home/runs/r1/checkpoint.json"),
-        ("states", STORE, "home/runs/r1/checkpoint.json"),
-        ("states", "home", "home/runs/r2/states.json"),
-        ("states", "tree", RECORD),
-        ("states", STORE, "soft.json"),
-        ("states", STORE, "hard.json"),
-        ("states", "tree", "record.json"),
-        ("states", "tree/../tree", f"home/../{RECORD}"),
-        ("states", "linked", RECORD),
-        ("states", STORE, STORE + "-wal"),
-    ],
+    a_few(
+        [
+            ("report", "tree", RECORD),
+            ("report", "tree", "tree/new.json"),
+            ("report", STORE, "home/runs/r1/checkpoint.json"),
+            ("states", STORE, "home/runs/r1/checkpoint.json"),
+            ("states", "home", "home/runs/r2/states.json"),
+            ("states", "tree", RECORD),
+            ("states", STORE, "soft.json"),
+            ("states", STORE, "hard.json"),
+            ("states", "tree", "record.json"),
+            ("states", "tree/../tree", f"home/../{RECORD}"),
+            ("states", "linked", RECORD),
+            ("states", STORE, STORE + "-wal"),
+        ],
+        5,
+    ),
 )
 def test_nothing_that_was_read_is_written_over(fleet, command, source, target, capsys, monkeypatch):
     monkeypatch.chdir(fleet)

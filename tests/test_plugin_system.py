@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.examples import a_few
 from tests.plugin.runs import write_runs
 
 HERE = ROOT / "tests" / "plugin"
@@ -281,10 +282,12 @@ def read_failing(folder, on_error, *paths):
 
 @pytest.mark.parametrize(
     ("value", "path"),
-    [
-        pytest.param("AND_READS", "files/beats.db", id="a store"),
-        pytest.param("SYSTEM", "files/one.pulse.jsonl", id="a file"),
-    ],
+    a_few(
+        [
+            pytest.param("AND_READS", "files/beats.db", id="a store"),
+            pytest.param("SYSTEM", "files/one.pulse.jsonl", id="a file"),
+        ]
+    ),
 )
 def test_a_reader_that_fails_costs_its_own_rows_only_and_is_counted(failing, value, path):
     folder = failing(f"a_failing = failing_system:{value}")
@@ -329,6 +332,7 @@ def test_the_page_shows_exactly_that_code():
     assert entry == points.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_the_questions_of_the_page_run(folder):
     page = PAGE.read_text("utf-8")
     (questions,) = re.findall(r"```python\n(import stateanalytics.*?)```", page, re.DOTALL)
