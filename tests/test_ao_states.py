@@ -35,11 +35,6 @@ def table(oracles: Path) -> dict[tuple, dict]:
 
 
 @pytest.fixture(scope="module")
-def samples(shared: Path) -> sa.Snapshot:
-    return snapshot(shared / "samples" / "agent-orchestrator")
-
-
-@pytest.fixture(scope="module")
 def alone(shared: Path) -> dict[str, sa.Snapshot]:
     """Each generation of the samples by itself: together they tell one fleet's work once."""
     trees = sorted((shared / "samples" / "agent-orchestrator").glob("v*"))
@@ -82,11 +77,14 @@ def test_the_samples_hold_to_the_table_where_nothing_was_reattributed(
     assert n_checked >= 50
 
 
-def test_every_entity_has_one_state_in_the_order_of_the_entities(samples: sa.Snapshot) -> None:
-    states = sa.states(samples)
-    assert states.schema == schema.STATES.dtypes
-    assert states.select(schema.ENTITY_KEY).equals(samples.entities.select(schema.ENTITY_KEY))
-    assert set(states["evaluated_at"]) == {AS_OF}
+def test_every_entity_has_one_state_in_the_order_of_the_entities(
+    alone: dict[str, sa.Snapshot],
+) -> None:
+    for samples in alone.values():
+        states = sa.states(samples)
+        assert states.schema == schema.STATES.dtypes
+        assert states.select(schema.ENTITY_KEY).equals(samples.entities.select(schema.ENTITY_KEY))
+        assert set(states["evaluated_at"]) == {AS_OF}
 
 
 def test_a_record_of_one_word_is_mapped_by_the_word(alone: dict[str, sa.Snapshot]) -> None:
@@ -98,19 +96,22 @@ def test_a_record_of_one_word_is_mapped_by_the_word(alone: dict[str, sa.Snapshot
     assert told["bil-13"]["severity"] == "critical"
 
 
-def test_every_reason_of_a_state_is_a_row(samples: sa.Snapshot) -> None:
-    reasons = sa.reasons(samples)
-    assert reasons.schema == schema.REASONS.dtypes
-    joined = (
-        reasons.sort("order").group_by(schema.ENTITY_KEY).agg(told=pl.col("code").str.join(", "))
-    )
-    both = sa.states(samples).join(joined, on=schema.ENTITY_KEY, how="inner")
-    assert both.filter(pl.col("told") != pl.col("reason_codes")).height == 0
-    assert both.height == samples.entities.height
-    assert reasons["message"].null_count() == 0
-    assert reasons.filter(~pl.col("confidence").is_between(0, 1)).height == 0
-    for evidence in reasons["evidence"].drop_nulls().unique():
-        assert all("kind" in one for one in json.loads(evidence))
+def test_every_reason_of_a_state_is_a_row(alone: dict[str, sa.Snapshot]) -> None:
+    for samples in alone.values():
+        reasons = sa.reasons(samples)
+        assert reasons.schema == schema.REASONS.dtypes
+        joined = (
+            reasons.sort("order")
+            .group_by(schema.ENTITY_KEY)
+            .agg(told=pl.col("code").str.join(", "))
+        )
+        both = sa.states(samples).join(joined, on=schema.ENTITY_KEY, how="inner")
+        assert both.filter(pl.col("told") != pl.col("reason_codes")).height == 0
+        assert both.height == samples.entities.height
+        assert reasons["message"].null_count() == 0
+        assert reasons.filter(~pl.col("confidence").is_between(0, 1)).height == 0
+        for evidence in reasons["evidence"].drop_nulls().unique():
+            assert all("kind" in one for one in json.loads(evidence))
 
 
 def killed(root: Path, *, minutes: int) -> None:

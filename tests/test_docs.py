@@ -71,8 +71,8 @@ def test_the_page_of_the_numbers_is_current():
     assert as_markdown() == (ROOT / "docs" / "numbers.md").read_text("utf-8")
 
 
-def test_the_queries_of_the_page_run():
-    snap = sa.demo()
+def test_the_queries_of_the_page_run(demo):
+    snap = demo
     queries = [one for block in _blocks(SQL, "sql") for one in block.split(";") if one.strip()]
     assert len(queries) > 5
     for query in queries:
@@ -88,10 +88,10 @@ RUN_ELSEWHERE = ("fleet.md", "adding_a_system.md")
     [page for page in PAGES if page.name not in RUN_ELSEWHERE and "```python" in page.read_text()],
     ids=lambda page: page.name,
 )
-def test_the_python_of_the_pages_runs(page, tmp_path, monkeypatch, capsys):
+def test_the_python_of_the_pages_runs(page, demo, tmp_path, monkeypatch, capsys):
     """As it stands, one block after another; whatever store it names, it reads the sample."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sa, "read", lambda *paths, **options: sa.demo())
+    monkeypatch.setattr(sa, "read", lambda *paths, **options: demo)
     scope = {"sa": sa}
     for block in _blocks(page.read_text("utf-8"), "python"):
         exec(compile(block, page.name, "exec"), scope)

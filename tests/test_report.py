@@ -13,6 +13,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting import report
 from stateanalytics.state.policy import Policy
 from tests.conftest import ROOT
+from tests.examples import a_few
 from tests.frames import AS_OF, ago, facts
 
 KEY = "sk-abcdefghij0123456789"
@@ -269,7 +270,7 @@ NOTHING_TO_SAY = [
 ]
 
 
-@pytest.mark.parametrize("entities", NOTHING_TO_SAY)
+@pytest.mark.parametrize("entities", a_few(NOTHING_TO_SAY, 3))
 def test_little_or_nothing_still_makes_a_report(entities):
     made = report(facts(entities))
     json.loads(made.as_json())

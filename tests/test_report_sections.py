@@ -19,21 +19,25 @@ NAMES = [section.name for section in sections.SECTIONS]
 
 
 @pytest.fixture(scope="module")
-def whole():
-    return sa.report(facts(WEEK))
+def whole(small_week):
+    return small_week
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_section_alone_says_what_it_says_in_the_whole_report(whole, name):
-    alone = sa.report(facts(WEEK), sections=[name])
+@pytest.fixture(scope="module", params=NAMES)
+def section(request):
+    return request.param, sa.report(facts(WEEK), sections=[request.param])
+
+
+def test_a_section_alone_says_what_it_says_in_the_whole_report(whole, section):
+    name, alone = section
     assert alone.summary[name] == whole.summary[name]
     assert {key for key in alone.summary if key in NAMES} == {name, "headline"}
     assert alone.summary["ledger"] == whole.summary["ledger"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_page_of_a_section_has_nothing_of_the_others(name):
-    page = sa.report(facts(WEEK), sections=[name]).as_html()
+def test_the_page_of_a_section_has_nothing_of_the_others(section):
+    name, alone = section
+    page = alone.as_html()
     anchors = {f"{other.replace('_', '-')}" for other in {name, "headline"} - {"systems"}}
     assert set(re.findall(r'<section id="([\w-]+)"', page)) == anchors
     assert set(re.findall(r"<nav.*?</nav>", page, re.S)[0].split('"')[3::2]) == {

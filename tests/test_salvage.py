@@ -14,6 +14,7 @@ from stateanalytics.io.salvage import pages, repair, trees
 from stateanalytics.io.salvage.run import salvage
 from stateanalytics.io.sqlite import TEXT, open_store, read_table
 from tests.conftest import ROOT
+from tests.examples import a_few
 from tests.generators import write_store
 
 DEMO = ROOT / "data" / "samples" / "state.db"
@@ -64,7 +65,7 @@ def schema_pages():
     return repair.read_schema(file)[1].pages
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", a_few(range(8), 3))
 def test_of_three_random_pages_at_least_99_percent_of_the_rows_are_left(
     tmp_path, whole, schema_pages, seed
 ):
@@ -242,7 +243,7 @@ def test_what_cannot_be_read_at_all_says_so(tmp_path):
         open_store(path, salvage=True)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", a_few(range(12), 4))
 def test_no_file_can_crash_or_outlast_the_salvager(tmp_path, seed):
     """Noise anywhere, the header's numbers too: an answer or a refusal, never a riddle."""
     noise = random.Random(seed)

@@ -15,6 +15,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.snapshot import Snapshot
+from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, write_store
 from tests.ratios import times_as_slow
 
@@ -66,16 +67,19 @@ def test_read_gives_frames_and_says_so(store):
 
 @pytest.mark.parametrize(
     "as_of",
-    [
-        pytest.param(NOW, id="aware"),
-        pytest.param(NOW.replace(tzinfo=None), id="naive is UTC"),
-        pytest.param(NOW.astimezone(timezone(timedelta(hours=-7))), id="another zone"),
-        pytest.param("2026-05-27", id="a date as text"),
-        pytest.param("2026-05-27T02:00:00+02:00", id="ISO text with a zone"),
-        pytest.param(NOW.date(), id="a date"),
-        pytest.param(int(NOW_S), id="epoch seconds"),
-        pytest.param(f"{NOW_S}", id="epoch seconds as text"),
-    ],
+    a_few(
+        [
+            pytest.param(NOW, id="aware"),
+            pytest.param(NOW.replace(tzinfo=None), id="naive is UTC"),
+            pytest.param(NOW.astimezone(timezone(timedelta(hours=-7))), id="another zone"),
+            pytest.param("2026-05-27", id="a date as text"),
+            pytest.param("2026-05-27T02:00:00+02:00", id="ISO text with a zone"),
+            pytest.param(NOW.date(), id="a date"),
+            pytest.param(int(NOW_S), id="epoch seconds"),
+            pytest.param(f"{NOW_S}", id="epoch seconds as text"),
+        ],
+        3,
+    ),
 )
 def test_as_of_may_be_written_in_many_ways(store, as_of):
     snap = sa.read(store, as_of=as_of)
@@ -94,7 +98,8 @@ def test_an_as_of_that_is_no_moment_says_so(store, as_of):
 
 def test_several_stores_are_one_snapshot(tmp_path):
     one = write_store(tmp_path / "one.db", sessions=[session("a", model="m1")])
-    two = write_store(tmp_path / "two.db", sessions=[session("a"), session("b", agent_name="x")])
+    another = session("a", created_at=NOW_S - 200)
+    two = write_store(tmp_path / "two.db", sessions=[another, session("b", agent_name="x")])
     snap = sa.read(one, two)
     assert snap.sources["source"].to_list() == [str(one), str(two)]
     raw = snap.sql("SELECT store, id, model, agent_name FROM raw_sessions ORDER BY ALL")
