@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -28,8 +28,12 @@ from stateanalytics.io.findings import counted
 from stateanalytics.io.observations import as_last_seen
 from stateanalytics.io.parts import Parts
 
-_FACTS = {frame.name: frame for frame in (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)}
-_CANONICAL = {**_FACTS, "findings": schema.FINDINGS}
+FACTS = {frame.name: frame for frame in (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)}
+_CANONICAL = {**FACTS, "findings": schema.FINDINGS}
+
+_FOLDERS = {"manifests", "shards"}
+_OVERLAP = timedelta(hours=1)
+"""How long two runs at once may take, before one of them looks like a clock that went back."""
 
 Weeks = Callable[[str], bool]
 """Is a week asked for; `ACROSS` always is."""
@@ -72,9 +76,9 @@ class Archived:
 
 def is_archive(path: Path) -> bool:
     """Is a directory an archive, with or without a run that was finished."""
-    return (path / "manifests").is_dir() and (
-        (path / "shards").is_dir() or bool(manifest_paths(path))
-    )
+    if not (path / "manifests").is_dir():
+        return False
+    return bool(manifest_paths(path)) or {each.name for each in path.iterdir()} <= _FOLDERS
 
 
 def archived_source(root: Path, key: str) -> Archived:
@@ -127,7 +131,7 @@ def read_archived(
         is wrong with the archive.
     """
     if not source.runs:
-        entities, transitions, events = (frame.empty() for frame in _FACTS.values())
+        entities, transitions, events = (frame.empty() for frame in FACTS.values())
         wrong = pool(list(_of_manifests(source)), schema.FINDINGS)
         return Parts("", "", entities, transitions, events, wrong, label=source.label)
     shapes = {**frames, **_CANONICAL}
@@ -149,7 +153,7 @@ def read_archived(
     whole = as_last_seen(rows, frames) if len(rows) > 1 else rows[0]
     # Where nothing was pruned or left out, it is what was read last.
     is_all = weeks is None and all(
-        latest.counts.get(name) == getattr(whole, name).height for name in _FACTS
+        latest.counts.get(name) == getattr(whole, name).height for name in FACTS
     )
     findings = [
         rows[-1].findings,
@@ -274,8 +278,13 @@ def _of_order(source: Archived) -> Iterator[pl.DataFrame]:
     """Runs whose clock ran backwards, or whose source showed less than a run before."""
     by_number = sorted(source.runs, key=lambda run: (run.number, run.run))
     pairs = list(pairwise(by_number))
-    backwards = [run for before, run in pairs if run.observed_at < before.observed_at]
-    older = [run for before, run in pairs if run.order < before.order]
+    backwards = [run for before, run in pairs if before.observed_at - run.observed_at > _OVERLAP]
+    # Of two runs at once, the one that looked first may finish last.
+    older = [
+        run
+        for before, run in pairs
+        if run.observed_at >= before.observed_at and run.order[:3] < before.order[:3]
+    ]
     if backwards:
         yield counted(
             source.label,

@@ -19,7 +19,7 @@ from stateanalytics.core.redaction import redact
 from stateanalytics.errors import NoRoomError
 from stateanalytics.io.archive import filing
 from stateanalytics.io.archive.manifests import ACROSS, SCHEMA_VERSION, Manifest, Shard
-from stateanalytics.io.archive.reading import Archived, archived_source, read_archived
+from stateanalytics.io.archive.reading import FACTS, Archived, archived_source, read_archived
 from stateanalytics.io.as_of import newest_proven
 from stateanalytics.io.observations import CHANGE, EVENT, digest
 from stateanalytics.io.outputs import put_whole
@@ -90,7 +90,8 @@ def archive_part(
     """
     part = _as_kept(part, options)
     earlier = archived_source(root, key)
-    content = fingerprint(frame.drop("source") for _, frame in _frames_of(part))
+    part = replace(part, fingerprint=digest(part))
+    content = _digest_of_all(part)
     is_same = _is_same(earlier.last, content, options)
     if is_same and earlier.last is not None and files in ("", earlier.last.files):
         return None
@@ -100,7 +101,9 @@ def archive_part(
     new: Iterable[tuple[str, Filed]] = ()
     if not is_same:  # else only its files were touched, which the next run can know then
         new = _new_rows(part, earlier, draft, frames) if earlier.runs else _all_rows(part)
+    target = root / "manifests" / draft.name
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         shards = [
             _put(root, draft, name, week, rows)
             for name, filed in new
@@ -110,8 +113,6 @@ def archive_part(
         if part.findings.height:
             shards.append(_put(root, draft, "findings", ACROSS, part.findings))
         manifest = replace(draft, shards=tuple(shards))
-        target = root / "manifests" / manifest.name
-        target.parent.mkdir(parents=True, exist_ok=True)
         put_whole(target, manifest.as_json().encode("utf-8"))
     except OSError as error:
         raise NoRoomError(
@@ -120,6 +121,12 @@ def archive_part(
             "make room, or archive to a folder that you may write to",
         ) from None
     return manifest
+
+
+def _digest_of_all(part: Parts) -> str:
+    """A digest of all that is kept: of the facts by theirs, which is taken already."""
+    rest = [frame.drop("source") for name, frame in _frames_of(part) if name not in FACTS]
+    return sha256(f"{part.fingerprint} {fingerprint(rest)}".encode()).hexdigest()
 
 
 def _is_same(last: Manifest | None, content: str, options: Options) -> bool:
@@ -187,7 +194,7 @@ def _draft(
         last_at=newest_proven([part]),
         is_live=part.is_live,
         size_bytes=part.size_bytes,
-        fingerprint=digest(part),
+        fingerprint=part.fingerprint,
         content="",
         files="",
         counts={name: frame.height for name, frame in _frames_of(part)},

@@ -1,0 +1,353 @@
+"""Runs of an archive: in any order, killed, two at once, over what is damaged or newer."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+import stateanalytics as sa
+from stateanalytics.cli import run
+from stateanalytics.core import schema
+from stateanalytics.errors import NoRoomError, NotAStoreError, SourceError
+from stateanalytics.io.archive import writing
+from stateanalytics.io.archive.reading import archived_source, read_archived
+from stateanalytics.io.archive.writing import Options, archive_part
+from stateanalytics.io.observations import as_last_seen
+from stateanalytics.io.parts import Parts
+from stateanalytics.systems import detail_frames
+from stateanalytics.systems.archiving import Archiving
+from tests.examples import examples
+from tests.frames import WHOSE, frame
+from tests.test_archive import codes
+from tests.test_observations import store_at
+
+KEY = "0123456789abcdef"
+MONDAY = datetime(2026, 5, 4, tzinfo=UTC)
+
+
+class Killed(BaseException):
+    """In place of a signal that ends the process."""
+
+
+@st.composite
+def versions(draw):
+    """A store as it was again and again: work begins, goes on, and is pruned."""
+    rows, transitions, seen = {}, [], []
+    for hour in range(draw(st.integers(1, 6))):
+        at = MONDAY + timedelta(hours=40 * hour)
+        for name in draw(st.sets(st.sampled_from("abcd"))):
+            began = rows[name]["created_at"] if name in rows else at
+            status = draw(st.sampled_from(["running", "completed", "failed"]))
+            ended = None if status == "running" else at
+            rows[name] = {
+                **WHOSE, "entity_id": name, "raw_status": status,
+                "created_at": began, "updated_at": at, "ended_at": ended,
+            }  # fmt: skip
+            told = {**WHOSE, "entity_id": name, "at": at, "status": status}
+            # Two that are alike within one store are two.
+            transitions += [told] * draw(st.integers(1, 2))
+        for name in draw(st.sets(st.sampled_from("abcd"))):
+            rows.pop(name, None)
+            transitions = [row for row in transitions if row["entity_id"] != name]
+        beat = {**WHOSE, "entity_type": "store", "entity_id": "beat", "kind": "beat", "at": at}
+        seen.append(
+            Parts(
+                "lionagi",
+                "by hand",
+                frame("entities", list(rows.values())),
+                frame("transitions", transitions),
+                frame("events", [beat] * 3),
+                schema.FINDINGS.empty(),
+                label="state.db",
+            )
+        )
+    return seen
+
+
+def put(part, root, **options):
+    return archive_part(
+        part, root, KEY, detail_frames(), place="state.db", files="", options=Options(),
+        **{"observed_at": MONDAY} | options,
+    )  # fmt: skip
+
+
+def killed_after(n_files):
+    """What ends a run at its n-th file."""
+    left = [n_files]
+    write = writing.put_whole
+
+    def put_or_die(target, content):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        write(target, content)
+
+    return put_or_die
+
+
+@examples(40)
+@given(versions(), st.data())
+def test_runs_in_any_order_with_kills_between_are_merged_like_copies(seen, data):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        root, whole = Path(folder), {}
+        for i in data.draw(st.lists(st.integers(0, len(seen) - 1), min_size=1, max_size=6)):
+            if data.draw(st.booleans()):
+                patched.setattr(writing, "put_whole", killed_after(data.draw(st.integers(0, 6))))
+            try:
+                put(seen[i], root)
+                whole[i] = seen[i]
+            except Killed:
+                pass
+            patched.undo()
+        source = archived_source(root, KEY)
+        assert bool(source.runs) == bool(whole)
+        if whole:
+            kept = read_archived(source, detail_frames())
+            expected = as_last_seen([whole[i] for i in sorted(whole)], detail_frames())
+            for name in ("entities", "transitions", "events"):
+                ours, theirs = getattr(kept, name), getattr(expected, name)
+                assert_frame_equal(ours.sort(ours.columns), theirs.sort(ours.columns))
+
+
+def test_a_run_that_is_killed_leaves_nothing_to_mend(tmp_path):
+    history, store = tmp_path / "history", store_at(tmp_path / "state.db", 3)
+    code = f"""
+    import os, signal, stateanalytics as sa
+    from stateanalytics.io.archive import writing
+    write, n = writing.put_whole, 0
+    def put(target, content):
+        global n
+        n += 1
+        if n == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(target, content)
+    writing.put_whole = put
+    sa.read({str(store)!r}).archive({str(history)!r})
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    left = set(history.rglob("*.parquet"))
+    assert len(left) == 2
+    with pytest.raises(NotAStoreError, match="no run that was finished"):
+        sa.read(history)
+    with sa.read(store) as snap:
+        snap.archive(history)
+        assert left < set(history.rglob("*.parquet"))
+        assert_frame_equal(sa.read(history).sources, snap.sources)
+
+
+def test_two_runs_at_once_harm_nobody(tmp_path):
+    history = tmp_path / "history"
+    with sa.read(store_at(tmp_path / "state.db", 3)) as snap:
+        wait = threading.Barrier(4)
+
+        def add():
+            wait.wait()
+            snap.archive(history)
+
+        threads = [threading.Thread(target=add) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        kept = sa.read(history)
+        assert_frame_equal(kept.sources.drop("fingerprint"), snap.sources.drop("fingerprint"))
+        assert codes(kept) == []
+
+
+@pytest.fixture
+def history(tmp_path):
+    """An archive of two runs of a store."""
+    for day in (1, 2):
+        store = tmp_path / "state.db"
+        store.unlink(missing_ok=True)
+        with sa.read(store_at(store, day)) as snap:
+            snap.archive(tmp_path / "history")
+    return tmp_path / "history"
+
+
+def manifests(history):
+    return sorted((history / "manifests").iterdir())
+
+
+def shards(history, name="transitions"):
+    return sorted(history.rglob(f"{name}-*.parquet"))
+
+
+def edit(manifest, **values):
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | values))
+
+
+def replaced(history, change, name="entities"):
+    """A shard with other rows, under a manifest that says so."""
+    shard = shards(history, name)[-1]
+    change(pl.read_parquet(shard)).write_parquet(shard)
+    digest = sha256(shard.read_bytes()).hexdigest()
+    shard.rename(shard.with_name(f"{name}-{digest[:32]}.parquet"))
+    old = shard.stem.removeprefix(f"{name}-")
+    for manifest in manifests(history):
+        told = json.loads(manifest.read_text())
+        for each in told["shards"]:
+            if each["sha256"].startswith(old):
+                each["sha256"] = digest
+        manifest.write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        pytest.param(lambda path: path.write_bytes(path.read_bytes()[:99]), "archive.shard_damaged",
+                     id="truncated"),
+        pytest.param(lambda path: path.write_bytes(b""), "archive.shard_damaged", id="empty"),
+        pytest.param(Path.unlink, "archive.shard_missing", id="missing"),
+    ],
+)  # fmt: skip
+def test_a_shard_that_is_not_what_was_written_costs_its_own_rows(history, spoil, code):
+    whole = sa.read(history)
+    shard = shards(history)[0]
+    n_rows = pl.read_parquet(shard).height
+    spoil(shard)
+    kept = sa.read(history)
+    assert codes(kept) == [code]
+    assert kept.findings.filter(code=code)["n_rows"].to_list() == [n_rows]
+    assert kept.transitions.height == whole.transitions.height - n_rows
+    assert kept.entities.height == whole.entities.height
+
+
+def test_rows_of_a_lost_shard_that_the_store_still_has_are_archived_again(history, tmp_path):
+    for shard in shards(history):
+        shard.unlink()
+    store = tmp_path / "state.db"
+    store.unlink()
+    with sa.read(store_at(store, 3)) as snap:
+        snap.archive(history)
+        kept = sa.read(history)
+        assert set(snap.transitions["at"]) <= set(kept.transitions["at"])
+
+
+def test_a_replaced_shard_is_not_believed(history):
+    shard = shards(history)[0]
+    pl.read_parquet(shard).with_columns(status=pl.lit("failed")).write_parquet(shard)
+    assert codes(sa.read(history)) == ["archive.shard_damaged"]
+
+
+def test_rows_of_another_system_are_left_out(history):
+    replaced(history, lambda rows: rows.with_columns(system=pl.lit("opencode")))
+    kept = sa.read(history)
+    assert codes(kept) == ["archive.shard_foreign"]
+    assert kept.entities["system"].unique().to_list() == ["lionagi"]
+
+
+def test_columns_that_nobody_knows_are_ignored_and_missing_ones_are_null(history):
+    whole = sa.read(history)
+    replaced(history, lambda rows: rows.drop("agent").with_columns(colour=pl.lit("red")))
+    kept = sa.read(history)
+    assert codes(kept) == ["archive.column_unknown"]
+    found = kept.findings.filter(code="archive.column_unknown").row(0, named=True)
+    assert (found["table"], found["column"]) == ("entities", "colour")
+    assert kept.entities.schema == whole.entities.schema
+    assert kept.entities.height == whole.entities.height
+
+
+def test_columns_of_another_type_cost_their_own_shard(history):
+    replaced(history, lambda rows: rows.with_columns(n_turns=pl.lit("many")))
+    assert codes(sa.read(history)) == ["archive.shard_damaged"]
+
+
+def test_a_frame_that_nobody_knows_is_left_out(history):
+    manifest = manifests(history)[0]
+    told = json.loads(manifest.read_text())
+    told["shards"][0]["frame"] = "horoscopes"
+    manifest.write_text(json.dumps(told))
+    assert codes(sa.read(history)) == ["archive.frame_unknown"]
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        pytest.param({"schema_version": 99}, "schema version 99, newer", id="a newer version"),
+        pytest.param({"run": "ffffffff"}, "manifest of another run", id="renamed"),
+        pytest.param({"shards": 7}, "is no manifest", id="shards of another type"),
+        pytest.param({"system": "../.."}, "is no manifest", id="a system that leads out"),
+        pytest.param({"shards": [{"frame": "events", "week": "../../..", "sha256": "0" * 64,
+                                  "n_rows": 1, "n_bytes": 1}]}, "is no manifest",
+                     id="a week that leads out"),
+        pytest.param({"observed_at": "noon"}, "is no manifest", id="no moment"),
+        pytest.param({"last_at": None, "counts": {"entities": "x"}}, "is no manifest", id="counts"),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_is_none_costs_its_own_run(history, values, problem):
+    edit(manifests(history)[0], **values)
+    kept = sa.read(history)
+    [found] = kept.findings.filter(code="archive.run_unreadable")["message"]
+    assert problem in found
+    assert kept.entities.height
+
+
+def test_an_archive_of_nothing_that_is_understood_says_so(history):
+    for manifest in manifests(history):
+        manifest.write_text("{")
+    with pytest.raises(SourceError, match="is no manifest"):
+        sa.read(history)
+
+
+def test_a_clock_that_runs_backwards_puts_nothing_in_disorder(tmp_path):
+    store, days = tmp_path / "state.db", iter([9, 8, 7])
+    for day in range(3):
+        store.unlink(missing_ok=True)
+        store_at(store, day)
+        clock = MONDAY + timedelta(days=next(days))
+        archiving = Archiving(tmp_path / "history", Options(), lambda clock=clock: clock)
+        list(archiving.add_named([store], on_error="skip"))
+    kept = sa.read(tmp_path / "history")
+    assert codes(kept) == ["archive.clock_went_back"]
+    statuses = kept.entities.filter(entity_type="session").sort("entity_id")["raw_status"]
+    assert statuses.to_list() == ["completed", "completed", "running"]
+
+
+def test_a_store_that_was_restored_from_a_backup_loses_nothing_here(tmp_path):
+    store = tmp_path / "state.db"
+    for day in (3, 1):
+        store.unlink(missing_ok=True)
+        with sa.read(store_at(store, day)) as snap:
+            snap.archive(tmp_path / "history")
+    kept = sa.read(tmp_path / "history")
+    assert codes(kept) == ["archive.source_went_back"]
+    sessions = kept.entities.filter(entity_type="session").sort("entity_id")
+    assert sessions.select("entity_id", "raw_status").rows() == [
+        ("s0", "completed"), ("s1", "running"), ("s2", "completed"), ("s3", "running"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_where_nothing_can_be_written_what_is_there_stays_readable(
+    history, tmp_path, monkeypatch, capsys, reason
+):
+    whole = sa.read(history)
+
+    def refuse(*_, **__):
+        raise OSError(reason, os.strerror(reason))
+
+    store = tmp_path / "state.db"
+    store.unlink()
+    store_at(store, 4)
+    monkeypatch.setattr(writing, "put_whole", refuse)
+    with sa.read(store) as snap, pytest.raises(NoRoomError, match="is there still"):
+        snap.archive(history)
+    assert run(["archive", str(store), "--to", str(history)]) == 1
+    assert os.strerror(reason) in capsys.readouterr().err
+    assert sa.read(history).entities.equals(whole.entities)
