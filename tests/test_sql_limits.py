@@ -204,7 +204,7 @@ def test_a_table_that_fits_nowhere_says_so(snap, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pl.DataFrame, "write_ipc", full)
+    monkeypatch.setattr("pyarrow.ipc.new_file", full)
     with pytest.raises(NoRoomError, match="table entities") as caught:
         snap.sql("FROM entities")
     assert "No space left on device" in str(caught.value)
