@@ -138,7 +138,9 @@ def rewound(facts: Facts, at: datetime) -> Past:
     }
     gone = known.with_columns(**lost(at)).select(LOST)
     past = Past(changed_facts(facts, **rows, as_of=at, as_of_from="given"), gone)
-    rewritten = facts.entities.filter(pl.col("source").is_in(later))["system"].unique()
+    # A detail frame may hold later moments than its entities do.
+    asked = facts.entities.filter(pl.col("source").is_in([*later, *seen_later]))
+    rewritten = asked["system"].unique()
     for system in all_systems():
         if system.rewind is not None and (rewritten == system.name).any():
             past = system.rewind(past, facts)

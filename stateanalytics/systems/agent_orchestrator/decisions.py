@@ -100,7 +100,8 @@ def standing(decided: pl.DataFrame, at: datetime) -> pl.DataFrame:
         ``source``, ``entity_id``, the six words (null: no line tells them, or a younger one
         tells another status only), ``stored_status``, ``legacy_status``, ``evidence_text``,
         ``detecting_attempts``, ``decided_at``, ``stood_since`` (the line that its session
-        axis has been the same from) and ``seen_since`` (that what was seen has been).
+        axis has been the same from), ``seen_since`` (that what was seen has been) and
+        ``next_previous`` (what the next line says that the session's state was before it).
 
     Notes
     -----
@@ -127,7 +128,10 @@ def standing(decided: pl.DataFrame, at: datetime) -> pl.DataFrame:
         .filter(pl.any_horizontal(pl.col(told[:7]).is_not_null()))
     )
     both = pl.concat([by_lines, before], how="diagonal_relaxed")
-    for frame in (since, seen):
+    after = later.group_by(_KEY, maintain_order=True).agg(
+        next_previous=pl.col("previous_session_state").drop_nulls().first()
+    )
+    for frame in (since, seen, after):
         both = both.join(frame, on=_KEY, how="left", maintain_order="left")
     return _by_newest(both)
 

@@ -83,9 +83,8 @@ def rewind(past: Past, facts: Facts) -> Past:
     decided = facts.detail(frames.DECISIONS)
     # An input that proves nothing later was looked at then, and says what stood.
     seen_then = facts.sources.filter(pl.col("last_at") <= at)["source"].implode()
-    is_of_then = pl.col("source").is_in(seen_then)
-    known = records.with_columns(_is_of_then=is_of_then).join(there, on=_KEY, how="inner")
-    chosen = _chosen(known, decided, at)
+    known = records.with_columns(_is_of_then=pl.col("source").is_in(seen_then))
+    chosen = _chosen(known.join(there, on=_KEY, how="inner"), decided, at)
     as_written = chosen.filter("_is_written")
     touched = chosen.filter(~pl.col("_is_written"))
     lines = decided.filter(pl.col("at") <= at)
@@ -96,7 +95,7 @@ def rewind(past: Past, facts: Facts) -> Past:
     is_new = ~pl.col("_is_written") | _is_go()
     meant = _meant(_silent(both).filter(is_new).drop(_MEANT), lines)
     stood = pl.concat([split_codes(both.filter(~is_new)), meant], how="diagonal_relaxed")
-    older = _older(records, stood, at)
+    older = _older(known, stood, at)
     sessions = frames.SESSIONS.conform(pl.concat([stood, older], how="diagonal_relaxed"))
     entities = _replaced(past.facts.entities, stood, past.facts.events)
     details = {**past.facts.details, frames.SESSIONS.name: sessions, frames.DECISIONS.name: lines}
@@ -163,7 +162,8 @@ def _chosen(records: pl.DataFrame, decided: pl.DataFrame, at: datetime) -> pl.Da
 
 def _older(records: pl.DataFrame, stood: pl.DataFrame, at: datetime) -> pl.DataFrame:
     """Records that were there besides, and were not written since."""
-    others = records.filter(_is_written_by(at)).join(stood, on=["source", "path"], how="anti")
+    there = records.filter(pl.col("_is_of_then") | _is_written_by(at))
+    others = there.join(stood, on=["source", "path"], how="anti")
     return others.with_columns(is_current=pl.lit(value=False))
 
 
@@ -203,6 +203,9 @@ def _as_told(touched: pl.DataFrame, reports: pl.DataFrame, at: datetime) -> pl.D
         **over,
         **words,
         _is_report_lost=(pl.col("report_at") > at) & pl.col("then_report_at").is_null(),
+        _is_contradicted=(
+            pl.col("then_session_state") != pl.coalesce("then_next_previous", "session_state")
+        ).fill_null(value=False),
     )
     report = ("report_at", "report_state", "report_note")
     whole = cut.with_columns(
@@ -267,11 +270,7 @@ def _replaced(entities: pl.DataFrame, stood: pl.DataFrame, events: pl.DataFrame)
     """The entities with those of this system told by their records of then, in their order."""
     mine = events.filter(pl.col("system") == SYSTEM)
     told = [
-        tell(
-            rows,
-            mine.filter(pl.col("source") == source),
-            str(source),
-        )
+        tell(rows, mine.filter(pl.col("source") == source), str(source))
         for (source,), rows in stood.partition_by("source", as_dict=True, include_key=True).items()
     ]
     key = list(schema.ENTITY_KEY)
@@ -283,10 +282,13 @@ def _replaced(entities: pl.DataFrame, stood: pl.DataFrame, events: pl.DataFrame)
 
 
 def _lost(past: Past, stood: pl.DataFrame) -> pl.DataFrame:
-    """What is lost of this system's rows: all of a record that nobody tells, or nothing."""
-    is_told = pl.col("_is_written") | pl.any_horizontal(
-        pl.col("then_session_state", "then_stored_status").is_not_null()
-    )
+    """What is lost of this system's rows: all of a record that nobody tells, or nothing.
+
+    Where the next line says that something else stood before it, or the record holds what no
+    line told, somebody wrote in between and did not log it: before or after, nobody knows.
+    """
+    is_named = pl.any_horizontal(pl.col("then_session_state", "then_stored_status").is_not_null())
+    is_told = pl.col("_is_written") | (is_named & ~pl.col("_is_contradicted"))
     known = stood.select(
         *_KEY,
         system=pl.lit(SYSTEM),
