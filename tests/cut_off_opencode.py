@@ -9,7 +9,8 @@ all that was written with its end is.
 * What a message says of its end (finish, error, tokens, cost, content) was written when it
   was completed; what a part says of its end, when that was.
 * The row of a session that was updated later says nothing of cost, tokens, model or outcome.
-* A line of ``run --format json`` was written at its timestamp.
+* A line of a stream was written when its event happened, one of ``run --format json`` at its
+  timestamp; what a message says of its end in a line is subject to the same.
 """
 
 from __future__ import annotations
@@ -249,6 +250,8 @@ def _line_then(line: str, limit: int) -> str | None:
     if kind in RUN_TYPES and "timestamp" in record:
         return None if _is_later(record["timestamp"], limit) else line
     body = event.get("properties") or event.get("data") or {}
+    if _is_later(_happened(event, event.get("data") or {}), limit):
+        return None
     then = {
         "message.updated": message_then,
         "message.part.updated": part_then,
@@ -256,17 +259,11 @@ def _line_then(line: str, limit: int) -> str | None:
         "session.updated": session_then,
     }.get(kind)
     name = "part" if kind == "message.part.updated" else "info"
-    if then is not None and name in body and not _is_durable(event):
-        left = then(body[name], limit)
-        if left is None:
-            return None
-        body[name] = left
-        return json.dumps(record)
-    return None if _is_later(_happened(event, event.get("data") or {}), limit) else line
-
-
-def _is_durable(event: Json) -> bool:
-    return "durable" in event or "seq" in event
+    if then is None or name not in body:
+        return line
+    left = then(body[name], limit)
+    body[name] = left
+    return None if left is None else json.dumps(record)
 
 
 def _happened(event: Json, data: Json) -> int | None:

@@ -21,7 +21,9 @@ CAPTURES = SHARED / "samples" / "opencode"
 DATABASES = ("v2_20260717/opencode-local.db", "v1_1.18.34/opencode.db")
 OTHERS = (
     "synthetic/v2_edge_cases.jsonl", "synthetic/v2_edge_cases_shuffled_dups.jsonl",
-    "v1_1.18.34/export_v1_mock-tool.json",
+    "v1_1.18.34/event_table.jsonl", "v1_1.18.34/export_v1_mock-tool.json",
+    "v1_1.18.34/run_json_mock-filter.jsonl", "v1_1.18.34/run_json_mock-tool.jsonl",
+    "v1_1.18.34/sse_event.jsonl", "v1_1.18.34/sse_global_event_head400.jsonl",
     "v2_2.0.16_wire/failure.jsonl", "v2_20260717/event_table.jsonl",
     "v2_20260717/run_v2_mock-401.jsonl", "v2_20260717/run_v2_mock-tool.jsonl",
     "v2_20260717/session_log/ses_e048f31f5ffeCAACEMIuIE3MbB.sse",

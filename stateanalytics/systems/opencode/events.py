@@ -59,7 +59,7 @@ def messages_of(
     ----------
     rows : polars.DataFrame
         ``text`` (JSON), and where they are known better ``message_id``, ``session_id``,
-        ``role``, ``created_ms``.
+        ``role``, ``created_ms``; ``event_id`` where an event told it.
     parser : Parser
     table : str
         Where they stand.
@@ -75,14 +75,33 @@ def messages_of(
     """
     read = _parsed(rows, parser, MESSAGE, sql=_CONTENT if has_content else None)
     named = read.drop_nulls(["message_id", "session_id", "role"]).with_columns(era=pl.lit(era))
-    return conform(named, MESSAGES), broken_cells(read, table, "message_id")
+    return conform(with_writing(named, "created_ms"), MESSAGES), broken_cells(
+        read, table, "message_id"
+    )
 
 
 def parts_of(rows: pl.DataFrame, parser: Parser) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
     """Typed parts from rows with ``text``, and where known ``part_id``, ``message_id``."""
     read = _parsed(rows, parser, PART, lengths={"n_chars": "text"})
     named = read.drop_nulls(["part_id", "message_id"])
-    return conform(named, PARTS), broken_cells(read, "part", "part_id")
+    return conform(with_writing(named, "start_ms"), PARTS), broken_cells(read, "part", "part_id")
+
+
+def with_writing(read: pl.DataFrame, near: str) -> pl.DataFrame:
+    """Add ``written_ms`` by the ids of the events that told each row, where events did.
+
+    Parameters
+    ----------
+    read : polars.DataFrame
+        With ``event_id``, or without.
+    near : str
+        A column of milliseconds, near which the ids are dated.
+    """
+    if "event_id" not in read.columns:
+        return read
+    middle = read[near].median()
+    base = USUAL_MS if middle is None else int(middle)  # type: ignore[arg-type]
+    return read.with_columns(written_ms=moment_of_id("event_id", base))
 
 
 def broken_cells(read: pl.DataFrame, table: str, key: str) -> tuple[Broken, ...]:

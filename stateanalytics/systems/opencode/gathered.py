@@ -18,9 +18,10 @@ SESSION_ROWS = pl.Schema(
         "suspended_ms": pl.Int64(),
         "n_resume_attempts": pl.Int64(),
         "idle_outcome": pl.String(),
+        "written_ms": pl.Int64(),
     }
 )
-"""One session; null: not known."""
+"""One session; null: not known. Streams tell it each time that it is written."""
 
 
 def session_rows_of(frame: pl.DataFrame) -> pl.DataFrame:
@@ -81,7 +82,7 @@ class Gathered:
     projections : polars.DataFrame
         `MESSAGES` of V2, used only for sessions without any event.
     session_rows : polars.DataFrame
-        `SESSION_ROWS`.
+        `SESSION_ROWS`; of several of one session the first counts, which is the newest.
     waiting : polars.DataFrame, optional
         ``input_id`` of what a table says still waits.
     broken : tuple of Broken
@@ -109,6 +110,6 @@ def together(gathered: Sequence[Gathered]) -> Gathered:
         messages=pl.concat([part.messages for part in gathered]),
         parts=pl.concat([part.parts for part in gathered]),
         projections=pl.concat([part.projections for part in gathered]),
-        session_rows=completed_rows(*(part.session_rows for part in reversed(gathered))),
+        session_rows=pl.concat([part.session_rows for part in reversed(gathered)]),
         broken=tuple(part for each in gathered for part in each.broken),
     )

@@ -19,13 +19,19 @@ MESSAGES = pl.Schema(
         **dtypes_of(MESSAGE),
         "n_content_chars": pl.Int64(),
         "n_content_tools": pl.Int64(),
+        "written_ms": pl.Int64(),
         "era": pl.String(),
     }
 )
-"""One message of a session; ``n_content_…`` where a message holds its own parts."""
+"""One message of a session; ``n_content_…`` where a message holds its own parts.
 
-PARTS = pl.Schema({**dtypes_of(PART), "created_ms": pl.Int64(), "n_chars": pl.Int64()})
-"""One part of a V1 message; ``created_ms`` where a table says when its row was made."""
+Streams tell a message each time that it is written, which is then ``written_ms``.
+"""
+
+PARTS = pl.Schema(
+    {**dtypes_of(PART), **dict.fromkeys(("created_ms", "written_ms", "n_chars"), pl.Int64())}
+)
+"""One part of a V1 message: a table says when its row was made, a stream when it was written."""
 
 PROJECTED = "C"
 """The era of a message that 2.0 made from its events."""
@@ -99,13 +105,14 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> FoldedMessages
 def distinct_messages(messages: pl.DataFrame) -> pl.DataFrame:
     """Each message once: as it was last written, which is when it has the most in it."""
     return messages.sort(
-        "session_id", "message_id", "completed_ms", "finish", "error_type", nulls_last=False
+        *("session_id", "message_id", "completed_ms", "finish", "error_type", "written_ms"),
+        nulls_last=False,
     ).unique("message_id", keep="last", maintain_order=True)
 
 
 def distinct_parts(parts: pl.DataFrame) -> pl.DataFrame:
     """Each part once: as it was last written."""
-    return parts.sort("part_id", "end_ms", "status", nulls_last=False).unique(
+    return parts.sort("part_id", "end_ms", "status", "written_ms", nulls_last=False).unique(
         "part_id", keep="last", maintain_order=True
     )
 

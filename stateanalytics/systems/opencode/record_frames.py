@@ -27,8 +27,6 @@ from stateanalytics.systems.opencode.message_fold import (
     MESSAGES,
     PARTS,
     PROJECTED,
-    distinct_messages,
-    distinct_parts,
 )
 from stateanalytics.systems.opencode.payloads import moment
 
@@ -105,6 +103,7 @@ _MEANINGS = MappingProxyType(
         "title": "its title",
         "tool": "name of the tool",
         "updated_at": "when its row was last written",
+        "written_at": "when a stream told it so; null: it is a row, which is written over",
     }
 )
 
@@ -180,9 +179,6 @@ def kept_records(gathered: Gathered, order: Ordered) -> dict[str, pl.DataFrame]:
     order : Ordered
         Its durable events, each once.
     """
-    messages = pl.concat(
-        [distinct_messages(gathered.messages), distinct_messages(gathered.projections)]
-    )
     frames = {
         frame.name: rows_of(order.events, gathered.log, family)
         for family, frame in OF_EVENTS.items()
@@ -194,9 +190,9 @@ def kept_records(gathered: Gathered, order: Ordered) -> dict[str, pl.DataFrame]:
     asks = OF_EVENTS["ask"].name
     frames[asks] = pl.concat([frames[asks].select(live.columns), live])
     frames |= {
-        OF_MESSAGES.name: messages,
-        OF_PARTS.name: distinct_parts(gathered.parts),
-        OF_SESSIONS.name: gathered.session_rows,
+        OF_MESSAGES.name: pl.concat([gathered.messages, gathered.projections]).unique(),
+        OF_PARTS.name: gathered.parts.unique(),
+        OF_SESSIONS.name: gathered.session_rows.unique(),
     }
     return {name: _with_moments(frame) for name, frame in frames.items()}
 
@@ -246,7 +242,10 @@ def gathered_again(
         messages=messages.filter(~is_projected),
         parts=_with_milliseconds(own(OF_PARTS), PARTS),
         projections=messages.filter(is_projected),
-        session_rows=_with_milliseconds(own(OF_SESSIONS), SESSION_ROWS),
+        session_rows=_with_milliseconds(
+            own(OF_SESSIONS).sort("written_at", "updated_at", descending=True, nulls_last=True),
+            SESSION_ROWS,
+        ),
     )
 
 

@@ -14,8 +14,19 @@ import polars as pl
 
 from stateanalytics.io.files import legible, without_halves
 from stateanalytics.io.opening import MAX_LINE_BYTES, open_regular, read_octets
-from stateanalytics.systems.opencode.events import events_of_records, messages_of, parts_of
-from stateanalytics.systems.opencode.gathered import Broken, Gathered, session_rows_of, together
+from stateanalytics.systems.opencode.events import (
+    events_of_records,
+    messages_of,
+    parts_of,
+    with_writing,
+)
+from stateanalytics.systems.opencode.gathered import (
+    SESSION_ROWS,
+    Broken,
+    Gathered,
+    session_rows_of,
+    together,
+)
 from stateanalytics.systems.opencode.message_fold import MESSAGES
 from stateanalytics.systems.opencode.payloads import (
     SESSION,
@@ -145,9 +156,10 @@ def _of_wire(texts: pl.DataFrame, parser: Parser) -> Gathered:
     known = kind.str.contains(".", literal=True) | kind.is_in(list(RUN_TYPES))
     strange = read.filter(~known.fill_null(value=False))
     sessions = infos.filter(kind.str.starts_with("session.")).select(
-        "row", text=pl.col("info").cast(pl.String)
+        "row", "event_id", text=pl.col("info").cast(pl.String)
     )
-    rows = parser.read(sessions, SESSION).reverse()
+    told = parser.read(sessions.select("row", "text"), SESSION).reverse()
+    rows = told.join(sessions.drop("text"), on="row", how="left", maintain_order="left")
     faults = _broken(
         "record.not_understood",
         "a record of no kind that is known",
@@ -158,12 +170,16 @@ def _of_wire(texts: pl.DataFrame, parser: Parser) -> Gathered:
             Gathered(
                 messages=messages_of(
                     infos.filter(kind == "message.updated").select(
-                        text=pl.col("info").cast(pl.String)
+                        "event_id", text=pl.col("info").cast(pl.String)
                     ),
                     parser,
                 )[0],
-                parts=parts_of(parts.select(text=pl.col("part").cast(pl.String)), parser)[0],
-                session_rows=session_rows_of(rows),
+                parts=parts_of(
+                    parts.select("event_id", text=pl.col("part").cast(pl.String)), parser
+                )[0],
+                session_rows=conform(with_writing(rows, "created_ms"), SESSION_ROWS).filter(
+                    pl.col("session_id").is_not_null()
+                ),
                 broken=() if faults is None else (faults,),
             ),
             of_runs,
@@ -222,7 +238,8 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
         completed_ms=pl.coalesce("completed_ms", "error_ms"),
     )
     shaped = conform(messages.with_columns(era=pl.lit("V1")), MESSAGES)
-    return Gathered(messages=shaped, parts=parts_of(with_parts.select("text"), parser)[0])
+    pieces = parts_of(with_parts.select("text", written_ms="timestamp_ms"), parser)[0]
+    return Gathered(messages=shaped, parts=pieces)
 
 
 def _export(path: Path) -> dict[str, Any] | None:

@@ -158,7 +158,8 @@ def _events_up_to(events: pl.DataFrame, at_ms: int) -> pl.DataFrame:
 
 def _messages_up_to(messages: pl.DataFrame, at_ms: int) -> pl.DataFrame:
     was_open = _is_later("completed_ms", at_ms)
-    return messages.filter(~_is_later("created_ms", at_ms)).with_columns(
+    there = messages.filter(~_is_later("created_ms", at_ms), ~_is_later("written_ms", at_ms))
+    return there.with_columns(
         pl.when(~was_open).then(name).alias(name) for name in WITH_THE_END_OF_A_MESSAGE
     )
 
@@ -168,7 +169,8 @@ def _parts_up_to(parts: pl.DataFrame, messages: pl.DataFrame, at_ms: int) -> pl.
     was_waiting, was_open = _is_later("start_ms", at_ms), _is_later("end_ms", at_ms)
     later = messages.filter(_is_later("created_ms", at_ms))
     begun = parts.filter(
-        ~(pl.coalesce("created_ms", "start_ms") > at_ms).fill_null(value=False)
+        ~(pl.coalesce("created_ms", "start_ms") > at_ms).fill_null(value=False),
+        ~_is_later("written_ms", at_ms),
     ).join(later, on="message_id", how="anti")
     return begun.with_columns(
         *(pl.when(~was_open).then(name).alias(name) for name in WITH_THE_END_OF_A_PART),
@@ -185,7 +187,8 @@ def _parts_up_to(parts: pl.DataFrame, messages: pl.DataFrame, at_ms: int) -> pl.
 
 def _sessions_up_to(rows: pl.DataFrame, at_ms: int) -> pl.DataFrame:
     is_written = _is_later("updated_ms", at_ms)
-    return rows.filter(~_is_later("created_ms", at_ms)).with_columns(
+    there = rows.filter(~_is_later("created_ms", at_ms), ~_is_later("written_ms", at_ms))
+    return there.with_columns(
         *(pl.when(~is_written).then(name).alias(name) for name in WITH_THE_UPDATE_OF_A_SESSION),
         *(
             pl.when(~_is_later(name, at_ms)).then(name).alias(name)
