@@ -180,9 +180,38 @@ def test_a_session_that_is_to_come_has_no_rows(tmp_path: Path) -> None:
     assert past.entities.filter(entity_type="session")["entity_id"].to_list() == ["ses_a"]
 
 
+def test_reading_as_of_an_instant_shows_what_stood_then(tmp_path: Path) -> None:
+    facts = read_once(SHIPPED)
+    for at in random.Random(12).sample(moments_of(facts, SHIPPED), 3):
+        read = told(read_facts(SHIPPED, as_of=at)[0])
+        past = told(facts_at(facts, at).facts)
+        assert [name for name in past if not past[name].equals(read[name])] == []
+
+
+def test_only_what_rows_of_sessions_had_is_said_to_be_lost(shared: Path) -> None:
+    database = shared / "samples" / "opencode" / DATABASES[0]
+    facts = read_once(database)
+    past = facts_at(facts, moments_of(facts, database)[300])
+    lost = past.lost.select(pl.all().any()).row(0, named=True)
+    assert {what for what, is_lost in lost.items() if is_lost} == {"updated", "record", "present"}
+    read = read_facts(database, as_of=past.at)[0]
+    gone = read.findings.filter(code="time.not_recorded")
+    assert set(gone["column"]) == {"updated_at"}
+
+
+def test_an_archive_of_a_database_tells_any_moment_too(shared: Path, tmp_path: Path) -> None:
+    database = shared / "samples" / "opencode" / DATABASES[1]
+    facts = read_once(database)
+    at = moments_of(facts, database)[600]
+    with sa.read(database) as snap:
+        snap.archive(tmp_path / "history")
+    kept, past = (told(read_facts(path, as_of=at)[0]) for path in (tmp_path / "history", database))
+    assert [name for name in past if not past[name].equals(kept[name])] == []
+
+
 def test_inputs_stay_apart(tmp_path: Path) -> None:
     log = write(tmp_path / "log.jsonl", RETRIED)
-    both = read_facts(log, SHIPPED)[0]
+    both = read_facts([log, SHIPPED])[0]
     at = datetime.fromtimestamp(T0 / 1000 + 5.5, UTC)
     past = facts_at(both, at)
     assert past.lost.height == past.facts.entities.height

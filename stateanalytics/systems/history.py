@@ -216,8 +216,12 @@ def not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
     polars.DataFrame
         ``time.not_recorded``, in the shape of `schema.FINDINGS`.
     """
-    now = facts.entities.filter(has_begun(past.at))
     then = past.facts.entities
+    # A system may tell of other rows then, or in another order.
+    there = facts.entities.unique(schema.ENTITY_KEY, keep="first", maintain_order=True)
+    now = then.select(schema.ENTITY_KEY).join(
+        there, on=schema.ENTITY_KEY, how="left", maintain_order="left"
+    )
     is_gone = {
         "raw_status": past.lost["status"],
         "reason_code": past.lost["reason"],
