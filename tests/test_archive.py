@@ -1,5 +1,6 @@
 """An archive keeps what stores forget, and is read like a store."""
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +10,7 @@ from polars.testing import assert_frame_equal
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.errors import ArgumentError
+from tests.conftest import ROOT
 from tests.test_observations import SAMPLES, store_at
 
 THINGS = ["entity_type", "entity_id"]
@@ -84,3 +86,29 @@ def test_the_command_says_a_line_for_each_source(tmp_path, capsys):
     assert run([*asked[:2], *asked[3:]]) == 0
     assert capsys.readouterr().out == f"unchanged {store}\n"
     assert run(["states", str(tmp_path / "history")]) == 0
+
+
+def test_other_programs_read_the_files_as_the_page_says(demo, tmp_path, monkeypatch):
+    import duckdb
+
+    monkeypatch.chdir(tmp_path)
+    demo.archive("history/")
+    page = (ROOT / "docs" / "history.md").read_text("utf-8")
+    [query] = re.findall(r"```sql\n(.*?)```", page, re.S)
+    with duckdb.connect() as connection:
+        told = pl.from_arrow(connection.sql(query).to_arrow_table())
+    failed = demo.entities.filter(entity_type="session", raw_status="failed")
+    assert told["n"].sum() == failed.height > 0
+    by_reason = failed.group_by(
+        pl.col("ended_at").dt.truncate("1w").alias("week"), "reason_code"
+    ).len()
+    assert sorted(told["n"]) == sorted(by_reason["len"])
+    assert [at.isocalendar().weekday for at in told["week"].drop_nulls()] == [1] * (
+        told["week"].drop_nulls().len()
+    )
+    code = re.findall(r"```python\n(import polars.*?)```", page, re.S)[0]
+    *first, last = code.strip().splitlines()
+    scope = {}
+    exec("\n".join(first), scope)
+    by_status = eval(last, scope)
+    assert by_status["len"].sum() == demo.transitions.height

@@ -24,17 +24,20 @@ from stateanalytics.cli import run
 from stateanalytics.core import schema
 from stateanalytics.errors import NoRoomError, NotAStoreError, SourceError
 from stateanalytics.io.archive import writing
+from stateanalytics.io.archive.manifests import SCHEMA_VERSION
 from stateanalytics.io.archive.reading import archived_source, read_archived
 from stateanalytics.io.archive.writing import Options, archive_part
 from stateanalytics.io.observations import as_last_seen
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems import detail_frames
 from stateanalytics.systems.archiving import Archiving
+from tests.conftest import EXTRACTS
 from tests.examples import examples
 from tests.frames import WHOSE, frame
 from tests.test_archive import codes
 from tests.test_observations import store_at
 
+ARCHIVES = EXTRACTS / "archives"
 KEY = "0123456789abcdef"
 MONDAY = datetime(2026, 5, 4, tzinfo=UTC)
 
@@ -128,6 +131,7 @@ def test_a_run_that_is_killed_leaves_nothing_to_mend(tmp_path):
     code = f"""
     import os, signal, stateanalytics as sa
     from stateanalytics.io.archive import writing
+from stateanalytics.io.archive.manifests import SCHEMA_VERSION
     write, n = writing.put_whole, 0
     def put(target, content):
         global n
@@ -351,3 +355,25 @@ def test_where_nothing_can_be_written_what_is_there_stays_readable(
     assert run(["archive", str(store), "--to", str(history)]) == 1
     assert os.strerror(reason) in capsys.readouterr().err
     assert sa.read(history).entities.equals(whole.entities)
+
+
+@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION + 1))
+def test_an_archive_of_every_schema_version_is_read(version):
+    """`tests.data.make_archive` wrote them; none of an older version is ever written again."""
+    kept = sa.read(ARCHIVES / f"schema_{version}")
+    sessions = kept.entities.filter(entity_type="session").sort("entity_id")
+    assert sessions.select("source", "entity_id", "raw_status").rows() == [
+        ("state.db", "s0", "completed"),
+        ("state.db", "s1", "completed"),
+        ("state.db", "s2", "running"),
+    ]
+    assert kept.transitions.height == 5
+    assert codes(kept) == []
+
+
+def test_a_column_of_another_type_is_another_schema_version():
+    """Else shards that were written before would be read as something else."""
+    for shard in (ARCHIVES / f"schema_{SCHEMA_VERSION}").rglob("*.parquet"):
+        now = {**schema.FRAMES, **detail_frames()}[shard.name.rpartition("-")[0]].dtypes
+        then = pl.read_parquet_schema(shard)
+        assert {name: now[name] for name in then} == dict(then)
