@@ -33,6 +33,7 @@ from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems.history import facts_at
+from stateanalytics.systems.values_then import born
 
 WEEKS = Frame(
     "weeks",
@@ -87,7 +88,7 @@ def weekly_numbers(
         raise ArgumentError(f"n needs at most {_MOST_WEEKS} weeks; found {n}.", "n=52")
     if top is not None:
         check_number("top", top, 10, is_whole=True)
-    begins = snap.entities.select(pl.min_horizontal("created_at", "started_at").min()).item()
+    begins = snap.entities.select(born().min()).item()
     calendar = _calendar(weeks_up_to(snap.as_of, n), begins, snap.as_of)
     reached = calendar.filter(pl.col("coverage") != "none")
     weeks = [

@@ -59,6 +59,11 @@ from stateanalytics.errors import ArgumentError, did_you_mean
     metavar="NAMES",
     help="Only these, such as attention,durations; a wrong name lists them all.",
 )
+@click.option(
+    "--as-known-at",
+    metavar="MOMENT",
+    help="Report what was known then, such as at the window's end; what came later is left out.",
+)
 @as_of_option
 @salvage_option
 @policy_option
@@ -75,6 +80,7 @@ def report(
     until: str | None,
     compare: str,
     sections: str | None,
+    as_known_at: str | None,
     as_of: str | None,
     salvage: bool,
     policy: str,
@@ -105,6 +111,7 @@ def report(
             snap,
             window=window,
             compare=compare,
+            as_known_at=as_known_at,
             policy=policy_of(policy),
             sections=None if sections is None else sections.replace(" ", "").split(","),
             redact=redact,

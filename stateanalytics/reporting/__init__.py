@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.progress import progress
-from stateanalytics.core.windows import read_window
+from stateanalytics.core.windows import Moment, read_moment, read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import write_output
 from stateanalytics.reporting.material import Material, Plain
@@ -25,6 +25,7 @@ def report(
     *,
     window: object = None,
     compare: object = "previous",
+    as_known_at: Moment | None = None,
     policy: Policy | None = None,
     sections: Iterable[str] | None = None,
     redact: bool = True,
@@ -44,6 +45,10 @@ def report(
         The window that the five numbers are compared with: ``"previous"`` (as long, right
         before), ``"last-week"``, any window, or None. See
         `stateanalytics.reporting.summarize.earlier_window`.
+    as_known_at : datetime, date, ISO text or epoch seconds, optional
+        Report what was known at this instant, such as the end of the window: nothing that was
+        written later counts. By default what is known now; the section on late rows then says
+        what came after the window had ended.
     policy : Policy, optional
         What counts as bad; ADR-0033's by default.
     sections : iterable of str, optional
@@ -65,7 +70,8 @@ def report(
     ------
     ArgumentError
         If ``snap`` is no snapshot, the policy none, one of the windows makes no sense, or
-        there is no section of a name; the message lists the names.
+        there is no section of a name; the message lists the names. If ``as_known_at`` lies
+        after as-of, or before anything began.
 
     Examples
     --------
@@ -80,14 +86,22 @@ def report(
     from stateanalytics.reporting.summarize import earlier_window, summarize
 
     chosen = choose_sections(sections)
-    reported = read_window(window, as_of=snap.as_of)
-    earlier = earlier_window(compare, reported, as_of=snap.as_of)
+    facts = snap if as_known_at is None else _known_at(snap, as_known_at)
+    reported = read_window(window, as_of=facts.as_of)
+    earlier = earlier_window(compare, reported, as_of=facts.as_of)
     with progress("report", 2, shown=shown) as begin:
         begin("states")
-        material = Material.of(snap, reported, policy or Policy.v1())
+        material = Material.of(facts, reported, policy or Policy.v1())
         begin("numbers")
         summary = summarize(material, sections=chosen, earlier=earlier, title=title, redact=redact)
     return Report(summary, snap.inputs, is_redacted=redact)
+
+
+def _known_at(snap: Facts, at: Moment) -> Facts:
+    from stateanalytics.systems.history import facts_at, with_notes
+
+    instant = read_moment(at, "as_known_at")
+    return with_notes(snap, facts_at(snap, instant))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,16 @@ from stateanalytics.core.schema import INTEGER, REAL, TEXT, Column, Frame
 from stateanalytics.errors import ArgumentError, SourceNotFoundError
 from stateanalytics.io.opening import read_octets
 from stateanalytics.reporting import Report
-from stateanalytics.reporting.ledger import Line, is_within, read_ledger
+from stateanalytics.reporting.causes import (
+    CAUSES,
+    Ledger,
+    Side,
+    cause_of,
+    has_ended,
+    is_counted,
+    is_open,
+)
+from stateanalytics.reporting.ledger import Line
 from stateanalytics.reporting.material import Plain
 
 DIFF = Frame(
@@ -31,6 +39,7 @@ DIFF = Frame(
         Column("title", TEXT, "its name in the report"),
         Column("cause", TEXT, "what moved it, in the order in which it is reckoned"),
         Column("n_runs", INTEGER, "runs that the cause concerns; null: not known"),
+        Column("runs", pl.List(TEXT), "these runs, by id where a report names them, else digest"),
         Column("n_before", INTEGER, "the count before this step", "runs"),
         Column("n_after", INTEGER, "the count after it", "runs"),
         Column("of_before", INTEGER, "of how many, before; null: no share", "runs"),
@@ -41,26 +50,9 @@ DIFF = Frame(
     ),
 )
 
-CAUSES = (
-    "another input",
-    "another window",
-    "rows that are gone",
-    "new rows",
-    "late rows",
-    "closed censoring",
-    "changed rows",
-    "another policy",
-    "another as-of",
-    "another policy or as-of",
-    "unexplained",
-)
-"""In the order in which they are reckoned; the last is what the others leave over."""
-
 MAX_REPORT_BYTES = 512_000_000
 _NUMBERS = ("runs", "completed", "timed_out", "unresolved", "causes")
 _HINT = "stateanalytics report STORE --json writes week.json beside week.html"
-
-Ledger = dict[str, Line]
 
 
 def diff(last: Any, this: Any) -> pl.DataFrame:
@@ -106,8 +98,9 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
     (['unexplained'], 0.0)
     """
     first, second = _summary(last, "last"), _summary(this, "this")
-    before, after = _Side.of(first), _Side.of(second)
-    why = {run: _cause(run, before, after) for run in before.ledger.keys() | after.ledger.keys()}
+    before, after = Side.of(first), Side.of(second)
+    why = {run: cause_of(run, before, after) for run in before.ledger.keys() | after.ledger.keys()}
+    names = {**_named(first), **_named(second)}
     rows: list[Plain] = []
     for name in _NUMBERS:
         stated, meant = _stated(first, name), _stated(second, name)
@@ -128,7 +121,8 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
             concerned = [run for run in moved if _matters(run, name, before, after)]
             reached = (at.n + now.n - was.n, _moved(at.of, was.of, now.of))
             if concerned or reached != (at.n, at.of):
-                steps.append(_row(name, cause, len(concerned), at, _Number(*reached)))
+                named = sorted(names.get(run, run) for run in concerned)
+                steps.append(_row(name, cause, named, at, _Number(*reached)))
             at = _Number(*reached)
         steps.append(_row(name, "unexplained", None, at, meant))
         rows += [{**step, "title": meant.title} for step in steps]
@@ -149,92 +143,7 @@ class _Number(NamedTuple):
         return self.n / self.of if self.of else None
 
 
-class _Side(NamedTuple):
-    """One report, as far as its runs can be compared."""
-
-    ledger: Ledger
-    sources: tuple[str, ...]
-    since: datetime
-    until: datetime
-    as_of: datetime
-    policy: str
-
-    @classmethod
-    def of(cls, summary: Mapping[str, Any]) -> _Side:
-        try:
-            provenance, window = summary["provenance"], summary["window"]
-            return cls(
-                read_ledger(summary["ledger"]),
-                tuple(str(source["source"]) for source in provenance["sources"]),
-                datetime.fromisoformat(window["since"]),
-                datetime.fromisoformat(window["until"]),
-                datetime.fromisoformat(provenance["as_of"]["at"]),
-                str(summary["appendix"]["policy"]["version"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArgumentError(f"The JSON of a report lacks {error!s:.60}.", _HINT) from None
-
-    def has_input_of(self, line: Line, other: _Side) -> bool:
-        """Is the input of one of its runs an input of another report, by name or by runs."""
-        if not 0 <= line.source < len(self.sources):
-            return False
-        if self.sources[line.source] in other.sources:
-            return True
-        return any(
-            own.source == line.source and run in other.ledger for run, own in self.ledger.items()
-        )
-
-
-def _cause(run: str, before: _Side, after: _Side) -> str | None:
-    """What became of one run; None: nothing."""
-    was, now = before.ledger.get(run), after.ledger.get(run)
-    if was is None or now is None:
-        return _departure(was, before, after) if was else _arrival(now, before, after)
-    if _worth(was) == _worth(now):
-        return None
-    if was.facts == now.facts:
-        return _other_eyes(was, before, after)
-    has_ended = _is_open(was) and _has_ended(now)
-    return "closed censoring" if has_ended else "changed rows"
-
-
-def _other_eyes(was: Line, before: _Side, after: _Side) -> str:
-    """Why a run that nobody wrote to is seen otherwise."""
-    has_policy, has_instant = before.policy != after.policy, before.as_of != after.as_of
-    if has_policy and (not _is_open(was) or not has_instant):
-        return "another policy"
-    if has_instant and not has_policy:
-        return "another as-of"
-    return "another policy or as-of" if has_policy else "changed rows"
-
-
-def _arrival(now: Line | None, before: _Side, after: _Side) -> str | None:
-    if now is None:
-        return None
-    if not after.has_input_of(now, before):
-        return "another input"
-    if now.began is not None and now.began > before.as_of.timestamp():
-        return "new rows"
-    if not is_within(now, before.since, before.until):
-        return "another window"
-    return "late rows"
-
-
-def _departure(was: Line, before: _Side, after: _Side) -> str:
-    if not before.has_input_of(was, after):
-        return "another input"
-    # Open work may have ended outside of the window; nothing tells where it went.
-    if not is_within(was, after.since, after.until):
-        return "another window"
-    return "rows that are gone"
-
-
-def _worth(line: Line) -> tuple[str, bool, str | None]:
-    """What the numbers take from a run."""
-    return line.ending, line.is_in_trouble and _is_open(line), line.cause
-
-
-def _matters(run: str, name: str, before: _Side, after: _Side) -> bool:
+def _matters(run: str, name: str, before: Side, after: Side) -> bool:
     """Does a run count differently for a number."""
     sides = []
     for side in (before, after):
@@ -252,21 +161,11 @@ def _shared(good: Callable[[Line], bool], whole: Callable[[Line], bool]) -> Any:
     return count
 
 
-def _is_open(line: Line) -> bool:
-    return line.ending == "open"
-
-
-def _has_ended(line: Line) -> bool:
-    return line.ending not in ("open", "left_out")
-
-
 _COUNTS: Mapping[str, Callable[[Ledger], _Number]] = {
-    "runs": lambda ledger: _Number(
-        sum(line.ending != "left_out" for line in ledger.values()), None
-    ),
-    "completed": _shared(lambda line: line.ending == "good", _has_ended),
-    "timed_out": _shared(lambda line: line.ending == "timed_out", _has_ended),
-    "unresolved": _shared(lambda line: line.is_in_trouble, _is_open),
+    "runs": lambda ledger: _Number(sum(is_counted(line) for line in ledger.values()), None),
+    "completed": _shared(lambda line: line.ending == "good", has_ended),
+    "timed_out": _shared(lambda line: line.ending == "timed_out", has_ended),
+    "unresolved": _shared(lambda line: line.is_in_trouble, is_open),
     "causes": lambda ledger: _Number(
         len({line.cause for line in ledger.values() if line.cause is not None}), None
     ),
@@ -284,16 +183,28 @@ def _stated(summary: Mapping[str, Any], name: str) -> _Number:
         raise ArgumentError(f"The JSON of a report has no number {name!r}.", _HINT) from None
 
 
+def _named(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The ids of the runs that came late, by digest."""
+    late = summary.get("late")
+    rows = late.get("rows", ()) if isinstance(late, Mapping) else ()
+    return {
+        str(row["run"]): str(row["entity_id"])
+        for row in (rows if isinstance(rows, list) else ())
+        if isinstance(row, Mapping) and row.keys() >= {"run", "entity_id"}
+    }
+
+
 def _moved(at: int | None, was: int | None, now: int | None) -> int | None:
     return None if at is None or was is None or now is None else at + now - was
 
 
-def _row(name: str, cause: str, n_runs: int | None, at: _Number, then: _Number) -> Plain:
+def _row(name: str, cause: str, runs: list[str] | None, at: _Number, then: _Number) -> Plain:
     has_both = at.value is not None and then.value is not None
     return {
         "number": name,
         "cause": cause,
-        "n_runs": n_runs,
+        "n_runs": None if runs is None else len(runs),
+        "runs": runs,
         "n_before": at.n,
         "n_after": then.n,
         "of_before": at.of,

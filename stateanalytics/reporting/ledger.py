@@ -14,10 +14,19 @@ import polars as pl
 
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material
-from stateanalytics.state.definitions import TROUBLE, cause_key, ended_well, is_failure
+from stateanalytics.state.definitions import (
+    FAILURES,
+    TROUBLE,
+    cause_key,
+    ended_well,
+    is_failure,
+)
 
 FIELDS = ("run", "source", "began", "placed", "ending", "is_in_trouble", "cause", "facts")
 """What the words of a line are: see `Line`."""
+
+LATER = "later"
+"""The ending of a run that was open when the window ended, and has ended since."""
 
 NOTHING = "-"
 _FACTS = (
@@ -44,8 +53,9 @@ class Line(NamedTuple):
     began, placed : int or None
         Epoch seconds: its start, else creation; the moment that placed it in the window.
     ending : str
-        ``open``, ``good``, ``timed_out``, ``failed``, ``other``; ``left_out``: no rate
-        counts it.
+        ``open``, ``good``, ``timed_out``, ``failed``, ``other``; ``later``: it began before
+        the end of the window and ended after it, so that a later window counts it;
+        ``left_out``: no rate counts it.
     is_in_trouble : bool
         Is its severity critical or warning.
     cause : str or None
@@ -65,20 +75,26 @@ class Line(NamedTuple):
 
 
 def write_ledger(material: Material) -> list[str]:
-    """The runs of a report, those that rates leave out too, in order of their digest."""
+    """The runs of a report as texts, in order of their digest."""
+    return sorted(" ".join(_words(line)) for line in ledger_of(material)[0].values())
+
+
+def ledger_of(material: Material) -> tuple[dict[str, Line], dict[str, str]]:
+    """The runs of a report by their digest, and the ids behind the digests.
+
+    Runs that rates leave out are there too, and those that were open when the window ended.
+    """
     labels = material.facts.sources["source"].to_list()
     places = {label: place for place, label in enumerate(labels)}
-    sessions = material.rows.filter(pl.col("entity_type") == "session")
-    runs = sessions.with_columns(
+    runs = _runs(material).with_columns(
         _source=pl.col("source").replace_strict(places, default=-1, return_dtype=pl.Int64),
-        _ending=_ending(),
         _began=pl.coalesce("started_at", "created_at").dt.epoch("s"),
         _placed=pl.col("placed_at").dt.epoch("s"),
         _trouble=pl.col("severity").is_in(list(TROUBLE)).fill_null(value=False),
         # The label of an input may change from report to report; its place rarely does.
-        _cause=pl.when(pl.col("left_out").is_null(), is_failure())
-        .then(cause_key().str.strip_prefix(pl.col("source") + "|"))
-        .alias("_cause"),
+        _cause=pl.when(pl.col("_ending").is_in(FAILURES)).then(
+            cause_key().str.strip_prefix(pl.col("source") + "|")
+        ),
         _facts=pl.concat_str(
             [pl.col(name).cast(pl.String).fill_null(NOTHING) for name in _FACTS], separator="|"
         ),
@@ -87,21 +103,37 @@ def write_ledger(material: Material) -> list[str]:
     )
     columns = ("system", "entity_id", "_again", "_source", "_began", "_placed", "_ending",
                "_trouble", "_cause", "_facts")  # fmt: skip
-    lines = []
+    ledger, ids = {}, {}
     for row in runs.select(columns).iter_rows():
         system, identity, again, source, began, placed, ending, trouble, cause, facts = row
-        line = (
-            _digest(f"{system}|{identity}|{again}", 16),
-            source,
-            NOTHING if began is None else began,
-            NOTHING if placed is None else placed,
-            ending,
-            int(trouble),
-            NOTHING if cause is None else _digest(f"{source}|{cause}", 12),
-            _digest(facts, 8),
-        )
-        lines.append(" ".join(str(word) for word in line))
-    return sorted(lines)
+        run = _digest(f"{system}|{identity}|{again}", 16)
+        failed_for = None if cause is None else _digest(f"{source}|{cause}", 12)
+        digest = _digest(facts, 8)
+        ledger[run] = Line(run, source, began, placed, ending, trouble, failed_for, digest)
+        ids[run] = identity
+    return ledger, ids
+
+
+def _runs(material: Material) -> pl.DataFrame:
+    """The sessions of the window, and those that ended only after it but began before."""
+    is_session = pl.col("entity_type") == "session"
+    until, began = material.window.until, pl.coalesce("started_at", "created_at")
+    ended_later = ~pl.col("is_open") & (began < until) & (pl.col("placed_at") >= until)
+    is_future = (pl.col("left_out") == "future").fill_null(value=False)
+    later = material.ever.filter(is_session, ended_later, ~is_future)
+    is_left_out = pl.col("left_out").is_not_null()
+    put_off = pl.when(is_left_out).then(pl.lit("left_out")).otherwise(pl.lit(LATER))
+    return pl.concat(
+        [
+            material.rows.filter(is_session).with_columns(_ending=_ending()),
+            later.with_columns(_ending=put_off),
+        ]
+    )
+
+
+def _words(line: Line) -> list[str]:
+    shown = line._replace(is_in_trouble=int(line.is_in_trouble))  # type: ignore[arg-type]
+    return [NOTHING if word is None else str(word) for word in shown]
 
 
 def _ending() -> pl.Expr:

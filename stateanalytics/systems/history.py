@@ -194,6 +194,13 @@ def _refuse_future(instant: datetime, facts: Facts) -> None:
         )
 
 
+def with_notes(facts: Facts, past: Past) -> Facts:
+    """The facts of then, with findings on what of them is left out or was not recorded."""
+    notes = [left_out(facts, past), not_recorded(facts, past)]
+    findings = pool([past.facts.findings, *notes], schema.FINDINGS)
+    return changed_facts(past.facts, findings=findings)
+
+
 _MOSTLY_AT_THE_END = (
     *("verdict", "is_verdict_valid", "n_required_missing", "n_optional_missing", "n_produced"),
     *("n_input_tokens", "n_output_tokens", "cost_usd", "stored_duration_s", "n_turns"),

@@ -26,7 +26,7 @@ from stateanalytics.io.salvaging import findings_of_store
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
 from stateanalytics.systems.base import System
-from stateanalytics.systems.history import left_out, not_recorded, rewound
+from stateanalytics.systems.history import rewound, with_notes
 from stateanalytics.systems.places import Place, find_places, looked
 from stateanalytics.systems.recorded import add_words, has_own_words
 
@@ -374,10 +374,7 @@ def _pooled(
 
 def _at_instant(whole: Facts) -> Facts:
     """The facts of an instant that somebody chose, with what is to be said of that."""
-    past = rewound(whole, whole.as_of)
-    about_time = [left_out(whole, past), not_recorded(whole, past)]
-    findings = pool([whole.findings, *about_time], schema.FINDINGS)
-    return changed_facts(past.facts, findings=findings)
+    return with_notes(whole, rewound(whole, whole.as_of))
 
 
 def _choose_instant(
