@@ -26,6 +26,7 @@ from tests.conformance.adr0025 import (
     with_timeout_sentence,
 )
 from tests.engines import assert_same_rows, on_every_engine
+from tests.examples import examples
 
 ENOUGH_FOR_SMALL_TEXT = 4.5
 
@@ -85,6 +86,7 @@ def test_every_pill_has_colours_and_a_size():
     assert PILL_CSS["dense"]["height"] == "18px"
 
 
+@examples(100)
 @given(st.from_regex(r"\A#[0-9A-F]{6}\Z"), st.from_regex(r"\A#[0-9A-F]{6}\Z"))
 def test_contrast_is_symmetric_and_between_1_and_21(one, other):
     assert 1 <= contrast(one, other) <= 21.0001

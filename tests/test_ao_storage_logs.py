@@ -11,6 +11,7 @@ import pytest
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.reading import read_facts
 from tests.ao_trees import CREATED, lifecycle, put, record, write_json, write_lines
+from tests.examples import a_few
 
 
 def facts_of(*paths: Path, **arguments: object) -> Facts:
@@ -267,7 +268,7 @@ def go_database(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", [".ao", ".ao/data", ".ao/data/ao.db"])
+@pytest.mark.parametrize("name", a_few([".ao", ".ao/data", ".ao/data/ao.db"]))
 def test_the_go_rewrite_is_read_with_the_status_it_derives(tmp_path: Path, name: str) -> None:
     go_database(tmp_path / ".ao" / "data" / "ao.db")
     facts = facts_of(tmp_path / name)

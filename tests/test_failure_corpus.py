@@ -5,11 +5,12 @@ import pytest
 
 from stateanalytics.failures.templates import mine_templates
 from stateanalytics.testing import failure_corpus, parsing_scores
+from tests.examples import a_few
 
 SEEDS = (0, 1, 2)
 
 
-@pytest.fixture(scope="module", params=SEEDS)
+@pytest.fixture(scope="module", params=a_few(SEEDS))
 def corpus(request):
     messages = failure_corpus(5_000, seed=request.param)
     return messages.with_columns(found=mine_templates(messages["message"])["template"])

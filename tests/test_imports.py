@@ -7,6 +7,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -71,8 +72,13 @@ def top(path):
     return path.parts[0].removesuffix(".py")
 
 
+@cache
 def imported(path):
     """Full names of what a file imports, outside of blocks for type checkers."""
+    return tuple(_imported(path))
+
+
+def _imported(path):
     tree = ast.parse((PACKAGE / path).read_text("utf-8"))
     skipped = {
         id(inner)

@@ -14,6 +14,7 @@ from stateanalytics.systems.lionagi import reading as lionagi
 from stateanalytics.systems.lionagi.events import count_errors
 from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT
+from tests.examples import a_few
 
 NOW = datetime(2026, 5, 27, tzinfo=UTC)
 WRITTEN = ("0.26.0", "0.26.12", "0.29.1", "0.36.0")
@@ -392,7 +393,7 @@ def test_the_shows_beside_an_organic_store_are_read(parts):
     assert disk.filter(pl.col("play") == "perf")["feedback"].to_list() == ["still slow"]
 
 
-@pytest.mark.parametrize("version", SCENARIOS)
+@pytest.mark.parametrize("version", a_few(SCENARIOS, 2))
 def test_as_of_is_the_newest_moment_that_a_copy_proves(lionagi_samples, version):
     facts, stores = read_facts([lionagi_samples / version], shown=False)
     for store in stores:

@@ -17,6 +17,7 @@ from stateanalytics.errors import DamagedStoreError, NotAStoreError
 from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.opencode.tables import ALLOWED
 from stateanalytics.systems.reading import read_facts
+from tests.examples import a_few
 from tests.opencode_logs import event, facts_of, step, write
 from tests.test_opencode_fold import CRASH
 
@@ -141,13 +142,16 @@ HALF = '{"id": "evt_half", "type": "session.execution.succ'
 
 @pytest.mark.parametrize(
     ("line", "code"),
-    [
-        pytest.param(HALF, "record.not_json", id="a line cut off in the middle of a log"),
-        pytest.param("[1, 2]", "record.not_json", id="a list"),
-        pytest.param("null", "record.not_json", id="null"),
-        pytest.param("\u0000\u0000", "record.not_json", id="zeros"),
-        pytest.param('{"hello": 1}', "record.not_understood", id="an object of another kind"),
-    ],
+    a_few(
+        [
+            pytest.param(HALF, "record.not_json", id="a line cut off in the middle of a log"),
+            pytest.param("[1, 2]", "record.not_json", id="a list"),
+            pytest.param("null", "record.not_json", id="null"),
+            pytest.param("\u0000\u0000", "record.not_json", id="zeros"),
+            pytest.param('{"hello": 1}', "record.not_understood", id="an object of another kind"),
+        ],
+        2,
+    ),
 )
 def test_a_line_that_cannot_be_read_costs_nothing_else(
     tmp_path: Path, line: str, code: str
@@ -186,12 +190,15 @@ def test_a_log_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str) -> 
 
 @pytest.mark.parametrize(
     "data",
-    [
-        {"finish": {"a": 1}, "cost": "many", "tokens": [1]},
-        {"finish": 7, "cost": None, "tokens": "x"},
-        {"error": "boo", "finish": True},
-        {"model": "gpt", "started": "soon", "error": {"type": 5}},
-    ],
+    a_few(
+        [
+            {"finish": {"a": 1}, "cost": "many", "tokens": [1]},
+            {"finish": 7, "cost": None, "tokens": "x"},
+            {"error": "boo", "finish": True},
+            {"model": "gpt", "started": "soon", "error": {"type": 5}},
+        ],
+        2,
+    ),
 )
 def test_values_of_unexpected_types_are_survived(tmp_path: Path, data: dict) -> None:
     facts = facts_of(
@@ -206,7 +213,7 @@ def test_values_of_unexpected_types_are_survived(tmp_path: Path, data: dict) -> 
     assert sa.states(facts)["outcome"].null_count() == 0
 
 
-@pytest.mark.parametrize("seq", [-1, 2**62, 1.5, "one", None, True])
+@pytest.mark.parametrize("seq", a_few([-1, 2**62, 1.5, "one", None, True], 3))
 def test_odd_sequence_numbers_are_survived(tmp_path: Path, seq: object) -> None:
     odd = event(1, "viewed")
     odd["durable"]["seq"] = seq

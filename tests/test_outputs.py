@@ -14,7 +14,7 @@ from stateanalytics import cli
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import write_output
 from tests.ao_trees import lifecycle, record, write_json
-from tests.examples import a_few
+from tests.examples import a_few, examples
 from tests.lionagi_stores import session, write_store
 
 
@@ -162,6 +162,7 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
+@examples(100)
 @given(st.binary(max_size=2000), st.binary(max_size=2000))
 def test_a_file_is_what_was_last_written(tmp_path_factory, first, second):
     target = tmp_path_factory.mktemp("out") / "x"

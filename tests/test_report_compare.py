@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting import report
 from stateanalytics.stats.intervals import newcombe, wilson
+from tests.examples import examples
 from tests.frames import AS_OF, ago, facts
 
 
@@ -121,6 +122,7 @@ def test_the_page_shows_the_change_beside_each_number():
     assert 'class="change clear"' in page
 
 
+@examples(100)
 @given(st.integers(0, 50), st.integers(1, 50), st.integers(0, 50), st.integers(1, 50))
 def test_newcombe_holds_the_difference_and_turns_with_its_sign(a, n, b, m):
     a, b = min(a, n), min(b, m)

@@ -195,7 +195,7 @@ def test_the_command_compares_two_files(tmp_path, capsys):
     )
     for path, as_of in ((last, "2026-05-22T12:00:00Z"), (this, "2026-05-25T06:00:00Z")):
         assert run(["report", str(store), "--week", "2026-W21", "--as-of", as_of,
-                    "-o", str(path)]) == 0  # fmt: skip
+                    "--sections", ",".join(COMPARED), "-o", str(path)]) == 0  # fmt: skip
     capsys.readouterr()
     assert run(["diff", str(last), str(this), "--format", "json"]) == 0
     found = pl.DataFrame(json.loads(capsys.readouterr().out), infer_schema_length=None)

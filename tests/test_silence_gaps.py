@@ -16,7 +16,7 @@ from stateanalytics.detectors.sums import gap_sums
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.state.definitions import LEFT_OUT_OF_SILENCES
 from stateanalytics.systems import system_named
-from tests.examples import examples
+from tests.examples import a_few, examples
 from tests.frames import ago, facts
 
 START, END = ago(hours=5), ago(hours=4)
@@ -255,7 +255,7 @@ def test_silences_of_opencode_stay_within_executions(shared):
     assert inside.is_empty()
 
 
-@pytest.mark.parametrize("where", ["demo", "lionagi/0.36.0", "agent-orchestrator/v2_json"])
+@pytest.mark.parametrize("where", a_few(["demo", "lionagi/0.36.0", "agent-orchestrator/v2_json"]))
 def test_real_stores_add_up(where, shared, demo):
     snap = demo if where == "demo" else read(shared / "samples" / where, progress=False)
     found = silence_gaps(snap)

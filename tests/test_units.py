@@ -13,6 +13,7 @@ from stateanalytics.core.units import how_long, how_long_each
 from stateanalytics.state.display import add_duration_text
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
+from tests.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,7 @@ def test_half_end_within_a_time_that_can_be_read():
     assert say_survival(curve).startswith("Half of the runs end within 0.4 s (0.2 s to ")
 
 
+@examples(100)
 @given(st.floats(0, 1e9))
 def test_an_estimate_is_off_by_a_twentieth_at_most(seconds):
     units = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
@@ -88,6 +90,7 @@ def test_an_estimate_is_off_by_a_twentieth_at_most(seconds):
     assert abs(told - seconds) <= max(0.001, seconds / 20)
 
 
+@examples(100)
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1))
 @example([59.999999, 3599.999999, 86_399.999999, 1e-300])
 def test_a_column_says_what_a_number_says(values):
@@ -95,6 +98,7 @@ def test_a_column_says_what_a_number_says(values):
     assert each.select(how_long_each("s"))["s"].to_list() == [how_long(v) for v in values]
 
 
+@examples(100)
 @given(st.lists(st.floats(1, 8e8), min_size=1))
 def test_reasons_on_every_engine_say_it_too(values):
     frame = nw.from_native(pl.LazyFrame({"s": values}, schema={"s": pl.Float64}))

@@ -1,6 +1,7 @@
 """The walks and the lists of files in CONTRIBUTING.md are those of the code."""
 
 import re
+from functools import cache
 
 import pytest
 
@@ -13,6 +14,7 @@ SYSTEMS = sorted(path.parent.name for path in PACKAGE.glob("systems/*/__init__.p
 NAMES = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
 
 
+@cache
 def reached_from(name):
     """Every module that one imports, or that those import, and so on."""
     reached, waiting = set(), [name]
