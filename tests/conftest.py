@@ -112,6 +112,12 @@ def lionagi_samples(shared: Path) -> Path:
     return shared / "samples" / "lionagi"
 
 
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what was collected: it stays, and each look at it takes long."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_unconfigure() -> None:
     """Let the interpreter end in silence.
 
@@ -119,3 +125,4 @@ def pytest_unconfigure() -> None:
     test module holds outlives DuckDB's own clean-up, which then lists each type as leaked.
     """
     gc.callbacks.clear()
+    gc.unfreeze()
