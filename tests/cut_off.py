@@ -170,7 +170,8 @@ def _history(db: sqlite3.Connection) -> dict[tuple[str, str], list[dict[str, Any
 
 
 def _remove_later_rows(db: sqlite3.Connection, limit: int) -> None:
-    for table in _tables(db):
+    # A list belongs to what it lists the messages of, whenever its own row was written.
+    for table in set(_tables(db)) - {"progressions"}:
         names = [name for name, _ in _columns(db, table)]
         born = [name for name in ("created_at", "ts", "started_at", "fired_at") if name in names]
         if not born:
@@ -247,12 +248,19 @@ def _set_back(
                 then["session_count"] = db.execute(query, (row["id"],)).fetchone()[0]
         if _is_later(row.get("started_at"), limit):
             then["started_at"] = None
+        if table == "plays" and not _is_there(db, "sessions", row["session_id"]):
+            then["session_id"] = None
         changed = {name: value for name, value in then.items() if name in row}
         if changed:
             cells = ", ".join(f'"{name}" = ?' for name in changed)
             db.execute(
                 f'UPDATE "{table}" SET {cells} WHERE rowid = ?', (*changed.values(), row["_row"])
             )
+
+
+def _is_there(db: sqlite3.Connection, table: str, name: str | None) -> bool:
+    query = f"SELECT count(*) FROM {table} WHERE id = ?"
+    return bool(db.execute(query, (name,)).fetchone()[0])
 
 
 def _talk(db: sqlite3.Connection, table: str, listed: dict[str, list[int]]) -> dict[str, list]:
@@ -343,15 +351,12 @@ def _set_decisions_back(db: sqlite3.Connection, limit: int) -> None:
     """What operators had decided about items: the last word on each, up to then."""
     if "attention_disposition_history" not in _tables(db):
         return
-    names = ("id", "item_id", "sequence", "prior_state", "new_state", "note", "actor")
+    names = ("item_id", "new_state", "note", "actor", "source_status", "created_at")
     query = (
-        f"SELECT {', '.join(names)}, source_status, created_at "
-        "FROM whole.attention_disposition_history ORDER BY created_at, sequence"
+        f"SELECT {', '.join(names)} FROM whole.attention_disposition_history "
+        "ORDER BY created_at, sequence"
     )
-    words = [
-        dict(zip((*names, "source_status", "created_at"), row, strict=True))
-        for row in db.execute(query)
-    ]
+    words = [dict(zip(names, row, strict=True)) for row in db.execute(query)]
     for item in {word["item_id"] for word in words}:
         mine = [word for word in words if word["item_id"] == item]
         later = [word for word in mine if _is_later(word["created_at"], limit)]
@@ -359,21 +364,17 @@ def _set_decisions_back(db: sqlite3.Connection, limit: int) -> None:
             continue
         db.execute("DELETE FROM attention_dispositions WHERE item_id = ?", (item,))
         before = [word for word in mine if word not in later]
-        state = before[-1]["new_state"] if before else later[0]["prior_state"]
-        if state is None or state == "open":
+        if not before or before[-1]["new_state"] == "open":
             continue
-        said = before[-1] if before else {}
+        said = before[-1]
         db.execute(
             "INSERT INTO attention_dispositions "
             "(item_id, state, note, actor, source_status, created_at, updated_at) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
                 item,
-                state,
-                said.get("note"),
-                said.get("actor"),
-                said.get("source_status"),
-                mine[0]["created_at"] if before else None,
-                said.get("created_at"),
+                *(said[name] for name in ("new_state", "note", "actor", "source_status")),
+                mine[0]["created_at"],
+                said["created_at"],
             ),
         )

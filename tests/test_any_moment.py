@@ -2,19 +2,116 @@
 
 import random
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.systems.history import facts_at
+from stateanalytics.core import schema
+from stateanalytics.systems.history import facts_at, rewound
 from stateanalytics.systems.reading import read_facts
 from tests import cut_off_ao
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SHARED
 from tests.cut_off import cut_off, instants
 
 DEMO = ROOT / "data" / "samples" / "state.db"
+STORES = [
+    DEMO,
+    *(
+        SHARED / "samples" / "lionagi" / folder / "state.db"
+        for folder in (
+            *("0.26.0", "0.26.12", "0.29.1", "0.36.0", "migrated-0.26.12-to-0.36.0"),
+            "organic-0.36.0/lionagi_home",
+        )
+    ),
+]
+KEY = ["entity_type", "entity_id"]
+BESIDE = ("timeout_s", "timeout_from")
+"""Told by run directories, which a copy of the file alone does not have."""
+SLICES = 20
+
+each_store = pytest.mark.parametrize(
+    "store", [pytest.param(store, id=store.parent.name) for store in STORES]
+)
+
+
+def at_hand(store):
+    if not store.exists():
+        pytest.skip("the folder ../shared is not here")
+    return store
+
+
+def differing(truth, said, but=()):
+    """The columns in which two frames differ, and how many rows do."""
+    both = truth.join(said, on=KEY, how="full", suffix="_said", coalesce=True)
+    names = [name for name in truth.columns if name not in ("source", *KEY, *but)]
+    counts = both.select(
+        pl.col(name).ne_missing(pl.col(f"{name}_said")).sum().alias(name) for name in names
+    )
+    there = {"rows": abs(truth.height - said.height)}
+    return {name: n for name, n in {**there, **counts.row(0, named=True)}.items() if n}
+
+
+def listed(frame, but=("source",)):
+    return frame.drop(but).sort(pl.all(), nulls_last=True)
+
+
+def check(copy, said):
+    """All that may be asked of an instant: states, reasons, attention, rows and history."""
+    states, states_said = sa.states(copy), sa.states(said)
+    assert differing(states, states_said) == {}
+    reasons, reasons_said = sa.reasons(copy), sa.reasons(said)
+    assert listed(reasons).equals(listed(reasons_said))
+    entities, unknown = said.entities, pl.col("n_messages").is_null()
+    # Events do not say which of several branches a message was of.
+    uncounted = entities.filter((pl.col("entity_type") == "branch") & unknown)
+    told = copy.entities.join(uncounted, on=KEY, how="anti")
+    others = entities.join(uncounted, on=KEY, how="anti")
+    assert differing(told, others, BESIDE) == {}
+    assert differing(copy.entities, entities, (*BESIDE, "n_messages")) == {}
+    for name in ("transitions", "events"):
+        of_copy, of_said = (getattr(facts, name).drop("source") for facts in (copy, said))
+        assert of_copy.equals(of_said), name
+    for name in {"lionagi_schedules", "lionagi_dispositions"} & set(copy.details):
+        assert listed(copy.details[name]).equals(listed(said.details[name])), name
+
+
+@each_store
+def test_states_of_an_instant_are_those_of_a_copy_cut_off_there(store, tmp_path):
+    every = instants(at_hand(store))
+    n = 4 if store == DEMO else 2
+    for i, at in enumerate(random.Random(12).sample(every, n)):
+        with (
+            sa.read(cut_off(store, at, tmp_path / f"{i}.db"), as_of=at) as copy,
+            sa.read(store, as_of=at) as said,
+        ):
+            check(copy, said)
+            assert sa.attention(copy).drop("source").equals(sa.attention(said).drop("source"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(SLICES))
+@each_store
+def test_every_instant_of_every_store(store, part, tmp_path):
+    with sa.read(at_hand(store)) as whole:
+        for at in instants(store)[part::SLICES]:
+            path = tmp_path / "state.db"
+            path.unlink(missing_ok=True)
+            with sa.read(cut_off(store, at, path), as_of=at) as copy:
+                check(copy, rewound(whole, at).facts)
+
+
+def test_what_a_reaper_wrote_later_was_running(demo, tmp_path):
+    """Seven sessions ran at 05:59; the reaper of 07:05 wrote earlier ends for six of them."""
+    at = datetime(2026, 5, 21, 5, 59, tzinfo=UTC)
+    store = cut_off(DEMO, at, tmp_path / "state.db")
+    assert instants(store)[-1] <= at
+    with sa.read(store, as_of=at) as copy, sa.read(DEMO, as_of=at) as said:
+        for facts in (copy, said):
+            running = sa.states(facts).filter(entity_type="session", lifecycle="running")
+            assert running.height == 7
+        check(copy, said)
 
 
 def test_a_copy_of_the_last_instant_is_the_store(demo, tmp_path):
@@ -27,13 +124,39 @@ def test_a_copy_of_the_last_instant_is_the_store(demo, tmp_path):
         assert copy.entities.select(columns).equals(demo.entities.select(columns))
 
 
-def test_a_copy_of_an_instant_holds_nothing_later(tmp_path):
+@each_store
+def test_an_instant_after_everything_changes_nothing(store):
+    with sa.read(at_hand(store)) as whole:
+        last_at = max(whole.as_of, instants(store)[-1])
+        for at in (last_at, last_at + timedelta(days=400)):
+            same = rewound(whole, at)
+            assert same.facts.entities.equals(whole.entities)
+            assert same.facts.events.equals(whole.events)
+            assert not same.lost.select(pl.any_horizontal(pl.all())).to_series().any()
+
+
+def test_what_nobody_recorded_is_null_and_said_per_column():
     at = datetime(2026, 5, 21, 5, 59, tzinfo=UTC)
-    store = cut_off(DEMO, at, tmp_path / "state.db")
-    assert instants(store)[-1] <= at
-    with sa.read(store, as_of=at) as copy:
-        running = sa.states(copy).filter(entity_type="session", lifecycle="running")
-        assert running.height == 7
+    with sa.read(DEMO, as_of=at) as said, sa.read(DEMO) as whole:
+        found = said.findings.filter(code="time.not_recorded")
+        assert found["entity_id"].null_count() == found.height
+        n_by_column = dict(found.select("column", "n_rows").rows())
+        now = whole.entities.filter(pl.coalesce("created_at", "started_at") <= at)
+        n_written_later = now.filter(pl.col("updated_at") > at).height
+        assert n_by_column["updated_at"] == n_written_later
+        assert said.entities["updated_at"].max() <= at
+        assert set(n_by_column) <= set(schema.ENTITIES.dtypes)
+
+
+def test_nothing_of_an_instant_lies_after_it(demo):
+    at = datetime(2026, 5, 21, 5, 59, tzinfo=UTC)
+    plans = ("due_at", "expires_at", "next_fire_at")
+    past = rewound(demo, at).facts
+    frames = {"entities": past.entities, "transitions": past.transitions, "events": past.events}
+    for name, frame in {**frames, **past.details}.items():
+        for column, dtype in frame.schema.items():
+            if dtype == schema.MOMENT and column not in plans:
+                assert (frame[column].max() or at) <= at, (name, column)
 
 
 # --- Agent Orchestrator ------------------------------------------------------------------

@@ -125,7 +125,7 @@ def rewound(facts: Facts, at: datetime) -> Past:
     Past
         With as-of at the instant.
     """
-    later, seen_later = _sources_with_later(facts, at), _sources_of_the_past(facts, at)
+    later, seen_later = sources_with_later(facts, at), _sources_of_the_past(facts, at)
     if not later and not seen_later:
         none = {name: pl.lit(value=False) for name in LOST}
         same = changed_facts(facts, as_of=at, as_of_from="given")
@@ -147,7 +147,7 @@ def rewound(facts: Facts, at: datetime) -> Past:
     return past
 
 
-def _sources_with_later(facts: Facts, at: datetime) -> list[str]:
+def sources_with_later(facts: Facts, at: datetime) -> list[str]:
     """The inputs that tell of anything after an instant; the others stay as they are."""
     is_later = pl.any_horizontal(pl.col(*_MOMENTS, *_SIGNS) > at)
     found = [

@@ -19,6 +19,7 @@ _MESSAGES = ("message", "team_message")
 _NO_HISTORY = (
     *("verdict", "is_verdict_valid", "n_required_missing", "n_optional_missing", "n_produced"),
     *("n_input_tokens", "n_output_tokens", "cost_usd", "stored_duration_s", "attempt"),
+    *("n_turns", "exit_code"),
     *("stored_health", "stored_delivery", "stored_reason_codes"),
     *("due_at", "retry_code", "n_running", "n_questions", "n_unknown_finishes"),
     *("is_resume_claimed", "recorded_health", "recorded_delivery", "recorded_display"),
@@ -146,10 +147,10 @@ def values_at(at: datetime) -> dict[str, pl.Expr]:
     by_row = pl.coalesce(last_message, updated, started)
     by_events = pl.coalesce("active_at", started)
     last_sign = pl.when(_is_life_written()).then(by_row).otherwise(by_events)
-    was_over = ended.is_not_null() & untouched
     # A list of messages that were pruned still counts them.
     n_left = pl.coalesce(pl.col("n_messages") - n_said_later, pl.col("n_said").cast(pl.Int64))
-    n_messages = pl.when(is_told).then(n_left).when(said_before | untouched).then("n_messages")
+    is_same = said_before | untouched | (pl.col("n_messages") == 0)
+    n_messages = pl.when(is_told).then(n_left).when(is_same).then("n_messages")
     is_complete = untouched & (pl.col("n_begun_later").fill_null(0) == 0)
     return {
         "raw_status": pl.when(untouched).then("raw_status").otherwise(_BY_HISTORY),
@@ -162,7 +163,6 @@ def values_at(at: datetime) -> dict[str, pl.Expr]:
         "last_activity_at": pl.coalesce(was_active, last_sign),
         "last_sign_at": pl.when(pl.col("last_sign_at") <= at).then("last_sign_at"),
         "n_messages": n_messages,
-        "n_turns": pl.when(was_over).then("n_turns"),
         "n_children": pl.when(is_complete | (pl.col("entity_type") != "invocation"))
         .then("n_children")
         .otherwise(pl.col("n_begun").fill_null(0)),
@@ -172,7 +172,6 @@ def values_at(at: datetime) -> dict[str, pl.Expr]:
         **{name: pl.when(untouched).then(name) for name in _NO_HISTORY},
         # These were looked at once, and not then.
         **{name: pl.when(~pl.col(SEEN_LATER)).then(name) for name in _LOOKED_AT},
-        "exit_code": pl.when(was_over).then("exit_code"),
     }
 
 

@@ -275,7 +275,7 @@ COLUMNS = MappingProxyType(
     }
 )
 _JUDGED = ("status", "silence", "n_messages")
-_SCHEDULE = ("record", "schedule")
+_SCHEDULE = ("record",)
 LOST_OF = MappingProxyType(
     {
         **dict.fromkeys((*VERSIONS, "list_health_0_26", "list_health_0_36"), _JUDGED),
@@ -298,8 +298,6 @@ LOST_OF = MappingProxyType(
         "disk_end": ("present",),
     }
 )
-
-_SEEN = ("last_executed_at", "last_fired_at", "last_evaluated_at", "last_healthy_poll_at")
 
 
 def features() -> Features:
@@ -391,10 +389,6 @@ def _add_schedules(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         schedule_silence_s="silence_s",
         schedule_limit_s=pl.when(cadence > 0).then(limit_s),
         next_fire_overdue_s=-pl.col("next_fire_in_s"),
-        # A run or a look after the instant: what was known then is written over.
-        lost_schedule=pl.any_horizontal(
-            (pl.col(name) > past.at).fill_null(value=False) for name in _SEEN
-        ),
     )
     return rows.join(
         known, on=["source", "entity_type", "entity_id"], how="left", maintain_order="left"

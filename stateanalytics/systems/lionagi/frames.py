@@ -14,6 +14,7 @@ SCHEDULES = Frame(
         Column("is_enabled", YES_NO, "is it switched on"),
         Column("trigger_type", TEXT, "cron, interval, github_poll, at"),
         Column("cron_expr", TEXT, "cron expression"),
+        Column("timezone", TEXT, "the zone that it is meant in"),
         Column(
             "cadence_s", REAL, "interval between fires; null: none (at, or unreadable cron)", "s"
         ),
@@ -28,6 +29,18 @@ SCHEDULES = Frame(
         Column("n_running", INTEGER, "runs that are running"),
         Column("n_missed", INTEGER, "fires missed (skipped as missed_fire)"),
         Column("n_failed_in_row", INTEGER, "failed or timed-out runs since the last good one"),
+    ),
+)
+
+FIRES = Frame(
+    "lionagi_fires",
+    "one run of a schedule, and what fired it",
+    ("source", "schedule_run_id"),
+    (
+        Column("source", TEXT, "the input"),
+        Column("schedule_run_id", TEXT, "id of the run"),
+        Column("schedule_id", TEXT, "the schedule; null: queued without one"),
+        Column("chain_depth", INTEGER, "0: fired by its schedule; else by the run before it"),
     ),
 )
 
@@ -95,6 +108,7 @@ def frames() -> tuple[Frame, ...]:
     """Them, in the order of the schema."""
     return (
         SCHEDULES,
+        FIRES,
         DISPOSITIONS,
         RUNS,
         SHOWS_ON_DISK,

@@ -131,6 +131,7 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
     ]
     details_of = {
         frames.SCHEDULES: details,
+        frames.FIRES: schedules.fires(raw),
         frames.DISPOSITIONS: dispositions(raw),
         frames.RUNS: runs,
         frames.SHOWS_ON_DISK: disk,

@@ -117,9 +117,7 @@ def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.
             maintain_order="left",
         )
         .join(
-            details.select(
-                "cadence_s", "n_running", id="schedule_id", last_sign_at=_last_sign_at()
-            ),
+            details.select("cadence_s", "n_running", id="schedule_id", last_sign_at=last_sign_at()),
             on="id",
             how="left",
             maintain_order="left",
@@ -181,12 +179,12 @@ def schedule_details(raw: Raw) -> pl.DataFrame:
 
     Returns
     -------
-    polars.DataFrame, shape (n_schedules, 16)
+    polars.DataFrame, shape (n_schedules, 17)
         `frames.SCHEDULES` without ``source``. ``cadence_s`` of a
         cron schedule is the distance of the two fires after its newest sign of life.
     """
     rows = raw["schedules"].join(
-        _of_runs(raw["schedule_runs"]),
+        of_runs(raw["schedule_runs"], "schedule_id"),
         left_on="id",
         right_on="schedule_id",
         how="left",
@@ -195,6 +193,7 @@ def schedule_details(raw: Raw) -> pl.DataFrame:
     counts = ["n_runs", "n_running", "n_missed", "n_failed_in_row"]
     return rows.select(
         pl.col("trigger_type", "cron_expr", "next_fire_at", "last_fired_at"),
+        _zone_name().alias("timezone"),
         pl.col("last_evaluated_at", "last_healthy_poll_at", "has_threshold", "last_executed_at"),
         pl.col("last_executed_status"),
         schedule_id="id",
@@ -204,8 +203,22 @@ def schedule_details(raw: Raw) -> pl.DataFrame:
     )
 
 
-def _of_runs(runs: pl.DataFrame) -> pl.DataFrame:
-    """What the runs of each schedule tell; chained runs are consequences, not fires."""
+def fires(raw: Raw) -> pl.DataFrame:
+    """Which schedule each run is of, and how far down a chain; the columns of `frames.FIRES`."""
+    runs = raw["schedule_runs"]
+    return runs.select("schedule_id", "chain_depth", schedule_run_id="id")
+
+
+def of_runs(runs: pl.DataFrame, *schedule: str) -> pl.DataFrame:
+    """What the runs of each schedule tell; chained runs are consequences, not fires.
+
+    Parameters
+    ----------
+    runs : polars.DataFrame
+        ``id``, ``chain_depth``, ``fired_at``, ``status``, ``status_reason_code``.
+    *schedule : str
+        The columns that name the schedule.
+    """
     newest_first = runs.filter(pl.col("chain_depth").fill_null(0) == 0).sort(
         "fired_at", "id", descending=True, nulls_last=True
     )
@@ -214,7 +227,7 @@ def _of_runs(runs: pl.DataFrame) -> pl.DataFrame:
         pl.col("status_reason_code") == "schedule.skipped.missed_fire"
     )
     since_good = pl.col("status").is_in(GOOD).cast(pl.Int32).cum_sum() == 0
-    return newest_first.group_by("schedule_id").agg(
+    return newest_first.group_by(*schedule).agg(
         n_runs=pl.len(),
         n_running=(pl.col("status") == "running").sum(),
         n_missed=is_missed.sum(),
@@ -224,7 +237,7 @@ def _of_runs(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _last_sign_at() -> pl.Expr:
+def last_sign_at() -> pl.Expr:
     """The last thing that proves a schedule works; a skipped run proves nothing."""
     return pl.max_horizontal(
         "last_executed_at",
@@ -248,22 +261,32 @@ def _cadences(rows: pl.DataFrame) -> pl.Series:
             )
         )
     )
-    crons = rows.select(
-        "cron_expr",
-        is_cron=(pl.col("trigger_type") == "cron") & pl.col("cron_expr").is_not_null(),
-        at=pl.coalesce(_last_sign_at(), "last_fired_at", "created_at"),
-        zone=pl.coalesce("resolved_timezone", "effective_timezone", pl.lit("UTC")),
-        fixed=fixed,
-    )
+    is_cron = (pl.col("trigger_type") == "cron") & pl.col("cron_expr").is_not_null()
+    at = pl.coalesce(last_sign_at(), "last_fired_at", "created_at")
+    crons = rows.select("cron_expr", at=at, timezone=_zone_name())
+    return rows.select(
+        pl.when(is_cron).then(cron_cadences(crons)).otherwise(fixed).alias("cadence_s")
+    ).to_series()
+
+
+def _zone_name() -> pl.Expr:
+    return pl.coalesce("resolved_timezone", "effective_timezone", pl.lit("UTC"))
+
+
+def cron_cadences(crons: pl.DataFrame) -> pl.Series:
+    """The `cadence_s` of each row.
+
+    Parameters
+    ----------
+    crons : polars.DataFrame
+        ``cron_expr``, ``at`` (the moment to look from) and ``timezone``.
+    """
+    names = ["cron_expr", "at", "timezone"]
     # A store has tens of schedules, and a cron expression is no arithmetic.
-    distinct = crons.filter("is_cron").select("cron_expr", "at", "zone").drop_nulls().unique()
+    distinct = crons.select(names).drop_nulls().unique()
     read = distinct.with_columns(
         cron_s=pl.Series(
             [cadence_s(cron, at, zone) for cron, at, zone in distinct.rows()], dtype=pl.Float64
         )
     )
-    return (
-        crons.join(read, on=["cron_expr", "at", "zone"], how="left", maintain_order="left")
-        .select(pl.when("is_cron").then("cron_s").otherwise("fixed").alias("cadence_s"))
-        .to_series()
-    )
+    return crons.join(read, on=names, how="left", maintain_order="left")["cron_s"]
