@@ -1,5 +1,6 @@
 """An archive keeps what stores forget, and is read like a store."""
 
+import os
 import re
 from pathlib import Path
 
@@ -10,7 +11,10 @@ from polars.testing import assert_frame_equal
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.errors import ArgumentError
+from stateanalytics.io.archive import changes
+from stateanalytics.systems import archiving
 from tests.conftest import ROOT
+from tests.lionagi_stores import NOW_S, listing, session, write_store
 from tests.test_observations import SAMPLES, store_at
 
 THINGS = ["entity_type", "entity_id"]
@@ -112,3 +116,94 @@ def test_other_programs_read_the_files_as_the_page_says(demo, tmp_path, monkeypa
     exec("\n".join(first), scope)
     by_status = eval(last, scope)
     assert by_status["len"].sum() == demo.transitions.height
+
+
+SECRET = "sk-ant-api03-" + "a1B2" * 20
+
+
+def test_secrets_are_masked_before_they_are_kept(tmp_path):
+    told = session("s0", status="failed", status_reason_summary=f"no access with {SECRET}")
+    with sa.read(write_store(tmp_path / "state.db", sessions=[told])) as snap:
+        snap.archive(tmp_path / "plain")
+        snap.archive(tmp_path / "masked", redact=True)
+    [plain] = sa.read(tmp_path / "plain").entities["reason_message"].to_list()
+    masked = sa.read(tmp_path / "masked").entities
+    assert SECRET in plain
+    assert masked["reason_message"].to_list() == ["no access with [API key]"]
+    assert masked["entity_id"].to_list() == ["s0"]
+    for content in files(tmp_path / "masked").values():
+        assert SECRET.encode() not in content
+
+
+def test_bodies_are_kept_where_they_are_asked_for_and_stay(tmp_path):
+    store = write_store(
+        tmp_path / "state.db",
+        sessions=[session("s0")],
+        progressions=[listing("list-s0", ["m1"])],
+        messages=[{"id": "m1", "created_at": NOW_S, "content": '{"instruction": "go"}',
+                   "role": "user", "lion_class": 2}],
+    )  # fmt: skip
+    history = tmp_path / "history"
+    with sa.read(store, bodies=True) as snap:
+        snap.archive(history, bodies=True)
+        snap.archive(history)
+        said = snap.events["body"].drop_nulls()
+    assert said.len() == 1
+    assert sa.read(history).events["body"].null_count() == snap.events.height
+    assert sa.read(history, bodies=True).events["body"].drop_nulls().equals(said)
+    with (
+        sa.read(store) as snap,
+        pytest.raises(ArgumentError, match="were not read"),
+    ):
+        snap.archive(history, bodies=True)
+
+
+def test_an_archive_beside_its_store_counts_each_thing_once(tmp_path):
+    store = store_at(tmp_path / "state.db", 2)
+    with sa.read(store) as snap:
+        snap.archive(tmp_path / "history")
+        both = sa.read(tmp_path / "history", store)
+        assert both.entities.height == snap.entities.height
+        assert both.transitions.height == snap.transitions.height
+        assert both.sources["source"].n_unique() == 2
+
+
+def test_archives_of_several_machines_are_one(tmp_path):
+    """The same source from two archives of it; two sources of one name stay two."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    for folder, day, history in (("a", 1, "one"), ("a", 2, "two"), ("b", 3, "two")):
+        store = tmp_path / folder / "state.db"
+        store.unlink(missing_ok=True)
+        with sa.read(store_at(store, day)) as snap:
+            snap.archive(tmp_path / history)
+    with sa.read(tmp_path / "one", tmp_path / "two") as both:
+        assert both.entities.filter(entity_type="session").height == 4
+        assert set(sa.read(tmp_path / "*").entities["entity_id"]) == set(both.entities["entity_id"])
+        assert both.archive(tmp_path / "all")["status"].to_list().count("archived") == 1
+    assert sa.read(tmp_path / "all").entities.filter(entity_type="session").height == 4
+
+
+def test_the_command_refuses_an_archive_inside_a_source(tmp_path, capsys):
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    store_at(folder / "state.db", 1)
+    assert run(["archive", str(folder), "--to", str(folder / "history")]) == 1
+    assert "which was read" in capsys.readouterr().err
+    assert not (folder / "history").exists()
+
+
+def test_an_unchanged_source_is_not_opened(tmp_path, monkeypatch, capsys):
+    store = store_at(tmp_path / "state.db", 1)
+    os.utime(store, (NOW_S, NOW_S))
+    monkeypatch.setattr(changes, "_TICK_NS", -10_000_000_000)
+    asked = ["archive", str(store), "--to", str(tmp_path / "history")]
+    assert run(asked) == 0
+    monkeypatch.setattr(archiving, "read_place", None)
+    assert run(asked) == 0
+    assert capsys.readouterr().out.splitlines()[1] == f"unchanged {store}"
+    monkeypatch.undo()
+    store.unlink()
+    store_at(store, 2)
+    assert run(asked) == 0
+    assert capsys.readouterr().out.startswith(f"archived {store}")

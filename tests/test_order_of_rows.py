@@ -1,0 +1,51 @@
+"""A report says the same whatever the order of the rows it is made from."""
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.core.facts import Facts, changed_facts
+from tests.test_observations import SAMPLES
+
+
+def with_frames(facts: Facts, change) -> Facts:
+    frames = {
+        name: change(getattr(facts, name))
+        for name in ("entities", "transitions", "events", "findings")
+    }
+    details = {name: change(frame) for name, frame in facts.details.items()}
+    return changed_facts(facts, **frames, details=details)
+
+
+def shuffled(facts: Facts) -> Facts:
+    return with_frames(facts, lambda frame: frame.sample(fraction=1, shuffle=True, seed=7))
+
+
+def beside_its_twin(facts: Facts) -> Facts:
+    """The same work under the name of a second source, so that all that is equal ties."""
+
+    def twice(frame):
+        return pl.concat([frame, frame.with_columns(source=pl.lit("twin.db"))])
+
+    return changed_facts(with_frames(facts, twice), sources=twice(facts.sources))
+
+
+def page(facts: Facts) -> str:
+    return sa.report(facts).as_html()
+
+
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=list(SAMPLES))
+def test_a_report_does_not_depend_on_the_order_of_rows(shared, sample):
+    with sa.read(shared / "samples" / sample) as snap:
+        assert page(shuffled(snap)) == page(snap)
+
+
+def test_nor_where_two_sources_tell_equal_sessions(demo):
+    both = beside_its_twin(demo)
+    assert page(shuffled(both)) == page(both)
+
+
+def test_what_needs_attention_stands_in_one_order(demo):
+    both = beside_its_twin(demo)
+    for function in (sa.attention, sa.audit, sa.failures.clusters, sa.phantoms):
+        assert function(shuffled(both)).equals(function(both)), function
