@@ -497,34 +497,38 @@ def test_tool_errors_are_counted_by_lionagis_own_rule(tmp_path):
 
 
 # What lionagi's own `_detect_status` says of each output.
-@pytest.mark.parametrize(
-    ("output", "is_error"),
-    [
-        ("", False),
-        ("ok", False),
-        ("exit code: 1", True),
-        ("Exit Code: 0\nexit code: 1", False),
-        ("process exited with code 137.", True),
-        ("x\n" * 7 + "exit code: 2", True),
-        ("x\n" * 8 + "exit code: 2", False),
-        ("failed: no such file or directory", True),
-        ("No such file or directory", False),
-        ("not found\nNo Such File or Directory", True),
-        ("x" * 301 + "error: no such file or directory", False),
-        ("exit code: many", False),
-        ("exit code: -9", True),
-    ],
+OUTPUTS = (
+    ("", False),
+    ("ok", False),
+    ("exit code: 1", True),
+    ("Exit Code: 0\nexit code: 1", False),
+    ("process exited with code 137.", True),
+    ("x\n" * 7 + "exit code: 2", True),
+    ("x\n" * 8 + "exit code: 2", False),
+    ("failed: no such file or directory", True),
+    ("No such file or directory", False),
+    ("not found\nNo Such File or Directory", True),
+    ("x" * 301 + "error: no such file or directory", False),
+    ("exit code: many", False),
+    ("exit code: -9", True),
 )
-def test_an_output_is_an_error_as_lionagi_says(tmp_path, output, is_error):
+
+
+def test_an_output_is_an_error_as_lionagi_says(tmp_path):
+    """Each in a session of its own."""
+    numbers = range(len(OUTPUTS))
     path = _store(
         tmp_path,
-        sessions=[session("a")],
-        branches=[{"id": "x", "session_id": "a", "progression_id": "p"}],
-        progressions=[listing("p", ["m"])],
-        messages=[_answer("m", {"output": output})],
+        sessions=[session(f"s{n}") for n in numbers],
+        branches=[
+            {"id": f"b{n}", "session_id": f"s{n}", "progression_id": f"p{n}"} for n in numbers
+        ],
+        progressions=[listing(f"p{n}", [f"m{n}"]) for n in numbers],
+        messages=[_answer(f"m{n}", {"output": OUTPUTS[n][0]}) for n in numbers],
     )
     with open_store(path) as store:
-        assert count_errors(store)["n_tool_errors"].to_list() == [int(is_error)]
+        counted = dict(count_errors(store).select("session_id", "n_tool_errors").rows())
+    assert [counted[f"s{n}"] for n in numbers] == [int(is_error) for _, is_error in OUTPUTS]
 
 
 def test_many_entities_with_one_problem_do_not_drown_the_findings(tmp_path):
