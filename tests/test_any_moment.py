@@ -14,6 +14,7 @@ from stateanalytics.systems.reading import read_facts
 from tests import cut_off_ao
 from tests.conftest import ROOT, SHARED
 from tests.cut_off import cut_off, instants
+from tests.examples import a_few
 
 DEMO = ROOT / "data" / "samples" / "state.db"
 STORES = [
@@ -217,7 +218,7 @@ def ao_samples(shared):
     return shared / "samples" / "agent-orchestrator"
 
 
-@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("name", a_few(TREES, 2))
 def test_a_tree_is_at_a_moment_what_a_copy_cut_off_there_is(ao_samples, tmp_path, name):
     facts, tree, moments = whole_and_moments(ao_samples, name)
     compare_at(facts, tree, random.Random(name).sample(moments, 2), tmp_path)
@@ -231,7 +232,7 @@ def test_a_tree_is_at_any_moment_what_a_copy_cut_off_there_is(ao_samples, tmp_pa
     compare_at(facts, tree, moments, tmp_path)
 
 
-@pytest.mark.parametrize("name", TREES[1:])
+@pytest.mark.parametrize("name", a_few(TREES[1:]))
 def test_a_status_is_that_of_the_newest_transition_or_of_a_later_record(ao_samples, name):
     facts, _ = read_facts([ao_samples / name], shown=False)
     n_compared = 0
