@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting import report
 from stateanalytics.stats.intervals import newcombe, wilson
+from stateanalytics.systems.history import rewound
 from tests.examples import examples
-from tests.frames import AS_OF, ago, facts
+from tests.frames import AS_OF, WHOSE, ago, facts
 
 
 def ended(entity_id, raw_status, *, days, **rest):
@@ -68,10 +69,57 @@ def test_a_count_names_how_many_more():
     assert found["causes"]["words"] == "18 fewer than 32 before"
 
 
+LONG_OPEN = {
+    "entity_id": "o",
+    "raw_status": "running",
+    "created_at": ago(days=9),
+    "started_at": ago(days=9),
+    "updated_at": ago(hours=1),
+    "last_message_at": ago(hours=1),
+    "last_activity_at": ago(hours=1),
+}
+
+
 def test_open_work_of_an_earlier_window_is_not_guessed():
-    found, _ = changes([*TWO_WEEKS, {"entity_id": "o", "raw_status": "running"}])
-    assert found["unresolved"]["words"] == "How open work stood then is not recorded."
+    found, _ = changes([*TWO_WEEKS, LONG_OPEN])
+    assert found["unresolved"]["words"] == "How 1 run stood then is not recorded."
     assert found["unresolved"]["n"] is None
+
+
+def test_open_work_is_compared_as_it_stood_at_the_end_of_each_window():
+    """Twenty-nine runs that never stop talking, twenty of them slow: at both ends of weeks."""
+    runs = [
+        {
+            **LONG_OPEN,
+            "entity_id": f"o{n}",
+            "n_messages": 2,
+            "created_at": ago(days=9 if n < 20 else 7, minutes=9),
+            "started_at": ago(days=9 if n < 20 else 7, minutes=9),
+            "raw_status": "running",
+        }
+        for n in range(29)
+    ]
+    begun = [
+        {**WHOSE, "entity_id": run["entity_id"], "at": run["started_at"], "status": "running",
+         "previous_status": None, "seq": n}
+        for n, run in enumerate(runs)
+    ]  # fmt: skip
+    said = [
+        {**WHOSE, "entity_id": run["entity_id"], "at": at, "seq": n, "kind": "message",
+         "is_activity": True}
+        for n, run in enumerate(runs)
+        for at in (ago(days=7, minutes=1), ago(hours=1))
+    ]  # fmt: skip
+    whole = facts([*TWO_WEEKS, *runs], transitions=begun, events=said)
+    weeks = (whole, rewound(whole, ago(days=7)).facts)
+    for week in weeks:
+        summary = report(week, sections=["slow"], compare=None).summary
+        slow = 29 if week is whole else 20
+        assert (summary["slow"]["n_open"], summary["slow"]["n_slow_open"]) == (29, slow)
+        assert "future" not in summary["headline"]["left_out"]
+    numbers = report(whole, sections=["headline"]).summary["headline"]["numbers"]
+    change = {one["name"]: one["change"] for one in numbers}["unresolved"]
+    assert (change["n"], change["of"]) == (0, 29)
 
 
 def test_the_earlier_window_is_as_long_and_right_before():

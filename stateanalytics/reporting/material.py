@@ -10,10 +10,13 @@ from typing import Any, NamedTuple, TypeAlias
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.windows import Window
+from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.windows import TICK, Window
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, population, within
+from stateanalytics.state.states import states as states_of
 from stateanalytics.state.states import states_and_reasons
+from stateanalytics.systems.history import rewound
 
 # Dicts, lists, texts, numbers, None: what JSON can hold, in an order that is always the same.
 Plain: TypeAlias = dict[str, Any]
@@ -37,6 +40,8 @@ class Material:
         The `population` of the window.
     policy : Policy
         What the states were derived under.
+    n_unknown : int
+        Runs of which nobody recorded how they stood when the window ended.
     """
 
     facts: Facts
@@ -46,6 +51,7 @@ class Material:
     ever: pl.DataFrame
     rows: pl.DataFrame
     policy: Policy
+    n_unknown: int = 0
 
     @classmethod
     def of(cls, facts: Facts, window: Window, policy: Policy) -> Material:
@@ -56,9 +62,26 @@ class Material:
         return cls(facts, states, reasons, window, ever, rows, policy)
 
     def over(self, window: Window) -> Material:
-        """The same facts and states, narrowed to another window."""
+        """The same facts over another window; what was open at its end as it stood then."""
         rows = within(self.ever, window, as_of=self.facts.as_of)
-        return replace(self, window=window, rows=rows)
+        if window.until > self.facts.as_of:
+            return replace(self, window=window, rows=rows)
+        past = rewound(self.facts, window.until - TICK)
+        judged = states_of(past.facts, policy=self.policy)
+        then = population(past.facts.entities, judged, as_of=past.at)
+        # An end that was written only later is the end all the same: no run is told twice.
+        ended = rows.filter(~pl.col("is_open"))
+        others = then.with_columns(is_lost=past.lost["status"]).join(
+            ended, on=ENTITY_KEY, how="anti", maintain_order="left"
+        )
+        is_unknown = pl.col("is_lost") & (pl.col("entity_type") == "session")
+        still_open = others.filter("is_open").drop("is_lost")
+        return replace(
+            self,
+            window=window,
+            rows=pl.concat([ended, still_open]),
+            n_unknown=others.filter(is_unknown).height,
+        )
 
     @property
     def runs(self) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.cleaning import clean
 from stateanalytics.reporting.ledger import write_ledger
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
-from stateanalytics.reporting.phrases import number, points, share
+from stateanalytics.reporting.phrases import count, number, points, share
 from stateanalytics.reporting.sections import HEADLINE, SECTIONS
 from stateanalytics.reporting.sections.headline import summarize_headline
 from stateanalytics.stats.intervals import newcombe
@@ -22,7 +22,7 @@ from stateanalytics.stats.intervals import newcombe
 SHAPE_VERSION = 1
 """Of the summary: changes when a key changes its meaning or goes away."""
 PREVIOUS, LAST_WEEK, NONE = "previous", "last-week", "none"
-NOT_COMPARED = {"unresolved": "How open work stood then is not recorded."}
+UNRESOLVED = "unresolved"
 
 
 def summarize(
@@ -60,7 +60,9 @@ def summarize(
     summaries = {section.name: section.summarize(material) for section in sections}
     if before:
         headline = summaries[HEADLINE]
-        numbers = with_changes(headline["numbers"], summarize_headline(before)["numbers"])
+        numbers = with_changes(
+            headline["numbers"], summarize_headline(before)["numbers"], before.n_unknown
+        )
         summaries[HEADLINE] = {**headline, "numbers": numbers}
     raw: Plain = {
         "shape_version": SHAPE_VERSION,
@@ -173,15 +175,23 @@ def compared_with(earlier: Window | None, now: Material, then: Material | None) 
     }
 
 
-def with_changes(numbers: list[Plain], earlier: list[Plain]) -> list[Plain]:
-    """The numbers of this window, each with its change against the earlier one."""
+def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0) -> list[Plain]:
+    """The numbers of this window, each with its change against the earlier one.
+
+    What is open is not compared where nobody recorded how ``n_unknown`` runs stood then.
+    """
     before = {number["name"]: number for number in earlier}
-    return [{**number, "change": _change(number, before[number["name"]])} for number in numbers]
+    return [
+        {**number, "change": _change(number, before[number["name"]], n_unknown)}
+        for number in numbers
+    ]
 
 
-def _change(now: Plain, then: Plain) -> Plain:
-    if why := NOT_COMPARED.get(now["name"]):
-        return _as_change(now, None, why)
+def _change(now: Plain, then: Plain, n_unknown: int) -> Plain:
+    if now["name"] == UNRESOLVED and n_unknown:
+        return _as_change(now, None, f"How {count(n_unknown, 'run')} stood then is not recorded.")
+    if now["name"] == UNRESOLVED and not (now["of"] and then["of"]):
+        return _as_change(now, then, "No run was open at the end of one of the two windows.")
     if now["of"] is None:
         return _as_change(now, then, _more_or_less(now["n"], then["n"]))
     if not now["of"] or not then["of"]:

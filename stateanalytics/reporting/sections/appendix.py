@@ -27,8 +27,8 @@ DEFINITIONS = (
     ),
     (
         "Open",
-        "Not ended, by a status that is understood. Its state is the one at as-of, not at the "
-        "window's end: how it stood then is not recorded.",
+        "Not ended, by a status that is understood. Its state is the one at as-of; of the window "
+        "that is compared with, the one at its end.",
     ),
     (
         "Left out",
@@ -64,7 +64,7 @@ DEFINITIONS = (
         "Change",
         "Difference to the window that stands in the report's note, by default as long and right "
         "before. A difference of shares has Newcombe's 95 % interval; where that holds zero, "
-        "chance may have made it. How open work stood then is not recorded.",
+        "chance may have made it. Where nobody recorded how open runs stood then, that is said.",
     ),
     (
         "Open at the end of a step",
