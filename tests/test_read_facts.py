@@ -299,7 +299,8 @@ def test_rows_after_as_of_are_findings(tmp_path):
 
 
 def test_an_end_after_an_as_of_that_was_asked_for_had_not_come(tmp_path):
-    path = _written(tmp_path / "state.db", a={}, b={"ended_at": NOW_S - 5})
+    later = {"created_at": NOW_S - 1}
+    path = _written(tmp_path / "state.db", a={}, b={"ended_at": NOW_S - 5}, proof=later)
     past = _facts(path, as_of=NOW - timedelta(seconds=100))
     assert past.entities.select("entity_id", "raw_status", "ended_at").rows() == [
         ("a", "completed", NOW - timedelta(seconds=600)),

@@ -125,12 +125,13 @@ def rewound(facts: Facts, at: datetime) -> Past:
     Past
         With as-of at the instant.
     """
-    later, seen_later = sources_with_later(facts, at), _sources_of_the_past(facts, at)
+    later, seen_later = sources_with_later(facts, at), sources_of_the_past(facts, at)
     if not later and not seen_later:
         none = {name: pl.lit(value=False) for name in LOST}
         same = changed_facts(facts, as_of=at, as_of_from="given")
         return Past(same, facts.entities.with_columns(**none).select(LOST))
-    known = with_history(facts, at, later, seen_later)
+    # Where the data prove nothing later, a later moment is a clock that ran ahead.
+    known = with_history(facts, at, sorted({*later} & {*seen_later}), seen_later)
     rows = {
         "entities": _with_words_then(known, at),
         "events": facts.events.filter(_has_happened(at)),
@@ -157,7 +158,7 @@ def sources_with_later(facts: Facts, at: datetime) -> list[str]:
     return pl.concat(found).drop_nulls().unique().sort().to_list()
 
 
-def _sources_of_the_past(facts: Facts, at: datetime) -> list[str]:
+def sources_of_the_past(facts: Facts, at: datetime) -> list[str]:
     """The inputs that were looked at after an instant, as far as they prove one."""
     seen_by_then = facts.sources.filter(pl.col("last_at") <= at)["source"].implode()
     sources = facts.entities["source"].unique()

@@ -14,6 +14,7 @@ from stateanalytics.systems import all_systems
 
 KEY = list(schema.ENTITY_KEY)
 UNTOUCHED, SEEN_LATER, HAS_ENDS = "_is_untouched", "_is_seen_later", "_has_ends"
+_IS_CUT = "_is_cut"
 _BY_HISTORY = "_status_by_history"
 _MESSAGES = ("message", "team_message")
 _NO_HISTORY = (
@@ -103,6 +104,7 @@ def with_history(
     return counted.with_columns(
         by_history.alias(_BY_HISTORY),
         (~(is_later.fill_null(value=False) & pl.col("source").is_in(rewritten))).alias(UNTOUCHED),
+        pl.col("source").is_in(rewritten).alias(_IS_CUT),
         pl.col("source").is_in(seen_later).alias(SEEN_LATER),
         pl.col("ended_at").is_not_null().any().over("system", "entity_type").alias(HAS_ENDS),
     )
@@ -152,7 +154,7 @@ def values_at(at: datetime) -> dict[str, pl.Expr]:
     is_same = said_before | untouched | (pl.col("n_messages") == 0)
     n_messages = pl.when(is_told).then(n_left).when(is_same).then("n_messages")
     is_complete = untouched & (pl.col("n_begun_later").fill_null(0) == 0)
-    return {
+    then = {
         "raw_status": pl.when(untouched).then("raw_status").otherwise(_BY_HISTORY),
         "started_at": started,
         "ended_at": ended,
@@ -170,6 +172,9 @@ def values_at(at: datetime) -> dict[str, pl.Expr]:
         "reason_message": pl.when(untouched).then("reason_message").otherwise("message_then"),
         "evidence": pl.when(untouched).then("evidence").otherwise("evidence_then"),
         **{name: pl.when(untouched).then(name) for name in _NO_HISTORY},
+    }
+    return {
+        **{name: pl.when(_IS_CUT).then(value).otherwise(name) for name, value in then.items()},
         # These were looked at once, and not then.
         **{name: pl.when(~pl.col(SEEN_LATER)).then(name) for name in _LOOKED_AT},
     }
@@ -211,7 +216,7 @@ def lost(at: datetime) -> dict[str, pl.Expr]:
     )
     by_event = pl.col("active_at").is_null() & (pl.col("last_activity_at") > at)
     by_row = message | (updated & ~has_said)
-    return {
+    gone = {
         "status": status,
         "updated": updated,
         "message": message,
@@ -222,5 +227,6 @@ def lost(at: datetime) -> dict[str, pl.Expr]:
         "reason": status,
         "report": ~untouched & ~pl.col("has_reports").fill_null(value=False),
         "record": ~untouched,
-        "present": pl.col(SEEN_LATER),
     }
+    of_cut = {name: pl.col(_IS_CUT) & is_gone for name, is_gone in gone.items()}
+    return {**of_cut, "present": pl.col(SEEN_LATER)}
