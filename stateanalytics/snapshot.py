@@ -478,8 +478,9 @@ def read(
     as_of : datetime, date, str or number, optional
         The instant that ages are measured at: a datetime (one without a zone is in UTC),
         ISO text, or epoch seconds. By default the newest moment that the data prove, for
-        copies; the clock, for a store that somebody has open. What began after an instant
-        that is given is left out and counted in ``findings``; raw tables keep it.
+        copies; the clock, for a store that somebody has open. With an instant that is given
+        all is as it stood then: what began later is left out, what was written over is
+        rebuilt from the history or null, both counted in ``findings``; raw tables keep it.
     bodies : bool
         Whether to read what people and models said, too.
     on_error : {"skip", "raise", "salvage"}
