@@ -22,7 +22,7 @@ from polars.testing import assert_frame_equal
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.core import schema
-from stateanalytics.errors import NoRoomError, NotAStoreError, SourceError
+from stateanalytics.errors import DamagedStoreError, NoRoomError, NotAStoreError, SourceError
 from stateanalytics.io.archive import writing
 from stateanalytics.io.archive.manifests import SCHEMA_VERSION
 from stateanalytics.io.archive.reading import archived_source, read_archived
@@ -230,6 +230,13 @@ def test_a_shard_that_is_not_what_was_written_costs_its_own_rows(history, spoil,
     assert kept.findings.filter(code=code)["n_rows"].to_list() == [n_rows]
     assert kept.transitions.height == whole.transitions.height - n_rows
     assert kept.entities.height == whole.entities.height
+
+
+def test_a_spoilt_archive_ends_the_load_where_that_is_asked_for(history):
+    assert sa.read(history, on_error="raise").entities.height
+    shards(history)[0].unlink()
+    with pytest.raises(DamagedStoreError, match="not there any more"):
+        sa.read(history, on_error="raise")
 
 
 def test_rows_of_a_lost_shard_that_the_store_still_has_are_archived_again(history, tmp_path):

@@ -15,7 +15,13 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, changed_facts, pool
 from stateanalytics.core.progress import progress
-from stateanalytics.errors import ArgumentError, NotAStoreError, SourceError, StateAnalyticsError
+from stateanalytics.errors import (
+    ArgumentError,
+    DamagedStoreError,
+    NotAStoreError,
+    SourceError,
+    StateAnalyticsError,
+)
 from stateanalytics.io.archive.reading import Weeks, labelled, read_archived
 from stateanalytics.io.archive.weeks import ChosenWeeks
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
@@ -172,6 +178,8 @@ def read_place(
     """One input: a store by whoever knows its tables, anything else by who found it."""
     if place.archived is not None:
         part = read_archived(place.archived, detail_frames(), weeks=weeks)
+        if on_error == "raise":
+            _refuse_damage(part)
         return _without_bodies(labelled(part, place.label), bodies=bodies)
     known = place.system
     if known is not None and known.files is not None:
@@ -199,6 +207,18 @@ def read_place(
         is_live=store.is_live,
         stores=(store,),
     )
+
+
+def _refuse_damage(part: Parts) -> None:
+    """An error where some of an archive cannot be read."""
+    is_damage = pl.col("code").str.starts_with("archive.") & (pl.col("severity") == "error")
+    for found in part.findings.filter(is_damage).head(1).iter_rows(named=True):
+        raise DamagedStoreError(
+            f"Of the archive of {part.label!r} not all can be read: {found['message']} "
+            f"({found['example']}).",
+            "on_error='skip' reads all the rest, and names what is left out",
+            shell="leave it out: all the rest is read, and what is left out is named",
+        )
 
 
 def _without_bodies(part: Parts, *, bodies: bool) -> Parts:
