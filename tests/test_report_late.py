@@ -12,6 +12,7 @@ from stateanalytics.cli import run
 from stateanalytics.core.facts import changed_facts
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting import report
+from stateanalytics.systems.history import facts_at
 from tests.conftest import ROOT
 from tests.examples import examples
 from tests.lionagi_stores import change, listing, session, write_store
@@ -116,6 +117,12 @@ def test_a_report_as_it_was_known_is_the_report_that_was_made_then(tmp_path):
         changes = sa.diff(kept, again)
         assert changes["cause"].unique().to_list() == ["unexplained"]
         assert changes["change"].fill_null(0).sum() == 0
+
+
+def test_no_count_of_messages_falls_below_zero(tmp_path):
+    """The row says none, and the lists name messages that came later."""
+    then = facts_at(read_at(tmp_path / "state.db", BUSY, 3 * WEEK_H), end_of(WEEKS[0])).facts
+    assert then.entities["n_messages"].min() == 0
 
 
 def test_what_came_later_is_named_and_explains_every_difference(tmp_path):

@@ -150,7 +150,9 @@ def values_at(at: datetime) -> dict[str, pl.Expr]:
     by_events = pl.coalesce("active_at", started)
     last_sign = pl.when(_is_life_written()).then(by_row).otherwise(by_events)
     # A list of messages that were pruned still counts them.
-    n_left = pl.coalesce(pl.col("n_messages") - n_said_later, pl.col("n_said").cast(pl.Int64))
+    # A count that nobody kept up says less than the messages that came later.
+    n_before = (pl.col("n_messages") - n_said_later).clip(lower_bound=0)
+    n_left = pl.coalesce(n_before, pl.col("n_said").cast(pl.Int64))
     is_same = said_before | untouched | (pl.col("n_messages") == 0)
     n_messages = pl.when(is_told).then(n_left).when(is_same).then("n_messages")
     is_complete = untouched & (pl.col("n_begun_later").fill_null(0) == 0)
