@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import textwrap
 import threading
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -128,21 +127,17 @@ def test_runs_in_any_order_with_kills_between_are_merged_like_copies(seen, data)
 
 def test_a_run_that_is_killed_leaves_nothing_to_mend(tmp_path):
     history, store = tmp_path / "history", store_at(tmp_path / "state.db", 3)
-    code = f"""
-    import os, signal, stateanalytics as sa
-    from stateanalytics.io.archive import writing
-from stateanalytics.io.archive.manifests import SCHEMA_VERSION
-    write, n = writing.put_whole, 0
-    def put(target, content):
-        global n
-        n += 1
-        if n == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        write(target, content)
-    writing.put_whole = put
-    sa.read({str(store)!r}).archive({str(history)!r})
-    """
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
+    code = [
+        "import os, signal, stateanalytics as sa",
+        "from stateanalytics.io.archive import writing",
+        "write, left = writing.put_whole, [1, 2]",
+        "def put(target, content):",
+        "    left.pop() if left else os.kill(os.getpid(), signal.SIGKILL)",
+        "    write(target, content)",
+        "writing.put_whole = put",
+        f"sa.read({str(store)!r}).archive({str(history)!r})",
+    ]
+    ended = subprocess.run([sys.executable, "-c", "\n".join(code)], check=False)
     assert ended.returncode == -signal.SIGKILL
     left = set(history.rglob("*.parquet"))
     assert len(left) == 2
