@@ -5,6 +5,7 @@ import pytest
 
 from stateanalytics.failures.templates import mine_templates
 from stateanalytics.testing import failure_corpus, parsing_scores
+from tests.conftest import SHARED
 from tests.examples import a_few
 
 SEEDS = (0, 1, 2)
@@ -63,3 +64,15 @@ def test_what_varies_is_gone_from_templates(corpus):
 def test_the_four_measures_by_hand(truth, found, scores):
     measured = parsing_scores(*(pl.Series(list(text), dtype=pl.String) for text in (truth, found)))
     assert (measured.ga, measured.fga, measured.pa, measured.fta) == pytest.approx(scores)
+
+
+INDEPENDENT = SHARED / "agent_failures" / "messages.jsonl"
+
+
+@pytest.mark.skipif(not INDEPENDENT.exists(), reason="the independent corpus is not here")
+def test_what_agents_print_is_grouped_as_it_was_meant():
+    corpus = pl.read_ndjson(INDEPENDENT, infer_schema_length=None)
+    found = mine_templates(corpus["message"])["template"]
+    scores = parsing_scores(corpus["template_id"], found)
+    assert scores.ga >= 0.90
+    assert scores.fga >= 0.80

@@ -113,9 +113,9 @@ NODE = """TypeError: x is not a function
 
 def test_a_traceback_is_its_exception_and_the_users_own_frames():
     assert set(templates(PYTHON.format(10, 1), PYTHON.format(99, 2))) == {
-        "httpx.ConnectError: cannot reach host <*> in main"
+        "httpx.ConnectError: cannot reach host <*> in main (run.py)"
     }
-    assert templates(NODE.format(1)) == ["TypeError: x is not a function in runStep"]
+    assert templates(NODE.format(1)) == ["TypeError: x is not a function in runStep (steps.js)"]
 
 
 def test_typed_placeholders_name_what_varies():
@@ -220,3 +220,97 @@ def test_stragglers_of_two_words_that_vary_join_their_template():
     assert set(templates(*many, "output of fay is missing: c.rs")) == {
         "output of <*> is missing: <*>"
     }
+
+
+@pytest.mark.parametrize(
+    ("messages", "template"),
+    [
+        pytest.param(
+            ["no such tool: 'read file'", "no such tool: 'go'"], "no such tool: '<*>'", id="quoted"
+        ),
+        pytest.param(
+            ["TypeError: 'a' and 'b'", "TypeError: 'c' and 'd'", "TypeError: 'e' and 'f'"],
+            "TypeError: '<*>' and '<*>'",
+            id="two at once",
+        ),
+        pytest.param(
+            [
+                'the tool was called with {"q": "a"} in vain',
+                'the tool was called with {"p": 2} in vain',
+            ],
+            "the tool was called with <*> in vain",
+            id="payload",
+        ),
+        pytest.param(
+            ["cannot read src/app/main.py now", "cannot read lib/util.rs now"],
+            "cannot read <*> now",
+            id="path from here",
+        ),
+        pytest.param(
+            ["FAILED tests/test_a.py::test_b[x] - assert 1", "FAILED t/u/v.py::C::d - assert 2"],
+            "FAILED <*> - assert <*>",
+            id="test of pytest",
+        ),
+        pytest.param(
+            ["lost 00:1a:2b:3c:4d:5e here", "lost aa:bb:cc:dd:ee:ff here"],
+            "lost <*> here",
+            id="MAC",
+        ),
+        pytest.param(
+            ["lost fe80::abcd:ef here", "lost 2001:db8:0:0:0:0:0:1 here"],
+            "lost <*> here",
+            id="IPv6",
+        ),
+        pytest.param(
+            ["no route to api.example.com now", "no route to localhost now"],
+            "no route to <*> now",
+            id="host",
+        ),
+        pytest.param(
+            [f"build of {name} is broken" for name in ("my_app", "theApp", "some_tool")],
+            "build of <*> is broken",
+            id="identifiers",
+        ),
+        pytest.param(
+            ["would be lost by merge:\n\ta/b.py\n\tc/d.py", "would be lost by merge:\n\tx/y.rs"],
+            "would be lost by merge: <*>",
+            id="list of files",
+        ),
+        pytest.param(
+            [
+                f"the review of my_app said:\n{text}"
+                for text in (
+                    "add a test before you go on", "this is wrong", "rename it, then run all of it",
+                    "do not touch the public interface at all", "why", "please look again",
+                )
+            ],
+            "the review of my_app said: <*>",
+            id="free end",
+        ),
+    ],
+)  # fmt: skip
+def test_what_agents_say_varies(messages, template):
+    assert set(templates(*messages)) == {template}
+
+
+def test_an_error_says_one_of_few_sentences_in_quotes():
+    bodies = [
+        '{"type": "error", "message": "overloaded"}',
+        '{"type": "error", "message": "no credit"}',
+    ]
+    assert len(set(templates(*[f"provider said no {body}" for body in bodies]))) == 2
+
+
+def test_a_template_takes_in_what_it_matches_but_no_opposite():
+    many = [f"No such tool is available: tool_{name}" for name in ("a", "b", "c")]
+    assert templates(*many, "No such tool is available: Write")[-1].endswith(": <*>")
+    assert templates(*many, "No such tool is available: failed")[-1].endswith(": failed")
+
+
+def test_a_text_cut_off_at_a_usual_length_joins_the_one_that_goes_on():
+    whole = "the server did not answer while it was asked for " + "many things " * 20 + "at last {}"
+    cut = whole.format(1)[:200]
+    assert len(set(templates(whole.format(1), whole.format(2), cut))) == 1
+    other = cut[:-3] + " other things and more"
+    assert len(set(templates(whole.format(1), cut, other))) >= 2
+    assert templates("x" * 200) == ["x" * 200]

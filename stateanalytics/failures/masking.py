@@ -11,13 +11,15 @@ import re
 
 import polars as pl
 
-# A placeholder stands between the first two of these characters of the private use area
-# while a message is worked on; the others stand for what was kept, and for a name with a
-# number, until they are put back. No message can hold them: they are removed first.
-OPEN, CLOSE, KEPT_HERE, NUMBERED_HERE = "\ue000", "\ue001", "\ue002", "\ue003"
-
-#: How a placeholder without a kind is shown.
-WILDCARD = "<*>"
+from stateanalytics.failures.cut_off import CUT, LIMITS
+from stateanalytics.failures.placeholders import (
+    CLOSE,
+    KEPT_HERE,
+    NUMBERED_HERE,
+    OPEN,
+    WILDCARD,
+)
+from stateanalytics.failures.traces import IS_TRACE, VIA, reduce_traces, trace_as_shown
 
 #: Characters that part words. What stands between two of them is one word.
 PARTING = r"""\s,;:=|"'()\[\]{}<>!#"""
@@ -34,7 +36,22 @@ MASKS: tuple[tuple[str, str], ...] = (
     ("TIME", rf"\b{MONTH} \d\d? {CLOCK}\b"),
     ("EMAIL", r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
     ("SIZE", r"\b\d+(?:\.\d+)? ?[KMGTP]?i?B\b"),
+    ("TIME", r"\b(?:\d+h )?\d+m \d+(?:\.\d+)?s\b"),
 )
+#: The key of an API with its middle blotted out.
+SECRET = r"\b(?:sk|pk|ghp|gho|xox[bp])[-_][\w-]*\*{2,}\w*"
+#: Addresses are looked for only where there are enough colons for one.
+ADDRESSES: tuple[tuple[str, str], ...] = (
+    ("MAC", r"\b(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b"),
+    (
+        "IP",
+        r"\b(?:[0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}\b"
+        r"|\b[0-9A-Fa-f]{3,4}:(?:[0-9A-Fa-f]{1,4}:){0,5}(?::[0-9A-Fa-f]{1,4}){1,6}\b",
+    ),
+)
+
+#: How names of hosts end; a package of Java begins so.
+HOST_ENDINGS = "com|org|net|io|ai|dev|app|cloud|edu|gov|internal|local"
 
 #: A link keeps its scheme: what is wrong with http differs from what is wrong with file.
 LINK = r"""\b([A-Za-z][A-Za-z0-9+.-]*)://[^\s'"\])>,;|]+"""
@@ -50,12 +67,16 @@ KEPT: tuple[tuple[str, str], ...] = (
     (
         "HTTP status",
         r"(?i:HTTP(?:/\d(?:\.\d)?)?(?: (?:error|status|code))*|(?:http[ _])?status(?:[ _]?code)?"
-        r"|response(?: code)?|returned|responded with|got)(?:[\"' =:_]+|\()[1-5]\d\d\b",
+        r"|response(?: code)?|returned|responded with|got)(?:[\"' =:_]+|\()[45]\d\d\b",
     ),
     (
         "error with a status",
         r"(?:(?i:(?:api |server )?error(?: code)?)(?:[\"' =:]+| \()[1-5]\d\d"
         r"|\w+Error(?: |\()[45]\d\d|(?i:error) \d{1,3})\b",
+    ),
+    (
+        "exception of a numbered package",
+        r"[A-Za-z_]+[0-9]+[A-Za-z0-9_.]*\.[A-Z]\w*(?:Error|Exception|Timeout|Warning)\b",
     ),
     ("HTTP status and phrase", r"[45]\d\d [A-Z][a-z]+\b"),
     ("HTTP status in brackets", r"[\[(](?:4[0-3]\d|5[0-3]\d)[\])]"),
@@ -64,7 +85,7 @@ KEPT: tuple[tuple[str, str], ...] = (
     ("signal", r"(?i:signal)(?i: number)?[ =:]+\d{1,2}\b"),
     (
         "language version",
-        r"(?i:python|node|java|php|ruby|perl|lua|gcc|clang)[ -]?v?\d+(?:\.\d+)?\b",
+        r"(?i:python|node|java|php|ruby|perl|lua|gcc|clang)[ -]?v?\d+\.\d+\b",
     ),
     (
         "model",
@@ -84,7 +105,7 @@ OPPOSITES = frozenset(
     granted allowed refused true false yes no on off open opened close closed start
     started starting stop stopped stopping begin end up down enabled disabled add added
     remove removed create created delete deleted connect connected disconnect disconnected
-    valid invalid found missing present absent read write input output before after above
+    valid invalid found missing present absent before after above
     below over under not without timeout timed cancelled canceled aborted completed killed
     retry retrying retried warning error info debug critical fatal
 """.split()
@@ -93,8 +114,8 @@ OPPOSITES = frozenset(
 #: Names that say what went wrong: exceptions, with their package, signals, system errors.
 NAMES = (
     r"^(?:(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Fault|Failure)s?"
-    r"|(?:[a-z_]\w*\.)+(?:[A-Z]\w*|error)"
-    r"|\w+(?:Timeout|Expired|Denied|Refused|Rejected|Cancelled|Canceled|Disconnected|Aborted"
+    r"|(?:[a-z_]\w*\.)+error|[a-z]+(?:_[a-z]+)*_(?:error|failed|exceeded)"
+    r"|(?:\w+\.)*\w+(?:Timeout|Expired|Denied|Refused|Rejected|Cancelled|Canceled|Disconnected|Aborted"
     r"|Unavailable|Exceeded|Overloaded|Iteration|Requests|Reset|Pipe|Pool)"
     r"|Unauthorized|Forbidden|NotFound|SIG[A-Z]+|E[A-Z]{4,})$"
 )
@@ -104,35 +125,59 @@ NAMES = (
 LONGEST, HEAD, TAIL = 4_000, 3_000, 900
 
 _ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
-_UNSEEN = r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ue000-\ue003]"
-_BREAKS = r"\s{2,}|[\t\n\r\x0b\x0c]"
+_UNSEEN = r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ue000-\ue004]"
+_LINE_BREAKS, _SPACES = r"\s*[\n\r]\s*", r"[^\S\n]{2,}|[\t\x0b\x0c]"
 
 _MARKS = OPEN + CLOSE + KEPT_HERE + NUMBERED_HERE
 _INSIDE = rf"[^{PARTING}{_MARKS}]"
 _ENDING = rf"[^{PARTING}{_MARKS}.?]"
 _START = rf"(?:^|[{PARTING}{CLOSE}])"
 _NUMBERED = rf"{_START}[A-Za-z][A-Za-z_]*\.[0-9]+(?:[{PARTING}?]|$)"
-# Two patterns, not one: each has letters of its own to be found by, and is twice as fast.
+# The test in a file, as pytest names it.
+_TEST = r"(?:(?:::[A-Za-z0-9_]+)+(?:\[[^\]\s]*\])?)?"
+# Several patterns, not one: each has letters of its own to be found by, and is twice as fast.
 _PATHS = (
     rf"(?-u:\b)[A-Za-z]:\\{_INSIDE}*{_ENDING}",
-    rf"\B\.{{0,2}}~?/{_INSIDE}*{_ENDING}",
+    rf"\B\.{{0,2}}~?/{_INSIDE}*{_ENDING}{_TEST}",
+    # A path from here has an ending or two folders: and/or, text/html are words.
+    rf"(?-u:\b)(?:[A-Za-z0-9_.@+-]+/)+(?:[A-Za-z0-9_.@+-]*\.[A-Za-z]{{1,5}}"
+    rf"|(?:[A-Za-z0-9_@+-]+/)[A-Za-z0-9_.@+-]+)(?-u:\b){_TEST}",
+)
+_HOST = rf"(?-u:\b)(?:[A-Za-z0-9_-]+\.)+(?:{HOST_ENDINGS})(\.?(?:[{PARTING}/]|$))"
+_PATH = f"{OPEN}PATH{CLOSE}"
+_REPLACED: tuple[tuple[str | None, tuple[tuple[str, str], ...]], ...] = (
+    (
+        "(?:[:-][0-9A-Fa-f]{0,4}){2}[:-]",
+        tuple((pattern, f"{OPEN}{name}{CLOSE}") for name, pattern in ADDRESSES),
+    ),
+    (None, tuple((pattern, f"{OPEN}{name}{CLOSE}") for name, pattern in MASKS)),
+    (r"\*\*", ((SECRET, f"{OPEN}KEY{CLOSE}"),)),
+    (
+        r"[/\\]",
+        (
+            (LINK, f"${{1}}{OPEN}LINK{CLOSE}"),
+            *((pattern, _PATH) for pattern in _PATHS),
+            # Nobody knows how many there will be next time.
+            (rf"{_PATH}(?:,?\s+{_PATH})+", _PATH),
+        ),
+    ),
+    (
+        rf"\.(?:{HOST_ENDINGS})(?-u:\b)|localhost",
+        (
+            (_HOST, f"{OPEN}HOST{CLOSE}$1"),
+            (r"(?-u:\b)localhost(?-u:\b)", f"{OPEN}HOST{CLOSE}"),
+        ),
+    ),
 )
 _WORD = rf"{_INSIDE}*[0-9]{_INSIDE}*{_ENDING}|{_INSIDE}*[0-9]"
 _KEPT = "|".join([*(pattern for _, pattern in KEPT), NAME_WITH_NUMBER])
 # Placeholders are not ASCII, and looking for Unicode's edges of words beside them is slow.
 _KEPT = f"{_START}(?:{_KEPT})".replace(r"\b", r"(?-u:\b)").replace(r"\d", "[0-9]")
 
-_SHOWN = f"<({'|'.join(dict.fromkeys(['PATH', *(name for name, _ in MASKS)]))})>"
+_KINDS = dict.fromkeys(["PATH", "HOST", "KEY", *(name for name, _ in (*MASKS, *ADDRESSES))])
+_SHOWN = f"<({'|'.join(_KINDS)})>"
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _HEX = re.compile(r"\W?[0-9a-f]{7,}")
-
-_PYTHON = "Traceback (most recent call last):"
-_NODE_FRAME = r"(?m)^\s+at .*\(?[^()\s]+:[0-9]+:[0-9]+\)?$"
-_RAISED = (
-    r"(?m)^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Warning|Interrupt|Exit|Group)\b.*$"
-)
-_PYTHON_FRAME = r'(?m)^\s*File "[^"\n]*", line [0-9]+, in .*$'
-_FOREIGN = r"site-packages|dist-packages|/lib/python|<frozen |node_modules|node:|internal/"
 
 
 def mask(distinct: pl.DataFrame) -> pl.DataFrame:
@@ -151,9 +196,9 @@ def mask(distinct: pl.DataFrame) -> pl.DataFrame:
     """
     text = pl.col("text")
     patterns = (
-        _masked_before(reduced(distinct))
+        _masked_before(_reduced(distinct))
+        .pipe(_shaped)
         .lazy()
-        .with_columns(_shaped(text))
         .with_columns(
             kept=text.str.extract_all(_KEPT).list.join(KEPT_HERE),
             text=text.str.replace_all(_KEPT, KEPT_HERE),
@@ -166,13 +211,14 @@ def mask(distinct: pl.DataFrame) -> pl.DataFrame:
                 _WORD, f"{OPEN}{CLOSE}"
             ),
         )
-        .group_by("text", "kept", "numbered")
+        .group_by("text", "kept", "numbered", "trace")
         .agg(numbers="number")
         .collect()
     )
     whole = [_put_back(*row) for row in patterns.select("text", "kept", "numbered").rows()]
+    shown = as_shown(pl.lit(pl.Series(whole, dtype=pl.String)))
     return (
-        patterns.select("numbers", pattern=as_shown(pl.lit(pl.Series(whole, dtype=pl.String))))
+        patterns.select("numbers", pattern=pl.concat_str(shown, "trace"))
         .group_by("pattern")
         .agg(pl.col("numbers").explode())
     )
@@ -191,24 +237,66 @@ def reduced(distinct: pl.DataFrame) -> pl.DataFrame:
     polars.DataFrame, shape (n_messages, 2)
         ``number`` and ``text``. In any order.
     """
+    return _reduced(distinct).select(
+        "number",
+        text=as_line(
+            pl.concat_str(
+                pl.col("text").str.strip_suffix(f" {CUT}"), trace_as_shown(pl.col("trace"))
+            )
+        ),
+    )
+
+
+def _reduced(distinct: pl.DataFrame) -> pl.DataFrame:
+    """Clean messages with their line breaks; what a trace says beside its cause apart."""
     message = pl.col("message")
+    is_cut = message.str.len_chars().is_in(LIMITS) & ~message.str.ends_with(f" {CUT}")
     # Most messages are clean already, and looking is much cheaper than cleaning.
     is_odd = (
         (message.str.len_bytes() != message.str.len_chars())
         | message.str.contains("  ", literal=True)
         | message.str.contains(r"[\t\n\r]")
         | message.str.contains("\x1b", literal=True)
+        | is_cut
     )
-    flagged = distinct.with_columns(is_odd=is_odd)
+    flagged = distinct.with_columns(is_odd=is_odd, is_cut=is_cut)
     odd = flagged.filter("is_odd")
-    is_trace = message.str.contains(_PYTHON, literal=True) | message.str.contains(_NODE_FRAME)
-    traces, others = odd.filter(is_trace), odd.filter(~is_trace)
-    return pl.concat(
+    is_reduced = message.str.contains(VIA, literal=True)
+    clean = message.str.replace_all(_ANSI, "").str.replace_all(_UNSEEN, "")
+    raw = odd.filter(~is_reduced).with_columns(message=clean)
+    is_trace = message.str.contains(IS_TRACE)
+    traces = pl.concat(
         [
-            flagged.filter(~pl.col("is_odd")).select("number", text=cut(message).str.strip_chars()),
-            others.select("number", text=_cleaned(cut(message))),
-            traces.select("number", text=_cleaned(cut(_raised_and_own_frames(message)))),
+            odd.filter(is_reduced).select("number", text="message"),
+            reduce_traces(raw.filter(is_trace).select("number", "message")),
         ]
+    )
+    ends = pl.col("text").str.splitn("\n\t", 2).struct
+    return (
+        pl.concat(
+            [
+                flagged.filter(~pl.col("is_odd")).select(
+                    "number", text=cut(message).str.strip_chars()
+                ),
+                raw.filter(~is_trace).select(
+                    "number",
+                    text=_cleaned(cut(message))
+                    + pl.when("is_cut").then(pl.lit(f" {CUT}")).otherwise(pl.lit("")),
+                ),
+                # On one line nobody takes it for a trace again.
+                traces.filter(~pl.col("text").str.contains(VIA, literal=True)).with_columns(
+                    as_line(_cleaned(cut(pl.col("text"))))
+                ),
+            ]
+        )
+        .with_columns(trace=pl.lit(""))
+        .vstack(
+            traces.filter(pl.col("text").str.contains(VIA, literal=True)).select(
+                "number",
+                text=_cleaned(cut(ends.field("field_0"))),
+                trace=pl.lit("\n\t") + ends.field("field_1"),
+            )
+        )
     )
 
 
@@ -230,23 +318,31 @@ def cut(text: pl.Expr) -> pl.Expr:
 
 
 def _cleaned(text: pl.Expr) -> pl.Expr:
-    """Without escapes and invisible characters, on one line."""
-    return (
-        text.str.replace_all(_ANSI, "")
-        .str.replace_all(_UNSEEN, "")
-        .str.replace_all(_BREAKS, " ")
-        .str.strip_chars()
-    )
+    """With one space, or one line break, between words."""
+    return text.str.replace_all(_LINE_BREAKS, "\n").str.replace_all(_SPACES, " ").str.strip_chars()
 
 
-def _shaped(text: pl.Expr) -> pl.Expr:
-    """Placeholders for things with a shape of their own."""
-    for name, pattern in MASKS:
-        text = text.str.replace_all(pattern, f"{OPEN}{name}{CLOSE}")
-    text = text.str.replace_all(LINK, f"${{1}}{OPEN}LINK{CLOSE}")
-    for pattern in _PATHS:
-        text = text.str.replace_all(pattern, f"{OPEN}PATH{CLOSE}")
-    return text
+def _shaped(texts: pl.DataFrame) -> pl.DataFrame:
+    """Placeholders for things with a shape of their own.
+
+    What needs a certain character is looked for only in texts that have it: most have not.
+    """
+    text = pl.col("text")
+    for needed, replacements in _REPLACED:
+        shaped = text
+        for pattern, replacement in replacements:
+            shaped = shaped.str.replace_all(pattern, replacement)
+        if needed is None:
+            texts = texts.with_columns(text=shaped)
+            continue
+        has_it = text.str.contains(needed)
+        texts = pl.concat([texts.filter(~has_it), texts.filter(has_it).with_columns(text=shaped)])
+    return texts
+
+
+def as_line(text: pl.Expr) -> pl.Expr:
+    """Without the line breaks that are kept while a message is worked on."""
+    return text.str.replace_all("\n", " ", literal=True)
 
 
 def as_placeholders(text: pl.Expr) -> pl.Expr:
@@ -269,21 +365,6 @@ def as_shown(text: pl.Expr) -> pl.Expr:
         .str.replace_all(OPEN + CLOSE, WILDCARD, literal=True)
         .str.replace_all(f"{OPEN}([A-Z]+){CLOSE}", "<$1>")
     )
-
-
-def _raised_and_own_frames(text: pl.Expr) -> pl.Expr:
-    """A traceback as its last exception and the functions of the user's own code."""
-    # A cut in the middle of a long traceback would lose the exception: look at its end.
-    end = text.str.tail(20 * LONGEST)
-    raised = pl.coalesce(end.str.extract_all(_RAISED).list.last(), end.str.extract(r"(?m)^(.*)$"))
-    frames = pl.concat_list(end.str.extract_all(_PYTHON_FRAME), end.str.extract_all(_NODE_FRAME))
-    own = frames.list.eval(
-        pl.element()
-        .filter(~pl.element().str.contains(_FOREIGN))
-        .str.extract(r"(?:, in |^\s+at )([^(\n]*)")
-        .str.strip_chars()
-    ).list.join(" > ")
-    return pl.concat_str(raised, pl.lit(" in ") + own)
 
 
 def _put_back(text: str, kept: str, numbered: str) -> str:

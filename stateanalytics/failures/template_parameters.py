@@ -9,7 +9,8 @@ import polars as pl
 
 from stateanalytics.errors import check_number
 from stateanalytics.failures.failure_rows import find_members
-from stateanalytics.failures.masking import WILDCARD, reduced
+from stateanalytics.failures.masking import reduced
+from stateanalytics.failures.placeholders import WILDCARD
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts

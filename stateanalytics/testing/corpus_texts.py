@@ -96,13 +96,13 @@ FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 _PYTHON = """Traceback (most recent call last):
-  File "{path}", line {line}, in {function}
+  File "{directory}/{function}.py", line {line}, in {function}
     result = step(value)
   File "/usr/lib/python3.12/asyncio/tasks.py", line {line}, in wait_for
     return await fut
 {raised}"""
 _NODE = """{raised}
-    at {function} ({path}:{line}:{count})
+    at {function} ({directory}/{function}.js:{line}:{count})
     at Module._compile (node:internal/modules/cjs/loader:{line}:{count})
     at /srv/app/node_modules/queue/index.js:{line}:{count}"""
 

@@ -1,0 +1,330 @@
+r"""Traces of a crash on one page: the innermost cause, what wrapped it, and the own frame.
+
+A trace is read line by line, whatever its language, into what was raised and the frames
+of own code, in the order of the text. It becomes lines that begin with a tab::
+
+    httpx.ConnectError: cannot reach host 17
+        then app.ProviderError
+        in call_model (steps.py)
+        via call_model (steps.py); ! httpx.ConnectError; main (cli.py); ! app.ProviderError
+
+The last line says what came in which order, so that a trace that was cut off (it ends in
+`CUT`) can join the one whole trace that goes on from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from stateanalytics.failures.cut_off import CUT, LIMITS, NO_CAUSE
+
+#: Longer traces keep their beginning and their end.
+HEAD, TAIL = 20_000, 60_000
+#: Characters of an event, and events of a trace, that are kept.
+N_CHARS, N_EVENTS = 200, 40
+THEN, IN, VIA = "\n\tthen ", "\n\tin ", "\n\tvia "
+
+_HEADER = "Traceback (most recent call last):"
+_CHAINED = "During handling of the above exception|The above exception was the direct cause"
+_ERROR_NAME = r"[A-Za-z_$][\w.$]*(?:Error|Exception|Throwable|Failure|Exit|Cancelled)[\w$]*"
+_WRAPPED = r"(?:Caused by:|\[cause\]:|--->)\s*"
+_PREFIX = r'(?:Unhandled exception\.\s|Uncaught |\(node:\d+\) |Exception in thread "[^"]*"\s)'
+_AT_FRAME = r"^\s+at \S"
+
+
+@dataclass(frozen=True)
+class _Language:
+    """How the traces of a language say what was raised, and where.
+
+    All but ``is_trace`` look at the columns ``line``, ``before`` and ``after`` of its lines.
+    """
+
+    is_trace: str  # found in the message
+    raised: pl.Expr  # what the line says was raised; else null
+    frame: pl.Expr  # the function and file of a frame of own code; else null
+    is_frame: pl.Expr  # whether the line belongs to a frame of any code
+    starts_section: pl.Expr  # whether what is raised next has frames of its own, from here
+    cause_is_first: bool  # whether the innermost cause comes first in the text
+    crash_is_first: bool  # whether the frame nearest to the crash comes first
+    starts_chain: pl.Expr | None = None  # whether another trace begins here; the last counts
+
+
+_line, _after = pl.col("line"), pl.col("after")
+
+
+def _with_file(function: pl.Expr, path: pl.Expr) -> pl.Expr:
+    """``function (file)``: a file is part of it where functions do not name their module."""
+    file = path.str.extract(r"([^/\\]*)$")
+    return pl.concat_str(function.str.strip_chars().fill_null(""), pl.lit(" ("), file, pl.lit(")"))
+
+
+def _python() -> _Language:
+    path = _line.str.extract(r'^\s*File "([^"]+)", line \d+')
+    foreign = r"site-packages|dist-packages|[/\\](?i:lib)(?:64)?[/\\]python|\\Lib\\|^<frozen"
+    name = _line.str.extract(r"^\s*File .*, in (.+)$").fill_null("<module>")
+    # The last line may be cut off in the middle of the function.
+    is_whole = _after.is_not_null()
+    is_header = _line.str.contains(_HEADER, literal=True)
+    is_linked = pl.col("in_group") | pl.col("before").str.contains(_CHAINED).fill_null(value=False)
+    raised = r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:: .*|:)?$"
+    is_raised = _line.str.contains(raised) & (pl.col("section") > 0) & ~is_header
+    return _Language(
+        is_trace=r"Traceback \(most recent call last\):",
+        raised=pl.when(is_raised).then(_line),
+        frame=pl.when(is_whole & ~path.str.contains(foreign)).then(_with_file(name, path)),
+        is_frame=path.is_not_null(),
+        starts_section=is_header,
+        cause_is_first=True,
+        crash_is_first=False,
+        starts_chain=is_header & ~is_linked,
+    )
+
+
+def _rust() -> _Language:
+    function = _line.str.extract(r"^\s*\d+:\s+(?:0x[0-9a-f]+ - )?(\S.*)$")
+    foreign = (
+        r"^(?:rust_begin_unwind|_|main$|clone|start_thread"
+        r"|<?(?:&?mut )?(?:core|std|alloc|tokio|futures\w*|backtrace)::)"
+    )
+    after = _after.str.strip_chars()
+    said = pl.coalesce(_line.str.extract(r"panicked at '(.*)', "), after)
+    return _Language(
+        is_trace=r"panicked at (?s:.*)\n\s*stack backtrace:",
+        raised=pl.when(_line.str.contains("panicked at ", literal=True)).then(
+            pl.lit("panicked: ") + said
+        ),
+        frame=pl.when(~function.str.contains(foreign)).then(
+            function.str.replace(r"::h[0-9a-f]{16}$", "")
+        ),
+        is_frame=function.is_not_null() | _line.str.contains(_AT_FRAME),
+        starts_section=_line.str.contains("panicked at ", literal=True),
+        cause_is_first=True,
+        crash_is_first=True,
+    )
+
+
+def _go() -> _Language:
+    function = _line.str.extract(r"^((?:created by )?[\w./*()$\[\]-]+?)\([^()]*(?:\(?|\))$")
+    is_foreign = _after.str.contains(
+        r"/go/src/|/pkg/mod/|/libexec/src/|/vendor/"
+    ) | function.str.contains(r"^(?:runtime|testing|panic|internal/|net/http|syscall|created by )")
+    signal = _after.str.extract(r"\[signal (SIG[A-Z]+)")
+    is_raised = _line.str.contains(r"^\s*(?:panic|fatal error): ")
+    return _Language(
+        is_trace=r"(?m)^goroutine \d+ \[",
+        raised=pl.when(is_raised).then(
+            pl.concat_str(
+                _line.str.strip_chars().str.replace(r" \[recovered\]$", ""),
+                pl.when(signal.is_not_null())
+                .then(pl.format(" ({})", signal))
+                .otherwise(pl.lit("")),
+            )
+        ),
+        # Only the first goroutine is the one that panicked.
+        frame=pl.when(~is_foreign & (pl.col("section") == 1) & _after.is_not_null()).then(
+            function.str.replace(r"^.*/", "")
+        ),
+        is_frame=function.is_not_null() | _line.str.contains(r"^\t"),
+        starts_section=_line.str.contains(r"^goroutine \d+ \["),
+        cause_is_first=True,
+        crash_is_first=True,
+    )
+
+
+def _node() -> _Language:
+    """Java and .NET, too: they all say ``at``."""
+    in_brackets = _line.str.extract(r"^\s+at (?:async |new )*(.+?) \((.+?):\d+:\d+\)$", 1)
+    path = pl.coalesce(
+        _line.str.extract(r"^\s+at .+ \((.+?):\d+:\d+\)$"),
+        _line.str.extract(r"^\s+at (?:async )?([^() ]+):\d+:\d+$"),
+    )
+    qualified = _line.str.extract(r"^\s+at (?:[\w.@-]+/)*([\w.$<>`]+?)\s?\(")
+    foreign_file = r"node_modules|node:|^internal/|<anonymous>|^native|/\.(?:bun|deno)/"
+    foreign_name = (
+        r"^(?:javax?|jdk|sun|com\.sun|kotlinx?|scala|akka|reactor|io\.netty|org\.(?:springframework|apache"
+        r"|junit|hibernate|eclipse|gradle)|com\.google|System|Microsoft)\."
+    )
+    is_qualified = path.is_null() & qualified.str.contains(r"\.", literal=False)
+    frame = (
+        pl.when(path.is_not_null() & ~path.str.contains(foreign_file))
+        .then(_with_file(in_brackets, path))
+        .when(is_qualified & ~qualified.str.contains(foreign_name))
+        .then(qualified)
+    )
+    is_wrapped = _line.str.contains(rf"^\s*{_WRAPPED}")
+    is_first = ~_line.str.contains(_AT_FRAME) & (
+        _line.str.contains(rf"^{_PREFIX}*{_ERROR_NAME}(?:\s\[\w+\])?(?::|$|\s+-*>)")
+        | (_after.str.contains(_AT_FRAME) & (_line.str.contains(r"^\S")))
+    )
+    is_raised = is_wrapped | (is_first & (pl.col("n_frames") == 0))
+    # .NET says causes in one line, too: the last of them is the innermost.
+    text = _line.str.replace(rf"^\s*(?:{_WRAPPED})?{_PREFIX}*", "").str.strip_chars_end(" {")
+    return _Language(
+        is_trace=r"(?m)^\s+at \S+.*(?::\d+|\))",
+        raised=pl.when(is_raised).then(text),
+        frame=frame,
+        is_frame=_line.str.contains(rf"{_AT_FRAME}|^\s+\.\.\. \d+ |--- End of "),
+        starts_section=is_raised,
+        cause_is_first=False,
+        crash_is_first=True,
+    )
+
+
+#: What a trace looks like, most particular first: a trace of several is one of the first.
+LANGUAGES = (_python(), _rust(), _go(), _node())
+IS_TRACE = "|".join(f"(?:{language.is_trace})" for language in LANGUAGES)
+
+
+def reduce_traces(traces: pl.DataFrame) -> pl.DataFrame:
+    """What traces say, in the lines that the module describes.
+
+    Parameters
+    ----------
+    traces : polars.DataFrame, shape (n_traces, 2)
+        ``number`` and ``message``; with line breaks, without escapes.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_traces, 2)
+        ``number`` and ``text``, the message itself where nothing was raised. In any order.
+    """
+    message = pl.col("message")
+    rest, parts = traces, []
+    for language in LANGUAGES:
+        is_one = message.str.contains(language.is_trace)
+        parts.append(_told(_events(rest.filter(is_one), language), language))
+        rest = rest.filter(~is_one)
+    told = pl.concat(parts)
+    return traces.join(told, on="number", how="left").select(
+        "number", text=pl.coalesce("text", "message")
+    )
+
+
+def _events(traces: pl.DataFrame, language: _Language) -> pl.DataFrame:
+    """One row for each line that says what was raised, or names a frame of own code."""
+    message, line = pl.col("message"), pl.col("line")
+    ends = pl.concat_str(message.str.head(HEAD), pl.lit("\n"), message.str.tail(TAIL))
+    short = pl.when(message.str.len_chars() > HEAD + TAIL).then(ends).otherwise(message)
+    is_cut = message.str.len_chars().is_in(LIMITS) | message.str.contains(r"(?:\.\.\.|…)\s*$")
+    in_group = message.str.contains("Exception Group Traceback", literal=True)
+    lines = (
+        traces.select("number", is_cut=is_cut, in_group=in_group, line=short.str.split("\n"))
+        .explode("line", empty_as_null=True)
+        .with_columns(line.str.strip_chars_end())
+        # Branches of a group of exceptions are drawn at the left.
+        .with_columns(line.str.replace(r"^\s*(?:\+-[-+]*[- \d.]*$|[|+] )", ""))
+        .filter(line != "")
+        .with_columns(
+            after=line.shift(-1).over("number"),
+            before=line.shift(1).over("number"),
+        )
+        .with_columns(n_frames=_so_far(language.is_frame))
+        .with_columns(section=_so_far(language.starts_section))
+    )
+    if language.starts_chain is not None:
+        lines = lines.with_columns(chain=_so_far(language.starts_chain)).filter(
+            pl.col("chain") == pl.col("chain").max().over("number")
+        )
+    raised = lines.with_columns(
+        raised=language.raised, frame=language.frame.str.replace_all("[;\t]", " ")
+    )
+    # Of a section only what was raised first: the rest are further lines of its message.
+    nth = pl.col("raised").is_not_null().cast(pl.UInt32).cum_sum().over("number", "section")
+    return raised.with_columns(raised=pl.when(nth == 1).then("raised")).select(
+        "number", "is_cut", "section", "raised", "frame", is_end=pl.col("after").is_null()
+    )
+
+
+def _so_far(is_one: pl.Expr) -> pl.Expr:
+    """How many lines of the message up to this one are such."""
+    return is_one.fill_null(value=False).cast(pl.UInt32).cum_sum().over("number")
+
+
+def _told(events: pl.DataFrame, language: _Language) -> pl.DataFrame:
+    """The lines of each trace, from its events in the order of the text."""
+    name = pl.col("raised").str.extract(r"^([^:\s(]+(?:::[^:\s(]+)*)")
+    # Where the text was cut off, the last word may be a part of one.
+    is_part = pl.col("is_cut") & pl.col("is_end") & ~pl.col("raised").str.contains(": ")
+    named = events.with_columns(
+        raised=pl.when(~is_part.fill_null(value=False)).then("raised")
+    ).with_columns(name=name)
+    is_group = pl.col("name").str.ends_with("ExceptionGroup")
+    raised = named.filter(pl.col("raised").is_not_null()).with_columns(
+        is_plain=~is_group | is_group.all().over("number")
+    )
+    at = 0 if language.cause_is_first else -1
+    cause = (
+        raised.filter("is_plain")
+        .group_by("number", maintain_order=True)
+        .agg(pl.col("raised", "name", "section").get(at))
+        .rename({"raised": "cause", "section": "cause_section"})
+    )
+    nearest = (
+        pl.col("frame").drop_nulls().get(0 if language.crash_is_first else -1, null_on_oob=True)
+    )
+    sites = (
+        named.group_by("number", "section", maintain_order=True)
+        .agg(site=nearest)
+        .drop_nulls()
+        .join(cause.select("number", "cause_section"), on="number", how="left")
+        .with_columns(is_its=(pl.col("section") == pl.col("cause_section")).fill_null(value=False))
+        .group_by("number", maintain_order=True)
+        .agg(
+            own=pl.col("site").filter("is_its").get(0, null_on_oob=True),
+            site=pl.col("site").get(at),
+        )
+        .select("number", site=pl.coalesce("own", "site"))
+    )
+    others = (
+        raised.join(cause.select("number", of="name"), on="number")
+        .filter(pl.col("name") != pl.col("of"))
+        .group_by("number", maintain_order=True)
+        .agg(others=pl.col("name").unique(maintain_order=True).str.join(", "))
+    )
+    event = pl.coalesce(pl.concat_str(pl.lit("! "), "name"), "frame")
+    return (
+        named.group_by("number", maintain_order=True)
+        .agg(
+            # Recursion says the same frame again and again.
+            via=event.drop_nulls()
+            .str.head(N_CHARS)
+            .rle()
+            .struct.field("value")
+            .head(N_EVENTS)
+            .str.join("; "),
+            is_cut=pl.col("is_cut").first() | pl.col("raised").is_null().all(),
+        )
+        .join(cause, on="number", how="left")
+        .join(others, on="number", how="left")
+        .join(sites, on="number", how="left")
+        .filter(pl.col("cause").is_not_null() | pl.col("site").is_not_null())
+        .select(
+            "number",
+            text=pl.concat_str(
+                pl.col("cause").fill_null(NO_CAUSE),
+                pl.concat_str(pl.lit(THEN), "others").fill_null(""),
+                pl.concat_str(pl.lit(IN), "site").fill_null(""),
+                pl.lit(VIA),
+                "via",
+                pl.when("is_cut").then(pl.lit(f"; {CUT}")).otherwise(pl.lit("")),
+            ),
+        )
+    )
+
+
+def trace_as_shown(trace: pl.Expr) -> pl.Expr:
+    r"""What follows the cause in a template: the wrappers and the own frame.
+
+    Examples
+    --------
+    >>> trace = "\n\tthen app.ProviderError\n\tin f (a.py)\n\tvia f (a.py); ! KeyError"
+    >>> pl.select(trace_as_shown(pl.lit(trace))).item()
+    ', then app.ProviderError in f (a.py)'
+    """
+    return (
+        trace.str.replace(r"\n\tvia .*$", "")
+        .str.replace(THEN, ", then ", literal=True)
+        .str.replace(IN, " in ", literal=True)
+    )
