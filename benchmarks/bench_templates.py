@@ -3,7 +3,8 @@
 ``LOGHUB=folder python -m benchmarks templates`` measures on every ``*_corrected.csv`` of
 the folder (columns ``Content`` and ``EventTemplate``, as in the corrected Loghub-2k), with
 one setting for all systems, beside drain3's defaults where it is installed. The logs have
-a licence for research only: name the folder, never copy it here.
+a licence for research only: name the folder, never copy it here. ``AGENT_FAILURES=file``
+measures on labelled messages of agents (``message``, ``template_id`` in lines of JSON).
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ def drain3(messages: pl.Series) -> pl.Series:
 def run(n_distinct: int = N_DISTINCT, n_runs: int = N_RUNS) -> list[Row]:
     """Accuracy where a folder is named, then the project's own corpus, then speed."""
     folder = os.environ.get("LOGHUB")
+    agents = os.environ.get("AGENT_FAILURES")
     files = sorted(Path(folder).expanduser().glob("*_corrected.csv")) if folder else []
     return [
         *(_logs(files) if files else []),
+        *(_agents(Path(agents).expanduser()) if agents else []),
         _corpus(n_runs),
         _distinct(min(n_distinct, N_DISTINCT), n_runs),
         _repeated(n_runs),
@@ -90,6 +93,28 @@ def _logs(files: list[Path]) -> list[Row]:
         Row(
             f"templates of {len(files)} systems", seconds, peer, None, MEASURES, met, _shown(whole)
         ),
+    ]
+
+
+def _agents(path: Path) -> list[Row]:
+    """How well an independent corpus of agents' failures is grouped; a trace has no one text."""
+    corpus = pl.read_ndjson(path, infer_schema_length=None)
+    peer, found = "", parsing_scores(corpus["template_id"], ours(corpus["message"]))
+    if importlib.util.find_spec("drain3"):
+        its = parsing_scores(
+            corpus["template_id"], drain3(corpus["message"].str.replace_all(r"\s+", " "))
+        )
+        peer = f"drain3: GA {its.ga:.3f}, FGA {its.fga:.3f}"
+    return [
+        Row(
+            f"templates of {corpus.height:,} messages of agents",
+            median_s(partial(ours, corpus["message"]), 1),
+            peer,
+            None,
+            "GA 0.9, FGA 0.8",
+            found.ga >= 0.9 and found.fga >= 0.8,
+            f"GA {found.ga:.3f}, FGA {found.fga:.3f}",
+        )
     ]
 
 
