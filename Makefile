@@ -8,13 +8,14 @@ OUT    ?= weekly.html
 SEED   ?= 1
 NUMBER ?= 40
 MINUTES ?= 60
-QUICK  := 'not slow and not spark and not lab'
+QUICK  := 'not slow and not spark and not lab and not instants'
 
-.PHONY: help report test slow check check-all fuzz mutants bench lint docs clean
+.PHONY: help report test slow instants check check-all fuzz mutants bench lint docs clean
 
 help:
 	@echo "make report     write $(OUT) from $(STORE) (STORE=… OUT=… to change)"
 	@echo "make test       run every test that fits a coffee break"
+	@echo "make instants   states at every instant of every sample, for an hour or two"
 	@echo "make check      test, format, lint and types, and two minutes of make fuzz"
 	@echo "make slow       what make test leaves out: browsers, notebooks, limits, every example"
 	@echo "make check-all  everything, on JupyterLab and Spark too"
@@ -46,7 +47,11 @@ test: $(VENV)/.developed
 
 # Properties again, on all of their examples and with polars in as many threads as it likes.
 slow: $(VENV)/.developed
-	$(BIN)/pytest -q -m '(slow or hypothesis) and not lab and not spark'
+	$(BIN)/pytest -q -n 2 --dist worksteal -m '(slow or hypothesis) and not lab and not spark and not instants'
+
+# States at every instant of every sample against copies that end there: an hour or two.
+instants: $(VENV)/.developed
+	POLARS_MAX_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal -m instants
 
 lint: $(VENV)/.developed
 	$(BIN)/ruff check .
@@ -58,7 +63,7 @@ check: lint test
 
 check-all: lint
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,lab,spark]'
-	$(BIN)/pytest -q -n 2 --dist worksteal
+	$(BIN)/pytest -q -n 2 --dist worksteal -m 'not instants'
 
 # Answers are kept in .fuzz/: it goes on where it was stopped, with what was wrong first.
 fuzz: $(VENV)/.developed

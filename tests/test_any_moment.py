@@ -97,16 +97,28 @@ def test_states_of_an_instant_are_those_of_a_copy_cut_off_there(store, tmp_path)
             assert sa.attention(copy).drop("source").equals(sa.attention(said).drop("source"))
 
 
+def check_all(store, whole, moments, folder):
+    for at in moments:
+        path = folder / "state.db"
+        path.unlink(missing_ok=True)
+        with sa.read(cut_off(store, at, path), as_of=at) as copy:
+            check(copy, rewound(whole, at).facts)
+
+
 @pytest.mark.slow
+@each_store
+def test_many_instants_of_every_store(store, tmp_path):
+    with sa.read(at_hand(store)) as whole:
+        every = proven(store, whole)
+        check_all(store, whole, random.Random(7).sample(every, min(40, len(every))), tmp_path)
+
+
+@pytest.mark.instants
 @pytest.mark.parametrize("part", range(SLICES))
 @each_store
 def test_every_instant_of_every_store(store, part, tmp_path):
     with sa.read(at_hand(store)) as whole:
-        for at in proven(store, whole)[part::SLICES]:
-            path = tmp_path / "state.db"
-            path.unlink(missing_ok=True)
-            with sa.read(cut_off(store, at, path), as_of=at) as copy:
-                check(copy, rewound(whole, at).facts)
+        check_all(store, whole, proven(store, whole)[part::SLICES], tmp_path)
 
 
 def test_what_a_reaper_wrote_later_was_running(demo, tmp_path):
@@ -230,7 +242,7 @@ def test_a_tree_is_at_a_moment_what_a_copy_cut_off_there_is(ao_samples, tmp_path
     compare_at(facts, tree, random.Random(name).sample(moments, 2), tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.instants
 @pytest.mark.parametrize("name", TREES)
 def test_a_tree_is_at_any_moment_what_a_copy_cut_off_there_is(ao_samples, tmp_path, name):
     facts, tree, moments = whole_and_moments(ao_samples, name)
@@ -255,6 +267,13 @@ def test_a_status_is_that_of_the_newest_transition_or_of_a_later_record(ao_sampl
                 assert status in (newest[session], "cleanup"), (at, session)
                 n_compared += 1
     assert n_compared >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TREES)
+def test_a_tree_is_at_many_moments_what_a_copy_cut_off_there_is(ao_samples, tmp_path, name):
+    facts, tree, moments = whole_and_moments(ao_samples, name)
+    compare_at(facts, tree, random.Random(7).sample(moments, 20), tmp_path)
 
 
 def compare_go_at(facts, store, moments, tmp_path):
@@ -283,7 +302,7 @@ def test_the_go_rewrite_is_at_a_moment_what_a_copy_cut_off_there_is(go_facts, tm
     compare_go_at(facts, store, random.Random(12).sample(moments, 3), tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.instants
 def test_the_go_rewrite_is_at_any_moment_what_a_copy_cut_off_there_is(go_facts, tmp_path):
     facts, store, moments = go_facts
     assert len(moments) >= 30

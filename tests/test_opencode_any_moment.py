@@ -98,7 +98,7 @@ def test_an_instant_is_what_a_copy_that_ends_there_says(name: str, tmp_path: Pat
     check(name, tmp_path, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.instants
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 @pytest.mark.parametrize("name", ["shipped", *DATABASES])
 def test_every_instant_is_what_a_copy_that_ends_there_says(
@@ -108,9 +108,9 @@ def test_every_instant_is_what_a_copy_that_ends_there_says(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", ["shipped", *SAMPLES])
 def test_many_instants_are_what_a_copy_that_ends_there_says(name: str, tmp_path: Path) -> None:
-    check(name, tmp_path, 80)
+    check(name, tmp_path, 40)
 
 
 RETRIED = (
