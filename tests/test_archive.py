@@ -193,6 +193,31 @@ def test_the_command_refuses_an_archive_inside_a_source(tmp_path, capsys):
     assert not (folder / "history").exists()
 
 
+@pytest.mark.parametrize("root", ["fleet/shows", "shows", "by-variable", "said-by-the-store"])
+def test_a_show_that_changed_beside_its_store_is_archived(tmp_path, root, monkeypatch, capsys):
+    monkeypatch.setenv("LIONAGI_SHOWS_ROOT", str(tmp_path / "by-variable"))
+    monkeypatch.setattr(changes, "_TICK_NS", -10_000_000_000)
+    folder = tmp_path / root / "split"
+    folder.mkdir(parents=True)
+    (tmp_path / "fleet").mkdir(exist_ok=True)
+    (folder / "_show.md").write_text("# Show")
+    said = str(folder) if root == "said-by-the-store" else "/nowhere"
+    shows = [{"id": "show", "topic": "split", "status": "active", "show_dir": said}]
+    store = write_store(tmp_path / "fleet" / "state.db", sessions=[session("a")], shows=shows)
+    asked = ["archive", str(store), "--to", str(tmp_path / "history")]
+    for _ in range(2):
+        assert run(asked) == 0
+    (folder / "_ABORT").touch()
+    assert run(asked) == 0
+    outcomes = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert outcomes == ["archived", "unchanged", "archived"]
+    disk = sa.read(tmp_path / "history").details["lionagi_shows_on_disk"]
+    assert disk["disk_status"].to_list() == ["aborted"]
+    inside = ["archive", str(store), "--to", str(folder / "history")]
+    assert run(inside) == 1
+    assert "which was read" in capsys.readouterr().err
+
+
 def test_an_unchanged_source_is_not_opened(tmp_path, monkeypatch, capsys):
     store = store_at(tmp_path / "state.db", 1)
     os.utime(store, (NOW_S, NOW_S))

@@ -70,6 +70,29 @@ def test_nothing_that_was_read_is_written_over(fleet, command, source, target, c
     assert contents(fleet) == before
 
 
+@pytest.mark.parametrize(
+    "root", ["home/shows", "shows", "by-variable", "said-by-the-store", "behind-a-link"]
+)
+def test_no_file_of_a_show_is_written_over(tmp_path, root, capsys, monkeypatch):
+    monkeypatch.setenv("LIONAGI_SHOWS_ROOT", str(tmp_path / "by-variable"))
+    folder = tmp_path / root / "split"
+    folder.mkdir(parents=True)
+    (folder / "_final_verdict.json").write_text('{"show_passed": true}')
+    if root == "behind-a-link":
+        (tmp_path / "shows").mkdir()
+        (tmp_path / "shows" / "split").symlink_to(folder)
+    (tmp_path / "home").mkdir(exist_ok=True)
+    said = str(folder) if root == "said-by-the-store" else "/nowhere"
+    shows = [{"id": "show", "topic": "split", "status": "active", "show_dir": said}]
+    store = write_store(tmp_path / "home" / "state.db", sessions=[session("a")], shows=shows)
+    before = contents(tmp_path)
+    asked = [str(store), "-o", str(folder / "_final_verdict.json")]
+    for command in ("states", "report"):
+        assert cli.run([command, *asked]) == 2
+        assert "which was read" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
 def test_a_file_that_the_command_names_is_not_written_over(fleet, capsys, monkeypatch):
     monkeypatch.chdir(fleet)
     Path("strict.json").write_text('{"version": "strict", "overdue_grace_s": 1}')

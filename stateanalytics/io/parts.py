@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import polars as pl
 
@@ -51,6 +52,9 @@ class Parts:
     proven_at : polars.Series
         Moments at which something certainly happened, and that no event, transition or
         creation tells: the newest that each record of a system without logs proves.
+    inputs : tuple of pathlib.Path
+        Files and directories that were read because the input names them: neither it itself
+        nor what `Stores.beside` tells of its place.
     """
 
     system: str
@@ -67,6 +71,7 @@ class Parts:
     kept: Mapping[str, Kept] = field(default_factory=dict)
     fingerprint: str = ""
     proven_at: pl.Series = field(default_factory=lambda: pl.Series(dtype=MOMENT))
+    inputs: tuple[Path, ...] = ()
 
 
 def fingerprint(frames: Iterable[pl.DataFrame]) -> str:

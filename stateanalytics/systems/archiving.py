@@ -117,8 +117,11 @@ class Archiving:
         try:
             part = read_place(place, bodies=self.options.bodies, on_error=on_error)
             try:
-                refuse_inputs(self.root, [place.path, *files_beside(place, part.system)])
+                inputs = [place.path, *files_beside(place, part.system), *part.inputs]
+                refuse_inputs(self.root, inputs)
+                # What only its content names is not known before it is opened: no digest then.
                 files = digest_of_files(_files(place, part.system), began, *words)
+                files = "" if part.inputs else files
                 return self.add(part, key, where=where, files=files, observed_at=began)
             finally:
                 for store in part.stores:

@@ -338,11 +338,11 @@ def _left_out(finding: pl.DataFrame, label: str) -> Parts:
 
 
 def _inputs(places: Sequence[Place], parts: Sequence[Parts]) -> tuple[Path, ...]:
-    """All that was opened: what the places name, and what lies beside their stores."""
+    """All that was opened: what the places name, what lies beside it, and what it names."""
     beside = (
         path
         for place, part in zip(places, parts, strict=True)
-        for path in files_beside(place, part.system)
+        for path in (*files_beside(place, part.system), *part.inputs)
     )
     return tuple(dict.fromkeys([*(place.path for place in places), *beside]))
 

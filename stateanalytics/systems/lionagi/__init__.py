@@ -27,7 +27,7 @@ SYSTEM = System(
         read=later(f"{_HERE}.reading:read"),
         needs="tables 'sessions', 'branches' and 'progressions'",
         lies_at=("state.db", ".lionagi/state.db"),
-        beside=later(f"{_HERE}.run_directories:beside"),
+        beside=later(f"{_HERE}.reading:beside"),
     ),
     count_errors=later(f"{_HERE}.events:count_errors"),
     vocabulary=STATUS_WORDS,

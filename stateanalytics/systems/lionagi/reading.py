@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import polars as pl
 
@@ -21,8 +23,14 @@ from stateanalytics.systems.lionagi.run_directories import (
     link_runs,
     read_runs,
     run_findings,
+    runs_directory,
 )
-from stateanalytics.systems.lionagi.show_directories import find_shows, read_shows, show_findings
+from stateanalytics.systems.lionagi.show_directories import (
+    find_shows,
+    read_shows,
+    show_findings,
+    show_roots,
+)
 from stateanalytics.systems.lionagi.transitions import transitions
 from stateanalytics.systems.lionagi.work import add_plays_as_parents
 
@@ -112,7 +120,8 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
     raw, doubles = _distinct(raw, label)
     runs, run_files = read_runs(store.path, label)
     runs = link_runs(runs, raw)
-    disk = read_shows(find_shows(raw, store.path), raw)
+    shows = find_shows(raw, store.path)
+    disk = read_shows(shows, raw)
     history, happened = transitions(raw), events(raw)
     details = schedules.schedule_details(raw)
     everything = _entities(raw, history, happened, details)
@@ -145,6 +154,22 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
         findings=pool(findings, schema.FINDINGS),
         details={shape.name: _named(frame, shape, label) for shape, frame in details_of.items()},
         kept=kept,
+        inputs=_elsewhere(shows.values(), beside(store.path)),
+    )
+
+
+def beside(store_path: Path) -> list[Path]:
+    """The directories of runs and of shows that are read with a store, whatever it says."""
+    return [runs_directory(store_path), *show_roots(store_path)]
+
+
+def _elsewhere(folders: Iterable[Path], roots: Iterable[Path]) -> tuple[Path, ...]:
+    """The directories that lie in none of the roots, by their own place or where a link leads."""
+    known = [os.path.realpath(root) for root in roots]
+    return tuple(
+        folder
+        for folder in folders
+        if not any(Path(os.path.realpath(folder)).is_relative_to(root) for root in known)
     )
 
 

@@ -108,7 +108,7 @@ def read_runs(store_path: Path, source: str) -> tuple[pl.DataFrame, pl.DataFrame
     findings : polars.DataFrame
         ``run.unreadable`` for each file that could not be read.
     """
-    folders, problem = directories_in(*beside(store_path))
+    folders, problem = directories_in(runs_directory(store_path))
     rows = [run for run in (_read_run(folder) for folder in folders) if run is not None]
     runs = pl.DataFrame(rows, schema=_SHAPE)
     named = runs.with_columns(entity_type=pl.lit("run"), entity_id="run_id")
@@ -242,10 +242,10 @@ def run_findings(runs: pl.DataFrame, sessions: pl.DataFrame, source: str) -> pl.
     )
 
 
-def beside(store_path: Path) -> tuple[Path]:
+def runs_directory(store_path: Path) -> Path:
     """``runs`` beside the name of the store, else beside the file that a link leads to."""
     runs = store_path.parent / "runs"
-    return (runs if runs.is_dir() else store_path.resolve().parent / "runs",)
+    return runs if runs.is_dir() else store_path.resolve().parent / "runs"
 
 
 def _read_run(folder: Path) -> dict[str, Any] | None:

@@ -68,15 +68,19 @@ def find_shows(
         folder = Path(place)
         if folder.is_absolute() and folder.name == topic and _looks_like_a_show(folder):
             shows.setdefault(topic, folder)
-    home = store_path.resolve().parent
-    roots = [home / "shows", home.parent / "shows"]
-    if environment.get(ROOT_VARIABLE):
-        roots.append(Path(environment[ROOT_VARIABLE]).expanduser())
-    for root in roots:
+    for root in show_roots(store_path, environment):
         for folder in directories_in(root)[0]:
             if _looks_like_a_show(folder):
                 shows.setdefault(legible(folder.name), folder)
     return dict(sorted(shows.items()))
+
+
+def show_roots(store_path: Path, environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """Where shows may lie: beside the store, beside its directory, where the variable says."""
+    home = store_path.resolve().parent
+    named = environment.get(ROOT_VARIABLE)
+    elsewhere = [Path(named).expanduser()] if named else []
+    return [home / "shows", home.parent / "shows", *elsewhere]
 
 
 def read_shows(shows: Mapping[str, Path], raw: Raw) -> pl.DataFrame:
