@@ -218,6 +218,26 @@ def test_a_show_that_changed_beside_its_store_is_archived(tmp_path, root, monkey
     assert "which was read" in capsys.readouterr().err
 
 
+def test_an_archive_may_lie_behind_a_link(tmp_path, capsys):
+    (tmp_path / "fleet").mkdir()
+    store = store_at(tmp_path / "fleet" / "state.db", 1)
+    history, disk = tmp_path / "history", tmp_path / "disk"
+    history.symlink_to(disk)
+    for day in (1, 2):
+        store.unlink()
+        store_at(store, day)
+        assert run(["archive", str(store), "--to", str(history)]) == 0
+    with sa.read(store) as snap:
+        assert snap.archive(history)["status"].to_list() == ["archived"]  # now unmasked
+    assert history.is_symlink()
+    assert files(disk)
+    assert sa.read(history).entities.filter(entity_type="session").height == 3
+    (tmp_path / "inside").symlink_to(tmp_path / "fleet" / "history")
+    capsys.readouterr()
+    assert run(["archive", str(tmp_path / "fleet"), "--to", str(tmp_path / "inside")]) == 1
+    assert "which was read" in capsys.readouterr().err
+
+
 def test_an_unchanged_source_is_not_opened(tmp_path, monkeypatch, capsys):
     store = store_at(tmp_path / "state.db", 1)
     os.utime(store, (NOW_S, NOW_S))

@@ -135,6 +135,38 @@ def test_a_device_and_a_pipe_are_written_to(tmp_path):
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_standard_output_by_its_name_is_written_to_unless_it_is_a_file(tmp_path, name):
+    script = (
+        "import sys\n"
+        "from stateanalytics.errors import ArgumentError\n"
+        "from stateanalytics.io.outputs import write_output\n"
+        "try: write_output(sys.argv[1], b'said')\n"
+        "except ArgumentError as error: sys.exit(str(error))\n"
+    )
+    asked = [sys.executable, "-c", script, name]
+    assert subprocess.run(asked, capture_output=True, check=True).stdout == b"said"
+    ours, theirs = os.openpty()
+    subprocess.run(asked, stdout=theirs, check=True)
+    assert os.read(ours, 100) == b"said"
+    os.close(ours)
+    os.close(theirs)
+    before = Path("/dev/stdout").readlink()
+    with (tmp_path / "week.json").open("wb") as file:
+        file.write(b"mine")
+        file.flush()
+        done = subprocess.run(asked, stdout=file, stderr=subprocess.PIPE, text=True, check=False)
+    assert "leave the output out for standard output" in done.stderr
+    assert (tmp_path / "week.json").read_bytes() == b"mine"
+    assert Path("/dev/stdout").readlink() == before
+
+
+def test_somebody_elses_link_to_a_device_is_not_followed(tmp_path):
+    (tmp_path / "week.html").symlink_to("/dev/null")
+    with pytest.raises(ArgumentError, match="links are not followed"):
+        write_output(tmp_path / "week.html", b"x")
+
+
 def test_on_a_full_disk_the_old_file_stays(tmp_path):
     target = tmp_path / "week.html"
     target.write_bytes(b"last week")

@@ -28,7 +28,8 @@ def write_output(
     Parameters
     ----------
     path : str or pathlib.Path
-        Where to. A device or a pipe is written to as it is.
+        Where to. A device or a pipe is written to as it is, by the system's own links too,
+        such as ``/dev/stdout``.
     content : bytes
         All of it.
     inputs : iterable of pathlib.Path
@@ -87,7 +88,7 @@ def refuse_inputs(target: Path, inputs: Iterable[Path]) -> None:
         Which of them it is; or that the path is a symbolic link, which could be turned to
         an input between this check and the writing.
     """
-    if target.is_symlink():
+    if target.is_symlink() and not (_is_link_of_system(target) and _is_stream(target)):
         raise ArgumentError(
             f"{str(target)!r} is a symbolic link, and links are not followed when writing.",
             "name the file itself; leave the output out for standard output",
@@ -134,6 +135,12 @@ def _statuses(folder: Path) -> Iterator[os.stat_result]:
         for name in names:
             with suppress(OSError):
                 yield os.stat(os.path.join(place, name))  # noqa: PTH116, PTH118 - names of bytes
+
+
+def _is_link_of_system(target: Path) -> bool:
+    """Is it one of the links to open files: ``/dev/stdout``, ``/dev/fd/1``; nobody turns these."""
+    folder = os.path.realpath(target.parent)
+    return folder in ("/dev", os.path.realpath("/proc/self/fd"))
 
 
 def _is_stream(target: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,8 @@ class Archiving:
         ArgumentError
             If something else is there.
         """
-        root = expanded(str(to))
+        # An archive may lie behind a link; what is written to is the place that it leads to.
+        root = Path(os.path.realpath(expanded(str(to))))
         if not str(to).strip() or (root.exists() and not _may_be_archive(root)):
             raise ArgumentError(
                 f"{str(to)!r} is no archive, and something is there.",
