@@ -4,10 +4,12 @@ import errno
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -82,8 +84,8 @@ def versions(draw):
 
 def put(part, root, **options):
     return archive_part(
-        part, root, KEY, detail_frames(), place="state.db", files="", options=Options(),
-        **{"observed_at": MONDAY} | options,
+        part, root, KEY, detail_frames(), place="state.db", options=Options(),
+        **{"observed_at": MONDAY, "files": ""} | options,
     )  # fmt: skip
 
 
@@ -337,6 +339,54 @@ def test_a_store_that_was_restored_from_a_backup_loses_nothing_here(tmp_path):
     assert sessions.select("entity_id", "raw_status").rows() == [
         ("s0", "completed"), ("s1", "running"), ("s2", "completed"), ("s3", "running"),
     ]  # fmt: skip
+
+
+def test_of_runs_that_prove_the_same_moment_the_later_one_holds(tmp_path):
+    """A store that shrank, or whose writer closed it, is not older for that."""
+    store, history = store_at(tmp_path / "state.db", 3), tmp_path / "history"
+    with closing(sqlite3.connect(store)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("CREATE TABLE room AS SELECT zeroblob(100000) AS room")
+        writer.commit()
+        with sa.read(store) as snap:
+            assert snap.archive(history)["status"].to_list() == ["archived"]
+    with closing(sqlite3.connect(store)) as writer:
+        writer.execute("DROP TABLE room")
+        writer.execute("UPDATE sessions SET status = 'failed' WHERE id = 's2'")
+        writer.commit()
+        writer.execute("VACUUM")
+    with sa.read(store) as snap:
+        assert snap.archive(history)["status"].to_list() == ["archived"]
+        assert_frame_equal(sa.read(history).sources, snap.sources)
+    later = sa.read(history)
+    assert later.entities.filter(entity_id="s2")["raw_status"].to_list() == ["failed"]
+    assert codes(later) == []
+
+
+def test_a_store_whose_writer_closed_it_did_not_go_back(tmp_path):
+    store, history = store_at(tmp_path / "state.db", 3), tmp_path / "history"
+    with closing(sqlite3.connect(store)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("UPDATE sessions SET status = 'failed' WHERE id = 's2'")
+        writer.commit()
+        assert run(["archive", str(store), "--to", str(history)]) == 0
+    assert run(["archive", str(store), "--to", str(history)]) == 0
+    with sa.read(store) as snap:
+        kept = sa.read(history)
+        assert codes(kept) == []
+        assert_frame_equal(kept.sources, snap.sources)
+
+
+def test_what_has_no_name_stays_where_only_files_were_touched(tmp_path):
+    nameless = {**WHOSE, "entity_id": None, "raw_status": "running", "created_at": MONDAY}
+    part = Parts(
+        "lionagi", "by hand", frame("entities", [nameless]), schema.TRANSITIONS.empty(),
+        schema.EVENTS.empty(), schema.FINDINGS.empty(), label="state.db",
+    )  # fmt: skip
+    for files in ("one", "two"):
+        put(part, tmp_path, files=files)
+    kept = read_archived(archived_source(tmp_path, KEY), detail_frames())
+    assert kept.entities["raw_status"].to_list() == ["running"]
 
 
 @pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EROFS, errno.EACCES])

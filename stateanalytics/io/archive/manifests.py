@@ -109,15 +109,14 @@ class Manifest:
         return f"{self.key}-{self.number:06}-{self.run}.json"
 
     @property
-    def order(self) -> tuple[datetime, bool, int, int, str]:
-        """What orders observations of one source: as `observations` does, then by run."""
-        return (
-            self.last_at or _LONG_AGO,
-            self.is_live,
-            self.size_bytes,
-            self.number,
-            self.run,
-        )
+    def proven_at(self) -> datetime:
+        """The newest moment that was proven; where none was, one before all others."""
+        return self.last_at or _LONG_AGO
+
+    @property
+    def order(self) -> tuple[datetime, int, str]:
+        """What orders observations of one source: what they prove, then which was made last."""
+        return (self.proven_at, self.number, self.run)
 
     def as_json(self) -> str:
         """Its text."""

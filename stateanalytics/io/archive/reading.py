@@ -150,7 +150,13 @@ def read_archived(
         _of_run(run, [one for (of, _), one in zip(asked, opened, strict=True) if of is run])
         for run in source.runs
     ]
-    whole = as_last_seen(rows, frames) if len(rows) > 1 else rows[0]
+    # A run that found only its files touched wrote no rows, and takes none away.
+    telling = [
+        part
+        for before, run, part in zip((None, *source.runs), source.runs, rows, strict=False)
+        if before is None or before.content != run.content or _has_rows(run)
+    ]
+    whole = as_last_seen(telling, frames) if len(telling) > 1 else telling[0]
     # Where nothing was pruned or left out, it is what was read last.
     is_all = weeks is None and all(
         latest.counts.get(name) == getattr(whole, name).height for name in FACTS
@@ -169,6 +175,10 @@ def read_archived(
         fingerprint=latest.fingerprint if is_all else "",
     )
     return labelled(kept, source.label)
+
+
+def _has_rows(run: Manifest) -> bool:
+    return any(shard.frame != "findings" for shard in run.shards)
 
 
 def _is_wanted(shard: Shard, run: Manifest, latest: Manifest, weeks: Weeks | None) -> bool:
@@ -288,7 +298,7 @@ def _of_order(source: Archived) -> Iterator[pl.DataFrame]:
     older = [
         run
         for before, run in pairs
-        if run.observed_at >= before.observed_at and run.order[:3] < before.order[:3]
+        if run.observed_at >= before.observed_at and run.proven_at < before.proven_at
     ]
     if backwards:
         yield counted(

@@ -92,8 +92,13 @@ def archive_part(
     earlier = archived_source(root, key)
     part = replace(part, fingerprint=digest(part))
     content = _digest_of_all(part)
-    is_same = _is_same(earlier.last, content, options)
-    if is_same and earlier.last is not None and files in ("", earlier.last.files):
+    last = earlier.last
+    is_same = _is_same(last, content, options)
+    is_touched = last is None or (part.size_bytes, files or last.files) != (
+        last.size_bytes,
+        last.files,
+    )
+    if is_same and not is_touched:
         return None
     draft = replace(
         _draft(part, key, earlier, options, observed_at), place=place, files=files, content=content
