@@ -243,6 +243,8 @@ def _set_back(
             if _is_later(row.get("updated_at"), limit):
                 then["updated_at"] = None
             then["ended_at"] = _end(row, entity_type, status, change, limit)
+            if then["ended_at"] != row.get("ended_at"):
+                then["ended_at_is_approximate"] = None
             if table == "invocations":
                 query = "SELECT count(*) FROM sessions WHERE invocation_id = ?"
                 then["session_count"] = db.execute(query, (row["id"],)).fetchone()[0]

@@ -45,16 +45,15 @@ def _session_health(row, as_of):
     if word.is_terminal:
         return "degraded" if row["has_stale_locks"] else "ok"
     silence = _age(row, "last_activity_at", as_of)
-    silence = float("inf") if silence is None else silence
-    is_stale = silence > LIMITS.get(row["kind"], 21600)
+    is_stale = silence is not None and silence > LIMITS.get(row["kind"], 21600)
     has_output = row["has_artifacts"] or row["n_messages"]
-    if row["process_alive"] is None and not has_output:
-        return "stalled" if is_stale and silence < float("inf") else "unknown"
+    if row["process_alive"] is None and (silence is None or not has_output):
+        return "stalled" if is_stale else "unknown"
     if row["process_alive"] is False:
         return "process_dead" if has_output else "orphaned"
     if is_stale:
         return "stalled"
-    return "idle" if silence > 3600 else "running"
+    return "idle" if silence is not None and silence > 3600 else "running"
 
 
 def _session_delivery(row):

@@ -2,6 +2,8 @@
 
 import random
 import shutil
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -28,8 +30,8 @@ STORES = [
     ),
 ]
 KEY = ["entity_type", "entity_id"]
-BESIDE = ("timeout_s", "timeout_from", "is_end_approximate")
-"""Told by run directories, which a copy of the file alone does not have; or of another end."""
+BESIDE = ("timeout_s", "timeout_from")
+"""Told by run directories, which a copy of the file alone does not have."""
 SLICES = 20
 
 each_store = pytest.mark.parametrize(
@@ -69,13 +71,16 @@ def check(copy, said):
     assert differing(states, states_said) == {}
     reasons, reasons_said = sa.reasons(copy), sa.reasons(said)
     assert listed(reasons).equals(listed(reasons_said))
-    entities, unknown = said.entities, pl.col("n_messages").is_null()
+    # What nobody called approximate is exact, whether that is written as no or not at all.
+    is_guess = pl.col("is_end_approximate").fill_null(value=False)
+    entities, entities_copied = (f.entities.with_columns(is_guess) for f in (said, copy))
+    unknown = pl.col("n_messages").is_null()
     # Events do not say which of several branches a message was of.
     uncounted = entities.filter((pl.col("entity_type") == "branch") & unknown)
-    told = copy.entities.join(uncounted, on=KEY, how="anti")
+    told = entities_copied.join(uncounted, on=KEY, how="anti")
     others = entities.join(uncounted, on=KEY, how="anti")
     assert differing(told, others, BESIDE) == {}
-    assert differing(copy.entities, entities, (*BESIDE, "n_messages")) == {}
+    assert differing(entities_copied, entities, (*BESIDE, "n_messages")) == {}
     for name in ("transitions", "events"):
         of_copy, of_said = (getattr(facts, name).drop("source") for facts in (copy, said))
         assert of_copy.equals(of_said), name
@@ -130,6 +135,21 @@ def test_what_a_reaper_wrote_later_was_running(demo, tmp_path):
         for facts in (copy, said):
             running = sa.states(facts).filter(entity_type="session", lifecycle="running")
             assert running.height == 7
+        check(copy, said)
+
+
+def test_an_end_before_work_went_on_is_exact_though_its_last_one_was_estimated(tmp_path):
+    """A session timed out at 08:30, was resumed at 09:10 and ended at 09:56."""
+    at, store = datetime(2026, 5, 20, 9, tzinfo=UTC), tmp_path / "whole.db"
+    shutil.copy(DEMO, store)
+    resumed = "d9e5d22c-3861-4c7a-8adc-3edda7d52f6e"
+    with closing(sqlite3.connect(store)) as db, db:
+        db.execute("UPDATE sessions SET ended_at_is_approximate = 1 WHERE id = ?", (resumed,))
+    copied = cut_off(store, at, tmp_path / "copy.db")
+    with sa.read(copied, as_of=at) as copy, sa.read(store, as_of=at) as said:
+        (ended,) = said.entities.filter(entity_type="session", entity_id=resumed).to_dicts()
+        assert ended["ended_at"] < at
+        assert not ended["is_end_approximate"]
         check(copy, said)
 
 

@@ -14,6 +14,9 @@ import pytest
 
 from stateanalytics.errors import ArgumentError, NoRoomError, QueryError, QueryTimeoutError
 from stateanalytics.sql import process, running
+from stateanalytics.sql.engine import TableText
+from stateanalytics.sql.values import packed
+from stateanalytics.sql.worker import Read, _Desk
 from tests.test_sql import EVENTS, SESSIONS, snapshot
 
 MB = 10**6
@@ -296,3 +299,25 @@ assert ask("FROM t") == 7
 assert process._WORKERS._idle == [worker]
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
+
+
+def test_an_engine_that_fails_while_a_query_is_read_is_in_our_words(snap, monkeypatch):
+    """Before anything is known of the query, and after a query of other tables."""
+    import duckdb
+
+    def fails(*_, **__):
+        raise duckdb.OutOfMemoryException("Out of Memory Error: it is full")
+
+    desk = _Desk()
+    known = {"a": TableText(("x",), view="SELECT 1 AS x")}
+    limits = {"ranked": frozenset(), "as_of": snap.as_of, "timeout_s": 9, "memory_bytes": 2**30}
+    params = packed(None)
+    good = Read("FROM a", params, known, **limits)
+    bad = Read("SELECT 1", params, {}, **limits)
+    for before in ([], [good]):
+        assert ["error" in desk.answer(message) for message in before] == [False] * len(before)
+        with monkeypatch.context() as patched:
+            patched.setattr("stateanalytics.sql.worker.read_query", fails)
+            said = desk.answer(bad)
+        assert said["error"] == "QueryError"
+        assert "1 GiB" in said["problem"], said

@@ -174,8 +174,22 @@ def test_a_status_alone_is_never_critical(entity_type):
     assert set(told["code"]) <= {f"{domain}.health.unknown" for domain in ("run", entity_type)}
 
 
-def test_no_sign_of_life_at_all_is_silence():
-    assert running(last_activity_at=None)["health"] == "stalled"
+@pytest.mark.parametrize(
+    ("process_alive", "health", "recorder"),
+    [
+        pytest.param(None, "unknown", "stalled", id="nobody looked"),
+        pytest.param(True, "running", "stalled", id="alive"),
+        pytest.param(False, "process_dead", "process_dead", id="gone"),
+    ],
+)
+def test_no_moment_at_all_is_silence_to_the_recorder_only(process_alive, health, recorder):
+    row = {"entity_type": "session", "entity_id": "e1", "raw_status": "running"}
+    frame = entities([{**row, "n_messages": 5, "process_alive": process_alive}])
+    found = states(frame, as_of=AS_OF)
+    assert found["health"].item() == health
+    assert (found["severity"].item() == "critical") is (health == "process_dead")
+    told = states(frame, as_of=AS_OF, policy=Policy.parity())
+    assert told["health"].item() == recorder
 
 
 @pytest.mark.parametrize(
@@ -534,9 +548,9 @@ def test_missing_and_odd_columns_are_named():
 # --- reasons -----------------------------------------------------------------------------
 
 
-def why(**row):
+def why(policy=None, **row):
     frame = entities([{"entity_type": "session", "entity_id": "e1", "has_artifacts": True, **row}])
-    return reasons(frame, as_of=AS_OF).to_dicts()
+    return reasons(frame, as_of=AS_OF, policy=policy or Policy.v1()).to_dicts()
 
 
 def test_a_stored_reason_is_observed_and_passed_through():
@@ -575,7 +589,6 @@ def test_silence_is_explained_with_its_numbers():
 @pytest.mark.parametrize(
     ("row", "text"),
     [
-        ({"last_activity_at": None}, "silent for ever, threshold 6 h"),
         ({"last_activity_at": ago(hours=2)}, "silent for 2 h, threshold 1 h"),
         ({"last_activity_at": ago(days=4, hours=3)}, "silent for 4 d 3 h, threshold 6 h"),
         ({"last_activity_at": ago(hours=13), "kind": "flow"}, "silent for 13 h, threshold 12 h"),
@@ -583,6 +596,13 @@ def test_silence_is_explained_with_its_numbers():
 )
 def test_silence_is_told_in_two_units(row, text):
     assert text in why(raw_status="running", **row)[0]["message"]
+
+
+def test_silence_without_a_moment_is_told_as_the_policy_reads_it():
+    row = {"raw_status": "running", "last_activity_at": None}
+    assert why(**row)[0]["message"].startswith("Nobody saw it at work")
+    recorder = why(**row, policy=Policy.parity())[0]["message"]
+    assert "silent for ever, threshold 6 h" in recorder
 
 
 def test_a_missing_output_is_explained_by_its_counts():

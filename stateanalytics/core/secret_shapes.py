@@ -199,6 +199,8 @@ SHAPES: tuple[tuple[str, str], ...] = (
     ),
     ("named secret", rf"(?i)(<[a-z0-9_:.-]*(?:{_STRONG}|token)>)[^\s<>{ANY_MARK}]+"),
     # Commands.
+    ("named secret", rf"(?i)((?-u:\B){_PASSWORD_FLAG} \")[^\"\\\n{ANY_MARK}]+"),
+    ("named secret", rf"(?i)((?-u:\B){_PASSWORD_FLAG} ')[^'\\\n{ANY_MARK}]+"),
     ("named secret", rf"(?i)((?-u:\B){_PASSWORD_FLAG}[ =]{_QUOTE}?)(?:{_VALUE})"),
     ("named secret", rf"(?i)((?-u:\B){_TOKEN_FLAG}[ =]{_QUOTE}?)(?:{_MIXED})"),
     (
@@ -250,9 +252,13 @@ _ORDINARY = (
 )
 _NAMED = rf"(?:(?:{_STRONG}|{_WEAK}){_IS_LOOSELY}|{_PASSWORD_FLAG}[ =]|{_TOKEN_FLAG}[ =])"
 _THEN_STOP = rf"(?:[{_STOP})\]}}\\.:]|$)"
+# In quotes the word must be all there is: a passphrase may begin with "no" and a space.
+_HARMLESS_IN_QUOTES = "|".join(
+    f"{quote}{_HARMLESS}(?:{quote}|$)" for quote in ('"', "'", "`", r"\\+\"", r"\\+'")
+)
 #: What stays readable: its beginning, behind which a mark is put, and how it goes on.
 KEPT_READABLE: tuple[str, ...] = (
-    rf"(?i)({_NAMED}{_QUOTE}?)({_HARMLESS}{_THEN_STOP})",
+    rf"(?i)({_NAMED})({_HARMLESS}{_THEN_STOP}|{_HARMLESS_IN_QUOTES})",
     rf"(?i)({_NAMED}{_QUOTE}?)({_CODE})",
     rf"(?i)((?:{_PASSWORD_FLAG}|{_TOKEN_FLAG}) )({_ORDINARY}{_THEN_STOP}|-)",
     rf"(?i)((?-u:\b)token:\s{{1,4}}{_QUOTE}?)([^{_STOP}]{{1,11}}{_THEN_STOP})",

@@ -34,7 +34,7 @@ from stateanalytics.sql.engine import (
     write_rows,
 )
 from stateanalytics.sql.functions import RESULT_BYTES
-from stateanalytics.sql.guard import read_query
+from stateanalytics.sql.guard import Reading, read_query
 from stateanalytics.sql.parsing import from_arrow, in_our_words, too_slow
 from stateanalytics.sql.values import bound, unpacked
 
@@ -131,6 +131,7 @@ class _Desk:
         self._fresh: DuckDBPyConnection | None = None
         self._connection: DuckDBPyConnection | None = None
         self._asked: Read | None = None
+        self._reading: Reading | None = None
 
     def prepare(self) -> None:
         """Have an engine ready, while nobody waits for it."""
@@ -160,7 +161,7 @@ class _Desk:
     def _read(self, asked: Read) -> dict[str, Any]:
         began = time.monotonic()
         self._clear()
-        self._asked = asked
+        self._asked, self._reading = asked, None
         connection, self._fresh = self._fresh or connect(), None
         self._connection = connection
         connection.execute(f"SET memory_limit = '{asked.memory_bytes // 1024}KiB'")
@@ -177,6 +178,7 @@ class _Desk:
     def _run(self, asked: Run) -> dict[str, Any]:
         assert self._asked is not None
         assert self._connection is not None
+        assert self._reading is not None
         provide(self._connection, self._tables, self._asked.known, asked.files)
         close_the_door(self._connection, asked.left_s)
         columns = write_rows(
@@ -201,7 +203,8 @@ class _Desk:
         if isinstance(error, duckdb.InterruptException):
             return too_slow(timeout_s)
         if isinstance(error, duckdb.Error):
-            named = [self._asked.known[name] for name in self._reading.tables]
+            names = self._reading.tables if self._reading else ()
+            named = [self._asked.known[name] for name in names]
             return in_our_words(error, named, memory_bytes)
         if isinstance(error, pa.ArrowException | OSError | MemoryError | RecursionError):
             return from_arrow(error, timeout_s, memory_bytes)

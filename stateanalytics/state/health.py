@@ -139,6 +139,8 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     ``n_messages`` and ``has_stale_locks``.
     """
     limits = {**dict(policy.stalled_after_s), "default": policy.stalled_after_default_s}
+    # A moment that nobody recorded is no silence; to the recorder it is 1970.
+    never_s = float("inf") if policy.is_unseen_dead else 0.0
 
     def of_sessions(*, is_terminal: bool | None) -> nw.Expr:
         return table.where(
@@ -148,7 +150,7 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     session_facts = HealthFacts(
         is_over=of_sessions(is_terminal=True),
         is_running=of_sessions(is_terminal=False),
-        silence_s=nw.col("silence_s").fill_null(float("inf")),
+        silence_s=nw.col("silence_s").fill_null(never_s),
         stale_after_s=limit_s("kind", limits, {}),
         process_alive=nw.col("process_alive"),
         has_output=nw.col("has_artifacts").fill_null(value=False)
@@ -156,7 +158,8 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
         has_stale_locks=nw.col("has_stale_locks"),
     )
     of_classifier = health_rules(session_facts, VERSIONS["0.36"], policy.idle_after_s)
-    is_unseen = session_facts.process_alive.is_null() & ~session_facts.has_output
+    has_no_sign = ~session_facts.has_output | nw.col("silence_s").is_null()
+    is_unseen = session_facts.process_alive.is_null() & has_no_sign
     if policy.is_unseen_dead:
         is_unseen = nw.lit(value=False)
     is_silent = (nw.col("silence_s") > session_facts.stale_after_s).fill_null(value=False)

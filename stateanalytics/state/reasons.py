@@ -102,7 +102,7 @@ CAUSES: Mapping[str, Cause] = {
         "It never got going", "no living process, no message, no artifacts", 0.8
     ),
     "nothing_seen": Cause(
-        "Nobody saw it at work", "no process was looked for, and nothing that it did is recorded"
+        "Nobody saw it at work", "no process was looked for, and no work or no moment is recorded"
     ),
     "stale_locks": Cause("Lock files were left behind", "has_stale_locks is true"),
     "stored_status": Cause("It is blocked", "the stored status says so"),
