@@ -2,6 +2,8 @@
 
 import os
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -80,6 +82,30 @@ def test_what_was_read_as_of_an_earlier_instant_is_not_archived(tmp_path):
     assert not (tmp_path / "history").exists()
 
 
+def test_some_weeks_of_an_archive_are_not_archived_as_all_of_it(tmp_path):
+    with sa.read(store_at(tmp_path / "state.db", 2)) as snap:
+        snap.archive(tmp_path / "history")
+    some = sa.read(tmp_path / "history", weeks="2026-W22")
+    with pytest.raises(ArgumentError, match="only some weeks were read"):
+        some.archive(tmp_path / "part")
+    assert not (tmp_path / "part").exists()
+
+
+def test_what_cannot_be_an_archive_is_told_apart(tmp_path, monkeypatch, capsys):
+    store = str(store_at(tmp_path / "state.db", 2))
+    (tmp_path / "plain").write_text("text")
+    monkeypatch.chdir(tmp_path)
+    assert run(["archive", store, "--to", "history"]) == 0
+    for asked, said in {
+        (store, ""): "An archive needs a folder; found no name.",
+        (store, "plain"): "'plain' is no archive, and something is there.",
+        (store, "plain/x"): f"Nothing can be archived to '{tmp_path}/plain/x': Not a directory.",
+        ("history", "history"): f"'{tmp_path}/history' is the archive itself, which was read.",
+    }.items():
+        assert run(["archive", asked[0], "--to", asked[1]]) != 0
+        assert said in capsys.readouterr().err
+
+
 def test_the_command_says_a_line_for_each_source(tmp_path, capsys):
     store = store_at(tmp_path / "state.db", 1)
     asked = ["archive", str(store), str(tmp_path / "none.db"), "--to", str(tmp_path / "history")]
@@ -135,6 +161,15 @@ def test_secrets_are_masked_before_they_are_kept(tmp_path):
         assert SECRET.encode() not in content
 
 
+def test_whose_home_a_store_lay_in_is_masked(tmp_path):
+    home = tmp_path / "home" / "alice"
+    home.mkdir(parents=True)
+    with sa.read(store_at(home / "state.db", 1)) as snap:
+        snap.archive(tmp_path / "masked", redact=True)
+    for content in files(tmp_path / "masked").values():
+        assert b"alice" not in content
+
+
 def test_bodies_are_kept_where_they_are_asked_for_and_stay(tmp_path):
     store = write_store(
         tmp_path / "state.db",
@@ -150,6 +185,13 @@ def test_bodies_are_kept_where_they_are_asked_for_and_stay(tmp_path):
         said = snap.events["body"].drop_nulls()
     assert said.len() == 1
     assert sa.read(history).events["body"].null_count() == snap.events.height
+    assert sa.read(history, bodies=True).events["body"].drop_nulls().equals(said)
+    # A message that was written anew since, read without texts.
+    with closing(sqlite3.connect(store)) as writer:
+        writer.execute("UPDATE messages SET content = ?", ['{"instruction": "go on, please"}'])
+        writer.commit()
+    with sa.read(store) as snap:
+        assert snap.archive(history)["n_rows"].item() > 0
     assert sa.read(history, bodies=True).events["body"].drop_nulls().equals(said)
     with (
         sa.read(store) as snap,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from stateanalytics.cli.options import examples, salvage_option, sources_argument
@@ -21,7 +19,6 @@ from stateanalytics.core.text import visible
 @click.option(
     "--to",
     required=True,
-    type=click.Path(path_type=Path),
     metavar="FOLDER",
     help="The archive; made where there is none, and only ever added to.",
 )
@@ -33,7 +30,7 @@ def archive(
     ctx: click.Context,
     *,
     sources: tuple[str, ...],
-    to: Path,
+    to: str,
     bodies: bool,
     redact: bool,
     salvage: bool,

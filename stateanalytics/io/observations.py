@@ -270,7 +270,11 @@ def _union(
     label = pl.lit(group[-1].label).alias("source")
     nth = pl.int_range(pl.len()).over(key).alias("_nth")
     stacked = pl.concat([frame.with_columns(label, nth) for frame in frames])
-    once = stacked.unique([*key, "_nth"], keep="last", maintain_order=True)
+    same = [*key, "_nth"]
+    if "body" in stacked.columns and stacked["body"].count():
+        # An observation that was read without texts does not take away those of one before.
+        stacked = stacked.with_columns(pl.col("body").forward_fill().over(same))
+    once = stacked.unique(same, keep="last", maintain_order=True)
     return once.sort("at", "seq", nulls_last=True, maintain_order=True).drop("_nth")
 
 

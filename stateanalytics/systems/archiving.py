@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -71,11 +71,17 @@ class Archiving:
         Raises
         ------
         ArgumentError
-            If something else is there.
+            If no folder is named, or something else is there.
         """
+        if not str(to).strip():
+            raise ArgumentError(
+                "An archive needs a folder; found no name.",
+                'name one, such as "history/"',
+                shell="name one, such as --to history/",
+            )
         # An archive may lie behind a link; what is written to is the place that it leads to.
         root = Path(os.path.realpath(expanded(str(to))))
-        if not str(to).strip() or (root.exists() and not _may_be_archive(root)):
+        if root.exists() and not _may_be_archive(root):
             raise ArgumentError(
                 f"{str(to)!r} is no archive, and something is there.",
                 'name a new folder, such as "history/"',
@@ -97,8 +103,8 @@ class Archiving:
         for name in [[each] for each in named] or [[]]:
             try:
                 places, _ = find_places(name)
-                for folder in (expanded(str(each)) for each in name):
-                    refuse_inputs(self.root, [folder] if folder.is_dir() else [])
+                folders = [expanded(str(each)) for each in name]
+                self._refuse_inputs(folder for folder in folders if folder.is_dir())
             except (SourceError, ArgumentError) as error:
                 yield _outcome(str(name[0]) if name else "", "", "failed", message=error.problem)
                 continue
@@ -161,7 +167,12 @@ class Archiving:
         ArgumentError
             If the archive would lie in an input, or the facts leave out what is newer.
         """
-        refuse_inputs(self.root, facts.inputs)
+        self._refuse_inputs(facts.inputs)
+        if facts.findings["code"].eq("archive.some_weeks").any():
+            raise ArgumentError(
+                "An archive needs all that a source holds; only some weeks were read of this.",
+                'read it without weeks: sa.read("history/").archive("other/")',
+            )
         if facts.findings["code"].is_in(["time.after_as_of", "time.not_recorded"]).any():
             raise ArgumentError(
                 "An archive needs all that a source holds; this was read as of an earlier instant.",
@@ -180,6 +191,17 @@ class Archiving:
             part = _part_of(facts, source)
             rows.append(self.add(part, key, where=where, files="", observed_at=self.clock()))
         return pl.concat(rows)
+
+    def _refuse_inputs(self, inputs: Iterable[Path]) -> None:
+        """An error where the archive is what was read, or lies in it."""
+        paths = list(inputs)
+        if any(path.resolve() == self.root for path in paths):
+            raise ArgumentError(
+                f"{str(self.root)!r} is the archive itself, which was read.",
+                'archive it to another folder, such as "copy/"',
+                shell="archive it to another folder, such as --to copy/",
+            )
+        refuse_inputs(self.root, paths)
 
 
 def _may_be_archive(root: Path) -> bool:

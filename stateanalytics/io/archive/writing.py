@@ -101,7 +101,10 @@ def archive_part(
     if is_same and not is_touched:
         return None
     draft = replace(
-        _draft(part, key, earlier, options, observed_at), place=place, files=files, content=content
+        _draft(part, key, earlier, options, observed_at),
+        place=_masked_text(place) if options.redacted else place,
+        files=files,
+        content=content,
     )
     new: Iterable[tuple[str, Filed]] = ()
     if not is_same:  # else only its files were touched, which the next run can know then
@@ -120,6 +123,11 @@ def archive_part(
         manifest = replace(draft, shards=tuple(shards))
         put_whole(target, manifest.as_json().encode("utf-8"))
     except OSError as error:
+        if not earlier.files:
+            raise NoRoomError(
+                f"Nothing can be archived to {str(root)!r}: {error.strerror or error}.",
+                "name a folder that you may write to, on a disk with room",
+            ) from None
         raise NoRoomError(
             f"Nothing more can be written to the archive {str(root)!r}: "
             f"{error.strerror or error}. What was archived before is there still.",
@@ -156,9 +164,13 @@ def _as_kept(part: Parts, options: Options) -> Parts:
         events=_masked(part.events),
         findings=_masked(part.findings),
         details={name: _masked(frame) for name, frame in part.details.items()},
-        label=redact(pl.DataFrame({"label": [part.label]}))[0].item(),
+        label=_masked_text(part.label),
         fingerprint="",
     )
+
+
+def _masked_text(text: str) -> str:
+    return str(redact(pl.DataFrame({"text": [text]}))[0].item())
 
 
 def _masked(frame: pl.DataFrame) -> pl.DataFrame:
