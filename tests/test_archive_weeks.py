@@ -1,6 +1,7 @@
 """Some weeks of an archive are opened without the others."""
 
 import pytest
+from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
@@ -70,6 +71,51 @@ def test_a_week_stands_as_it_did_at_its_end(history):
         some = sa.states(snap).sort(key)
         assert some.equals(sa.states(whole).join(some, on=key, how="semi").sort(key))
         assert some.filter(entity_id="open")["lifecycle"].to_list() == ["running"]
+
+
+def same_states(root, asked):
+    """The states of some weeks, which are those of the whole archive at the same instant."""
+    snap = sa.read(root, weeks=asked)
+    key = ["source", "entity_type", "entity_id"]
+    some = sa.states(snap).sort(key)
+    whole = sa.states(sa.read(root, as_of=snap.as_of))
+    assert_frame_equal(some, whole.join(some, on=key, how="semi").sort(key))
+    return some
+
+
+def test_any_weeks_of_the_sample_tell_what_all_of_it_tells(demo, tmp_path):
+    demo.archive(tmp_path)
+    there = sorted({path.parent.name for path in tmp_path.rglob("*.parquet")} - {"across"})
+    for i, first in enumerate(there):
+        for last in there[i:]:
+            assert same_states(tmp_path, f"{first}..{last}").height
+
+
+def test_work_that_goes_on_after_it_was_archived_is_known_in_every_week(tmp_path):
+    """It had ended in its first week, and was filed under that."""
+    store, (first, second, _, last) = tmp_path / "state.db", WEDNESDAY
+    statuses = [
+        ("running", first),
+        ("completed", first + 60),
+        ("running", second),
+        ("failed", last),
+    ]
+    other, others = work("other", last)
+    for n_told in (2, 4):
+        store.unlink(missing_ok=True)
+        status, at = statuses[n_told - 1]
+        row, _ = work("again", first, at)
+        told = [change("again", *one) for one in statuses[:n_told]]
+        with sa.read(
+            write_store(store, sessions=[{**row, "status": status}, other],
+                        status_transitions=[*told, *others])
+        ) as snap:  # fmt: skip
+            snap.archive(tmp_path / "history")
+    seen = {}
+    for asked in ("2026-W19", "2026-W20", "2026-W21", "2026-W22"):
+        states = same_states(tmp_path / "history", asked).filter(entity_id="again")
+        seen[asked[-2:]] = states["lifecycle"].to_list()
+    assert seen == {"19": ["completed"], "20": ["running"], "21": ["running"], "22": ["failed"]}
 
 
 def test_only_files_of_those_weeks_are_opened(history):

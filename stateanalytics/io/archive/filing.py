@@ -54,19 +54,43 @@ def weeks_of_work(entities: pl.DataFrame) -> pl.DataFrame:
 
 def weeks_of_details(detail: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
     """The week of each row of a detail frame: that of the work it tells of."""
-    own = [name for name in ("session_id", "entity_id") if name in detail.columns]
-    known = pl.concat(
-        [work.select(id="work", week="week"), work.select(id="entity_id", week="week")]
+    return _weeks_of_its_work(detail, work).fill_null(_NO_WEEK)
+
+
+def weeks_of_history(history: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
+    """The week of each row of history: that of the work it tells of, else of its moment."""
+    own = history.select(week_of(pl.col("at"))).to_series()
+    return _weeks_of_its_work(history, work).fill_null(own)
+
+
+def identity_of(rows: pl.DataFrame) -> pl.Series:
+    """What names the work that each row tells of: its session, else itself."""
+    own = [name for name in ("session_id", "entity_id") if name in rows.columns]
+    return rows.with_columns(id=pl.coalesce(*own, pl.lit(None, pl.String)))["id"]
+
+
+def identities(work: pl.DataFrame) -> pl.DataFrame:
+    """Each ``id`` by which rows name some ``work``, and its ``week``."""
+    return pl.concat(
+        [
+            work.select("work", id="work", week="week"),
+            work.select("work", id="entity_id", week="week"),
+        ]
     ).drop_nulls("id")
-    by_id = known.group_by("id").agg(
-        week=pl.when(pl.col("week").n_unique() == 1)
-        .then(pl.col("week").first())
-        .otherwise(_NO_WEEK)
+
+
+def _weeks_of_its_work(rows: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
+    by_id = (
+        identities(work)
+        .group_by("id")
+        .agg(
+            week=pl.when(pl.col("week").n_unique() == 1)
+            .then(pl.col("week").first())
+            .otherwise(_NO_WEEK)
+        )
     )
-    identity = pl.coalesce(*own, pl.lit(None, pl.String))
-    asked = detail.with_columns(id=identity).select("id")
-    found = asked.join(by_id, on="id", how="left", maintain_order="left")
-    return found["week"].fill_null(_NO_WEEK)
+    asked = identity_of(rows).to_frame()
+    return asked.join(by_id, on="id", how="left", maintain_order="left")["week"]
 
 
 def by_week(rows: pl.DataFrame, week: pl.Series) -> Iterator[tuple[str, pl.DataFrame]]:

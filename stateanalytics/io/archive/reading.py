@@ -184,12 +184,7 @@ def _has_rows(run: Manifest) -> bool:
 def _is_wanted(shard: Shard, run: Manifest, latest: Manifest, weeks: Weeks | None) -> bool:
     if shard.frame == "findings":
         return run is latest
-    return weeks is None or shard.week == ACROSS or weeks(shard.week) or _is_later(shard, weeks)
-
-
-def _is_later(shard: Shard, weeks: Weeks) -> bool:
-    """A change of status after those weeks, which tells what work that spans them was in them."""
-    return shard.frame == "transitions" and weeks(f"before {shard.week}")
+    return weeks is None or shard.week == ACROSS or weeks(shard.week)
 
 
 @dataclass(frozen=True)

@@ -62,13 +62,7 @@ class ChosenWeeks:
     @property
     def has(self) -> Callable[[str], bool] | None:
         """Is a week one of them; None where all are."""
-        if not self.first:
-            return None
-        return lambda week: (
-            self.last < week.removeprefix("before ")
-            if week.startswith("before ")
-            else self.first <= week <= self.last
-        )
+        return (lambda week: self.first <= week <= self.last) if self.first else None
 
     def end_before(self, moments: Iterable[datetime | None]) -> datetime | None:
         """The last instant of these weeks, where any of the moments lies after it."""

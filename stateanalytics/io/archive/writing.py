@@ -230,7 +230,7 @@ def _all_rows(part: Parts) -> Iterator[tuple[str, Filed]]:
     yield "entities", filing.by_week(part.entities, work["week"])
     for name in _HISTORY:
         rows = getattr(part, name)
-        yield name, filing.by_week(rows, rows.select(filing.week_of(pl.col("at"))).to_series())
+        yield name, filing.by_week(rows, filing.weeks_of_history(rows, work))
     for name, rows in sorted(part.details.items()):
         yield name, filing.by_week(rows, filing.weeks_of_details(rows, work))
 
@@ -258,32 +258,76 @@ def _new_rows(
         for number in numbers
     }
     held = read_archived(earlier, frames, weeks=weeks.__contains__)
-    key = ["entity_type", "entity_id"]
-    changed, is_known = _compared(
-        part.entities, held.entities, key, is_latest=is_latest, moment=filing.LAST_MOMENT
-    )
-    week = work.select(pl.when(~is_known).then("week").otherwise(0)).to_series()
-    yield "entities", filing.by_week(part.entities.filter(changed), week.filter(changed))
+    is_new = dict(_new_facts(part, held, draft, is_latest=is_latest))
+    work, moved = _goes_on(part, held, work, is_new)
+    if not is_latest:
+        moved = moved.clear()
+    changed = is_new["entities"] | work["work"].is_in(moved["work"].implode())
+    yield "entities", filing.by_week(part.entities.filter(changed), work["week"].filter(changed))
     for name, columns in _HISTORY.items():
-        rows = getattr(part, name)
-        ignored = ["seq"] if draft.bodies else ["seq", "body"]
-        changed, _ = _compared(
-            rows,
-            getattr(held, name),
-            list(columns),
-            is_latest=is_latest,
-            is_history=True,
-            ignored=ignored,
-        )
-        kept = rows.filter(changed)
-        yield name, filing.by_week(kept, kept.select(filing.week_of(pl.col("at"))).to_series())
+        rows, there = getattr(part, name), getattr(held, name)
+        again = filing.identity_of(rows).is_in(moved["id"].implode())
+        kept = rows.filter(is_new[name] | again)
+        pruned = there.filter(filing.identity_of(there).is_in(moved["id"].implode()))
+        pruned = pruned.join(kept, on=list(columns), how="anti", nulls_equal=True)
+        kept = pl.concat([kept, pruned])
+        yield name, filing.by_week(kept, filing.weeks_of_history(kept, work))
     for name, rows in sorted(part.details.items()):
         there = held.details.get(name, frames[name].empty())
         key = [column for column in frames[name].key if column != "source"]
         changed, is_known = _compared(rows, there, key, is_latest=is_latest)
+        changed |= filing.identity_of(rows).is_in(moved["id"].implode())
         number = filing.weeks_of_details(rows, work)
         week = pl.select(pl.when(~is_known).then(number).otherwise(0)).to_series()
         yield name, filing.by_week(rows.filter(changed), week.filter(changed))
+
+
+def _new_facts(
+    part: Parts, held: Parts, draft: Manifest, *, is_latest: bool
+) -> Iterator[tuple[str, pl.Series]]:
+    """Of each frame of facts, which rows have to be written."""
+    key = ["entity_type", "entity_id"]
+    yield (
+        "entities",
+        _compared(
+            part.entities, held.entities, key, is_latest=is_latest, moment=filing.LAST_MOMENT
+        )[0],
+    )
+    ignored = ["seq"] if draft.bodies else ["seq", "body"]
+    for name, columns in _HISTORY.items():
+        yield (
+            name,
+            _compared(
+                getattr(part, name),
+                getattr(held, name),
+                list(columns),
+                is_latest=is_latest,
+                is_history=True,
+                ignored=ignored,
+            )[0],
+        )
+
+
+def _goes_on(
+    part: Parts, held: Parts, work: pl.DataFrame, is_new: Mapping[str, pl.Series]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The weeks of work once what goes on has none, and what was filed under a week till now.
+
+    All that is told of the latter must be told again: of one work all rows lie together.
+    """
+    named = filing.identities(work)
+    new_ids = pl.concat(
+        filing.identity_of(getattr(part, name).filter(mask)) for name, mask in is_new.items()
+    )
+    # Rows of history name an entity, those of entities their session.
+    own_ids = part.entities["entity_id"].filter(is_new["entities"])
+    ids = pl.concat([new_ids, own_ids]).unique().implode()
+    touched = named.filter(pl.col("id").is_in(ids))["work"].unique().implode()
+    before = filing.weeks_of_work(held.entities).filter(pl.col("work").is_in(touched))
+    known = before["work"].unique().implode()
+    filed = before.filter(pl.col("week") != 0)["work"].unique().implode()
+    week = pl.when(pl.col("work").is_in(known)).then(0).otherwise("week")
+    return work.with_columns(week=week), named.filter(pl.col("work").is_in(filed))
 
 
 def _compared(
