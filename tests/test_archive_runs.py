@@ -127,6 +127,31 @@ def test_runs_in_any_order_with_kills_between_are_merged_like_copies(seen, data)
                 assert_frame_equal(ours.sort(ours.columns), theirs.sort(ours.columns))
 
 
+@examples(40)
+@given(versions())
+def test_of_what_a_week_holds_it_holds_the_whole_history(seen):
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for part in seen:
+            put(part, root)
+        source = archived_source(root, KEY)
+        whole = read_archived(source, detail_frames())
+        for week in {path.parent.name for path in root.rglob("*.parquet")}:
+            some = read_archived(source, detail_frames(), weeks=week.__eq__)
+            # An id that was pruned and given again names other work.
+            there = whole.entities.join(some.entities, on=["entity_id", "created_at"], how="semi")
+            ours = some.entities.join(there, on=["entity_id", "created_at"], how="semi")
+            assert_frame_equal(ours.sort("entity_id"), there.sort("entity_id"))
+            own = there.select("entity_id", "created_at")
+            told, expected = (
+                part.transitions.join(own, on="entity_id").filter(
+                    pl.col("at") >= pl.col("created_at")
+                )
+                for part in (some, whole)
+            )
+            assert_frame_equal(told.sort(told.columns), expected.sort(told.columns))
+
+
 def test_a_run_that_is_killed_leaves_nothing_to_mend(tmp_path):
     history, store = tmp_path / "history", store_at(tmp_path / "state.db", 3)
     code = [
