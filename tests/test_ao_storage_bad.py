@@ -340,7 +340,7 @@ def test_clocks_that_disagree_are_said(tree: Path) -> None:
     write_json(tree, "skew-1", record(early))
     write_json(tree, "skew-2", record(lifecycle(), agentReportedState="started",
                                       agentReportedAt="2026-05-09T09:00:00Z"))  # fmt: skip
-    facts = facts_of(tree, as_of=datetime(2026, 5, 4, 10, tzinfo=UTC))
+    facts = facts_of(tree, as_of=datetime(2026, 5, 10, tzinfo=UTC))
     told = found(facts, "time.before_creation")
     assert (told["entity_id"], told["column"]) == ("skew-1", "terminated_at")
     assert facts.detail("ao_sessions").filter(session_id="skew-2")["report_at"].item() is not None
