@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stateanalytics.failures.cut_off import LIMITS
 from stateanalytics.failures.templates import mine_templates
 from tests.examples import examples
 
@@ -194,4 +195,6 @@ def test_lines_of_traces_in_any_order_never_raise(messages, chance):
     by_message = dict(zip(messages, templates(*messages), strict=True))
     assert templates(*shuffled) == [by_message[message] for message in shuffled]
     patterns = mine_templates(messages)["pattern"]
-    assert mine_templates(patterns)["pattern"].equals(patterns)
+    # A pattern that is by chance as long as texts are cut looks cut off.
+    if not patterns.str.len_chars().is_in(LIMITS).any():
+        assert mine_templates(patterns)["pattern"].equals(patterns)

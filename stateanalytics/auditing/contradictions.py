@@ -134,7 +134,14 @@ def without_sign_of_life(cases: Cases) -> pl.DataFrame:
     grace_s = GRACE_S
     is_young = (pl.col("age_s") <= grace_s).fill_null(value=False)
     # What began a moment ago has had no time to write anything.
-    silent = cases.rows.filter("is_open", pl.col("health").is_in(SILENT), ~is_young)
+    # Without any moment its health is unknown; that its status says open is odd all the same.
+    is_timeless = (
+        (pl.col("entity_type") == "session")
+        & (pl.col("health") == "unknown")
+        & pl.all_horizontal(pl.col(name).is_null() for name in ("last_activity_at", "age_s"))
+    )
+    is_silent = pl.col("health").is_in(SILENT) | is_timeless
+    silent = cases.rows.filter("is_open", is_silent, ~is_young)
     empty = cases.rows.filter(
         "is_open",
         pl.col("entity_type") == "invocation",
