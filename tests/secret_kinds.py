@@ -266,7 +266,7 @@ READABLE = [
     '{\\"password\\": \\"none\\"}', 'password="required', '--password "none" x',
     "api_key=os.environ['OPENAI_API_KEY']",
     "token = self.next_token()", "secret: ${{ secrets.NPM_TOKEN }}", "DB_PASSWORD=$DB_PASSWORD",
-    "PASS: tests/test_token1.py", "password=********", "PWD=/work/run1 OLDPWD=/work",
+    "PASS: tests/test_token1.py", "password=********", "PWD=/repo/run1 OLDPWD=/repo",
     "git@github.com:owner/repository.git", "http://localhost:8080/@scope/package",
     "GET http://example.org:8080/path?x=1", "Basic authentication failed",
     "Bearer authentication is required", "Unauthorized: no authorization header",
