@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import stateanalytics as sa
 from stateanalytics.io.private_folders import (
     PREFIX,
     delete_abandoned_folders,
@@ -55,9 +56,9 @@ def test_the_copy_of_a_killed_process_goes_with_the_next_load(tmp_path, place):
     (left,) = place.iterdir()
     assert (left / "copy.db").exists()
     age(left)
-    with open_store(store) as opened:
+    with sa.read(store) as snap:
         assert not left.exists()
-        assert opened.copy.exists()
+        assert snap.stores[0].copy.exists()
     assert list(place.iterdir()) == []
 
 
@@ -65,7 +66,7 @@ def test_a_copy_that_is_used_stays(tmp_path, place):
     store = write_store(tmp_path / "state.db", sessions=[session("a")])
     with open_store(store) as first:
         age(first.copy.parent)
-        with open_store(store):
+        with sa.read(store):
             assert first.copy.exists()
         script = (
             "import sys; from pathlib import Path\n"

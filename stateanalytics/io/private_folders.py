@@ -46,31 +46,31 @@ class PrivateFolder:
 def make_private_folder() -> PrivateFolder:
     """A new folder for this user only, for as long as this process lives.
 
-    Folders that dead processes of this user left are deleted first.
-
     Raises
     ------
     OSError
         If there is no room, or no place for temporary files.
     """
-    delete_abandoned_folders(Path(tempfile.gettempdir()))
     path = Path(tempfile.mkdtemp(prefix=PREFIX))
     handle = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-    _is_locked(handle)
+    _lock(handle)
     return PrivateFolder(path, handle)
 
 
-def delete_abandoned_folders(parent: Path, *, young_s: float = _YOUNG_S) -> list[Path]:
+def delete_abandoned_folders(
+    parent: Path | None = None, *, young_s: float = _YOUNG_S
+) -> list[Path]:
     """Delete the folders that killed processes of this user left, and say which.
 
     Parameters
     ----------
-    parent : pathlib.Path
-        Where to look.
+    parent : pathlib.Path, optional
+        Where to look; by default where temporary files go.
     young_s : float
         Folders that changed more recently are left alone, in seconds.
     """
-    folders = sorted(parent.glob(f"{PREFIX}*"))
+    place = Path(tempfile.gettempdir()) if parent is None else parent
+    folders = sorted(place.glob(f"{PREFIX}*"))
     return [folder for folder in folders if delete_if_abandoned(folder, young_s=young_s)]
 
 
@@ -83,7 +83,7 @@ def delete_if_abandoned(folder: Path, *, young_s: float) -> bool:
             return False
         handle = os.open(folder / _LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
         try:
-            if _is_locked(handle):
+            if _lock(handle):
                 shutil.rmtree(folder, ignore_errors=True)
                 return not folder.exists()
         finally:
@@ -91,8 +91,8 @@ def delete_if_abandoned(folder: Path, *, young_s: float) -> bool:
     return False
 
 
-def _is_locked(handle: int) -> bool:
-    """Lock an open file, unless another process has."""
+def _lock(handle: int) -> bool:
+    """Lock an open file, and say whether that was possible: another process may have."""
     try:
         import fcntl
     except ImportError:  # no such lock on Windows: folders are deleted by their makers only

@@ -28,6 +28,7 @@ from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.observations import Observed, digest, observe_once
 from stateanalytics.io.parts import Kept, Parts
+from stateanalytics.io.private_folders import delete_abandoned_folders
 from stateanalytics.io.salvaging import findings_of_store
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
@@ -136,6 +137,8 @@ def read_and_keep(
     chosen = ChosenWeeks.of(weeks)
     ends = [place.archived.last_at for place in places if place.archived is not None]
     given = chosen.end_before(ends) if as_of is None else as_utc(as_of)
+    # Once a load, not once a store: each look goes through the folders of all the others.
+    delete_abandoned_folders()
     with ExitStack() as open_stores:
         parts = []
         with progress("reading", len(places), shown=shown) as begin:
