@@ -106,7 +106,10 @@ def with_history(
         (~(is_later.fill_null(value=False) & pl.col("source").is_in(rewritten))).alias(UNTOUCHED),
         pl.col("source").is_in(rewritten).alias(_IS_CUT),
         pl.col("source").is_in(seen_later).alias(SEEN_LATER),
-        pl.col("ended_at").is_not_null().any().over("system", "entity_type").alias(HAS_ENDS),
+        # Ends are not written of a type of which some work is over and none has an end.
+        (pl.col("ended_at").is_not_null().any() | ~_is_over("raw_status").any())
+        .over("system", "entity_type")
+        .alias(HAS_ENDS),
     )
 
 
