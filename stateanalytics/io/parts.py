@@ -97,9 +97,16 @@ def fingerprint(frames: Iterable[pl.DataFrame]) -> str:
     False
     """
     columns = [column for frame in frames for column in (None, *frame.get_columns())]
-    with ThreadPoolExecutor() as threads:
-        digests = list(threads.map(_digest, columns))
+    if sum(column.len() for column in columns if column is not None) < _THREADED_CELLS:
+        digests = [_digest(column) for column in columns]
+    else:
+        with ThreadPoolExecutor() as threads:
+            digests = list(threads.map(_digest, columns))
     return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+_THREADED_CELLS = 1_000_000
+"""Fewer are digested sooner than threads begin."""
 
 
 def _digest(column: pl.Series | None) -> bytes:
