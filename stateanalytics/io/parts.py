@@ -113,19 +113,26 @@ def _digest(column: pl.Series | None) -> bytes:
     """The digest of one column; of none where a frame begins."""
     if column is None:
         return b"frame"
-    total = hashlib.sha256(f"{column.name!r} {type(column.dtype).__name__} {column.len()}".encode())
+    n_null, type_name = column.null_count(), type(column.dtype).__name__
+    total = hashlib.sha256(f"{column.name!r} {type_name} {column.len()} {n_null}".encode())
+    # Most columns of most stores hold nothing, or have no gap: their numbers say so.
+    if n_null == column.len():
+        return total.digest()
+    has_gaps = n_null > 0
+    if has_gaps:
+        total.update(_octets(column.is_null().cast(pl.UInt8)))
     if column.dtype in (pl.Enum, pl.Categorical):
         column = column.cast(pl.String)
-    total.update(_octets(column.is_null().cast(pl.UInt8)))
     if column.dtype == pl.String:
-        total.update(_octets(column.str.len_bytes().fill_null(0)))
-        text = column.fill_null("").rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
+        filled = column.fill_null("") if has_gaps else column
+        total.update(_octets(filled.str.len_bytes()))
+        text = filled.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
         total.update(text.buffers()[2] or b"")
-    elif column.dtype != pl.Null:
+    else:
         # What memory holds under a null is anybody's guess.
         numbers = column.to_physical()
         kept = numbers.cast(pl.UInt8) if numbers.dtype == pl.Boolean else numbers
-        total.update(_octets(kept.fill_null(0)))
+        total.update(_octets(kept.fill_null(0) if has_gaps else kept))
     return total.digest()
 
 

@@ -53,8 +53,11 @@ def _columns(
     """The columns of all plans side by side, how many rows, and what was odd in them."""
     ranges = parts(planned[0], after)
     tasks = [(plan, where) for plan in planned for where in ranges]
-    with ThreadPoolExecutor(scanning.N_THREADS) as threads:
-        scanned = list(threads.map(_Scan(), tasks))
+    if len(tasks) == 1:
+        scanned = [_Scan()(tasks[0])]
+    else:
+        with ThreadPoolExecutor(scanning.N_THREADS) as threads:
+            scanned = list(threads.map(_Scan(), tasks))
     typed, problems = [], []
     for i, plan in enumerate(planned):
         of_plan = scanned[i * len(ranges) : (i + 1) * len(ranges)]

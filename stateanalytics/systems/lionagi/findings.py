@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.schema import FINDINGS
 from stateanalytics.io import findings
 from stateanalytics.systems.lionagi.raw import SYSTEM
 
@@ -31,6 +32,8 @@ def per_entity(rows: pl.DataFrame, source: str, code: str, **words: Any) -> pl.D
     **words
         In place of the table's, as of `io.findings.per_entity`.
     """
+    if rows.is_empty():
+        return FINDINGS.empty()
     known = {**_WORDS[code], **words}
     filled = {part: _filled(text) for part, text in known.items()}
     return findings.per_entity(rows, source, SYSTEM, code, **filled)
