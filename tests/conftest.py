@@ -12,7 +12,6 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics import snapshot
-from tests import examples  # noqa: F401 - registers the profile that `make test` asks for
 from tests.frames import facts
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,12 +48,6 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the folder ../shared is not here")
     return SHARED
-
-
-@pytest.fixture(scope="session")
-def demo() -> sa.Snapshot:
-    """The shipped sample, read once; whoever closes it opens one of their own."""
-    return sa.demo()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from tests.conftest import absent
+from tests.examples import a_few
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,13 @@ ARROW = Engine("pyarrow", lambda frame: frame.to_arrow(), pl.from_arrow)
 DUCKDB = Engine("duckdb", _relation, lambda result: pl.from_arrow(result.to_arrow_table()))
 SPARK = Engine("spark", _spark_frame, _from_spark)
 
-on_every_engine = pytest.mark.parametrize(
-    "engine",
-    [
-        *(pytest.param(engine, id=engine.name) for engine in (POLARS, LAZY, ARROW, DUCKDB)),
-        pytest.param(SPARK, id="spark", marks=pytest.mark.spark),
-    ],
-)
+_EACH = [
+    *(pytest.param(engine, id=engine.name) for engine in (POLARS, LAZY, ARROW, DUCKDB)),
+    pytest.param(SPARK, id="spark", marks=pytest.mark.spark),
+]
+on_every_engine = pytest.mark.parametrize("engine", _EACH)
+on_every_engine_in_time = pytest.mark.parametrize("engine", a_few(_EACH))
+"""What is long on a slow engine: all but polars in CI only."""
 
 
 def assert_same_rows(found: pl.DataFrame, expected: pl.DataFrame) -> None:

@@ -174,6 +174,7 @@ def test_a_long_afternoon_ends_in_the_record_that_the_real_code_wrote(shared: Pa
         assert last[column] == datetime.fromisoformat(stored), column
 
 
+@pytest.mark.slow
 def test_five_attempts_instead_of_three_come_a_minute_later() -> None:
     polls = exits_at_six(20)
     patient = PollSettings(budget=DetectingBudget(max_attempts=5))
@@ -184,6 +185,7 @@ def test_five_attempts_instead_of_three_come_a_minute_later() -> None:
     assert first_stuck == [poll_at(7.5), poll_at(8.5)]
 
 
+@pytest.mark.slow
 def test_a_replay_is_replayed_from_what_others_wrote_alone() -> None:
     once = replay_polls(exits_at_six(18))
     again = replay_polls(once)
@@ -252,6 +254,7 @@ OBSERVATIONS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(OBSERVATIONS, min_size=1, max_size=4), min_size=1, max_size=3))
 @examples(5)
 def test_sessions_replay_together_as_they_do_alone(stories: list[list[dict[str, Any]]]) -> None:

@@ -319,10 +319,10 @@ def test_an_empty_tree_gives_empty_frames(tmp_path: Path) -> None:
     assert facts.sources["format"].to_list() == ["logs"]
 
 
-def test_bodies_are_read_only_when_asked_for(samples: Path) -> None:
-    tree = samples / "v2_json"
-    assert facts_of(tree).events["body"].null_count() == facts_of(tree).events.height
-    bodies = facts_of(tree, bodies=True).events["body"]
+def test_bodies_are_read_only_when_asked_for(samples: Path, tree: Tree) -> None:
+    events = tree("v2_json").events
+    assert events["body"].null_count() == events.height
+    bodies = facts_of(samples / "v2_json", bodies=True).events["body"]
     assert bodies.null_count() < bodies.len()
 
 
@@ -355,11 +355,12 @@ def test_a_store_among_records_is_never_opened_by_this_process(tmp_path):
         "sys.addaudithook(lambda event, args: opened.append(str(args[0])) "
         "if event == 'open' else None)\n"
         "from stateanalytics.systems.reading import read_facts\n"
-        "facts, _ = read_facts([sys.argv[1]])\n"
-        "assert facts.details['ao_sessions']['session_id'].to_list() == ['web-1']\n"
+        "for path in sys.argv[1:]:\n"
+        "    facts, _ = read_facts([path])\n"
+        "    assert facts.details['ao_sessions']['session_id'].to_list() == ['web-1']\n"
         "assert not [name for name in opened if 'kept' in name], opened\n"
     )
-    for path in (tmp_path, sessions, sessions / "web-1"):
-        subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    paths = [str(path) for path in (tmp_path, sessions, sessions / "web-1")]
+    subprocess.run([sys.executable, "-c", code, *paths], check=True)
     assert find(sessions / "kept") == []
     assert find(sessions / "kept-shm") == []

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -33,7 +34,7 @@ from stateanalytics.io.parts import Parts
 from stateanalytics.systems import detail_frames
 from stateanalytics.systems.archiving import Archiving
 from tests.conftest import EXTRACTS
-from tests.examples import examples
+from tests.examples import a_few, examples
 from tests.frames import WHOSE, frame
 from tests.test_archive import codes
 from tests.test_observations import store_at
@@ -127,6 +128,8 @@ def test_runs_in_any_order_with_kills_between_are_merged_like_copies(seen, data)
                 assert_frame_equal(ours.sort(ours.columns), theirs.sort(ours.columns))
 
 
+# At the desk, `tests.test_archive_weeks` has the cases by hand.
+@pytest.mark.slow
 @examples(40)
 @given(versions())
 def test_of_what_a_week_holds_it_holds_the_whole_history(seen):
@@ -195,15 +198,25 @@ def test_two_runs_at_once_harm_nobody(tmp_path):
         assert codes(kept) == []
 
 
-@pytest.fixture
-def history(tmp_path):
+def archived_twice(folder):
     """An archive of two runs of a store."""
     for day in (1, 2):
-        store = tmp_path / "state.db"
+        store = folder / "state.db"
         store.unlink(missing_ok=True)
         with sa.read(store_at(store, day)) as snap:
-            snap.archive(tmp_path / "history")
-    return tmp_path / "history"
+            snap.archive(folder / "history")
+    return folder / "history"
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    return archived_twice(tmp_path_factory.mktemp("two_runs"))
+
+
+@pytest.fixture
+def history(two_runs, tmp_path):
+    """A copy of such an archive, to be spoilt; its store is somewhere else."""
+    return shutil.copytree(two_runs, tmp_path / "history")
 
 
 def manifests(history):
@@ -261,7 +274,8 @@ def test_a_spoilt_archive_ends_the_load_where_that_is_asked_for(history):
         sa.read(history, on_error="raise")
 
 
-def test_rows_of_a_lost_shard_that_the_store_still_has_are_archived_again(history, tmp_path):
+def test_rows_of_a_lost_shard_that_the_store_still_has_are_archived_again(tmp_path):
+    history = archived_twice(tmp_path)
     for shard in shards(history):
         shard.unlink()
     store = tmp_path / "state.db"
@@ -414,10 +428,11 @@ def test_what_has_no_name_stays_where_only_files_were_touched(tmp_path):
     assert kept.entities["raw_status"].to_list() == ["running"]
 
 
-@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize("reason", a_few([errno.ENOSPC, errno.EROFS, errno.EACCES]))
 def test_where_nothing_can_be_written_what_is_there_stays_readable(
-    history, tmp_path, monkeypatch, capsys, reason
+    tmp_path, monkeypatch, capsys, reason
 ):
+    history = archived_twice(tmp_path)
     whole = sa.read(history)
 
     def refuse(*_, **__):

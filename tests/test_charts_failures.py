@@ -15,17 +15,11 @@ SINCE = datetime(2026, 5, 18, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def snap():
-    with sa.demo() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def frames(snap):
+def frames(demo):
     return {
-        "codes": sa.failures.codes(snap, window="2026-W21"),
-        "clusters": sa.failures.clusters(snap, window="2026-W21"),
-        "incidents": sa.failures.incidents(snap, window="2026-W21"),
+        "codes": sa.failures.codes(demo, window="2026-W21"),
+        "clusters": sa.failures.clusters(demo, window="2026-W21"),
+        "incidents": sa.failures.incidents(demo, window="2026-W21"),
     }
 
 
@@ -90,8 +84,8 @@ def test_a_missing_column_is_named(draw):
         draw(pl.DataFrame({"a": [1]}))
 
 
-def test_the_report_tells_the_fan_out_once(snap):
-    section = sa.report(snap, window="2026-W21", sections=["clusters"]).summary["clusters"]
+def test_the_report_tells_the_fan_out_once(demo_week):
+    section = demo_week.summary["clusters"]
     assert "the largest incident took 24 sessions within 47 s" in section["finding"]
     assert section["incidents"][0]["n_rows"] == 25
     fan_out = next(one for one in section["clusters"] if "429" in one["template"])

@@ -47,7 +47,7 @@ class Case(NamedTuple):
         return [*executions["entity_id"], *steps["entity_id"]]
 
 
-@pytest.fixture(scope="module", params=a_few(FILES, 3))
+@pytest.fixture(scope="module", params=a_few(FILES, 2))
 def case(request, shared: Path) -> Case:
     path, eras, n = FILES[request.param]
     snap = sa.read(shared / "samples" / "opencode" / path, progress=False)
@@ -203,8 +203,9 @@ def test_a_content_filter_is_never_a_success_however_it_is_spelt(tmp_path):
     assert set(sessions["severity"].cast(pl.String)) == {"critical"}
 
 
-def test_messages_that_a_content_filter_ended_are_no_success(tmp_path):
-    cases = list(product(SPELLINGS, ("finish", "rawFinish")))
+@pytest.mark.parametrize("spellings", a_few([[SPELLINGS[0]], [*SPELLINGS]]))
+def test_messages_that_a_content_filter_ended_are_no_success(tmp_path, spellings):
+    cases = list(product(spellings, ("finish", "rawFinish")))
     for n, (word, field) in enumerate(cases):
         info = {
             "id": f"msg_{n}",

@@ -11,18 +11,20 @@ import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, pool
 from tests.conftest import ROOT
-from tests.engines import Engine, assert_same_rows, on_every_engine
+from tests.engines import Engine, assert_same_rows, on_every_engine, on_every_engine_in_time
+from tests.examples import a_few
 
 SAMPLES = ROOT / "data" / "samples"
+TWO = ("lionagi/0.36.0", "opencode/v2_20260717/opencode-local.db")
 SHARED = (
-    "lionagi/0.36.0",
-    pytest.param("agent-orchestrator/v0_kv_pre_lifecycle", marks=pytest.mark.slow),
-    pytest.param("agent-orchestrator/v2_json_migrated_from_v0_v1", marks=pytest.mark.slow),
-    pytest.param("agent-orchestrator/v3_json_final_ts", marks=pytest.mark.slow),
-    pytest.param("agent-orchestrator-go/ao.db", marks=pytest.mark.slow),
-    pytest.param("opencode/v1_1.18.34/opencode.db", marks=pytest.mark.slow),
-    "opencode/v2_20260717/opencode-local.db",
-    pytest.param("opencode/synthetic/v2_edge_cases.jsonl", marks=pytest.mark.slow),
+    TWO,
+    *((sample,) for sample in TWO),
+    ("agent-orchestrator/v0_kv_pre_lifecycle",),
+    ("agent-orchestrator/v2_json_migrated_from_v0_v1",),
+    ("agent-orchestrator/v3_json_final_ts",),
+    ("agent-orchestrator-go/ao.db",),
+    ("opencode/v1_1.18.34/opencode.db",),
+    ("opencode/synthetic/v2_edge_cases.jsonl",),
 )
 
 
@@ -44,7 +46,7 @@ def test_a_bare_frame_gives_the_states_of_the_snapshot(fleet: sa.Snapshot, engin
     assert_same_rows(_in_utc(found), sa.states(fleet))
 
 
-@on_every_engine
+@on_every_engine_in_time
 def test_a_bare_frame_gives_the_reasons_of_the_snapshot(fleet: sa.Snapshot, engine: Engine) -> None:
     found = engine.back(sa.reasons(engine.of(fleet.entities), as_of=fleet.as_of))
     assert_same_rows(found, sa.reasons(fleet))
@@ -58,9 +60,9 @@ def test_no_system_of_the_samples_is_unknown_to_a_bare_frame(fleet: sa.Snapshot)
     assert min(shares.values()) > 0.9
 
 
-@pytest.mark.parametrize("sample", SHARED)
-def test_details_tell_the_rules_nothing(shared: Path, sample: str) -> None:
-    snap = sa.read(shared / "samples" / sample, progress=False)
+@pytest.mark.parametrize("samples", a_few([pytest.param(each) for each in SHARED]))
+def test_details_tell_the_rules_nothing(shared: Path, samples: tuple[str, ...]) -> None:
+    snap = sa.read(*(shared / "samples" / sample for sample in samples), progress=False)
     for as_of in (snap.as_of, snap.as_of + timedelta(minutes=20), snap.as_of + timedelta(days=2)):
         moved = Facts(
             entities=snap.entities,

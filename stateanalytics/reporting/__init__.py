@@ -76,7 +76,7 @@ def report(
     Examples
     --------
     >>> from stateanalytics.snapshot import demo
-    >>> week = report(demo(), window="2026-W21")
+    >>> week = report(demo(), window="2026-W21", sections=["headline"])
     >>> [number["title"] for number in week.summary["headline"]["numbers"]]
     ['Runs', 'Completed', 'Timed out', 'Unresolved', 'Causes of failed runs']
     >>> week.write_html("week.html")                                 # doctest: +SKIP
