@@ -247,6 +247,19 @@ def dispositions(raw: Raw) -> pl.DataFrame:
     return resolved_items(raw["attention_dispositions"], raw).select(names)
 
 
+def decisions(raw: Raw) -> pl.DataFrame:
+    """One row a decision of an operator, where the release keeps a history of them.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_decisions, 9)
+        `frames.DECISIONS` without ``source``.
+    """
+    names = [name for name in frames.DECISIONS.dtypes.names() if name != "source"]
+    items = resolved_items(raw["attention_disposition_history"], raw)
+    return items.rename({"created_at": "at", "sequence": "seq", "new_state": "state"}).select(names)
+
+
 MAX_OUTPUT = 4000
 _FIRST_LINES = r"\A((?:[^\n]*\n){0,7}[^\n]*)"
 _EXIT_CODE = r"(?im)^(?:.*process exited with code.*?|exit code:)\s*(-?\d+)\.?\s*$"

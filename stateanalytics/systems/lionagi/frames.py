@@ -63,6 +63,20 @@ DISPOSITIONS = Frame(
     ),
 )
 
+DECISIONS = Frame(
+    "lionagi_decisions",
+    "one decision of an operator about an attention item, the withdrawn ones too",
+    ("source", "item_id", "at", "seq"),
+    (
+        Column("source", TEXT, "the input"),
+        *DISPOSITIONS.columns[1:4],
+        Column("at", MOMENT, "when it was decided"),
+        Column("seq", INTEGER, "order within the store"),
+        Column("state", TEXT, "acknowledged, resolved, expected, snoozed; open: withdrawn"),
+        *DISPOSITIONS.columns[5:8],
+    ),
+)
+
 RUNS = Frame(
     "lionagi_runs",
     "one run directory beside the store",
@@ -110,6 +124,7 @@ def frames() -> tuple[Frame, ...]:
         SCHEDULES,
         FIRES,
         DISPOSITIONS,
+        DECISIONS,
         RUNS,
         SHOWS_ON_DISK,
     )

@@ -221,7 +221,9 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         moment="created_at updated_at expires_at",
     ),
     "attention_disposition_history": _columns(
-        text="item_id prior_state new_state note actor", integer="sequence", moment="created_at"
+        text="item_id prior_state new_state note actor source_status",
+        integer="sequence",
+        moment="created_at",
     ),
     "messages": {
         **_columns(rowid="rowid", text="id role", moment="created_at"),

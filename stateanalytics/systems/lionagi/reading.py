@@ -15,7 +15,7 @@ from stateanalytics.io.parts import Kept, Parts
 from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.lionagi import frames, schedules, sessions, store_findings, work
 from stateanalytics.systems.lionagi.end_writers import add_end_writers
-from stateanalytics.systems.lionagi.events import dispositions, events
+from stateanalytics.systems.lionagi.events import decisions, dispositions, events
 from stateanalytics.systems.lionagi.findings import per_entity
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, read_raw
 from stateanalytics.systems.lionagi.run_directories import (
@@ -142,6 +142,7 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
         frames.SCHEDULES: details,
         frames.FIRES: schedules.fires(raw),
         frames.DISPOSITIONS: dispositions(raw),
+        frames.DECISIONS: decisions(raw),
         frames.RUNS: runs,
         frames.SHOWS_ON_DISK: disk,
     }

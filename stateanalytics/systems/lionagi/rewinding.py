@@ -15,7 +15,12 @@ from stateanalytics.systems.lionagi.raw import SYSTEM
 from stateanalytics.systems.lionagi.schedules import cron_cadences, last_sign_at, of_runs
 
 _LOOKS = ("last_fired_at", "last_evaluated_at", "last_healthy_poll_at")
-_ATTENTION = "attention."
+_OF_SESSION = {
+    "play": ("session_id", "invocation_id", "run_id", "project", "agent"),
+    # The row of a branch may be written a moment before that of its session.
+    "branch": ("invocation_id", "run_id", "project", "kind", "recorded_by"),
+}
+"""The columns that the session of a play or a branch tells."""
 _WRITTEN, _UNCOUNTED, _PLACE = "_is_written", "_is_uncounted", "_place"
 
 
@@ -54,6 +59,7 @@ def rewind(past: Past, facts: Facts) -> Past:
         ),
         frames.FIRES: _of_those(fires, runs, "schedule_run_id"),
         frames.DISPOSITIONS: _decisions_then(past, facts),
+        frames.DECISIONS: facts.detail(frames.DECISIONS).filter(pl.col("at") <= at),
         frames.RUNS: _directories_then(facts.detail(frames.RUNS), at),
         # Nobody recorded what directories said then.
         frames.SHOWS_ON_DISK: disk.filter(~pl.col("source").is_in(later)),
@@ -169,7 +175,7 @@ def _with_parts(rows: pl.DataFrame, later: list[str]) -> pl.DataFrame:
 
 
 def _with_links(rows: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
-    """Nothing of a session that began later in its play, and no play that came later as parent."""
+    """Nothing of a session that began later in its play or branch, and no later play as parent."""
     there = rows.filter(pl.col("system") == SYSTEM).select("source", "entity_type", "entity_id")
     sessions = there.filter(pl.col("entity_type") == "session").select(
         "source", session_id="entity_id", has_session=pl.lit(value=True)
@@ -195,10 +201,18 @@ def _with_links(rows: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
         maintain_order="left",
     )
     is_mine = (pl.col("system") == SYSTEM).fill_null(value=False)
-    is_early = is_mine & is_play & pl.col("has_session").is_null()
-    of_session = ("session_id", "invocation_id", "run_id", "project", "agent")
+    is_early = {
+        entity_type: is_mine
+        & (pl.col("entity_type") == entity_type).fill_null(value=False)
+        & pl.col("has_session").is_null()
+        for entity_type in _OF_SESSION
+    }
+    kept = {
+        name: ~pl.any_horizontal(is_early[t] for t in _OF_SESSION if name in _OF_SESSION[t])
+        for name in dict.fromkeys(sum(_OF_SESSION.values(), ()))
+    }
     return named.with_columns(
-        *(pl.when(~is_early).then(name).alias(name) for name in of_session),
+        *(pl.when(is_kept).then(name).alias(name) for name, is_kept in kept.items()),
         parent_type=pl.coalesce("show_type", "parent_type"),
         parent_id=pl.coalesce("show_id", "parent_id"),
     )
@@ -245,23 +259,16 @@ def _with_ends(rows: pl.DataFrame, past: Past, later: list[str]) -> pl.DataFrame
 
 
 def _decisions_then(past: Past, facts: Facts) -> pl.DataFrame:
-    """What operators had decided: the last word on each item, from the events up to then."""
+    """What operators had decided: the last word on each item, from the history up to then."""
     at, decisions = past.at, facts.detail(frames.DISPOSITIONS)
-    words = facts.events.filter(
-        (pl.col("system") == SYSTEM) & pl.col("kind").str.starts_with(_ATTENTION)
-    ).sort("at", "seq", nulls_last=True)
+    said = facts.detail(frames.DECISIONS).sort("at", "seq", nulls_last=True)
     items = ["source", "item_id"]
-    said = words.select(
-        "source", "at", "entity_type", "entity_id",
-        item_id="name", note="detail", actor="role",
-        state=pl.col("kind").str.strip_prefix(_ATTENTION),
-    )  # fmt: skip
     spoken_later = said.filter(pl.col("at") > at).select(items).unique()
     before = said.filter(pl.col("at") <= at).join(spoken_later, on=items, how="semi")
     rebuilt = (
         before.group_by(items, maintain_order=True)
         .agg(
-            pl.col("entity_type", "entity_id", "note", "actor", "state").last(),
+            pl.col("entity_type", "entity_id", "note", "actor", "state", "source_status").last(),
             created_at=pl.col("at").first(),
             updated_at=pl.col("at").last(),
         )
