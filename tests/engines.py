@@ -86,6 +86,15 @@ on_every_engine = pytest.mark.parametrize("engine", _EACH)
 on_every_engine_in_time = pytest.mark.parametrize("engine", a_few(_EACH))
 """What is long on a slow engine: all but polars in CI only."""
 
+on_polars_first = pytest.mark.parametrize(
+    "engine",
+    [
+        *a_few(pytest.param(engine, id=engine.name) for engine in (LAZY, POLARS, ARROW, DUCKDB)),
+        pytest.param(SPARK, id="spark", marks=pytest.mark.spark),
+    ],
+)
+"""The same; `make test` runs lazy polars alone, where a test nearby tries all of them."""
+
 
 def assert_same_rows(found: pl.DataFrame, expected: pl.DataFrame) -> None:
     """Same columns and rows; the order of rows and the width of numbers may differ."""

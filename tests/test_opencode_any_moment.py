@@ -14,6 +14,7 @@ from stateanalytics.systems.opencode.record_frames import RECORDS
 from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT, SHARED
 from tests.cut_off_opencode import cut_off, instants
+from tests.examples import a_few
 from tests.opencode_logs import T0, event, facts_of, read_once, step, write
 
 SHIPPED = ROOT / "data" / "samples" / "opencode" / "events_july_2026.jsonl"
@@ -93,7 +94,7 @@ def check(name: str, tmp_path: Path, chosen: slice | int) -> None:
         assert differences(facts, path, at, tmp_path) == [], at.isoformat()
 
 
-@pytest.mark.parametrize("name", ["shipped", *SAMPLES])
+@pytest.mark.parametrize("name", a_few(["shipped", *OTHERS, *DATABASES], 3))
 def test_an_instant_is_what_a_copy_that_ends_there_says(name: str, tmp_path: Path) -> None:
     check(name, tmp_path, 2)
 
@@ -129,8 +130,13 @@ RETRIED = (
 )  # fmt: skip
 
 
-def at_second(tmp_path: Path, second: float) -> Facts:
-    facts = facts_of(tmp_path, *RETRIED, as_of_ms=T0 + 3_600_000)
+@pytest.fixture(scope="module")
+def retried(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    folder = tmp_path_factory.mktemp("retried")
+    return facts_of(folder, *RETRIED, as_of_ms=T0 + 3_600_000)
+
+
+def at_second(facts: Facts, second: float) -> Facts:
     return facts_at(facts, datetime.fromtimestamp(T0 / 1000, UTC) + timedelta(seconds=second)).facts
 
 
@@ -147,7 +153,7 @@ def at_second(tmp_path: Path, second: float) -> Facts:
     ],
 )
 def test_each_stage_of_a_retried_step_is_seen(
-    tmp_path: Path,
+    retried: Facts,
     second: float,
     lifecycle: str,
     step_state: str,
@@ -155,7 +161,7 @@ def test_each_stage_of_a_retried_step_is_seen(
     n_tools_running: int,
     cost_usd: float | None,
 ) -> None:
-    past = at_second(tmp_path, second)
+    past = at_second(retried, second)
     states = sa.states(past).filter(pl.col("entity_type") == "execution")
     run = past.details["opencode_executions"].row(0, named=True)
     own_step = past.details["opencode_steps"].row(0, named=True)
@@ -166,8 +172,8 @@ def test_each_stage_of_a_retried_step_is_seen(
     assert (run["cost_usd"], own_step["cost_usd"]) == (cost_usd, cost_usd)
 
 
-def test_what_is_waited_for_was_recorded_then_and_not_later(tmp_path: Path) -> None:
-    past = at_second(tmp_path, 5.5)
+def test_what_is_waited_for_was_recorded_then_and_not_later(retried: Facts) -> None:
+    past = at_second(retried, 5.5)
     reasons = sa.reasons(past).filter(pl.col("entity_type") == "execution")
     assert "run.health.provider_rate_limit" in reasons["code"].to_list()
 
@@ -180,12 +186,13 @@ def test_a_session_that_is_to_come_has_no_rows(tmp_path: Path) -> None:
     assert past.entities.filter(entity_type="session")["entity_id"].to_list() == ["ses_a"]
 
 
-def test_reading_as_of_an_instant_shows_what_stood_then(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", a_few(range(3)))
+def test_reading_as_of_an_instant_shows_what_stood_then(place: int) -> None:
     facts = read_once(SHIPPED)
-    for at in random.Random(12).sample(moments_of(facts, SHIPPED), 3):
-        read = told(read_facts(SHIPPED, as_of=at)[0])
-        past = told(facts_at(facts, at).facts)
-        assert [name for name in past if not past[name].equals(read[name])] == []
+    at = random.Random(12).sample(moments_of(facts, SHIPPED), 3)[place]
+    read = told(read_facts(SHIPPED, as_of=at)[0])
+    past = told(facts_at(facts, at).facts)
+    assert [name for name in past if not past[name].equals(read[name])] == []
 
 
 def test_only_what_rows_of_sessions_had_is_said_to_be_lost(shared: Path) -> None:
@@ -199,6 +206,7 @@ def test_only_what_rows_of_sessions_had_is_said_to_be_lost(shared: Path) -> None
     assert set(gone["column"]) == {"updated_at"}
 
 
+@pytest.mark.slow
 def test_an_archive_of_a_database_tells_any_moment_too(shared: Path, tmp_path: Path) -> None:
     database = shared / "samples" / "opencode" / DATABASES[1]
     facts = read_once(database)

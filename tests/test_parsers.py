@@ -78,6 +78,7 @@ def test_every_line_of_a_log_is_an_entry_or_counted(tmp_path, kind, written, end
     assert entries.height + found["n_rows"].sum() == sum(not is_blank(line) for line in written)
 
 
+@pytest.mark.slow
 @examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(written=st.lists(lines(), max_size=8), ending=st.sampled_from([b"\n", b""]))
 def test_every_line_of_an_opencode_log_is_a_record_or_counted(tmp_path, written, ending):

@@ -33,7 +33,7 @@ fired = sa.detectors.detect(snap, detectors=["pulse_quiet", "pulse_hot", "policy
 alarms = sa.detectors.alarms(snap, detectors=["pulse_quiet"])
 past = sa.detectors.detect(snap, at="2026-05-20T12:00Z", detectors=["pulse_hot"])
 advice = sa.thresholds.recommend(snap, n_boot=20)
-report = sa.report(snap, window="2026-W21")
+report = sa.report(snap, window="2026-W21", sections=["failures", "clusters"])
 both = sa.read([demo_path(), sys.argv[1]], progress=False)
 clusters = sa.failures.clusters(snap)
 print(json.dumps({
@@ -185,12 +185,24 @@ def test_it_gets_the_command_line(folder, tmp_path):
     expected = [
         (["schema"], "pulse_beats"),
         (["detectors", "--list", "--limit", "200"], "pulse_quiet"),
-        (["detectors", folder, "--detector", "pulse_hot"], "pulse_hot"),
-        (["sql", folder, "SELECT count(*) AS n FROM entities"], "62"),
         (["failures", folder, "--week", "2026-W21"], "run.failed.no_memory"),
-        (["thresholds", folder], "pulse.quiet"),
         (["report", folder, "-o", page, "--week", "2026-W21"], ""),
     ]
+    check_commands(expected)
+    assert "It ran out of memory." in page.read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_it_gets_commands_of_functions_that_it_gets(folder):
+    expected = [
+        (["detectors", folder, "--detector", "pulse_hot"], "pulse_hot"),
+        (["sql", folder, "SELECT count(*) AS n FROM entities"], "62"),
+        (["thresholds", folder], "pulse.quiet"),
+    ]
+    check_commands(expected)
+
+
+def check_commands(expected):
     # One process for all: the next test starts one of its own for a command.
     arguments = [[str(word) for word in words] for words, _ in expected]
     done = run("-c", COMMANDS, json.dumps(arguments))
@@ -198,7 +210,6 @@ def test_it_gets_the_command_line(folder, tmp_path):
     for (words, said), (code, printed) in zip(expected, json.loads(done.stdout), strict=True):
         assert code == 0, (words, done.stderr)
         assert said in printed, words
-    assert "It ran out of memory." in page.read_text("utf-8")
 
 
 def test_without_a_name_its_usual_place_is_looked_up(folder, tmp_path, monkeypatch):
@@ -252,18 +263,19 @@ BEATS = Stores(recognises=lambda store: "beats" in store.tables, read=fail)
 AND_READS = replace(OF_STORES, stores=BEATS)
 """
 READ = """
-import sys
+import json, sys
 import stateanalytics as sa
-from stateanalytics.demo_data import demo_path
-from stateanalytics.systems import all_systems
-try:
-    snap = sa.read([demo_path(), *sys.argv[2:]], on_error=sys.argv[1], progress=False)
-except sa.errors.SourceError as error:
-    print(error)
-else:
-    print(snap.sources["system"].to_list(), snap.entities.height > 100)
-    print(snap.findings.filter(code="source.unreadable").select("severity", "message").rows())
+for on_error, *paths in json.loads(sys.argv[1]):
+    print("---")
+    try:
+        snap = sa.read(paths, on_error=on_error, progress=False)
+    except sa.errors.SourceError as error:
+        print(error)
+    else:
+        print(snap.sources["system"].to_list(), snap.entities.height > 100)
+        print(snap.findings.filter(code="source.unreadable").select("severity", "message").rows())
 """
+SAMPLE = ROOT / "data" / "samples" / "state.db"
 
 
 @pytest.fixture
@@ -276,8 +288,10 @@ def failing(tmp_path):
     return partial(_installed, tmp_path, "failing_system", FAILING)
 
 
-def read_failing(folder, on_error, *paths):
-    return run("-c", READ, on_error, *(folder / path for path in paths), more=(folder,))
+def read_failing(folder, *asked):
+    """What each reading gave, in one process; and what that process said beside."""
+    done = run("-c", READ, json.dumps(asked, default=str), more=(folder,))
+    return [text.strip() for text in done.stdout.split("---\n")[1:]], done.stderr
 
 
 @pytest.mark.parametrize(
@@ -291,27 +305,26 @@ def read_failing(folder, on_error, *paths):
 )
 def test_a_reader_that_fails_costs_its_own_rows_only_and_is_counted(failing, value, path):
     folder = failing(f"a_failing = failing_system:{value}")
-    done = read_failing(folder, "skip", path)
-    assert done.stdout.splitlines() == [
+    own = folder / path
+    asked = ["skip", SAMPLE, own], ["raise", SAMPLE, own], ["skip", own]
+    (skipped, raised, alone), said = read_failing(folder, *asked)
+    assert skipped.splitlines() == [
         "['lionagi'] True",
         "[('error', \"the system 'failing' cannot read it: KeyError: 'beat'\")]",
-    ], done.stderr
-    done = read_failing(folder, "raise", path)
-    assert done.stdout.startswith("The system 'failing' cannot read ")
-    assert "KeyError: 'beat'" in done.stdout
-    alone = READ.replace("demo_path(), *", "*")
-    done = run("-c", alone, "skip", folder / path, more=(folder,))
-    assert done.stdout.startswith("Nothing could be read: of "), done.stderr
-    assert "the system 'failing' cannot read it" in done.stdout
+    ], said
+    assert raised.startswith("The system 'failing' cannot read ")
+    assert "KeyError: 'beat'" in raised
+    assert alone.startswith("Nothing could be read: of "), said
+    assert "the system 'failing' cannot read it" in alone
 
 
 def test_a_system_that_cannot_look_at_a_store_is_passed_over(failing):
     folder = failing("a_failing = failing_system:OF_STORES")
-    done = read_failing(folder, "skip")
-    assert done.stdout.splitlines() == ["['lionagi'] True", "[]"], done.stderr
-    done = read_failing(folder, "skip", "files/beats.db")
-    assert "no store that is understood" in done.stdout
-    assert "The system 'failing' cannot look at" in done.stderr
+    asked = ["skip", SAMPLE], ["skip", SAMPLE, folder / "files" / "beats.db"]
+    (sample, with_beats), said = read_failing(folder, *asked)
+    assert sample.splitlines() == ["['lionagi'] True", "[]"], said
+    assert "no store that is understood" in with_beats
+    assert "The system 'failing' cannot look at" in said
 
 
 def test_two_packages_with_one_name_are_an_error(tmp_path):

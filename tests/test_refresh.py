@@ -79,6 +79,7 @@ WRITES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @examples(
     5,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -147,12 +148,13 @@ def test_a_closed_snapshot_can_still_be_refreshed(tmp_path):
     assert_same(before.refresh(progress=False), read(path))
 
 
-def test_a_live_writer_is_not_blocked_and_its_last_commit_is_seen(tmp_path):
+@pytest.mark.parametrize("n_rounds", a_few([2, 5]))
+def test_a_live_writer_is_not_blocked_and_its_last_commit_is_seen(tmp_path, n_rounds):
     path = first(tmp_path / "state.db")
     with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as writer:
         writer.execute("PRAGMA journal_mode=WAL")
         snap = read(path)
-        for n in range(5):
+        for n in range(n_rounds):
             writer.execute(WRITES["append"].format(n=n, at=NOW_S))
             snap = snap.refresh(progress=False)
             assert snap.events.filter(pl.col("kind") == "message").height == 3 + n

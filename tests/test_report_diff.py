@@ -187,6 +187,7 @@ def test_the_order_of_rows_does_not_matter():
     assert made(OLD, sections=None).as_json() == made(OLD[::-1], sections=None).as_json()
 
 
+@pytest.mark.slow
 def test_the_command_compares_two_files(tmp_path, capsys):
     store, last, this = (
         ROOT / "data/samples/state.db",

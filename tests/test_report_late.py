@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, example, given
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
@@ -14,7 +14,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting import report
 from stateanalytics.systems.history import facts_at
 from tests.conftest import ROOT
-from tests.examples import examples
+from tests.examples import a_few, examples
 from tests.lionagi_stores import change, listing, session, write_store
 
 MONDAY = datetime(2026, 5, 4, tzinfo=UTC)
@@ -105,18 +105,18 @@ BUSY = {
 }
 
 
-def test_a_report_as_it_was_known_is_the_report_that_was_made_then(tmp_path):
+@pytest.mark.parametrize("week", a_few(WEEKS[:2]))
+def test_a_report_as_it_was_known_is_the_report_that_was_made_then(tmp_path, week):
     path = tmp_path / "state.db"
-    for week in WEEKS[:2]:
-        hours = WEEK_H * (WEEKS.index(week) + 1)
-        kept = report(read_at(path, BUSY, hours), window=week, shown=False)
-        now = read_at(path, BUSY, 3 * WEEK_H)
-        again = report(now, window=week, as_known_at=end_of(week), shown=False)
-        assert without_provenance(again.summary) == without_provenance(kept.summary)
-        assert again.summary["provenance"]["as_of"] == kept.summary["provenance"]["as_of"]
-        changes = sa.diff(kept, again)
-        assert changes["cause"].unique().to_list() == ["unexplained"]
-        assert changes["change"].fill_null(0).sum() == 0
+    hours = WEEK_H * (WEEKS.index(week) + 1)
+    kept = report(read_at(path, BUSY, hours), window=week, shown=False)
+    now = read_at(path, BUSY, 3 * WEEK_H)
+    again = report(now, window=week, as_known_at=end_of(week), shown=False)
+    assert without_provenance(again.summary) == without_provenance(kept.summary)
+    assert again.summary["provenance"]["as_of"] == kept.summary["provenance"]["as_of"]
+    changes = sa.diff(kept, again)
+    assert changes["cause"].unique().to_list() == ["unexplained"]
+    assert changes["change"].fill_null(0).sum() == 0
 
 
 def test_no_count_of_messages_falls_below_zero(tmp_path):
@@ -218,11 +218,7 @@ def as_script(runs):
     return script
 
 
-@examples(5, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(runs=RUNS, week=st.sampled_from(WEEKS[:2]))
-# The only run that had ended was resumed since, so that no row of the store holds an end.
-@example(runs={"a": (0, 0, []), "b": (276, 0, [(47, "completed"), (17, "running")])}, week=WEEKS[1])
-def test_nothing_is_left_unexplained_whatever_happened(tmp_path, runs, week):
+def check_explained(tmp_path, runs, week):
     path, script = tmp_path / "state.db", as_script(runs)
     hours = WEEK_H * (WEEKS.index(week) + 1)
     if all(began + delay > hours for began, delay, _ in script.values()):
@@ -243,6 +239,19 @@ def test_nothing_is_left_unexplained_whatever_happened(tmp_path, runs, week):
         said = kept.summary["headline"]["numbers"]
         before = next(one for one in said if one["name"] == number["name"])
         assert number["then"] == [before["n"], before["of"]]
+
+
+def test_nothing_is_left_unexplained_where_no_row_holds_an_end(tmp_path):
+    """The only run that had ended was resumed since."""
+    runs = {"a": (0, 0, []), "b": (276, 0, [(47, "completed"), (17, "running")])}
+    check_explained(tmp_path, runs, WEEKS[1])
+
+
+@pytest.mark.slow
+@examples(5, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(runs=RUNS, week=st.sampled_from(WEEKS[:2]))
+def test_nothing_is_left_unexplained_whatever_happened(tmp_path, runs, week):
+    check_explained(tmp_path, runs, week)
 
 
 def test_the_week_in_a_frame_is_the_report_as_it_was_known(demo):
@@ -286,7 +295,7 @@ def test_an_instant_of_which_nothing_is_known_is_refused(demo, at, words):
         report(demo, window="2026-W20", as_known_at=at, shown=False)
 
 
-def test_the_command_reports_what_was_known_and_diff_names_the_rest(tmp_path, capsys):
+def test_the_command_reports_what_was_known_and_diff_names_the_rest(tmp_path, read_once, capsys):
     store = str(ROOT / "data/samples/state.db")
     then, now = tmp_path / "then.json", tmp_path / "now.json"
     week = ["report", store, "--week", "2026-W21", "--sections", "late,provenance,appendix"]

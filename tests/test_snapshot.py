@@ -32,10 +32,10 @@ def session(name, **more):
     }
 
 
-@pytest.fixture
-def store(tmp_path):
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
     return write_store(
-        tmp_path / "state.db",
+        tmp_path_factory.mktemp("store") / "state.db",
         sessions=[
             session("a", source_kind="live", odd=1),
             session("b", status="failed", odd="text", blob=b"\x00\xff"),
@@ -50,6 +50,12 @@ def store(tmp_path):
         ],
         status_transitions=[{"id": "t", "source": "executor", "entity_id": "a"}],
     )
+
+
+@pytest.fixture(scope="module")
+def kept(store):
+    """The snapshot of it, for tests that neither close nor drop it."""
+    return sa.read(store)
 
 
 # --- reading ---------------------------------------------------------------------------
@@ -212,8 +218,8 @@ def test_a_snapshot_without_inputs_can_be_shown():
 # --- raw tables ------------------------------------------------------------------------
 
 
-def test_raw_tables_hold_what_is_stored(store):
-    snap = sa.read(store)
+def test_raw_tables_hold_what_is_stored(store, kept):
+    snap = kept
     raw = snap.sql("SELECT id, created_at, odd, blob FROM raw_sessions ORDER BY id")
     assert raw.rows() == [
         ("a", NOW_S - 100, "1", None),
@@ -226,18 +232,19 @@ def test_raw_tables_hold_what_is_stored(store):
     )
 
 
-def test_bodies_are_read_only_on_request(store):
+def test_bodies_are_read_only_on_request(store, kept):
     query = "SELECT content FROM raw_messages"
     with pytest.raises(sa.errors.QueryError, match=r"holds bodies(.|\n)*bodies=True"):
-        sa.read(store).sql(query)
-    assert sa.read(store).sql("SELECT * FROM raw_messages").columns == [
+        kept.sql(query)
+    assert kept.sql("SELECT * FROM raw_messages").columns == [
         "store",
         "id",
         "created_at",
         "role",
     ]
-    assert "said" in sa.read(store, bodies=True).sql(query).item()
-    assert sa.read(store, bodies=True).sql("SELECT has_bodies FROM snapshot").item() is True
+    with_bodies = sa.read(store, bodies=True)
+    assert "said" in with_bodies.sql(query).item()
+    assert with_bodies.sql("SELECT has_bodies FROM snapshot").item() is True
 
 
 def test_a_database_of_something_else_gives_no_raw_tables(tmp_path):
@@ -319,8 +326,8 @@ def test_every_table_of_a_real_store_can_be_asked(lionagi_samples, version):
 # --- schema and tables -----------------------------------------------------------------
 
 
-def test_schema_lists_every_column_of_every_table(store):
-    snap = sa.read(store)
+def test_schema_lists_every_column_of_every_table(kept):
+    snap = kept
     columns = snap.schema()
     assert columns.columns == ["frame", "column", "dtype", "unit", "meaning"]
     for name in snap.sql("SHOW TABLES")["name"]:
@@ -335,19 +342,17 @@ def test_schema_lists_every_column_of_every_table(store):
 
 
 @pytest.mark.parametrize("name", a_few(["stats", "raw_nothing", "", None], 2))
-def test_a_name_that_is_not_there_says_which_are(store, name):
-    snap = sa.read(store)
+def test_a_name_that_is_not_there_says_which_are(kept, name):
     with pytest.raises(sa.errors.ArgumentError, match=r"There is no table(.|\n)*Hint:"):
-        snap.table(name)
+        kept.table(name)
     if name is not None:
         with pytest.raises(sa.errors.ArgumentError, match=r"There is no frame(.|\n)*Hint:"):
-            snap.schema(name)
+            kept.schema(name)
 
 
-def test_a_whole_table_has_no_row_cap():
-    snap = sa.demo()
-    joined = snap.table("entity_states")
-    assert joined.height == snap.entities.height
+def test_a_whole_table_has_no_row_cap(demo):
+    joined = demo.table("entity_states")
+    assert joined.height == demo.entities.height
     assert joined["severity"].dtype == pl.Enum(schema.SEVERITIES)
 
 
@@ -368,8 +373,8 @@ def test_tool_errors_are_counted_on_demand(tmp_path):
     assert snap.sql("SELECT sum(n_tool_errors) FROM error_counts").item() == 1
 
 
-def test_states_of_another_policy_do_not_mix():
-    snap = sa.demo()
+def test_states_of_another_policy_do_not_mix(demo):
+    snap = demo
     query = "SELECT count(*) FROM states WHERE severity = 'critical'"
     aborted = "SELECT count(*) FROM states WHERE outcome = 'aborted'"
     plain, mild = snap.sql(query).item(), snap.sql(query, policy=sa.Policy.adr0025()).item()
@@ -378,9 +383,9 @@ def test_states_of_another_policy_do_not_mix():
     assert snap.sql(query).item() == plain
 
 
-def test_a_small_question_is_answered_at_once(store):
+def test_a_small_question_is_answered_at_once(kept):
     """The states are derived once: asking for them again costs little more than nothing."""
-    snap = sa.read(store)
+    snap = kept
     states = "SELECT severity, count(*) FROM states GROUP BY ALL"
     snap.sql(states)
     assert times_as_slow(snap.sql, states, "SELECT 1", most=10) < 10

@@ -137,6 +137,7 @@ def test_what_a_query_may_be(snap, query, rows):
         assert answer.rows() == rows
 
 
+@pytest.mark.slow
 def test_every_table_that_is_documented_can_be_selected(snap):
     for name in snap.sql("SHOW TABLES")["name"]:
         if name != "error_counts" and not name.startswith("raw_"):

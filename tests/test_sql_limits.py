@@ -17,6 +17,7 @@ from stateanalytics.sql import process, running
 from stateanalytics.sql.engine import TableText
 from stateanalytics.sql.values import packed
 from stateanalytics.sql.worker import Read, _Desk
+from tests.examples import a_few
 from tests.test_sql import EVENTS, SESSIONS, snapshot
 
 MB = 10**6
@@ -70,7 +71,9 @@ def files_of_queries():
 # --- time ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("query", LONG_TO_PLAN.values(), ids=LONG_TO_PLAN)
+@pytest.mark.parametrize(
+    "query", a_few(pytest.param(query, id=name) for name, query in LONG_TO_PLAN.items())
+)
 def test_the_limit_holds_while_a_query_is_read_and_planned(snap, query):
     snap.sql("FROM entities")  # computing tables and starting a process do not count
     began = time.monotonic()
@@ -138,7 +141,9 @@ TAKING = {
 }
 
 
-@pytest.mark.parametrize("query", TAKING.values(), ids=TAKING)
+@pytest.mark.parametrize(
+    "query", a_few((pytest.param(query, id=name) for name, query in TAKING.items()), 2)
+)
 def test_what_takes_too_much_memory_gives_it_back(snap, query):
     here, there = resident_bytes("self"), resident_bytes(the_worker().pid)
     with pytest.raises(QueryError, match=r"more memory than its limit of 100 MB"):

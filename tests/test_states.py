@@ -25,8 +25,8 @@ from stateanalytics.state.states import (
     states_and_reasons,
 )
 from stateanalytics.systems import reading as sources
-from tests.engines import LAZY, POLARS, assert_same_rows, on_every_engine
-from tests.examples import examples
+from tests.engines import LAZY, POLARS, assert_same_rows, on_every_engine, on_polars_first
+from tests.examples import a_few, examples
 from tests.frames import AS_OF, ago, facts
 from tests.slow_states import slow_states
 
@@ -457,7 +457,7 @@ def test_every_engine_gives_the_same_states(engine):
     assert_same_rows(utc, states(keyed, as_of=AS_OF))
 
 
-@on_every_engine
+@on_polars_first
 def test_every_engine_gives_the_same_reasons(engine):
     frame = entities(many_rows(120, seed=3))
     assert_same_rows(
@@ -465,7 +465,7 @@ def test_every_engine_gives_the_same_reasons(engine):
     )
 
 
-@on_every_engine
+@on_polars_first
 def test_a_bare_frame_tells_how_its_schedules_are(engine):
     frame = entities([{**SCHEDULE, "due_at": AS_OF}, {**SCHEDULE, "entity_id": "d2"}])
     found = engine.back(states(engine.of(frame), as_of=AS_OF)).select("entity_id", "health")
@@ -500,7 +500,7 @@ def test_the_shape_is_the_canonical_one():
     assert reasons(frame, as_of=AS_OF).schema == schema.REASONS.dtypes
 
 
-@on_every_engine
+@on_polars_first
 def test_a_row_of_nulls_is_unknown_and_neutral(engine):
     nothing = schema.ENTITIES.conform(pl.DataFrame({"source": [None]}))
     found = engine.back(states(engine.of(nothing), as_of=AS_OF))
@@ -693,7 +693,7 @@ RULE_OF = {
 }
 
 
-@pytest.mark.parametrize(("store", "version"), RULE_OF.items())
+@pytest.mark.parametrize(("store", "version"), a_few(RULE_OF.items()))
 def test_the_verdicts_of_the_sample_stores_are_reproduced(store, version, lionagi_samples):
     folder = lionagi_samples / store
     found, _ = sources.read_facts([folder / "state.db"])

@@ -63,6 +63,7 @@ def test_the_order_and_grouping_of_parts_do_not_matter(parts):
     assert_same(merge([merge(parts[2:]), merge(parts[:2])]), everything)
 
 
+@pytest.mark.slow
 def test_processes_count_and_send_their_counts_back(paths, parts):
     count = functools.partial(sa.summarize, as_of=AS_OF, policy=sa.Policy.v1())
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:

@@ -1,5 +1,7 @@
 """Traces: the innermost cause, its wrappers and the own frame, in every language."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -187,9 +189,7 @@ LINES = st.sampled_from(
 )
 
 
-@given(st.lists(st.lists(LINES, max_size=8).map("\n".join), max_size=8), st.randoms())
-@examples(60)
-def test_lines_of_traces_in_any_order_never_raise(messages, chance):
+def check_lines(messages, chance):
     shuffled = messages * 2
     chance.shuffle(shuffled)
     by_message = dict(zip(messages, templates(*messages), strict=True))
@@ -198,3 +198,16 @@ def test_lines_of_traces_in_any_order_never_raise(messages, chance):
     # A pattern that is by chance as long as texts are cut looks cut off.
     if not patterns.str.len_chars().is_in(LIMITS).any():
         assert mine_templates(patterns)["pattern"].equals(patterns)
+
+
+def test_lines_of_traces_in_another_order_do_not_raise():
+    chance = random.Random(5)
+    lines = [line for trace in TRACES for line in trace.split("\n")]
+    check_lines(["\n".join(chance.sample(lines, 6)) for _ in range(8)], chance)
+
+
+@pytest.mark.slow
+@given(st.lists(st.lists(LINES, max_size=8).map("\n".join), max_size=8), st.randoms())
+@examples(60)
+def test_lines_of_traces_in_any_order_never_raise(messages, chance):
+    check_lines(messages, chance)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import stateanalytics as sa
 from stateanalytics.charts import chart_weeks, to_svg
 from stateanalytics.cli import run
 from stateanalytics.core.facts import changed_facts
@@ -70,6 +69,16 @@ BY_HAND = [
 HAND = facts(BY_HAND, as_of=AS_OF, transitions=[change_of("d", "timed_out", 2.0)])
 
 
+@pytest.fixture(scope="module")
+def hand():
+    return weekly_numbers(HAND, 3)
+
+
+@pytest.fixture(scope="module")
+def demo_weeks(demo):
+    return demo.weeks(4)
+
+
 def test_weeks_by_hand():
     weeks = weekly_numbers(HAND, 4)
     assert weeks.schema == WEEKS.dtypes
@@ -91,8 +100,8 @@ def test_weeks_by_hand():
     assert numbers(weeks, "causes", "value")[1:3] == [("2026-W20", 1.0), ("2026-W21", 1.0)]
 
 
-def test_failures_by_code_and_cluster_with_their_cost():
-    weeks = weekly_numbers(HAND, 3)
+def test_failures_by_code_and_cluster_with_their_cost(hand):
+    weeks = hand
     code = {"group_kind": "code", "group_id": "run.failed.exception"}
     assert numbers(weeks, "failure_rows", **code) == [
         ("2026-W20", 2.0), ("2026-W21", 0.0), ("2026-W22", 0.0),
@@ -111,8 +120,8 @@ def test_failures_by_code_and_cluster_with_their_cost():
     assert numbers(weeks, "failure_cost_usd", "value", "n_of", **late)[1] == ("2026-W21", None, 1)
 
 
-def test_medians_know_that_what_runs_on_took_at_least_so_long():
-    weeks = weekly_numbers(HAND, 3)
+def test_medians_know_that_what_runs_on_took_at_least_so_long(hand):
+    weeks = hand
     assert numbers(weeks, "duration", "value", "n", "n_of") == [
         ("2026-W20", 600.0, 3, 4), ("2026-W21", 900.0, 1, 1), ("2026-W22", None, 0, 0),
     ]  # fmt: skip
@@ -130,8 +139,8 @@ def test_a_week_that_is_over_does_not_change_with_time():
         assert both[name].equals(both[f"{name}_now"].alias(name)), name
 
 
-def test_the_five_numbers_are_those_of_the_report_as_of_the_end_of_the_week(demo):
-    weeks = demo.weeks(4)
+def test_the_five_numbers_are_those_of_the_report_as_of_the_end_of_the_week(demo, demo_weeks):
+    weeks = demo_weeks
     for window in weeks_up_to(demo.as_of, 4):
         week = window.label[5:13]
         then = facts_at(demo, min(window.until, demo.as_of)).facts
@@ -145,13 +154,13 @@ def test_the_five_numbers_are_those_of_the_report_as_of_the_end_of_the_week(demo
 
 @examples(6)
 @given(seed=st.integers(0, 999))
-def test_the_order_of_rows_does_not_matter(seed):
+def test_the_order_of_rows_does_not_matter(hand, seed):
     shuffled = changed_facts(
         HAND,
         entities=HAND.entities.sample(fraction=1.0, shuffle=True, seed=seed),
         transitions=HAND.transitions.sample(fraction=1.0, shuffle=True, seed=seed),
     )
-    assert weekly_numbers(shuffled, 3).equals(weekly_numbers(HAND, 3))
+    assert weekly_numbers(shuffled, 3).equals(hand)
 
 
 def test_every_series_is_in_every_week(demo):
@@ -201,7 +210,7 @@ def test_numbers_that_make_no_sense_are_refused(demo, asked, words):
         demo.weeks(**asked)
 
 
-def test_sql_and_the_command_say_the_same(demo, capsys):
+def test_sql_and_the_command_say_the_same(demo, read_once, capsys):
     found = demo.sql("SELECT value FROM weeks WHERE measure = 'runs' ORDER BY week")
     runs = demo.weeks().filter(measure="runs")["value"]
     assert found["value"].equals(runs)
@@ -216,8 +225,8 @@ def test_sql_and_the_command_say_the_same(demo, capsys):
         assert f'"group_kind": "{kind}"' in capsys.readouterr().out.replace('":"', '": "')
 
 
-def test_the_chart_has_a_drawing_for_each_series(demo):
-    weeks = demo.weeks(4)
+def test_the_chart_has_a_drawing_for_each_series(demo_weeks):
+    weeks = demo_weeks
     svg = to_svg(chart_weeks(weeks), name="x", label="in words")
     assert "Completed (% of ended runs)" in svg
     assert "2026-W19 and 2026-W22 only in part" in svg
@@ -238,8 +247,8 @@ def test_hostile_text_in_a_chart_is_only_text():
     assert "<img" not in svg
 
 
-def test_the_weeks_of_an_instant_are_read_as_weeks():
+def test_the_weeks_of_an_instant_are_read_as_weeks(demo):
     names = [week.label[5:13] for week in weeks_up_to(datetime(2027, 1, 2, tzinfo=UTC), 3)]
     assert names == ["2026-W51", "2026-W52", "2026-W53"]
     assert weeks_up_to(AS_OF, 1)[0] == read_window("2026-W22", as_of=AS_OF)
-    assert sa.demo().weeks(1)["week"].unique().to_list() == ["2026-W22"]
+    assert demo.weeks(1)["week"].unique().to_list() == ["2026-W22"]

@@ -110,7 +110,8 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
             "placed_at",
             "entity_type",
             "entity_id",
-            descending=[False, False, True, False, False],
+            "source",
+            descending=[False, False, True, False, False, False],
             nulls_last=True,
         )
         .with_columns(n_alike=pl.len().over("source", "cluster"))
@@ -129,7 +130,8 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
             "placed_at",
             "entity_type",
             "entity_id",
-            descending=[False, True, True, True, False, False],
+            "source",
+            descending=[False, True, True, True, False, False, False],
             nulls_last=True,
         )
     )
@@ -225,7 +227,9 @@ def _blocked(rows: pl.DataFrame, material: Material) -> Plain:
     blocked = rows.filter(
         pl.col("severity") == "neutral",
         (pl.col("lifecycle") == "blocked") | (pl.col("health") == "blocked"),
-    ).sort("placed_at", "entity_type", "entity_id", descending=[True, False, False])
+    ).sort(
+        "placed_at", "entity_type", "entity_id", "source", descending=[True, False, False, False]
+    )
     n = blocked.height
     verb = "is" if n == 1 else "are"
     return {
