@@ -229,5 +229,4 @@ def _witness(
     where = "" if up_to is None else f" WHERE {rowid} <= {up_to}"
     with cursor_of(store) as cursor:
         # An index could answer for rows that the table no longer has.
-        cursor.execute(f"SELECT {query} FROM {quoted(table)} NOT INDEXED{where}")
-        return tuple(cursor.fetchone())
+        return cursor.row(f"SELECT {query} FROM {quoted(table)} NOT INDEXED{where}")

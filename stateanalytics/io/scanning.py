@@ -133,29 +133,58 @@ def plans(store: Store, table: str, columns: Mapping[str, Cell]) -> list[Plan]:
     return planned or [Plan(store, table, {}, {}, False)]
 
 
+class Cursor:
+    """Answers queries of one connection through the Arrow driver.
+
+    The driver's own cursors import a quarter of a second of Arrow that nothing here needs.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def table(self, query: str, batch_rows: int = _BATCHES[0]) -> pa.Table:
+        """All rows; the driver chooses types by the first ``batch_rows`` of them."""
+        import adbc_driver_manager
+        import pyarrow as pa
+
+        with adbc_driver_manager.AdbcStatement(self.connection) as statement:
+            statement.set_options(**{"adbc.sqlite.query.batch_rows": str(batch_rows)})
+            statement.set_sql_query(query)
+            stream, _ = statement.execute_query()
+            with pa.RecordBatchReader.from_stream(stream) as reader:
+                return reader.read_all()
+
+    def row(self, query: str) -> tuple[Any, ...]:
+        """The first row."""
+        columns = self.table(query, 1).columns
+        return tuple(column[0].as_py() for column in columns)
+
+
 @contextmanager
-def cursor_of(store: Store) -> Iterator[Any]:
+def cursor_of(store: Store) -> Iterator[Cursor]:
     """A cursor of the Arrow driver on the private copy, which trusts nothing in it."""
     import adbc_driver_manager
-    import adbc_driver_sqlite.dbapi
+    import adbc_driver_sqlite
+    import pyarrow as pa
 
     # Nobody writes to the copy, so that SQLite need not lock it or look for a log.
     uri = f"file:{quote(str(store.copy))}?immutable=1"
-    connection = adbc_driver_sqlite.dbapi.connect(uri, autocommit=True)
     try:
-        with connection.cursor() as cursor:
+        with (
+            adbc_driver_sqlite.connect(uri) as database,
+            adbc_driver_manager.AdbcConnection(database) as connection,
+        ):
+            cursor = Cursor(connection)
             for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=2147418112"):
-                cursor.execute(f"PRAGMA {pragma}")
+                cursor.table(f"PRAGMA {pragma}")
             yield cursor
-    except (adbc_driver_manager.Error, OSError) as error:
+    except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
         # Behind the first line the driver repeats the whole query.
         problem = str(error).split("\n")[0].split(" query: ", 1)[-1]
         if not any(words in problem for words in _DAMAGE):
             raise refusals.unreadable(store.path, problem) from error
         store.check()
         raise refusals.damaged(store.path, [problem]) from error
-    finally:
-        connection.close()
 
 
 def parts(plan: Plan, after: int | None = None) -> list[str]:
@@ -167,8 +196,9 @@ def parts(plan: Plan, after: int | None = None) -> list[str]:
         return [""]
     table = quoted(plan.table)
     with cursor_of(plan.store) as cursor:
-        cursor.execute(f"SELECT min({name}), (SELECT max({name}) FROM {table}) FROM {table}")
-        low, high = cursor.fetchone()
+        low, high = cursor.row(
+            f"SELECT min({name}), (SELECT max({name}) FROM {table}) FROM {table}"
+        )
     if low is None or high - low < 2 * _ROWS_WORTH_A_THREAD:
         return [""]
     n_parts = min(8 * N_THREADS, (high - low) // _ROWS_WORTH_A_THREAD)
@@ -214,15 +244,12 @@ def scan_guarded(
 def _n_rows(plan: Plan, where: str) -> int:
     """Rows of one range: the driver makes room for a whole batch before it reads."""
     with cursor_of(plan.store) as cursor:
-        cursor.execute(f"SELECT count(*) FROM {quoted(plan.table)} NOT INDEXED {where}")
-        return int(cursor.fetchone()[0])
+        return int(cursor.row(f"SELECT count(*) FROM {quoted(plan.table)} NOT INDEXED {where}")[0])
 
 
 def _fetched(store: Store, query: str, batch_rows: int) -> pa.Table:
     with cursor_of(store) as cursor:
-        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": batch_rows})
-        cursor.execute(query)
-        return cursor.fetch_arrow_table().slice(1)
+        return cursor.table(query, batch_rows).slice(1)
 
 
 def _framed(plan: Plan, table: pa.Table) -> tuple[pl.DataFrame, Invalid]:
@@ -243,7 +270,6 @@ def _framed(plan: Plan, table: pa.Table) -> tuple[pl.DataFrame, Invalid]:
 def _valid(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int, bytes]:
     """A column whose text is UTF-8, how many cells were not, and one of those."""
     import pyarrow as pa
-    import pyarrow.compute as pc  # type: ignore[import-untyped]
 
     if not pa.types.is_string(column.type) and not pa.types.is_binary(column.type):
         return column, 0, b""
@@ -255,6 +281,8 @@ def _valid(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int, bytes]:
         except pa.ArrowInvalid as error:
             if "UTF8" not in str(error):
                 raise _TooMuchTextError from error
+            import pyarrow.compute as pc  # type: ignore[import-untyped]
+
             octets = chunk.view(pa.binary())
             is_valid = pc.match_substring_regex(octets, _UTF8)
             bad = octets.filter(pc.invert(is_valid))

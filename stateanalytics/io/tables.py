@@ -177,8 +177,7 @@ def _counted(plan: Plan, suspects: list[str], where: str) -> dict[tuple[str, str
     odd = " OR ".join(f"m{i} IS NOT NULL" for i in range(len(suspects)))
     rows = f"(SELECT {', '.join(inner)} FROM {source} LIMIT -1 OFFSET 0) WHERE {odd}"
     with cursor_of(plan.store) as cursor:
-        cursor.execute(f"SELECT {', '.join(outer)} FROM {rows}")
-        row = cursor.fetchone()
+        row = cursor.row(f"SELECT {', '.join(outer)} FROM {rows}")
     return {
         key: (row[2 * i], (row[2 * i + 1] or b"").decode(errors="backslashreplace"))
         for i, key in enumerate(keys)
