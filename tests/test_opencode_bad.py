@@ -66,7 +66,7 @@ def test_a_last_line_without_its_break_may_be_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chunk_bytes", a_few([7, 100, 1000, 10_000]))
-@pytest.mark.parametrize("ending", ["\n", ""])
+@pytest.mark.parametrize("ending", a_few(["\n", ""]))
 def test_a_line_too_long_to_take_apart_is_counted(tmp_path, monkeypatch, chunk_bytes, ending):
     monkeypatch.setattr(payloads, "CHUNK_BYTES", chunk_bytes)
     monkeypatch.setattr(payloads, "MAX_LINE_BYTES", 400)
@@ -303,6 +303,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.dictionaries(st.sampled_from(["finish", "error", "tokens", "model", "at"]), JSON))
 def test_no_payload_stops_the_reading(tmp_path: Path, data: dict) -> None:

@@ -114,6 +114,7 @@ CRASH = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @examples(15)
 @given(seed=st.integers(0, 10**6), n_again=st.integers(0, 8))
 def test_order_and_repetition_of_lines_do_not_matter(seed: int, n_again: int) -> None:

@@ -52,30 +52,36 @@ def test_several_eras_in_one_database_are_told_apart(samples: Path) -> None:
     assert facts.sources["format"].to_list() == ["opencode database, era A and V1"]
 
 
-def test_a_database_and_the_log_of_its_events_agree(samples: Path) -> None:
-    for folder, database in (("v2_20260717", "opencode-local.db"), ("v1_1.18.34", "opencode.db")):
-        stored = read_facts(samples / folder / database)[0]
-        logged = read_facts(samples / folder / "event_table.jsonl")[0]
-        for name in ("opencode_executions", "opencode_steps"):
-            kept = (
-                ["session_id", "outcome", "exec_no"] if "exec" in name else ["message_id", "state"]
-            )
-            frames = [one.details[name].select(kept).sort(kept) for one in (stored, logged)]
-            assert frames[0].equals(frames[1]), (folder, name)
+@pytest.mark.parametrize(
+    ("folder", "database"),
+    a_few([("v2_20260717", "opencode-local.db"), ("v1_1.18.34", "opencode.db")]),
+)
+def test_a_database_and_the_log_of_its_events_agree(
+    samples: Path, folder: str, database: str
+) -> None:
+    stored = read_facts(samples / folder / database)[0]
+    logged = read_facts(samples / folder / "event_table.jsonl")[0]
+    for name in ("opencode_executions", "opencode_steps"):
+        kept = ["session_id", "outcome", "exec_no"] if "exec" in name else ["message_id", "state"]
+        frames = [one.details[name].select(kept).sort(kept) for one in (stored, logged)]
+        assert frames[0].equals(frames[1]), (folder, name)
 
 
 @pytest.mark.parametrize(
     ("name", "n_executions"),
-    [
-        ("v2_20260717/sse_api_event.jsonl", 39),
-        ("v1_1.18.34/sse_event.jsonl", 39),
-        ("v1_1.18.34/sse_global_event_head400.jsonl", 8),
-        ("v1_1.18.34/export_v1_mock-tool.json", 1),
-        ("v1_1.18.34/run_json_mock-tool.jsonl", 1),
-        ("v2_20260717/run_v2_mock-401.jsonl", 1),
-        ("v2_20260717/session_log/ses_e048f75e8ffevxVQrxgXYmPZuK.sse", 2),
-        ("v2_2.0.16_wire/failure.jsonl", 1),
-    ],
+    a_few(
+        [
+            ("v2_20260717/sse_api_event.jsonl", 39),
+            ("v1_1.18.34/sse_event.jsonl", 39),
+            ("v1_1.18.34/sse_global_event_head400.jsonl", 8),
+            ("v1_1.18.34/export_v1_mock-tool.json", 1),
+            ("v1_1.18.34/run_json_mock-tool.jsonl", 1),
+            ("v2_20260717/run_v2_mock-401.jsonl", 1),
+            ("v2_20260717/session_log/ses_e048f75e8ffevxVQrxgXYmPZuK.sse", 2),
+            ("v2_2.0.16_wire/failure.jsonl", 1),
+        ],
+        3,
+    ),
 )
 def test_every_form_is_read(samples: Path, name: str, n_executions: int) -> None:
     facts = read_facts(samples / name)[0]

@@ -17,7 +17,8 @@ KEPT_BACK = {
 }
 """Files that only their owner has; every other one must be here."""
 WHOLE = {"activity_event_kinds_final_ts.csv"}
-IN_SEQUENCE = {"oracle_poll_trajectories.csv", "oracle_detecting_sequences.csv"}
+POLLS = "oracle_poll_trajectories.csv"
+IN_SEQUENCE = {POLLS, "oracle_detecting_sequences.csv"}
 RECORD_INPUTS = ("id", "tag", "now", "meta", "options")
 
 
@@ -71,9 +72,16 @@ def check(name: str, rows: pl.DataFrame) -> None:
     assert wrong.height == 0, f"{wrong.height} of {got.height} rows: {wrong.head(3).to_dicts()}"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == POLLS)) for name in NAMES]
+)
 def test_every_row_that_is_here_holds(folder: Path, name: str) -> None:
     check(name, read(folder / name))
+
+
+def test_the_first_polls_hold(folder: Path) -> None:
+    """Each poll goes on from those before it, so that a beginning stands by itself."""
+    check(POLLS, read(folder / POLLS).head(150))
 
 
 def test_every_file_has_an_adapter(folder: Path) -> None:

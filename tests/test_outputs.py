@@ -71,7 +71,7 @@ def test_nothing_that_was_read_is_written_over(fleet, command, source, target, c
 
 
 @pytest.mark.parametrize(
-    "root", ["home/shows", "shows", "by-variable", "said-by-the-store", "behind-a-link"]
+    "root", a_few(["home/shows", "shows", "by-variable", "said-by-the-store", "behind-a-link"], 3)
 )
 def test_no_file_of_a_show_is_written_over(tmp_path, root, capsys, monkeypatch):
     monkeypatch.setenv("LIONAGI_SHOWS_ROOT", str(tmp_path / "by-variable"))

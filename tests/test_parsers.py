@@ -172,6 +172,11 @@ def test_any_values_are_rules_and_a_policy_or_refused_in_our_words(content):
             assert "Hint" in str(error)
 
 
+def test_a_message_without_words_has_a_template_or_none():
+    assert mine_templates(pl.Series([None, "", " ", "\x00", "a"], dtype=pl.String)).height == 5
+
+
+@pytest.mark.slow
 @examples(60)
 @given(st.lists(st.one_of(st.none(), st.text(max_size=80)), max_size=12))
 def test_every_message_has_a_template_or_none(messages):
