@@ -59,7 +59,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("content", a_few(BROKEN, 3))
+@pytest.mark.parametrize("content", a_few(BROKEN, 2))
 def test_a_corrupt_record_is_named_and_the_rest_is_read(tree: Path, content: str | bytes) -> None:
     write_json(tree, "bad-1", content)
     facts = facts_of(tree)
@@ -128,7 +128,7 @@ LOSSES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "content", "code"), a_few(LOSSES, 3))
+@pytest.mark.parametrize(("path", "content", "code"), a_few(LOSSES, 2))
 def test_each_kind_of_loss_is_named_or_ends_the_load(
     tree: Path, path: Path, content: str | bytes, code: str
 ) -> None:

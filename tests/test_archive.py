@@ -16,7 +16,6 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.io.archive import changes
 from stateanalytics.systems import archiving
 from tests.conftest import ROOT
-from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, listing, session, write_store
 from tests.test_observations import SAMPLES, store_at
 
@@ -46,7 +45,14 @@ def test_rows_from_the_archive_are_those_of_the_store(shared, tmp_path, sample):
         assert files(history) == before
 
 
-@pytest.mark.parametrize("sample", a_few(SAMPLES.values()), ids=list(SAMPLES))
+def test_the_week_from_the_archive_is_that_from_the_store(demo, demo_week, tmp_path):
+    demo.archive(tmp_path)
+    kept = sa.read(tmp_path, as_of=demo.as_of)
+    assert sa.report(kept, window="2026-W21").as_html() == demo_week.as_html()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=list(SAMPLES))
 def test_a_report_from_the_archive_is_that_from_the_store(shared, tmp_path, sample):
     with sa.read(shared / "samples" / sample) as snap:
         snap.archive(tmp_path)

@@ -479,7 +479,10 @@ def test_report_writes_a_page_and_says_where(run, store, tmp_path):
 
 def test_report_can_be_numbers_only(run, store, tmp_path):
     path = tmp_path / "numbers.json"
-    assert run("report", store, "-o", str(path), "--week", "2026-W22")[0] == 0
+    assert (
+        run("report", store, "-o", str(path), "--week", "2026-W22", "--sections", "headline")[0]
+        == 0
+    )
     assert json.loads(path.read_text())["window"]["since"] == "2026-05-25T00:00:00Z"
     assert [one.name for one in tmp_path.iterdir()] == ["numbers.json"]
 
@@ -495,7 +498,7 @@ def test_report_can_be_numbers_only(run, store, tmp_path):
         (("--since", "x"), "Hint:"),
         (("--policy", "nice"), "There is no policy"),
         (("--as-of", "x"), "as_of needs a moment"),
-        (("-o", "/nowhere/week.html"), "cannot be written"),
+        (("-o", "/nowhere/week.html", "--sections", "headline"), "cannot be written"),
         (("-o", "week.pdf"), "Hint: -o week.html"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import dataclasses
 from datetime import datetime, timedelta
+from functools import cache
 
 import polars as pl
 import pytest
@@ -466,14 +467,20 @@ def test_signs_of_a_store_are_judged_by_the_same_classifier(lionagi_samples):
     assert judged["session_health"].equals(signs["health_0_36"].alias("session_health"))
 
 
+@cache
+def detected(sample):
+    """A sample, and what every detector says of it."""
+    snap = sa.read(sample)
+    return snap, sa.detectors.detect(snap)
+
+
 @pytest.mark.parametrize("store", ["agent_orchestrator", "opencode"])
 def test_every_system_is_replayed_now_and_then(shared, store):
     path = {
         "agent_orchestrator": "agent-orchestrator/v3_json_final_ts",
         "opencode": "opencode/v2_20260717",
     }[store]
-    snap = sa.read(shared / "samples" / path)
-    now = sa.detectors.detect(snap)
+    snap, now = detected(shared / "samples" / path)
     assert set(now["system"]) == {store}
     assert now["fires"].sum() > 0
     then = sa.detectors.detect(snap, at=snap.events["at"].median())
@@ -485,8 +492,8 @@ def test_every_system_is_replayed_now_and_then(shared, store):
 
 
 def test_agent_orchestrators_sample_is_flagged_as_its_scenario_says(shared):
-    snap = sa.read(shared / "samples" / "agent-orchestrator" / "v3_json_final_ts")
-    flagged = sa.detectors.detect(snap).filter("fires")
+    _, now = detected(shared / "samples" / "agent-orchestrator" / "v3_json_final_ts")
+    flagged = now.filter("fires")
     of = {name: set(part["entity_id"]) for (name,), part in flagged.group_by("detector")}
     assert of["ao_detecting_budget"] == {"app-4"}
     assert of["ao_no_acknowledge"] == {"app-7"}
