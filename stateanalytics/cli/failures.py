@@ -25,6 +25,7 @@ SHOWN = {
     "change": ("status", "code", "template", "n_causes_before", "n_causes", "ratio", "q_value"),
     "lift": ("code", "template", "dimension", "value", "n_in", "n_cluster", "lift", "q_value"),
     "incidents": ("since", "duration_s", "n_sessions", "n_causes", "linked_by", "code", "template"),
+    "related": ("cause_group", "code", "template", "related_code", "related_template", "score"),
     "rules": ("rule", "name", "action", "n_rows", "n_lost", "lost_to"),
 }
 
@@ -45,7 +46,7 @@ SHOWN = {
     show_default=True,
     help="What of them: clusters by cost, the namespace of codes, the rows, what stood in the "
     "holes of templates, what is new or gone, what distinguishes clusters, what hangs "
-    "together, what your rules claimed.",
+    "together, which clusters may have one cause, what your rules claimed.",
 )
 @click.option("--code", help="Only this code and those below it, such as run.failed.")
 @click.option("--cluster", metavar="ID", help="Only this cluster.")
@@ -118,6 +119,7 @@ def _answer(
         "change": lambda: failures.change(snap, earlier=earlier, **asked),
         "lift": lambda: failures.lift(snap, **asked),
         "incidents": lambda: failures.incidents(snap, **asked),
+        "related": lambda: failures.related(snap, **asked),
         "rules": lambda: failures.rules(snap, **asked),
     }
     return answers[show]()

@@ -5,6 +5,7 @@ from .failure_rows import members as members
 from .failure_rows import rules as rules
 from .lift_ratios import lift as lift
 from .rules_file import Rules as Rules
+from .similarity import related as related
 from .template_parameters import parameters as parameters
 from .templates import merge_templates as merge_templates
 from .templates import mine_templates as mine_templates

@@ -135,7 +135,8 @@ def _largest(column: str) -> pl.Expr:
 
 KEY = ("cluster_id", "code", "template", "template_id")
 COLUMNS = (
-    *(*KEY, "rule_name", "n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes"),
+    *(*KEY, "cause_group", "rule_name"),
+    *("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes"),
     *("share", "share_low", "share_high", "first_at", "last_at", "trend", "trend_step_s"),
     *("run_s", "n_tokens", "cost_usd", "n_work"),
     *("n_run_unreported", "n_tokens_unreported", "n_cost_unreported"),
@@ -174,9 +175,10 @@ def clusters(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 39)
+    polars.DataFrame, shape (n_clusters, 40)
         ``cluster_id`` (of code and template: the same next week), ``code`` (null: none was
-        stored), ``template`` (null: no message), ``template_id``, ``rule_name``; ``n_rows``
+        stored), ``template`` (without a message: what the run did last), ``template_id``,
+        ``cause_group`` (null: not known), ``rule_name``; ``n_rows``
         (``n_failed``, ``n_timed_out``), ``n_sessions``, ``n_causes`` (`cause_key`);
         ``share`` of all distinct causes, from ``share_low`` to ``share_high`` (Wilson);
         ``first_at``, ``last_at`` in the window; ``trend`` (list of rows for each
@@ -221,7 +223,9 @@ def count_clusters(
 ) -> pl.DataFrame:
     """Count `members` by cluster; see `clusters` for the columns."""
     since, until = span_of(rows, window, as_of)
-    named = rows.group_by(KEY).agg(pl.col("rule_name").sort().first())
+    named = rows.group_by(KEY).agg(
+        pl.col("cause_group").first(), pl.col("rule_name").sort().first()
+    )
     clusters: pl.DataFrame = (
         count_groups(rows, KEY)
         .join(named, on=KEY, nulls_equal=True)

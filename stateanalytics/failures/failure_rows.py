@@ -10,8 +10,10 @@ import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.windows import read_window
+from stateanalytics.failures.cause_groups import add_cause_groups
 from stateanalytics.failures.counting import add_costs
 from stateanalytics.failures.incident_grouping import GAP_S, add_incidents, count_incidents
+from stateanalytics.failures.last_steps import add_last_steps
 from stateanalytics.failures.rules_file import Rules, apply_rules, rules_applied
 from stateanalytics.failures.templates import VERSION, mine_templates, template_id
 from stateanalytics.state.definitions import FAILURES, cause_key
@@ -51,10 +53,11 @@ def members(
     polars.DataFrame
         A row for each failed or timed-out entity of every type but branches, newest
         first. Beside canonical columns: ``code`` (null: none was stored), ``message``,
-        ``template`` and ``template_id`` (null without a message), ``cluster_id`` (of code
-        and template), ``rule`` and ``rule_name`` (which of your rules claimed it),
-        ``cause`` (`cause_key`), ``incident_id`` (`incidents`; null: it stands
-        alone), ``failed_at``, and the ``unit`` of work with its
+        ``template`` and ``template_id`` (without a message: what the run did last; null:
+        nothing), ``cluster_id`` (of code and template), ``cause_group`` (a key of
+        `cause_groups.TITLES`; null: not known), ``rule`` and ``rule_name`` (which of your
+        rules claimed it), ``cause`` (`cause_key`), ``incident_id`` (`incidents`; null: it
+        stands alone), ``failed_at``, and the ``unit`` of work with its
         ``run_s``, ``n_tokens`` and ``cost_usd`` (null: not reported).
 
     Raises
@@ -180,7 +183,16 @@ def incidents(
 COLUMNS = (
     *("source", "system", "entity_type", "entity_id", "session_id", "invocation_id"),
     *("kind", "name", "agent", "model", "provider", "project", "playbook", "outcome"),
-    *("code", "message", "template", "template_id", "cluster_id", "rule", "rule_name"),
+    *(
+        "code",
+        "message",
+        "template",
+        "template_id",
+        "cluster_id",
+        "cause_group",
+        "rule",
+        "rule_name",
+    ),
     *("cause", "failed_at", "unit", "run_s", "n_tokens", "cost_usd"),
 )
 
@@ -226,21 +238,27 @@ def failed_rows(
 
 
 def priced(failed: pl.DataFrame, snap: Facts) -> pl.DataFrame:
-    """Failures of a `population` under the names they have here, with their costs."""
+    """Failures of a `population` under the names they have here, with costs and last steps."""
     return (
         add_costs(failed, snap.entities)
         .rename({"reason_code": "code", "reason_message": "message", "placed_at": "failed_at"})
         .with_columns(outcome=pl.col("outcome").cast(pl.String))
+        .pipe(add_last_steps, snap.events)
     )
 
 
 def add_templates(
     failed: pl.DataFrame, messages: pl.Series, *, earlier: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """Failed rows with the ``template`` of their message, mined from all these messages."""
+    """Failed rows with the ``template`` of their message, mined from all these messages.
+
+    Without a message, what the run did last takes its place.
+    """
     texts = messages.unique().drop_nulls()
     templates = mine_templates(texts, earlier=earlier).select("template", message=texts)
-    return failed.join(templates, on="message", how="left", maintain_order="left")
+    return failed.join(templates, on="message", how="left", maintain_order="left").with_columns(
+        template=pl.coalesce("last_steps", "template")
+    )
 
 
 def select_failures(rows: pl.DataFrame, outcomes: Collection[str] = FAILURES) -> pl.DataFrame:
@@ -283,9 +301,9 @@ def cluster_id(code: str | None, template: str | None) -> str:
 
 
 def add_cluster_ids(rows: pl.DataFrame) -> pl.DataFrame:
-    """Failed rows with the ids of their cluster and template, by code and template."""
+    """Failed rows with the ids of their cluster and template, and its cause group."""
     pairs = rows.select("code", "template").unique()
-    ids = pairs.with_columns(
+    ids = add_cause_groups(pairs).with_columns(
         cluster_id=pl.Series([cluster_id(*pair) for pair in pairs.rows()], dtype=pl.String),
         template_id=pl.Series(
             [None if text is None else template_id(text) for text in pairs["template"]],

@@ -16,8 +16,9 @@ from stateanalytics.core.schema import (
 _CLUSTER = (
     Column("cluster_id", TEXT, "of code and template: the same next week and elsewhere"),
     Column("code", TEXT, "the reason code; null: none was stored"),
-    Column("template", TEXT, "what messages share, <*> where they differ; null: no message"),
+    Column("template", TEXT, "what messages share, <*> where they differ; null: nothing known"),
     Column("template_id", TEXT, "of the template alone, whatever the code"),
+    Column("cause_group", TEXT, "what kind of thing went wrong; null: not known"),
 )
 _COSTS = (
     Column("run_s", REAL, "time of the work; null: not known", "s"),

@@ -1,0 +1,57 @@
+"""What a run did last: all there is to tell failures apart that left no message."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.core.schema import ENTITY_KEY
+
+NO_MESSAGE = "(no message; "
+"""How a template begins that was made from steps."""
+
+N_STEPS = 3
+
+
+def add_last_steps(failed: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Add in words what failures without a message did last.
+
+    Parameters
+    ----------
+    failed : polars.DataFrame
+        Failed rows with ``message`` and ``failed_at``.
+    events : polars.DataFrame
+        The events of all entities.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``failed`` in its order with ``last_steps``: the last tool or item that an activity
+        up to the failure named, and the kinds of the last `N_STEPS` activities, with the
+        role of a message; neighbours that are alike count once. Null where there is a
+        message, or no activity.
+    """
+    key = list(ENTITY_KEY)
+    is_silent = pl.col("message").fill_null("").str.strip_chars() == ""
+    silent = failed.filter(is_silent).select(*key, "failed_at").unique(key)
+    kind = pl.concat_str("kind", "role", separator=" of ", ignore_nulls=True)
+    before = (
+        events.filter("is_activity")
+        .join(silent, on=key)
+        .filter(pl.col("at") <= pl.col("failed_at"))
+        .sort("at", "seq", nulls_last=True)
+        .group_by(key, maintain_order=True)
+        .agg(
+            tool=pl.col("name").drop_nulls().last(),
+            kinds=kind.filter(kind.ne_missing(kind.shift())).tail(N_STEPS).str.join(", "),
+        )
+    )
+    told = pl.concat_str(
+        pl.lit(f"{NO_MESSAGE}last "),
+        pl.coalesce(pl.col("tool") + ": ", pl.lit("")),
+        pl.col("kinds"),
+        pl.lit(")"),
+    )
+    steps = before.select(*key, last_steps=told)
+    return failed.join(steps, on=key, how="left", maintain_order="left").with_columns(
+        last_steps=pl.when(is_silent).then("last_steps")
+    )

@@ -1,0 +1,196 @@
+"""What kind of thing went wrong, which clusters may have one cause, and silent failures."""
+
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.failures.cause_groups import RULES, TITLES, add_cause_groups
+from stateanalytics.failures.similarity import relate
+from stateanalytics.failures.templates import mine_templates
+from tests.conftest import SHARED
+from tests.failures import run, store
+from tests.frames import WHOSE, ago, facts
+
+SEVERAL = [
+    pytest.param("API Error: 429 slow down", "provider_limit", id="HTTP status"),
+    pytest.param("You exceeded your current quota, check your plan", "provider_limit", id="quota"),
+    pytest.param("529 Overloaded", "provider_down", id="overloaded"),
+    pytest.param("invalid x-api-key", "auth", id="key"),
+    pytest.param("getaddrinfo ENOTFOUND <*>", "network", id="network"),
+    pytest.param("httpx.ReadTimeout, then app.ProviderError in call", "network", id="read timeout"),
+    pytest.param("prompt is too long: <*> tokens", "context_length", id="context"),
+    pytest.param("output blocked by content filtering policy", "content_filter", id="filter"),
+    pytest.param("No such tool available: <*>", "bad_tool_call", id="tool"),
+    pytest.param("FAILED <*> - KeyError: '<*>'", "test_failed", id="a test, not its exception"),
+    pytest.param("Failed to create worktree for <*>", "orchestration", id="failed is no FAILED"),
+    pytest.param("requests that failed: <*>", None, id="requests are no tests"),
+    pytest.param("error TS2322: Type '<*>' is not assignable", "type_check", id="types"),
+    pytest.param("Incompatible types in <*>:<*>: error: x [assignment]", "type_check", id="mypy"),
+    pytest.param("make: *** No rule to make target '<*>'", "build_failed", id="build"),
+    pytest.param("Flow timed out after <*>", "timeout", id="timeout"),
+    pytest.param("process <*> killed by SIGKILL", "killed", id="killed"),
+    pytest.param("OSError: [Errno 28] No space left on device", "disk_full", id="disk"),
+    pytest.param("bash: <*>: Permission denied", "permission", id="permission"),
+    pytest.param("git@<*>: Permission denied (publickey).", "auth", id="a key, no file"),
+    pytest.param("fatal: not a git repository", "git_state", id="git"),
+    pytest.param("CONFLICT (content): Merge conflict in <*>", "merge_conflict", id="merge"),
+    pytest.param("Missing required artifact: <*>", "artifact_missing", id="artifact"),
+    pytest.param("ls: <*>: Aucun fichier ou dossier de ce nom", "missing_file", id="in French"),
+    pytest.param("KeyError: '<*>' in load (store.py)", "bug", id="exception"),
+    pytest.param("my.pkg.OddError: <*>", "bug", id="any exception class"),
+    pytest.param("Command failed with exit code 1: <*>", "command_failed", id="exit code"),
+    pytest.param("hello", None, id="says nothing"),
+    pytest.param("", None, id="empty"),
+    pytest.param("\u202e\x00x" * 10, None, id="hostile"),
+]
+
+
+def grouped(template, code=None):
+    one = pl.DataFrame({"code": [code], "template": [template]}, schema_overrides=_TEXT)
+    return add_cause_groups(one)["cause_group"].item()
+
+
+_TEXT = {"code": pl.String, "template": pl.String}
+
+
+@pytest.mark.parametrize(("template", "group"), SEVERAL)
+def test_a_template_tells_its_cause(template, group):
+    assert grouped(template) == group
+
+
+def test_the_message_says_more_than_the_code_and_the_code_more_than_nothing():
+    assert grouped("disk full", "run.timed_out.deadline") == "disk_full"
+    assert grouped("hello", "run.timed_out.deadline") == "timeout"
+    assert grouped(None, "run.failed.provider_quota") == "provider_limit"
+    assert grouped(None, None) is None
+
+
+def test_every_group_has_one_title_and_every_row_looks_somewhere():
+    assert {(rule.cause_group, rule.title) for rule in RULES} == set(TITLES.items())
+    assert all(rule.code or rule.message for rule in RULES)
+
+
+def test_missing_columns_are_named():
+    with pytest.raises(MissingColumnsError, match="add_cause_groups needs columns"):
+        add_cause_groups(pl.DataFrame({"code": ["x"]}))
+
+
+INDEPENDENT = SHARED / "agent_failures" / "messages.jsonl"
+
+
+@pytest.mark.skipif(not INDEPENDENT.exists(), reason="the independent corpus is not here")
+def test_causes_of_an_independent_corpus_are_grouped_and_related():
+    corpus = pl.read_ndjson(INDEPENDENT, infer_schema_length=None)
+    found = (
+        corpus.with_columns(template=mine_templates(corpus["message"])["template"])
+        .group_by("template_id", "cause")
+        .agg(pl.col("template").mode().sort().first())
+        .sort("template_id")
+        .with_columns(code=pl.lit(None, pl.String), systems=pl.lit("x"), cluster_id="template_id")
+        .pipe(add_cause_groups)
+    )
+    own = pl.coalesce("cause_group", "template_id")
+    n_pairs = {
+        name: (sizes["len"] * (sizes["len"] - 1) // 2).sum()
+        for name, sizes in {
+            "both": found.group_by("cause", own).len(),
+            "found": found.group_by(own).len(),
+            "true": found.group_by("cause").len(),
+        }.items()
+    }
+    assert 2 * n_pairs["both"] / (n_pairs["found"] + n_pairs["true"]) >= 0.6
+    causes = found.select("cluster_id", "cause")
+    several = causes.filter(pl.len().over("cause") > 1)
+    first = several.join(relate(found, n=1), on="cluster_id").join(
+        causes, left_on="related_id", right_on="cluster_id", suffix="_related"
+    )
+    assert (first["cause"] == first["cause_related"]).sum() / several.height >= 0.75
+
+
+def cluster(name, template, group=None, systems="a"):
+    return {"cluster_id": name, "code": None, "template": template, "systems": systems,
+            "cause_group": group}  # fmt: skip
+
+
+def related_ids(*ranked, n=5):
+    frame = pl.DataFrame(
+        list(ranked), schema_overrides={"cause_group": pl.String, "code": pl.String}
+    )
+    return relate(frame, n=n).select("cluster_id", "related_id").rows()
+
+
+def test_clusters_of_one_group_are_related_across_systems():
+    limit, quota = (
+        cluster("l", "HTTP 429", "provider_limit"),
+        cluster("q", "quota used up", "provider_limit", "b"),
+    )
+    assert related_ids(limit, quota, cluster("x", "zzz")) == [("l", "q"), ("q", "l")]
+
+
+def test_texts_that_look_alike_are_related_without_a_group():
+    alike = [cluster("a", "the ledger of tenant <*> is sealed"),
+             cluster("b", "the ledger of invoice <*> is sealed"),
+             cluster("c", "nothing like it")]  # fmt: skip
+    assert related_ids(*alike) == [("a", "b"), ("b", "a")]
+
+
+def test_at_most_n_are_suggested_and_never_itself():
+    many = [cluster(f"c{i}", f"error {'abc'[i % 3]}", "network") for i in range(9)]
+    found = related_ids(*many, n=2)
+    assert len(found) == 18
+    assert all(one != other for one, other in found)
+
+
+def test_nothing_gives_no_suggestion_and_a_bad_n_is_refused():
+    nothing = sa.failures.related(store())
+    assert nothing.is_empty()
+    assert nothing.schema == sa.failures.related(store(run("a"), run("b", reason_code="x"))).schema
+    with pytest.raises(ArgumentError, match="n needs a whole number"):
+        sa.failures.related(store(), n=0)
+
+
+# --- failures without a message ---------------------------------------------------------
+
+
+def step(whose, minutes, kind="message", role="assistant", name=None, is_activity=True):
+    return {**WHOSE, "entity_id": whose, "at": ago(days=1, minutes=minutes), "seq": -minutes,
+            "kind": kind, "role": role, "name": name, "is_activity": is_activity}  # fmt: skip
+
+
+def silent(*events, **rest):
+    return sa.failures.members(
+        facts([run("a", **rest), run("b", reason_message="boom")], events=list(events))
+    ).filter(entity_id="a")["template"].item()  # fmt: skip
+
+
+def test_a_failure_without_a_message_is_named_by_what_it_did_last():
+    steps = [step("a", 9), step("a", 8), step("a", 5, role="action", name="Bash"),
+             step("a", 1, "signal.RunFailed", None)]  # fmt: skip
+    said = "(no message; last Bash: message of assistant, message of action, signal.RunFailed)"
+    assert silent(*steps) == silent(*reversed(steps)) == silent(*steps, reason_message=" ") == said
+
+
+def test_what_came_after_or_was_no_activity_or_another_run_is_not_told():
+    assert silent(step("a", -1), step("a", 2, is_activity=False), step("b", 2)) is None
+    assert silent(step("a", 2), reason_message="boom") == "boom"
+
+
+def test_silent_failures_of_one_end_are_one_cluster_of_their_code():
+    rows = [run(f"s{i}", reason_code="run.timed_out.deadline") for i in range(4)]
+    ends = ["Bash", "Bash", "Read", "Bash"]
+    events = [step(f"s{i}", 1, "message", "action", tool) for i, tool in enumerate(ends)]
+    found = sa.failures.clusters(facts(rows, events=events))
+    assert dict(found.select("template", "n_rows").rows()) == {
+        "(no message; last Bash: message of action)": 3,
+        "(no message; last Read: message of action)": 1,
+    }
+    assert found["cause_group"].unique().to_list() == ["timeout"]
+
+
+def test_steps_at_the_moment_of_the_failure_count():
+    [row] = [run("a", ended=ago(days=1) + timedelta(seconds=0))]
+    found = sa.failures.members(facts([row], events=[step("a", 0, name="Edit")]))
+    assert found["template"].item() == "(no message; last Edit: message of assistant)"
