@@ -235,14 +235,15 @@ def replaced(history, change, name="entities"):
     """A shard with other rows, under a manifest that says so."""
     shard = shards(history, name)[-1]
     change(pl.read_parquet(shard)).write_parquet(shard)
-    digest = sha256(shard.read_bytes()).hexdigest()
+    octets = shard.read_bytes()
+    digest = sha256(octets).hexdigest()
     shard.rename(shard.with_name(f"{name}-{digest[:32]}.parquet"))
     old = shard.stem.removeprefix(f"{name}-")
     for manifest in manifests(history):
         told = json.loads(manifest.read_text())
         for each in told["shards"]:
             if each["sha256"].startswith(old):
-                each["sha256"] = digest
+                each |= {"sha256": digest, "n_bytes": len(octets)}
         manifest.write_text(json.dumps(told))
 
 
@@ -335,6 +336,16 @@ def test_a_frame_that_nobody_knows_is_left_out(history):
                      id="a week that leads out"),
         pytest.param({"observed_at": "noon"}, "is no manifest", id="no moment"),
         pytest.param({"last_at": None, "counts": {"entities": "x"}}, "is no manifest", id="counts"),
+        pytest.param({"schema_version": 2, "shards": None}, "schema version 2, newer",
+                     id="other fields in a newer version"),
+        pytest.param({"schema_version": "1"}, "is no manifest", id="a version of another type"),
+        pytest.param({"first_at": "0001-01-01T00:00:00+05:00"}, "is no manifest",
+                     id="a moment before all others"),
+        pytest.param({"label": "\ud800"}, "is no manifest", id="half a character"),
+        pytest.param({"format": None}, "is no manifest", id="no format"),
+        pytest.param({"size_bytes": 10**400}, "is no manifest", id="a size that nothing has"),
+        pytest.param({"counts": {"entities": -1}}, "is no manifest", id="fewer rows than none"),
+        pytest.param({"findings": {"x": [[]] * 3}}, "is no manifest", id="findings"),
     ],
 )  # fmt: skip
 def test_a_manifest_that_is_none_costs_its_own_run(history, values, problem):
@@ -342,6 +353,28 @@ def test_a_manifest_that_is_none_costs_its_own_run(history, values, problem):
     kept = sa.read(history)
     [found] = kept.findings.filter(code="archive.run_unreadable")["message"]
     assert problem in found
+    assert kept.entities.height
+
+
+def test_a_manifest_that_is_nested_too_deep_costs_its_own_run(history):
+    manifests(history)[0].write_text('{"shards": ' + "[" * 100_000)
+    assert codes(sa.read(history)) == ["archive.run_unreadable"]
+
+
+@pytest.mark.parametrize("find", [manifests, shards], ids=["manifest", "shard"])
+@pytest.mark.parametrize("put_there", [
+    pytest.param(os.mkfifo, id="a pipe"),
+    pytest.param(lambda path: path.symlink_to("/dev/zero"), id="a device"),
+    pytest.param(lambda path: path.symlink_to("nowhere"), id="a link to nowhere"),
+    pytest.param(Path.mkdir, id="a directory"),
+])  # fmt: skip
+def test_what_is_no_file_is_left_out_and_named(history, find, put_there):
+    path = find(history)[-1]
+    path.unlink()
+    put_there(path)
+    kept = sa.read(history)
+    [code] = codes(kept)
+    assert code.startswith("archive.run_" if find is manifests else "archive.shard_")
     assert kept.entities.height
 
 

@@ -144,13 +144,21 @@ def find_places(
     for name in named:
         for match in _expand(name):
             place = replace(match, label=legible(match.label))
-            status = place.path.stat()
-            identity = (status.st_dev, status.st_ino)
+            identity = _identity(place.path)
             if identity in places:
                 again.append(place)
             else:
                 places[identity] = place
     return _told_apart(list(places.values())), again
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """What a file is under every name; a link to nowhere, such as a run of an archive, itself."""
+    try:
+        status = path.stat()
+    except OSError:
+        status = path.lstat()
+    return status.st_dev, status.st_ino
 
 
 def _told_apart(places: list[Place]) -> list[Place]:

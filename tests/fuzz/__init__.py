@@ -6,7 +6,7 @@ input: it is read and every step gives a right result, or it is refused with an 
 ours, within `worker.LIMIT_S` of processor time. Input ``i`` of seed ``s`` is the same on
 every machine: ``python -m tests.fuzz --seed 7 --only 1234 --keep folder`` runs it again.
 
-`seeds` makes small inputs of every format, `mutations` and `stores` change them, `targets`
-is the table that joins the two with what is run (`steps`), `counting` counts rows against
-SQLite itself, `campaign` and `worker` are the two processes.
+`seeds` makes small inputs of every format, `mutations`, `stores` and `archives` change them,
+`targets` is the table that joins the two with what is run (`steps`), `counting` counts rows
+against SQLite itself, `campaign` and `worker` are the two processes.
 """

@@ -1,8 +1,10 @@
 """What is done with an input, and what must be true of each answer."""
 
 import json
+import tempfile
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,6 +13,7 @@ import stateanalytics as sa
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import TruncatedWarning
 from stateanalytics.failures import Rules
+from tests.fuzz.archives import add_to, archive, check_shards
 from tests.fuzz.counting import check_lines, check_tables, counted
 from tests.fuzz.hostile import MARK
 
@@ -161,10 +164,32 @@ def read_and_judge(path: Path, rng: Random, at: dict[str, str]) -> dict[str, Any
                 check_tables(seen, snap)
                 if path.name == ".agent-orchestrator" and path.is_dir():
                     check_lines(path, snap, seen)
+                if (path / "manifests").is_dir():
+                    check_shards(path, snap)
             for step in steps:
                 at["step"] = step.__name__
                 step(snap)
     return {"n_entities": snap.entities.height, "n_findings": snap.findings.height}
+
+
+def read_archive(path: Path, rng: Random, at: dict[str, str]) -> dict[str, Any]:
+    """Add to an archive or open some of its weeks, then read all of it."""
+    kind = rng.random()
+    if kind < 0.15:
+        at["step"] = "archiving again"
+        add_to(path, sound_archive())
+    elif kind < 0.35:
+        at["step"] = "some weeks"
+        chosen = rng.choice(("2026-W20", "2026-W20..W21", "2026-W22..W40"))
+        with sa.read(path, weeks=chosen, progress=False) as snap:
+            states(snap)
+    return read_and_judge(path, rng, at)
+
+
+@cache
+def sound_archive() -> Path:
+    """An archive that nobody changed, written once in a process."""
+    return archive(Path(tempfile.mkdtemp(prefix="fuzz-archive-")))
 
 
 def apply_rules(path: Path, rng: Random, at: dict[str, str]) -> dict[str, Any]:

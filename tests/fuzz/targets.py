@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from stateanalytics.io.files import legible
-from tests.fuzz import seeds, steps
+from tests.fuzz import archives, seeds, steps
 from tests.fuzz.mutations import DOCUMENTS, KEY_VALUES, PLACES, SETTINGS, Mutation
 from tests.fuzz.stores import STORES
 
@@ -89,6 +89,18 @@ TARGETS = (
         "storage",
         (("**/*.json", (*DOCUMENTS, *PLACES)),),
         4,
+    ),
+    Target(
+        "archive",
+        archives.archive,
+        "history",
+        (
+            ("history/manifests/*.json", archives.MANIFESTS),
+            ("history/shards/**/*.parquet", archives.SHARDS),
+            ("history/manifests/*.json", (*DOCUMENTS, *PLACES)),
+        ),
+        10,
+        steps.read_archive,
     ),
     Target(
         "rules",

@@ -11,8 +11,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from stateanalytics.io.opening import read_octets
+
 SCHEMA_VERSION = 1
 """Of the canonical frames: raised when a column changes its meaning or its type."""
+
+MAX_MANIFEST_BYTES = 64_000_000
 
 ACROSS = "across"
 """In place of a week: rows of work that is open, spans weeks or changed after it was archived."""
@@ -124,32 +128,50 @@ class Manifest:
         return json.dumps({**asdict(self), **moments}, indent=1)
 
     @classmethod
-    def of_json(cls, text: str) -> Manifest:
-        """The manifest that a text says.
+    def of(cls, given: Any) -> Manifest:
+        """The manifest that a document says.
 
         Raises
         ------
-        ValueError, TypeError, KeyError, AttributeError
+        ValueError, TypeError, KeyError, OverflowError
             If it says none.
         """
-        given = json.loads(text)
         known = {each.name: given[each.name] for each in fields(cls)}
         known |= {name: _moment(known[name]) for name in _MOMENTS}
         known["shards"] = tuple(_shard(each) for each in known["shards"])
         manifest = cls(**known)
-        is_sound = (
-            _NAME.fullmatch(manifest.name)
-            and _WORD.fullmatch(manifest.system)
-            and manifest.observed_at is not None
-            and all(isinstance(n, int) for n in manifest.counts.values())
-            and isinstance(manifest.label, str)
-        )
-        if not is_sound:
+        _check_kinds(manifest)
+        for name in (*manifest.counts, manifest.label, manifest.format, manifest.fingerprint):
+            name.encode()  # no frame holds half a character
+        if not (_NAME.fullmatch(manifest.name) and _WORD.fullmatch(manifest.system)):
             raise ValueError("not the values of a manifest")
         return manifest
 
 
 _MOMENTS = ("observed_at", "first_at", "last_at")
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "datetime": (datetime,),
+    "datetime | None": (datetime, type(None)),
+    "Mapping[str, int]": (dict,),
+    "tuple[Shard, ...]": (tuple,),
+}
+"""What a field may hold, by its annotation."""
+
+
+def _check_kinds(record: Manifest | Shard) -> None:
+    """An error where a field holds something else; numbers are counts that a frame can hold."""
+    for each in fields(record):
+        value = getattr(record, each.name)
+        if type(value) not in _KINDS[str(each.type)]:
+            raise TypeError(each.name)
+        numbers = value.values() if isinstance(value, dict) else (value,)
+        if any(isinstance(n, int) and not 0 <= n < 2**63 for n in numbers):
+            raise ValueError(each.name)
+        if isinstance(value, dict) and any(type(n) is not int for n in numbers):
+            raise TypeError(each.name)
 
 
 def _written(moment: datetime | None) -> str | None:
@@ -163,13 +185,12 @@ def _moment(text: str | None) -> datetime | None:
 
 def _shard(given: Mapping[str, Any]) -> Shard:
     shard = Shard(**{each.name: given[each.name] for each in fields(Shard)})
+    _check_kinds(shard)
     # They become a path, which must not lead out of the archive.
     if not (
         _WORD.fullmatch(shard.frame)
         and _WEEK.fullmatch(shard.week)
         and _DIGEST.fullmatch(shard.sha256)
-        and isinstance(shard.n_rows, int)
-        and isinstance(shard.n_bytes, int)
     ):
         raise ValueError("not the values of a shard")
     return shard
@@ -195,14 +216,16 @@ def read_manifests(paths: Iterable[Path]) -> tuple[list[Manifest], dict[Path, st
     read, wrong = [], {}
     for path in paths:
         try:
-            manifest = Manifest.of_json(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            given = json.loads(read_octets(path, MAX_MANIFEST_BYTES)[0].decode("utf-8"))
+            # What a newer version writes may have other fields.
+            manifest = Manifest.of(given) if given["schema_version"] <= SCHEMA_VERSION else None
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             wrong[path] = f"is no manifest: {type(error).__name__}"
             continue
-        if manifest.name != path.name:
+        if manifest is None:
+            wrong[path] = f"has schema version {given['schema_version']}, newer than this program"
+        elif manifest.name != path.name:
             wrong[path] = "is the manifest of another run"
-        elif manifest.schema_version > SCHEMA_VERSION:
-            wrong[path] = f"has schema version {manifest.schema_version}, newer than this program"
         else:
             read.append(manifest)
     return sorted(read, key=lambda manifest: manifest.order), wrong

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +27,14 @@ from stateanalytics.io.archive.manifests import (
 )
 from stateanalytics.io.findings import counted
 from stateanalytics.io.observations import as_last_seen
+from stateanalytics.io.opening import read_octets
 from stateanalytics.io.parts import Parts
 
 FACTS = {frame.name: frame for frame in (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)}
 _CANONICAL = {**FACTS, "findings": schema.FINDINGS}
 
 _FOLDERS = {"manifests", "shards"}
+_OTHER_BYTES = "not the bytes that were written"
 _OVERLAP = timedelta(hours=1)
 """How long two runs at once may take, before one of them looks like a clock that went back."""
 
@@ -207,7 +210,7 @@ def _opened(root: Path, run: Manifest, shard: Shard, shapes: Mapping[str, schema
     if shape is None:
         return _Opened(shard.frame, None, "archive.frame_unknown", "of a frame that is not known")
     try:
-        rows = _read_shard(shard.path(root, run.system, run.key), shard.sha256)
+        rows = _read_shard(shard.path(root, run.system, run.key), shard)
         kept = _conformed(rows, shape, run.system)
     except _UnfitError as error:
         return _Opened(shard.frame, None, *error.args)
@@ -215,15 +218,17 @@ def _opened(root: Path, run: Manifest, shard: Shard, shapes: Mapping[str, schema
     return _Opened(shard.frame, kept, unknown=unknown)
 
 
-def _read_shard(path: Path, digest: str) -> pl.DataFrame:
+def _read_shard(path: Path, shard: Shard) -> pl.DataFrame:
     try:
-        content = path.read_bytes()
-        if sha256(content).hexdigest() != digest:
-            raise _UnfitError("archive.shard_damaged", "not the bytes that were written")
+        content = read_octets(path, shard.n_bytes)[0]
+        if sha256(content).hexdigest() != shard.sha256:
+            raise _UnfitError("archive.shard_damaged", _OTHER_BYTES)
         return pl.read_parquet(io.BytesIO(content))
     except FileNotFoundError:
         raise _UnfitError("archive.shard_missing", "not there any more") from None
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise _UnfitError("archive.shard_damaged", _OTHER_BYTES) from None
         problem = f"cannot be read: {error.strerror}"
         raise _UnfitError("archive.shard_damaged", problem) from None
     except pl.exceptions.PolarsError:
