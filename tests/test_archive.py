@@ -16,6 +16,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.io.archive import changes
 from stateanalytics.systems import archiving
 from tests.conftest import ROOT
+from tests.engines import spark
 from tests.lionagi_stores import NOW_S, listing, session, write_store
 from tests.test_observations import SAMPLES, store_at
 
@@ -149,12 +150,28 @@ def test_other_programs_read_the_files_as_the_page_says(demo, tmp_path, monkeypa
     assert [at.isocalendar().weekday for at in told["week"].drop_nulls()] == [1] * (
         told["week"].drop_nulls().len()
     )
-    code = re.findall(r"```python\n(import polars.*?)```", page, re.S)[0]
+    [code] = re.findall(r"```python\n(import polars.*?)```", page, re.S)
+    assert dict(answer(code).iter_rows()) == by_status(demo)
+
+
+@pytest.mark.spark
+def test_spark_reads_the_files_as_the_page_says(demo, tmp_path):
+    demo.archive(tmp_path / "history")
+    page = (ROOT / "docs" / "history.md").read_text("utf-8")
+    [code] = re.findall(r"```python\n(shards = spark.*?)```", page, re.S)
+    code = code.replace("history/", f"{tmp_path}/history/")
+    assert dict(answer(code, spark=spark())) == by_status(demo)
+
+
+def answer(code, **scope):
+    """What the last line of a piece of a page gives."""
     *first, last = code.strip().splitlines()
-    scope = {}
     exec("\n".join(first), scope)
-    by_status = eval(last, scope)
-    assert by_status["len"].sum() == demo.transitions.height
+    return eval(last, scope)
+
+
+def by_status(snap):
+    return dict(snap.transitions.group_by("status").len().iter_rows())
 
 
 SECRET = "sk-ant-api03-" + "a1B2" * 20
