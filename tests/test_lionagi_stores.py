@@ -127,28 +127,41 @@ def test_cells_of_wrong_kinds_become_null_and_findings(tmp_path):
     assert found["example"].null_count() == 0
 
 
+CONTRACTS = [
+    (None, False, None, "not_expected"),
+    ("null", False, None, "not_expected"),
+    ("{}", False, None, "not_expected"),
+    (" { } ", False, None, "not_expected"),
+    ('"{}"', False, None, "not_expected"),
+    ('{"expected": []}', True, True, "not_expected"),
+    ('{"expected": [{"id": "a", "path": "a.md"}]}', True, True, "unknown"),
+    ('{"other": 1}', True, False, "invalid"),
+    ("[]", True, False, "invalid"),
+    ("{broken", True, False, "invalid"),
+]
+
+
+@pytest.fixture(scope="module")
+def contracts(tmp_path_factory):
+    """The entities of one store with a session of each contract, and their states."""
+    rows = [
+        session(str(place), status="completed", artifact_contract_json=stored)
+        for place, (stored, *_) in enumerate(CONTRACTS)
+    ]
+    part = _read(_store(tmp_path_factory.mktemp("contracts"), sessions=rows))
+    return part, states(part.entities, as_of="2026-05-27")
+
+
 @pytest.mark.parametrize(
-    ("stored", "has_contract", "is_valid", "delivery"),
-    [
-        (None, False, None, "not_expected"),
-        ("null", False, None, "not_expected"),
-        ("{}", False, None, "not_expected"),
-        (" { } ", False, None, "not_expected"),
-        ('"{}"', False, None, "not_expected"),
-        ('{"expected": []}', True, True, "not_expected"),
-        ('{"expected": [{"id": "a", "path": "a.md"}]}', True, True, "unknown"),
-        ('{"other": 1}', True, False, "invalid"),
-        ("[]", True, False, "invalid"),
-        ("{broken", True, False, "invalid"),
-    ],
+    ("identity", "has_contract", "is_valid", "delivery"),
+    [(str(place), *expected) for place, (_, *expected) in enumerate(CONTRACTS)],
 )
-def test_an_empty_object_is_no_contract(tmp_path, stored, has_contract, is_valid, delivery):
-    one = session("a", status="completed", artifact_contract_json=stored)
-    part = _read(_store(tmp_path, sessions=[one]))
-    row = _one(part, "a")
+def test_an_empty_object_is_no_contract(contracts, identity, has_contract, is_valid, delivery):
+    part, judged = contracts
+    row = _one(part, identity)
     assert (row["has_contract"], row["is_contract_valid"]) == (has_contract, is_valid)
-    judged = states(part.entities, as_of="2026-05-27")
-    assert judged.filter(entity_type="session")["delivery"].to_list() == [delivery]
+    of_session = judged.filter(entity_type="session", entity_id=identity)
+    assert of_session["delivery"].to_list() == [delivery]
 
 
 def test_rows_without_a_usable_id_are_left_out_and_counted(tmp_path):
@@ -191,36 +204,42 @@ def test_a_cost_that_was_not_reported_is_not_free(tmp_path):
     assert part.entities["cost_usd"].to_list() == [None, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("columns", "expected"),
-    [
-        pytest.param({"source_kind": "live"}, "live", id="live"),
-        pytest.param({"source_kind": None}, "live", id="the column's default"),
-        pytest.param({"source_kind": "imported_fs"}, "imported", id="imported from files"),
-        pytest.param({"source_kind": "imported_codex"}, "mirrored", id="codex rollout"),
-        pytest.param(
-            {"agent_name": "claude-code", "provider": "anthropic"}, "mirrored", id="by provider"
-        ),
-        pytest.param(
-            {"agent_name": "claude-code", "cc_session_id": "x"}, "mirrored", id="by transcript"
-        ),
-        pytest.param(
-            {
-                "agent_name": "claude-code",
-                "node_metadata": '{"process_identity_mode": "external"}',
-            },
-            "mirrored",
-            id="by identity",
-        ),
-        pytest.param({"agent_name": "claude-code"}, "live", id="an agent of that name"),
-        pytest.param({"provider": "anthropic"}, "live", id="a provider of that name"),
-    ],
-)
-def test_who_recorded_a_session_is_told_by_several_marks(tmp_path, columns, expected):
-    assert (
-        _one(_read(_store(tmp_path, sessions=[session("a", **columns)])), "a")["recorded_by"]
-        == expected
-    )
+MARKS = [
+    pytest.param({"source_kind": "live"}, "live", id="live"),
+    pytest.param({"source_kind": None}, "live", id="the column's default"),
+    pytest.param({"source_kind": "imported_fs"}, "imported", id="imported from files"),
+    pytest.param({"source_kind": "imported_codex"}, "mirrored", id="codex rollout"),
+    pytest.param(
+        {"agent_name": "claude-code", "provider": "anthropic"}, "mirrored", id="by provider"
+    ),
+    pytest.param(
+        {"agent_name": "claude-code", "cc_session_id": "x"}, "mirrored", id="by transcript"
+    ),
+    pytest.param(
+        {
+            "agent_name": "claude-code",
+            "node_metadata": '{"process_identity_mode": "external"}',
+        },
+        "mirrored",
+        id="by identity",
+    ),
+    pytest.param({"agent_name": "claude-code"}, "live", id="an agent of that name"),
+    pytest.param({"provider": "anthropic"}, "live", id="a provider of that name"),
+]
+
+
+MARKS_BY_NAME = {case.id: case.values[1] for case in MARKS}
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory):
+    rows = [session(case.id, **case.values[0]) for case in MARKS]
+    return _read(_store(tmp_path_factory.mktemp("marked"), sessions=rows))
+
+
+@pytest.mark.parametrize("case", MARKS_BY_NAME)
+def test_who_recorded_a_session_is_told_by_several_marks(marked, case):
+    assert _one(marked, case)["recorded_by"] == MARKS_BY_NAME[case]
 
 
 def test_stored_health_and_delivery_are_kept_where_a_store_has_them(tmp_path):
@@ -240,56 +259,72 @@ def test_stored_health_and_delivery_are_kept_where_a_store_has_them(tmp_path):
         assert row["stored_reason_codes"] == '["run.health.stalled"]'
 
 
-@pytest.mark.parametrize(
-    ("row", "changes", "expected"),
-    [
-        pytest.param({}, [], "executor", id="nothing speaks against it"),
-        pytest.param({"ended_at": None}, [], None, id="no end"),
-        pytest.param(
-            {"status_reason_code": "run.cancelled.force_kill"}, [], "observer", id="code of a kill"
-        ),
-        pytest.param(
-            {"status_reason_code": "session.phantom.process_dead"}, [], "observer", id="verdict"
-        ),
-        pytest.param(
-            {"status_reason_code": "session.reopened.by_resume"}, [], "executor", id="reopened"
-        ),
-        pytest.param({"status_reason_summary": "phantom_reaped"}, [], "observer", id="summary"),
-        pytest.param(
-            {"status_evidence_refs": '[{"kind": "stale_kill", "pid": 3}]'},
-            [],
-            "observer",
-            id="evidence",
-        ),
-        pytest.param({"ended_at_is_approximate": 1}, [], "observer", id="repaired later"),
-        pytest.param(
-            {},
-            [change("a", "completed", NOW_S, actor="studio_lifecycle_reaper")],
-            "observer",
-            id="actor",
-        ),
-        pytest.param(
-            {},
-            [
-                change("a", "failed", NOW_S - 50, actor="doctor"),
-                change("a", "running", NOW_S - 40, actor="cli.resume"),
-                change("a", "completed", NOW_S),
-            ],
-            "executor",
-            id="killed, resumed and then ended by itself",
-        ),
-        pytest.param(
-            {},
-            [change("a", "completed", NOW_S, actor="shows_import")],
-            "import",
-            id="import",
-        ),
-        pytest.param({"source_kind": "imported_fs"}, [], "import", id="imported session"),
-    ],
-)
-def test_the_writer_of_an_end_is_told_by_code_actor_and_evidence(tmp_path, row, changes, expected):
-    part = _read(_store(tmp_path, sessions=[session("a", **row)], status_transitions=changes))
-    assert _one(part, "a")["end_written_by"] == expected
+ENDS = [
+    pytest.param({}, [], "executor", id="nothing speaks against it"),
+    pytest.param({"ended_at": None}, [], None, id="no end"),
+    pytest.param(
+        {"status_reason_code": "run.cancelled.force_kill"}, [], "observer", id="code of a kill"
+    ),
+    pytest.param(
+        {"status_reason_code": "session.phantom.process_dead"}, [], "observer", id="verdict"
+    ),
+    pytest.param(
+        {"status_reason_code": "session.reopened.by_resume"}, [], "executor", id="reopened"
+    ),
+    pytest.param({"status_reason_summary": "phantom_reaped"}, [], "observer", id="summary"),
+    pytest.param(
+        {"status_evidence_refs": '[{"kind": "stale_kill", "pid": 3}]'},
+        [],
+        "observer",
+        id="evidence",
+    ),
+    pytest.param({"ended_at_is_approximate": 1}, [], "observer", id="repaired later"),
+    pytest.param(
+        {},
+        [change("a", "completed", NOW_S, actor="studio_lifecycle_reaper")],
+        "observer",
+        id="actor",
+    ),
+    pytest.param(
+        {},
+        [
+            change("a", "failed", NOW_S - 50, actor="doctor"),
+            change("a", "running", NOW_S - 40, actor="cli.resume"),
+            change("a", "completed", NOW_S),
+        ],
+        "executor",
+        id="killed, resumed and then ended by itself",
+    ),
+    pytest.param(
+        {},
+        [change("a", "completed", NOW_S, actor="shows_import")],
+        "import",
+        id="import",
+    ),
+    pytest.param({"source_kind": "imported_fs"}, [], "import", id="imported session"),
+]
+ENDS_BY_NAME = {case.id: case.values[2] for case in ENDS}
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """One store with a session of each way to end, and the changes of each under its name."""
+    rows = [session(case.id, **case.values[0]) for case in ENDS]
+    changes = [
+        {
+            name: case.id if value == "a" else value
+            for name, value in {**one, "id": f"{case.id}-{one['id']}"}.items()
+        }
+        for case in ENDS
+        for one in case.values[1]
+    ]
+    folder = tmp_path_factory.mktemp("ended")
+    return _read(_store(folder, sessions=rows, status_transitions=changes))
+
+
+@pytest.mark.parametrize("case", ENDS_BY_NAME)
+def test_the_writer_of_an_end_is_told_by_code_actor_and_evidence(ended, case):
+    assert _one(ended, case)["end_written_by"] == ENDS_BY_NAME[case]
 
 
 def test_transitions_are_ordered_by_time_and_then_by_row(tmp_path):

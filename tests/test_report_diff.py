@@ -1,5 +1,6 @@
 """Why a number moved: every cause by itself, all of them together, and nothing hidden."""
 
+import functools
 import json
 from datetime import timedelta
 
@@ -51,8 +52,14 @@ def steps(last, this, number="runs"):
 OLD = [entity("a"), entity("b", "failed", reason_code="run.failed.exception")]
 
 
+@functools.cache
+def old():
+    """The report on the two runs, which no test changes."""
+    return made(OLD)
+
+
 def test_the_same_report_twice_has_nothing_to_explain():
-    found = sa.diff(made(OLD), made(OLD))
+    found = sa.diff(old(), made(OLD))
     assert found["cause"].to_list() == ["unexplained"] * 5
     assert found["change"].drop_nulls().sum() == 0
     assert found.schema == module.DIFF.dtypes
@@ -61,7 +68,7 @@ def test_the_same_report_twice_has_nothing_to_explain():
 def test_new_rows_began_after_the_first_report_and_late_rows_before():
     later = AS_OF + timedelta(hours=6)
     this = made([*OLD, entity("n", hours_ago=-1), entity("l", hours_ago=3)], as_of=later)
-    assert steps(made(OLD), this) == {"new rows": 1, "late rows": 1}
+    assert steps(old(), this) == {"new rows": 1, "late rows": 1}
 
 
 def test_work_that_has_ended_closes_a_censoring():
@@ -93,25 +100,25 @@ def test_of_open_work_under_both_nobody_can_say_which():
 
 def test_another_input_is_told_by_its_name_and_its_runs():
     other = entity("o", source="other.db")
-    assert steps(made(OLD), made([*OLD, other], sources=("state.db", "other.db"))) == {
+    assert steps(old(), made([*OLD, other], sources=("state.db", "other.db"))) == {
         "another input": 1
     }
-    assert steps(made([*OLD, other], sources=("state.db", "other.db")), made(OLD)) == {
+    assert steps(made([*OLD, other], sources=("state.db", "other.db")), old()) == {
         "another input": -1
     }
     moved = [{**row, "source": "/elsewhere/state.db"} for row in [*OLD, entity("l")]]
-    assert steps(made(OLD), made(moved, sources=("/elsewhere/state.db",))) == {"late rows": 1}
+    assert steps(old(), made(moved, sources=("/elsewhere/state.db",))) == {"late rows": 1}
 
 
 def test_another_window_and_rows_that_are_gone():
     rows = [*OLD, entity("w", hours_ago=72)]
     assert steps(made(rows), made(rows, window=(ago(days=2), AS_OF))) == {"another window": -1}
-    assert steps(made(rows), made(OLD)) == {"rows that are gone": -1}
+    assert steps(made(rows), old()) == {"rows that are gone": -1}
 
 
 def test_a_row_that_was_written_to_is_named_as_that():
     changed = [OLD[0], entity("b", "completed")]
-    assert steps(made(OLD), made(changed), "completed") == {"changed rows": 1}
+    assert steps(old(), made(changed), "completed") == {"changed rows": 1}
 
 
 def test_a_run_that_rates_leave_out_is_no_run_until_it_counts():
@@ -124,12 +131,12 @@ def test_causes_are_distinct_on_both_sides():
     fan = [entity(str(n), "failed", reason_code="run.failed.exception", invocation_id="i",
                   hours_ago=-1) for n in range(9)]  # fmt: skip
     this = made([*OLD, *fan], as_of=AS_OF + timedelta(hours=6))
-    assert steps(made(OLD), this, "causes") == {"new rows": 1}
-    assert sa.diff(made(OLD), this).filter(number="causes")["n_runs"].to_list() == [9, None]
+    assert steps(old(), this, "causes") == {"new rows": 1}
+    assert sa.diff(old(), this).filter(number="causes")["n_runs"].to_list() == [9, None]
 
 
 def test_what_no_run_explains_is_not_hidden():
-    last, this = made(OLD).summary, json.loads(made(OLD).as_json())
+    last, this = old().summary, json.loads(old().as_json())
     this["headline"]["numbers"][0]["n"] += 7
     this["headline"]["numbers"][1]["of"] += 1
     assert steps(last, this) == {"unexplained": 7}
@@ -140,7 +147,7 @@ def test_what_no_run_explains_is_not_hidden():
 def test_little_or_nothing_can_be_compared():
     nothing = made([])
     assert sa.diff(nothing, nothing)["before"].to_list() == [0.0, None, None, None, 0.0]
-    assert steps(nothing, made(OLD)) == {"late rows": 2}
+    assert steps(nothing, old()) == {"late rows": 2}
     assert steps(made([entity(None), entity(None)]), nothing) == {}
 
 
@@ -219,14 +226,14 @@ def test_the_command_compares_two_files(tmp_path, capsys):
 )
 def test_what_is_no_report_is_refused(given, error, words):
     with pytest.raises(error, match=words):
-        sa.diff(given, made(OLD))
+        sa.diff(given, old())
 
 
 @pytest.mark.parametrize("lines", [7, ["x"], [1], ["a b c d e f g h"], None])
 def test_a_ledger_that_cannot_be_read_is_refused(lines):
-    broken = {**made(OLD).summary, "ledger": lines}
+    broken = {**old().summary, "ledger": lines}
     with pytest.raises(ArgumentError, match="ledger"):
-        sa.diff(broken, made(OLD))
+        sa.diff(broken, old())
 
 
 @pytest.mark.parametrize("text", ["<html>", "[" * 100_000, "9" * 5000, '{"a": \xff}'])

@@ -12,6 +12,7 @@ from stateanalytics.cli import run
 from stateanalytics.demo_data import demo_path
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting import sections
+from tests.examples import a_few
 from tests.frames import facts
 from tests.test_report import WEEK
 
@@ -23,7 +24,7 @@ def whole(small_week):
     return small_week
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=a_few(NAMES, 3))
 def section(request):
     return request.param, sa.report(facts(WEEK), sections=[request.param])
 

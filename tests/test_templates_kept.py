@@ -27,17 +27,22 @@ def test_exit_codes(words):
     assert_apart([f"tool x: {words.format(code)}" for code in EXITS])
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+HTTP = [
         "HTTP {}", "HTTP/1.1 {}", "HTTP_{}", "status {}", "status code {}", "statusCode: {}",
         "http_status={}", "error {}", "HTTPError {}", "RequestError {}:", "HTTP Error {}: x",
         "{} Not Found", "Error code: {} - x", "API Error: {} slow", "API Error ({} slow)",
         "APIError({})", "Overloaded ({})", "[{}] slow", "got {} from server", "server returned {}",
         "response {}", "responded with {}", "returned error: {}", '"status": {}', "code: {}",
         "API returned status code {} with",
-    ],
-)  # fmt: skip
+]  # fmt: skip
+
+
+def test_http_statuses_in_all_words():
+    assert_apart([f"provider x: {words.format(status)}" for words in HTTP for status in STATUSES])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", HTTP)
 def test_http_statuses(words):
     assert_apart([f"provider x: {words.format(status)}" for status in STATUSES])
 

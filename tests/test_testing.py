@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stateanalytics.errors import ArgumentError
 from stateanalytics.stats import random_columns
 from stateanalytics.systems import reading as sources
-from tests.examples import examples
+from tests.examples import a_few, examples
 from tests.generators import AS_OF, dirty_cells, durations, message_gaps, store, write_store
 from tests.generators.distributions import log_normal, normal
 from tests.generators.messages import failure_messages
@@ -163,7 +163,7 @@ def thousand(tmp_path_factory):
     return write_store(folder / "state.db", 1_000, seed=7, n_messages_per_session=6)
 
 
-@pytest.mark.parametrize("n", [0, 1, 7])
+@pytest.mark.parametrize("n", a_few([0, 1, 7], 2))
 def test_a_store_has_as_many_sessions_as_asked_for(tmp_path, n):
     made = write_store(tmp_path / "state.db", n)
     assert rows_of(made, "SELECT count(*) FROM sessions") == [(n,)]
