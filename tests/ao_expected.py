@@ -25,9 +25,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def described(samples: Path) -> list[dict]:
-    """One row a session record under the samples, as `expected.jsonl` has them."""
-    return [row for tree in find(samples) for row in _of_tree(tree, samples)]
+def described(samples: Path, name: str = ".") -> list[dict]:
+    """One row a session record under the samples, or one of them, as `expected.jsonl` has them."""
+    return [row for tree in find(samples / name) for row in _of_tree(tree, samples)]
 
 
 def _of_tree(tree: Path, samples: Path) -> list[dict]:

@@ -10,6 +10,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.core import schema
 from tests.ao_trees import lifecycle, record, write_flat, write_json, write_lines
+from tests.test_observations import store_at
 
 AXES = ("session_state", "session_reason", "pr_state", "pr_reason", "runtime_state")
 AXES += ("runtime_reason",)
@@ -198,8 +199,8 @@ def test_silence_counts_from_the_last_sign_of_life(tmp_path: Path) -> None:
 def test_two_systems_share_one_snapshot_and_keep_their_order(tmp_path: Path) -> None:
     write_json(tmp_path / "ao", "web-1", record(lifecycle("stuck", "probe_failure")))
     write_flat(tmp_path / "ao", "web-2", directory="0123456789ab-web", status="working")
-    lionagi = Path(__file__).parents[1] / "data" / "samples" / "state.db"
-    later = "2026-05-27"
+    lionagi = store_at(tmp_path / "state.db", 3)
+    later = "2026-06-10"
     with sa.read(lionagi, tmp_path / "ao", as_of=later, progress=False) as snap:
         states = sa.states(snap)
         alone = sa.states(sa.read(lionagi, as_of=later, progress=False))

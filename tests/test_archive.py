@@ -17,6 +17,7 @@ from stateanalytics.io.archive import changes
 from stateanalytics.systems import archiving
 from tests.conftest import ROOT
 from tests.engines import spark
+from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, listing, session, write_store
 from tests.test_observations import SAMPLES, store_at
 
@@ -31,7 +32,7 @@ def codes(snap: sa.Snapshot) -> list[str]:
     return snap.findings.filter(pl.col("code").str.starts_with("archive."))["code"].to_list()
 
 
-@pytest.mark.parametrize("sample", SAMPLES.values(), ids=list(SAMPLES))
+@pytest.mark.parametrize("sample", a_few(SAMPLES.values(), 3), ids=list(SAMPLES))
 def test_rows_from_the_archive_are_those_of_the_store(shared, tmp_path, sample):
     history = tmp_path / "history"
     with sa.read(shared / "samples" / sample) as snap:

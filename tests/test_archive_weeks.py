@@ -83,6 +83,8 @@ def same_states(root, asked):
     return some
 
 
+# At the desk, the weeks by hand below.
+@pytest.mark.slow
 def test_any_weeks_of_the_sample_tell_what_all_of_it_tells(demo, tmp_path):
     demo.archive(tmp_path)
     there = sorted({path.parent.name for path in tmp_path.rglob("*.parquet")} - {"across"})

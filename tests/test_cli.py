@@ -707,7 +707,8 @@ def test_memory_of_a_query_has_a_limit(store):
 
 
 @pytest.mark.parametrize(
-    ("size", "shown"), a_few([("50MB", "50 MB"), ("0.5 gib", "0.5 GiB"), ("70000k", "70 MB")])
+    ("size", "shown"),
+    a_few([("5MB", "5 MB"), ("50MB", "50 MB"), ("0.5 gib", "0.5 GiB"), ("70000k", "70 MB")]),
 )
 def test_the_limit_of_memory_is_an_option(run, store, size, shown):
     code, out, err = run("sql", store, BUILDS_A_LONG_TEXT, "--memory-limit", size)

@@ -187,7 +187,7 @@ def test_parameters_are_what_stood_in_the_holes():
             "(?:[",
             "<*>",
         ],
-        3,
+        2,
     ),
     ids=["empty", "binary", "long", "script", "escape", "pattern", "placeholder"],
 )
