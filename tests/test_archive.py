@@ -159,7 +159,7 @@ def test_other_programs_read_the_files_as_the_page_says(demo, tmp_path, monkeypa
 def test_spark_reads_the_files_as_the_page_says(demo, tmp_path):
     demo.archive(tmp_path / "history")
     page = (ROOT / "docs" / "history.md").read_text("utf-8")
-    [code] = re.findall(r"```python\n(shards = spark.*?)```", page, re.S)
+    [code] = re.findall(r"```py\n(shards = spark.*?)```", page, re.S)
     code = code.replace("history/", f"{tmp_path}/history/")
     assert dict(answer(code, spark=spark())) == by_status(demo)
 
