@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
-from stateanalytics.cli.options import examples, opened, sources_argument
+from stateanalytics.cli.options import examples, note, opened, sources_argument
+from stateanalytics.cli.ownership import WithOwn, ledger_option
 from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
 from stateanalytics.errors import ArgumentError, did_you_mean
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
 
+N_NAMED = 3
 # Columns of a table on the terminal; files hold all.
 SHOWN = {
     "clusters": ("rank", "code", "template", "n_rows", "n_causes", "run_s", "cost_usd", "last_at"),
@@ -23,6 +25,16 @@ SHOWN = {
     "members": ("failed_at", "entity_type", "entity_id", "code", "message", "cluster_id"),
     "parameters": ("template", "position", "value", "n_rows", "n_distinct"),
     "change": ("status", "code", "template", "n_causes_before", "n_causes", "ratio", "q_value"),
+    "life": (
+        "state",
+        "owner",
+        "code",
+        "template",
+        "n_causes_before",
+        "n_causes",
+        "cost_usd",
+        "last_at",
+    ),
     "lift": ("code", "template", "dimension", "value", "n_in", "n_cluster", "lift", "q_value"),
     "incidents": ("since", "duration_s", "n_sessions", "n_causes", "linked_by", "code", "template"),
     "related": ("cause_group", "code", "template", "related_code", "related_template", "score"),
@@ -31,12 +43,15 @@ SHOWN = {
 
 
 @click.command(
+    cls=WithOwn,
     epilog=examples(
         "stateanalytics failures state.db --week 2026-W21",
         "stateanalytics failures state.db --weight cost=10 --rules rules.toml",
         "stateanalytics failures state.db --show change --against last-week/state.db",
         "stateanalytics failures state.db --show members --cluster v1:3dd4831bf7f3 -o rows.csv",
-    )
+        "stateanalytics failures history/ --show life --ledger owners.csv",
+        "stateanalytics failures own v1:3dd4831bf7f3 --owner ada --ticket OPS-17",
+    ),
 )
 @sources_argument
 @click.option(
@@ -45,7 +60,8 @@ SHOWN = {
     default="clusters",
     show_default=True,
     help="What of them: clusters by cost, the namespace of codes, the rows, what stood in the "
-    "holes of templates, what is new or gone, what distinguishes clusters, what hangs "
+    "holes of templates, what is new or gone since a week, what became of each over all "
+    "history and whose it is, what distinguishes clusters, what hangs "
     "together, which clusters may have one cause, what your rules claimed.",
 )
 @click.option("--code", help="Only this code and those below it, such as run.failed.")
@@ -65,6 +81,7 @@ SHOWN = {
     metavar="STORE",
     help="With --show change: read the earlier stretch from this store.",
 )
+@ledger_option
 @takes(limit_option, *IN_WINDOW)
 def failures(
     request: Request,
@@ -75,21 +92,26 @@ def failures(
     rules: Path | None,
     weights: tuple[str, ...],
     against: str | None,
+    ledger: Path | None,
 ) -> None:
     """Why runs fail: by reason code and message template, ranked by what it cost.
 
-    Without a window, everything is counted; --show change then compares the seven days up
-    to as-of with the seven before.
+    Without a window, everything is counted; --show change and life then compare the seven
+    days up to as-of with the seven before. `failures own` says who looks after a failure.
     """
     if show == "rules" and rules is None:
         raise click.UsageError("There are no rules to show. Hint: --rules rules.toml")
     if against is not None and show != "change":
         raise click.UsageError("--against belongs to --show change. Hint: leave it out")
+    if ledger is not None and show != "life":
+        raise click.UsageError("--ledger belongs to --show life. Hint: leave it out")
     asked: dict[str, Any] = {
         "window": request.window,
         "policy": request.chosen_policy,
         "rules": rules,
     }
+    if show == "life":
+        asked["ledger"] = ledger
     with request.opened() as snap:
         if against is None:
             frame = _answer(show, snap, asked, _weights(weights), None)
@@ -100,6 +122,16 @@ def failures(
         if show == "parameters" and request.redact:
             frame = _without_taken_out(frame, snap, asked)
         request.write(frame, columns=SHOWN[show], inputs=snap.inputs)
+        if show == "life":
+            _note_unknown(frame)
+
+
+def _note_unknown(lives: pl.DataFrame) -> None:
+    """Say which ids of the ledger are of no cluster."""
+    unknown = lives.filter(pl.col("state") == "unknown")["cluster_id"].to_list()
+    if unknown:
+        more = f" and {len(unknown) - N_NAMED} more" if len(unknown) > N_NAMED else ""
+        note(f"of the ledger no failure here has: {', '.join(unknown[:N_NAMED])}{more}")
 
 
 def _answer(
@@ -117,6 +149,7 @@ def _answer(
         "members": lambda: failures.members(snap, **asked),
         "parameters": lambda: failures.parameters(snap, **asked),
         "change": lambda: failures.change(snap, earlier=earlier, **asked),
+        "life": lambda: failures.life(snap, **asked),
         "lift": lambda: failures.lift(snap, **asked),
         "incidents": lambda: failures.incidents(snap, **asked),
         "related": lambda: failures.related(snap, **asked),

@@ -1,9 +1,12 @@
 from .by_code import codes as codes
+from .cluster_life import life as life
 from .clustering import clusters as clusters
 from .failure_rows import incidents as incidents
 from .failure_rows import members as members
 from .failure_rows import rules as rules
 from .lift_ratios import lift as lift
+from .ownership import own as own
+from .ownership import owners as owners
 from .rules_file import Rules as Rules
 from .similarity import related as related
 from .template_parameters import parameters as parameters

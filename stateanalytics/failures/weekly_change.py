@@ -99,7 +99,7 @@ def change(
     check_share("fdr", fdr, 0.05)
     now = read_window(window, as_of=checked_snapshot(snap, "failures.change").as_of)
     base = snap if earlier is None else checked_snapshot(earlier, "failures.change")
-    past = _before(before, now, base)
+    past = stretch_before(before, now, base)
     every = judged_rows(snap, policy)
     every_before = every if earlier is None else judged_rows(base, policy)
     known = merge_templates(
@@ -109,7 +109,19 @@ def change(
     rows_before = find_members(base, rules=rules, earlier=known, rows=every_before)
     n_runs = ended_runs(within(every, now, as_of=snap.as_of)).height
     n_runs_before = ended_runs(within(every_before, past, as_of=base.as_of)).height
-    everything = pl.concat([rows, rows_before]).unique(
+    return compare_stretches((rows, rows_before), (now, past), (n_runs, n_runs_before), fdr=fdr)
+
+
+def compare_stretches(
+    rows: tuple[pl.DataFrame, pl.DataFrame],
+    stretches: tuple[Window, Window],
+    n_runs: tuple[int, int],
+    *,
+    fdr: float,
+) -> pl.DataFrame:
+    """Compare the `members` of now and before, each with its runs that ended; see `change`."""
+    now, past = stretches
+    everything = pl.concat(rows).unique(
         [*KEY, "cause", "failed_at", "entity_type", "entity_id"], maintain_order=True
     )
     counts = (
@@ -120,19 +132,20 @@ def change(
             last_at=pl.col("failed_at").max(),
             is_seen_before=(pl.col("failed_at") < past.since).any(),
         )
-        .join(_count(rows, now, ""), on="cluster_id", how="left")
-        .join(_count(rows_before, past, "_before"), on="cluster_id", how="left")
+        .join(_count(rows[0], now, ""), on="cluster_id", how="left")
+        .join(_count(rows[1], past, "_before"), on="cluster_id", how="left")
         .with_columns(
             pl.col("n_causes", "n_rows", "n_causes_before", "n_rows_before").fill_null(0),
-            n_runs=pl.lit(n_runs, pl.Int64),
-            n_runs_before=pl.lit(n_runs_before, pl.Int64),
+            n_runs=pl.lit(n_runs[0], pl.Int64),
+            n_runs_before=pl.lit(n_runs[1], pl.Int64),
         )
         .filter((pl.col("n_causes") > 0) | (pl.col("n_causes_before") > 0))
     )
     return _judged(counts, fdr)
 
 
-def _before(before: object, now: Window, base: Facts) -> Window:
+def stretch_before(before: object, now: Window, base: Facts) -> Window:
+    """The stretch that was asked for to compare with; None: as long, just before."""
     if before is None:
         length = now.until - now.since
         return Window(now.since - length, now.since, f"the {now.days:g} days before")

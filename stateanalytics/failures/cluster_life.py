@@ -1,0 +1,206 @@
+"""The life of a failure: new, back, growing, ongoing or gone, and who looks after it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from stateanalytics.core.facts import checked_snapshot
+from stateanalytics.core.windows import Window, read_window
+from stateanalytics.errors import check_columns, check_share
+from stateanalytics.failures.clustering import KEY
+from stateanalytics.failures.counting import COSTS, count_groups
+from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
+from stateanalytics.failures.ownership import SCHEMA, owners
+from stateanalytics.failures.weekly_change import compare_stretches, stretch_before
+from stateanalytics.state.population import within
+
+if TYPE_CHECKING:
+    from stateanalytics.core.facts import Facts
+    from stateanalytics.state.policy import Policy
+
+STATES = ("new", "regressed", "growing", "ongoing", "gone", "unknown")
+"""What a life is; unknown: the ledger names it, and nothing failed so."""
+
+QUIET_WEEKS = 2
+"""What is back after so many weeks without it has regressed."""
+
+_LEDGER = tuple(name for name in SCHEMA if name not in KEY)
+COLUMNS = (
+    *(*KEY, "cause_group", "rule_name", "state"),
+    *("first_at", "last_at", "n_quiet_weeks", "n_causes_before", "n_causes", "n_causes_ever"),
+    *("n_rows", *COSTS, "ratio", "q_value"),
+    *(*_LEDGER, "is_back", "is_expected"),
+)
+
+
+def life(
+    snap: Facts,
+    *,
+    window: object = None,
+    ledger: str | Path | pl.DataFrame | None = None,
+    policy: Policy | None = None,
+    rules: object = None,
+    fdr: float = 0.05,
+) -> pl.DataFrame:
+    """What becomes of each failure over all history, what it costs, and whose it is.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave; of an archive, its whole history.
+    window : str, pair of moments or Window, optional
+        Now: as in `read_window`; None: the seven days up to as-of. Later failures are not
+        looked at.
+    ledger : path or polars.DataFrame, optional
+        What `owners` reads, or gave.
+    policy : Policy, optional
+        Which states count; v1 by default.
+    rules : path, mapping or Rules, optional
+        Your own clusters, as for `clusters`.
+    fdr : float
+        The share of false alarms among growing clusters that is accepted, as for `change`.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_clusters, 29)
+        See `add_life`; beside it the key of `clusters`, ``cause_group``, ``rule_name``;
+        ``n_causes`` now, ``n_causes_before`` in the stretch before and ``n_causes_ever``;
+        ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd`` now (null: not reported, or
+        nothing failed now); ``ratio`` and ``q_value`` of `change`. What costs most comes
+        first: by ``cost_usd``, ``run_s``, ``n_causes``, ``n_rows``, then id.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, the window makes no sense, a rule or the ledger cannot
+        be used, or ``fdr`` is not between 0 and 1.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> sa_life = life(demo(), window="2026-W21")
+    >>> sa_life["state"].dtype == pl.Enum(STATES)
+    True
+    """
+    check_share("fdr", fdr, 0.05)
+    now = read_window(window, as_of=checked_snapshot(snap, "failures.life").as_of)
+    past = stretch_before(None, now, snap)
+    every = judged_rows(snap, policy)
+    known = find_members(snap, rules=rules, rows=every).filter(pl.col("failed_at") < now.until)
+    n_runs, n_runs_before = (
+        ended_runs(within(every, stretch, as_of=snap.as_of)).height for stretch in (now, past)
+    )
+    changed = compare_stretches(
+        (known, known), (now, past), (n_runs, n_runs_before), fdr=fdr
+    ).select("cluster_id", "status", "ratio", "q_value")
+    here = known.filter(pl.col("failed_at") >= now.since)
+    costs = count_groups(here, ["cluster_id"]).select("cluster_id", "n_rows", *COSTS)
+    ever = known.group_by(KEY).agg(
+        pl.col("cause_group").first(), pl.col("rule_name").sort().first()
+    )
+    lives = (
+        count_stretches(known, now, past)
+        .join(changed, on="cluster_id", how="left")
+        .join(ever, on="cluster_id", how="left")
+        .join(costs, on="cluster_id", how="left")
+        .with_columns(pl.col("n_rows").fill_null(0))
+    )
+    entries = pl.DataFrame(schema=SCHEMA) if ledger is None else ledger
+    entries = owners(entries) if isinstance(entries, str | Path) else entries
+    check_columns(entries, SCHEMA, "failures.life")
+    return (
+        add_life(lives, now, entries.select(*SCHEMA))
+        .sort(
+            *("cost_usd", "run_s", "n_causes", "n_rows", "cluster_id"),
+            descending=[True, True, True, True, False],
+            nulls_last=True,
+        )
+        .select(COLUMNS)
+    )
+
+
+def count_stretches(rows: pl.DataFrame, now: Window, past: Window) -> pl.DataFrame:
+    """When each cluster failed first and last, and of how many causes now, before and ever.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        `members`, none of them after the end of ``now``.
+    now, past : Window
+        The stretch that is looked at, and the one just before.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``cluster_id``, ``first_at``, ``last_at``, ``last_before_at`` (before ``now``; null:
+        never), ``n_causes``, ``n_causes_before``, ``n_causes_ever``.
+    """
+    failed_at, causes = pl.col("failed_at"), pl.col("cause")
+    is_now = failed_at >= now.since
+    is_past = failed_at.is_between(past.since, past.until, closed="left")
+    return rows.group_by("cluster_id").agg(
+        first_at=failed_at.min(),
+        last_at=failed_at.max(),
+        last_before_at=failed_at.filter(~is_now).max(),
+        n_causes=causes.filter(is_now).n_unique().cast(pl.Int64),
+        n_causes_before=causes.filter(is_past).n_unique().cast(pl.Int64),
+        n_causes_ever=causes.n_unique().cast(pl.Int64),
+    )
+
+
+def add_life(counts: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.DataFrame:
+    """Add the state of each cluster, and what the ledger says of it.
+
+    Parameters
+    ----------
+    counts : polars.DataFrame
+        What `count_stretches` gave, with the ``status`` of `change` (null: in neither
+        stretch).
+    now : Window
+        The stretch that is looked at.
+    entries : polars.DataFrame
+        What `owners` gave.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``counts`` and a row for each entry of no cluster, with ``state`` (`STATES`: new,
+        where nothing failed so before; regressed, back after at least `QUIET_WEEKS` weeks
+        without it; growing, as `change` says; gone, where nothing fails so now);
+        ``n_quiet_weeks`` without it, before it failed now or up to the end of the window;
+        the columns of the ledger; ``is_back``: it is said to be resolved, and failed after
+        that day (null: not said, or not since when); ``is_expected``: it is said to go on
+        until a day that the window does not end after (null: not said).
+    """
+    is_gone = pl.col("n_causes") == 0
+    edge = pl.when(is_gone).then(pl.lit(now.until)).otherwise(pl.lit(now.since))
+    n_quiet = (edge - pl.col("last_before_at")).dt.total_days() // 7
+    state = (
+        pl.when(pl.col("first_at").is_null())
+        .then(pl.lit("unknown"))
+        .when(is_gone)
+        .then(pl.lit("gone"))
+        .when(pl.col("last_before_at").is_null())
+        .then(pl.lit("new"))
+        .when(pl.col("n_quiet_weeks") >= QUIET_WEEKS)
+        .then(pl.lit("regressed"))
+        .when(pl.col("status") == "growing")
+        .then(pl.lit("growing"))
+        .otherwise(pl.lit("ongoing"))
+    )
+    last_day = (now.until - timedelta(microseconds=1)).date()
+    return (
+        counts.join(entries, on="cluster_id", how="full", coalesce=True, suffix="_said")
+        .with_columns(pl.coalesce(name, f"{name}_said") for name in ("code", "template"))
+        .with_columns(n_quiet_weeks=n_quiet.cast(pl.Int64))
+        .with_columns(
+            pl.col("n_causes", "n_causes_before", "n_causes_ever").fill_null(0),
+            state=state.cast(pl.Enum(STATES)),
+            is_back=pl.col("last_at").dt.date() > pl.col("resolved_on"),
+            is_expected=pl.col("expected_until") >= last_day,
+        )
+    )

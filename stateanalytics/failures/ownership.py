@@ -1,0 +1,239 @@
+"""Who looks after a failure: a ledger that a team keeps in its repository.
+
+A CSV file, one line a cluster::
+
+    cluster_id,code,template,owner,ticket,note,resolved_in,resolved_on,expected_until
+    v1:3dd4831bf7f3,run.failed.exception,KeyError: '<*>',ada,OPS-17,,1.4.2,2026-05-20,
+
+Only ``cluster_id`` is needed. ``code`` and ``template`` say what the id stands for: people
+read them, and by them a cluster is found again whose id has changed. Lines stand in the
+order of their ids, so that two people who add one each seldom meet.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+
+from stateanalytics.core.text import visible, without_formula
+from stateanalytics.core.windows import read_window
+from stateanalytics.errors import ArgumentError, StateAnalyticsError, did_you_mean
+from stateanalytics.io.files import read_text
+from stateanalytics.io.outputs import write_output
+
+TEXTS = ("code", "template", "owner", "ticket", "note", "resolved_in")
+DAYS = ("resolved_on", "expected_until")
+SCHEMA = {
+    "cluster_id": pl.String,
+    **dict.fromkeys(TEXTS, pl.String),
+    **dict.fromkeys(DAYS, pl.Date),
+}
+_ID = re.compile(r"v\d+:[0-9a-f]{12}")
+_CONFLICT = re.compile(r"<{7}|={7}|>{7}|\|{7}")
+Entry = dict[str, str | date | None]
+
+
+def owners(path: str | Path) -> pl.DataFrame:
+    """The ledger of who looks after which failure.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        A CSV file.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_entries, 9)
+        One row a cluster, sorted by ``cluster_id``: ``code``, ``template``, ``owner``,
+        ``ticket``, ``note``, ``resolved_in`` (a release, a commit, a day, a week),
+        ``resolved_on`` (the day since when; of a day or week in ``resolved_in`` its last
+        one), ``expected_until`` (the last day). What is not said is null.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such file, it is no such CSV, it holds what is left of a merge, an
+        id or a day cannot be read, or a cluster stands in it twice; names the line.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "owners.csv"
+    ...     own(path, "v1:3dd4831bf7f3", owner="ada").height, owners(path)["owner"].item()
+    (1, 'ada')
+    """
+    place = Path(path).expanduser()
+    text, problem = read_text(place)
+    if text is None:
+        raise ArgumentError(
+            f"The ledger {str(path)!r} cannot be read: {problem or 'No such file'}.",
+            "name a CSV file that you may read; own(…) makes one",
+            shell="name a CSV file that you may read; stateanalytics failures own makes one",
+        )
+    return _as_frame(_entries(text, str(path)))
+
+
+def own(
+    path: str | Path,
+    cluster_id: str,
+    *,
+    today: date | None = None,
+    inputs: Iterable[Path] = (),
+    **said: str | date | None,
+) -> pl.DataFrame:
+    """Say in a ledger who looks after a failure, and what became of it.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        The ledger; made where there is none.
+    cluster_id : str
+        Which failure.
+    today : date, optional
+        What ``resolved_on`` is where only ``resolved_in`` is said; None: today.
+    inputs : iterable of pathlib.Path
+        Files that were read and must not be written over.
+    **said : str, date or None
+        Columns of `owners`. What is not named stays as it is; ``""`` takes it away.
+
+    Returns
+    -------
+    polars.DataFrame
+        The ledger as it is now: see `owners`.
+
+    Raises
+    ------
+    ArgumentError
+        If the ledger cannot be read or written, or what is said is not one of its columns,
+        no day or of several lines. The file is then as it was.
+    """
+    place = Path(path).expanduser()
+    if unknown := [name for name in said if name not in SCHEMA]:
+        raise ArgumentError(
+            f"A ledger has no column {unknown[0]!r:.60}.",
+            f"columns are {', '.join([*TEXTS, *DAYS])}" + did_you_mean(unknown[0], SCHEMA),
+        )
+    if not _ID.fullmatch(cluster_id):
+        raise ArgumentError(_no_id(cluster_id), _HOW_TO_IDS)
+    before = owners(path) if place.exists() else _as_frame({})
+    entries: dict[str, Entry] = {row["cluster_id"]: row for row in before.iter_rows(named=True)}
+    was = entries.get(cluster_id, {})
+    new = {name: _checked(name, value, "own") for name, value in said.items()}
+    if new.get("resolved_in") and not new.get("resolved_on"):
+        new["resolved_on"] = _day_of(str(new["resolved_in"])) or today or datetime.now(UTC).date()
+    entries[cluster_id] = {**was, **new, "cluster_id": cluster_id}
+    after = _as_frame(entries)
+    write_output(place, after.write_csv(line_terminator="\n").encode(), inputs=inputs)
+    return after
+
+
+_HOW_TO_IDS = "stateanalytics failures … --format json lists the ids of clusters"
+
+
+def _no_id(text: str) -> str:
+    return f"{visible(text)!r:.60} is no id of a cluster, such as 'v1:3dd4831bf7f3'."
+
+
+def _as_frame(entries: Mapping[str, Entry]) -> pl.DataFrame:
+    rows = [{name: row.get(name) for name in SCHEMA} for row in entries.values()]
+    return pl.DataFrame(rows, schema=SCHEMA).sort("cluster_id")
+
+
+def _entries(text: str, origin: str) -> dict[str, Entry]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if _CONFLICT.match(line):
+            raise ArgumentError(
+                f"{origin}, line {number}: a merge was not finished ({line[:30]!r}).",
+                "keep one line for each cluster and take the marks away",
+            )
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    found: dict[str, Entry] = {}
+    lines: dict[str, int] = {}
+    try:
+        names = next(reader, ["cluster_id"])
+        _check_header(names, origin)
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                entry = _entry(names, cells, f"{origin}, line {reader.line_num}")
+                cluster = str(entry["cluster_id"])
+                if cluster in found:
+                    both = (one.get("owner") or "nobody" for one in (found[cluster], entry))
+                    raise ArgumentError(
+                        f"{origin}, lines {lines[cluster]} and {reader.line_num}: {cluster} stands "
+                        f"here twice, owned by {' and '.join(map(repr, both))}.",
+                        "keep one of the two lines",
+                    )
+                found[cluster], lines[cluster] = entry, reader.line_num
+    except csv.Error as error:
+        raise ArgumentError(
+            f"{origin}, line {reader.line_num}: this is no CSV ({error}).",
+            'put a text that holds a comma or a quote in quotes: "two, words"',
+        ) from None
+    return found
+
+
+def _check_header(names: list[str], origin: str) -> None:
+    if unknown := [name for name in names if name not in SCHEMA]:
+        raise ArgumentError(
+            f"{origin}, line 1: unknown column {visible(unknown[0])!r:.60}.",
+            f"columns are {', '.join(SCHEMA)}" + did_you_mean(unknown[0], SCHEMA),
+        )
+    if "cluster_id" not in names or len(set(names)) < len(names):
+        raise ArgumentError(
+            f"{origin}, line 1: a ledger needs the column cluster_id, and each column once.",
+            f"begin it with {','.join(SCHEMA)}",
+        )
+
+
+def _entry(names: list[str], cells: list[str], place: str) -> Entry:
+    if len(cells) != len(names):
+        raise ArgumentError(
+            f"{place}: {len(names)} cells were needed; found {len(cells)}.",
+            'put a text that holds a comma in quotes: "two, words"',
+        )
+    entry: Entry = {
+        name: _checked(name, cell.strip(), place) for name, cell in zip(names, cells, strict=True)
+    }
+    if not _ID.fullmatch(str(entry["cluster_id"] or "")):
+        raise ArgumentError(f"{place}: {_no_id(str(entry['cluster_id'] or ''))}", _HOW_TO_IDS)
+    if entry.get("resolved_in") and not entry.get("resolved_on"):
+        entry["resolved_on"] = _day_of(str(entry["resolved_in"]))
+    return entry
+
+
+def _checked(name: str, value: str | date | None, place: str) -> str | date | None:
+    if value is None or value == "":
+        return None
+    if name in DAYS:
+        day = value if isinstance(value, date) else _day_of(value)
+        if day is None:
+            raise ArgumentError(
+                f"{place}: {name} needs a day or an ISO week; found {visible(str(value))!r:.40}.",
+                f"{name} 2026-05-31, or 2026-W22",
+            )
+        return day.date() if isinstance(day, datetime) else day
+    # What comes from a store is disarmed; what people say begins with @ often enough.
+    text = without_formula(str(value)) if name in ("code", "template") else str(value)
+    if any(character in text for character in "\n\r\0"):
+        raise ArgumentError(f"{place}: {name} needs one line.", "keep long notes in the ticket")
+    return text
+
+
+def _day_of(text: str) -> date | None:
+    """The day that a text names, of an ISO week the last; None: it names none."""
+    try:
+        return date.fromisoformat(text) if "W" not in text else _last_day(text)
+    except (ValueError, StateAnalyticsError):
+        return None
+
+
+def _last_day(week: str) -> date:
+    far = datetime(9000, 1, 1, tzinfo=UTC)
+    return (read_window(week, as_of=far).until - timedelta(days=1)).date()

@@ -1,0 +1,258 @@
+"""New, back, growing, ongoing, gone; whose a failure is, and the ledger that says so."""
+
+from datetime import date
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.cli import run as cli
+from stateanalytics.demo_data import demo_path
+from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.failures.cluster_life import COLUMNS
+from stateanalytics.failures.failure_rows import cluster_id
+from stateanalytics.failures.ownership import SCHEMA
+from tests.failures import run, store
+from tests.frames import AS_OF, ago
+
+NOW = (ago(days=7), AS_OF)
+
+
+def broke(name, *days, **rest):
+    """One failure of a message on each of these days before as-of."""
+    return [
+        run(f"{name}{i}", reason_message=f"{name} broke", ended=ago(days=day), **rest)
+        for i, day in enumerate(days)
+    ]
+
+
+def named(name):
+    return cluster_id(None, f"{name} broke")
+
+
+def lives(*rows, **asked):
+    found = sa.failures.life(store(*rows), **{"window": NOW, **asked})
+    return {row["cluster_id"]: row for row in found.iter_rows(named=True)}
+
+
+def entries(**columns):
+    frame = pl.DataFrame({name: [value] for name, value in columns.items()})
+    return pl.DataFrame(schema=SCHEMA).join(frame, on=frame.columns, how="full", coalesce=True)
+
+
+@pytest.mark.parametrize(
+    ("days", "state", "n_quiet"),
+    [
+        pytest.param([1], "new", None, id="never before"),
+        pytest.param([1, 3], "new", None, id="twice now, never before"),
+        pytest.param([1, 8], "ongoing", 0, id="also the week before"),
+        pytest.param([1, 20.99], "ongoing", 1, id="one quiet week"),
+        pytest.param([1, 21], "regressed", 2, id="two quiet weeks to the hour"),
+        pytest.param([1, 8, 60], "ongoing", 0, id="back for a week already"),
+        pytest.param([1, 100], "regressed", 13, id="long quiet"),
+        pytest.param([8], "gone", 1, id="gone"),
+        pytest.param([50, 100], "gone", 7, id="long gone"),
+    ],
+)
+def test_a_state_is_what_the_weeks_say(days, state, n_quiet):
+    found = lives(*broke("it", *days))[named("it")]
+    assert (found["state"], found["n_quiet_weeks"]) == (state, n_quiet)
+    assert found["first_at"] == ago(days=max(days))
+    assert found["last_at"] == ago(days=min(days))
+    assert found["n_causes_ever"] == len(days)
+
+
+def test_growing_is_what_change_says():
+    well = [run(f"ok{i}", status="completed", ended=ago(days=1 + 7 * (i % 2))) for i in range(100)]
+    rows = [*well, *broke("it", *[1] * 30, *[8] * 3), *broke("even", 1, 8)]
+    found = lives(*rows)
+    assert found[named("it")]["state"] == "growing" and found[named("it")]["q_value"] < 0.05
+    assert found[named("even")]["state"] == "ongoing"
+
+
+def test_what_failed_after_the_window_is_not_known_yet():
+    rows = broke("it", 1, 10)
+    before = lives(*rows, window=(ago(days=14), ago(days=7)))
+    assert before[named("it")]["state"] == "new"
+    assert before[named("it")]["last_at"] == ago(days=10)
+    assert lives(*broke("late", 1), window=(ago(days=14), ago(days=7))) == {}
+
+
+def test_what_costs_most_comes_first_and_what_is_gone_costs_nothing():
+    rows = [*broke("cheap", 1, cost_usd=0.1), *broke("dear", 1, cost_usd=5.0), *broke("old", 9)]
+    found = lives(*rows)
+    assert list(found) == [named("dear"), named("cheap"), named("old")]
+    assert (found[named("old")]["cost_usd"], found[named("old")]["n_rows"]) == (None, 0)
+
+
+def test_the_ledger_tells_whose_it_is():
+    said = entries(cluster_id=named("it"), owner="ada", ticket="OPS-1", note="known")
+    found = lives(*broke("it", 1), *broke("other", 1), ledger=said)
+    assert found[named("it")]["owner"] == "ada" and found[named("it")]["ticket"] == "OPS-1"
+    assert found[named("other")]["owner"] is None
+    assert found[named("it")]["is_back"] is None and found[named("it")]["is_expected"] is None
+
+
+@pytest.mark.parametrize(
+    ("resolved_on", "is_back"),
+    [(ago(days=2).date(), True), (ago(days=1).date(), False), (AS_OF.date(), False)],
+)
+def test_what_was_resolved_and_failed_after_that_day_is_back(resolved_on, is_back):
+    said = entries(cluster_id=named("it"), resolved_in="1.4", resolved_on=resolved_on)
+    assert lives(*broke("it", 1, 5), ledger=said)[named("it")]["is_back"] is is_back
+
+
+def test_what_is_expected_is_so_up_to_its_last_day():
+    for day, is_expected in ((ago(days=1).date(), True), (ago(days=2).date(), False)):
+        said = entries(cluster_id=named("it"), expected_until=day)
+        assert lives(*broke("it", 1), ledger=said)[named("it")]["is_expected"] is is_expected
+
+
+def test_an_id_of_no_cluster_stays_visible():
+    said = entries(cluster_id="v1:000000000000", owner="ben", template="forgotten")
+    found = lives(*broke("it", 1), ledger=said)["v1:000000000000"]
+    assert (found["state"], found["owner"], found["template"]) == ("unknown", "ben", "forgotten")
+
+
+def test_nothing_gives_no_rows_of_the_same_shape():
+    nothing = sa.failures.life(store(), window=NOW)
+    assert nothing.is_empty() and nothing.columns == list(COLUMNS)
+    assert nothing.schema == sa.failures.life(store(run("a")), window=NOW).schema
+    with pytest.raises(MissingColumnsError, match=r"failures.life needs columns"):
+        sa.failures.life(store(), ledger=pl.DataFrame({"cluster_id": []}))
+
+
+# --- the file ----------------------------------------------------------------------------
+
+ID, OTHER = "v1:3dd4831bf7f3", "v1:0dd4831bf7f3"
+
+
+def written(tmp_path, text):
+    path = tmp_path / "owners.csv"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_own_makes_edits_and_takes_away(tmp_path):
+    path = tmp_path / "owners.csv"
+    sa.failures.own(path, ID, owner="ada", note='two, "words"', today=date(2026, 5, 1))
+    sa.failures.own(path, OTHER, owner="@ben", code="=1+1")
+    sa.failures.own(path, ID, ticket="OPS-1", note="", resolved_in="1.4", today=date(2026, 5, 2))
+    found = sa.failures.owners(path)
+    assert found["cluster_id"].to_list() == [OTHER, ID]
+    assert found.row(1, named=True) == {
+        "cluster_id": ID, "code": None, "template": None, "owner": "ada", "ticket": "OPS-1",
+        "note": None, "resolved_in": "1.4", "resolved_on": date(2026, 5, 2),
+        "expected_until": None,
+    }  # fmt: skip
+    assert found.row(0, named=True)["code"] == "'=1+1"
+    assert path.read_text().splitlines()[1].endswith(",@ben,,,,,")
+
+
+def test_a_week_ends_with_its_sunday_and_a_release_has_no_day(tmp_path):
+    path = written(
+        tmp_path,
+        f"cluster_id,resolved_in,expected_until\n{ID},2026-W20,2026-W21\n{OTHER},1.4,\n",
+    )
+    assert sa.failures.owners(path).select("resolved_on", "expected_until").rows() == [
+        (None, None),
+        (date(2026, 5, 17), date(2026, 5, 24)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param(
+            f"cluster_id,owner\n<<<<<<< HEAD\n{ID},ada\n=======\n{ID},ben\n>>>>>>> x\n",
+            "line 2: a merge was not finished",
+            id="merge conflict",
+        ),
+        pytest.param(
+            f"cluster_id,owner\n{ID},ada\n\n{ID},ben\n",
+            f"lines 2 and 4: {ID} stands here twice, owned by 'ada' and 'ben'",
+            id="two owners",
+        ),
+        pytest.param("cluster_id,owner\nx,ada\n", "line 2: 'x' is no id of a cluster", id="id"),
+        pytest.param("cluster_id,owners\n", "line 1: unknown column 'owners'", id="column"),
+        pytest.param("owner\nada\n", "line 1: a ledger needs the column cluster_id", id="no id"),
+        pytest.param(f"cluster_id,owner\n{ID},a,b\n", "line 2: 2 cells were needed", id="cells"),
+        pytest.param(f"cluster_id,owner\n{ID},\"a\n", "line 2: this is no CSV", id="quote"),
+        pytest.param(
+            f"cluster_id,expected_until\n{ID},soon\n",
+            "line 2: expected_until needs a day or an ISO week; found 'soon'",
+            id="day",
+        ),
+        pytest.param(f"cluster_id,note\n{ID},\"a\nb\"\n", "note needs one line", id="two lines"),
+    ],
+)  # fmt: skip
+def test_a_ledger_that_is_wrong_names_its_line(tmp_path, text, words):
+    with pytest.raises(ArgumentError, match=words):
+        sa.failures.owners(written(tmp_path, text))
+
+
+def test_a_file_that_is_no_text_or_not_there_is_an_error(tmp_path):
+    with pytest.raises(ArgumentError, match="No such file"):
+        sa.failures.owners(tmp_path / "no.csv")
+    (tmp_path / "bad.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ArgumentError, match="not UTF-8"):
+        sa.failures.owners(tmp_path / "bad.csv")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said", "words"),
+    [
+        (ID, {"owners": "a"}, "no column 'owners'"),
+        (ID, {"owner": "a\nb"}, "owner needs one line"),
+        (ID, {"expected_until": "soon"}, "expected_until needs a day"),
+        ("v1:short", {"owner": "a"}, "no id of a cluster"),
+    ],
+)
+def test_what_cannot_be_said_leaves_the_file_as_it_was(tmp_path, cluster, said, words):
+    path = written(tmp_path, f"cluster_id,owner\n{ID},ada\n")
+    with pytest.raises(ArgumentError, match=words):
+        sa.failures.own(path, cluster, **said)
+    assert path.read_text() == f"cluster_id,owner\n{ID},ada\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_empty_file_is_an_empty_ledger(tmp_path):
+    assert sa.failures.owners(written(tmp_path, "")).is_empty()
+
+
+# --- the command -------------------------------------------------------------------------
+
+STORE = str(demo_path() / "state.db")
+
+
+def test_the_command_owns_and_shows(capsys, tmp_path, demo):
+    path = str(tmp_path / "owners.csv")
+    first = sa.failures.clusters(demo).row(0, named=True)
+    assert (
+        cli(["failures", "own", first["cluster_id"], STORE, "--owner", "ada", "--ledger", path])
+        == 0
+    )
+    assert cli(["failures", "own", "v1:000000000000", "--owner", "ben", "--ledger", path]) == 0
+    assert "owner ada" in capsys.readouterr().out
+    assert sa.failures.owners(path).row(1, named=True)["template"] == first["template"]
+    assert cli(["failures", STORE, "--show", "life", "--ledger", path, "--format", "csv"]) == 0
+    shown = capsys.readouterr()
+    assert "ada" in shown.out and "unknown" in shown.out
+    assert "of the ledger no failure here has: v1:000000000000" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["own", "v1:3dd4831bf7f3"], "Nothing is said of it. Hint: --owner"),
+        (["own", "x", "--owner", "a"], "no id of a cluster"),
+        (["own", "v1:000000000000", STORE, "--owner", "a"], "There is no cluster"),
+        ([STORE, "--ledger", "x.csv"], "--ledger belongs to --show life"),
+        ([STORE, "--show", "life", "--ledger", "no.csv"], "cannot be read"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(capsys, monkeypatch, tmp_path, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    assert cli(["failures", *arguments]) == 2
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
