@@ -96,6 +96,7 @@ def test_the_python_of_the_pages_runs(page, request, demo, tmp_path, monkeypatch
         monkeypatch.setattr(sa, "report", lambda _, window: weeks[window])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sa, "read", lambda *paths, **options: demo)
+    monkeypatch.setattr(sa, "demo", lambda: demo)
     scope = {"sa": sa}
     for block in _blocks(text, "python"):
         exec(compile(block, page.name, "exec"), scope)

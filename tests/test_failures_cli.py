@@ -16,6 +16,11 @@ SHOWS = ("clusters", "parameters", "lift", "incidents", "related")
 SHOWN_ELSEWHERE = ("codes", "members", "change")
 
 
+@pytest.fixture(scope="module")
+def clusters(demo):
+    return sa.failures.clusters(demo)
+
+
 def rows_of(capsys, *arguments):
     assert run(["failures", STORE, "--format", "json", *arguments]) == 0
     return json.loads(capsys.readouterr().out)
@@ -37,10 +42,9 @@ def test_clusters_are_those_of_the_library(capsys, demo):
     assert [row["cluster_id"] for row in found] == expected["cluster_id"].to_list()
 
 
-def test_a_code_and_a_cluster_narrow(capsys, demo):
+def test_a_code_and_a_cluster_narrow(capsys, clusters):
     found = rows_of(capsys, "--code", "run.failed", "--show", "codes")
     assert {row["code"][:10] for row in found} == {"run.failed"}
-    clusters = sa.failures.clusters(demo)
     row = clusters.row(0, named=True)
     members = rows_of(capsys, "--show", "members", "--cluster", row["cluster_id"])
     assert len(members) == row["n_rows"]
@@ -86,7 +90,7 @@ def test_what_makes_no_sense_is_one_line_that_helps(capsys, arguments, words):
     assert words in said.err and said.err.count("\n") == 1
 
 
-def test_a_file_holds_every_column(tmp_path, demo):
+def test_a_file_holds_every_column(tmp_path, clusters):
     path = tmp_path / "clusters.parquet"
     assert run(["failures", STORE, "-o", str(path)]) == 0
-    assert pl.read_parquet(path).columns == sa.failures.clusters(demo).columns
+    assert pl.read_parquet(path).columns == clusters.columns
