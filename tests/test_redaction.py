@@ -22,16 +22,16 @@ def masked(*texts):
     return redact_texts(pl.Series(texts, dtype=pl.String))[0].to_list()
 
 
-@pytest.mark.parametrize("case", PLANTED, ids=lambda case: f"{case.kind}: {case.name}")
-def test_a_secret_is_masked_and_counted_and_the_rest_stays(case):
-    shown, n_masked = redact_texts(pl.Series([case.text]))
-    assert shown.to_list() == [case.masked]
-    assert n_masked == {case.kind: 1}
+def test_a_secret_is_masked_and_counted_and_the_rest_stays():
+    for case in PLANTED:
+        shown, n_masked = redact_texts(pl.Series([case.text]))
+        assert shown.to_list() == [case.masked], case.name
+        assert n_masked == {case.kind: 1}, case.name
 
 
-@pytest.mark.parametrize("text", READABLE)
-def test_what_is_no_secret_stays(text):
-    assert redact_texts(pl.Series([text]))[0].to_list() == [text]
+def test_what_is_no_secret_stays():
+    for text in READABLE:
+        assert masked(text) == [text]
 
 
 OLD = [
@@ -176,13 +176,12 @@ def test_time_grows_with_the_length_of_the_text(name):
     assert times_as_slow(masked, short * 10, short, most=40) < 40
 
 
-@pytest.mark.parametrize("number", range(len(SHAPES)))
-def test_every_shape_is_hinted_at(number):
+def test_every_shape_is_hinted_at():
     """What is found by a shape is found by the hints, which decide what is looked at."""
-    kind, shape = SHAPES[number]
-    found = pl.Series([case.text for case in PLANTED])
-    found = found.filter(found.str.contains(shape))
-    assert found.str.contains("|".join(HINTS)).all(), kind
+    texts = pl.Series([case.text for case in PLANTED])
+    for kind, shape in SHAPES:
+        found = texts.filter(texts.str.contains(shape))
+        assert found.str.contains("|".join(HINTS)).all(), kind
 
 
 def messages():

@@ -12,8 +12,9 @@ from stateanalytics.state.evaluate import evaluate
 from stateanalytics.state.population import population
 
 SAMPLES = [
-    pytest.param(["state.db", "agent_orchestrator", "opencode"], id="all"),
-    # At the desk the three together say enough.
+    # At the desk two systems beside each other say enough.
+    pytest.param(["agent_orchestrator", "opencode"], id="two"),
+    pytest.param(["state.db", "agent_orchestrator", "opencode"], id="all", marks=pytest.mark.slow),
     pytest.param(["state.db"], id="lionagi", marks=pytest.mark.slow),
     pytest.param(["agent_orchestrator"], id="agent_orchestrator", marks=pytest.mark.slow),
     pytest.param(["opencode"], id="opencode", marks=pytest.mark.slow),
