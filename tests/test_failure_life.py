@@ -202,7 +202,6 @@ def test_a_file_that_is_no_text_or_not_there_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("cluster", "said", "words"),
     [
-        (ID, {"owners": "a"}, "no column 'owners'"),
         (ID, {"owner": "a\nb"}, "owner needs one line"),
         (ID, {"expected_until": "soon"}, "expected_until needs a day"),
         ("v1:short", {"owner": "a"}, "no id of a cluster"),

@@ -84,9 +84,16 @@ def own(
     path: str | Path,
     cluster_id: str,
     *,
+    owner: str | None = None,
+    ticket: str | None = None,
+    note: str | None = None,
+    resolved_in: str | None = None,
+    resolved_on: str | date | None = None,
+    expected_until: str | date | None = None,
+    code: str | None = None,
+    template: str | None = None,
     today: date | None = None,
     inputs: Iterable[Path] = (),
-    **said: str | date | None,
 ) -> pl.DataFrame:
     """Say in a ledger who looks after a failure, and what became of it.
 
@@ -96,12 +103,12 @@ def own(
         The ledger; made where there is none.
     cluster_id : str
         Which failure.
+    owner, ticket, note, resolved_in, resolved_on, expected_until, code, template : optional
+        Columns of `owners`. None: as it was; ``""``: nothing is said any more.
     today : date, optional
         What ``resolved_on`` is where only ``resolved_in`` is said; None: today.
     inputs : iterable of pathlib.Path
         Files that were read and must not be written over.
-    **said : str, date or None
-        Columns of `owners`. What is not named stays as it is; ``""`` takes it away.
 
     Returns
     -------
@@ -111,21 +118,21 @@ def own(
     Raises
     ------
     ArgumentError
-        If the ledger cannot be read or written, or what is said is not one of its columns,
-        no day or of several lines. The file is then as it was.
+        If the ledger cannot be read or written, or what is said is no day, or of several
+        lines. The file is then as it was.
     """
     place = Path(path).expanduser()
-    if unknown := [name for name in said if name not in SCHEMA]:
-        raise ArgumentError(
-            f"A ledger has no column {unknown[0]!r:.60}.",
-            f"columns are {', '.join([*TEXTS, *DAYS])}" + did_you_mean(unknown[0], SCHEMA),
-        )
     if not _ID.fullmatch(cluster_id):
         raise ArgumentError(_no_id(cluster_id), _HOW_TO_IDS)
     before = owners(path) if place.exists() else _as_frame({})
     entries: dict[str, Entry] = {row["cluster_id"]: row for row in before.iter_rows(named=True)}
     was = entries.get(cluster_id, {})
-    new = {name: _checked(name, value, "own") for name, value in said.items()}
+    said = {
+        **{"owner": owner, "ticket": ticket, "note": note, "code": code, "template": template},
+        **{"resolved_in": resolved_in, "resolved_on": resolved_on},
+        "expected_until": expected_until,
+    }
+    new = {name: _checked(name, said[name], "own") for name in said if said[name] is not None}
     if new.get("resolved_in") and not new.get("resolved_on"):
         new["resolved_on"] = _day_of(str(new["resolved_in"])) or today or datetime.now(UTC).date()
     entries[cluster_id] = {**was, **new, "cluster_id": cluster_id}
