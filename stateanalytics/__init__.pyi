@@ -6,7 +6,6 @@ from . import survival as survival
 from . import thresholds as thresholds
 from .auditing import audit as audit
 from .core.session_health import classify_session_health as classify_session_health
-from .live import severity_changes as severity_changes
 from .live import watch as watch
 from .queries import attention as attention
 from .queries import phantoms as phantoms
@@ -25,6 +24,7 @@ from .state.states import states as states
 from .summaries import Summary as Summary
 from .summaries import merge as merge
 from .summaries import summarize as summarize
+from .systems.collecting import collect as collect
 from .widgets import DetectorExplorer as DetectorExplorer
 from .widgets import FailureExplorer as FailureExplorer
 from .widgets import ThresholdWorksheet as ThresholdWorksheet

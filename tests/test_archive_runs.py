@@ -33,6 +33,7 @@ from stateanalytics.io.observations import as_last_seen
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems import detail_frames
 from stateanalytics.systems.archiving import Archiving
+from stateanalytics.systems.collecting import collect_each
 from tests.conftest import EXTRACTS
 from tests.examples import a_few, examples
 from tests.frames import WHOSE, frame
@@ -392,7 +393,7 @@ def test_a_clock_that_runs_backwards_puts_nothing_in_disorder(tmp_path):
         store_at(store, day)
         clock = MONDAY + timedelta(days=next(days))
         archiving = Archiving(tmp_path / "history", Options(), lambda clock=clock: clock)
-        list(archiving.add_named([store], on_error="skip"))
+        list(collect_each(archiving, [store]))
     kept = sa.read(tmp_path / "history")
     assert codes(kept) == ["archive.clock_went_back"]
     statuses = kept.entities.filter(entity_type="session").sort("entity_id")["raw_status"]

@@ -141,7 +141,7 @@ def test_private_copies_of_looks_that_are_over_are_deleted(path, tmp_path, monke
 
 def test_changes_have_the_documented_shape(path):
     snap = sa.read(path, as_of=AS_OF, progress=False)
-    assert sa.severity_changes(snap, snap).schema == live.CHANGES.dtypes
+    assert live.severity_changes(snap, snap).schema == live.CHANGES.dtypes
 
 
 @pytest.mark.parametrize("every_s", [0, -1, float("nan")])

@@ -101,6 +101,8 @@ for _command in (
     *(policies, schema, places, demo),
 ):
     cli.add_command(_command)
+# What one machine archives, a fleet collects; it is one thing.
+cli.add_command(archive, "collect")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from stateanalytics.cli.options import examples, salvage_option, sources_argument
 from stateanalytics.core.text import visible
 
+if TYPE_CHECKING:
+    from stateanalytics.systems.reading import OnError
+
 
 @click.command(
     epilog=examples(
         "stateanalytics archive state.db --to history/",
-        "stateanalytics archive ~/fleet/*/state.db --to history/ --redact",
+        "stateanalytics archive 'hosts/*/state.db' --to history/ --jobs 4",
         "stateanalytics report history/ -o week.html --week 2026-W21",
     )
 )
@@ -22,6 +28,9 @@ from stateanalytics.core.text import visible
     metavar="FOLDER",
     help="The archive; made where there is none, and only ever added to.",
 )
+@click.option(
+    "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that read."
+)
 @click.option("--bodies", is_flag=True, help="Keep what people and models said, too.")
 @click.option("--redact", is_flag=True, help="Mask what looks like a secret, before it is kept.")
 @salvage_option
@@ -31,6 +40,7 @@ def archive(
     *,
     sources: tuple[str, ...],
     to: str,
+    jobs: int,
     bodies: bool,
     redact: bool,
     salvage: bool,
@@ -38,20 +48,27 @@ def archive(
     """Keep what is in the stores, so that it stays when they forget it.
 
     One line a source: archived, unchanged, or failed; after a failed one the others go on,
-    and the exit code is 1. FOLDER is read like a store by every command.
+    and the exit code is 1. Asked again, it goes on where it was interrupted. FOLDER is read
+    like a store by every command.
     """
     from stateanalytics.systems.archiving import Archiving
+    from stateanalytics.systems.collecting import collect_each
 
     archiving = Archiving.at(to, bodies=bodies, redacted=redact)
-    has_failed = False
-    for outcome in archiving.add_named(sources, on_error="salvage" if salvage else "skip"):
-        row = outcome.row(0, named=True)
-        has_failed |= row["status"] == "failed"
-        added = f": {row['n_rows']:,} new rows, {row['size_bytes'] / 1000:,.0f} kB"
-        ending = f": {row['message']}" if row["message"] else ""
-        ending = added if row["status"] == "archived" else ending
-        click.echo(
-            visible(f"{row['status']} {row['source']}{ending}"), err=row["status"] == "failed"
-        )
-    if has_failed:
+    on_error: OnError = "salvage" if salvage else "skip"
+    totals: Counter[str] = Counter()
+    for rows in collect_each(archiving, sources, jobs=jobs, on_error=on_error):
+        for row in rows.iter_rows(named=True):
+            totals[row["status"]] += 1
+            click.echo(visible(_line(row)), err=row["status"] == "failed")
+    if totals.total() > 1:
+        counts = ", ".join(f"{n:,} {status}" for status, n in sorted(totals.items()))
+        click.echo(f"{totals.total():,} sources: {counts}")
+    if totals["failed"]:
         ctx.exit(1)
+
+
+def _line(row: dict[str, Any]) -> str:
+    added = f": {row['n_rows']:,} new rows, {row['size_bytes'] / 1000:,.0f} kB"
+    ending = f": {row['message']}" if row["message"] else ""
+    return f"{row['status']} {row['source']}{added if row['status'] == 'archived' else ending}"

@@ -89,16 +89,8 @@ class Archiving:
             )
         return cls(root, Options(bodies=bodies, redacted=redacted))
 
-    def add_named(
-        self, named: Sequence[str | Path], *, on_error: OnError
-    ) -> Iterator[pl.DataFrame]:
-        """Archive what paths name, one source after the other; a failed one ends nothing.
-
-        Yields
-        ------
-        polars.DataFrame, shape (1, 6)
-            In the shape of `ARCHIVED`.
-        """
+    def places_of(self, named: Sequence[str | Path]) -> Iterator[Place | pl.DataFrame]:
+        """What paths name, each source once; a row of `ARCHIVED` for a name of nothing."""
         seen: set[Path] = set()
         for name in [[each] for each in named] or [[]]:
             try:
@@ -106,14 +98,15 @@ class Archiving:
                 folders = [expanded(str(each)) for each in name]
                 self._refuse_inputs(folder for folder in folders if folder.is_dir())
             except (SourceError, ArgumentError) as error:
-                yield _outcome(str(name[0]) if name else "", "", "failed", message=error.problem)
+                yield outcome(str(name[0]) if name else "", "", "failed", message=error.problem)
                 continue
             for place in places:
                 if place.path.resolve() not in seen:
                     seen.add(place.path.resolve())
-                    yield self._add_place(place, on_error)
+                    yield place
 
-    def _add_place(self, place: Place, on_error: OnError) -> pl.DataFrame:
+    def add_place(self, place: Place, on_error: OnError) -> pl.DataFrame:
+        """Archive the source at a place, in a row of `ARCHIVED`; one that fails ends nothing."""
         began = self.clock()
         key, where = key_of(place)
         last = archived_source(self.root, key).last
@@ -121,7 +114,7 @@ class Archiving:
         system = "" if last is None else last.system
         files = digest_of_files(_files(place, system), began, *words)
         if last is not None and files and files == last.files:
-            return _outcome(place.label, last.system, "unchanged")
+            return outcome(place.label, last.system, "unchanged")
         try:
             part = read_place(place, bodies=self.options.bodies, on_error=on_error)
             try:
@@ -135,7 +128,7 @@ class Archiving:
                 for store in part.stores:
                     store.close()
         except (SourceError, ArgumentError, NoRoomError) as error:
-            return _outcome(place.label, system, "failed", message=error.problem)
+            return outcome(place.label, system, "failed", message=error.problem)
 
     def add(
         self, part: Parts, key: str, *, where: str, files: str, observed_at: datetime
@@ -144,7 +137,7 @@ class Archiving:
         last = archived_source(self.root, key).last
         if not part.system:
             why = part.findings["message"].to_list()[:1]
-            return _outcome(part.label, "", "failed", message=why[0] if why else "nothing in it")
+            return outcome(part.label, "", "failed", message=why[0] if why else "nothing in it")
         written = archive_part(
             part,
             self.root,
@@ -156,8 +149,8 @@ class Archiving:
             observed_at=observed_at,
         )
         if written is None or (last is not None and last.content == written.content):
-            return _outcome(part.label, part.system, "unchanged")
-        return _outcome(part.label, part.system, "archived", written)
+            return outcome(part.label, part.system, "unchanged")
+        return outcome(part.label, part.system, "archived", written)
 
     def add_facts(self, facts: Facts, named: Sequence[str | Path]) -> pl.DataFrame:
         """Archive the sources of facts that were read from what paths name.
@@ -184,7 +177,7 @@ class Archiving:
             label = source["source"]
             if source["same_as"] is not None:
                 told = f"told by {source['same_as']}"
-                rows.append(_outcome(label, source["system"], "same", message=told))
+                rows.append(outcome(label, source["system"], "same", message=told))
                 continue
             place = places.get(label)
             key, where = key_of(place) if place else (source_key(platform.node(), label), label)
@@ -241,9 +234,10 @@ def _part_of(facts: Facts, source: dict[str, object]) -> Parts:
     )
 
 
-def _outcome(
+def outcome(
     source: str, system: str, status: str, written: Manifest | None = None, *, message: str = ""
 ) -> pl.DataFrame:
+    """One row of `ARCHIVED`."""
     new = () if written is None else [one for one in written.shards if one.frame != "findings"]
     row = {
         "source": source,

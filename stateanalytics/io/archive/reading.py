@@ -18,6 +18,8 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.core.windows import in_utc
 from stateanalytics.errors import NotAStoreError
+from stateanalytics.io.archive import attempts
+from stateanalytics.io.archive.attempts import Attempt
 from stateanalytics.io.archive.manifests import (
     ACROSS,
     Manifest,
@@ -33,7 +35,7 @@ from stateanalytics.io.parts import Parts
 FACTS = {frame.name: frame for frame in (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)}
 _CANONICAL = {**FACTS, "findings": schema.FINDINGS}
 
-_FOLDERS = {"manifests", "shards"}
+_FOLDERS = {"manifests", "shards", attempts.FOLDER}
 _OTHER_BYTES = "not the bytes that were written"
 _OVERLAP = timedelta(hours=1)
 """How long two runs at once may take, before one of them looks like a clock that went back."""
@@ -58,6 +60,8 @@ class Archived:
         All its manifests.
     wrong : mapping of pathlib.Path to str
         What is wrong with those that cannot be read.
+    attempt : Attempt, optional
+        The last time that it was asked for, where it gave nothing then.
     """
 
     root: Path
@@ -65,6 +69,7 @@ class Archived:
     runs: tuple[Manifest, ...]
     files: tuple[Path, ...]
     wrong: Mapping[Path, str]
+    attempt: Attempt | None = None
 
     @property
     def last_at(self) -> datetime | None:
@@ -90,21 +95,32 @@ def archived_source(root: Path, key: str) -> Archived:
 
 
 def archived_sources(root: Path) -> list[Archived]:
-    """What an archive holds, by source.
+    """What an archive holds, by source, in the order of their labels.
 
     Raises
     ------
     NotAStoreError
         If no run of it was ever finished.
     """
-    sources = [_archived(root, paths) for paths in manifest_paths(root).values()]
-    if not sources:
+    by_key, failed = manifest_paths(root), attempts.read_attempts(root)
+    sources = [
+        *(
+            replace(_archived(root, paths), attempt=failed.get(key))
+            for key, paths in by_key.items()
+        ),
+        *(
+            Archived(root, attempt.label, (), (attempts.path_of(root, key),), {}, attempt)
+            for key, attempt in failed.items()
+            if key not in by_key
+        ),
+    ]
+    if not by_key:
         raise NotAStoreError(
             f"The archive {str(root)!r} holds no run that was finished.",
             'archive something: sa.read("state.db").archive("history/")',
             shell="stateanalytics archive state.db --to history/",
         )
-    return sources
+    return sorted(sources, key=lambda source: (source.label, source.files[0].name))
 
 
 def _archived(root: Path, paths: Sequence[Path]) -> Archived:
@@ -135,7 +151,7 @@ def read_archived(
     """
     if not source.runs:
         entities, transitions, events = (frame.empty() for frame in FACTS.values())
-        wrong = pool(list(_of_manifests(source)), schema.FINDINGS)
+        wrong = pool([*_of_manifests(source), *_of_attempt(source)], schema.FINDINGS)
         return Parts("", "", entities, transitions, events, wrong, label=source.label)
     shapes = {**frames, **_CANONICAL}
     asked = [
@@ -167,6 +183,7 @@ def read_archived(
     findings = [
         rows[-1].findings,
         *_of_manifests(source),
+        *_of_attempt(source),
         *_of_order(source),
         *_of_shards(source, latest.system, asked, opened),
         *([] if weeks is None else [_of_weeks(source, latest.system, asked)]),
@@ -287,6 +304,23 @@ def _of_manifests(source: Archived) -> Iterator[pl.DataFrame]:
             example=path.name,
             action="what only it wrote is left out",
         )
+
+
+def _of_attempt(source: Archived) -> Iterator[pl.DataFrame]:
+    """That a source could not be collected the last time, and since when nothing is known of it."""
+    if source.attempt is None:
+        return
+    last = source.last
+    when = "" if source.attempt.at is None else f" at {source.attempt.at:%Y-%m-%d %H:%M} UTC"
+    since = "" if last is None else f" when it was seen last, at {last.observed_at:%Y-%m-%d %H:%M}"
+    yield counted(
+        source.label,
+        "" if last is None else last.system,
+        "archive.not_collected",
+        "warning",
+        f"it could not be collected{when}: {source.attempt.message}",
+        action=f"told as it was{since} UTC" if since else "nothing is known of it",
+    )
 
 
 def _of_order(source: Archived) -> Iterator[pl.DataFrame]:

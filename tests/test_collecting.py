@@ -1,0 +1,164 @@
+"""Many stores into one archive: what fails is a row, and what is killed costs its own work."""
+
+import os
+import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import stateanalytics as sa
+from stateanalytics.cli import run
+from stateanalytics.errors import ArgumentError
+from stateanalytics.systems import collecting
+from tests.conftest import ROOT
+from tests.lionagi_stores import session, write_store
+
+EVENTS = ROOT / "data" / "samples" / "opencode" / "events_july_2026.jsonl"
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory):
+    """Three stores, one that is none, and a name of nothing."""
+    root = tmp_path_factory.mktemp("hosts")
+    for host in "abc":
+        folder = root / host
+        folder.mkdir()
+        write_store(folder / "state.db", sessions=[session(f"{host}-1"), session(f"{host}-2")])
+    (root / "d").mkdir()
+    (root / "d" / "state.db").write_bytes(b"SQLite format 3\0" + b"x" * 5_000)
+    return root
+
+
+def named(hosts):
+    return [*(hosts / host / "state.db" for host in "abcd"), hosts / "e" / "state.db"]
+
+
+def statuses(rows):
+    return dict(rows.select(pl.col("source").str.extract(r"(\w)/state"), "status").iter_rows())
+
+
+DONE = {**dict.fromkeys("abc", "archived"), **dict.fromkeys("de", "failed")}
+AGAIN = {**dict.fromkeys("abc", "unchanged"), **dict.fromkeys("de", "failed")}
+
+
+def past(hosts):
+    """Files that were written just now may be written again within the same tick."""
+    for path in hosts.glob("*/state.db"):
+        os.utime(path, (1_779_000_000, 1_779_000_000))
+
+
+def test_what_fails_is_a_row_and_the_others_are_collected(hosts, tmp_path):
+    rows = sa.collect(named(hosts), tmp_path / "history")
+    assert statuses(rows) == DONE
+    assert all(rows.filter(status="failed")["message"].str.len_chars() > 10)
+    with sa.read(tmp_path / "history") as snap, sa.read(named(hosts)[:3]) as pooled:
+        assert snap.entities.height == 6
+        assert_frame_equal(
+            sa.states(snap, as_of=pooled.as_of).drop("source"), sa.states(pooled).drop("source")
+        )
+
+
+def test_what_was_not_collected_is_told_until_it_is(hosts, tmp_path):
+    store, history = tmp_path / "state.db", tmp_path / "history"
+    store.write_bytes(b"SQLite format 3\0" + b"x" * 5_000)
+    sa.collect([hosts / "a" / "state.db", store], history)
+    with sa.read(history) as snap:
+        (told,) = snap.findings.filter(code="archive.not_collected").to_dicts()
+    assert (told["source"], told["action"]) == (str(store), "nothing is known of it")
+    shutil.copy(hosts / "b" / "state.db", store)
+    sa.collect(store, history)
+    with sa.read(history) as snap:
+        assert snap.findings.filter(code="archive.not_collected").is_empty()
+        assert snap.entities.height == 4
+    store.write_bytes(b"SQLite format 3\0" + b"y" * 5_000)
+    sa.collect(store, history)
+    with sa.read(history) as snap:
+        (told,) = snap.findings.filter(code="archive.not_collected").to_dicts()
+        assert told["action"].startswith("told as it was when it was seen last, at ")
+        assert snap.entities.height == 4
+
+
+def test_a_note_that_cannot_be_read_is_told_too(hosts, tmp_path):
+    sa.collect(named(hosts), tmp_path / "history")
+    (note, *_) = (tmp_path / "history" / "attempts").iterdir()
+    note.write_text("{")
+    with sa.read(tmp_path / "history") as snap:
+        told = snap.findings.filter(code="archive.not_collected")
+        assert told["message"].str.contains("the note of it cannot be read").any()
+
+
+class Doing:
+    """A pool with ``apply_async``, as Ray has one."""
+
+    def __init__(self, pool):
+        self.pool = pool
+
+    def apply_async(self, function, arguments):
+        done = self.pool.submit(function, *arguments)
+        return type("Result", (), {"get": staticmethod(done.result)})
+
+
+@pytest.mark.parametrize("kind", ["submit", "apply_async"])
+def test_any_executor_does(hosts, tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(collecting, "N_A_BATCH", 2)
+    with ThreadPoolExecutor(2) as pool:
+        executor = pool if kind == "submit" else Doing(pool)
+        rows = sa.collect(named(hosts), tmp_path / "history", executor=executor)
+    assert statuses(rows) == DONE
+
+
+def _dies_of(victim, batch):
+    if any(source.path.parent.name == victim for source in batch.sources):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return collecting._archived(batch)
+
+
+def test_a_process_that_is_killed_costs_the_store_that_killed_it(hosts, tmp_path, monkeypatch):
+    original = collecting._Processes.run
+
+    def run(processes, batch):
+        with monkeypatch.context() as patched:
+            patched.setattr(collecting, "_archived", partial(_dies_of, "b"))
+            return original(processes, batch)
+
+    monkeypatch.setattr(collecting._Processes, "run", run)
+    rows = sa.collect(named(hosts), tmp_path / "history", jobs=2)
+    assert statuses(rows) == {**DONE, "b": "failed"}
+    (why,) = rows.filter(pl.col("source").str.contains("b/state.db"))["message"]
+    assert why == "the process that read it was killed"
+
+
+def test_what_was_interrupted_goes_on(hosts, tmp_path):
+    past(hosts)
+    history = tmp_path / "history"
+    rows = collecting.collect_each(collecting.Archiving.at(history), named(hosts)[:2])
+    next(rows)
+    rows.close()
+    assert statuses(sa.collect(named(hosts), history)) == {**AGAIN, "c": "archived"}
+    assert statuses(sa.collect(named(hosts), history)) == AGAIN
+
+
+def test_the_command_sums_up(hosts, tmp_path, capsys):
+    stores = [str(path) for path in named(hosts)]
+    assert run(["collect", *stores, "--to", str(tmp_path / "history")]) == 1
+    told = capsys.readouterr()
+    assert told.out.count("archived ") == 3
+    assert told.out.splitlines()[-1] == "5 sources: 3 archived, 2 failed"
+    assert told.err.count("failed ") == 2
+
+
+def test_what_is_no_executor_is_refused(hosts, tmp_path):
+    with pytest.raises(ArgumentError, match="an executor with submit or apply_async; found 7"):
+        sa.collect(named(hosts), tmp_path / "history", executor=7)
+    with pytest.raises(ArgumentError, match="jobs needs a whole number above 0; found 0"):
+        sa.collect(named(hosts), tmp_path / "history", jobs=0)
+
+
+def test_a_file_of_another_system_is_collected_as_it_is_read(tmp_path):
+    sa.collect([EVENTS], tmp_path / "history", jobs=2)
+    with sa.read(tmp_path / "history") as snap, sa.read(EVENTS) as store:
+        assert snap.entities.height == store.entities.height
