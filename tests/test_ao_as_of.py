@@ -51,35 +51,28 @@ def test_no_session_of_a_tree_of_records_vanishes_unnamed(records_only: sa.Snaps
     assert "legacy" in LEFT_OUT
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        pytest.param({"lifecycle": lifecycle(lastTransitionAt=NEWEST)}, id="last transition"),
-        pytest.param(
-            {"lifecycle": lifecycle("terminated", "manually_killed", terminatedAt=NEWEST)},
-            id="terminated",
-        ),
-        pytest.param(
-            {"lifecycle": lifecycle("done", "research_complete", completedAt=NEWEST)},
-            id="completed",
-        ),
-        pytest.param(
-            {"agentReportedState": "working", "agentReportedAt": NEWEST}, id="last report"
-        ),
-        pytest.param({"restoredAt": NEWEST}, id="restored"),
-        pytest.param({"reportWatcherTriggerActivatedAt": NEWEST}, id="watcher"),
-        pytest.param({"detectingStartedAt": NEWEST}, id="in doubt"),
-        pytest.param({"prEnrichment": f'{{"enrichedAt": "{NEWEST}"}}'}, id="looked up"),
-        pytest.param(
-            {"lifecycleEvidence": f"activity_signal=valid activity=active at={NEWEST}"}, id="seen"
-        ),
-    ],
-)
-def test_every_moment_of_a_record_proves_that_it_has_been(keys: dict, tmp_path: Path) -> None:
-    life = {"lifecycle": lifecycle()} | keys
-    write_json(tmp_path, "web-1", record(**life))
-    with sa.read(tmp_path, progress=False) as snap:
+PROOFS = {
+    "last transition": {"lifecycle": lifecycle(lastTransitionAt=NEWEST)},
+    "terminated": {"lifecycle": lifecycle("terminated", "manually_killed", terminatedAt=NEWEST)},
+    "completed": {"lifecycle": lifecycle("done", "research_complete", completedAt=NEWEST)},
+    "last report": {"agentReportedState": "working", "agentReportedAt": NEWEST},
+    "restored": {"restoredAt": NEWEST},
+    "watcher": {"reportWatcherTriggerActivatedAt": NEWEST},
+    "in doubt": {"detectingStartedAt": NEWEST},
+    "looked up": {"prEnrichment": f'{{"enrichedAt": "{NEWEST}"}}'},
+    "seen": {"lifecycleEvidence": f"activity_signal=valid activity=active at={NEWEST}"},
+}
+
+
+def test_every_moment_of_a_record_proves_that_it_has_been(tmp_path: Path) -> None:
+    """Each in a tree of its own."""
+    for number, keys in enumerate(PROOFS.values()):
+        life = {"lifecycle": lifecycle()} | keys
+        write_json(tmp_path / str(number), f"web-{number}", record(**life))
+    trees = [tmp_path / str(number) for number in range(len(PROOFS))]
+    with sa.read(*trees, progress=False) as snap:
         assert snap.as_of == AT
+        assert dict(zip(PROOFS, snap.sources["last_at"], strict=True)) == dict.fromkeys(PROOFS, AT)
 
 
 def test_one_record_of_a_clock_that_ran_ahead_does_not_make_the_tree_old(tmp_path: Path) -> None:

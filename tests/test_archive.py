@@ -266,7 +266,9 @@ def test_the_command_refuses_an_archive_inside_a_source(tmp_path, capsys):
     assert not (folder / "history").exists()
 
 
-@pytest.mark.parametrize("root", ["fleet/shows", "shows", "by-variable", "said-by-the-store"])
+@pytest.mark.parametrize(
+    "root", a_few(["fleet/shows", "shows", "by-variable", "said-by-the-store"], 2)
+)
 def test_a_show_that_changed_beside_its_store_is_archived(tmp_path, root, monkeypatch, capsys):
     monkeypatch.setenv("LIONAGI_SHOWS_ROOT", str(tmp_path / "by-variable"))
     monkeypatch.setattr(changes, "_TICK_NS", -10_000_000_000)
