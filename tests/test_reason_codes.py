@@ -233,6 +233,7 @@ def test_no_entities_have_no_unknown_codes():
     assert unknown([]) == []
 
 
+@pytest.mark.slow
 def test_real_stores_hold_known_codes_but_for_the_planted_one(lionagi_samples):
     read, _ = sources.read_facts([lionagi_samples / "0.36.0" / "state.db"])
     planted = audit(read).filter(code="audit.reason_unknown")

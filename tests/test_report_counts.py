@@ -147,6 +147,7 @@ def test_failed_runs_and_their_causes(case):
     )
 
 
+@pytest.mark.slow
 def test_failed_rows_and_their_causes(case, capsys):
     summary = case.summary
     members = sa.failures.members(case.snap, window=case.window)

@@ -59,7 +59,7 @@ def test_the_three_are_told_in_one_order_with_their_denominators(whole, systems)
         assert "A run is a session" in one["run_is"]
 
 
-@pytest.mark.parametrize("system", list(SHIPPED))
+@pytest.mark.parametrize("system", a_few(SHIPPED))
 def test_a_system_says_the_same_alone_and_beside_the_others(systems, system):
     with sa.read(SHIPPED[system], as_of=AS_OF, progress=False) as snap:
         alone = material_of(snap)
@@ -182,6 +182,7 @@ def test_nothing_that_ended_has_no_share(snap):
     assert summary["finding"].startswith("No run of all three systems ended in this window")
 
 
+@pytest.mark.slow
 def test_without_a_name_all_three_are_looked_up_in_the_home(tmp_path, monkeypatch):
     for name in ("LIONAGI_HOME", "AO_DATA_DIR", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -84,6 +84,7 @@ def test_the_limit_holds_while_a_query_is_read_and_planned(snap, query):
     assert time.monotonic() - began < 2
 
 
+@pytest.mark.slow
 def test_after_a_plan_that_took_too_long_the_next_query_works(snap):
     for name in ("9,000 ORs", "7,000 comparisons"):
         with pytest.raises(QueryTimeoutError):
@@ -288,6 +289,7 @@ def test_a_killed_parent_leaves_no_process_and_no_files(tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_leaves_nothing(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", f"{ASKING}print(worker.pid)"]

@@ -191,6 +191,7 @@ def test_the_same_arguments_give_the_same_rows(tmp_path):
     assert content(write_store(tmp_path / "c.db", 60, seed=4)) != content(same[0])
 
 
+@pytest.mark.slow
 def test_the_size_of_the_pieces_does_not_matter(tmp_path, monkeypatch):
     whole = write_store(tmp_path / "whole.db", 120, n_messages_per_session=2)
     monkeypatch.setattr(store, "_PIECE", 48)
