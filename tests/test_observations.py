@@ -9,7 +9,7 @@ import pytest
 import stateanalytics as sa
 from tests.ao_trees import lifecycle, record, write_json
 from tests.examples import a_few
-from tests.lionagi_stores import NOW_S, change, session, write_store
+from tests.lionagi_stores import NOW_S, change, listing, session, write_store
 
 DAY_S = 86_400
 
@@ -177,3 +177,42 @@ def test_the_raw_tables_are_those_of_the_latest(tmp_path):
     paths = [store_at(tmp_path / f"day{day}.db", day) for day in range(2)]
     with sa.read(paths) as snap:
         assert snap.sql("SELECT count(*) AS n FROM raw_sessions").item() == 2
+
+
+def with_talk(path: Path, gone: tuple[str, ...] = ()) -> Path:
+    """Two sessions of two messages each; what is pruned leaves its messages and its list."""
+    said = {f"{name}-{n}": NOW_S + n for name in ("s0", "s1") for n in range(2)}
+    return write_store(
+        path,
+        sessions=[session(name) for name in ("s0", "s1") if name not in gone],
+        progressions=[listing(f"list-{name}", [f"{name}-0", f"{name}-1"]) for name in ("s0", "s1")],
+        messages=[
+            {"id": name, "created_at": at, "content": "{}", "role": "assistant"}
+            for name, at in {**said, "of nobody": NOW_S}.items()
+        ],
+    )
+
+
+def test_messages_that_pruning_leaves_behind_are_told_by_their_session_alone(tmp_path):
+    """A message that was nobody's all the time stays one, though it is like another."""
+    before = with_talk(tmp_path / "before.db")
+    after = with_talk(tmp_path / "state.db", gone=("s0",))
+    with sa.read(before) as alone, sa.read(after) as left, sa.read(before, after) as both:
+        assert alone.events["entity_id"].null_count() == 1
+        assert left.events["entity_id"].null_count() == 3
+        key = ["entity_id", "at"]
+        assert both.events.select(key).sort(key).equals(alone.events.select(key).sort(key))
+
+
+def test_messages_that_pruning_leaves_behind_are_archived_once(tmp_path):
+    store, n_new = tmp_path / "state.db", []
+    for gone in ((), ("s0",), ("s0", "s1"), ("s0",)):
+        store.unlink(missing_ok=True)
+        with sa.read(with_talk(store, gone)) as snap:
+            n_new += snap.archive(tmp_path / "history")["n_rows"].to_list()
+    assert n_new[1:] == [0, 0, 0]
+    kept = sa.read(tmp_path / "history")
+    assert kept.entities.filter(entity_type="session").height == 2
+    assert kept.events["entity_id"].value_counts().sort("entity_id").rows() == [
+        (None, 1), ("s0", 2), ("s1", 2),
+    ]  # fmt: skip

@@ -225,13 +225,15 @@ def as_last_seen(group: Sequence[Parts], frames: Mapping[str, schema.Frame]) -> 
         Of each thing the row of its latest observation; of its history, what any tells.
     """
     names = dict.fromkeys(name for part in group for name in part.details)
+    every = [part.events for part in group]
+    events = _union(group, every, EVENT)
     return replace(
         group[-1],
         entities=_latest_rows(
             group, [part.entities for part in group], ["entity_type", "entity_id"]
         ),
         transitions=_union(group, [part.transitions for part in group], CHANGE),
-        events=_union(group, [part.events for part in group], EVENT),
+        events=events.filter(~is_owned_elsewhere(events, every)),
         details={
             name: _latest_rows(
                 group,
@@ -276,6 +278,52 @@ def _union(
         stacked = stacked.with_columns(pl.col("body").forward_fill().over(same))
     once = stacked.unique(same, keep="last", maintain_order=True)
     return once.sort("at", "seq", nulls_last=True, maintain_order=True).drop("_nth")
+
+
+def is_owned_elsewhere(events: pl.DataFrame, observations: Sequence[pl.DataFrame]) -> pl.Series:
+    """Which events of nobody are events of somebody by the word of some observation.
+
+    Parameters
+    ----------
+    events : polars.DataFrame
+        In the shape of `schema.EVENTS`.
+    observations : sequence of polars.DataFrame
+        The events that each observation of the same work tells.
+
+    Returns
+    -------
+    polars.Series of Boolean
+        In the order of ``events``.
+
+    Notes
+    -----
+    Where work is pruned its messages may stay behind, and then nothing names whose they are.
+    Of events that are alike but for that, as many are of nobody as one observation tells
+    beyond all that are of somebody.
+    """
+    is_of_nobody = pl.col("entity_id").is_null()
+    alike = [*(name for name in EVENT if name not in _THING), "size_bytes"]
+    unowned = events.filter(is_of_nobody).select(alike).unique()
+    if unowned.is_empty():
+        return pl.repeat(value=False, n=events.height, eager=True)
+    nth = pl.int_range(pl.len()).over(EVENT).alias("_nth")
+    told = [
+        frame.select(*EVENT, "size_bytes", nth).join(
+            unowned, on=alike, how="semi", nulls_equal=True
+        )
+        for frame in observations
+    ]
+    counts = pl.concat(frame.group_by(alike).agg(n=pl.len().cast(pl.Int64)) for frame in told)
+    owned = pl.concat(told).filter(~is_of_nobody).unique([*EVENT, "_nth"])
+    room = (
+        counts.group_by(alike)
+        .agg(pl.col("n").max())
+        .join(owned.group_by(alike).len("n_owned"), on=alike, how="left", nulls_equal=True)
+        .select(*alike, room=pl.col("n") - pl.col("n_owned").fill_null(0))
+    )
+    place = pl.int_range(pl.len()).over([*alike, is_of_nobody])
+    rows = events.join(room, on=alike, how="left", nulls_equal=True, maintain_order="left")
+    return rows.select(is_of_nobody & (place >= pl.col("room")).fill_null(value=False)).to_series()
 
 
 def _emptied(part: Parts) -> Parts:

@@ -114,7 +114,7 @@ def _archived(part: Parts, root: Path, key: str, number: int) -> None:
 
 def odd_manifest(path: Path, rng: Random) -> None:
     """It says something else that is as well written; one from the future among them."""
-    with suppress(ValueError, RecursionError):
+    with suppress(ValueError, RecursionError, AttributeError, TypeError, KeyError):
         told = json.loads(path.read_bytes().decode("utf-8", "replace"))
         for _ in range(rng.choice((1, 1, 2))):
             shards = told.get("shards")
@@ -125,8 +125,8 @@ def odd_manifest(path: Path, rng: Random) -> None:
                 key = rng.choice(sorted(LIES))
                 told[key] = rng.choice(LIES[key])
         path.write_text(json.dumps(told))
-        with suppress(TypeError, ValueError):  # one that its name belies is found at once
-            path.rename(path.with_name(f"{told['key']}-{told['number']:06}-{told['run']}.json"))
+        # One that its name belies is found at once.
+        path.rename(path.with_name(f"{told['key']}-{told['number']:06}-{told['run']}.json"))
 
 
 def another_run(path: Path, rng: Random) -> None:

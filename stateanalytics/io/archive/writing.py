@@ -21,7 +21,7 @@ from stateanalytics.io.archive import filing
 from stateanalytics.io.archive.manifests import ACROSS, SCHEMA_VERSION, Manifest, Shard
 from stateanalytics.io.archive.reading import FACTS, Archived, archived_source, read_archived
 from stateanalytics.io.as_of import newest_proven
-from stateanalytics.io.observations import CHANGE, EVENT, digest
+from stateanalytics.io.observations import CHANGE, EVENT, digest, is_owned_elsewhere
 from stateanalytics.io.outputs import put_whole
 from stateanalytics.io.parts import Parts, fingerprint
 
@@ -258,6 +258,8 @@ def _new_rows(
         for number in numbers
     }
     held = read_archived(earlier, frames, weeks=weeks.__contains__)
+    is_told = is_owned_elsewhere(part.events, [held.events, part.events])
+    part = replace(part, events=part.events.filter(~is_told))
     is_new = dict(_new_facts(part, held, draft, is_latest=is_latest))
     work, moved = _goes_on(part, held, work, is_new)
     if not is_latest:
