@@ -1,15 +1,20 @@
 """A year is archived week by week while its store forgets: every week's report stays as it was."""
 
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
 from random import Random
 from typing import NamedTuple
 
+import polars as pl
 import pytest
 
 import stateanalytics as sa
 from stateanalytics.reporting import Report, report
+from stateanalytics.systems.history import facts_at
+from tests import cut_off, cut_off_ao, cut_off_opencode
+from tests.test_any_moment import KEY, differing
 from tests.test_archive import codes
 from tests.test_report_late import BRIEF, MONDAY, WEEK_H, moment_s, store_at, without_provenance
 
@@ -138,3 +143,88 @@ def test_every_week_is_reported_from_the_archive_as_it_was_then(tmp_path, n_week
         assert {name for runs in changes["runs"].drop_nulls() for name in runs} <= late
         unexplained = changes.filter(cause="unexplained")
         assert unexplained["n_before"].equals(unexplained["n_after"].alias("n_before"))
+
+
+def forget_sessions(path, before):
+    """As lionagi prunes: the messages of a session stay, and are nobody's then."""
+    with closing(sqlite3.connect(path)) as store:
+        is_old = "ended_at < ? AND coalesce(updated_at, 0) < ?"
+        gone = store.execute(f"SELECT id FROM sessions WHERE {is_old}", [before.timestamp()] * 2)
+        for (name,) in gone.fetchall():
+            store.execute("DELETE FROM status_transitions WHERE entity_id = ?", [name])
+            store.execute("DELETE FROM branches WHERE session_id = ?", [name])
+            store.execute("DELETE FROM sessions WHERE id = ?", [name])
+        store.commit()
+
+
+def forget_events(path, before):
+    """As Agent Orchestrator drops the events of its database."""
+    with closing(sqlite3.connect(path / "activity-events.db")) as store:
+        limit = before.timestamp() * 1000
+        store.execute("DELETE FROM activity_events WHERE ts_epoch < ?", [limit])
+        store.commit()
+
+
+def forget_executions(path, before):
+    """A database without the sessions that nobody wrote to."""
+    limit = before.timestamp() * 1000
+    with closing(sqlite3.connect(path)) as store:
+        names = store.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        columns = {
+            table: {row[1] for row in store.execute(f"PRAGMA table_info({table})")}
+            for (table,) in names
+        }
+        gone = store.execute("SELECT id FROM session WHERE time_updated < ?", [limit]).fetchall()
+        for table, there in columns.items():
+            for column in {"session_id", "aggregate_id"} & there:
+                store.executemany(f"DELETE FROM {table} WHERE {column} = ?", gone)
+        store.executemany("DELETE FROM session WHERE id = ?", gone)
+        store.commit()
+
+
+SAMPLES = {
+    "lionagi": ("lionagi/0.36.0/state.db", cut_off.instants, cut_off.cut_off, forget_sessions),
+    "agent_orchestrator": (
+        "agent-orchestrator/v3_json_final_ts",
+        cut_off_ao.instants,
+        cut_off_ao.cut_off,
+        forget_events,
+    ),
+    "opencode": (
+        "opencode/v2_20260717/opencode-local.db",
+        cut_off_opencode.instants,
+        cut_off_opencode.cut_off,
+        forget_executions,
+    ),
+}
+N_TIMES = 6
+KNOWN_BETTER = ("silence_s",)
+"""What a store that forgot its events knows of a session is older than what is archived."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_states_of_every_archived_moment_are_those_that_the_store_told(shared, tmp_path, sample):
+    name, instants, cut, forget = SAMPLES[sample]
+    original = shared / "samples" / name
+    with sa.read(original, progress=False) as whole:
+        every = [at for at in instants(original) if at <= whole.as_of]
+    moments = [every[len(every) * (place + 1) // N_TIMES - 1] for place in range(N_TIMES)]
+    told = {}
+    for before, at in zip([None, *moments], moments, strict=False):
+        (tmp_path / "now").mkdir()
+        copy = cut(original, at, tmp_path / "now" / original.name)
+        if before is not None:
+            forget(copy, before)
+        with sa.read(copy, as_of=at, progress=False) as snap:
+            told[at] = sa.states(snap)
+        with sa.read(copy, progress=False) as snap:
+            assert snap.archive(tmp_path / "history")["status"].to_list() == ["archived"]
+        shutil.rmtree(tmp_path / "now")
+    kept = sa.read(tmp_path / "history", progress=False)
+    assert kept.entities.height > told[moments[-1]].height or sample == "agent_orchestrator"
+    for at, states in told.items():
+        said = sa.states(facts_at(kept, at).facts).join(states, on=KEY, how="semi")
+        assert differing(states, said, KNOWN_BETTER) == {}
+        both = states.join(said, on=KEY, suffix="_said")
+        assert both.filter(pl.col("silence_s_said") > pl.col("silence_s")).is_empty()
