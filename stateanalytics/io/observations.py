@@ -306,15 +306,15 @@ def is_owned_elsewhere(events: pl.DataFrame, observations: Sequence[pl.DataFrame
     unowned = events.filter(is_of_nobody).select(alike).unique()
     if unowned.is_empty():
         return pl.repeat(value=False, n=events.height, eager=True)
-    nth = pl.int_range(pl.len()).over(EVENT).alias("_nth")
+    key = [*EVENT, "size_bytes"]
     told = [
-        frame.select(*EVENT, "size_bytes", nth).join(
-            unowned, on=alike, how="semi", nulls_equal=True
-        )
+        frame.select(key)
+        .join(unowned, on=alike, how="semi", nulls_equal=True)
+        .with_columns(_nth=pl.int_range(pl.len()).over(key))
         for frame in observations
     ]
     counts = pl.concat(frame.group_by(alike).agg(n=pl.len().cast(pl.Int64)) for frame in told)
-    owned = pl.concat(told).filter(~is_of_nobody).unique([*EVENT, "_nth"])
+    owned = pl.concat(told).filter(~is_of_nobody).unique([*key, "_nth"])
     room = (
         counts.group_by(alike)
         .agg(pl.col("n").max())
