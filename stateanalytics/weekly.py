@@ -15,7 +15,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
-from stateanalytics.core.windows import Window, iso_week, weeks_up_to
+from stateanalytics.core.windows import WEEK, Window, iso_week, weeks_up_to
 from stateanalytics.errors import ArgumentError, check_number
 from stateanalytics.failures.counting import count_groups
 from stateanalytics.failures.failure_rows import (
@@ -24,6 +24,7 @@ from stateanalytics.failures.failure_rows import (
     priced,
     select_failures,
 )
+from stateanalytics.failures.incident_grouping import add_incidents
 from stateanalytics.state.definitions import cause_key
 from stateanalytics.state.headline import HEADLINE, Count, count_headline
 from stateanalytics.state.policy import Policy
@@ -59,6 +60,7 @@ WEEKS = Frame(
 
 FAILED: Mapping[str, str] = {
     "failure_causes": "causes",
+    "failure_incidents": "incidents",
     "failure_rows": "rows",
     "failure_run_s": "s",
     "failure_cost_usd": "USD",
@@ -67,7 +69,7 @@ DURATION = "duration"
 UNITS: Mapping[str, str] = {**HEADLINE, **FAILED, DURATION: "s"}
 """Every measure and its unit, in the order of the frame."""
 
-_COUNTS = ("runs", "causes", "failure_causes", "failure_rows")
+_COUNTS = ("runs", "causes", "failure_causes", "failure_incidents", "failure_rows")
 _SHARES = ("completed", "timed_out", "unresolved")
 _MOST_WEEKS = 520
 _GROUP = ["group_kind", "group_id"]
@@ -148,7 +150,10 @@ def _grid(calendar: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     is_covered, measure = pl.col("coverage") != "none", pl.col("measure")
     n, n_of = pl.col("n"), pl.col("n_of")
     is_nothing = measure.is_in(list(FAILED)) & (n_of == 0)
-    is_share, is_rate = measure.is_in(_SHARES), measure == "failure_causes"
+    is_share, is_rate = (
+        measure.is_in(_SHARES),
+        measure.is_in(["failure_causes", "failure_incidents"]),
+    )
     return WEEKS.conform(
         calendar.join(series, how="cross", maintain_order="left")
         .join(known.drop("group_label"), on=["week", *_SERIES], how="left", nulls_equal=True,
@@ -190,6 +195,7 @@ def _failures(weeks: Sequence[_Week], top: int | None) -> Iterator[pl.DataFrame]
         .with_columns(reason_code="code")
         .with_columns(cause_key().alias("cause"))
         .pipe(add_cluster_ids)
+        .pipe(add_incidents, span_s=len(weeks) * WEEK.total_seconds())
         .sort("failed_at", "source", "entity_type", "entity_id")
     )
     label = pl.coalesce("template", "code")
@@ -210,6 +216,7 @@ def _long(groups: pl.DataFrame) -> Iterator[pl.DataFrame]:
     run, cost = n_work - pl.col("n_run_unreported"), n_work - pl.col("n_cost_unreported")
     columns: Mapping[str, Mapping[str, pl.Expr]] = {
         "failure_causes": {"n": pl.col("n_causes")},
+        "failure_incidents": {"n": pl.col("n_incidents")},
         "failure_rows": {"n": pl.col("n_rows")},
         "failure_run_s": {"n": run, "n_of": n_work, "value": pl.col("run_s")},
         "failure_cost_usd": {"n": cost, "n_of": n_work, "value": pl.col("cost_usd")},

@@ -18,7 +18,7 @@ def week(name, n, *, days, **rest):
         run(
             f"{name}{i}{days}",
             reason_message=f"{name} broke",
-            ended=ago(days=days, minutes=i),
+            ended=ago(days=days, minutes=30 * i),
             **rest,
         )
         for i in range(n)
@@ -74,6 +74,23 @@ def test_a_fan_out_is_one_cause_and_proves_nothing():
     limit = found["API Error: 429 slow down, request <*>"]
     assert (limit["status"], limit["n_rows"], limit["n_causes"]) == ("new", 24, 1)
     assert limit["q_value"] > 0.5
+
+
+def test_sessions_that_one_outage_fails_are_one_incident_and_prove_nothing():
+    outage = [
+        run(f"out{i}", reason_code="run.failed.exception", provider="p",
+            reason_message="API Error: 503 unavailable", ended=ago(days=1, seconds=i))
+        for i in range(24)
+    ]  # fmt: skip
+    found = change(*RUNS, *outage, run("b", reason_message="x", ended=ago(days=8)))
+    limit = found["API Error: 503 unavailable"]
+    assert (limit["n_rows"], limit["n_causes"], limit["n_incidents"]) == (24, 24, 1)
+    assert limit["q_value"] > 0.5
+    facts = store(*RUNS, *outage)
+    for counted in (sa.failures.clusters(facts), sa.failures.codes(facts).filter(depth=1)):
+        assert counted["n_incidents"].to_list() == [1]
+    [life] = sa.failures.life(facts, window=NOW).iter_rows(named=True)
+    assert (life["state"], life["n_incidents"]) == ("new", 1)
 
 
 def test_what_was_seen_before_both_stretches_is_back_not_new():

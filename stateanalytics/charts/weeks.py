@@ -24,6 +24,7 @@ WORDS = {
     "unresolved": "Unresolved",
     "causes": "Causes of failed runs",
     "failure_causes": "Causes of failures",
+    "failure_incidents": "Incidents of failures",
     "failure_rows": "Failed rows",
     "failure_run_s": "Time lost",
     "failure_cost_usd": "Cost of failures",

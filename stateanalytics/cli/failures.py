@@ -20,11 +20,28 @@ if TYPE_CHECKING:
 N_NAMED = 3
 # Columns of a table on the terminal; files hold all.
 SHOWN = {
-    "clusters": ("rank", "code", "template", "n_rows", "n_causes", "run_s", "cost_usd", "last_at"),
+    "clusters": (
+        "rank",
+        "code",
+        "template",
+        "n_rows",
+        "n_incidents",
+        "run_s",
+        "cost_usd",
+        "last_at",
+    ),
     "codes": ("code", "n_rows", "n_sessions", "n_causes", "share", "last_at", "what_to_do"),
     "members": ("failed_at", "entity_type", "entity_id", "code", "message", "cluster_id"),
     "parameters": ("template", "position", "value", "n_rows", "n_distinct"),
-    "change": ("status", "code", "template", "n_causes_before", "n_causes", "ratio", "q_value"),
+    "change": (
+        "status",
+        "code",
+        "template",
+        "n_incidents_before",
+        "n_incidents",
+        "ratio",
+        "q_value",
+    ),
     "life": (
         "state",
         "owner",

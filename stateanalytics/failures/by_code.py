@@ -94,7 +94,7 @@ def count_by_reason_code(failed: pl.DataFrame) -> pl.DataFrame:
 
 NODE_COLUMNS = (
     *("code", "parent", "depth", "is_leaf"),
-    *("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes", "n_clusters"),
+    *("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes", "n_incidents", "n_clusters"),
     *("share", "share_low", "share_high", "first_at", "last_at", "trend", "trend_step_s"),
     *("run_s", "n_tokens", "cost_usd", "n_work"),
     *("n_run_unreported", "n_tokens_unreported", "n_cost_unreported"),
@@ -120,7 +120,7 @@ def codes(
 
     Returns
     -------
-    polars.DataFrame, shape (n_nodes, 28)
+    polars.DataFrame, shape (n_nodes, 29)
         Every parent before its children, most causes first. ``code`` is the node
         (``run``, ``run.failed``, ``run.failed.exception``), ``parent`` the node above it
         (null: none), ``depth`` from 1, ``is_leaf`` whether rows carry this very code. A

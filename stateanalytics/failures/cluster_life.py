@@ -32,7 +32,7 @@ _LEDGER = tuple(name for name in SCHEMA if name not in KEY)
 COLUMNS = (
     *(*KEY, "cause_group", "rule_name", "state"),
     *("first_at", "last_at", "n_quiet_weeks", "n_causes_before", "n_causes", "n_causes_ever"),
-    *("n_rows", *COSTS, "ratio", "q_value"),
+    *("n_incidents", "n_rows", *COSTS, "ratio", "q_value"),
     *(*_LEDGER, "is_back", "is_expected"),
 )
 
@@ -66,12 +66,12 @@ def life(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 29)
+    polars.DataFrame, shape (n_clusters, 30)
         See `add_life`; beside it the key of `clusters`, ``cause_group``, ``rule_name``;
         ``n_causes`` now, ``n_causes_before`` in the stretch before and ``n_causes_ever``;
-        ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd`` now (null: not reported, or
-        nothing failed now); ``ratio`` and ``q_value`` of `change`. What costs most comes
-        first: by ``cost_usd``, ``run_s``, ``n_causes``, ``n_rows``, then id.
+        ``n_incidents``, ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd`` now (null: not
+        reported, or nothing failed now); ``ratio`` and ``q_value`` of `change`. What costs
+        most comes first: by ``cost_usd``, ``run_s``, ``n_causes``, ``n_rows``, then id.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def life(
         (known, known), (now, past), (n_runs, n_runs_before), fdr=fdr
     ).select("cluster_id", "status", "ratio", "q_value")
     here = known.filter(pl.col("failed_at") >= now.since)
-    costs = count_groups(here, ["cluster_id"]).select("cluster_id", "n_rows", *COSTS)
+    costs = count_groups(here, ["cluster_id"]).select("cluster_id", "n_incidents", "n_rows", *COSTS)
     ever = known.group_by(KEY).agg(
         pl.col("cause_group").first(), pl.col("rule_name").sort().first()
     )
@@ -107,7 +107,7 @@ def life(
         .join(changed, on="cluster_id", how="left")
         .join(ever, on="cluster_id", how="left")
         .join(costs, on="cluster_id", how="left")
-        .with_columns(pl.col("n_rows").fill_null(0))
+        .with_columns(pl.col("n_incidents", "n_rows").fill_null(0))
     )
     entries = pl.DataFrame(schema=SCHEMA) if ledger is None else ledger
     entries = owners(entries) if isinstance(entries, str | Path) else entries

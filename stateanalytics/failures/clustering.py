@@ -136,7 +136,7 @@ def _largest(column: str) -> pl.Expr:
 KEY = ("cluster_id", "code", "template", "template_id")
 COLUMNS = (
     *(*KEY, "cause_group", "rule_name"),
-    *("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes"),
+    *("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes", "n_incidents"),
     *("share", "share_low", "share_high", "first_at", "last_at", "trend", "trend_step_s"),
     *("run_s", "n_tokens", "cost_usd", "n_work"),
     *("n_run_unreported", "n_tokens_unreported", "n_cost_unreported"),
@@ -175,11 +175,12 @@ def clusters(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 40)
+    polars.DataFrame, shape (n_clusters, 41)
         ``cluster_id`` (of code and template: the same next week), ``code`` (null: none was
         stored), ``template`` (without a message: what the run did last), ``template_id``,
         ``cause_group`` (null: not known), ``rule_name``; ``n_rows``
-        (``n_failed``, ``n_timed_out``), ``n_sessions``, ``n_causes`` (`cause_key`);
+        (``n_failed``, ``n_timed_out``), ``n_sessions``, ``n_causes`` (`cause_key`),
+        ``n_incidents`` (`incidents`, and causes that stand alone);
         ``share`` of all distinct causes, from ``share_low`` to ``share_high`` (Wilson);
         ``first_at``, ``last_at`` in the window; ``trend`` (list of rows for each
         ``trend_step_s`` seconds, oldest first); ``run_s``, ``n_tokens``, ``cost_usd`` of

@@ -134,20 +134,26 @@ def _tokens() -> pl.Expr:
     return pl.when(is_reported).then(pl.sum_horizontal(parts)).alias("n_tokens")
 
 
+def count_incidents_of() -> pl.Expr:
+    """How many incidents a group of `members` is: one that stands alone is its cause."""
+    return pl.coalesce("incident_id", "cause").n_unique()
+
+
 def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """Count failures by group.
 
     Parameters
     ----------
     rows : polars.DataFrame
-        `members`; ``cause`` may be missing in no row.
+        `members`, with ``incident_id``; ``cause`` may be missing in no row.
     by : sequence of str
         What names a group; null is a name, too.
 
     Returns
     -------
     polars.DataFrame
-        ``by``; ``n_rows`` (``n_failed``, ``n_timed_out``), ``n_sessions``, ``n_causes``;
+        ``by``; ``n_rows`` (``n_failed``, ``n_timed_out``), ``n_sessions``, ``n_causes``,
+        ``n_incidents`` (causes that hang together count once);
         ``share`` of all distinct causes, from ``share_low`` to ``share_high`` (Wilson,
         95 %); ``first_at``, ``last_at``; the `sum_costs`; ``systems`` and
         ``entity_types``, joined by ', '. In any order.
@@ -162,6 +168,7 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
             n_timed_out=(pl.col("outcome") == "timed_out").sum().cast(pl.Int64),
             n_sessions=sessions.n_unique().cast(pl.Int64),
             n_causes=pl.col("cause").n_unique().cast(pl.Int64),
+            n_incidents=count_incidents_of().cast(pl.Int64),
             first_at=pl.col("failed_at").min(),
             last_at=pl.col("failed_at").max(),
             **sum_costs(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -78,10 +79,7 @@ def members(
     >>> rows["code"].drop_nulls().str.starts_with("run.").any()
     True
     """
-    rows = find_members(snap, window=window, policy=policy, rules=rules, earlier=earlier)
-    at = rows.columns.index("failed_at")
-    named = add_incidents(rows)
-    return named.select(*rows.columns[:at], "incident_id", *rows.columns[at:])
+    return find_members(snap, window=window, policy=policy, rules=rules, earlier=earlier)
 
 
 def rules(
@@ -177,23 +175,23 @@ def incidents(
     True
     """
     rows = find_members(snap, window=window, policy=policy, rules=rules)
-    return count_incidents(add_incidents(rows, gap_s=gap_s))
+    return count_incidents(add_incidents(rows, gap_s=gap_s, span_s=_span_s(snap, window)))
+
+
+def _span_s(snap: Facts, window: object) -> float:
+    """How many seconds a window looks at; without one, those since anything began."""
+    chosen = window_of(snap, window)
+    first = snap.entities["created_at"].min() if chosen is None else chosen.since
+    until = snap.as_of if chosen is None else min(chosen.until, snap.as_of)
+    return max((until - first).total_seconds(), 0.0) if isinstance(first, datetime) else 0.0
 
 
 COLUMNS = (
     *("source", "system", "entity_type", "entity_id", "session_id", "invocation_id"),
     *("kind", "name", "agent", "model", "provider", "project", "playbook", "outcome"),
-    *(
-        "code",
-        "message",
-        "template",
-        "template_id",
-        "cluster_id",
-        "cause_group",
-        "rule",
-        "rule_name",
-    ),
-    *("cause", "failed_at", "unit", "run_s", "n_tokens", "cost_usd"),
+    *("code", "message", "template", "template_id", "cluster_id", "cause_group"),
+    *("rule", "rule_name"),
+    *("cause", "incident_id", "failed_at", "unit", "run_s", "n_tokens", "cost_usd"),
 )
 
 
@@ -206,7 +204,7 @@ def find_members(
     earlier: pl.DataFrame | None = None,
     rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """What `members` gives without incidents, for the functions that count it.
+    """What `members` gives, for the functions that count it.
 
     ``rows`` are the `population` of all time, where it is at hand.
     """
@@ -217,6 +215,7 @@ def find_members(
         .with_columns(reason_code="code")
         .with_columns(cause_key().alias("cause"))
         .pipe(add_cluster_ids)
+        .pipe(add_incidents, span_s=_span_s(snap, window))
         .sort("failed_at", "source", "entity_type", "entity_id", descending=[True, *[False] * 3])
         .select(COLUMNS)
     )

@@ -55,6 +55,7 @@ FAILURE_CLUSTERS = Frame(
         Column("n_timed_out", INTEGER, "of these, timed out"),
         Column("n_sessions", INTEGER, "sessions"),
         Column("n_causes", INTEGER, "distinct causes"),
+        Column("n_incidents", INTEGER, "the same, those that hang together counted once"),
         Column("share", REAL, "of all distinct causes"),
         Column("share_low", REAL, "lower end of its 95 % interval (Wilson)"),
         Column("share_high", REAL, "upper end of its 95 % interval"),

@@ -27,8 +27,11 @@ AT_PROVIDER = (
 )
 
 
-def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S) -> pl.DataFrame:
+def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S, span_s: float = 0.0) -> pl.DataFrame:
     """Add ``incident_id`` to `members`; null: it stands alone.
+
+    ``span_s`` is the time that was looked at: where one outage is all that failed in a
+    week, the failures alone would say that it always fails so often.
 
     Raises
     ------
@@ -36,7 +39,7 @@ def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S) -> pl.DataFrame:
         If ``gap_s`` is negative or no number.
     """
     check_number("gap_s", gap_s, 600)
-    linked = _with_links(rows, gap_s)
+    linked = _with_links(rows.drop("incident_id", strict=False), gap_s, span_s)
     together = _components(linked)
     key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
     first = (
@@ -94,7 +97,7 @@ def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_links(rows: pl.DataFrame, gap_s: float) -> pl.DataFrame:
+def _with_links(rows: pl.DataFrame, gap_s: float, span_s: float) -> pl.DataFrame:
     """What each row is linked by: rows with the same ``by_…`` hang together."""
     request = pl.coalesce(
         pl.lit("invocation:") + pl.col("invocation_id"),
@@ -105,16 +108,19 @@ def _with_links(rows: pl.DataFrame, gap_s: float) -> pl.DataFrame:
     is_at_provider = text.str.contains(AT_PROVIDER) & pl.col("provider").is_not_null()
     return (
         rows.with_columns(by_invocation=pl.concat_str("source", request, separator="|"))
-        .pipe(_bursts, pl.col("cluster_id"), "by_time", gap_s)
-        .pipe(_bursts, pl.when(is_at_provider).then("provider"), "by_provider", gap_s)
+        .pipe(_bursts, pl.col("cluster_id"), "by_time", (gap_s, span_s))
+        .pipe(_bursts, pl.when(is_at_provider).then("provider"), "by_provider", (gap_s, span_s))
     )
 
 
-def _bursts(rows: pl.DataFrame, group: pl.Expr, name: str, gap_s: float) -> pl.DataFrame:
+def _bursts(
+    rows: pl.DataFrame, group: pl.Expr, name: str, seconds: tuple[float, float]
+) -> pl.DataFrame:
     """Name each run of failures of the same group that follow each other at once."""
     in_order = rows.with_row_index("_row").with_columns(_group=group).sort("failed_at", "_row")
     # Of all failures, not of the group's own: a single burst has no usual distance.
-    span_s = (pl.col("failed_at").max() - pl.col("failed_at").min()).dt.total_microseconds() / 1e6
+    failing_s = (pl.col("failed_at").max() - pl.col("failed_at").min()).dt.total_microseconds()
+    gap_s, span_s = seconds[0], pl.max_horizontal(failing_s / 1e6, pl.lit(seconds[1]))
     n_requests = pl.col("by_invocation").n_unique().over("_group")
     passed_s = pl.col("failed_at").diff().over("_group").dt.total_microseconds() / 1e6
     least_s = pl.min_horizontal(pl.lit(float(gap_s)), span_s / n_requests * CHANCE)

@@ -11,6 +11,7 @@ from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.windows import Window, in_utc, read_window
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.failures.clustering import KEY
+from stateanalytics.failures.counting import count_incidents_of
 from stateanalytics.failures.failure_rows import (
     ended_runs,
     find_members,
@@ -29,7 +30,16 @@ if TYPE_CHECKING:
 STATUSES = ("new", "growing", "steady", "shrinking", "gone")
 COLUMNS = (
     *(*KEY, "rule_name", "status"),
-    *("n_causes_before", "n_causes", "n_rows_before", "n_rows", "n_runs_before", "n_runs"),
+    *(
+        "n_causes_before",
+        "n_causes",
+        "n_incidents_before",
+        "n_incidents",
+        "n_rows_before",
+        "n_rows",
+        "n_runs_before",
+        "n_runs",
+    ),
     *("rate_before", "rate", "ratio", "ratio_low", "ratio_high", "p_value", "q_value"),
     *("is_seen_before", "first_at", "last_at"),
 )
@@ -66,14 +76,15 @@ def change(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 22)
+    polars.DataFrame, shape (n_clusters, 24)
         The key of `clusters` and ``rule_name``; ``status``: new and gone where
         one stretch has none, growing and shrinking where ``q_value`` is at most ``fdr``,
-        else steady; ``n_causes`` and ``n_rows`` of both; ``n_runs``, the runs that ended;
-        ``rate``, causes per run, and their ``ratio`` with its exact 95 % interval;
-        ``p_value`` and ``q_value`` (null: no runs to compare); ``is_seen_before``: also
-        before both stretches, so a new one is back; ``first_at``, ``last_at`` of all time.
-        New ones first, then growing, steady, shrinking, gone; the smallest p-value first.
+        else steady; ``n_causes``, ``n_incidents`` and ``n_rows`` of both; ``n_runs``, the
+        runs that ended; ``rate``, incidents per run, and their ``ratio`` with its exact
+        95 % interval; ``p_value`` and ``q_value`` (null: no runs to compare);
+        ``is_seen_before``: also before both stretches, so a new one is back; ``first_at``,
+        ``last_at`` of all time. New ones first, then growing, steady, shrinking,
+        gone; the smallest p-value first.
 
     Raises
     ------
@@ -83,11 +94,11 @@ def change(
 
     Notes
     -----
-    Causes are counted and not rows, since the sessions of a fan-out fail together. The
-    test is exact and conditional on the causes of both stretches (`rate_ratio`), with
-    runs as exposure; the q-value is Benjamini and Hochberg's over all clusters. A
-    status of new or gone is a fact and no test; its q-value says whether it could be
-    chance. Both snapshots are mined together, so ids agree.
+    Incidents are compared and not rows or causes, since the sessions of a fan-out and of an
+    outage fail together. The test is exact and conditional on the incidents of both
+    stretches (`rate_ratio`), with runs as exposure; the q-value is Benjamini and
+    Hochberg's over all clusters. A status of new or gone is a fact and no test; its
+    q-value says whether it could be chance. Both snapshots are mined together, so ids agree.
 
     Examples
     --------
@@ -135,7 +146,11 @@ def compare_stretches(
         .join(_count(rows[0], now, ""), on="cluster_id", how="left")
         .join(_count(rows[1], past, "_before"), on="cluster_id", how="left")
         .with_columns(
-            pl.col("n_causes", "n_rows", "n_causes_before", "n_rows_before").fill_null(0),
+            *(
+                pl.col(f"{name}{suffix}").fill_null(0)
+                for name in ("n_causes", "n_incidents", "n_rows")
+                for suffix in ("", "_before")
+            ),
             n_runs=pl.lit(n_runs[0], pl.Int64),
             n_runs_before=pl.lit(n_runs[1], pl.Int64),
         )
@@ -166,13 +181,14 @@ def _count(rows: pl.DataFrame, window: Window, suffix: str) -> pl.DataFrame:
         .group_by("cluster_id")
         .agg(
             pl.col("cause").n_unique().cast(pl.Int64).alias(f"n_causes{suffix}"),
+            count_incidents_of().cast(pl.Int64).alias(f"n_incidents{suffix}"),
             pl.len().cast(pl.Int64).alias(f"n_rows{suffix}"),
         )
     )
 
 
 def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
-    numbers = ("n_causes", "n_runs", "n_causes_before", "n_runs_before")
+    numbers = ("n_incidents", "n_runs", "n_incidents_before", "n_runs_before")
     pairs = counts.select(numbers).unique()
     ratios = [astuple(rate_ratio(*row)) for row in pairs.rows()]
     names = ("ratio", "ratio_low", "ratio_high", "p_value")
@@ -193,8 +209,8 @@ def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
         counts.join(pl.concat([pairs, tested], how="horizontal"), on=list(numbers), how="left")
         .with_columns(
             benjamini_hochberg(),
-            rate=pl.col("n_causes") / pl.when(pl.col("n_runs") > 0).then("n_runs"),
-            rate_before=pl.col("n_causes_before")
+            rate=pl.col("n_incidents") / pl.when(pl.col("n_runs") > 0).then("n_runs"),
+            rate_before=pl.col("n_incidents_before")
             / pl.when(pl.col("n_runs_before") > 0).then("n_runs_before"),
         )
         .with_columns(status=status.cast(pl.Enum(STATUSES)))

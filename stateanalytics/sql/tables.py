@@ -21,7 +21,6 @@ from stateanalytics.core.schema import Frame
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
-from stateanalytics.failures.incident_grouping import add_incidents
 from stateanalytics.io.sqlite import Cell, Store, read_table
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.queries import find_phantoms
@@ -248,7 +247,7 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
         },
         schema.STATES.name: judged,
         schema.REASONS.name: explained,
-        FAILURES.name: lambda: FAILURES.conform(add_incidents(failed())),
+        FAILURES.name: lambda: FAILURES.conform(failed()),
         FAILURE_CLUSTERS.name: lambda: FAILURE_CLUSTERS.conform(
             count_clusters(failed(), window=None, as_of=facts.as_of)
         ),

@@ -14,7 +14,16 @@ from stateanalytics.reporting.phrases import count, number, share
 N_SHOWN, N_INCIDENTS, N_NAMED = 10, 5, 2
 _TOLD = (
     *("rank", "cluster_id", "code", "template", "rule_name", "n_rows", "n_sessions", "n_causes"),
-    *("share", "share_low", "share_high", "first_at", "last_at", "trend", "trend_step_s"),
+    *(
+        "n_incidents",
+        "share",
+        "share_low",
+        "share_high",
+        "first_at",
+        "last_at",
+        "trend",
+        "trend_step_s",
+    ),
     *("run_s", "n_tokens", "cost_usd", "n_work", "n_cost_unreported"),
     *("example_shortest", "example_median", "example_newest", "what_to_do"),
 )
@@ -29,11 +38,13 @@ def summarize_clusters(material: Material) -> Plain:
     window, as_of = material.window, material.facts.as_of
     # Templates are mined from the failures of all time: ids stay the same next week.
     ever = find_members(material.facts, rows=material.ever)
-    here = ever.filter(pl.col("failed_at").is_between(window.since, window.until, closed="left"))
+    is_here = pl.col("failed_at").is_between(window.since, window.until, closed="left")
+    span_s = (min(window.until, as_of) - window.since).total_seconds()
+    here = add_incidents(ever.filter(is_here), span_s=span_s)
     clusters = count_clusters(here, window=window, as_of=as_of)
     before = ever.filter(pl.col("failed_at") < window.since)
     new = clusters.join(before.select("cluster_id").unique(), on="cluster_id", how="anti")
-    incidents = count_incidents(add_incidents(here)).sort(
+    incidents = count_incidents(here).sort(
         "n_rows", "since", "incident_id", descending=[True, True, False]
     )
     is_first = before.is_empty()
