@@ -12,7 +12,7 @@ from tests.examples import a_few
 
 pytestmark = pytest.mark.usefixtures("read_once")
 STORE = str(demo_path() / "state.db")
-SHOWS = ("clusters", "parameters", "lift", "incidents", "related")
+SHOWS = ("clusters", "parameters", "lift", "incidents", "mass", "related")
 SHOWN_ELSEWHERE = ("codes", "members", "change")
 
 

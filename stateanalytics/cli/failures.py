@@ -54,6 +54,7 @@ SHOWN = {
     ),
     "lift": ("code", "template", "dimension", "value", "n_in", "n_cluster", "lift", "q_value"),
     "incidents": ("since", "duration_s", "n_sessions", "n_causes", "linked_by", "code", "template"),
+    "mass": ("since", "until", "n_starts", "n_failed", "share", "is_mass"),
     "related": ("cause_group", "code", "template", "related_code", "related_template", "score"),
     "rules": ("rule", "name", "action", "n_rows", "n_lost", "lost_to"),
 }
@@ -78,8 +79,8 @@ SHOWN = {
     show_default=True,
     help="What of them: clusters by cost, the namespace of codes, the rows, what stood in the "
     "holes of templates, what is new or gone since a week, what became of each over all "
-    "history and whose it is, what distinguishes clusters, what hangs "
-    "together, which clusters may have one cause, what your rules claimed.",
+    "history and whose it is, what distinguishes clusters, what hangs together, when almost all "
+    "that was started failed, which clusters may have one cause, what your rules claimed.",
 )
 @click.option("--code", help="Only this code and those below it, such as run.failed.")
 @click.option("--cluster", metavar="ID", help="Only this cluster.")
@@ -169,6 +170,9 @@ def _answer(
         "life": lambda: failures.life(snap, **asked),
         "lift": lambda: failures.lift(snap, **asked),
         "incidents": lambda: failures.incidents(snap, **asked),
+        "mass": lambda: failures.mass_failures(
+            snap, window=asked["window"], policy=asked["policy"]
+        ),
         "related": lambda: failures.related(snap, **asked),
         "rules": lambda: failures.rules(snap, **asked),
     }

@@ -1,6 +1,7 @@
 from .by_code import codes as codes
 from .cluster_life import life as life
 from .clustering import clusters as clusters
+from .failing_intervals import mass_failures as mass_failures
 from .failure_rows import incidents as incidents
 from .failure_rows import members as members
 from .failure_rows import rules as rules

@@ -13,6 +13,7 @@ from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.windows import read_window
 from stateanalytics.failures.cause_groups import add_cause_groups
 from stateanalytics.failures.counting import add_costs
+from stateanalytics.failures.failing_intervals import add_mass
 from stateanalytics.failures.incident_grouping import GAP_S, add_incidents, count_incidents
 from stateanalytics.failures.last_steps import add_last_steps
 from stateanalytics.failures.rules_file import Rules, apply_rules, rules_applied
@@ -58,8 +59,9 @@ def members(
         nothing), ``cluster_id`` (of code and template), ``cause_group`` (a key of
         `cause_groups.TITLES`; null: not known), ``rule`` and ``rule_name`` (which of your
         rules claimed it), ``cause`` (`cause_key`), ``incident_id`` (`incidents`; null: it
-        stands alone), ``failed_at``, and the ``unit`` of work with its
-        ``run_s``, ``n_tokens`` and ``cost_usd`` (null: not reported).
+        stands alone), ``is_mass`` (started in a stretch of `mass_failures`),
+        ``failed_at``, and the ``unit`` of work with its ``run_s``,
+        ``n_tokens`` and ``cost_usd`` (null: not reported).
 
     Raises
     ------
@@ -191,7 +193,7 @@ COLUMNS = (
     *("kind", "name", "agent", "model", "provider", "project", "playbook", "outcome"),
     *("code", "message", "template", "template_id", "cluster_id", "cause_group"),
     *("rule", "rule_name"),
-    *("cause", "incident_id", "failed_at", "unit", "run_s", "n_tokens", "cost_usd"),
+    *("cause", "incident_id", "is_mass", "failed_at", "unit", "run_s", "n_tokens", "cost_usd"),
 )
 
 
@@ -231,7 +233,8 @@ def failed_rows(
 ) -> pl.DataFrame:
     """Failed rows with ``code``, ``message``, mined ``template`` and costs, before any rule."""
     chosen = window_of(snap, window)
-    everything = select_failures(judged_rows(snap, policy) if rows is None else rows)
+    population = judged_rows(snap, policy) if rows is None else rows
+    everything = add_mass(select_failures(population), population)
     failed = everything if chosen is None else within(everything, chosen, as_of=snap.as_of)
     return add_templates(priced(failed, snap), everything["reason_message"], earlier=earlier)
 

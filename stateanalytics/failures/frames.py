@@ -9,6 +9,7 @@ from stateanalytics.core.schema import (
     MOMENT,
     REAL,
     TEXT,
+    YES_NO,
     Column,
     Frame,
 )
@@ -38,6 +39,7 @@ FAILURES = Frame(
         Column("message", TEXT, "the stored reason in words, or the error text"),
         Column("cause", TEXT, "distinct cause: request and code; never null"),
         Column("incident_id", TEXT, "what it hangs together with; null: it stands alone"),
+        Column("is_mass", YES_NO, "started when almost all that was started failed"),
         Column("failed_at", MOMENT, "when it ended"),
         Column("unit", TEXT, "the work whose costs these are; rows share it"),
         *_COSTS,

@@ -12,6 +12,7 @@ from stateanalytics.core.windows import Window, in_utc, read_window
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import count_incidents_of
+from stateanalytics.failures.failing_intervals import without_mass
 from stateanalytics.failures.failure_rows import (
     ended_runs,
     find_members,
@@ -54,6 +55,7 @@ def change(
     policy: Policy | None = None,
     rules: object = None,
     fdr: float = 0.05,
+    leave_out_mass: bool = False,
 ) -> pl.DataFrame:
     """How often each cluster fails now, compared with an earlier stretch of time.
 
@@ -73,6 +75,9 @@ def change(
         Your own clusters, as for `clusters`.
     fdr : float
         The share of false alarms among growing and shrinking clusters that is accepted.
+    leave_out_mass : bool
+        Whether runs that were started in a mass failure, failed or not, count nowhere:
+        see `mass_failures`.
 
     Returns
     -------
@@ -113,6 +118,8 @@ def change(
     past = stretch_before(before, now, base)
     every = judged_rows(snap, policy)
     every_before = every if earlier is None else judged_rows(base, policy)
+    if leave_out_mass:
+        every, every_before = without_mass(every), without_mass(every_before)
     known = merge_templates(
         *(mine_templates(select_failures(e)["reason_message"]) for e in (every, every_before))
     )

@@ -1,0 +1,74 @@
+"""Mass failures: hours in which almost all that was started failed, and rates without them."""
+
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.errors import ArgumentError
+from tests.failures import run, store
+from tests.frames import AS_OF, ago
+
+NOW = (ago(days=7), AS_OF)
+
+
+def started(name, n, *, failed, days=1, **rest):
+    """Runs of one hour, some of which failed of one thing; each a request of its own."""
+    return [
+        run(f"{name}{i}", ended=ago(days=days, minutes=-30 - i / 10), **rest)
+        | ({"reason_message": f"{name} broke"} if i < failed else {"raw_status": "completed"})
+        for i in range(n)
+    ]
+
+
+def hours(*rows, **asked):
+    found = sa.failures.mass_failures(store(*rows), **asked)
+    return found.select("n_starts", "n_failed", "is_mass").rows()
+
+
+@pytest.mark.parametrize(
+    ("n", "failed", "is_mass"),
+    [
+        pytest.param(10, 9, True, id="nine of ten"),
+        pytest.param(10, 8, False, id="eighty percent are not over eighty"),
+        pytest.param(5, 5, True, id="five are enough"),
+        pytest.param(4, 4, False, id="four are no mass"),
+        pytest.param(10, 0, False, id="nothing failed"),
+    ],
+)
+def test_more_than_the_share_of_enough_starts(n, failed, is_mass):
+    assert hours(*started("a", n, failed=failed)) == [(n, failed, is_mass)]
+
+
+def test_hours_are_apart_and_a_share_and_a_step_can_be_asked_for():
+    rows = [*started("a", 6, failed=6), *started("b", 6, failed=3, days=2)]
+    assert hours(*rows) == [(6, 3, False), (6, 6, True)]
+    assert hours(*rows, share=0.4) == [(6, 3, True), (6, 6, True)]
+    assert hours(*rows, step_s=7 * 86_400.0) == [(12, 9, False)]
+    assert hours(*rows, window=(ago(days=1.5), AS_OF)) == [(6, 6, True)]
+
+
+def test_failed_rows_of_a_mass_failure_are_marked_with_what_holds_them():
+    rows = started("a", 6, failed=6, invocation_id="inv")
+    holder = run("inv", entity_type="invocation", invocation_id="inv", session_id=None)
+    alone = run("b", reason_message="x", ended=ago(days=3))
+    found = sa.failures.members(store(*rows, holder, alone))
+    marks = dict(found.select("entity_id", "is_mass").rows())
+    assert marks.pop("b") is False
+    assert len(marks) == 7 and all(marks.values())
+
+
+def test_a_comparison_can_leave_them_out():
+    well = started("well", 40, failed=0, days=3) + started("then", 40, failed=0, days=9)
+    rows = [*well, *started("out", 12, failed=11), run("c", reason_message="c broke")]
+    whole = sa.failures.change(store(*rows), window=NOW)
+    without = sa.failures.change(store(*rows), window=NOW, leave_out_mass=True)
+    assert set(whole["template"]) == {"out broke", "c broke"}
+    assert without["template"].to_list() == ["c broke"]
+    # The run of that hour that went well is left out, too.
+    assert whole["n_runs"][0] - without["n_runs"][0] == 12
+
+
+def test_nothing_gives_no_rows_and_numbers_without_sense_are_refused():
+    assert sa.failures.mass_failures(store()).is_empty()
+    for asked in ({"share": 2}, {"step_s": 0}, {"least": 0}):
+        with pytest.raises(ArgumentError):
+            sa.failures.mass_failures(store(), **asked)
