@@ -62,19 +62,27 @@ def script_of(n_weeks, rng):
 
 def write_week(path, script, dated_back, hours):
     """The store at an hour, without the runs that nobody wrote of for long."""
-    remembered = {
-        name: run
-        for name, run in script.items()
-        if not run[2] or max(at for at, _ in run[2]) > hours - KEPT_H
-    }
-    store_at(path, remembered, hours)
+    store_at(path, script, hours)
     with closing(sqlite3.connect(path)) as store:
         store.executemany(
             "UPDATE sessions SET ended_at = ? WHERE id = ? AND ended_at NOT NULL",
             [(moment_s(end), name) for name, end in dated_back.items()],
         )
         store.commit()
+    forget_sessions(path, MONDAY + timedelta(hours=hours - KEPT_H))
     return path
+
+
+def forget_sessions(path, before):
+    """As lionagi prunes: the messages of a session stay, and are nobody's then."""
+    with closing(sqlite3.connect(path)) as store:
+        is_old = "ended_at < ? AND coalesce(updated_at, 0) < ?"
+        gone = store.execute(f"SELECT id FROM sessions WHERE {is_old}", [before.timestamp()] * 2)
+        for (name,) in gone.fetchall():
+            store.execute("DELETE FROM status_transitions WHERE entity_id = ?", [name])
+            store.execute("DELETE FROM branches WHERE session_id = ?", [name])
+            store.execute("DELETE FROM sessions WHERE id = ?", [name])
+        store.commit()
 
 
 def archived_weeks(folder, script, dated_back, n_weeks, sections):
@@ -123,6 +131,7 @@ def test_every_week_is_reported_from_the_archive_as_it_was_then(tmp_path, n_week
     as_of = MONDAY + timedelta(hours=last_hour)
     kept = sa.read(tmp_path / "history", as_of=as_of, progress=False)
     assert codes(kept) == []
+    assert kept.events["entity_id"].null_count() == 0
     assert set(kept.entities.filter(entity_type="session")["entity_id"]) == {
         name for name, (began, delay, _) in script.items() if began + delay <= last_hour
     }
@@ -143,18 +152,6 @@ def test_every_week_is_reported_from_the_archive_as_it_was_then(tmp_path, n_week
         assert {name for runs in changes["runs"].drop_nulls() for name in runs} <= late
         unexplained = changes.filter(cause="unexplained")
         assert unexplained["n_before"].equals(unexplained["n_after"].alias("n_before"))
-
-
-def forget_sessions(path, before):
-    """As lionagi prunes: the messages of a session stay, and are nobody's then."""
-    with closing(sqlite3.connect(path)) as store:
-        is_old = "ended_at < ? AND coalesce(updated_at, 0) < ?"
-        gone = store.execute(f"SELECT id FROM sessions WHERE {is_old}", [before.timestamp()] * 2)
-        for (name,) in gone.fetchall():
-            store.execute("DELETE FROM status_transitions WHERE entity_id = ?", [name])
-            store.execute("DELETE FROM branches WHERE session_id = ?", [name])
-            store.execute("DELETE FROM sessions WHERE id = ?", [name])
-        store.commit()
 
 
 def forget_events(path, before):
