@@ -82,6 +82,18 @@ def test_what_was_not_collected_is_told_until_it_is(hosts, tmp_path):
         assert snap.entities.height == 4
 
 
+def test_the_page_of_a_fleet_begins_with_what_it_lacks(hosts, tmp_path):
+    sa.collect(named(hosts)[:4], tmp_path / "history")
+    with sa.read(tmp_path / "history") as snap:
+        page = sa.report(snap, sections=[], shown=False)
+    (lost,) = page.summary["losses"]
+    assert (lost["code"], lost["source"]) == ("archive.not_collected", str(named(hosts)[3]))
+    html = page.as_html()
+    assert "1 source could not be collected." in html
+    assert "A store was damaged" not in html
+    assert html.index("What is missing from this report") < html.index("The window in five numbers")
+
+
 def test_a_note_that_cannot_be_read_is_told_too(hosts, tmp_path):
     sa.collect(named(hosts), tmp_path / "history")
     (note, *_) = (tmp_path / "history" / "attempts").iterdir()

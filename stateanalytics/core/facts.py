@@ -87,15 +87,15 @@ def checked_snapshot(snap: object, function: str) -> Facts:
 
 
 def losses_of(findings: pl.DataFrame) -> pl.DataFrame:
-    """The findings that say what could not be read of a damaged store.
+    """The findings that say what is missing: of a damaged store, of a fleet's archive.
 
     Examples
     --------
     >>> losses_of(schema.FINDINGS.empty()).height
     0
     """
-    is_loss = pl.col("code").str.starts_with("salvage.") & (pl.col("severity") == "error")
-    return findings.filter(is_loss)
+    is_lost = pl.col("code").str.starts_with("salvage.") & (pl.col("severity") == "error")
+    return findings.filter(is_lost | (pl.col("code") == "archive.not_collected"))
 
 
 def pool(frames: Sequence[pl.DataFrame], shape: schema.Frame) -> pl.DataFrame:

@@ -78,7 +78,7 @@ def summarize(
         "compared_with": compared_with(earlier, material, before),
         "losses": plain_rows(
             losses_of(material.facts.findings),
-            ("source", "table", "code", "n_rows", "message", "example"),
+            ("source", "table", "code", "n_rows", "message", "example", "action"),
         ),
         **summaries,
     }
