@@ -5,9 +5,12 @@ import time
 
 import pytest
 
+import stateanalytics as sa
 from stateanalytics.io import tables
+from stateanalytics.io.archive import reading
 from tests.examples import a_few
-from tests.fuzz import campaign, worker
+from tests.fuzz import archives, campaign, worker
+from tests.fuzz.counting import LostRowsError
 from tests.fuzz.targets import TARGETS, chosen, made
 
 SEED = 11
@@ -67,6 +70,15 @@ def test_a_lost_row_is_noticed(monkeypatch, tmp_path, originals):
     answer = worker.run(SEED, first_of("lionagi directories"), originals, tmp_path / "input")
     assert (answer["verdict"], answer["kind"]) == ("defect", "LostRowsError")
     assert "sessions" in answer["message"]
+
+
+def test_a_lost_row_of_an_archive_is_noticed(monkeypatch, tmp_path):
+    conformed, root = reading._conformed, archives.archive(tmp_path)
+    next(root.rglob("entities-*.parquet")).unlink()
+    archives.check_shards(root, sa.read(root, progress=False))  # what is named is not lost
+    monkeypatch.setattr(reading, "_conformed", lambda *given: conformed(*given)[:-1])
+    with pytest.raises(LostRowsError, match="ids of sound files are gone"):
+        archives.check_shards(root, sa.read(root, progress=False))
 
 
 def test_an_input_that_takes_too_long_is_noticed(monkeypatch, tmp_path, originals):
