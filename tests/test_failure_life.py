@@ -122,6 +122,31 @@ def test_nothing_gives_no_rows_of_the_same_shape():
         sa.failures.life(store(), ledger=pl.DataFrame({"cluster_id": []}))
 
 
+def logins(*users):
+    return [run(user, reason_message=f"login of {user} broke", ended=ago(days=1)) for user in users]
+
+
+def test_a_cluster_whose_id_has_changed_keeps_what_the_ledger_says():
+    old = "login of ada broke"
+    before = lives(*logins("ada"))
+    [was] = before
+    said = entries(cluster_id=was, template=old, owner="ada")
+    # Five users make the name a value, and so another template and another id.
+    after = lives(*logins("ada", "ben", "cyd", "dov", "eve"), ledger=said)
+    [(now, found)] = after.items()
+    assert now != was and found["template"] == "login of <*> broke"
+    assert (found["owner"], found["ledger_id"], found["state"]) == ("ada", was, "new")
+
+
+def test_another_code_or_a_cluster_with_an_entry_of_its_own_is_not_taken():
+    said = entries(cluster_id="v1:000000000000", template="it <*>", owner="ben")
+    elsewhere = said.with_columns(code=pl.lit("run.failed.exception"))
+    for ledger in (elsewhere, pl.concat([said, entries(cluster_id=named("it"), owner="ada")])):
+        found = lives(*broke("it", 1), ledger=ledger)
+        assert found["v1:000000000000"]["state"] == "unknown"
+    assert lives(*broke("it", 1), ledger=said)[named("it")]["owner"] == "ben"
+
+
 # --- the file ----------------------------------------------------------------------------
 
 ID, OTHER = "v1:3dd4831bf7f3", "v1:0dd4831bf7f3"

@@ -141,7 +141,15 @@ def failures(
             frame = _without_taken_out(frame, snap, asked)
         request.write(frame, columns=SHOWN[show], inputs=snap.inputs)
         if show == "life":
+            _note_renamed(frame)
             _note_unknown(frame)
+
+
+def _note_renamed(lives: pl.DataFrame) -> None:
+    """Say which ids of the ledger have changed."""
+    renamed = lives.filter(pl.col("ledger_id") != pl.col("cluster_id"))
+    for was, now in renamed.select("ledger_id", "cluster_id").head(N_NAMED).rows():
+        note(f"{was} of the ledger is {now} now; name it so there")
 
 
 def _note_unknown(lives: pl.DataFrame) -> None:

@@ -15,6 +15,7 @@ from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import COSTS, count_groups
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
 from stateanalytics.failures.ownership import SCHEMA, owners
+from stateanalytics.failures.renamed_clusters import find_renamed
 from stateanalytics.failures.weekly_change import compare_stretches, stretch_before
 from stateanalytics.state.population import within
 
@@ -33,7 +34,7 @@ COLUMNS = (
     *(*KEY, "cause_group", "rule_name", "state"),
     *("first_at", "last_at", "n_quiet_weeks", "n_causes_before", "n_causes", "n_causes_ever"),
     *("n_incidents", "n_rows", *COSTS, "ratio", "q_value"),
-    *(*_LEDGER, "is_back", "is_expected"),
+    *("ledger_id", *_LEDGER, "is_back", "is_expected"),
 )
 
 
@@ -66,7 +67,7 @@ def life(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 30)
+    polars.DataFrame, shape (n_clusters, 31)
         See `add_life`; beside it the key of `clusters`, ``cause_group``, ``rule_name``;
         ``n_causes`` now, ``n_causes_before`` in the stretch before and ``n_causes_ever``;
         ``n_incidents``, ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd`` now (null: not
@@ -113,7 +114,7 @@ def life(
     entries = owners(entries) if isinstance(entries, str | Path) else entries
     check_columns(entries, SCHEMA, "failures.life")
     return (
-        add_life(lives, now, entries.select(*SCHEMA))
+        add_life(lives, now, find_renamed(entries.select(*SCHEMA), known))
         .sort(
             *("cost_usd", "run_s", "n_causes", "n_rows", "cluster_id"),
             descending=[True, True, True, True, False],
@@ -163,7 +164,7 @@ def add_life(counts: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.Dat
     now : Window
         The stretch that is looked at.
     entries : polars.DataFrame
-        What `owners` gave.
+        What `owners` gave, with ``ledger_id``: see `find_renamed`.
 
     Returns
     -------
@@ -172,7 +173,8 @@ def add_life(counts: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.Dat
         where nothing failed so before; regressed, back after at least `QUIET_WEEKS` weeks
         without it; growing, as `change` says; gone, where nothing fails so now);
         ``n_quiet_weeks`` without it, before it failed now or up to the end of the window;
-        the columns of the ledger; ``is_back``: it is said to be resolved, and failed after
+        the columns of the ledger and ``ledger_id``, the id it has there (another where the
+        cluster's id has changed since); ``is_back``: it is said to be resolved, and failed after
         that day (null: not said, or not since when); ``is_expected``: it is said to go on
         until a day that the window does not end after (null: not said).
     """
