@@ -21,8 +21,16 @@ from statistics import mean
 import polars as pl
 
 from benchmarks.measure import N_RUNS, Row, median_s, side_by_side
+from stateanalytics.failures.cause_groups import add_cause_groups
+from stateanalytics.failures.similarity import relate
 from stateanalytics.failures.templates import mine_templates
-from stateanalytics.testing import ParsingScores, failure_corpus, parsing_scores
+from stateanalytics.testing import (
+    CauseScores,
+    ParsingScores,
+    cause_scores,
+    failure_corpus,
+    parsing_scores,
+)
 from tests.generators.messages import failure_messages
 
 GOALS = ParsingScores(ga=0.88, fga=0.90, pa=0.55, fta=0.58)
@@ -105,7 +113,17 @@ def _agents(path: Path) -> list[Row]:
             corpus["template_id"], drain3(corpus["message"].str.replace_all(r"\s+", " "))
         )
         peer = f"drain3: GA {its.ga:.3f}, FGA {its.fga:.3f}"
+    causes = _causes(corpus)
     return [
+        Row(
+            f"causes of {corpus['template_id'].n_unique():,} templates of agents",
+            median_s(partial(_causes, corpus), 1),
+            "",
+            None,
+            "pair F1 0.6, first related 0.75",
+            causes.pair_f1 >= 0.6 and causes.precision_at_1 >= 0.75,
+            f"pair F1 {causes.pair_f1:.3f}, first related {causes.precision_at_1:.3f}",
+        ),
         Row(
             f"templates of {corpus.height:,} messages of agents",
             median_s(partial(ours, corpus["message"]), 1),
@@ -114,8 +132,20 @@ def _agents(path: Path) -> list[Row]:
             "GA 0.9, FGA 0.8",
             found.ga >= 0.9 and found.fga >= 0.8,
             f"GA {found.ga:.3f}, FGA {found.fga:.3f}",
-        )
+        ),
     ]
+
+
+def _causes(corpus: pl.DataFrame) -> CauseScores:
+    """How well the causes of true templates are grouped, each as most of its messages were."""
+    clusters = add_cause_groups(
+        corpus.with_columns(template=ours(corpus["message"]))
+        .group_by("template_id", "cause")
+        .agg(pl.col("template").mode().sort().first())
+        .sort("template_id")
+        .with_columns(code=pl.lit(None, pl.String), systems=pl.lit(""), cluster_id="template_id")
+    )
+    return cause_scores(clusters, relate(clusters, n=1))
 
 
 def _row(work: str, scores: ParsingScores, path: Path, peer: str) -> Row:

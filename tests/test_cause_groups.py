@@ -10,6 +10,7 @@ from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.failures.cause_groups import RULES, TITLES, add_cause_groups
 from stateanalytics.failures.similarity import relate
 from stateanalytics.failures.templates import mine_templates
+from stateanalytics.testing import CauseScores, cause_scores
 from tests.conftest import SHARED
 from tests.failures import run, store
 from tests.frames import WHOSE, ago, facts
@@ -92,22 +93,22 @@ def test_causes_of_an_independent_corpus_are_grouped_and_related():
         .with_columns(code=pl.lit(None, pl.String), systems=pl.lit("x"), cluster_id="template_id")
         .pipe(add_cause_groups)
     )
-    own = pl.coalesce("cause_group", "template_id")
-    n_pairs = {
-        name: (sizes["len"] * (sizes["len"] - 1) // 2).sum()
-        for name, sizes in {
-            "both": found.group_by("cause", own).len(),
-            "found": found.group_by(own).len(),
-            "true": found.group_by("cause").len(),
-        }.items()
-    }
-    assert 2 * n_pairs["both"] / (n_pairs["found"] + n_pairs["true"]) >= 0.6
-    causes = found.select("cluster_id", "cause")
-    several = causes.filter(pl.len().over("cause") > 1)
-    first = several.join(relate(found, n=1), on="cluster_id").join(
-        causes, left_on="related_id", right_on="cluster_id", suffix="_related"
+    scores = cause_scores(found, relate(found, n=1))
+    assert scores.pair_f1 >= 0.6
+    assert scores.precision_at_1 >= 0.75
+
+
+def test_scores_of_causes_by_hand():
+    # One true pair of two is grouped, and no false one; the first related are right of four.
+    labels = pl.DataFrame(
+        {
+            "cluster_id": [1, 2, 3, 4, 5],
+            "cause_group": ["limit", "limit", None, "full", None],
+            "cause": ["x", "x", "y", "y", "alone"],
+        }
     )
-    assert (first["cause"] == first["cause_related"]).sum() / several.height >= 0.75
+    related = pl.DataFrame({"cluster_id": [1, 2, 3, 5], "related_id": [2, 1, 1, 4]})
+    assert cause_scores(labels, related) == CauseScores(pair_f1=2 / 3, precision_at_1=0.5)
 
 
 def cluster(name, template, group=None, systems="a"):
