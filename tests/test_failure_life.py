@@ -1,9 +1,12 @@
 """New, back, growing, ongoing, gone; whose a failure is, and the ledger that says so."""
 
+from contextlib import suppress
 from datetime import date
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.cli import run as cli
@@ -238,6 +241,19 @@ def test_what_cannot_be_said_leaves_the_file_as_it_was(tmp_path, cluster, said, 
         sa.failures.own(path, cluster, **said)
     assert path.read_text() == f"cluster_id,owner\n{ID},ada\n"
     assert list(tmp_path.iterdir()) == [path]
+
+
+CELLS = st.sampled_from([*SCHEMA, ID, OTHER, "2026-W21", "2026-05-20", '"', "\x00", "\r", "\u202e"])
+
+
+@given(text=st.one_of(st.text(), st.lists(st.lists(CELLS, max_size=4), max_size=4)))
+def test_any_text_is_read_or_refused_with_an_error_of_ours(tmp_path_factory, text):
+    whole = text if isinstance(text, str) else "\n".join(map(",".join, text))
+    path = tmp_path_factory.mktemp("ledger") / "owners.csv"
+    path.write_text(whole, "utf-8", errors="replace", newline="")
+    with suppress(ArgumentError):
+        read = sa.failures.owners(path)
+        assert read["cluster_id"].is_unique().all() and read.schema == SCHEMA
 
 
 def test_an_empty_file_is_an_empty_ledger(tmp_path):
