@@ -68,6 +68,9 @@ def told(facts: Facts) -> dict[str, pl.DataFrame]:
 def differences(facts: Facts, path: Path, at: datetime, folder: Path) -> list[str]:
     """Frames and columns in which the past differs from a copy that ends there."""
     copy = cut_off(path, at, folder / path.name)
+    # A line may tell of work that began before the first line was written: no file was there.
+    if copy.stat().st_size == 0:
+        return []
     try:
         past, then = told(facts_at(facts, at).facts), told(read_facts(copy, as_of=at)[0])
     finally:
