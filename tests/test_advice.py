@@ -419,6 +419,7 @@ def test_the_python_gives_a_policy_with_the_recommended_values(advice):
     assert held["policy"].stalled_after("flow") == 43_200.0
 
 
+@pytest.mark.slow
 @given(st.one_of(st.just(HOSTILE), st.text(max_size=12)))
 @examples(25)
 def test_a_kind_of_any_name_stays_a_name(kind):

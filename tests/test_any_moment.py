@@ -308,6 +308,7 @@ def test_a_tree_is_at_any_moment_what_a_copy_cut_off_there_is(ao_samples, tmp_pa
     compare_at(facts, tree, moments, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", a_few(TREES[1:]))
 def test_a_status_is_that_of_the_newest_transition_or_of_a_later_record(ao_samples, name):
     facts, _ = read_facts([ao_samples / name], shown=False)

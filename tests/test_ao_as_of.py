@@ -64,6 +64,7 @@ PROOFS = {
 }
 
 
+@pytest.mark.slow
 def test_every_moment_of_a_record_proves_that_it_has_been(tmp_path: Path) -> None:
     """Each in a tree of its own."""
     for number, keys in enumerate(PROOFS.values()):

@@ -198,6 +198,7 @@ def test_silence_counts_from_the_last_sign_of_life(tmp_path: Path) -> None:
     assert [told[name]["silence_s"] for name in ("web-1", "web-2")] == [1200.0, 600.0]
 
 
+@pytest.mark.slow
 def test_two_systems_share_one_snapshot_and_keep_their_order(tmp_path: Path) -> None:
     write_json(tmp_path / "ao", "web-1", record(lifecycle("stuck", "probe_failure")))
     write_flat(tmp_path / "ao", "web-2", directory="0123456789ab-web", status="working")

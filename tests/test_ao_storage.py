@@ -350,6 +350,7 @@ def test_without_a_name_the_home_directory_is_looked_through(tmp_path: Path, mon
     assert facts_of().entities["entity_id"].to_list() == ["web-1"]
 
 
+@pytest.mark.slow
 def test_a_store_among_records_is_never_opened_by_this_process(tmp_path):
     """Closing a store, or its index, would drop the locks that the same process holds on it."""
     sessions = tmp_path / "projects" / "web" / "sessions"

@@ -47,6 +47,7 @@ def test_rows_from_the_archive_are_those_of_the_store(shared, tmp_path, sample):
         assert files(history) == before
 
 
+@pytest.mark.slow
 def test_the_week_from_the_archive_is_that_from_the_store(demo, demo_week, tmp_path):
     demo.archive(tmp_path)
     kept = sa.read(tmp_path, as_of=demo.as_of)
@@ -112,7 +113,7 @@ def test_what_cannot_be_an_archive_is_told_apart(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(["archive", store, "--to", "history"]) == 0
     for asked, said in {
-        (store, ""): "An archive needs a folder; found no name.",
+        (store, ""): "An archive needs the name of a folder; found ''.",
         (store, "plain"): "'plain' is no archive, and something is there.",
         (store, "plain/x"): f"Nothing can be archived to '{tmp_path}/plain/x': Not a directory.",
         ("history", "history"): f"'{tmp_path}/history' is the archive itself, which was read.",
@@ -241,6 +242,7 @@ def test_an_archive_beside_its_store_counts_each_thing_once(tmp_path):
         assert both.sources["source"].n_unique() == 2
 
 
+@pytest.mark.slow
 def test_archives_of_several_machines_are_one(tmp_path):
     """The same source from two archives of it; two sources of one name stay two."""
     for folder in ("a", "b"):

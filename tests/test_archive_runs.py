@@ -105,6 +105,7 @@ def killed_after(n_files):
     return put_or_die
 
 
+@pytest.mark.slow
 @examples(40)
 @given(versions(), st.data())
 def test_runs_in_any_order_with_kills_between_are_merged_like_copies(seen, data):

@@ -93,6 +93,7 @@ def test_any_weeks_of_the_sample_tell_what_all_of_it_tells(demo, tmp_path):
             assert same_states(tmp_path, f"{first}..{last}").height
 
 
+@pytest.mark.slow
 def test_work_that_goes_on_after_it_was_archived_is_known_in_every_week(tmp_path):
     """It had ended in its first week, and was filed under that."""
     store, (first, second, _, last) = tmp_path / "state.db", WEDNESDAY

@@ -672,6 +672,7 @@ def test_results_that_cannot_be_shown_are_one_line_and_code_2(run, store, query)
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_process_that_gave_up_ends_at_once(store):
     query = "SELECT levenshtein(repeat('a', 90000), repeat('b', 90000))"
     done = process("sql", store, query, "--timeout", "0.2")

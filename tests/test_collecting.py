@@ -144,6 +144,7 @@ def test_a_process_that_is_killed_costs_the_store_that_killed_it(hosts, tmp_path
     assert why == "the process that read it was killed"
 
 
+@pytest.mark.slow
 def test_what_was_interrupted_goes_on(hosts, tmp_path):
     past(hosts)
     history = tmp_path / "history"
@@ -170,6 +171,7 @@ def test_what_is_no_executor_is_refused(hosts, tmp_path):
         sa.collect(named(hosts), tmp_path / "history", jobs=0)
 
 
+@pytest.mark.slow
 def test_a_file_of_another_system_is_collected_as_it_is_read(tmp_path):
     sa.collect([EVENTS], tmp_path / "history", jobs=2)
     with sa.read(tmp_path / "history") as snap, sa.read(EVENTS) as store:

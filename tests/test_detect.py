@@ -16,6 +16,7 @@ from stateanalytics.detectors.features import features_of
 from stateanalytics.detectors.frames import DETECTIONS
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.history import facts_at
+from tests.examples import a_few
 from tests.frames import AS_OF, WHOSE, ago, facts, frame
 
 QUIET = ["dashboard_stuck_60m", "dashboard_stale_card", "adr0030_stuck", "phantom_v2"]
@@ -474,7 +475,7 @@ def detected(sample):
     return snap, sa.detectors.detect(snap)
 
 
-@pytest.mark.parametrize("store", ["agent_orchestrator", "opencode"])
+@pytest.mark.parametrize("store", a_few(["agent_orchestrator", "opencode"]))
 def test_every_system_is_replayed_now_and_then(shared, store):
     path = {
         "agent_orchestrator": "agent-orchestrator/v3_json_final_ts",

@@ -13,6 +13,7 @@ import stateanalytics as sa
 from stateanalytics.cli import cli, run
 from stateanalytics.reporting.sections.appendix import as_markdown
 from tests.conftest import ROOT
+from tests.examples import a_few
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(path.read_text("utf-8") for path in PAGES)
@@ -85,7 +86,9 @@ RUN_ELSEWHERE = ("fleet.md", "adding_a_system.md")
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page.name not in RUN_ELSEWHERE and "```python" in page.read_text()],
+    a_few(
+        page for page in PAGES if page.name not in RUN_ELSEWHERE and "```python" in page.read_text()
+    ),
     ids=lambda page: page.name,
 )
 def test_the_python_of_the_pages_runs(page, request, demo, tmp_path, monkeypatch, capsys):

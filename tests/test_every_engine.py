@@ -60,6 +60,7 @@ def test_no_system_of_the_samples_is_unknown_to_a_bare_frame(fleet: sa.Snapshot)
     assert min(shares.values()) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", a_few([pytest.param(each) for each in SHARED]))
 def test_details_tell_the_rules_nothing(shared: Path, samples: tuple[str, ...]) -> None:
     snap = sa.read(*(shared / "samples" / sample for sample in samples), progress=False)

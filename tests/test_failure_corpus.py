@@ -26,6 +26,7 @@ def test_the_corpus_is_large_and_varied(corpus):
     assert corpus["message"].str.contains(r"[^\x00-\x7f]").any()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_corpus():
     corpus, again, other = (failure_corpus(200, seed=seed) for seed in (3, 3, 4))
     assert corpus.equals(again)

@@ -156,6 +156,7 @@ def test_the_gap_can_be_chosen(gap_s, n):
     assert incidents(*rows, *spread(), gap_s=gap_s).height == n
 
 
+@pytest.mark.slow
 def test_incidents_keep_their_id_and_order_never_matters():
     rows = [*fan_out(5), *spread()]
     assert incidents(*rows[::-1]).equals(incidents(*rows))

@@ -60,6 +60,7 @@ def test_secrets_are_masked_and_counted_unless_asked_for(capsys):
     assert "sk-test-" in whole.out and "masked" not in whole.err
 
 
+@pytest.mark.slow
 def test_rules_and_another_store_are_read(capsys, tmp_path):
     path = tmp_path / "rules.toml"
     path.write_text("[[rule]]\nname = 'limits'\naction = 'merge'\nmessage = 'rate limit'\n")

@@ -150,6 +150,7 @@ def test_no_time_between_looks_is_refused(path, every_s):
         next(sa.watch(sa.read(path, progress=False), every_s=every_s))
 
 
+@pytest.mark.slow
 def test_the_command_prints_changes_until_it_is_interrupted(path):
     """A real process beside a real writer, which never waits."""
     command = [sys.executable, "-m", "stateanalytics", "watch", str(path), "--every", "0.1"]

@@ -104,6 +104,7 @@ def test_of_backups_the_latest_row_holds_and_the_history_of_all(tmp_path, order)
         assert codes(snap) == ["source.same_work", "source.same_work"]
 
 
+@pytest.mark.slow
 def test_a_store_beside_its_migrated_self_is_counted_once(lionagi_samples):
     old = lionagi_samples / "0.26.12" / "state.db"
     new = lionagi_samples / "migrated-0.26.12-to-0.36.0" / "state.db"
@@ -118,6 +119,7 @@ def test_a_store_beside_its_migrated_self_is_counted_once(lionagi_samples):
         )
 
 
+@pytest.mark.slow
 def test_an_opencode_database_beside_its_export_is_counted_once(shared):
     folder = shared / "samples" / "opencode" / "v1_1.18.34"
     database, export = folder / "opencode.db", folder / "export_v1_mock-tool.json"

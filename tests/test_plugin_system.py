@@ -180,6 +180,7 @@ def test_it_gets_a_report(answers):
     assert "A run is a file." in answers["beside"]
 
 
+@pytest.mark.slow
 def test_it_gets_the_command_line(folder, tmp_path):
     page = tmp_path / "week.html"
     expected = [
@@ -318,6 +319,7 @@ def test_a_reader_that_fails_costs_its_own_rows_only_and_is_counted(failing, val
     assert "the system 'failing' cannot read it" in alone
 
 
+@pytest.mark.slow
 def test_a_system_that_cannot_look_at_a_store_is_passed_over(failing):
     folder = failing("a_failing = failing_system:OF_STORES")
     asked = ["skip", SAMPLE], ["skip", SAMPLE, folder / "files" / "beats.db"]

@@ -148,6 +148,7 @@ def test_a_closed_snapshot_can_still_be_refreshed(tmp_path):
     assert_same(before.refresh(progress=False), read(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rounds", a_few([2, 5]))
 def test_a_live_writer_is_not_blocked_and_its_last_commit_is_seen(tmp_path, n_rounds):
     path = first(tmp_path / "state.db")

@@ -190,6 +190,7 @@ def test_the_ledger_holds_no_text_of_a_store():
     assert len(lines[0].split(" ")) == 8
 
 
+@pytest.mark.slow
 def test_the_order_of_rows_does_not_matter():
     assert made(OLD, sections=None).as_json() == made(OLD[::-1], sections=None).as_json()
 

@@ -125,6 +125,7 @@ def test_no_count_of_messages_falls_below_zero(tmp_path):
     assert then.entities["n_messages"].min() == 0
 
 
+@pytest.mark.slow
 def test_what_came_later_is_named_and_explains_every_difference(tmp_path):
     path = tmp_path / "state.db"
     kept = report(read_at(path, BUSY, WEEK_H), window=WEEKS[0], sections=BRIEF, shown=False)
@@ -295,6 +296,7 @@ def test_an_instant_of_which_nothing_is_known_is_refused(demo, at, words):
         report(demo, window="2026-W20", as_known_at=at, shown=False)
 
 
+@pytest.mark.slow
 def test_the_command_reports_what_was_known_and_diff_names_the_rest(tmp_path, read_once, capsys):
     store = str(ROOT / "data/samples/state.db")
     then, now = tmp_path / "then.json", tmp_path / "now.json"

@@ -210,6 +210,7 @@ def test_as_of_and_policy_are_shown(page):
     assert "Policy v1" in page.text
 
 
+@pytest.mark.slow
 def test_the_page_of_a_big_week_stays_small():
     rows = [
         run(f"{n:05}", "failed", reason_code=f"run.failed.c{n % 90}", kind=f"k{n % 50}")

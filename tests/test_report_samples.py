@@ -142,6 +142,7 @@ def test_the_organic_home_is_reported_as_its_table_says(lionagi_samples):
     assert numbers(summary)["runs"]["n"] == sum(stored.values())
 
 
+@pytest.mark.slow
 def test_several_stores_at_once_are_one_report(lionagi_samples):
     paths = [lionagi_samples / name / "state.db" for name in FLEETS]
 

@@ -57,6 +57,7 @@ def test_a_report_applies_the_rules_once_and_counts_the_population_once(small_we
     assert calls["evaluate"] == calls["population"] <= 2
 
 
+@pytest.mark.slow
 def test_an_earlier_instant_has_rules_of_its_own(calls, demo):
     snap = demo
     states = sa.states(snap)
@@ -67,6 +68,7 @@ def test_an_earlier_instant_has_rules_of_its_own(calls, demo):
     assert calls["evaluate"] == 1
 
 
+@pytest.mark.slow
 def test_states_at_hand_change_no_answer(demo):
     snap = demo
     given, derived = sa.detectors.detect(snap, states=sa.states(snap)), sa.detectors.detect(snap)

@@ -189,6 +189,7 @@ def test_a_truncated_store_says_what_is_missing(tmp_path):
     assert snap.transitions.height == 893
 
 
+@pytest.mark.slow
 def test_a_salvaged_snapshot_says_so_everywhere(tmp_path, capsys, demo):
     file = pages.File.of(DEMO.read_bytes())
     leaf = trees.walk(file, trees.Tree("sessions", "", roots_of(DEMO)["sessions"])).leaves[5]
@@ -211,6 +212,7 @@ def test_a_salvaged_snapshot_says_so_everywhere(tmp_path, capsys, demo):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", a_few([["detectors", "--detector", "B2"], ["thresholds"]]))
 def test_commands_that_compare_say_what_a_salvaged_store_lacks(tmp_path, capsys, command):
     file = pages.File.of(DEMO.read_bytes())

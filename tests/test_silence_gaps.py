@@ -303,6 +303,7 @@ def slowly(session):
     return [*found, (0, "other_end")]
 
 
+@pytest.mark.slow
 @examples(30)
 @given(st.lists(SESSION, min_size=1, max_size=5), st.lists(MINUTES, min_size=1, max_size=4))
 def test_silences_equal_the_loop_over_sessions(sessions, thresholds):

@@ -215,6 +215,7 @@ def test_spells_have_the_shape_of_the_schema_and_are_open_to_sql(demo):
     assert asked["n"].sum() == runs["left_out"].null_count()
 
 
+@pytest.mark.slow
 def test_spells_of_every_system_feed_the_curves(shared):
     stores = [
         shared / "samples" / "lionagi" / "0.36.0" / "state.db",

@@ -489,9 +489,12 @@ REFUSED = [
 ]  # fmt: skip
 
 
-def test_nothing_else_is_within_reach(snap, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "queries", [REFUSED[::6], pytest.param(REFUSED, marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_nothing_else_is_within_reach(snap, tmp_path, monkeypatch, queries):
     monkeypatch.chdir(tmp_path)
-    for query in REFUSED:
+    for query in queries:
         with pytest.raises(QueryError) as caught:
             snap.sql(query)
         assert list(tmp_path.iterdir()) == [], query
@@ -639,6 +642,7 @@ def test_a_limit_never_strikes_the_next_query(snap):
         assert snap.sql("SELECT count(*) FROM events").item() == 2
 
 
+@pytest.mark.slow
 def test_two_threads_do_not_disturb_each_other(snap):
     answers, errors = [], []
 

@@ -142,6 +142,7 @@ TAKING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query", a_few((pytest.param(query, id=name) for name, query in TAKING.items()), 2)
 )
@@ -299,6 +300,7 @@ def test_a_process_that_ends_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_starts_a_worker_of_its_own():
     script = f"""{ASKING}

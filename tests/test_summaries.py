@@ -95,6 +95,7 @@ def test_quality_of_service_of_a_fleet_is_that_of_its_silences(parts, pooled):
     assert sa.detectors.quality_of_service(merge(parts).silences).equals(expected)
 
 
+@pytest.mark.slow
 def test_agreement_of_a_fleet_is_that_of_its_detections(parts, pooled):
     expected = sa.detectors.agreement(sa.detectors.detect(pooled), n_resamples=0).pairs.filter(
         pl.col("n") > 0

@@ -152,6 +152,7 @@ def test_the_five_numbers_are_those_of_the_report_as_of_the_end_of_the_week(demo
             assert [row["lower"], row["upper"]] == pytest.approx(interval)
 
 
+@pytest.mark.slow
 @examples(6)
 @given(seed=st.integers(0, 999))
 def test_the_order_of_rows_does_not_matter(hand, seed):
@@ -210,6 +211,7 @@ def test_numbers_that_make_no_sense_are_refused(demo, asked, words):
         demo.weeks(**asked)
 
 
+@pytest.mark.slow
 def test_sql_and_the_command_say_the_same(demo, read_once, capsys):
     found = demo.sql("SELECT value FROM weeks WHERE measure = 'runs' ORDER BY week")
     runs = demo.weeks().filter(measure="runs")["value"]

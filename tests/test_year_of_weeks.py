@@ -120,7 +120,7 @@ def without_memory(summary):
 @pytest.mark.parametrize(
     ("n_weeks", "sections"),
     [
-        pytest.param(4, ("late", "provenance", "appendix"), id="a month"),
+        pytest.param(4, ("late", "provenance", "appendix"), id="a month", marks=pytest.mark.slow),
         pytest.param(52, BRIEF, id="a year", marks=pytest.mark.slow),
     ],
 )

@@ -76,7 +76,7 @@ def chart_weeks(
     >>> from stateanalytics import demo
     >>> weeks = demo().weeks(2)
     >>> len(chart_weeks(weeks).concat)
-    10
+    11
     """
     import altair as alt
 

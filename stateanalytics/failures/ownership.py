@@ -69,7 +69,7 @@ def owners(path: str | Path) -> pl.DataFrame:
     ...     own(path, "v1:3dd4831bf7f3", owner="ada").height, owners(path)["owner"].item()
     (1, 'ada')
     """
-    place = Path(path).expanduser()
+    place = _ledger(path)
     text, problem = read_text(place)
     if text is None:
         raise ArgumentError(
@@ -121,8 +121,8 @@ def own(
         If the ledger cannot be read or written, or what is said is no day, or of several
         lines. The file is then as it was.
     """
-    place = Path(path).expanduser()
-    if not _ID.fullmatch(cluster_id):
+    place = _ledger(path)
+    if not isinstance(cluster_id, str) or not _ID.fullmatch(cluster_id):
         raise ArgumentError(_no_id(cluster_id), _HOW_TO_IDS)
     before = owners(path) if place.exists() else _as_frame({})
     entries: dict[str, Entry] = {row["cluster_id"]: row for row in before.iter_rows(named=True)}
@@ -144,8 +144,16 @@ def own(
 _HOW_TO_IDS = "stateanalytics failures … --format json lists the ids of clusters"
 
 
-def _no_id(text: str) -> str:
-    return f"{visible(text)!r:.60} is no id of a cluster, such as 'v1:3dd4831bf7f3'."
+def _ledger(path: object) -> Path:
+    if not isinstance(path, str | Path) or not str(path).strip() or "\0" in str(path):
+        raise ArgumentError(
+            f"A ledger needs the name of a CSV file; found {path!r:.60}.", "owners.csv"
+        )
+    return Path(path).expanduser()
+
+
+def _no_id(text: object) -> str:
+    return f"{visible(str(text))!r:.60} is no id of a cluster, such as 'v1:3dd4831bf7f3'."
 
 
 def _as_frame(entries: Mapping[str, Entry]) -> pl.DataFrame:

@@ -194,8 +194,12 @@ def reduce_traces(traces: pl.DataFrame) -> pl.DataFrame:
     rest, parts = traces, []
     for language in LANGUAGES:
         is_one = message.str.contains(language.is_trace)
-        parts.append(_told(_events(rest.filter(is_one), language), language))
-        rest = rest.filter(~is_one)
+        own, rest = rest.filter(is_one), rest.filter(~is_one)
+        # Most stores hold traces of no language, or of one.
+        if own.height:
+            parts.append(_told(_events(own, language), language))
+    if not parts:
+        return traces.select("number", text="message")
     told = pl.concat(parts)
     return traces.join(told, on="number", how="left").select(
         "number", text=pl.coalesce("text", "message")

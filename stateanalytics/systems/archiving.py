@@ -73,9 +73,9 @@ class Archiving:
         ArgumentError
             If no folder is named, or something else is there.
         """
-        if not str(to).strip():
+        if not isinstance(to, str | Path) or not str(to).strip():
             raise ArgumentError(
-                "An archive needs a folder; found no name.",
+                f"An archive needs the name of a folder; found {to!r:.60}.",
                 'name one, such as "history/"',
                 shell="name one, such as --to history/",
             )

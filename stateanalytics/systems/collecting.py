@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
@@ -118,8 +118,13 @@ def collect(
     >>> collect(demo_path() / "state.db", history)["status"].to_list()
     ['unchanged']
     """
-    named = [sources] if isinstance(sources, str | Path) else list(sources)
     archiving = Archiving.at(to, bodies=bodies, redacted=redact)
+    # What is neither a path nor several is a row of its own: no source must end the others.
+    named: list[Any] = (
+        list(sources)
+        if isinstance(sources, Iterable) and not isinstance(sources, str)
+        else [sources]
+    )
     rows = collect_each(archiving, named, executor=executor, jobs=jobs, on_error=on_error)
     return pl.concat([pl.DataFrame(schema=ARCHIVED.dtypes), *rows])
 
