@@ -138,6 +138,10 @@ def test_texts_that_look_alike_are_related_without_a_group():
     assert related_ids(*alike) == [("a", "b"), ("b", "a")]
 
 
+def test_an_empty_template_is_like_nothing():
+    assert related_ids(cluster("a", ""), cluster("b", "x"), cluster("c", "the ledger")) == []
+
+
 def test_at_most_n_are_suggested_and_never_itself():
     many = [cluster(f"c{i}", f"error {'abc'[i % 3]}", "network") for i in range(9)]
     found = related_ids(*many, n=2)
@@ -172,6 +176,13 @@ def test_a_failure_without_a_message_is_named_by_what_it_did_last():
              step("a", 1, "signal.RunFailed", None)]  # fmt: skip
     said = "(no message; last Bash: message of assistant, message of action, signal.RunFailed)"
     assert silent(*steps) == silent(*reversed(steps)) == silent(*steps, reason_message=" ") == said
+
+
+@pytest.mark.parametrize("message", ["\x1b[0m", "\x00", "\u200b", " \x1b[1m\t\x1b[0m "])
+def test_a_message_of_nothing_that_is_seen_is_no_message(message):
+    last = "(no message; last Bash: message of action)"
+    assert silent(step("a", 1, role="action", name="Bash"), reason_message=message) == last
+    assert silent(reason_message=message) is None
 
 
 def test_what_came_after_or_was_no_activity_or_another_run_is_not_told():

@@ -259,7 +259,7 @@ def add_templates(
     texts = messages.unique().drop_nulls()
     templates = mine_templates(texts, earlier=earlier).select("template", message=texts)
     return failed.join(templates, on="message", how="left", maintain_order="left").with_columns(
-        template=pl.coalesce("last_steps", "template")
+        template=pl.coalesce("last_steps", pl.col("template").replace("", None))
     )
 
 

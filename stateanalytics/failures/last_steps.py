@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.failures.masking import is_blank
 
 NO_MESSAGE = "(no message; "
 """How a template begins that was made from steps."""
@@ -31,7 +32,7 @@ def add_last_steps(failed: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         message, or no activity.
     """
     key = list(ENTITY_KEY)
-    is_silent = pl.col("message").fill_null("").str.strip_chars() == ""
+    is_silent = is_blank(pl.col("message").fill_null(""))
     silent = failed.filter(is_silent).select(*key, "failed_at").unique(key)
     kind = pl.concat_str("kind", "role", separator=" of ", ignore_nulls=True)
     before = (

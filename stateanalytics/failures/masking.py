@@ -340,6 +340,11 @@ def _shaped(texts: pl.DataFrame) -> pl.DataFrame:
     return texts
 
 
+def is_blank(text: pl.Expr) -> pl.Expr:
+    """Whether nothing is left of a text without its escapes, invisible characters and spaces."""
+    return text.str.contains(rf"^(?:{_ANSI}|{_UNSEEN}|\s)*$")
+
+
 def as_line(text: pl.Expr) -> pl.Expr:
     """Without the line breaks that are kept while a message is worked on."""
     return text.str.replace_all("\n", " ", literal=True)

@@ -188,7 +188,9 @@ def _grams(texts: pl.DataFrame) -> pl.DataFrame:
     counts = (
         texts.select("i", text=pl.lit(" ") + spaced + pl.lit(" "))
         .drop_nulls()
-        .with_columns(at=pl.int_ranges((pl.col("text").str.len_chars() - GRAM + 1).clip(1)))
+        # Signed: a text may be shorter than what is compared at once.
+        .with_columns(n_starts=pl.col("text").str.len_chars().cast(pl.Int64) - GRAM + 1)
+        .with_columns(at=pl.int_ranges(pl.col("n_starts").clip(1)))
         .explode("at")
         .group_by("i", gram=pl.col("text").str.slice("at", GRAM))
         .agg(n=pl.len())
