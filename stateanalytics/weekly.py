@@ -15,7 +15,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
-from stateanalytics.core.windows import WEEK, Window, iso_week, weeks_up_to
+from stateanalytics.core.windows import Window, iso_week, weeks_up_to
 from stateanalytics.errors import ArgumentError, check_number
 from stateanalytics.failures.counting import count_groups
 from stateanalytics.failures.failure_rows import (
@@ -24,7 +24,7 @@ from stateanalytics.failures.failure_rows import (
     priced,
     select_failures,
 )
-from stateanalytics.failures.incident_grouping import add_incidents
+from stateanalytics.failures.incident_grouping import add_incidents, seen_s
 from stateanalytics.state.definitions import cause_key
 from stateanalytics.state.headline import HEADLINE, Count, count_headline
 from stateanalytics.state.policy import Policy
@@ -105,6 +105,7 @@ class _Week(NamedTuple):
     """What is kept of one week: its rows under its name, and every message that ever failed."""
 
     name: str
+    seen_s: float
     counts: Mapping[str, Count]
     failed: pl.DataFrame
     spells: pl.DataFrame
@@ -119,6 +120,7 @@ class _Week(NamedTuple):
         week = pl.lit(window.label).alias("week")
         return cls(
             window.label,
+            seen_s(window, past.as_of),
             count_headline(counted(rows, "session")),
             priced(select_failures(rows), past).with_columns(week),
             started.select("kind", "duration_s", "ended", week),
@@ -195,8 +197,11 @@ def _failures(weeks: Sequence[_Week], top: int | None) -> Iterator[pl.DataFrame]
         .with_columns(reason_code="code")
         .with_columns(cause_key().alias("cause"))
         .pipe(add_cluster_ids)
-        .pipe(add_incidents, span_s=len(weeks) * WEEK.total_seconds())
         .sort("failed_at", "source", "entity_type", "entity_id")
+    )
+    # Week by week, so that a count does not depend on how many weeks were asked for.
+    rows = pl.concat(
+        [add_incidents(rows.filter(week=week.name), span_s=week.seen_s) for week in weeks]
     )
     label = pl.coalesce("template", "code")
     for kind, identity, name in ((None, None, None), ("cluster", "cluster_id", label),

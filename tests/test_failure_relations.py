@@ -1,7 +1,7 @@
 """What distinguishes a cluster, and which failures hang together."""
 
 import random
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from math import comb
 
 import polars as pl
@@ -10,6 +10,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
 from stateanalytics.stats.distributions import hypergeometric_tail
+from stateanalytics.weekly import weekly_numbers
 from tests.failures import LIMIT, fan_out, run, store
 from tests.frames import ago
 
@@ -145,6 +146,30 @@ def test_a_play_and_its_session_are_one_failure_and_no_incident():
 def test_what_fails_all_the_time_anyway_is_no_incident():
     rows = [run(f"t{i}", reason_message="tick", ended=ago(minutes=5 * i + 1)) for i in range(300)]
     assert incidents(*rows).is_empty()
+
+
+@pytest.mark.parametrize("history_days", [0, 70])
+def test_a_week_has_as_many_incidents_whatever_came_before_it_and_whoever_counts(history_days):
+    begins = datetime(2026, 5, 19, tzinfo=UTC)
+    rows = [
+        run(f"t{i}", reason_message="tick", ended=begins + timedelta(minutes=8 * i))
+        for i in range(100)
+    ]
+    rows += [
+        run(f"old{day}", reason_message="tick", ended=begins - timedelta(days=day))
+        for day in range(30, history_days, 10)
+    ]
+    facts, week = store(*rows), {"window": "2026-W21"}
+    in_week = {
+        name: getattr(sa.failures, name)(facts, **week).item(0, "n_incidents")
+        for name in ("clusters", "codes", "change", "life")
+    }
+    failed = pl.col("measure") == "failure_incidents"
+    for n in (2, 12):
+        weeks = weekly_numbers(facts, n).filter(failed, week="2026-W21")
+        in_week[f"{n} weeks"] = weeks.filter(group_kind="cluster").item(0, "value")
+    # A week of a hundred failures links what is at most a minute apart.
+    assert set(in_week.values()) == {100}, in_week
 
 
 @pytest.mark.parametrize(("gap_s", "n"), [(0, 0), (29, 0), (31, 1), (600, 1)])

@@ -96,10 +96,14 @@ def life(
         ended_runs(within(every, stretch, as_of=snap.as_of)).height for stretch in (now, past)
     )
     changed = compare_stretches(
-        (known, known), (now, past), (n_runs, n_runs_before), fdr=fdr
-    ).select("cluster_id", "status", "ratio", "q_value")
+        (known, known),
+        (now, past),
+        (n_runs, n_runs_before),
+        as_of=(snap.as_of, snap.as_of),
+        fdr=fdr,
+    ).select("cluster_id", "status", "n_incidents", "n_rows", "ratio", "q_value")
     here = known.filter(pl.col("failed_at") >= now.since)
-    costs = count_groups(here, ["cluster_id"]).select("cluster_id", "n_incidents", "n_rows", *COSTS)
+    costs = count_groups(here, ["cluster_id"]).select("cluster_id", *COSTS)
     ever = known.group_by(KEY).agg(
         pl.col("cause_group").first(), pl.col("rule_name").sort().first()
     )

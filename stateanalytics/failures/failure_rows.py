@@ -14,7 +14,12 @@ from stateanalytics.core.windows import read_window
 from stateanalytics.failures.cause_groups import add_cause_groups
 from stateanalytics.failures.counting import add_costs
 from stateanalytics.failures.failing_intervals import add_mass
-from stateanalytics.failures.incident_grouping import GAP_S, add_incidents, count_incidents
+from stateanalytics.failures.incident_grouping import (
+    GAP_S,
+    add_incidents,
+    count_incidents,
+    seen_s,
+)
 from stateanalytics.failures.last_steps import add_last_steps
 from stateanalytics.failures.rules_file import Rules, apply_rules, rules_applied
 from stateanalytics.failures.templates import VERSION, mine_templates, template_id
@@ -166,9 +171,9 @@ def incidents(
     Notes
     -----
     Two failures of a cluster, or of a provider, are linked in time where they are at most
-    ``gap_s`` apart and at most a hundredth of the usual distance between its causes: what
-    fails every minute anyway makes no incident. Links are hypotheses about a common
-    cause, not proof of one.
+    ``gap_s`` apart and at most a hundredth of the usual distance between its causes in the
+    window, whatever came before it: what fails every minute anyway makes no incident.
+    Links are hypotheses about a common cause, not proof of one.
 
     Examples
     --------
@@ -183,9 +188,10 @@ def incidents(
 def _span_s(snap: Facts, window: object) -> float:
     """How many seconds a window looks at; without one, those since anything began."""
     chosen = window_of(snap, window)
-    first = snap.entities["created_at"].min() if chosen is None else chosen.since
-    until = snap.as_of if chosen is None else min(chosen.until, snap.as_of)
-    return max((until - first).total_seconds(), 0.0) if isinstance(first, datetime) else 0.0
+    if chosen is not None:
+        return seen_s(chosen, snap.as_of)
+    first = snap.entities["created_at"].min()
+    return max((snap.as_of - first).total_seconds(), 0.0) if isinstance(first, datetime) else 0.0
 
 
 COLUMNS = (

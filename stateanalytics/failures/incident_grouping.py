@@ -8,9 +8,11 @@ What is linked, over any number of steps, is one incident.
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
 
 import polars as pl
 
+from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_number
 from stateanalytics.failures.counting import COSTS, sum_costs
 from stateanalytics.failures.templates import VERSION
@@ -54,6 +56,20 @@ def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S, span_s: float = 0
     return together.join(
         ids.select("component", "incident_id"), on="component", how="left", maintain_order="left"
     ).drop("component")
+
+
+def members_within(rows: pl.DataFrame, window: Window, as_of: datetime) -> pl.DataFrame:
+    """`members` of all time narrowed to a window, with the incidents that it shows alone.
+
+    The usual distance is the window's own, so that no history before it changes a count.
+    """
+    is_within = pl.col("failed_at").is_between(window.since, window.until, closed="left")
+    return add_incidents(rows.filter(is_within), span_s=seen_s(window, as_of))
+
+
+def seen_s(window: Window, as_of: datetime) -> float:
+    """How many seconds of a window were over at as-of."""
+    return max((min(window.until, as_of) - window.since).total_seconds(), 0.0)
 
 
 def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -19,6 +20,7 @@ from stateanalytics.failures.failure_rows import (
     judged_rows,
     select_failures,
 )
+from stateanalytics.failures.incident_grouping import members_within
 from stateanalytics.failures.templates import merge_templates, mine_templates
 from stateanalytics.state.population import within
 from stateanalytics.stats.distributions import benjamini_hochberg
@@ -127,7 +129,13 @@ def change(
     rows_before = find_members(base, rules=rules, earlier=known, rows=every_before)
     n_runs = ended_runs(within(every, now, as_of=snap.as_of)).height
     n_runs_before = ended_runs(within(every_before, past, as_of=base.as_of)).height
-    return compare_stretches((rows, rows_before), (now, past), (n_runs, n_runs_before), fdr=fdr)
+    return compare_stretches(
+        (rows, rows_before),
+        (now, past),
+        (n_runs, n_runs_before),
+        as_of=(snap.as_of, base.as_of),
+        fdr=fdr,
+    )
 
 
 def compare_stretches(
@@ -135,6 +143,7 @@ def compare_stretches(
     stretches: tuple[Window, Window],
     n_runs: tuple[int, int],
     *,
+    as_of: tuple[datetime, datetime],
     fdr: float,
 ) -> pl.DataFrame:
     """Compare the `members` of now and before, each with its runs that ended; see `change`."""
@@ -150,8 +159,10 @@ def compare_stretches(
             last_at=pl.col("failed_at").max(),
             is_seen_before=(pl.col("failed_at") < past.since).any(),
         )
-        .join(_count(rows[0], now, ""), on="cluster_id", how="left")
-        .join(_count(rows[1], past, "_before"), on="cluster_id", how="left")
+        .join(_count(members_within(rows[0], now, as_of[0]), ""), on="cluster_id", how="left")
+        .join(
+            _count(members_within(rows[1], past, as_of[1]), "_before"), on="cluster_id", how="left"
+        )
         .with_columns(
             *(
                 pl.col(f"{name}{suffix}").fill_null(0)
@@ -181,16 +192,11 @@ def stretch_before(before: object, now: Window, base: Facts) -> Window:
     return past
 
 
-def _count(rows: pl.DataFrame, window: Window, suffix: str) -> pl.DataFrame:
-    is_within = pl.col("failed_at").is_between(window.since, window.until, closed="left")
-    return (
-        rows.filter(is_within)
-        .group_by("cluster_id")
-        .agg(
-            pl.col("cause").n_unique().cast(pl.Int64).alias(f"n_causes{suffix}"),
-            count_incidents_of().cast(pl.Int64).alias(f"n_incidents{suffix}"),
-            pl.len().cast(pl.Int64).alias(f"n_rows{suffix}"),
-        )
+def _count(rows: pl.DataFrame, suffix: str) -> pl.DataFrame:
+    return rows.group_by("cluster_id").agg(
+        pl.col("cause").n_unique().cast(pl.Int64).alias(f"n_causes{suffix}"),
+        count_incidents_of().cast(pl.Int64).alias(f"n_incidents{suffix}"),
+        pl.len().cast(pl.Int64).alias(f"n_rows{suffix}"),
     )
 
 

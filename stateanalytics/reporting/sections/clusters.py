@@ -7,7 +7,7 @@ import polars as pl
 from stateanalytics.core.units import how_long
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
-from stateanalytics.failures.incident_grouping import add_incidents, count_incidents
+from stateanalytics.failures.incident_grouping import count_incidents, members_within
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
 from stateanalytics.reporting.phrases import count, number, share
 
@@ -38,9 +38,7 @@ def summarize_clusters(material: Material) -> Plain:
     window, as_of = material.window, material.facts.as_of
     # Templates are mined from the failures of all time: ids stay the same next week.
     ever = find_members(material.facts, rows=material.ever)
-    is_here = pl.col("failed_at").is_between(window.since, window.until, closed="left")
-    span_s = (min(window.until, as_of) - window.since).total_seconds()
-    here = add_incidents(ever.filter(is_here), span_s=span_s)
+    here = members_within(ever, window, as_of)
     clusters = count_clusters(here, window=window, as_of=as_of)
     before = ever.filter(pl.col("failed_at") < window.since)
     new = clusters.join(before.select("cluster_id").unique(), on="cluster_id", how="anti")
