@@ -1,6 +1,7 @@
 """What kind of thing went wrong, which clusters may have one cause, and silent failures."""
 
 from datetime import timedelta
+from uuid import UUID
 
 import polars as pl
 import pytest
@@ -200,6 +201,23 @@ def test_silent_failures_of_one_end_are_one_cluster_of_their_code():
         "(no message; last Read: message of action)": 1,
     }
     assert found["cause_group"].unique().to_list() == ["timeout"]
+
+
+def test_a_step_that_is_named_by_an_id_makes_no_cluster_of_its_own():
+    rows = [run(f"s{i}") for i in range(4)]
+    events = [step(f"s{i}", 1, "signal", None, str(UUID(int=i))) for i in range(4)]
+    found = sa.failures.clusters(facts(rows, events=events))
+    assert found.select("template", "n_rows").rows() == [("(no message; last <UUID>: signal)", 4)]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("a\nb\x1b[31m", "a b"), ("Bash", "Bash"), ("x" * 200, "x" * 200), ("\x1b[0m", None)],
+)
+def test_the_name_of_a_step_is_one_clean_line(name, shown):
+    tool = "" if shown is None else f"{shown}: "
+    assert silent(step("a", 1, name=name)) == f"(no message; last {tool}message of assistant)"
+    assert len(silent(step("a", 1, name="tool " * 9_000))) < 4_000
 
 
 def test_steps_at_the_moment_of_the_failure_count():
