@@ -409,13 +409,13 @@ class Snapshot(Facts):
         head = f"Snapshot as of {in_utc(self.as_of)} ({self._why_as_of()}): " + ", ".join(
             f"{count:,} {name}" for name, count in self._counts()
         )
-        lost = [f"  SALVAGED: {line}" for line in self._losses()]
+        lost = [f"  MISSING: {line}" for line in self._losses()]
         read = [f"  {line}" for line in self._inputs()]
         return "\n".join([head, *lost, *read, f"Next: {_NEXT}"])
 
     def _repr_html_(self) -> str:
         losses = "".join(f"<li>{html.escape(line)}</li>" for line in self._losses())
-        lost = f"<p><strong>Salvaged:</strong></p><ul>{losses}</ul>" if losses else ""
+        lost = f"<p><strong>Missing:</strong></p><ul>{losses}</ul>" if losses else ""
         cells = "".join(
             f"<tr><th scope='row'>{name}</th><td>{count:,}</td></tr>"
             for name, count in self._counts()
@@ -438,7 +438,7 @@ class Snapshot(Facts):
         return [(name, getattr(self, name).height) for name in frames]
 
     def _losses(self) -> Iterator[str]:
-        """One line for every loss of a damaged store, at most a few."""
+        """One line for all that a damaged store or a fleet's archive lacks, at most a few."""
         lost = losses_of(self.findings)
         for row in lost.head(_MOST_LOSSES_SHOWN).iter_rows(named=True):
             yield visible(f"{row['source']}: {row['message']}")

@@ -11,6 +11,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.core import schema
+from stateanalytics.core.facts import changed_facts
 from stateanalytics.systems.history import facts_at, rewound
 from stateanalytics.systems.reading import read_facts
 from tests import cut_off_ao
@@ -192,6 +193,18 @@ def test_a_branch_that_is_older_than_its_session_knew_nothing_of_it(tmp_path):
         told = ("kind", "project", "run_id", "invocation_id", "recorded_by")
         assert {row[name] for name in told} == {None}
         assert row["session_id"] == session
+
+
+def test_decisions_of_an_archive_without_their_frame_are_told_by_events():
+    """An earlier version archived the events of decisions alone."""
+    acknowledged_at = datetime.fromtimestamp(1_779_835_150, UTC)  # and snoozed a minute later
+    store = at_hand(SHARED / "samples" / "lionagi" / "0.36.0" / "state.db")
+    with sa.read(store) as snap:
+        old = {name: frame for name, frame in snap.details.items() if name != "lionagi_decisions"}
+        for facts, status in ((snap, "failed"), (changed_facts(snap, details=old), None)):
+            then = facts_at(facts, acknowledged_at).facts.detail("lionagi_dispositions")
+            (told,) = then.select("state", "source_status").rows()
+            assert told == ("acknowledged", status)
 
 
 def test_a_copy_of_the_last_instant_is_the_store(demo, tmp_path):

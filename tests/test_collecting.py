@@ -13,6 +13,7 @@ from polars.testing import assert_frame_equal
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.errors import ArgumentError
+from stateanalytics.io.archive.attempts import read_attempts
 from stateanalytics.systems import collecting
 from tests.conftest import ROOT
 from tests.lionagi_stores import session, write_store
@@ -101,6 +102,90 @@ def test_a_note_that_cannot_be_read_is_told_too(hosts, tmp_path):
     with sa.read(tmp_path / "history") as snap:
         told = snap.findings.filter(code="archive.not_collected")
         assert told["message"].str.contains("the note of it cannot be read").any()
+
+
+BROKEN_NOTES = {
+    "nested": "[" * 100_000,
+    "before all": '{"label": "a", "at": "0001-01-01T00:00:00+14:00", "message": "m"}',
+    "half a character": '{"label": "a\\ud800", "at": null, "message": "m"}',
+    "another type": '{"label": 3, "at": [], "message": {}}',
+    "too long": '{"label": "' + "a" * 1_000_001 + '"}',
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN_NOTES.values(), ids=BROKEN_NOTES)
+def test_no_note_makes_an_archive_unreadable(hosts, tmp_path, text):
+    sa.collect(named(hosts)[3:], tmp_path)
+    (note, _) = sorted((tmp_path / "attempts").iterdir())
+    note.write_text(text)
+    told = read_attempts(tmp_path)[note.stem]
+    assert told.at is None
+    assert told.label
+
+
+def test_a_note_is_no_device_and_no_stranger(hosts, tmp_path):
+    sa.collect(named(hosts)[3:], tmp_path)
+    (note, other) = sorted((tmp_path / "attempts").iterdir())
+    note.unlink()
+    note.symlink_to("/dev/zero")
+    (other.with_name("readme.json")).write_text("{}")
+    assert set(read_attempts(tmp_path)) == {note.stem, other.stem}
+    assert read_attempts(tmp_path)[note.stem].message == "the note of it cannot be read"
+
+
+def test_a_first_run_of_failures_leaves_an_archive_to_go_on_with(hosts, tmp_path):
+    assert statuses(sa.collect(named(hosts)[3:], tmp_path)) == dict.fromkeys("de", "failed")
+    assert statuses(sa.collect(named(hosts), tmp_path)) == DONE
+    with sa.read(tmp_path) as snap:
+        assert snap.findings.filter(code="archive.not_collected").height == 2
+
+
+@pytest.mark.parametrize("by", ["pattern", "name"])
+def test_a_store_that_is_gone_is_told(hosts, tmp_path, by):
+    folder, history = tmp_path / "hosts", tmp_path / "history"
+    shutil.copytree(hosts, folder, ignore=shutil.ignore_patterns("c", "d"))
+    asked = (
+        folder / "*" / "state.db"
+        if by == "pattern"
+        else [folder / "a/state.db", folder / "b/state.db"]
+    )
+    sa.collect(asked, history)
+    shutil.rmtree(folder / "b")
+    assert statuses(sa.collect(asked, history))["b"] == "failed"
+    with sa.read(history) as snap:
+        (told,) = snap.findings.filter(code="archive.not_collected")["source"]
+        assert told == str(folder / "b" / "state.db")
+        assert "MISSING" in repr(snap)
+    shutil.copytree(hosts / "b", folder / "b")
+    sa.collect(asked, history)
+    with sa.read(history) as snap:
+        assert snap.findings.filter(code="archive.not_collected").is_empty()
+
+
+def test_a_source_has_one_key_on_whatever_machine_it_is_read(hosts, tmp_path, monkeypatch):
+    past(hosts)
+    with ThreadPoolExecutor(1) as pool:
+        sa.collect(named(hosts)[:1], tmp_path / "history", executor=pool)
+        original = collecting._archived
+
+        def elsewhere(batch):
+            with monkeypatch.context() as patched:
+                patched.setattr("platform.node", lambda: "another-host")
+                return original(batch)
+
+        monkeypatch.setattr(collecting, "_archived", elsewhere)
+        again = sa.collect(named(hosts)[:1], tmp_path / "history", executor=pool)
+    assert again["status"].to_list() == ["unchanged"]
+
+
+def test_secrets_of_a_label_are_masked_in_its_note(hosts, tmp_path):
+    folder = tmp_path / "token=ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+    folder.mkdir()
+    shutil.copy(hosts / "d" / "state.db", folder)
+    sa.collect([hosts / "a/state.db", folder / "state.db"], tmp_path / "history", redact=True)
+    (note,) = (tmp_path / "history" / "attempts").iterdir()
+    assert "ghp_16C7" not in note.read_text()
 
 
 class Doing:

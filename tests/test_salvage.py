@@ -198,7 +198,7 @@ def test_a_salvaged_snapshot_says_so_everywhere(tmp_path, capsys, demo):
     n_lost = len(leaf.cells)
     words = f"cannot be read; {388 - n_lost} were"
     assert words in repr(snap)
-    assert "SALVAGED" in repr(snap)
+    assert "MISSING" in repr(snap)
     assert words in snap._repr_html_()
     assert snap.entities.filter(entity_type="session").height == 388 - n_lost
     page = sa.report(snap, sections=["provenance"]).as_html()
@@ -225,7 +225,7 @@ def test_commands_that_compare_say_what_a_salvaged_store_lacks(tmp_path, capsys,
 def test_a_whole_store_is_read_as_ever(tmp_path, demo):
     salvaged = sa.read(DEMO, on_error="salvage", as_of=demo.as_of, progress=False)
     assert salvaged.entities.drop("source").equals(demo.entities.drop("source"))
-    assert "SALVAGED" not in repr(salvaged)
+    assert "MISSING" not in repr(salvaged)
     assert salvaged.findings.filter(pl.col("code").str.starts_with("salvage.")).is_empty()
 
 

@@ -105,10 +105,15 @@ class Archiving:
                     seen.add(place.path.resolve())
                     yield place
 
-    def add_place(self, place: Place, on_error: OnError) -> pl.DataFrame:
-        """Archive the source at a place, in a row of `ARCHIVED`; one that fails ends nothing."""
+    def add_place(
+        self, place: Place, on_error: OnError, named: tuple[str, str] | None = None
+    ) -> pl.DataFrame:
+        """Archive the source at a place, in a row of `ARCHIVED`; one that fails ends nothing.
+
+        ``named`` is its `key_of`, where another machine than this knows it.
+        """
         began = self.clock()
-        key, where = key_of(place)
+        key, where = named or key_of(place)
         last = archived_source(self.root, key).last
         words = (self.options, on_error, SCHEMA_VERSION, version("stateanalytics"))
         system = "" if last is None else last.system

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import platform
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,12 @@ import polars as pl
 
 from stateanalytics.errors import ArgumentError, NoRoomError, check_number
 from stateanalytics.io.archive.attempts import Attempt, note_attempts
-from stateanalytics.io.archive.reading import Archived
+from stateanalytics.io.archive.manifests import manifest_paths, source_key
+from stateanalytics.io.archive.reading import Archived, archived_source
+from stateanalytics.io.archive.writing import masked_text
 from stateanalytics.systems import system_named
 from stateanalytics.systems.archiving import ARCHIVED, Archiving, key_of, outcome
+from stateanalytics.systems.base import expanded
 from stateanalytics.systems.places import Place
 from stateanalytics.systems.reading import OnError
 
@@ -37,11 +43,14 @@ class _Source:
     is_named: bool
     system: str
     archived: Archived | None
+    key: tuple[str, str]
+    """Of the machine that asks: whichever reads it, it is the same source."""
 
     @classmethod
     def of(cls, place: Place) -> _Source:
         system = "" if place.system is None else place.system.name
-        return cls(place.path.absolute(), place.label, place.is_named, system, place.archived)
+        path = place.path.absolute()
+        return cls(path, place.label, place.is_named, system, place.archived, key_of(place))
 
     def place(self) -> Place:
         system = system_named(self.system) if self.system else None
@@ -75,7 +84,7 @@ def collect(
     Parameters
     ----------
     sources : path or sequence of paths
-        Files, directories, patterns.
+        Files, directories, patterns; none: the usual places.
     to : str or pathlib.Path
         A folder that is an archive, or shall become one.
     executor : optional
@@ -87,7 +96,7 @@ def collect(
     bodies, redact : bool
         As for `Snapshot.archive`.
     on_error : {"skip", "raise", "salvage"}
-        As for `read`, of each store on its own.
+        As for `read`, of each store on its own: what ends that is a row here.
 
     Returns
     -------
@@ -98,15 +107,18 @@ def collect(
     Raises
     ------
     ArgumentError
-        If ``to`` is something else, lies in a source, or no source is named.
+        If ``to`` is something else, ``jobs`` no number, or ``executor`` no executor.
+    NoRoomError
+        If the archive cannot be written to.
 
     Notes
     -----
     A source that did not change is skipped by the sizes and times of its files. What cannot
-    be read is a row, and a finding ``source.not_collected`` of the archive until it can; a
-    process that is killed costs the sources that it had not finished one more try, each on
-    its own. What was interrupted goes on when it is asked again. Executors start processes
-    afresh (``spawn``): in a script call this below ``if __name__ == "__main__":``.
+    be read, and what is gone that a name or a pattern gave, is a row, and a finding
+    ``archive.not_collected`` of the archive until it can be. A process that is killed costs
+    the sources that it had not finished one more try, each on its own. What was interrupted
+    goes on when it is asked again. Executors start processes afresh (``spawn``): in a script
+    call this below ``if __name__ == "__main__":``.
 
     Examples
     --------
@@ -147,30 +159,72 @@ def collect_each(
     check_number("jobs", jobs, 4, is_whole=True, is_above=True)
     found = list(archiving.places_of(named))
     places = [each for each in found if isinstance(each, Place)]
-    yield from (each for each in found if isinstance(each, pl.DataFrame))
+    absent = _absent(archiving, named, [each for each in found if isinstance(each, pl.DataFrame)])
+    is_absent = {row["source"].item() for _, row in absent}
+    there = [_key_of_name(str(name)) for name in named if str(name) not in is_absent]
+    _note(archiving, absent, there)
+    yield from (row for _, row in absent)
     batches = [
         _Batch(tuple(map(_Source.of, places[i : i + N_A_BATCH])), archiving, on_error)
         for i in range(0, len(places), N_A_BATCH)
     ]
+    if executor is None and jobs == 1:
+        for batch in batches:
+            yield _noted(batch, _archived(batch))
+        return
     with ExitStack() as begun:
-        if executor is None and jobs == 1:
-            done: Iterator[pl.DataFrame] = map(_archived, batches)
-        else:
-            run = _Processes(begun).run if executor is None else _runs(executor)
-            n_threads = jobs if executor is None else _N_WAITING
-            threads = ThreadPoolExecutor(n_threads)
-            # Whoever interrupts waits for what is being read, and for nothing else.
-            begun.callback(threads.shutdown, cancel_futures=True)
+        run = _Processes(begun).run if executor is None else _runs(executor)
+        threads = ThreadPoolExecutor(jobs if executor is None else _N_WAITING)
+        try:
             done = threads.map(lambda batch: _tried(run, batch), batches)
-        for batch, rows in zip(batches, done, strict=True):
-            _note(batch, rows)
-            yield rows
+            for batch, rows in zip(batches, done, strict=True):
+                yield _noted(batch, rows)
+        finally:
+            # Whoever interrupts waits for what is being read, and for nothing else.
+            threads.shutdown(cancel_futures=True)
+
+
+def _absent(
+    archiving: Archiving, named: Sequence[str | Path], nothing: Sequence[pl.DataFrame]
+) -> list[tuple[str, pl.DataFrame]]:
+    """Names of nothing, and sources of the archive that patterns gave and that are gone."""
+    node = platform.node()
+    rows = [(_key_of_name(row["source"].item()), row) for row in nothing]
+    patterns = [os.path.realpath(expanded(str(name))) for name in named if _is_pattern(name)]
+    known = _places_then(archiving.root) if patterns else {}
+    gone = [
+        (key, outcome(place, "", "failed", message="It is not there any more."))
+        for key, place in known.items()
+        if key == source_key(node, place)
+        and any(fnmatch(place, pattern) for pattern in patterns)
+        and not os.path.lexists(place)
+    ]
+    return rows + gone
+
+
+def _key_of_name(name: str) -> str:
+    """The key of what lies at a name, or would."""
+    return source_key(platform.node(), os.path.realpath(expanded(name)))
+
+
+def _places_then(root: Path) -> dict[str, str]:
+    """Where each source of an archive lay when it was collected last."""
+    last = {key: archived_source(root, key).last for key in manifest_paths(root)}
+    return {key: run.place for key, run in last.items() if run is not None}
+
+
+def _is_pattern(name: object) -> bool:
+    return any(character in str(name) for character in "*?[")
 
 
 def _archived(batch: _Batch) -> pl.DataFrame:
     """What became of the sources of a batch; runs in whatever process."""
-    places = [source.place() for source in batch.sources]
-    return pl.concat([batch.archiving.add_place(place, batch.on_error) for place in places])
+    return pl.concat(
+        [
+            batch.archiving.add_place(source.place(), batch.on_error, source.key)
+            for source in batch.sources
+        ]
+    )
 
 
 def _tried(run: Run, batch: _Batch) -> pl.DataFrame:
@@ -222,22 +276,31 @@ class _Processes:
         return rows
 
 
-def _note(batch: _Batch, rows: pl.DataFrame) -> None:
-    """Keep a note of what failed in the archive, for whoever reads it."""
-    archiving = batch.archiving
-    keys = [key_of(source.place())[0] for source in batch.sources]
-    told = list(zip(keys, rows.iter_rows(named=True), strict=True))
-    failed = [
-        Attempt(key, row["source"], archiving.clock(), row["message"])
-        for key, row in told
-        if row["status"] == "failed"
-    ]
+def _noted(batch: _Batch, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of a batch, with a note in the archive of what failed."""
+    keys = [source.key[0] for source in batch.sources]
+    each = [rows[i : i + 1] for i in range(rows.height)]
+    _note(batch.archiving, list(zip(keys, each, strict=True)))
+    return rows
+
+
+def _note(
+    archiving: Archiving, told: Sequence[tuple[str, pl.DataFrame]], there: Sequence[str] = ()
+) -> None:
+    """Keep a note of what failed in the archive, for whoever reads it; none of what is there."""
+    is_masked = archiving.options.redacted
+    failed, collected = [], [*there]
+    for key, row in told:
+        if row["status"].item() != "failed":
+            collected.append(key)
+            continue
+        label, message = (row[name].item() for name in ("source", "message"))
+        words = (masked_text(text) if is_masked else text for text in (label, message))
+        failed.append(Attempt(key, next(words), archiving.clock(), next(words)))
     if not archiving.root.exists():
         return
     try:
-        note_attempts(
-            archiving.root, failed, [key for key, row in told if row["status"] != "failed"]
-        )
+        note_attempts(archiving.root, failed, collected)
     except OSError as error:
         raise NoRoomError(
             f"Nothing more can be written to the archive {str(archiving.root)!r}: "

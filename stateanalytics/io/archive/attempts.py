@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from stateanalytics.io.files import as_moment, as_text, read_json_object
 from stateanalytics.io.outputs import put_whole
 
 FOLDER = "attempts"
+_NAME = re.compile(r"[0-9a-f]{16}\.json")
+_MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,9 @@ def note_attempts(root: Path, failed: Iterable[Attempt], collected: Iterable[str
     for key in collected:
         path_of(root, key).unlink(missing_ok=True)
     for attempt in failed:
-        (root / FOLDER).mkdir(parents=True, exist_ok=True)
+        # What holds notes alone is an archive too: the next run must find its way in.
+        for folder in ("manifests", FOLDER):
+            (root / folder).mkdir(parents=True, exist_ok=True)
         at = None if attempt.at is None else attempt.at.astimezone(UTC).isoformat()
         words = {"label": attempt.label, "at": at, "message": attempt.message}
         put_whole(path_of(root, attempt.key), json.dumps(words, indent=1).encode())
@@ -58,14 +64,13 @@ def note_attempts(root: Path, failed: Iterable[Attempt], collected: Iterable[str
 def read_attempts(root: Path) -> dict[str, Attempt]:
     """The notes of an archive, by source; one that cannot be read says so."""
     folder = root / FOLDER
-    paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    return {path.stem: _attempt(path) for path in paths if not path.name.startswith(".")}
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {path.stem: _attempt(path) for path in paths if _NAME.fullmatch(path.name)}
 
 
 def _attempt(path: Path) -> Attempt:
-    try:
-        words = json.loads(path.read_text(encoding="utf-8"))
-        at = datetime.fromisoformat(words["at"]).astimezone(UTC)
-        return Attempt(path.stem, str(words["label"]), at, str(words["message"]))
-    except (OSError, ValueError, TypeError, KeyError):
+    words = read_json_object(path, max_bytes=_MOST_BYTES).value or {}
+    label, at, message = as_text(words.get("label")), words.get("at"), as_text(words.get("message"))
+    if label is None or message is None:
         return Attempt(path.stem, path.stem, None, "the note of it cannot be read")
+    return Attempt(path.stem, label, as_moment(at), message)

@@ -102,7 +102,7 @@ def archive_part(
         return None
     draft = replace(
         _draft(part, key, earlier, options, observed_at),
-        place=_masked_text(place) if options.redacted else place,
+        place=masked_text(place) if options.redacted else place,
         files=files,
         content=content,
     )
@@ -164,12 +164,13 @@ def _as_kept(part: Parts, options: Options) -> Parts:
         events=_masked(part.events),
         findings=_masked(part.findings),
         details={name: _masked(frame) for name, frame in part.details.items()},
-        label=_masked_text(part.label),
+        label=masked_text(part.label),
         fingerprint="",
     )
 
 
-def _masked_text(text: str) -> str:
+def masked_text(text: str) -> str:
+    """A text without secrets."""
     return str(redact(pl.DataFrame({"text": [text]}))[0].item())
 
 

@@ -21,6 +21,7 @@ _OF_SESSION = {
     "branch": ("invocation_id", "run_id", "project", "kind", "recorded_by"),
 }
 """The columns that the session of a play or a branch tells."""
+_ATTENTION = "attention."
 _WRITTEN, _UNCOUNTED, _PLACE = "_is_written", "_is_uncounted", "_place"
 
 
@@ -261,7 +262,19 @@ def _with_ends(rows: pl.DataFrame, past: Past, later: list[str]) -> pl.DataFrame
 def _decisions_then(past: Past, facts: Facts) -> pl.DataFrame:
     """What operators had decided: the last word on each item, from the history up to then."""
     at, decisions = past.at, facts.detail(frames.DISPOSITIONS)
-    said = facts.detail(frames.DECISIONS).sort("at", "seq", nulls_last=True)
+    words = facts.detail(frames.DECISIONS)
+    # Archives of before that frame have the events alone, which do not tell the item's status.
+    is_old = ~pl.col("source").is_in(words["source"].unique().implode())
+    told = facts.events.filter(
+        (pl.col("system") == SYSTEM) & pl.col("kind").str.starts_with(_ATTENTION) & is_old
+    ).select(
+        *("source", "at", "seq", "entity_type", "entity_id"),
+        item_id="name",
+        note="detail",
+        actor="role",
+        state=pl.col("kind").str.strip_prefix(_ATTENTION),
+    )
+    said = pl.concat([words, told], how="diagonal").sort("at", "seq", nulls_last=True)
     items = ["source", "item_id"]
     spoken_later = said.filter(pl.col("at") > at).select(items).unique()
     before = said.filter(pl.col("at") <= at).join(spoken_later, on=items, how="semi")
