@@ -67,8 +67,41 @@ def test_a_comparison_can_leave_them_out():
     assert whole["n_runs"][0] - without["n_runs"][0] == 12
 
 
+def test_a_window_tells_whole_stretches_and_agrees_with_the_marks():
+    # Fifteen starts of one hour: five fail within the window, ten end well after it.
+    late = [
+        run(f"late{i}", status="completed", ended=ago(hours=5), started_at=ago(days=1, minutes=-15))
+        for i in range(10)
+    ]
+    rows = [*started("a", 5, failed=5), *late]
+    window = (ago(days=1, minutes=-20), ago(days=1, minutes=-59))
+    assert hours(*rows, window=window) == hours(*rows) == [(15, 5, False)]
+    assert not sa.failures.members(store(*rows), window=window)["is_mass"].any()
+    assert hours(*rows, window=(ago(hours=6), AS_OF)) == []
+
+
+def test_a_step_that_does_not_divide_a_day_is_counted_from_1970():
+    found = sa.failures.mass_failures(store(*started("a", 5, failed=5)), step_s=50_000.0)
+    assert [since.timestamp() % 50_000 for since in found["since"]] == [0]
+
+
+def test_ids_stay_the_same_without_them():
+    users = ("ada", "ben", "cyd", "dov", "eve", "fay")
+    rows = [
+        run(f"out{user}", reason_message=f"login of {user} broke", ended=ago(days=1))
+        for user in users
+    ]
+    rows.append(run("gus", reason_message="login of gus broke", ended=ago(days=3)))
+    whole, without = (
+        sa.failures.change(store(*rows), window=NOW, leave_out_mass=leave_out)
+        for leave_out in (False, True)
+    )
+    assert without["cluster_id"].to_list() == whole["cluster_id"].to_list()
+    assert (whole["n_rows"].item(), without["n_rows"].item()) == (7, 1)
+
+
 def test_nothing_gives_no_rows_and_numbers_without_sense_are_refused():
     assert sa.failures.mass_failures(store()).is_empty()
-    for asked in ({"share": 2}, {"step_s": 0}, {"least": 0}):
+    for asked in ({"share": 2}, {"step_s": 0}, {"step_s": 1e30}, {"least": 0}):
         with pytest.raises(ArgumentError):
             sa.failures.mass_failures(store(), **asked)

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.core.windows import read_window
-from stateanalytics.errors import check_number, check_share
+from stateanalytics.errors import ArgumentError, check_number, check_share
 from stateanalytics.state.definitions import RUN, is_failure
-from stateanalytics.state.population import counted, rows_of, within
+from stateanalytics.state.population import counted, rows_of
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
     from stateanalytics.state.policy import Policy
 
 STEP_S = 3600.0
+MOST_STEP_S = 366 * 86_400.0
 SHARE = 0.8
 """More than this share of the starts of a stretch fails in a mass failure."""
 
@@ -43,9 +44,11 @@ def mass_failures(
     snap : Snapshot or Facts
         What `read` gave.
     window : str, pair of moments or Window, optional
-        As in `read_window`; None: all time.
+        Which stretches are told: those that it touches, each with all of its starts; as in
+        `read_window`; None: all time.
     step_s : float
-        Seconds of a stretch; they begin at midnight (UTC) and whole steps after it.
+        Seconds of a stretch, at most 366 days; stretches are counted from 1970-01-01 (UTC),
+        so that steps that divide a day begin at midnight.
     share : float
         A mass failure fails more than this share of the starts.
     least : int
@@ -72,13 +75,15 @@ def mass_failures(
     True
     """
     check_number("step_s", step_s, STEP_S, least=1)
+    if step_s > MOST_STEP_S:
+        raise ArgumentError(
+            f"step_s needs at most {MOST_STEP_S:.0f} s (366 days); found {step_s!r:.40}.",
+            f"step_s={STEP_S:.0f}",
+        )
     check_share("share", share, SHARE)
     check_number("least", least, LEAST, least=1, is_whole=True)
-    rows = rows_of(snap, policy=policy)
-    if window is not None:
-        rows = within(rows, read_window(window, as_of=snap.as_of), as_of=snap.as_of)
-    marked = mark_mass(rows, step_s=step_s, share=share, least=least)
-    return (
+    marked = mark_mass(rows_of(snap, policy=policy), step_s=step_s, share=share, least=least)
+    stretches = (
         marked.group_by(since="stretch_at")
         .agg(
             n_starts=pl.len().cast(pl.Int64),
@@ -90,6 +95,10 @@ def mass_failures(
         .sort("since")
         .select("since", "until", "n_starts", "n_failed", "share", "is_mass")
     )
+    if window is None:
+        return stretches
+    asked = read_window(window, as_of=snap.as_of)
+    return stretches.filter(pl.col("until") > asked.since, pl.col("since") < asked.until)
 
 
 def mark_mass(

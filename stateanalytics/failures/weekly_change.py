@@ -120,13 +120,15 @@ def change(
     past = stretch_before(before, now, base)
     every = judged_rows(snap, policy)
     every_before = every if earlier is None else judged_rows(base, policy)
-    if leave_out_mass:
-        every, every_before = without_mass(every), without_mass(every_before)
     known = merge_templates(
         *(mine_templates(select_failures(e)["reason_message"]) for e in (every, every_before))
     )
     rows = find_members(snap, rules=rules, earlier=known, rows=every)
     rows_before = find_members(base, rules=rules, earlier=known, rows=every_before)
+    if leave_out_mass:
+        # Only now: templates are mined from all messages, so that ids stay the same.
+        rows, rows_before = (found.filter(~pl.col("is_mass")) for found in (rows, rows_before))
+        every, every_before = without_mass(every), without_mass(every_before)
     n_runs = ended_runs(within(every, now, as_of=snap.as_of)).height
     n_runs_before = ended_runs(within(every_before, past, as_of=base.as_of)).height
     return compare_stretches(
