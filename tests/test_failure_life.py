@@ -142,12 +142,39 @@ def test_a_cluster_whose_id_has_changed_keeps_what_the_ledger_says():
 
 
 def test_another_code_or_a_cluster_with_an_entry_of_its_own_is_not_taken():
-    said = entries(cluster_id="v1:000000000000", template="it <*>", owner="ben")
+    said = entries(cluster_id="v1:000000000000", template="it really <*>", owner="ben")
     elsewhere = said.with_columns(code=pl.lit("run.failed.exception"))
-    for ledger in (elsewhere, pl.concat([said, entries(cluster_id=named("it"), owner="ada")])):
-        found = lives(*broke("it", 1), ledger=ledger)
+    for ledger in (
+        elsewhere,
+        pl.concat([said, entries(cluster_id=named("it really"), owner="ada")]),
+    ):
+        found = lives(*broke("it really", 1), ledger=ledger)
         assert found["v1:000000000000"]["state"] == "unknown"
-    assert lives(*broke("it", 1), ledger=said)[named("it")]["owner"] == "ben"
+    rows = broke("it really", 1)
+    assert lives(*rows, ledger=said)[named("it really")]["owner"] == "ben"
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        pytest.param("Error: <*>", "Error: disk is full", id="few words in common"),
+        pytest.param("<*>", "disk is full", id="nothing but a placeholder"),
+        pytest.param("<*> <*> <*>", "disk is full", id="nothing but placeholders"),
+    ],
+)
+def test_an_entry_that_says_little_is_not_found_again_in_another_failure(template, message):
+    said = entries(cluster_id="v1:000000000000", template=template, resolved_on=date(2026, 1, 1))
+    found = lives(run("a", reason_message=message), ledger=said)
+    assert found["v1:000000000000"]["state"] == "unknown"
+    assert found[cluster_id(None, message)]["ledger_id"] is None
+
+
+def test_what_is_found_again_by_its_words_is_not_said_to_be_back():
+    said = entries(
+        cluster_id="v1:000000000000", template="the disk <*>", resolved_on=date(2026, 1, 1)
+    )
+    [found] = lives(run("a", reason_message="the disk broke"), ledger=said).values()
+    assert (found["ledger_id"], found["is_back"]) == ("v1:000000000000", None)
 
 
 # --- the file ----------------------------------------------------------------------------

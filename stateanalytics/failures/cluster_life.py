@@ -179,8 +179,8 @@ def add_life(counts: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.Dat
         ``n_quiet_weeks`` without it, before it failed now or up to the end of the window;
         the columns of the ledger and ``ledger_id``, the id it has there (another where the
         cluster's id has changed since); ``is_back``: it is said to be resolved, and failed after
-        that day (null: not said, or not since when); ``is_expected``: it is said to go on
-        until a day that the window does not end after (null: not said).
+        that day (null: not said, or not since when, or of another id); ``is_expected``: it
+        is said to go on until a day that the window does not end after (null: not said).
     """
     is_gone = pl.col("n_causes") == 0
     edge = pl.when(is_gone).then(pl.lit(now.until)).otherwise(pl.lit(now.since))
@@ -206,7 +206,9 @@ def add_life(counts: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.Dat
         .with_columns(
             pl.col("n_causes", "n_causes_before", "n_causes_ever").fill_null(0),
             state=state.cast(pl.Enum(STATES)),
-            is_back=pl.col("last_at").dt.date() > pl.col("resolved_on"),
+            is_back=pl.when(pl.col("ledger_id") == pl.col("cluster_id")).then(
+                pl.col("last_at").dt.date() > pl.col("resolved_on")
+            ),
             is_expected=pl.col("expected_until") >= last_day,
         )
     )
