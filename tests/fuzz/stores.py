@@ -283,7 +283,9 @@ def no_permission(path: Path, rng: Random) -> None:
         path.replace(real)
         path.symlink_to(real)
     else:
-        os.link(path, path.with_name("second.link"))
+        second = path.with_name("second.link")
+        second.unlink(missing_ok=True)  # the same change may be made twice
+        os.link(path, second)
 
 
 CELLS = tuple(map(with_store, (odd_cells, more_rows, many_rows, swapped_cells, odd_moments)))
