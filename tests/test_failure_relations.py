@@ -2,13 +2,17 @@
 
 import random
 from datetime import UTC, datetime, timedelta
-from math import comb
+from itertools import permutations
+from math import comb, log2
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
+from stateanalytics.failures.incident_grouping import LINKS, _components
 from stateanalytics.stats.distributions import hypergeometric_tail
 from stateanalytics.weekly import weekly_numbers
 from tests.failures import LIMIT, fan_out, run, store
@@ -165,7 +169,7 @@ def test_a_week_has_as_many_incidents_whatever_came_before_it_and_whoever_counts
         for name in ("clusters", "codes", "change", "life")
     }
     failed = pl.col("measure") == "failure_incidents"
-    for n in (2, 12):
+    for n in (2, 8):
         weeks = weekly_numbers(facts, n).filter(failed, week="2026-W21")
         in_week[f"{n} weeks"] = weeks.filter(group_kind="cluster").item(0, "value")
     # A week of a hundred failures links what is at most a minute apart.
@@ -193,6 +197,38 @@ def test_members_name_their_incident():
     members = sa.failures.members(store(*fan_out(3), *spread(4)))
     assert members["incident_id"].drop_nulls().len() == 3
     assert members.filter(pl.col("incident_id").is_null()).height == 4
+
+
+@given(
+    links=st.lists(st.tuples(*[st.none() | st.sampled_from("abcdef")] * 3), min_size=1, max_size=20)
+)
+def test_components_are_what_links_join_over_any_number_of_steps(links):
+    names = [f"by_{link}" for link in LINKS]
+    found = _components(pl.DataFrame(links, schema=dict.fromkeys(names, pl.String), orient="row"))
+    expected = list(range(len(links)))
+    for _ in links:
+        for i, j in permutations(range(len(links)), 2):
+            if any(a is not None and a == b for a, b in zip(links[i], links[j], strict=True)):
+                expected[i] = expected[j] = min(expected[i], expected[j])
+    assert found["component"].to_list() == expected
+
+
+@pytest.mark.parametrize("order", ["in order", "backwards", "from both ends", "shuffled"])
+def test_a_long_chain_needs_few_rounds(order, monkeypatch):
+    n, n_rounds, equals = 2_000, [], pl.Series.equals
+    place = {
+        "in order": list(range(n)),
+        "backwards": list(range(n))[::-1],
+        "from both ends": [i // 2 if i % 2 else n - 1 - i // 2 for i in range(n)],
+        "shuffled": random.Random(1).sample(range(n), n),
+    }[order]
+    # Each is linked with the one before by one link and with the next one by another.
+    pairs = {"by_invocation": [i // 2 for i in place], "by_time": [(i + 1) // 2 for i in place]}
+    chain = pl.DataFrame(pairs, schema=dict.fromkeys(pairs, pl.Int64)).cast(pl.String)
+    monkeypatch.setattr(pl.Series, "equals", lambda *a: n_rounds.append(1) or equals(*a))
+    found = _components(chain.with_columns(by_provider=pl.lit(None, pl.String)))
+    assert found["component"].n_unique() == 1
+    assert len(n_rounds) <= 2 + log2(n)
 
 
 def test_nothing_gives_no_rows_of_the_same_shape():
