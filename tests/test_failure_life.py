@@ -1,5 +1,6 @@
 """New, back, growing, ongoing, gone; whose a failure is, and the ledger that says so."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import date
 
@@ -260,6 +261,9 @@ def test_a_file_that_is_no_text_or_not_there_is_an_error(tmp_path):
         (ID, {"owner": "a\nb"}, "owner needs one line"),
         (ID, {"expected_until": "soon"}, "expected_until needs a day"),
         ("v1:short", {"owner": "a"}, "no id of a cluster"),
+        (ID, {"note": "a\udcff"}, "note needs text"),
+        (ID, {"note": "x" * 200_000}, "note needs at most 131,072 characters"),
+        (ID, {"resolved_on": 3}, "resolved_on needs a day"),
     ],
 )
 def test_what_cannot_be_said_leaves_the_file_as_it_was(tmp_path, cluster, said, words):
@@ -268,6 +272,62 @@ def test_what_cannot_be_said_leaves_the_file_as_it_was(tmp_path, cluster, said, 
         sa.failures.own(path, cluster, **said)
     assert path.read_text() == f"cluster_id,owner\n{ID},ada\n"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_edits_at_one_time_are_all_kept(tmp_path):
+    path = tmp_path / "owners.csv"
+    ids = [f"v1:{number:012x}" for number in range(20)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda cluster: sa.failures.own(path, cluster, owner="ada"), ids))
+    assert sa.failures.owners(path)["cluster_id"].to_list() == ids
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_not_resolved_any_more_has_no_day(tmp_path):
+    path = tmp_path / "owners.csv"
+    sa.failures.own(path, ID, resolved_in="1.4")
+    assert sa.failures.own(path, ID, resolved_in="")["resolved_on"].item() is None
+    sa.failures.own(path, ID, resolved_on="2026-05-20")
+    found = sa.failures.own(path, ID, resolved_in="")
+    assert found["resolved_on"].item() == date(2026, 5, 20)
+
+
+@pytest.mark.parametrize("note", ["a\x1c=======", "a\u2028<<<<<<< b"])
+def test_no_line_ends_within_a_note(tmp_path, note):
+    path = tmp_path / "owners.csv"
+    sa.failures.own(path, ID, note=note)
+    assert sa.failures.owners(path)["note"].item() == note
+
+
+def test_a_ledger_grows_no_longer_than_can_be_read(tmp_path):
+    path = tmp_path / "owners.csv"
+    for number in range(7):
+        sa.failures.own(path, f"v1:{number:012x}", note="x" * 131_000)
+    before = path.read_bytes()
+    with pytest.raises(ArgumentError, match="too long for a ledger"):
+        sa.failures.own(path, ID, note="x" * 131_000)
+    assert path.read_bytes() == before and sa.failures.owners(path).height == 7
+
+
+@pytest.mark.parametrize("place", ["~nosuchuser/o.csv", "n" * 300 + ".csv", "\udcff/o.csv"])
+def test_a_place_where_no_ledger_can_be_is_an_error_of_ours(monkeypatch, tmp_path, place):
+    monkeypatch.chdir(tmp_path)
+    for tried in (sa.failures.owners, lambda path: sa.failures.own(path, ID, owner="ada")):
+        with pytest.raises(ArgumentError, match="cannot be"):
+            tried(place)
+
+
+def test_a_ledger_may_be_what_polars_reads(tmp_path):
+    path = written(tmp_path, f"{','.join(SCHEMA)}\n{ID},,,ada,7,,,,2026-W20\n")
+    as_read = pl.read_csv(path)
+    assert sa.failures.life(store(), ledger=as_read).equals(sa.failures.life(store(), ledger=path))
+    for bad, words in (
+        (pl.concat([as_read, as_read]), "stands here twice"),
+        (as_read.with_columns(owner=pl.lit([["ada"]])), "no table of texts"),
+        (3, "needs a ledger; found int"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            sa.failures.life(store(), ledger=bad)
 
 
 CELLS = st.sampled_from([*SCHEMA, ID, OTHER, "2026-W21", "2026-05-20", '"', "\x00", "\r", "\u202e"])

@@ -10,11 +10,11 @@ import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.windows import Window, read_window
-from stateanalytics.errors import check_columns, check_share
+from stateanalytics.errors import check_share
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import COSTS, count_groups
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
-from stateanalytics.failures.ownership import SCHEMA, owners
+from stateanalytics.failures.ownership import SCHEMA, checked_ledger
 from stateanalytics.failures.renamed_clusters import find_renamed
 from stateanalytics.failures.weekly_change import compare_stretches, stretch_before
 from stateanalytics.state.population import within
@@ -57,7 +57,7 @@ def life(
         Now: as in `read_window`; None: the seven days up to as-of. Later failures are not
         looked at.
     ledger : path or polars.DataFrame, optional
-        What `owners` reads, or gave.
+        What `owners` reads, or gave; or the same as `polars.read_csv` gives it.
     policy : Policy, optional
         Which states count; v1 by default.
     rules : path, mapping or Rules, optional
@@ -114,11 +114,10 @@ def life(
         .join(costs, on="cluster_id", how="left")
         .with_columns(pl.col("n_incidents", "n_rows").fill_null(0))
     )
-    entries = pl.DataFrame(schema=SCHEMA) if ledger is None else ledger
-    entries = owners(entries) if isinstance(entries, str | Path) else entries
-    check_columns(entries, SCHEMA, "failures.life")
+    said = pl.DataFrame(schema=SCHEMA) if ledger is None else ledger
+    entries = checked_ledger(said, "failures.life")
     return (
-        add_life(lives, now, find_renamed(entries.select(*SCHEMA), known))
+        add_life(lives, now, find_renamed(entries, known))
         .sort(
             *("cost_usd", "run_s", "n_causes", "n_rows", "cluster_id"),
             descending=[True, True, True, True, False],

@@ -23,9 +23,10 @@ import polars as pl
 
 from stateanalytics.core.text import visible, without_formula
 from stateanalytics.core.windows import read_window
-from stateanalytics.errors import ArgumentError, StateAnalyticsError, did_you_mean
-from stateanalytics.io.files import read_text
-from stateanalytics.io.outputs import write_output
+from stateanalytics.errors import ArgumentError, StateAnalyticsError, check_columns, did_you_mean
+from stateanalytics.io.files import MAX_TEXT_BYTES, as_text, read_text
+from stateanalytics.io.outputs import alone_in, write_output
+from stateanalytics.systems.base import expanded
 
 TEXTS = ("code", "template", "owner", "ticket", "note", "resolved_in")
 DAYS = ("resolved_on", "expected_until")
@@ -69,15 +70,37 @@ def owners(path: str | Path) -> pl.DataFrame:
     ...     own(path, "v1:3dd4831bf7f3", owner="ada").height, owners(path)["owner"].item()
     (1, 'ada')
     """
-    place = _ledger(path)
-    text, problem = read_text(place)
+    text = _text(path)
     if text is None:
-        raise ArgumentError(
-            f"The ledger {str(path)!r} cannot be read: {problem or 'No such file'}.",
-            "name a CSV file that you may read; own(…) makes one",
-            shell="name a CSV file that you may read; stateanalytics failures own makes one",
-        )
+        raise _unreadable(path, "No such file")
     return _as_frame(_entries(text, str(path)))
+
+
+def checked_ledger(ledger: object, function: str) -> pl.DataFrame:
+    """A ledger as `owners` gives it, of its file or of a frame that holds the same.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a frame lacks a column.
+    ArgumentError
+        If it is neither, or no such ledger, as for `owners`.
+    """
+    if isinstance(ledger, str | Path):
+        return owners(ledger)
+    if not isinstance(ledger, pl.DataFrame):
+        raise ArgumentError(
+            f"{function} needs a ledger; found {type(ledger).__name__} {ledger!r:.60}.",
+            'ledger="owners.csv", or what owners(…) gave',
+        )
+    check_columns(ledger, SCHEMA, function)
+    try:
+        text = ledger.select(*SCHEMA).write_csv()
+    except pl.exceptions.ComputeError as error:
+        raise ArgumentError(
+            f"The ledger is no table of texts and days: {error}.", _COLUMNS
+        ) from None
+    return _as_frame(_entries(text, "the ledger"))
 
 
 def own(
@@ -124,9 +147,6 @@ def own(
     place = _ledger(path)
     if not isinstance(cluster_id, str) or not _ID.fullmatch(cluster_id):
         raise ArgumentError(_no_id(cluster_id), _HOW_TO_IDS)
-    before = owners(path) if place.exists() else _as_frame({})
-    entries: dict[str, Entry] = {row["cluster_id"]: row for row in before.iter_rows(named=True)}
-    was = entries.get(cluster_id, {})
     said = {
         **{"owner": owner, "ticket": ticket, "note": note, "code": code, "template": template},
         **{"resolved_in": resolved_in, "resolved_on": resolved_on},
@@ -135,12 +155,25 @@ def own(
     new = {name: _checked(name, said[name], "own") for name in said if said[name] is not None}
     if new.get("resolved_in") and not new.get("resolved_on"):
         new["resolved_on"] = _day_of(str(new["resolved_in"])) or today or datetime.now(UTC).date()
-    entries[cluster_id] = {**was, **new, "cluster_id": cluster_id}
-    after = _as_frame(entries)
-    write_output(place, after.write_csv(line_terminator="\n").encode(), inputs=inputs)
+    with alone_in(place.parent):
+        entries = _entries(_text(path) or "", str(path))
+        was = entries.get(cluster_id, {})
+        if "resolved_in" in new and "resolved_on" not in new and was.get("resolved_in"):
+            new["resolved_on"] = None
+        entries[cluster_id] = {**was, **new, "cluster_id": cluster_id}
+        text = _as_frame(entries).write_csv(line_terminator="\n")
+        if len(text.encode()) > MAX_TEXT_BYTES:
+            raise ArgumentError(
+                f"{str(path)!r} would have more than {MAX_TEXT_BYTES:,} bytes, which is too long "
+                "for a ledger.",
+                "keep long notes in the ticket",
+            )
+        after = _as_frame(_entries(text, str(path)))
+        write_output(place, text.encode(), inputs=inputs)
     return after
 
 
+_COLUMNS = f"columns are {', '.join(SCHEMA)}"
 _HOW_TO_IDS = "stateanalytics failures … --format json lists the ids of clusters"
 
 
@@ -149,7 +182,23 @@ def _ledger(path: object) -> Path:
         raise ArgumentError(
             f"A ledger needs the name of a CSV file; found {path!r:.60}.", "owners.csv"
         )
-    return Path(path).expanduser()
+    return expanded(str(path))
+
+
+def _text(path: object) -> str | None:
+    """What a ledger holds; None: there is none."""
+    text, problem = read_text(_ledger(path))
+    if problem:
+        raise _unreadable(path, problem)
+    return text
+
+
+def _unreadable(path: object, problem: str) -> ArgumentError:
+    return ArgumentError(
+        f"The ledger {str(path)!r} cannot be read: {problem}.",
+        "name a CSV file that you may read; own(…) makes one",
+        shell="name a CSV file that you may read; stateanalytics failures own makes one",
+    )
 
 
 def _no_id(text: object) -> str:
@@ -162,7 +211,7 @@ def _as_frame(entries: Mapping[str, Entry]) -> pl.DataFrame:
 
 
 def _entries(text: str, origin: str) -> dict[str, Entry]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if _CONFLICT.match(line):
             raise ArgumentError(
                 f"{origin}, line {number}: a merge was not finished ({line[:30]!r}).",
@@ -198,7 +247,7 @@ def _check_header(names: list[str], origin: str) -> None:
     if unknown := [name for name in names if name not in SCHEMA]:
         raise ArgumentError(
             f"{origin}, line 1: unknown column {visible(unknown[0])!r:.60}.",
-            f"columns are {', '.join(SCHEMA)}" + did_you_mean(unknown[0], SCHEMA),
+            _COLUMNS + did_you_mean(unknown[0], SCHEMA),
         )
     if "cluster_id" not in names or len(set(names)) < len(names):
         raise ArgumentError(
@@ -223,11 +272,11 @@ def _entry(names: list[str], cells: list[str], place: str) -> Entry:
     return entry
 
 
-def _checked(name: str, value: str | date | None, place: str) -> str | date | None:
+def _checked(name: str, value: object, place: str) -> str | date | None:
     if value is None or value == "":
         return None
     if name in DAYS:
-        day = value if isinstance(value, date) else _day_of(value)
+        day = value if isinstance(value, date) else _day_of(str(value))
         if day is None:
             raise ArgumentError(
                 f"{place}: {name} needs a day or an ISO week; found {visible(str(value))!r:.40}.",
@@ -238,6 +287,17 @@ def _checked(name: str, value: str | date | None, place: str) -> str | date | No
     text = without_formula(str(value)) if name in ("code", "template") else str(value)
     if any(character in text for character in "\n\r\0"):
         raise ArgumentError(f"{place}: {name} needs one line.", "keep long notes in the ticket")
+    if as_text(text) != text:
+        raise ArgumentError(
+            f"{place}: {name} needs text; found half a character, {text!r:.60}.",
+            "take it away, or write it as UTF-8",
+        )
+    if len(text) > csv.field_size_limit():
+        raise ArgumentError(
+            f"{place}: {name} needs at most {csv.field_size_limit():,} characters; "
+            f"found {len(text):,}.",
+            "keep long notes in the ticket",
+        )
     return text
 
 

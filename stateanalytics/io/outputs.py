@@ -8,7 +8,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stateanalytics.errors import ArgumentError
@@ -56,7 +56,12 @@ def write_output(
     ...     write_output(Path(folder) / "week.html", b"<p>").read_bytes()
     b'<p>'
     """
-    target = Path(path).expanduser()
+    try:
+        target = Path(path).expanduser()
+    except RuntimeError as error:
+        raise ArgumentError(
+            f"{str(path)!r} cannot be written: {error}", "name the directory in full"
+        ) from None
     refuse_inputs(target, inputs)
     try:
         if _is_stream(target):
@@ -69,6 +74,38 @@ def write_output(
             "name a file in a directory that exists and that you may write to",
         ) from None
     return target
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process or thread is in here with the same folder.
+
+    For files that are read, changed and written. The lock is on the folder itself, so
+    nothing is left there, and ends with the process, however that ends. Where there are no
+    such locks (Windows, some network drives) nobody waits.
+    """
+    handle = _locked(folder)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _locked(folder: Path) -> int | None:
+    """An open folder that this process has for itself; None: it cannot be locked."""
+    try:
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except (ImportError, OSError, ValueError):
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
 
 
 def refuse_inputs(target: Path, inputs: Iterable[Path]) -> None:
