@@ -141,7 +141,8 @@ def count_stretches(rows: pl.DataFrame, now: Window, past: Window) -> pl.DataFra
     -------
     polars.DataFrame
         ``cluster_id``, ``first_at``, ``last_at``, ``last_before_at`` (before ``now``; null:
-        never), ``n_causes``, ``n_causes_before``, ``n_causes_ever``.
+        never), ``first_now_at`` (null: not now), ``n_causes``, ``n_causes_before``,
+        ``n_causes_ever``.
     """
     failed_at, causes = pl.col("failed_at"), pl.col("cause")
     is_now = failed_at >= now.since
@@ -150,6 +151,7 @@ def count_stretches(rows: pl.DataFrame, now: Window, past: Window) -> pl.DataFra
         first_at=failed_at.min(),
         last_at=failed_at.max(),
         last_before_at=failed_at.filter(~is_now).max(),
+        first_now_at=failed_at.filter(is_now).min(),
         n_causes=causes.filter(is_now).n_unique().cast(pl.Int64),
         n_causes_before=causes.filter(is_past).n_unique().cast(pl.Int64),
         n_causes_ever=causes.n_unique().cast(pl.Int64),
@@ -175,15 +177,14 @@ def add_life(counts: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.Dat
         ``counts`` and a row for each entry of no cluster, with ``state`` (`STATES`: new,
         where nothing failed so before; regressed, back after at least `QUIET_WEEKS` weeks
         without it; growing, as `change` says; gone, where nothing fails so now);
-        ``n_quiet_weeks`` without it, before it failed now or up to the end of the window;
+        ``n_quiet_weeks`` without it, up to its first failure now or the end of the window;
         the columns of the ledger and ``ledger_id``, the id it has there (another where the
         cluster's id has changed since); ``is_back``: it is said to be resolved, and failed after
         that day (null: not said, or not since when, or of another id); ``is_expected``: it
         is said to go on until a day that the window does not end after (null: not said).
     """
     is_gone = pl.col("n_causes") == 0
-    edge = pl.when(is_gone).then(pl.lit(now.until)).otherwise(pl.lit(now.since))
-    n_quiet = (edge - pl.col("last_before_at")).dt.total_days() // 7
+    quiet = pl.col("first_now_at").fill_null(now.until) - pl.col("last_before_at")
     state = (
         pl.when(pl.col("first_at").is_null())
         .then(pl.lit("unknown"))
@@ -201,7 +202,7 @@ def add_life(counts: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.Dat
     return (
         counts.join(entries, on="cluster_id", how="full", coalesce=True, suffix="_said")
         .with_columns(pl.coalesce(name, f"{name}_said") for name in ("code", "template"))
-        .with_columns(n_quiet_weeks=n_quiet.cast(pl.Int64))
+        .with_columns(n_quiet_weeks=(quiet.dt.total_days() // 7).cast(pl.Int64))
         .with_columns(
             pl.col("n_causes", "n_causes_before", "n_causes_ever").fill_null(0),
             state=state.cast(pl.Enum(STATES)),
