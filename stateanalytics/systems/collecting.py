@@ -17,15 +17,15 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, NoRoomError, check_number
+from stateanalytics.errors import ArgumentError, check_number
 from stateanalytics.io.archive.attempts import Attempt, note_attempts
 from stateanalytics.io.archive.manifests import manifest_paths, source_key
-from stateanalytics.io.archive.reading import Archived, archived_source
-from stateanalytics.io.archive.writing import masked_text
+from stateanalytics.io.archive.reading import Archived, archived_sources
+from stateanalytics.io.archive.writing import masked_text, no_more_room
 from stateanalytics.systems import system_named
 from stateanalytics.systems.archiving import ARCHIVED, Archiving, key_of, outcome
 from stateanalytics.systems.base import expanded
-from stateanalytics.systems.places import Place
+from stateanalytics.systems.places import Place, is_pattern
 from stateanalytics.systems.reading import OnError
 
 N_A_BATCH = 16
@@ -190,7 +190,7 @@ def _absent(
     """Names of nothing, and sources of the archive that patterns gave and that are gone."""
     node = platform.node()
     rows = [(_key_of_name(row["source"].item()), row) for row in nothing]
-    patterns = [os.path.realpath(expanded(str(name))) for name in named if _is_pattern(name)]
+    patterns = [os.path.realpath(expanded(str(name))) for name in named if is_pattern(str(name))]
     known = _places_then(archiving.root) if patterns else {}
     gone = [
         (key, outcome(place, "", "failed", message="It is not there any more."))
@@ -209,12 +209,8 @@ def _key_of_name(name: str) -> str:
 
 def _places_then(root: Path) -> dict[str, str]:
     """Where each source of an archive lay when it was collected last."""
-    last = {key: archived_source(root, key).last for key in manifest_paths(root)}
-    return {key: run.place for key, run in last.items() if run is not None}
-
-
-def _is_pattern(name: object) -> bool:
-    return any(character in str(name) for character in "*?[")
+    sources = archived_sources(root) if manifest_paths(root) else []
+    return {source.last.key: source.last.place for source in sources if source.last is not None}
 
 
 def _archived(batch: _Batch) -> pl.DataFrame:
@@ -237,9 +233,9 @@ def _tried(run: Run, batch: _Batch) -> pl.DataFrame:
             alone = [_Batch((one,), batch.archiving, batch.on_error) for one in batch.sources]
             return pl.concat([_tried(run, each) for each in alone])
         (source,) = batch.sources
-        is_killed = isinstance(error, BrokenProcessPool)
-        why = "the process that read it was killed" if is_killed else f"{error}"[:300]
-        message = why if is_killed else f"{type(error).__name__}: {why}"
+        message = f"{type(error).__name__}: {str(error)[:300]}"
+        if isinstance(error, BrokenProcessPool):
+            message = "the process that read it was killed"
         return outcome(source.label, source.system, "failed", message=message)
 
 
@@ -302,8 +298,4 @@ def _note(
     try:
         note_attempts(archiving.root, failed, collected)
     except OSError as error:
-        raise NoRoomError(
-            f"Nothing more can be written to the archive {str(archiving.root)!r}: "
-            f"{error.strerror or error}. What was archived before is there still.",
-            "make room, or archive to a folder that you may write to",
-        ) from None
+        raise no_more_room(archiving.root, error) from None

@@ -74,6 +74,11 @@ def usual_places(
     return list(dict.fromkeys(places))
 
 
+def is_pattern(text: str) -> bool:
+    """May a name stand for several files; one that exists as it is written does not."""
+    return any(character in text for character in _PATTERN_CHARACTERS)
+
+
 def is_there(path: Path) -> bool:
     """Does a usual place hold anything to read."""
     return path.is_file() or (path.is_dir() and bool(found_by(path)[1]))
@@ -214,7 +219,7 @@ def _expand(name: str | Path) -> list[Place]:
         raise SourceNotFoundError(
             f"{text!r} cannot be looked at: {error.strerror}.", "check the path and its permissions"
         ) from error
-    if any(character in text for character in _PATTERN_CHARACTERS):
+    if is_pattern(text):
         return _matching(str(path), text)
     if is_dangling:
         raise SourceNotFoundError(

@@ -128,12 +128,17 @@ def archive_part(
                 f"Nothing can be archived to {str(root)!r}: {error.strerror or error}.",
                 "name a folder that you may write to, on a disk with room",
             ) from None
-        raise NoRoomError(
-            f"Nothing more can be written to the archive {str(root)!r}: "
-            f"{error.strerror or error}. What was archived before is there still.",
-            "make room, or archive to a folder that you may write to",
-        ) from None
+        raise no_more_room(root, error) from None
     return manifest
+
+
+def no_more_room(root: Path, error: OSError) -> NoRoomError:
+    """What is said where an archive cannot be added to any more."""
+    return NoRoomError(
+        f"Nothing more can be written to the archive {str(root)!r}: "
+        f"{error.strerror or error}. What was archived before is there still.",
+        "make room, or archive to a folder that you may write to",
+    )
 
 
 def _digest_of_all(part: Parts) -> str:
