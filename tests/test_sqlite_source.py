@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import socket
 import sqlite3
 import stat
@@ -15,13 +16,14 @@ import subprocess
 import sys
 import textwrap
 import time
-from contextlib import closing, contextmanager, redirect_stdout
+import warnings
+from contextlib import closing, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 
 import pytest
 
 from stateanalytics import errors
-from stateanalytics.io import refusals, sqlite, sqlite_copy
+from stateanalytics.io import refusals, sqlite, sqlite_copy, store_process
 from stateanalytics.io.sqlite import INTEGER, TEXT, open_store, read_table
 from tests.examples import a_few
 
@@ -270,17 +272,96 @@ def test_a_disk_that_fills_while_copying_is_no_room(tmp_path, monkeypatch, probl
 
     monkeypatch.setattr(shutil, "copyfile", full)
     with redirect_stdout(io.StringIO()) as said:
-        sqlite_copy.main(str(path), str(tmp_path / "copy.db"), 1)
+        sqlite_copy.copy_and_check(str(path), str(tmp_path / "copy.db"), 1)
     answer = json.loads(said.getvalue())
     assert answer["problem"] == "no_room"
     assert isinstance(refusals.explained(path, **answer), errors.NoRoomError)
 
 
+def _copier_is(script, path, monkeypatch):
+    """Stores are copied by a script, written to a path."""
+    path.write_text(script)
+    store_process.end_idle()
+    monkeypatch.setattr(store_process, "isolated", lambda module: [sys.executable, str(path)])
+
+
 def test_a_copier_that_crashes_is_no_riddle(tmp_path, monkeypatch):
     path = written(tmp_path / "state.db")
-    (tmp_path / "dies.py").write_text("import os; os.abort()")
-    monkeypatch.setattr(sqlite_copy, "__file__", str(tmp_path / "dies.py"))
+    _copier_is("import os; os.abort()", tmp_path / "dies.py", monkeypatch)
     assert "crashed: exit code -6" in refusal(path, errors.DamagedStoreError)
+
+
+# --- the process that copies -------------------------------------------------------------
+
+
+def asked(path):
+    """The number of the process that copied a store."""
+    with open_store(path) as store:
+        pid = store._copying._busy[0].pid
+        store.check()
+    return pid
+
+
+def test_one_process_copies_store_after_store(tmp_path):
+    path = written(tmp_path / "state.db")
+    assert asked(path) == asked(path)
+
+
+def test_two_stores_that_are_open_unchecked_have_a_process_each(tmp_path):
+    path = written(tmp_path / "state.db")
+    with open_store(path) as one, open_store(path) as other:
+        assert one._copying._busy[0].pid != other._copying._busy[0].pid
+
+
+def test_a_store_that_is_closed_unchecked_ends_its_process(tmp_path):
+    path = written(tmp_path / "state.db")
+    with open_store(path) as store:
+        (process,) = store._copying._busy
+    assert not process.is_alive()
+    assert n_rows(path) == N_ROWS
+
+
+def test_a_process_that_met_a_damaged_store_is_not_asked_again(tmp_path):
+    path = written(tmp_path / "state.db")
+    bad = tmp_path / "bad.db"
+    bad.write_bytes(path.read_bytes()[:-4096])
+    before = asked(path)
+    refusal(bad, errors.DamagedStoreError)
+    assert asked(path) != before
+
+
+def test_a_process_that_was_killed_while_it_waited_is_replaced(tmp_path):
+    path = written(tmp_path / "state.db")
+    os.kill(asked(path), signal.SIGKILL)
+    time.sleep(0.1)
+    assert n_rows(path) == N_ROWS
+
+
+def test_a_process_of_other_rights_or_of_a_parent_is_not_asked(tmp_path, monkeypatch):
+    path = written(tmp_path / "state.db")
+    before = asked(path)
+    monkeypatch.setattr(store_process.os, "geteuid", lambda: 12345)
+    assert asked(path) != before
+    with warnings.catch_warnings(action="ignore"):  # threads of polars, which the child lets be
+        child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            os._exit(asked(path) == before)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_path_is_of_the_directory_of_now(tmp_path, monkeypatch):
+    words = ["CREATE TABLE t "]
+    monkeypatch.chdir(tmp_path)
+    assert not store_process.mentions(Path("state.db"), words, 2**20)
+    written("state.db")
+    assert store_process.mentions(Path("state.db"), words, 2**20)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir("below")
+    assert not store_process.mentions(Path("state.db"), words, 2**20)
+    os.mkfifo("pipe.db")
+    assert not store_process.mentions(Path("pipe.db"), words, 2**20)
 
 
 # --- beside a writer -------------------------------------------------------------------
@@ -752,10 +833,8 @@ def test_a_check_that_stops_for_another_reason_is_no_verdict():
 def _copier_that(tmp_path, monkeypatch, *, fails_at, words):
     script = Path(sqlite_copy.__file__).read_text()
     assert fails_at in script
-    (tmp_path / "changed.py").write_text(
-        script.replace(fails_at, f"raise sqlite3.OperationalError({words!r})")
-    )
-    monkeypatch.setattr(sqlite_copy, "__file__", str(tmp_path / "changed.py"))
+    changed = script.replace(fails_at, f"raise sqlite3.OperationalError({words!r})")
+    _copier_is(f"{changed}\nmain()", tmp_path / "changed.py", monkeypatch)
 
 
 def test_a_disk_that_fills_during_the_check_is_no_room(tmp_path, monkeypatch):

@@ -8,24 +8,23 @@ analysis, and no table can be of another instant than its neighbour.
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
-import subprocess
-import sys
 import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.errors import DamagedStoreError
-from stateanalytics.io import refusals, salvaging, sqlite_copy, tables
+from stateanalytics.io import refusals, salvaging, tables
 from stateanalytics.io.cells import INTEGER, JSON, MOMENT, REAL, ROWID, TEXT, YES_NO, Cell
 from stateanalytics.io.private_folders import PrivateFolder, make_private_folder
+from stateanalytics.io.store_process import StoreProcess, idle_or_new
 
 __all__ = [
     "INTEGER",
@@ -130,41 +129,24 @@ class _Copying:
 
     def __init__(self, source: str, folder: PrivateFolder) -> None:
         self.copy = folder.path / "copy.db"
-        command = [
-            sys.executable,
-            "-I",
-            "-S",
-            sqlite_copy.__file__,
-            source,
-            str(self.copy),
-            str(BUSY_S),
-        ]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        assert self.process.stdout is not None
+        self._busy = [idle_or_new()]
+        self.end = weakref.finalize(self, _end, self._busy, folder)
         self._verdict: dict[str, Any] | None = None
-        self.end = weakref.finalize(self, _end, self.process, self.process.stdout, folder)
-
-    def answer(self) -> dict[str, Any]:
-        """The next thing that the process says."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            return {"problem": "crashed", "found": f"exit code {self.process.wait()}"}
-        return dict(json.loads(line))
+        self._busy[0].ask("copy", source, os.path.abspath(self.copy), BUSY_S)  # noqa: PTH100
+        self.answer = self._busy[0].answer()
 
     def verdict(self) -> dict[str, Any]:
         """What the check of the copy came to; waits for it the first time."""
         if self._verdict is None:
-            self._verdict = self.answer()
+            self._verdict = self._busy[0].answer()
+            if not any(map(self._verdict.get, ("problem", "damage"))):
+                self._busy.pop().keep()
         return self._verdict
 
 
-def _end(process: subprocess.Popen[bytes], output: IO[bytes], folder: PrivateFolder) -> None:
-    process.kill()
-    process.wait()
-    output.close()
+def _end(busy: list[StoreProcess], folder: PrivateFolder) -> None:
+    for process in busy:
+        process.end()
     folder.delete()
 
 
@@ -219,7 +201,7 @@ def open_store(path: str | Path, *, label: str | None = None, salvage: bool = Fa
         folder.delete()
         raise refusals.no_room(path, f"{refusals.megabytes(room)} are free", size_bytes)
     copying = _Copying(source, folder)
-    answer = copying.answer()
+    answer = copying.answer
     if "problem" in answer:
         copying.end()
         raise refusals.explained(path, answer["problem"], answer["found"], size_bytes, BUSY_S)

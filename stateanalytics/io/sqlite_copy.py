@@ -1,7 +1,7 @@
-"""Copies one SQLite store, consistently, in a process of its own.
+"""Copies SQLite stores, consistently and one after the other, in a process of its own.
 
-`sqlite.open_store` runs this file as a script, ``python -I -S sqlite_copy.py SOURCE TARGET``,
-and reads two lines of JSON: what was copied, and later what the check of the copy found.
+`store_process` starts it. It reads requests, each a line of JSON, and answers a copy with two
+lines: what was copied, and later what the check of the copy found.
 
 Why a process: POSIX drops every lock that a process holds on a file as soon as it
 closes any descriptor of that file. A notebook may well hold a connection to the very
@@ -15,7 +15,7 @@ the backup takes) and one that somebody has open through `sqlite3.Connection.bac
 where the files are there already. Checking every page of the copy (1 s for a GB) goes on
 while the parent reads; it finds what a scan passes over, such as the end of a long text.
 
-Only the standard library may be imported here.
+Only the standard library may be imported here, and little of it: a command waits for that.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ import struct
 import sys
 import time
 from contextlib import closing
-from typing import Any
-from urllib.parse import quote
+
+TYPE_CHECKING = False  # what `typing` calls so, without waiting for it
+if TYPE_CHECKING:
+    from typing import Any
 
 MAGIC = b"SQLite format 3\0"
 # SQLite locks bytes past the first GB: 510 for readers of the store, and one byte of
@@ -68,7 +70,26 @@ class Problem(Exception):  # noqa: N818 - it is handed over as data, not raised 
         self.word, self.found = word, found
 
 
-def main(source: str, target: str, busy_s: float) -> None:
+def main() -> None:
+    """Answer requests until whoever sends them is gone."""
+    for line in sys.stdin.buffer:
+        request, *arguments = json.loads(line)
+        if request == "copy":
+            copy_and_check(*arguments)
+        else:
+            look_for_words(*arguments)
+
+
+def look_for_words(path: str, words: list[str], n_bytes: int) -> None:
+    """Say whether the beginning of a file holds any of some words."""
+    try:
+        begin = beginning(path, n_bytes)
+    except (OSError, Problem):
+        begin = b""
+    say({"is_there": any(word.encode() in begin for word in words)})
+
+
+def copy_and_check(source: str, target: str, busy_s: float) -> None:
     """Copy, say what was copied, check the copy, say what was found."""
     try:
         say(copied(source, target, busy_s))
@@ -119,14 +140,7 @@ def copied(source: str, target: str, busy_s: float) -> dict[str, Any]:
 
 def read_header(source: str) -> bytes:
     """The first 100 bytes, of which the magic must be right."""
-    # A pipe that nobody writes to would block; O_NONBLOCK does not exist on Windows.
-    descriptor = os.open(source, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Problem("not_a_file")
-        header = os.read(descriptor, 100)
-    finally:
-        os.close(descriptor)
+    header = beginning(source, 100)
     if not header:
         raise Problem("empty")
     if header[:16] != MAGIC:
@@ -134,6 +148,18 @@ def read_header(source: str) -> bytes:
     if len(header) < 100:
         raise Problem("damaged", f"its header has {len(header)} bytes and should have 100")
     return header
+
+
+def beginning(path: str, n_bytes: int) -> bytes:
+    """The first bytes of a regular file."""
+    # A pipe that nobody writes to would block; O_NONBLOCK does not exist on Windows.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Problem("not_a_file")
+        return os.read(descriptor, n_bytes)
+    finally:
+        os.close(descriptor)
 
 
 def is_open_elsewhere(source: str) -> bool:
@@ -166,7 +192,9 @@ def is_locked(path: str, region: tuple[int, int]) -> bool:
 
 def connect(path: str, mode: str, busy_s: float = 0) -> sqlite3.Connection:
     """A connection that trusts nothing the store defines."""
-    uri = f"file:{quote(os.fsencode(path))}?{mode}"
+    # Every octet as a number: none of them means anything to a URI.
+    octets = "".join(f"%{octet:02X}" for octet in os.fsencode(path))
+    uri = f"file:{octets}?{mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=busy_s, isolation_level=None)
     connection.execute("PRAGMA trusted_schema=OFF")
     return connection
@@ -397,7 +425,3 @@ def damage(copy: sqlite3.Connection, check: str) -> list[str] | None:
         and not line.startswith("***")
         and not any(h in line for h in HARMLESS)
     ]
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))

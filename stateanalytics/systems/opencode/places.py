@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from stateanalytics.io.files import is_beside_a_log
 from stateanalytics.io.opening import open_regular
+from stateanalytics.io.store_process import mentions
 
 DATABASE = re.compile(r"^opencode.*\.db$")
 STORES = (".db", ".sqlite", ".sqlite3")
 SUFFIXES = (".jsonl", ".ndjson", ".sse", ".json", ".log", ".txt")
 _HEAD_BYTES = 2**20
-_READ = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read(int(sys.argv[2])))"
-_TABLES = re.compile(
-    rb"CREATE TABLE [`\"']?(?:event_sequence|session_v2|session_message|session_input)"
-)
+_TABLES = [
+    f"CREATE TABLE {quote}{name}"
+    for name in ("event_sequence", "session_v2", "session_message", "session_input")
+    for quote in ("", "`", '"', "'")
+]
 _RECORD = re.compile(
     rb"\"(?:aggregateID|assistantMessageID|sessionID|projectID)\"|\"type\"\s*:\s*\"server\.connected\""
 )
@@ -70,17 +70,7 @@ def is_database(path: Path) -> bool:
     """Is it an opencode database: by its name, or by the tables named at its beginning."""
     if DATABASE.match(path.name):
         return True
-    return path.suffix in STORES and _TABLES.search(_beginning(path)) is not None
-
-
-def _beginning(path: Path) -> bytes:
-    """The beginning of a store, read by a process of its own.
-
-    Closing a store drops every lock that the same process holds on it, through whatever
-    connection (`io.sqlite_copy`); so this process never opens one to look inside.
-    """
-    command = [sys.executable, "-I", "-S", "-c", _READ, str(path), str(_HEAD_BYTES)]
-    return subprocess.run(command, capture_output=True, check=False).stdout
+    return path.suffix in STORES and mentions(path, _TABLES, _HEAD_BYTES)
 
 
 def is_storage(folder: Path) -> bool:
