@@ -31,6 +31,15 @@ def drawings(frames):
     }
 
 
+def test_a_frame_fits_into_csv_and_gives_its_lists_when_asked(frames, demo):
+    for frame in frames.values():
+        assert frame.height < frame.write_csv().count("\n")
+        assert not any(dtype.is_nested() for dtype in frame.dtypes)
+    nested = sa.failures.incidents(demo, window="2026-W21", nested=True)
+    texts = nested["cluster_ids"].list.join(", ").to_list()
+    assert texts == frames["incidents"]["cluster_ids"].to_list()
+
+
 def test_every_node_lies_within_its_parent_and_siblings_do_not_overlap(frames):
     drawn = chart_failure_codes(frames["codes"]).data
     spans = {row["code"]: (row["start"], row["end"]) for row in drawn.iter_rows(named=True)}

@@ -1,4 +1,4 @@
-"""New, growing, steady, shrinking, gone: against an earlier stretch, and against a snapshot."""
+"""New, growing, unclear, steady, shrinking, gone: against a stretch, and against a snapshot."""
 
 from datetime import timedelta
 
@@ -45,13 +45,15 @@ def test_every_status_is_what_the_counts_say():
         *week("fresh", 3, days=1),
         *week("rising", 30, days=1), *week("rising", 3, days=8),
         *week("even", 5, days=1), *week("even", 5, days=8),
+        *week("usual", 47, days=1), *week("usual", 47, days=8),
         *week("falling", 3, days=1), *week("falling", 30, days=8),
         *week("past", 4, days=8),
     )  # fmt: skip
     assert {name.split()[0]: row["status"] for name, row in found.items()} == {
         "fresh": "new",
         "rising": "growing",
-        "even": "steady",
+        "even": "unclear",
+        "usual": "steady",
         "falling": "shrinking",
         "past": "gone",
     }
@@ -59,12 +61,41 @@ def test_every_status_is_what_the_counts_say():
     assert (rising["n_causes_before"], rising["n_causes"]) == (3, 30)
     assert rising["ratio_low"] > 1 and rising["q_value"] < 0.05
     assert found["fresh broke"]["ratio"] is None
+    for name, words in {
+        "fresh": "never before",
+        "even": "1.0 times as often per run (95 %: 0.23 to 4.4): more, fewer or as many",
+        "usual": "1.0 times as often per run (95 %: 0.66 to 1.5)",
+        "past": "none in the window",
+    }.items():
+        assert found[f"{name} broke"]["why"] == words
+
+
+def test_a_change_says_what_it_cost():
+    rows = [
+        *week("dear", 2, days=1, cost_usd=1.5),
+        *week("dear", 1, days=8, cost_usd=0.25),
+        *week("quiet", 1, days=1),
+    ]
+    found = change(*RUNS, *rows)
+    dear, quiet = found["dear broke"], found["quiet broke"]
+    assert (dear["cost_usd_before"], dear["cost_usd"]) == (0.25, 3.0)
+    assert (quiet["cost_usd_before"], quiet["cost_usd"]) == (None, None)
+    assert dear["run_s"] == 2 * dear["run_s_before"] > 0
+
+
+def test_what_may_be_chance_among_many_clusters_says_so():
+    others = [run(f"o{i}", reason_message="abcdefghijklmnopqrst"[i] * 9, ended=ago(days=8))
+              for i in range(20)]  # fmt: skip
+    found = change(*RUNS, *others, *week("rising", 11, days=1), *week("rising", 2, days=8))
+    rising = found["rising broke"]
+    assert rising["status"] == "unclear" and rising["ratio_low"] > 1
+    assert rising["why"].endswith(f"too little to tell of one of {len(found)} clusters")
 
 
 def test_a_rate_counts_runs_so_a_busy_week_is_not_a_bad_one():
     rows = [*week("even", 40, days=1), *week("even", 4, days=8)]
     busy = change(*rows, *well(360, days=1), *well(36, days=8))["even broke"]
-    assert busy["status"] == "steady"
+    assert busy["status"] == "unclear"
     assert busy["rate"] == busy["rate_before"] == pytest.approx(0.1)
     assert busy["ratio"] == pytest.approx(1.0)
 
@@ -109,7 +140,7 @@ def test_two_snapshots_agree_on_ids_through_their_templates():
     )
     found = sa.failures.change(this, window=NOW, before=BEFORE, earlier=last)
     assert set(found.select("template", "status", "n_rows_before", "n_rows").rows()) == {
-        ("login of <*> broke", "steady", 5, 1),
+        ("login of <*> broke", "unclear", 5, 1),
         ("disk <*> is full", "new", 0, 1),
     }
 
@@ -120,12 +151,8 @@ def test_without_runs_there_is_no_rate_and_no_test():
         for days in (1, 8)
     ]
     [row] = change(*plays).values()
-    assert (row["rate"], row["ratio"], row["p_value"], row["status"]) == (
-        None,
-        None,
-        None,
-        "steady",
-    )
+    assert (row["rate"], row["ratio"], row["p_value"]) == (None, None, None)
+    assert (row["status"], row["why"]) == ("unclear", "no run ended in one of the stretches")
 
 
 def test_nothing_gives_no_rows_of_the_same_shape():

@@ -142,7 +142,7 @@ def test_examples_are_the_shortest_the_median_and_the_newest():
 
 def test_a_trend_counts_every_row_once_in_equal_steps():
     rows = [run(str(i), reason_message="x", ended=ago(days=i / 2)) for i in range(1, 13)]
-    found = clusters(*rows, window=(ago(days=7), None)).row(0, named=True)
+    found = clusters(*rows, window=(ago(days=7), None), nested=True).row(0, named=True)
     assert found["trend_step_s"] == 6 * 3600
     assert (len(found["trend"]), sum(found["trend"])) == (28, 12)
 

@@ -107,7 +107,7 @@ def test_one_rate_limit_that_failed_24_sessions_is_one_incident():
     assert found.select("n_rows", "n_sessions", "n_causes", "n_work").rows() == [(24, 24, 1, 24)]
     assert found["linked_by"].item() == "invocation, time, provider"
     assert found["duration_s"].item() == 23.0
-    assert found["providers"].item().to_list() == ["claude_code"]
+    assert found["providers"].to_list() == ["claude_code"]
 
 
 def test_one_provider_that_fails_in_several_ways_and_systems_is_one_incident():

@@ -68,7 +68,7 @@ def test_rules_and_another_store_are_read(capsys, tmp_path):
     [applied] = rows_of(capsys, "--rules", str(path), "--show", "rules")
     assert applied["n_rows"] > 20
     change = rows_of(capsys, "--show", "change", "--against", STORE, "--week", "2026-W21")
-    assert {"new", "steady", "gone"} == {row["status"] for row in change}
+    assert {"new", "unclear", "gone"} == {row["status"] for row in change}
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,8 @@ def chart_failure_trend(
 
 def _cells(clusters: pl.DataFrame, since: datetime) -> pl.DataFrame:
     """One row a cluster and step, with names that are told apart."""
+    if clusters["trend"].dtype == pl.String:
+        clusters = clusters.with_columns(pl.col("trend").str.split(", ").cast(pl.List(pl.Int64)))
     lengths = clusters.select(n=pl.col("trend").list.len())
     n_steps = max(int(largest(lengths, "n")), 1)
     step_s = largest(clusters, "trend_step_s") or 3_600.0

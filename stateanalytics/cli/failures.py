@@ -10,6 +10,7 @@ import click
 import polars as pl
 
 from stateanalytics.cli.options import examples, note, opened, sources_argument
+from stateanalytics.cli.output import form_of
 from stateanalytics.cli.ownership import WithOwn, ledger_option
 from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
 from stateanalytics.errors import ArgumentError, did_you_mean
@@ -30,7 +31,7 @@ SHOWN = {
         "cost_usd",
         "last_at",
     ),
-    "codes": ("code", "n_rows", "n_sessions", "n_causes", "share", "last_at", "what_to_do"),
+    "codes": ("code", "n_rows", "n_sessions", "n_incidents", "cost_usd", "last_at", "what_to_do"),
     "members": ("failed_at", "entity_type", "entity_id", "code", "message", "cluster_id"),
     "parameters": ("template", "position", "value", "n_rows", "n_distinct"),
     "change": (
@@ -39,8 +40,9 @@ SHOWN = {
         "template",
         "n_incidents_before",
         "n_incidents",
-        "ratio",
-        "q_value",
+        "cost_usd_before",
+        "cost_usd",
+        "why",
     ),
     "life": (
         "state",
@@ -130,6 +132,8 @@ def failures(
     }
     if show == "life":
         asked["ledger"] = ledger
+    if show in ("clusters", "codes", "incidents"):
+        asked["nested"] = form_of(request.form, request.output) in ("json", "parquet")
     with request.opened() as snap:
         if against is None:
             frame = _answer(show, snap, asked, _weights(weights), None)

@@ -12,6 +12,7 @@ from stateanalytics.failures.counting import (
     add_trend,
     count_groups,
     span_of,
+    without_nested,
 )
 from stateanalytics.failures.failure_rows import (
     find_members,
@@ -103,7 +104,12 @@ NODE_COLUMNS = (
 
 
 def codes(
-    snap: Facts, *, window: object = None, policy: Policy | None = None, rules: object = None
+    snap: Facts,
+    *,
+    window: object = None,
+    policy: Policy | None = None,
+    rules: object = None,
+    nested: bool = False,
 ) -> pl.DataFrame:
     """What failed by reason code, one row for every node of the namespace.
 
@@ -117,6 +123,8 @@ def codes(
         Which states count; v1 by default.
     rules : path, mapping or Rules, optional
         Your own clusters, as for `clusters`.
+    nested : bool
+        ``trend`` as a list of numbers; else as text, which fits into CSV.
 
     Returns
     -------
@@ -142,7 +150,8 @@ def codes(
     """
     chosen = window_of(snap, window)
     rows = find_members(snap, window=chosen, policy=policy, rules=rules)
-    return count_codes(rows, window=chosen, as_of=snap.as_of)
+    counted = count_codes(rows, window=chosen, as_of=snap.as_of)
+    return counted if nested else without_nested(counted)
 
 
 def count_codes(rows: pl.DataFrame, *, window: Window | None, as_of: datetime) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.failures.counting import add_trend, count_groups, span_of
+from stateanalytics.failures.counting import add_trend, count_groups, span_of, without_nested
 from stateanalytics.failures.failure_rows import find_members, window_of
 from stateanalytics.state.reason_codes import with_code_facts
 
@@ -154,6 +154,7 @@ def clusters(
     rules: object = None,
     weights: Mapping[str, float] | None = None,
     earlier: pl.DataFrame | None = None,
+    nested: bool = False,
 ) -> pl.DataFrame:
     """What failed, one row for each reason code and message template, worst first.
 
@@ -172,6 +173,8 @@ def clusters(
         named keeps its usual weight (`ranking.WEIGHTS`); 0 leaves a part out.
     earlier : polars.DataFrame, optional
         Templates mined before, with ``pattern``, as for `mine_templates`.
+    nested : bool
+        ``trend`` as a list of numbers, for charts; else as text, which fits into CSV.
 
     Returns
     -------
@@ -182,7 +185,7 @@ def clusters(
         (``n_failed``, ``n_timed_out``), ``n_sessions``, ``n_causes`` (`cause_key`),
         ``n_incidents`` (`incidents`, and causes that stand alone);
         ``share`` of all distinct causes, from ``share_low`` to ``share_high`` (Wilson);
-        ``first_at``, ``last_at`` in the window; ``trend`` (list of rows for each
+        ``first_at``, ``last_at`` in the window; ``trend`` (rows for each
         ``trend_step_s`` seconds, oldest first); ``run_s``, ``n_tokens``, ``cost_usd`` of
         ``n_work`` pieces of work, each counted once (null: none reported it;
         ``n_…_unreported`` did not); ``rank``, ``score`` and its parts ``score_…``, which
@@ -212,7 +215,8 @@ def clusters(
     read_weights(weights)
     chosen = window_of(snap, window)
     rows = find_members(snap, window=chosen, policy=policy, rules=rules, earlier=earlier)
-    return count_clusters(rows, window=chosen, as_of=snap.as_of, weights=weights)
+    counted = count_clusters(rows, window=chosen, as_of=snap.as_of, weights=weights)
+    return counted if nested else without_nested(counted)
 
 
 def count_clusters(

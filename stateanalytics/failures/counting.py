@@ -251,3 +251,15 @@ def add_trend(
     return groups.join(
         trends, on=by, how="left", nulls_equal=True, maintain_order="left"
     ).with_columns(trend_step_s=pl.lit(step.total_seconds()))
+
+
+def without_nested(frame: pl.DataFrame) -> pl.DataFrame:
+    """The same frame with each list as text, joined by ', ', so that it fits into CSV.
+
+    Examples
+    --------
+    >>> without_nested(pl.DataFrame({"n": [1], "trend": [[0, 3]]})).row(0)
+    (1, '0, 3')
+    """
+    lists = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.List)]
+    return frame.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(", "))

@@ -12,7 +12,7 @@ import polars as pl
 from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.windows import read_window
 from stateanalytics.failures.cause_groups import add_cause_groups
-from stateanalytics.failures.counting import add_costs
+from stateanalytics.failures.counting import add_costs, without_nested
 from stateanalytics.failures.failing_intervals import add_mass
 from stateanalytics.failures.incident_grouping import (
     GAP_S,
@@ -136,6 +136,7 @@ def incidents(
     gap_s: float = GAP_S,
     policy: Policy | None = None,
     rules: object = None,
+    nested: bool = False,
 ) -> pl.DataFrame:
     """Failures that hang together, one row an incident.
 
@@ -151,6 +152,9 @@ def incidents(
         Which states count; v1 by default.
     rules : path, mapping or Rules, optional
         Your own clusters, as for `clusters`.
+    nested : bool
+        ``cluster_ids``, ``codes``, ``providers`` and ``systems`` as lists; else as text, which
+        fits into CSV.
 
     Returns
     -------
@@ -158,8 +162,8 @@ def incidents(
         At least two pieces of work each, newest first. ``incident_id`` (of its earliest
         row); ``since`` and ``until``, the first and last failure, ``duration_s`` between
         them; ``n_rows``, ``n_sessions``, ``n_causes``, ``n_clusters``; ``linked_by``, words
-        of `LINKS` joined by ', '; ``code`` and ``template`` of its largest cluster; the
-        lists ``cluster_ids``, ``codes``, ``providers`` and ``systems``; ``run_s``,
+        of `LINKS` joined by ', '; ``code`` and ``template`` of its largest cluster;
+        ``cluster_ids``, ``codes``, ``providers`` and ``systems``, joined by ', '; ``run_s``,
         ``n_tokens`` and ``cost_usd`` of ``n_work`` pieces of work (null: none reported it).
         `members` names the incident of every row.
 
@@ -182,7 +186,9 @@ def incidents(
     True
     """
     rows = find_members(snap, window=window, policy=policy, rules=rules)
-    return count_incidents(add_incidents(rows, gap_s=gap_s, span_s=_span_s(snap, window)))
+    linked = add_incidents(rows, gap_s=gap_s, span_s=_span_s(snap, window))
+    counted = count_incidents(linked)
+    return counted if nested else without_nested(counted)
 
 
 def _span_s(snap: Facts, window: object) -> float:

@@ -1,4 +1,4 @@
-"""What is new, growing, shrinking or gone since an earlier stretch of time."""
+"""What is new, growing, shrinking or gone since an earlier stretch of time, and why so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.windows import Window, in_utc, read_window
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.failures.clustering import KEY
-from stateanalytics.failures.counting import count_incidents_of
+from stateanalytics.failures.counting import count_incidents_of, sum_costs
 from stateanalytics.failures.failing_intervals import without_mass
 from stateanalytics.failures.failure_rows import (
     ended_runs,
@@ -30,9 +30,13 @@ if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
     from stateanalytics.state.policy import Policy
 
-STATUSES = ("new", "growing", "steady", "shrinking", "gone")
+STATUSES = ("new", "growing", "unclear", "steady", "shrinking", "gone")
+STEADY = 2.0
+"""Steady is what is known to be neither this many times as often as before, nor as rare."""
+
+COSTS = ("run_s", "cost_usd")
 COLUMNS = (
-    *(*KEY, "rule_name", "status"),
+    *(*KEY, "rule_name", "status", "why"),
     *(
         "n_causes_before",
         "n_causes",
@@ -43,6 +47,7 @@ COLUMNS = (
         "n_runs_before",
         "n_runs",
     ),
+    *("run_s_before", "run_s", "cost_usd_before", "cost_usd"),
     *("rate_before", "rate", "ratio", "ratio_low", "ratio_high", "p_value", "q_value"),
     *("is_seen_before", "first_at", "last_at"),
 )
@@ -83,15 +88,16 @@ def change(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 24)
+    polars.DataFrame, shape (n_clusters, 29)
         The key of `clusters` and ``rule_name``; ``status``: new and gone where
         one stretch has none, growing and shrinking where ``q_value`` is at most ``fdr``,
-        else steady; ``n_causes``, ``n_incidents`` and ``n_rows`` of both; ``n_runs``, the
-        runs that ended; ``rate``, incidents per run, and their ``ratio`` with its exact
+        steady where the interval of the ratio lies between a half and two, else unclear;
+        ``why`` in words; ``n_causes``, ``n_incidents`` and ``n_rows`` of both; ``n_runs``,
+        the runs that ended; ``run_s`` and ``cost_usd`` of both (null: not reported, or
+        nothing failed); ``rate``, incidents per run, and their ``ratio`` with its exact
         95 % interval; ``p_value`` and ``q_value`` (null: no runs to compare);
         ``is_seen_before``: also before both stretches, so a new one is back; ``first_at``,
-        ``last_at`` of all time. New ones first, then growing, steady, shrinking,
-        gone; the smallest p-value first.
+        ``last_at`` of all time. In the order of `STATUSES`; the smallest p-value first.
 
     Raises
     ------
@@ -195,11 +201,14 @@ def stretch_before(before: object, now: Window, base: Facts) -> Window:
 
 
 def _count(rows: pl.DataFrame, suffix: str) -> pl.DataFrame:
-    return rows.group_by("cluster_id").agg(
-        pl.col("cause").n_unique().cast(pl.Int64).alias(f"n_causes{suffix}"),
-        count_incidents_of().cast(pl.Int64).alias(f"n_incidents{suffix}"),
-        pl.len().cast(pl.Int64).alias(f"n_rows{suffix}"),
+    costs = sum_costs()
+    counts = rows.group_by("cluster_id").agg(
+        n_causes=pl.col("cause").n_unique().cast(pl.Int64),
+        n_incidents=count_incidents_of().cast(pl.Int64),
+        n_rows=pl.len().cast(pl.Int64),
+        **{name: costs[name] for name in COSTS},
     )
+    return counts.rename(lambda name: name if name == "cluster_id" else f"{name}{suffix}")
 
 
 def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
@@ -218,7 +227,9 @@ def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
         .then(pl.lit("growing"))
         .when(is_change & (pl.col("rate") < pl.col("rate_before")))
         .then(pl.lit("shrinking"))
-        .otherwise(pl.lit("steady"))
+        .when((pl.col("ratio_low") >= 1 / STEADY) & (pl.col("ratio_high") <= STEADY))
+        .then(pl.lit("steady"))
+        .otherwise(pl.lit("unclear"))
     )
     return (
         counts.join(pl.concat([pairs, tested], how="horizontal"), on=list(numbers), how="left")
@@ -229,6 +240,7 @@ def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
             / pl.when(pl.col("n_runs_before") > 0).then("n_runs_before"),
         )
         .with_columns(status=status.cast(pl.Enum(STATUSES)))
+        .with_columns(why=_why())
         .sort(
             "status",
             "p_value",
@@ -240,3 +252,33 @@ def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
         )
         .select(COLUMNS)
     )
+
+
+def _why() -> pl.Expr:
+    """Why a status is what it is, in words."""
+    status, is_beside_one = pl.col("status"), (pl.col("ratio_low") > 1) | (pl.col("ratio_high") < 1)
+    numbers = (_shown(name) for name in ("ratio", "ratio_low", "ratio_high"))
+    ratio = pl.format("{} times as often per run (95 %: {} to {})", *numbers)
+    few = pl.format("{}, too little to tell of one of {} clusters", ratio, pl.len())
+    return (
+        pl.when((status == "new") & pl.col("is_seen_before"))
+        .then(pl.lit("none in the stretch before, but earlier"))
+        .when(status == "new")
+        .then(pl.lit("never before"))
+        .when(status == "gone")
+        .then(pl.lit("none in the window"))
+        .when(pl.col("ratio").is_null())
+        .then(pl.lit("no run ended in one of the stretches"))
+        .when(status != "unclear")
+        .then(ratio)
+        .when(is_beside_one)
+        .then(few)
+        .otherwise(pl.format("{}: more, fewer or as many", ratio))
+    )
+
+
+def _shown(name: str) -> pl.Expr:
+    """A ratio with two digits."""
+    value = pl.col(name)
+    whole = value.round().cast(pl.Int64, strict=False).cast(pl.String)
+    return pl.when(value >= 10).then(whole).otherwise(value.round_sig_figs(2).cast(pl.String))
