@@ -11,9 +11,8 @@ import polars as pl
 
 from stateanalytics.cli.options import examples, note, opened, sources_argument
 from stateanalytics.cli.output import form_of
-from stateanalytics.cli.ownership import WithOwn, ledger_option
+from stateanalytics.cli.ownership import WithOwn, known_cluster, ledger_option
 from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
-from stateanalytics.errors import ArgumentError, did_you_mean
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
@@ -140,6 +139,9 @@ def failures(
         else:
             with opened([against], salvage=request.salvage) as earlier:
                 frame = _answer(show, snap, asked, _weights(weights), earlier)
+        if cluster is not None and "cluster_id" in frame.columns:
+            of_all = {"policy": request.chosen_policy, "rules": rules}
+            cluster = known_cluster(cluster, frame["cluster_id"], snap, **of_all)
         frame = _narrowed(frame, show, code, cluster)
         if show == "parameters" and request.redact:
             frame = _without_taken_out(frame, snap, asked)
@@ -216,13 +218,6 @@ def _narrowed(
         is_below = pl.col("code").str.starts_with(f"{code}.")
         frame = frame.filter((pl.col("code") == code) | is_below)
     if cluster is not None:
-        known = frame["cluster_id"].unique()
-        if cluster not in known:
-            raise ArgumentError(
-                f"There is no cluster {cluster!r:.60} here; there are {known.len()}.",
-                "stateanalytics failures … --format json lists their ids"
-                + did_you_mean(cluster, known),
-            )
         frame = frame.filter(pl.col("cluster_id") == cluster)
     return frame
 

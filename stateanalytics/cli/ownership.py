@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import polars as pl
 
 from stateanalytics.cli.options import examples, note, opened, sources_argument
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
+
+if TYPE_CHECKING:
+    from stateanalytics.snapshot import Snapshot
 
 ledger_option = click.option(
     "--ledger",
@@ -67,7 +71,12 @@ def own(
     if sources:
         with opened(sources) as snap:
             inputs = snap.inputs
-            given = {**_described(failures.members(snap), cluster), **given}
+            members = failures.members(snap)
+            found = known_cluster(cluster, members["cluster_id"], snap)
+            given = {**_described(members, found), **given}
+        # What the ledger has under the id that was asked for, it keeps there.
+        if not (place.exists() and cluster in failures.owners(place)["cluster_id"]):
+            cluster = found
     entries = failures.own(place, cluster, inputs=inputs, **given)
     row = entries.filter(cluster_id=cluster).drop("cluster_id").row(0, named=True)
     told = ", ".join(f"{name} {value}" for name, value in row.items() if value is not None)
@@ -75,18 +84,30 @@ def own(
     note(f"{place} holds {entries.height:,} of them")
 
 
-def _described(members: Any, cluster: str) -> dict[str, str | None]:
-    """Code and template of a cluster, without secrets: a ledger is read by many."""
-    import polars as pl
+def known_cluster(cluster: str, known: pl.Series, snap: Snapshot, **asked: Any) -> str:
+    """The id that a cluster has among the known ones, which may not be the one asked for."""
+    from stateanalytics import failures
 
+    if cluster in known:
+        return cluster
+    others = failures.aliases(snap, **asked).filter(
+        pl.col("alias_id") == cluster, pl.col("cluster_id").is_in(known.unique().implode())
+    )
+    if others.is_empty():
+        raise ArgumentError(
+            f"There is no cluster {cluster!r:.60} here; there are {known.n_unique()}.",
+            "stateanalytics failures … --format json lists their ids"
+            + did_you_mean(cluster, known.unique()),
+        )
+    found = str(others["cluster_id"].item())
+    note(f"{cluster} is {found} now")
+    return found
+
+
+def _described(members: pl.DataFrame, cluster: str) -> dict[str, str | None]:
+    """Code and template of a cluster, without secrets: a ledger is read by many."""
     from stateanalytics.core.redaction import redact
 
-    known = members.select("cluster_id", "code", "template").unique()
-    if cluster not in known["cluster_id"]:
-        raise ArgumentError(
-            f"There is no cluster {cluster!r:.60} here; there are {known.height}.",
-            "stateanalytics failures … --format json lists their ids"
-            + did_you_mean(cluster, known["cluster_id"]),
-        )
-    masked, _ = redact(known.filter(pl.col("cluster_id") == cluster).select("code", "template"))
+    is_it = pl.col("cluster_id") == cluster
+    masked, _ = redact(members.filter(is_it).select("code", "template").unique())
     return dict(masked.row(0, named=True))

@@ -5,6 +5,7 @@ from .failing_intervals import mass_failures as mass_failures
 from .failure_rows import incidents as incidents
 from .failure_rows import members as members
 from .failure_rows import rules as rules
+from .known_ids import aliases as aliases
 from .lift_ratios import lift as lift
 from .ownership import own as own
 from .ownership import owners as owners

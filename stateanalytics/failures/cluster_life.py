@@ -14,8 +14,8 @@ from stateanalytics.errors import check_share
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import COSTS, count_groups
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
+from stateanalytics.failures.known_ids import find_entries
 from stateanalytics.failures.ownership import SCHEMA, checked_ledger
-from stateanalytics.failures.renamed_clusters import find_renamed
 from stateanalytics.failures.weekly_change import compare_stretches, stretch_before
 from stateanalytics.state.population import within
 
@@ -117,7 +117,7 @@ def life(
     said = pl.DataFrame(schema=SCHEMA) if ledger is None else ledger
     entries = checked_ledger(said, "failures.life")
     return (
-        add_life(lives, now, find_renamed(entries, known))
+        add_life(lives, now, find_entries(entries, known))
         .sort(
             *("cost_usd", "run_s", "n_causes", "n_rows", "cluster_id"),
             descending=[True, True, True, True, False],
@@ -169,7 +169,7 @@ def add_life(counts: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.Dat
     now : Window
         The stretch that is looked at.
     entries : polars.DataFrame
-        What `owners` gave, with ``ledger_id``: see `find_renamed`.
+        What `owners` gave, with ``ledger_id`` and ``last_of_it_at``: see `find_entries`.
 
     Returns
     -------
@@ -179,9 +179,10 @@ def add_life(counts: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.Dat
         without it; growing, as `change` says; gone, where nothing fails so now);
         ``n_quiet_weeks`` without it, up to its first failure now or the end of the window;
         the columns of the ledger and ``ledger_id``, the id it has there (another where the
-        cluster's id has changed since); ``is_back``: it is said to be resolved, and failed after
-        that day (null: not said, or not since when, or of another id); ``is_expected``: it
-        is said to go on until a day that the window does not end after (null: not said).
+        cluster's id has changed since); ``is_back``: it is said to be resolved, and what has
+        the id of the ledger failed after that day (null: not said, or not since when, or found
+        by its template); ``is_expected``: it is said to go on until a day that the window does
+        not end after (null: not said).
     """
     is_gone = pl.col("n_causes") == 0
     quiet = pl.col("first_now_at").fill_null(now.until) - pl.col("last_before_at")
@@ -206,9 +207,7 @@ def add_life(counts: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.Dat
         .with_columns(
             pl.col("n_causes", "n_causes_before", "n_causes_ever").fill_null(0),
             state=state.cast(pl.Enum(STATES)),
-            is_back=pl.when(pl.col("ledger_id") == pl.col("cluster_id")).then(
-                pl.col("last_at").dt.date() > pl.col("resolved_on")
-            ),
+            is_back=pl.col("last_of_it_at").dt.date() > pl.col("resolved_on"),
             is_expected=pl.col("expected_until") >= last_day,
         )
     )

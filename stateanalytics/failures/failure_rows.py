@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from stateanalytics.failures.incident_grouping import (
 )
 from stateanalytics.failures.last_steps import add_last_steps
 from stateanalytics.failures.rules_file import Rules, apply_rules, rules_applied
-from stateanalytics.failures.templates import VERSION, mine_templates, template_id
+from stateanalytics.failures.templates import mine_templates, template_id, versioned_id
 from stateanalytics.state.definitions import FAILURES, cause_key
 from stateanalytics.state.population import counted, rows_of, within
 
@@ -300,8 +299,10 @@ def window_of(snap: Facts, window: object) -> Window | None:
     return None if window is None else read_window(window, as_of=as_of)
 
 
-def cluster_id(code: str | None, template: str | None) -> str:
+def cluster_id(code: str | None, template: str | None, version: str | None = None) -> str:
     """The id of a cluster: of its code and template alone, so that it outlives the week.
+
+    ``version`` is that of the miner; None: this one.
 
     Examples
     --------
@@ -311,7 +312,7 @@ def cluster_id(code: str | None, template: str | None) -> str:
     False
     """
     parts = "".join(f"{part is None:d}{part or ''}\0" for part in (code, template))
-    return f"{VERSION}:{hashlib.blake2b(parts.encode(), digest_size=6).hexdigest()}"
+    return versioned_id(parts, version)
 
 
 def add_cluster_ids(rows: pl.DataFrame) -> pl.DataFrame:

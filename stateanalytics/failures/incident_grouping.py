@@ -15,8 +15,9 @@ import polars as pl
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_number
 from stateanalytics.failures.counting import COSTS, sum_costs
-from stateanalytics.failures.templates import VERSION
 
+#: Named in every id of an incident, which is of its earliest row, whatever made templates.
+VERSION = "v1"
 GAP_S = 600.0
 #: Failures that follow each other faster than this share of their usual distance do so
 #: by chance about as often.

@@ -93,6 +93,13 @@ def merge(texts: pl.Series) -> pl.Series:
     return found["merged"]
 
 
+def unmerged(texts: pl.Series) -> pl.Series:
+    """What `merge` makes of each text where there is no other."""
+    for columns in (WORDS, BRACKETS):
+        texts = _as_text(_pieces(texts, columns))
+    return texts
+
+
 def _columns_merged(texts: pl.Series, columns: str) -> pl.Series:
     """Merge over single columns, and pairs of them, round by round, until nothing changes.
 

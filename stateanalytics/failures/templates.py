@@ -15,11 +15,12 @@ import polars as pl
 from stateanalytics.errors import ColumnTypeError, check_columns
 from stateanalytics.failures.cut_off import CUT, TRACE_HERE, join_cut_texts, join_traces
 from stateanalytics.failures.masking import as_line, as_placeholders, as_shown, mask
-from stateanalytics.failures.merging import merge
+from stateanalytics.failures.merging import merge, unmerged
 from stateanalytics.failures.placeholders import CLOSE, OPEN, WILDCARD
 from stateanalytics.failures.traces import trace_as_shown
 
-#: Named in every id: a better algorithm gets another version and leaves old ids alone.
+#: Named in every id. Rules that make other templates get another version, and the ones
+#: before stand in `known_ids.FORMER` for a release, so that ids of both are known.
 VERSION = "v1"
 
 # Neighbours are one: nobody can tell where the first of them ends.
@@ -119,15 +120,7 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
     """
     parts = [_patterns_of(part, "merge_templates") for part in mined]
     shown = pl.concat([*parts, _NOTHING]).unique().sort("pattern")
-    halves = pl.col("pattern").str.splitn("\n\t", 2).struct
-    trace = pl.lit("\n\t") + halves.field("field_1")
-    worked = shown.select(
-        shown="pattern",
-        trace=trace,
-        is_cut=trace.is_null() & halves.field("field_0").str.ends_with(f" {CUT}"),
-        text=as_placeholders(halves.field("field_0").str.strip_suffix(f" {CUT}"))
-        + (pl.lit(TRACE_HERE) + trace_as_shown(trace)).fill_null(""),
-    )
+    worked = _worked(shown)
     distinct = worked["text"].unique()
     merged = (
         worked.join(
@@ -137,20 +130,37 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
         )
         .pipe(join_traces)
         .pipe(join_cut_texts)
-        .with_columns(as_line(pl.col("merged").str.replace_all(TRACE_HERE, "", literal=True)))
+        .with_columns(_on_one_line(pl.col("merged")))
     )
-    link = f"{OPEN}LINK{CLOSE}"
     typed = as_shown(pl.col("merged"))
-    template = (
-        pl.col("merged")
-        .str.replace_all(link, f"://{link}", literal=True)
-        .str.replace_all(_ANYTHING, WILDCARD)
+    texts = merged.select(
+        pattern="shown", template=_without_kinds(pl.col("merged")), template_typed=typed
     )
-    texts = merged.select(pattern="shown", template=template, template_typed=typed)
     found = texts["template"].unique().to_list()
     ids = pl.Series([template_id(text) for text in found], dtype=pl.String)
     return texts.with_columns(
         template_id=pl.col("template").replace_strict(found, ids, return_dtype=pl.String)
+    )
+
+
+def mine_with_parts(messages: pl.Series) -> pl.DataFrame:
+    """The ``template`` of every message, and the one it has ``alone``, without the others.
+
+    The ids of both are ids of its cluster: see `aliases`.
+
+    Examples
+    --------
+    >>> users = ["ada", "ben", "cyd", "dov", "eve"]
+    >>> mine_with_parts(pl.Series([f"login of {user} broke" for user in users])).row(0)
+    ('login of <*> broke', 'login of ada broke')
+    """
+    mined = mine_templates(messages)
+    worked = _worked(mined.select("pattern").drop_nulls().unique())
+    alone = worked.select(
+        pattern="shown", alone=_without_kinds(_on_one_line(pl.lit(unmerged(worked["text"]))))
+    )
+    return mined.join(alone, on="pattern", how="left", maintain_order="left").select(
+        "template", "alone"
     )
 
 
@@ -162,7 +172,37 @@ def template_id(template: str) -> str:
     >>> template_id("worker <*> died").startswith("v1:")
     True
     """
-    return f"{VERSION}:{hashlib.blake2b(template.encode(), digest_size=6).hexdigest()}"
+    return versioned_id(template)
+
+
+def versioned_id(text: str, version: str | None = None) -> str:
+    """A digest of a text, under the version of the miner that made it (None: this one)."""
+    digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    return f"{version or VERSION}:{digest}"
+
+
+def _worked(shown: pl.DataFrame) -> pl.DataFrame:
+    """Patterns as they are merged: their text, and what is said beside it."""
+    halves = pl.col("pattern").str.splitn("\n\t", 2).struct
+    trace = pl.lit("\n\t") + halves.field("field_1")
+    return shown.select(
+        shown="pattern",
+        trace=trace,
+        is_cut=trace.is_null() & halves.field("field_0").str.ends_with(f" {CUT}"),
+        text=as_placeholders(halves.field("field_0").str.strip_suffix(f" {CUT}"))
+        + (pl.lit(TRACE_HERE) + trace_as_shown(trace)).fill_null(""),
+    )
+
+
+def _on_one_line(merged: pl.Expr) -> pl.Expr:
+    return as_line(merged.str.replace_all(TRACE_HERE, "", literal=True))
+
+
+def _without_kinds(merged: pl.Expr) -> pl.Expr:
+    link = f"{OPEN}LINK{CLOSE}"
+    return merged.str.replace_all(link, f"://{link}", literal=True).str.replace_all(
+        _ANYTHING, WILDCARD
+    )
 
 
 def _patterns_of(mined: pl.DataFrame, function: str) -> pl.DataFrame:

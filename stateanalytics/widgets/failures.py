@@ -82,13 +82,15 @@ class FailureExplorer:
     def rows(self, code: str | None = None, cluster_id: str | None = None) -> pl.DataFrame:
         """Members of a code and of all below it, or of one cluster; newest first."""
         rows = self.members.filter(self._within(code))
-        return rows if cluster_id is None else rows.filter(pl.col("cluster_id") == cluster_id)
+        if cluster_id is None:
+            return rows
+        return rows.filter(pl.col("cluster_id") == self._today(cluster_id))
 
     def sql(self, code: str | None = None, cluster_id: str | None = None) -> str:
         """The query that gives the same rows over all time, for ``snap.sql``."""
         parts = []
         if cluster_id is not None:
-            parts.append(f"cluster_id = {_literal(cluster_id)}")
+            parts.append(f"cluster_id = {_literal(self._today(cluster_id))}")
         elif code == NO_CODE:
             parts.append("code IS NULL")
         elif code is not None:
@@ -153,6 +155,13 @@ class FailureExplorer:
         code.observe(choose, "value")
         template.observe(draw, "value")
         return w.VBox([code, template, shown])
+
+    def _today(self, cluster_id: str) -> str:
+        """The id that a cluster has now, where it had another."""
+        if cluster_id in self.members["cluster_id"]:
+            return cluster_id
+        others = failures.aliases(self.snap).filter(pl.col("alias_id") == cluster_id)
+        return others["cluster_id"].item() if others.height else cluster_id
 
     @property
     def _chosen(self) -> Window | None:

@@ -8,12 +8,23 @@ from stateanalytics.core.units import how_long
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.incident_grouping import count_incidents, members_within
+from stateanalytics.failures.known_ids import former_ids
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
 from stateanalytics.reporting.phrases import count, number, share
 
 N_SHOWN, N_INCIDENTS, N_NAMED = 10, 5, 2
 _TOLD = (
-    *("rank", "cluster_id", "code", "template", "rule_name", "n_rows", "n_sessions", "n_causes"),
+    *(
+        "rank",
+        "cluster_id",
+        "former_ids",
+        "code",
+        "template",
+        "rule_name",
+        "n_rows",
+        "n_sessions",
+        "n_causes",
+    ),
     *(
         "n_incidents",
         "share",
@@ -39,7 +50,9 @@ def summarize_clusters(material: Material) -> Plain:
     # Templates are mined from the failures of all time: ids stay the same next week.
     ever = find_members(material.facts, rows=material.ever)
     here = members_within(ever, window, as_of)
-    clusters = count_clusters(here, window=window, as_of=as_of)
+    clusters = count_clusters(here, window=window, as_of=as_of).join(
+        former_ids(ever), on="cluster_id", how="left", maintain_order="left"
+    )
     before = ever.filter(pl.col("failed_at") < window.since)
     new = clusters.join(before.select("cluster_id").unique(), on="cluster_id", how="anti")
     incidents = count_incidents(here).sort(
@@ -66,6 +79,7 @@ def _cluster(row: Plain) -> Plain:
     )
     return {
         **row,
+        "former_ids": row["former_ids"] or [],
         "examples": [text for text in examples if text],
         "bars": [step / most if most else 0.0 for step in row["trend"]],
         "shown_share": share(row["share"]),
