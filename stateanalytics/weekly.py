@@ -17,7 +17,7 @@ from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
 from stateanalytics.core.windows import Window, iso_week, weeks_up_to
 from stateanalytics.errors import ArgumentError, check_number
-from stateanalytics.failures.counting import count_groups
+from stateanalytics.failures.counting import count_groups, count_run_incidents
 from stateanalytics.failures.failure_rows import (
     add_cluster_ids,
     add_templates,
@@ -25,8 +25,8 @@ from stateanalytics.failures.failure_rows import (
     select_failures,
 )
 from stateanalytics.failures.incident_grouping import add_incidents, seen_s
-from stateanalytics.state.definitions import cause_key
-from stateanalytics.state.headline import HEADLINE, Count, count_headline
+from stateanalytics.state.definitions import RUN, cause_key
+from stateanalytics.state.headline import HEADLINE, count_headline
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, rows_of, within
 from stateanalytics.stats.intervals import poisson_columns, wilson_columns
@@ -69,7 +69,7 @@ DURATION = "duration"
 UNITS: Mapping[str, str] = {**HEADLINE, **FAILED, DURATION: "s"}
 """Every measure and its unit, in the order of the frame."""
 
-_COUNTS = ("runs", "causes", "failure_causes", "failure_incidents", "failure_rows")
+_COUNTS = ("runs", "incidents", "failure_causes", "failure_incidents", "failure_rows")
 _SHARES = ("completed", "timed_out", "unresolved")
 _MOST_WEEKS = 520
 _GROUP = ["group_kind", "group_id"]
@@ -97,7 +97,8 @@ def weekly_numbers(
         _Week.of(snap, Window(since, until, name), known_at, policy or Policy.v1())
         for name, since, until, known_at, _ in reached.iter_rows()
     ]
-    known = [*_headline(weeks), *_failures(weeks, top), *_durations(weeks, top)]
+    failed = _failed(weeks)
+    known = [*_headline(weeks, failed), *_failures(failed, top), *_durations(weeks, top)]
     return _grid(calendar, pl.concat([pl.DataFrame(schema=_KNOWN), *known], how="diagonal_relaxed"))
 
 
@@ -106,7 +107,7 @@ class _Week(NamedTuple):
 
     name: str
     seen_s: float
-    counts: Mapping[str, Count]
+    runs: pl.DataFrame
     failed: pl.DataFrame
     spells: pl.DataFrame
     messages: pl.Series
@@ -121,7 +122,7 @@ class _Week(NamedTuple):
         return cls(
             window.label,
             seen_s(window, past.as_of),
-            count_headline(counted(rows, "session")),
+            counted(rows, RUN).select("is_open", "outcome", "severity"),
             priced(select_failures(rows), past).with_columns(week),
             started.select("kind", "duration_s", "ended", week),
             select_failures(ever)["reason_message"],
@@ -178,19 +179,21 @@ def _grid(calendar: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _headline(weeks: Sequence[_Week]) -> Iterator[pl.DataFrame]:
+def _headline(weeks: Sequence[_Week], failed: pl.DataFrame) -> Iterator[pl.DataFrame]:
     rows = [
         (week.name, measure, count.n, count.of)
         for week in weeks
-        for measure, count in week.counts.items()
+        for measure, count in count_headline(
+            week.runs, count_run_incidents(failed.filter(pl.col("week") == week.name))
+        ).items()
     ]
     yield pl.DataFrame(rows, schema=["week", "measure", "n", "n_of"], orient="row")
 
 
-def _failures(weeks: Sequence[_Week], top: int | None) -> Iterator[pl.DataFrame]:
-    """What failed in each week: altogether, by cluster and by reason code."""
+def _failed(weeks: Sequence[_Week]) -> pl.DataFrame:
+    """What failed in each week, with the clusters of all weeks and the incidents of its own."""
     if not weeks:
-        return
+        return pl.DataFrame()
     messages = pl.concat([week.messages for week in weeks])
     rows = (
         add_templates(pl.concat([week.failed for week in weeks]), messages)
@@ -200,9 +203,15 @@ def _failures(weeks: Sequence[_Week], top: int | None) -> Iterator[pl.DataFrame]
         .sort("failed_at", "source", "entity_type", "entity_id")
     )
     # Week by week, so that a count does not depend on how many weeks were asked for.
-    rows = pl.concat(
+    return pl.concat(
         [add_incidents(rows.filter(week=week.name), span_s=week.seen_s) for week in weeks]
     )
+
+
+def _failures(rows: pl.DataFrame, top: int | None) -> Iterator[pl.DataFrame]:
+    """What failed in each week: altogether, by cluster and by reason code."""
+    if rows.is_empty():
+        return
     label = pl.coalesce("template", "code")
     for kind, identity, name in ((None, None, None), ("cluster", "cluster_id", label),
                                  ("code", "code", pl.col("code"))):  # fmt: skip

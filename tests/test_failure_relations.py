@@ -110,6 +110,11 @@ def test_one_rate_limit_that_failed_24_sessions_is_one_incident():
     assert found["providers"].to_list() == ["claude_code"]
 
 
+def test_failures_of_which_nothing_is_known_are_not_linked_by_their_time():
+    silent = [run(f"s{i}", ended=ago(days=1, seconds=i)) for i in range(5)]
+    assert incidents(*silent, *spread()).is_empty()
+
+
 def test_one_provider_that_fails_in_several_ways_and_systems_is_one_incident():
     moment = ago(days=1)
     rows = [

@@ -72,7 +72,7 @@ def numbers(summary):
 
 
 def test_the_five_numbers_stand_in_their_order(week):
-    assert list(numbers(week)) == ["runs", "completed", "timed_out", "unresolved", "causes"]
+    assert list(numbers(week)) == ["runs", "completed", "timed_out", "unresolved", "incidents"]
 
 
 def test_runs_are_what_ended_in_the_window_and_what_is_open(week):
@@ -99,8 +99,8 @@ def test_unresolved_is_of_open_runs(week):
 
 
 def test_a_fan_out_is_one_cause(week):
-    assert numbers(week)["causes"]["n"] == 3
-    assert numbers(week)["causes"]["note"] == "behind 5 failed or timed-out runs"
+    assert numbers(week)["incidents"]["n"] == 3
+    assert numbers(week)["incidents"]["note"] == "behind 5 failed or timed-out runs, 3 causes"
 
 
 def test_what_is_left_out_is_counted_and_named(week):
@@ -122,7 +122,7 @@ def test_outcomes_add_up_to_the_ended_runs(week):
 
 def test_the_headline_says_it_in_words(week):
     assert week["headline"]["finding"] == (
-        "7 of 13 ended runs completed (54 %); 4 failed and 1 timed out, from 3 distinct causes; "
+        "7 of 13 ended runs completed (54 %); 4 failed and 1 timed out, in 3 incidents; "
         "1 of 2 open runs needs a look."
     )
 

@@ -128,10 +128,11 @@ def test_open_runs_and_those_in_trouble(case):
     assert set(TROUBLE) == {"critical", "warning"}
 
 
-def test_failed_runs_and_their_causes(case):
+def test_failed_runs_their_causes_and_incidents(case):
     summary = case.summary
     by_outcome = {one["outcome"]: one["n"] for one in summary["headline"]["outcomes"]}
-    causes = {line.split()[6] for line in summary["ledger"]} - {"-"}
+    incidents = {line.split()[6] for line in summary["ledger"]} - {"-"}
+    members = sa.failures.members(case.snap, window=case.window).filter(entity_type="session")
     one_number(
         {
             "outcomes": sum(by_outcome.get(word, 0) for word in FAILURES),
@@ -140,9 +141,16 @@ def test_failed_runs_and_their_causes(case):
     )
     one_number(
         {
-            "headline": case.numbers["causes"]["n"],
+            "headline": summary["headline"]["n_causes"],
             "failures": summary["failures"]["n_run_causes"],
-            "ledger": len(causes),
+            "members": members["cause"].n_unique(),
+        }
+    )
+    one_number(
+        {
+            "headline": case.numbers["incidents"]["n"],
+            "ledger": len(incidents),
+            "members": members.select(pl.coalesce("incident_id", "cause").n_unique()).item(),
         }
     )
 

@@ -127,12 +127,19 @@ def test_a_run_that_rates_leave_out_is_no_run_until_it_counts():
     assert steps(made(legacy), made([*OLD, entity("x")])) == {"changed rows": 1}
 
 
-def test_causes_are_distinct_on_both_sides():
+def test_incidents_are_distinct_on_both_sides():
     fan = [entity(str(n), "failed", reason_code="run.failed.exception", invocation_id="i",
                   hours_ago=-1) for n in range(9)]  # fmt: skip
     this = made([*OLD, *fan], as_of=AS_OF + timedelta(hours=6))
-    assert steps(old(), this, "causes") == {"new rows": 1}
-    assert sa.diff(old(), this).filter(number="causes")["n_runs"].to_list() == [9, None]
+    assert steps(old(), this, "incidents") == {"new rows": 1}
+    assert sa.diff(old(), this).filter(number="incidents")["n_runs"].to_list() == [9, None]
+
+
+def test_what_failed_alone_and_fails_with_others_now_is_another_grouping():
+    said = {"reason_code": "run.failed.exception", "reason_message": "API Error: 503 unavailable"}
+    a, y, z = (entity(name, "failed", provider="p", **said) for name in "ayz")
+    last, this = made([y, z]), made([a, y, z])
+    assert steps(last, this, "incidents") == {"late rows": 1, "another grouping": -1}
 
 
 def test_what_no_run_explains_is_not_hidden():
@@ -169,7 +176,7 @@ def test_steps_always_add_up_and_leave_nothing_over(first, second, hours, other)
         policy=sa.Policy.operator() if other else None,
     )
     found = sa.diff(last, this)
-    for place, name in enumerate(("runs", "completed", "timed_out", "unresolved", "causes")):
+    for place, name in enumerate(("runs", "completed", "timed_out", "unresolved", "incidents")):
         rows = found.filter(number=name)
         ends = [one.summary["headline"]["numbers"][place] for one in (last, this)]
         assert (rows["n_before"][0], rows["of_before"][0]) == (ends[0]["n"], ends[0]["of"])

@@ -187,7 +187,7 @@ def test_a_failure_that_somebody_dated_back_is_a_new_failure_of_the_week(tmp_pat
     assert (row["entity_id"], row["then"], row["now"]) == ("dead", "open", "failed")
     assert row["is_new_failure"]
     assert "1 failure among them" in now.summary["late"]["finding"]
-    step = sa.diff(kept, now).filter(number="causes", cause="closed censoring")
+    step = sa.diff(kept, now).filter(number="incidents", cause="closed censoring")
     assert step["runs"].to_list() == [["dead"]]
 
 

@@ -86,7 +86,7 @@ def test_legacy_and_odd_statuses_are_left_out_and_counted(made):
 
 def test_failures_count_lionagis_own_causes(made):
     _, snap, whole = made
-    assert numbers(whole.summary)["causes"]["n"] == causes_of_lionagi(snap)
+    assert whole.summary["headline"]["n_causes"] == causes_of_lionagi(snap)
 
 
 def causes_of_lionagi(snap) -> int:
@@ -153,7 +153,7 @@ def test_several_stores_at_once_are_one_report(lionagi_samples):
 
     pooled, each = told(*paths), [told(path) for path in paths]
     assert len(pooled["provenance"]["sources"]) == len(paths)
-    for name in ("runs", "completed", "timed_out", "causes", "unresolved"):
+    for name in ("runs", "completed", "timed_out", "incidents", "unresolved"):
         assert numbers(pooled)[name]["n"] == sum(numbers(one)[name]["n"] for one in each)
 
 

@@ -97,7 +97,7 @@ def test_weeks_by_hand():
     assert numbers(weeks, "unresolved", "n_of")[1:] == [
         ("2026-W20", 1), ("2026-W21", 0), ("2026-W22", 0),
     ]  # fmt: skip
-    assert numbers(weeks, "causes", "value")[1:3] == [("2026-W20", 1.0), ("2026-W21", 1.0)]
+    assert numbers(weeks, "incidents", "value")[1:3] == [("2026-W20", 1.0), ("2026-W21", 1.0)]
 
 
 def test_failures_by_code_and_cluster_with_their_cost(hand):

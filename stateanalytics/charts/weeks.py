@@ -22,7 +22,7 @@ WORDS = {
     "completed": "Completed",
     "timed_out": "Timed out",
     "unresolved": "Unresolved",
-    "causes": "Causes of failed runs",
+    "incidents": "Incidents of failed runs",
     "failure_causes": "Causes of failures",
     "failure_incidents": "Incidents of failures",
     "failure_rows": "Failed rows",
@@ -157,7 +157,7 @@ def _scale(series: pl.DataFrame) -> tuple[float, str]:
     if unit == "s":
         most = largest(series, "value")
         return next((pair for pair in _UNITS_OF_TIME if most >= 2 * pair[0]), _UNITS_OF_TIME[-1])
-    return 1.0, "" if unit in ("runs", "causes", "rows") else unit
+    return 1.0, "" if unit in ("runs", "causes", "incidents", "rows") else unit
 
 
 def _words(rows: pl.DataFrame) -> str:

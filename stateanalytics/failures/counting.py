@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_columns
-from stateanalytics.state.definitions import cause_key
+from stateanalytics.state.definitions import RUN, cause_key
 from stateanalytics.stats.intervals import wilson_columns
 
 CAUSE_COLUMNS = ("source", "entity_type", "entity_id", "session_id", "invocation_id", "reason_code")
@@ -132,6 +132,11 @@ def _tokens() -> pl.Expr:
     parts = ("n_input_tokens", "n_output_tokens")
     is_reported = pl.any_horizontal(pl.col(part).is_not_null() for part in parts)
     return pl.when(is_reported).then(pl.sum_horizontal(parts)).alias("n_tokens")
+
+
+def count_run_incidents(rows: pl.DataFrame) -> int:
+    """How many incidents the runs among `members` are, of the window that they show."""
+    return int(rows.filter(pl.col("entity_type") == RUN).select(count_incidents_of()).item())
 
 
 def count_incidents_of() -> pl.Expr:

@@ -123,9 +123,11 @@ def _with_links(rows: pl.DataFrame, gap_s: float, span_s: float) -> pl.DataFrame
     )
     text = pl.concat_str("code", "message", separator=" ", ignore_nulls=True).str.head(4_000)
     is_at_provider = text.str.contains(AT_PROVIDER) & pl.col("provider").is_not_null()
+    # Of what nobody said anything, nothing is known to be the same.
+    is_said = pl.col("code").is_not_null() | pl.col("template").is_not_null()
     return (
         rows.with_columns(by_invocation=pl.concat_str("source", request, separator="|"))
-        .pipe(_bursts, pl.col("cluster_id"), "by_time", (gap_s, span_s))
+        .pipe(_bursts, pl.when(is_said).then("cluster_id"), "by_time", (gap_s, span_s))
         .pipe(_bursts, pl.when(is_at_provider).then("provider"), "by_provider", (gap_s, span_s))
     )
 

@@ -23,6 +23,7 @@ CAUSES = (
     "another policy",
     "another as-of",
     "another policy or as-of",
+    "another grouping",
     "unexplained",
 )
 """In the order in which they are reckoned; the last is what the others leave over."""
@@ -89,6 +90,8 @@ def cause_of(run: str, before: Side, after: Side) -> str | None:
     if LATER in (was.ending, now.ending) and not is_open(was) and before.until != after.until:
         return "another window"
     if was.facts == now.facts:
+        if _worth(was)[:-1] == _worth(now)[:-1]:
+            return "another grouping"
         return _other_eyes(was, before, after)
     is_closed = is_open(was) and (has_ended(now) or now.ending == LATER)
     return "closed censoring" if is_closed else "changed rows"
@@ -127,7 +130,7 @@ def _departure(was: Line, before: Side, after: Side) -> str:
 
 def _worth(line: Line) -> tuple[str, bool, str | None]:
     """What the numbers take from a run."""
-    return line.ending, line.is_in_trouble and is_open(line), line.cause
+    return line.ending, line.is_in_trouble and is_open(line), line.incident
 
 
 def is_open(line: Line) -> bool:

@@ -35,7 +35,7 @@ DIFF = Frame(
     "one cause that moved one headline number from one report to the next",
     ("number", "cause"),
     (
-        Column("number", TEXT, "runs, completed, timed_out, unresolved, causes"),
+        Column("number", TEXT, "runs, completed, timed_out, unresolved, incidents"),
         Column("title", TEXT, "its name in the report"),
         Column("cause", TEXT, "what moved it, in the order in which it is reckoned"),
         Column("n_runs", INTEGER, "runs that the cause concerns; null: not known"),
@@ -51,7 +51,7 @@ DIFF = Frame(
 )
 
 MAX_REPORT_BYTES = 512_000_000
-_NUMBERS = ("runs", "completed", "timed_out", "unresolved", "causes")
+_NUMBERS = ("runs", "completed", "timed_out", "unresolved", "incidents")
 _HINT = "stateanalytics report STORE --json writes week.json beside week.html"
 
 
@@ -83,7 +83,8 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
     not there yet. *Closed censoring* is work that was open and has ended since. *Changed
     rows* were written to otherwise: a sign of life, a correction. Where nothing stored
     about a run changed, its state did for *another policy* or *another as-of*; of a run
-    that is still open, and where both are others, nobody can say which.
+    that is still open, and where both are others, nobody can say which. Failures of *another
+    grouping* hang together with others than before, and count as more or fewer incidents.
 
     A share is moved by runs that enter or leave either side of it, so that the size of
     a step depends on the order of steps; their sum does not.
@@ -149,7 +150,9 @@ def _matters(run: str, name: str, before: Side, after: Side) -> bool:
     for side in (before, after):
         line = side.ledger.get(run)
         alone = {run: line} if line is not None else {}
-        sides.append((_COUNTS[name](alone), line.cause if line and name == "causes" else None))
+        sides.append(
+            (_COUNTS[name](alone), line.incident if line and name == "incidents" else None)
+        )
     return sides[0] != sides[1]
 
 
@@ -166,8 +169,8 @@ _COUNTS: Mapping[str, Callable[[Ledger], _Number]] = {
     "completed": _shared(lambda line: line.ending == "good", has_ended),
     "timed_out": _shared(lambda line: line.ending == "timed_out", has_ended),
     "unresolved": _shared(lambda line: line.is_in_trouble, is_open),
-    "causes": lambda ledger: _Number(
-        len({line.cause for line in ledger.values() if line.cause is not None}), None
+    "incidents": lambda ledger: _Number(
+        len({line.incident for line in ledger.values() if line.incident is not None}), None
     ),
 }
 

@@ -1,7 +1,7 @@
 """Every run of a report in one short line, so that two reports can be held side by side.
 
 The numbers of a report say that something changed; its ledger says which runs made it.
-A line holds no text of a store: ids, causes and facts are digests.
+A line holds no text of a store: ids, incidents and facts are digests.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material
 from stateanalytics.state.definitions import (
@@ -22,7 +23,7 @@ from stateanalytics.state.definitions import (
     is_failure,
 )
 
-FIELDS = ("run", "source", "began", "placed", "ending", "is_in_trouble", "cause", "facts")
+FIELDS = ("run", "source", "began", "placed", "ending", "is_in_trouble", "incident", "facts")
 """What the words of a line are: see `Line`."""
 
 LATER = "later"
@@ -58,8 +59,9 @@ class Line(NamedTuple):
         ``left_out``: no rate counts it.
     is_in_trouble : bool
         Is its severity critical or warning.
-    cause : str or None
-        Digest of the distinct cause that it failed for.
+    incident : str or None
+        Digest of the incident that it failed in: of the first by name of its causes, so that
+        most of what comes later leaves it as it is.
     facts : str
         Digest of what is stored about it, whatever a policy makes of it.
     """
@@ -70,7 +72,7 @@ class Line(NamedTuple):
     placed: int | None
     ending: str
     is_in_trouble: bool
-    cause: str | None
+    incident: str | None
     facts: str
 
 
@@ -101,13 +103,20 @@ def ledger_of(material: Material) -> tuple[dict[str, Line], dict[str, str]]:
         # Ids of two inputs may be the same.
         _again=pl.int_range(pl.len()).over("system", "entity_id"),
     )
+    together = material.failed.select(*ENTITY_KEY, "incident_id").unique(ENTITY_KEY)
+    cause = pl.format("{}|{}", "_source", "_cause")
+    runs = runs.join(together, on=ENTITY_KEY, how="left", maintain_order="left").with_columns(
+        _cause=pl.when(pl.col("incident_id").is_null())
+        .then(cause)
+        .otherwise(cause.min().over("incident_id"))
+    )
     columns = ("system", "entity_id", "_again", "_source", "_began", "_placed", "_ending",
                "_trouble", "_cause", "_facts")  # fmt: skip
     ledger, ids = {}, {}
     for row in runs.select(columns).iter_rows():
         system, identity, again, source, began, placed, ending, trouble, cause, facts = row
         run = _digest(f"{system}|{identity}|{again}", 16)
-        failed_for = None if cause is None else _digest(f"{source}|{cause}", 12)
+        failed_for = None if cause is None else _digest(cause, 12)
         digest = _digest(facts, 8)
         ledger[run] = Line(run, source, began, placed, ending, trouble, failed_for, digest)
         ids[run] = identity

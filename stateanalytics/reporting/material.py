@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
@@ -12,6 +13,8 @@ import polars as pl
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import TICK, Window
+from stateanalytics.failures.failure_rows import find_members
+from stateanalytics.failures.incident_grouping import members_within
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, population, within
 from stateanalytics.state.states import states as states_of
@@ -52,6 +55,7 @@ class Material:
     rows: pl.DataFrame
     policy: Policy
     n_unknown: int = 0
+    _mined: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, facts: Facts, window: Window, policy: Policy) -> Material:
@@ -82,6 +86,18 @@ class Material:
             rows=pl.concat([ended, still_open]),
             n_unknown=others.filter(is_unknown).height,
         )
+
+    @property
+    def failed_ever(self) -> pl.DataFrame:
+        """The `members` of all time, mined once for all windows: clusters keep their ids."""
+        if "ever" not in self._mined:
+            self._mined["ever"] = find_members(self.facts, rows=self.ever)
+        return self._mined["ever"]
+
+    @cached_property
+    def failed(self) -> pl.DataFrame:
+        """The `members` of the window, with the incidents that it shows."""
+        return members_within(self.failed_ever, self.window, self.facts.as_of)
 
     @property
     def runs(self) -> pl.DataFrame:

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import polars as pl
 
-from stateanalytics.state.definitions import TROUBLE, cause_key, ended_well, is_failure
+from stateanalytics.state.definitions import TROUBLE, ended_well
 
 HEADLINE: Mapping[str, str] = {
     "runs": "runs",
     "completed": "share of ended runs",
     "timed_out": "share of ended runs",
     "unresolved": "share of open runs",
-    "causes": "causes",
+    "incidents": "incidents",
 }
 """The names of the numbers, and what each is counted in."""
 
@@ -26,13 +26,15 @@ class Count(NamedTuple):
     of: int | None = None
 
 
-def count_headline(runs: pl.DataFrame) -> dict[str, Count]:
+def count_headline(runs: pl.DataFrame, n_incidents: int) -> dict[str, Count]:
     """The five numbers of some runs.
 
     Parameters
     ----------
     runs : polars.DataFrame
         The sessions of a window that rates count: `population.counted` of a `population`.
+    n_incidents : int
+        How many incidents the failed ones are; what hangs together say their messages.
 
     Returns
     -------
@@ -43,13 +45,11 @@ def count_headline(runs: pl.DataFrame) -> dict[str, Count]:
     --------
     >>> runs = pl.DataFrame(
     ...     {
-    ...         "source": "s", "entity_type": "session", "entity_id": ["a", "b", "c"],
-    ...         "session_id": ["a", "b", "c"], "invocation_id": "i", "reason_code": "r",
     ...         "is_open": [False, False, True], "outcome": ["completed", "failed", None],
     ...         "severity": ["neutral", "critical", "warning"],
     ...     }
     ... )
-    >>> [tuple(count) for count in count_headline(runs).values()]
+    >>> [tuple(count) for count in count_headline(runs, 1).values()]
     [(3, None), (1, 2), (0, 2), (1, 1), (1, None)]
     """
     is_open = pl.col("is_open")
@@ -59,7 +59,6 @@ def count_headline(runs: pl.DataFrame) -> dict[str, Count]:
         completed=(~is_open & ended_well()).sum(),
         timed_out=(~is_open & (pl.col("outcome") == "timed_out")).sum(),
         unresolved=(is_open & pl.col("severity").is_in(list(TROUBLE))).sum(),
-        causes=cause_key().filter(is_failure()).n_unique(),
     ).row(0, named=True)
     n_ended, n_open = counted["n_ended"], counted["n_open"]
     return {
@@ -67,5 +66,5 @@ def count_headline(runs: pl.DataFrame) -> dict[str, Count]:
         "completed": Count(counted["completed"], n_ended),
         "timed_out": Count(counted["timed_out"], n_ended),
         "unresolved": Count(counted["unresolved"], n_open),
-        "causes": Count(counted["causes"]),
+        "incidents": Count(n_incidents),
     }

@@ -42,11 +42,12 @@ DEFINITIONS = (
     ("Timed out", "Outcome timed out, of the runs that ended. A bound, not an error."),
     ("Unresolved", "Open runs whose severity is critical or warning, of the open runs."),
     (
-        "Cause",
-        "One pair of invocation and reason code among failed and timed-out rows. The headline "
-        "counts those of runs, the sections on failures those of rows of every type. Where one "
-        "of the two was not recorded the session itself stands in, so that rows without an "
-        "invocation are not folded into one. Shares of codes and clusters are of causes.",
+        "Rows, runs, causes, incidents",
+        "Failed and timed-out work, counted four ways. Rows: entities of every type, each once. "
+        "Runs: the sessions among them. Causes: pairs of invocation and reason code; where one is "
+        "missing, the session. Incidents: causes that hang together (one request, or one failure "
+        "or one provider at once): an outage that fails 24 sessions is one. The headline counts "
+        "incidents of runs.",
     ),
     (
         "Interval",

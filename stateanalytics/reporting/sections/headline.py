@@ -6,20 +6,21 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from stateanalytics.failures.failure_rows import select_failures
+from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.reporting.material import Material, Plain, Section, tally
 from stateanalytics.reporting.phrases import count, interval, listed, number, share
 from stateanalytics.reporting.pills import pill_of
-from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, ended_well
+from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, RUN, ended_well
 from stateanalytics.state.headline import Count, count_headline
 from stateanalytics.stats.intervals import wilson
 
 
 def summarize_headline(material: Material) -> Plain:
-    """Runs, completion share, timed-out share, unresolved runs and distinct causes."""
+    """Runs, completion share, timed-out share, unresolved runs and incidents."""
     ended = material.ended_runs
-    counts = count_headline(material.runs)
-    failed = select_failures(material.runs)
+    counts = count_headline(material.runs, count_run_incidents(material.failed))
+    failed = material.failed.filter(pl.col("entity_type") == RUN)
+    n_causes = failed["cause"].n_unique()
     is_empty = ended_well() & pl.col("delivery").is_in(list(EMPTY_HANDED))
     empty = ended.filter(is_empty).height
     n_ended, n_open = ended.height, material.open_runs.height
@@ -53,16 +54,17 @@ def summarize_headline(material: Material) -> Plain:
             "open with severity critical or warning",
         ),
         _count(
-            "causes",
-            "Causes of failed runs",
-            counts["causes"],
-            f"behind {count(failed.height, 'failed or timed-out run')}",
-            "pairs of request and reason code among failed and timed-out runs",
+            "incidents",
+            "Incidents",
+            counts["incidents"],
+            f"behind {count(failed.height, 'failed or timed-out run')}, {count(n_causes, 'cause')}",
+            "failed and timed-out runs, those that hang together counted once",
         ),
     ]
     return {
         "finding": _sentence(material, counts, failed),
         "numbers": numbers,
+        "n_causes": n_causes,
         "left_out": _left_out(material.rows),
         "outcomes": _outcomes(ended),
     }
@@ -70,7 +72,6 @@ def summarize_headline(material: Material) -> Plain:
 
 def _sentence(material: Material, counts: Mapping[str, Count], failed: pl.DataFrame) -> str:
     (n_completed, n_ended), (n_unresolved, n_open) = counts["completed"], counts["unresolved"]
-    n_causes = counts["causes"].n
     if not n_ended and not n_open:
         return f"No run ended in this window ({material.window.label}), and none is open."
     parts = []
@@ -88,7 +89,7 @@ def _sentence(material: Material, counts: Mapping[str, Count], failed: pl.DataFr
         if by_outcome.get(outcome)
     ]
     if bad:
-        parts.append(f"{listed(bad)}, from {count(n_causes, 'distinct cause')}")
+        parts.append(f"{listed(bad)}, in {count(counts['incidents'].n, 'incident')}")
     elif n_ended:
         parts.append("none failed or timed out")
     if n_open:

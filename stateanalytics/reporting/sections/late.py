@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stateanalytics.core.windows import in_utc
+from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.reporting.causes import CAUSES, Side, cause_of, is_counted
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.reporting.phrases import count, listed, number
@@ -16,6 +17,7 @@ MEANINGS = {
     "changed rows": "were written to since: a correction, a sign of life, a resumption",
     "another as-of": "nobody wrote to, but time has passed over them",
     "rows that are gone": "were in the data when it ended, and are not any more",
+    "another grouping": "failed as before, but with others",
 }
 """What each of the causes of a difference means here, in the order of `CAUSES`."""
 TITLES = {
@@ -24,6 +26,7 @@ TITLES = {
     "changed rows": "changed since",
     "another as-of": "aged since",
     "rows that are gone": "are gone",
+    "another grouping": "grouped otherwise",
 }
 
 
@@ -45,7 +48,8 @@ def summarize_late(material: Material) -> Plain:
     (before, ids_then), (after, ids_now) = Side.of_material(then), Side.of_material(material)
     rows = _rows(before, after, {**ids_then, **ids_now})
     counts = [
-        (name, count_headline(each.runs)) for name, each in (("then", then), ("now", material))
+        (name, count_headline(each.runs, count_run_incidents(each.failed)))
+        for name, each in (("then", then), ("now", material))
     ]
     return {
         "finding": _sentence(rows, then),
@@ -79,7 +83,7 @@ def _rows(before: Side, after: Side, ids: dict[str, str]) -> list[Plain]:
         cause = cause_of(run, before, after)
         if cause is None or not (is_counted(was) or is_counted(now)):
             continue
-        has_failed = now is not None and now.cause is not None
+        has_failed = now is not None and now.incident is not None
         rows.append(
             {
                 "run": run,
@@ -87,7 +91,7 @@ def _rows(before: Side, after: Side, ids: dict[str, str]) -> list[Plain]:
                 "cause": cause,
                 "then": was.ending if was else None,
                 "now": now.ending if now else None,
-                "is_new_failure": has_failed and not (was is not None and was.cause is not None),
+                "is_new_failure": has_failed and not (was is not None and was.incident is not None),
             }
         )
     return sorted(rows, key=lambda row: (CAUSES.index(row["cause"]), row["entity_id"], row["run"]))
