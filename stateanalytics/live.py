@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import polars as pl
 
@@ -104,19 +103,18 @@ def watch(
     Notes
     -----
     A look takes a consistent private copy, as `read` does, so that no writer ever waits
-    for it longer than for any reader in WAL mode: not at all. Where all inputs are stores
-    and nobody touched them, nothing is copied; silence alone may still change a severity.
+    for it longer than for any reader in WAL mode: not at all. Of inputs that nobody wrote
+    to nothing is copied; silence alone may still change a severity.
     """
     checked_snapshot(snap, "watch")
     check_number("every_s", every_s, 5, is_above=True)
     # What was written since the snapshot was read is found at the first look.
     now = replace(snap, as_of=clock())
-    touched: Touched = None
     known = _judged(now, policy)
     try:
         while True:
             sleep(every_s)
-            later, touched = _look(now, touched, clock())
+            later = _look(now, clock())
             if later.stores is not now.stores and now.stores is not snap.stores:
                 now.close()
             judged = _judged(later, policy)
@@ -127,31 +125,11 @@ def watch(
             now.close()
 
 
-Touched = tuple[tuple[str, int, int, int], ...] | None
-
-
-def _look(now: Snapshot, touched: Touched, at: datetime) -> tuple[Snapshot, Touched]:
-    """The inputs at another instant, read again where somebody touched their files."""
-    seen = _touched(now)
-    if seen is not None and seen == touched:
-        return replace(now, as_of=at), touched
+def _look(now: Snapshot, at: datetime) -> Snapshot:
+    """The inputs at another instant."""
     with suppress(StoreBusyError):
-        # What is written while it is read counts as touched at the next look.
-        return now.refresh(as_of=at, progress=False), seen
-    return replace(now, as_of=at), touched
-
-
-def _touched(snap: Snapshot) -> Touched:
-    """What tells that a store was written to; None where the inputs are more than stores."""
-    if not snap.stores or len(snap.stores) < snap.sources.height:
-        return None
-    stats = []
-    for store in snap.stores:
-        for ending in ("", "-wal", "-journal"):
-            with suppress(OSError):
-                status = Path(f"{store.path}{ending}").stat()
-                stats.append((ending, status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(stats)
+        return now.refresh(as_of=at, progress=False)
+    return replace(now, as_of=at)
 
 
 def _judged(snap: Snapshot, policy: Policy | None) -> pl.DataFrame:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stateanalytics.io.sqlite import Store
     from stateanalytics.sql import Table
     from stateanalytics.state.policy import Policy
-    from stateanalytics.systems.reading import Memory
+    from stateanalytics.systems.pooling import Memory
 
 _MOST_SOURCES_SHOWN = 5
 _MOST_LOSSES_SHOWN = 8
@@ -70,7 +70,7 @@ class Snapshot(Facts):
     stores: tuple[Store, ...] = ()
     has_bodies: bool = False
     _asked: _Asked | None = None
-    _memory: Memory = field(default_factory=dict)
+    _memory: Memory | None = None
     _tables: dict[Policy | None, Mapping[str, Table]] = field(default_factory=dict, init=False)
 
     __hash__ = object.__hash__
@@ -296,9 +296,12 @@ class Snapshot(Facts):
 
         Notes
         -----
-        Tables that only grow (messages, transitions, signals, …) are gone on with from
-        the last row, if the rows before it are still there; all else is read again. Each
-        snapshot has private copies of its own: close those that are not needed any more.
+        An input that nobody wrote to is not read again: that is told by SQLite's own
+        counters of commits and by the sizes and times of all other files, which prove nothing
+        within two seconds of a write. Of one that was written to, tables that only grow
+        (messages, transitions, signals, …) are gone on with from the last row, if the rows
+        before it are still there; all else is read again. Raw tables of a snapshot stay
+        those of its own instant until it is closed.
 
         Examples
         --------

@@ -14,6 +14,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics import live
 from stateanalytics.errors import ArgumentError, StoreBusyError
+from stateanalytics.systems import reading
 from tests.frames import AS_OF
 from tests.lionagi_stores import NOW_S, listing, session, write_store
 
@@ -105,13 +106,13 @@ def test_a_policy_says_what_is_bad(path):
 def test_a_store_that_nobody_touched_is_not_copied_again(path, monkeypatch):
     clock = Clock(nothing, nothing, write(path, "UPDATE sessions SET status = 'failed'"))
     read = []
-    refresh = sa.Snapshot.refresh
+    copied = reading.open_store
 
-    def counted(self, **options):
+    def counted(path, **options):
         read.append(clock.now)
-        return refresh(self, **options)
+        return copied(path, **options)
 
-    monkeypatch.setattr(sa.Snapshot, "refresh", counted)
+    monkeypatch.setattr(reading, "open_store", counted)
     looks(path, clock, 3)
     assert len(read) == 2
 

@@ -1,7 +1,12 @@
 """A refreshed snapshot is what a fresh read gives; the one before stays what it was."""
 
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -12,8 +17,10 @@ from polars.testing import assert_frame_equal
 import stateanalytics as sa
 from stateanalytics.core.schema import FACTS
 from stateanalytics.errors import ArgumentError, SourceNotFoundError
-from stateanalytics.io import parts
+from stateanalytics.io import parts, sqlite_copy
+from stateanalytics.io.archive import changes
 from stateanalytics.io.sqlite import TEXT, open_store
+from stateanalytics.systems import reading
 from tests.examples import a_few, examples
 from tests.frames import AS_OF, facts
 from tests.lionagi_stores import NOW_S, change, listing, session, write_store
@@ -176,6 +183,146 @@ def test_the_instant_is_chosen_as_before_or_given(tmp_path):
         writer.execute(WRITES["append"].format(n=1, at=NOW_S + 3600))
         writer.commit()
     assert (proven.refresh(progress=False).as_of - proven.as_of).total_seconds() == 3600
+
+
+@pytest.fixture
+def copied(monkeypatch):
+    """The stores that are copied to be read."""
+    names = []
+
+    def open_store(path, **options):
+        names.append(path.name)
+        return whole(path, **options)
+
+    whole = reading.open_store
+    monkeypatch.setattr(reading, "open_store", open_store)
+    return names
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_what_nobody_wrote_to_is_not_read_again(tmp_path, copied, mode):
+    path = first(tmp_path / "state.db")
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute(f"PRAGMA journal_mode={mode}")
+        writer.execute(WRITES["append"].format(n=1, at=NOW_S))
+        before = read(path)
+        after = before.refresh(progress=False)
+        assert copied == ["state.db"]
+        assert_same(after, before)
+        before.close()
+        assert after.sql("SELECT count(*) AS n FROM raw_messages")["n"].item() == 3
+        for n in range(2, 4):
+            writer.execute(WRITES["append"].format(n=n, at=NOW_S))
+            after = after.refresh(progress=False)
+            assert_same(after, read(path))
+            assert_same(after.refresh(progress=False), after)
+        assert copied == ["state.db"] * 5
+
+
+def test_of_several_stores_only_the_one_that_was_written_to_is_read_again(tmp_path, copied):
+    for name in ("one.db", "two.db"):
+        first(tmp_path / name)
+    with closing(sqlite3.connect(tmp_path / "two.db", isolation_level=None)) as writer:
+        writer.execute("UPDATE sessions SET id = 'z' || id, created_at = created_at + 9")
+    snap = read(str(tmp_path / "*.db"))
+    with closing(sqlite3.connect(tmp_path / "two.db", isolation_level=None)) as writer:
+        writer.execute(WRITES["finish"].format(at=NOW_S).replace("'b'", "'zb'"))
+    again = snap.refresh(progress=False)
+    assert copied == ["one.db", "two.db", "two.db"]
+    assert_same(again, read(str(tmp_path / "*.db")))
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "PERSIST", "WAL"])
+def test_a_commit_is_seen_whatever_sizes_and_times_say(tmp_path, monkeypatch, mode):
+    """As where two commits fall into one tick of the clock, or the log begins anew."""
+    path = str(first(tmp_path / "state.db"))
+    monkeypatch.setattr(sqlite_copy, "signature", lambda _: [None, None, None])
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute(f"PRAGMA journal_mode={mode}")
+        states = []
+        for n in range(6):
+            writer.execute(WRITES["signal"].format(n=n + 5, at=NOW_S))
+            if n == 3:
+                writer.execute("PRAGMA wal_checkpoint(RESTART)")
+            states.append(sqlite_copy.state(path, is_live=True))
+            assert sqlite_copy.state(path, is_live=True) == states[-1]
+    assert len(set(states)) == 6
+    assert None not in states
+
+
+def test_a_writer_who_keeps_the_index_to_himself_is_told_by_time_alone(tmp_path):
+    path = str(first(tmp_path / "state.db"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA locking_mode=EXCLUSIVE")
+        writer.execute("PRAGMA journal_mode=WAL")
+        writer.execute(WRITES["append"].format(n=1, at=NOW_S))
+        assert sqlite_copy.state(path, is_live=True) is None
+        os.utime(path, (1, 1))
+        os.utime(path + "-wal", (1, 1))
+        assert sqlite_copy.state(path, is_live=True) is not None
+
+
+def test_files_beside_a_store_are_looked_at_too(tmp_path, monkeypatch, copied):
+    path = first(tmp_path / "state.db")
+    run = tmp_path / "runs" / "r1" / "run.json"
+    run.parent.mkdir(parents=True)
+    run.write_text('{"status": "running", "started_at": "2026-05-01T00:00:00Z"}')
+    snap = read(path)
+    assert_same(snap.refresh(progress=False), snap)
+    assert copied == ["state.db"] * 2, "within two seconds of a write, times prove nothing"
+    monkeypatch.setattr(changes, "_TICK_NS", 0)
+    snap = read(path)
+    assert_same(snap.refresh(progress=False), snap)
+    assert copied == ["state.db"] * 3
+    run.write_text('{"status": "failed", "started_at": "2026-05-01T00:00:00Z"}')
+    again = snap.refresh(progress=False)
+    assert_same(again, read(path))
+    assert again.detail("lionagi_runs")["derived_status"].to_list() == ["failed"]
+
+
+def test_a_show_that_comes_to_lie_where_the_store_says_is_read(tmp_path):
+    folder = tmp_path / "elsewhere" / "topic"
+    show = {"id": "s", "topic": "topic", "status": "active", "show_dir": str(folder)}
+    path = write_store(tmp_path / "state.db", sessions=[session("a")], shows=[show])
+    snap = read(path)
+    folder.mkdir(parents=True)
+    (folder / "_ABORT").touch()
+    again = snap.refresh(progress=False)
+    assert again.detail("lionagi_shows_on_disk")["disk_status"].to_list() == ["aborted"]
+    assert_same(again, read(path))
+
+
+def test_locks_that_this_process_holds_survive_a_refresh(tmp_path):
+    path = first(tmp_path / "state.db")
+    other = (
+        "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
+    )
+    command = [sys.executable, "-c", other, str(path)]
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode=WAL")
+        writer.execute("BEGIN IMMEDIATE")
+        read(path).refresh(progress=False)
+        assert b"locked" in subprocess.run(command, capture_output=True, check=False).stderr
+
+
+@pytest.mark.slow
+def test_ten_thousand_refreshes_need_no_more_memory_than_a_few(tmp_path):
+    path = first(tmp_path / "state.db")
+    at, sizes = AS_OF, []
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode=WAL")
+        snap = read(path)
+        for n in range(10_000):
+            if n % 100 == 0:
+                writer.execute(WRITES["signal"].format(n=n + 5, at=NOW_S))
+            at += timedelta(seconds=1)
+            again = snap.refresh(as_of=at, progress=False)
+            snap.close()
+            snap = again
+            if n % 1000 == 999:
+                sizes.append(int(Path("/proc/self/statm").read_text().split()[1]) * 4096)
+    assert_same(snap, sa.read(path, as_of=at, progress=False))
+    assert max(sizes[2:]) < sizes[1] + 30e6
 
 
 def test_inputs_that_came_or_went_are_noticed(tmp_path):

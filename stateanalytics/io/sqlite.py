@@ -66,6 +66,9 @@ class Store:
     losses : mapping
         What could not be salvaged of a damaged one, as `salvaging` reads it; empty for
         a store that is whole.
+    state : str or None
+        What was another if anybody had written to the original before the copy was made
+        (`store_process.state_of_store`); None where nothing tells.
     """
 
     label: str
@@ -80,7 +83,8 @@ class Store:
     encoding: str = field(default="UTF-8", repr=False)
     illegible: Collection[str] = field(default=(), repr=False)
     losses: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _copying: _Copying | None = field(default=None, repr=False, compare=False)
+    state: str | None = field(default=None, repr=False)
+    _lease: _Lease | None = field(default=None, repr=False, compare=False)
 
     def check(self) -> None:
         """Wait until the copy has been checked.
@@ -92,11 +96,11 @@ class Store:
         ArgumentError
             If the store was closed.
         """
-        if self._copying is None:
+        if self._lease is None:
             return
-        if not self._copying.end.alive:
+        if not self.is_open:
             raise refusals.closed(self.label)
-        verdict = self._copying.verdict()
+        verdict = self._lease.copying.verdict()
         if "problem" in verdict:
             raise refusals.explained(self.path, verdict["problem"], verdict["found"])
         if verdict["damage"]:
@@ -105,12 +109,21 @@ class Store:
     def unchecked(self) -> list[str]:
         """The tables whose pages were not checked; ``*`` where the check took too long."""
         self.check()
-        return [] if self._copying is None else list(self._copying.verdict()["unchecked"])
+        return [] if self._lease is None else list(self._lease.copying.verdict()["unchecked"])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not closed yet."""
+        return self._lease is None or self._lease.end.alive
+
+    def again(self) -> Store:
+        """The same copy for somebody else: it is deleted when all have closed theirs."""
+        return replace(self, _lease=None if self._lease is None else _Lease(self._lease.copying))
 
     def close(self) -> None:
         """Delete the copy; nothing can be read from the store after that."""
-        if self._copying is not None:
-            self._copying.end()
+        if self._lease is not None:
+            self._lease.end()
 
     def __enter__(self) -> Store:
         return self
@@ -124,16 +137,32 @@ class Store:
         self.close()
 
 
+class _Lease:
+    """The use of a copy by one store, until that is closed or garbage."""
+
+    def __init__(self, copying: _Copying) -> None:
+        self.copying = copying
+        copying.n_leases += 1
+        self.end = weakref.finalize(self, copying.give_back)
+
+
 class _Copying:
     """A private folder, and the process that fills it and then checks what it filled."""
 
     def __init__(self, source: str, folder: PrivateFolder) -> None:
         self.copy = folder.path / "copy.db"
+        self.n_leases = 0
         self._busy = [idle_or_new()]
         self.end = weakref.finalize(self, _end, self._busy, folder)
         self._verdict: dict[str, Any] | None = None
         self._busy[0].ask("copy", source, os.path.abspath(self.copy), BUSY_S)  # noqa: PTH100
         self.answer = self._busy[0].answer()
+
+    def give_back(self) -> None:
+        """One who used the copy does not need it any more."""
+        self.n_leases -= 1
+        if not self.n_leases:
+            self.end()
 
     def verdict(self) -> dict[str, Any]:
         """What the check of the copy came to; waits for it the first time."""
@@ -217,7 +246,8 @@ def open_store(path: str | Path, *, label: str | None = None, salvage: bool = Fa
         texts={name: frozenset(table["texts"]) for name, table in answer["tables"].items()},
         encoding=answer["encoding"],
         illegible=tuple(answer["illegible"]),
-        _copying=copying,
+        state=answer["state"],
+        _lease=_Lease(copying),
     )
 
 
@@ -240,6 +270,7 @@ def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
             path=Path(path),
             size_bytes=size_bytes,
             losses=losses,
+            state=None,
         )
     finally:
         folder.delete()
@@ -300,7 +331,7 @@ def read_table(
     >>> findings.select("column", "code", "n_rows", "example").rows()
     [('at', 'cell.wrong_type', 1, 'soon')]
     """
-    if not store.copy.exists():
+    if not (store.is_open and store.copy.exists()):
         raise refusals.closed(store.label)
     rows, problems = tables.read(store, table, columns, after)
     store.check()

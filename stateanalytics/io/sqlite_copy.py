@@ -42,6 +42,10 @@ READERS, WAL_INDEX_USERS = (0x40000002, 510), (128, 1)
 # The last bytes of a journal that belongs to a transaction over several stores: SQLite
 # would look up the file named before them, and delete it.
 SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+# What a connection knows of the log stands twice at the beginning of the index (wal.c:
+# WalIndexHdr): a counter of commits, how long the log is, checksums, salts.
+INDEX_HEADER = 48
+TICK_NS = 2_000_000_000  # no file system's clock is coarser
 N_TRIES = 5
 CHECK_S, CHECK_S_PER_GB = 60.0, 20.0  # how long the check may take; 1 s for a GB is usual
 ILLEGIBLE = "\ufffd"  # what stands for octets that are not UTF-8; such tables are not read
@@ -76,6 +80,9 @@ def main() -> None:
         request, *arguments = json.loads(line)
         if request == "copy":
             copy_and_check(*arguments)
+        elif request == "state":
+            (source,) = arguments
+            say({"state": state(source, is_open_elsewhere(source))})
         else:
             look_for_words(*arguments)
 
@@ -123,8 +130,10 @@ def say(answer: dict[str, Any]) -> None:
 
 def copied(source: str, target: str, busy_s: float) -> dict[str, Any]:
     """Copy the store by the route that disturbs nobody; what the copy holds."""
-    header = read_header(source)
     is_live = is_open_elsewhere(source)
+    # Before anything is read: what is committed meanwhile is news to whoever asks again.
+    known = state(source, is_live)
+    header = read_header(source)
     is_wal = header[18] == 2 and header[19] == 2
     if not is_wal and os.path.exists(source + "-wal"):  # noqa: PTH110
         # A log that its own header does not expect: SQLite would use it, and make an index.
@@ -135,7 +144,7 @@ def copied(source: str, target: str, busy_s: float) -> dict[str, Any]:
         by_backup(source, target, busy_s)
     else:
         by_stable_bytes(source, target)
-    return {"is_live": is_live, **contents(target)}
+    return {"is_live": is_live, "state": known, **contents(target)}
 
 
 def read_header(source: str) -> bytes:
@@ -285,6 +294,40 @@ def signature(source: str) -> list[tuple[int, int, int, int] | None]:
         else:
             stats.append((status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     return stats
+
+
+def state(source: str, is_live: bool) -> str | None:
+    """What every commit changes, and whoever replaces a file; None where nothing proves it.
+
+    A commit counts in the header, in WAL mode in the header of the log's index, which SQLite's
+    own readers go by; sizes and times alone would not do, for two commits may fall into one
+    tick of the file system's clock.
+    """
+    try:
+        log, index = (first_octets(source + ending) for ending in ("-wal", "-shm"))
+        files = signature(source)
+        # The header stands there twice: who is just writing it has written one of them.
+        if index[:INDEX_HEADER] != index[INDEX_HEADER : 2 * INDEX_HEADER]:
+            return None
+        if log and not index:
+            # A writer in exclusive mode keeps the index to itself: only the time tells.
+            newest_ns = max(status[2] for status in files if status is not None)
+            if time.time_ns() - newest_ns < TICK_NS:
+                return None
+        octets = (first_octets(source), log[:32], index[:INDEX_HEADER])
+        # Opening a store as root changes the owner, hence the last time, of its logs.
+        logs = [status and status[:3] for status in files[1:]]
+        return repr((is_live, files[0], logs, octets))
+    except (OSError, Problem):
+        return None
+
+
+def first_octets(path: str) -> bytes:
+    """The first 100 bytes of a file; nothing where there is none."""
+    try:
+        return beginning(path, 100)
+    except FileNotFoundError:
+        return b""
 
 
 def contents(target: str) -> dict[str, Any]:

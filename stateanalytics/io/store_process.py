@@ -122,12 +122,36 @@ def mentions(path: Path, words: Sequence[str], n_bytes: int) -> bool:
     n_bytes : int
         How much of it is looked at.
     """
+    asked = ("mentions", os.path.abspath(path), list(words), n_bytes)  # noqa: PTH100
+    return _answer(*asked).get("is_there", False) is True
+
+
+def state_of_store(path: str | Path) -> str | None:
+    """What is another as soon as anybody has written to a store; None where nothing tells.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, whether it is there or not. It is looked at, never locked, and neither
+        copied nor read.
+
+    Examples
+    --------
+    >>> from stateanalytics.demo_data import demo_path
+    >>> store = demo_path() / "state.db"
+    >>> state_of_store(store) == state_of_store(store) is not None
+    True
+    """
+    return _answer("state", os.path.realpath(path)).get("state")
+
+
+def _answer(*asked: Any) -> dict[str, Any]:
     process = idle_or_new()
     try:
-        process.ask("mentions", os.path.abspath(path), list(words), n_bytes)  # noqa: PTH100
+        process.ask(*asked)
         answer = process.answer()
     except BaseException:
         process.end()
         raise
     process.keep()
-    return answer.get("is_there", False) is True
+    return answer

@@ -25,8 +25,8 @@ from stateanalytics.io.outputs import refuse_inputs
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems import detail_frames
 from stateanalytics.systems.base import expanded
-from stateanalytics.systems.places import Place, find_places
-from stateanalytics.systems.reading import OnError, files_beside, read_place
+from stateanalytics.systems.places import Place, files_beside, find_places
+from stateanalytics.systems.reading import OnError, read_place
 
 ARCHIVED = schema.Frame(
     "archived",

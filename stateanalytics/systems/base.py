@@ -110,10 +110,13 @@ class Files:
     read : callable
         ``read(path, *, label, bodies, on_error, before) -> Parts`` of one path that
         ``find`` gave.
+    beside : callable
+        ``beside(path) -> paths`` of the files and directories that are read beside one.
     """
 
     find: Callable[[Path], list[Path]]
     read: Callable[..., Parts]
+    beside: Callable[[Path], Iterable[Path]] = nothing
 
 
 @dataclass(frozen=True, kw_only=True)

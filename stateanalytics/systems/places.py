@@ -13,7 +13,7 @@ from typing import Any
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError
 from stateanalytics.io.archive.reading import Archived, archived_sources, is_archive
 from stateanalytics.io.files import legible, matching
-from stateanalytics.systems import BUILT_IN, all_systems
+from stateanalytics.systems import BUILT_IN, all_systems, system_named
 from stateanalytics.systems.base import System, expanded
 
 _PATTERN_CHARACTERS = "*?["
@@ -43,6 +43,15 @@ class Place:
     is_named: bool
     system: System | None = None
     archived: Archived | None = None
+
+
+def files_beside(place: Place, system: str) -> list[Path]:
+    """What is read of an input besides its path: all of an archive, a store's directories."""
+    if place.archived is not None:
+        return [place.archived.root]
+    known = system_named(system) if system else None
+    ways = [] if known is None else [known.stores, known.files]
+    return [path for way in ways if way is not None for path in way.beside(place.path)]
 
 
 def usual_places(

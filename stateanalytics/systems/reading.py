@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, changed_facts, pool
+from stateanalytics.core.facts import Facts, pool
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import (
     ArgumentError,
@@ -24,21 +24,17 @@ from stateanalytics.errors import (
 )
 from stateanalytics.io.archive.reading import Weeks, labelled, read_archived
 from stateanalytics.io.archive.weeks import ChosenWeeks
-from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
+from stateanalytics.io.as_of import as_utc
 from stateanalytics.io.findings import counted, per_entity
-from stateanalytics.io.observations import Observed, digest, observe_once
 from stateanalytics.io.parts import Kept, Parts
 from stateanalytics.io.private_folders import delete_abandoned_folders
 from stateanalytics.io.salvaging import findings_of_store
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
 from stateanalytics.systems.base import System
-from stateanalytics.systems.history import rewound, with_notes
 from stateanalytics.systems.places import Place, find_places, looked
+from stateanalytics.systems.pooling import Memory, Pooled, Reading
 from stateanalytics.systems.recorded import add_words, has_own_words
-
-Memory = Mapping[str, Mapping[str, Kept]]
-"""By input and table: what the next read can go on from."""
 
 OnError = Literal["skip", "raise", "salvage"]
 _MAX_TABLES_NAMED = 8
@@ -114,8 +110,9 @@ def read_and_keep(
     ----------
     paths, as_of, bodies, on_error, shown, clock
         As for `read_facts`.
-    before : mapping, optional
-        What the last read of these paths kept. The facts are those of a fresh read.
+    before : Memory, optional
+        What the last read of these paths kept; an input that nobody wrote to since is not
+        read again. The facts are those of a fresh read.
     weeks : str, optional
         Of archives only these ISO weeks, such as ``"2026-W10..W21"``; as of the end of
         the last of them, where the archives know later moments.
@@ -124,8 +121,8 @@ def read_and_keep(
     -------
     facts, stores
         As of `read_facts`.
-    memory : mapping of str to mapping of str to Kept
-        By input and table.
+    memory : Memory
+        For the next read.
     """
     if on_error not in get_args(OnError):
         raise ArgumentError(
@@ -137,37 +134,51 @@ def read_and_keep(
     chosen = ChosenWeeks.of(weeks)
     ends = [place.archived.last_at for place in places if place.archived is not None]
     given = chosen.end_before(ends) if as_of is None else as_utc(as_of)
-    # Once a load, not once a store: each look goes through the folders of all the others.
-    delete_abandoned_folders()
+    before = before or Memory()
     with ExitStack() as open_stores:
-        parts = []
+        readings, n_new = [], 0
         with progress("reading", len(places), shown=shown) as begin:
             for place in places:
                 begin(place.label)
-                kept = (before or {}).get(place.label)
-                part = read_place(
-                    place, bodies=bodies, on_error=on_error, before=kept, weeks=chosen.has
-                )
-                for store in part.stores:
+                known = before.readings.get(place.label)
+                is_known = known is not None and _is_of_now(known, place, before)
+                if known is None or not is_known:
+                    if not n_new:
+                        # Once a load: each look goes through the folders of all the others.
+                        delete_abandoned_folders()
+                    began, kept = _wall_clock(), None if known is None else known.part.kept
+                    part = read_place(
+                        place, bodies=bodies, on_error=on_error, before=kept, weeks=chosen.has
+                    )
+                    reading = Reading.of(place, part, began)
+                    n_new += 1
+                else:
+                    reading = known.again()
+                for store in reading.part.stores:
                     open_stores.enter_context(store)
-                parts.append(part)
-        if all(not part.system for part in parts):
-            raise _nothing_read(parts)
-        digests = [digest(part) for part in parts]
-        once = observe_once(parts, digests, detail_frames())
-        facts = replace(
-            _pooled(parts, digests, once, again, _choose_instant(parts, given, clock)),
-            inputs=_inputs(places, parts),
-        )
-        for part in parts:
-            if part.label in once.same_as:
-                for store in part.stores:
-                    store.close()
+                readings.append(reading)
+        if all(not each.part.system for each in readings):
+            raise _nothing_read([each.part for each in readings])
+        pooled = before.pooled
+        is_same = pooled is not None and not n_new and pooled.again == tuple(again)
+        if pooled is None or not is_same or len(readings) != len(pooled.readings):
+            pooled = Pooled.of(readings, again)
+        facts = pooled.at(given, clock)
         open_stores.pop_all()
-    stores = tuple(
-        store for part in parts if part.label not in once.same_as for store in part.stores
-    )
-    return facts, stores, {part.label: part.kept for part in parts if part.kept}
+    stores = []
+    for each in readings:
+        for store in each.part.stores:
+            if each.part.label in pooled.once.same_as:
+                store.close()
+            else:
+                stores.append(store)
+    return facts, tuple(stores), Memory({each.part.label: each for each in readings}, pooled)
+
+
+def _is_of_now(known: Reading, place: Place, before: Memory) -> bool:
+    """Is what was read of a place all that there is now, with the stores that belong to it."""
+    is_copy = before.pooled is not None and known.part.label in before.pooled.once.same_as
+    return (is_copy or all(store.is_open for store in known.part.stores)) and known.is_of_now(place)
 
 
 def read_place(
@@ -338,134 +349,3 @@ def _left_out(finding: pl.DataFrame, label: str) -> Parts:
     empty = (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)
     entities, transitions, events = (frame.empty() for frame in empty)
     return Parts("", "", entities, transitions, events, finding, label=label)
-
-
-def _inputs(places: Sequence[Place], parts: Sequence[Parts]) -> tuple[Path, ...]:
-    """All that was opened: what the places name, what lies beside it, and what it names."""
-    beside = (
-        path
-        for place, part in zip(places, parts, strict=True)
-        for path in (*files_beside(place, part.system), *part.inputs)
-    )
-    return tuple(dict.fromkeys([*(place.path for place in places), *beside]))
-
-
-def files_beside(place: Place, system: str) -> list[Path]:
-    """What is read of an input besides its path: all of an archive, a store's directories."""
-    if place.archived is not None:
-        return [place.archived.root]
-    stores = system_named(system).stores if system else None
-    return [] if stores is None else list(stores.beside(place.path))
-
-
-def _pooled(
-    read: Sequence[Parts],
-    digests: Sequence[str],
-    once: Observed,
-    again: Sequence[Place],
-    instant: tuple[datetime, str],
-) -> Facts:
-    as_of, as_of_from = instant
-    parts = once.parts
-    twice = [
-        counted(
-            place.label,
-            "",
-            "source.named_twice",
-            "info",
-            "the same file was named before",
-            action="read once",
-        )
-        for place in again
-    ]
-    is_given = as_of_from == "given"
-    ahead = [] if is_given else [future_findings(part, part.label, as_of) for part in parts]
-    of_parts = [part.findings for part in parts]
-    whole = Facts(
-        entities=pool([part.entities for part in parts], schema.ENTITIES),
-        transitions=pool([part.transitions for part in parts], schema.TRANSITIONS),
-        events=pool([part.events for part in parts], schema.EVENTS),
-        findings=pool([*of_parts, *ahead, *twice, once.findings], schema.FINDINGS),
-        sources=_sources(read, digests, once.same_as),
-        as_of=as_of,
-        as_of_from=as_of_from,
-        details=_pooled_details(parts),
-    )
-    facts = _at_instant(whole) if is_given else whole
-    return changed_facts(facts, sources=_counted(facts))
-
-
-def _at_instant(whole: Facts) -> Facts:
-    """The facts of an instant that somebody chose, with what is to be said of that."""
-    return with_notes(whole, rewound(whole, whole.as_of))
-
-
-def _choose_instant(
-    parts: Sequence[Parts], given: datetime | None, clock: Callable[[], datetime]
-) -> tuple[datetime, str]:
-    if given is not None:
-        return given, "given"
-    if not any(part.is_live for part in parts):
-        proven = newest_proven(parts)
-        if proven is not None:
-            return proven, "data"
-    return as_utc(clock()), "clock"
-
-
-def _pooled_details(parts: Sequence[Parts]) -> dict[str, pl.DataFrame]:
-    names = dict.fromkeys(name for part in parts for name in part.details)
-    return {
-        name: pool(
-            [part.details[name] for part in parts if name in part.details], detail_frames()[name]
-        )
-        for name in names
-    }
-
-
-def _sources(
-    read: Sequence[Parts], digests: Sequence[str], same_as: Mapping[str, str]
-) -> pl.DataFrame:
-    """What each input holds as a whole; how much of it is looked at is counted later."""
-    rows = [
-        {
-            "source": whole.label,
-            "system": whole.system,
-            "format": whole.format,
-            "size_bytes": whole.size_bytes,
-            "is_live": whole.is_live,
-            "first_at": _oldest(whole),
-            "last_at": newest_proven([whole]),
-            "fingerprint": content,
-            "same_as": same_as.get(whole.label),
-        }
-        for whole, content in zip(read, digests, strict=True)
-        if whole.system
-    ]
-    return schema.SOURCES.conform(pl.DataFrame(rows, schema_overrides=schema.SOURCES.dtypes))
-
-
-def _oldest(whole: Parts) -> datetime | None:
-    first = [
-        frame[column].min()
-        for frame, column in (
-            (whole.transitions, "at"),
-            (whole.events, "at"),
-            (whole.entities, "created_at"),
-        )
-    ]
-    return pl.Series(first, dtype=schema.MOMENT).min()  # type: ignore[return-value]
-
-
-def _counted(facts: Facts) -> pl.DataFrame:
-    """The inputs, with how many rows of each are looked at."""
-    frames = {
-        "n_entities": facts.entities,
-        "n_transitions": facts.transitions,
-        "n_events": facts.events,
-        "n_findings": facts.findings,
-    }
-    rows = facts.sources.drop(*frames)
-    for name, frame in frames.items():
-        n_rows = frame.group_by("source").agg(pl.len().alias(name))
-        rows = rows.join(n_rows, on="source", how="left", maintain_order="left")
-    return schema.SOURCES.conform(rows.with_columns(pl.col(*frames).fill_null(0)))

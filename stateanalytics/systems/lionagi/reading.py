@@ -30,6 +30,7 @@ from stateanalytics.systems.lionagi.show_directories import (
     read_shows,
     show_findings,
     show_roots,
+    stored_folders,
 )
 from stateanalytics.systems.lionagi.transitions import transitions
 from stateanalytics.systems.lionagi.work import add_plays_as_parents
@@ -155,7 +156,8 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
         findings=pool(findings, schema.FINDINGS),
         details={shape.name: _named(frame, shape, label) for shape, frame in details_of.items()},
         kept=kept,
-        inputs=_elsewhere(shows.values(), beside(store.path)),
+        # Those that are not there, too: what comes to lie there will be read.
+        inputs=_elsewhere([*shows.values(), *stored_folders(raw)], beside(store.path)),
     )
 
 
@@ -169,7 +171,7 @@ def _elsewhere(folders: Iterable[Path], roots: Iterable[Path]) -> tuple[Path, ..
     known = [os.path.realpath(root) for root in roots]
     return tuple(
         folder
-        for folder in folders
+        for folder in dict.fromkeys(folders)
         if not any(Path(os.path.realpath(folder)).is_relative_to(root) for root in known)
     )
 

@@ -62,17 +62,26 @@ def find_shows(
         Topic to directory, by topic; shows that were never imported among them.
     """
     shows: dict[str, Path] = {}
-    for topic, place in raw["shows"].select("topic", "show_dir").drop_nulls().rows():
-        # lionagi names the directory after the show. Anything else in this column was not
-        # written by it, and a path out of a store is not followed on its word alone.
-        folder = Path(place)
-        if folder.is_absolute() and folder.name == topic and _looks_like_a_show(folder):
-            shows.setdefault(topic, folder)
+    for folder in stored_folders(raw):
+        if _looks_like_a_show(folder):
+            shows.setdefault(folder.name, folder)
     for root in show_roots(store_path, environment):
         for folder in directories_in(root)[0]:
             if _looks_like_a_show(folder):
                 shows.setdefault(legible(folder.name), folder)
     return dict(sorted(shows.items()))
+
+
+def stored_folders(raw: Raw) -> list[Path]:
+    """The directories that the store says shows lie in, whether they are there or not."""
+    named = raw["shows"].select("topic", "show_dir").drop_nulls().rows()
+    # lionagi names the directory after the show. Anything else in this column was not
+    # written by it, and a path out of a store is not followed on its word alone.
+    return [
+        folder
+        for topic, place in named
+        if (folder := Path(place)).is_absolute() and folder.name == topic
+    ]
 
 
 def show_roots(store_path: Path, environment: Mapping[str, str] = os.environ) -> list[Path]:

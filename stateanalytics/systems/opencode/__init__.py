@@ -28,7 +28,11 @@ SYSTEM = System(
     run_is="A run is a session, as its last turn left it. Turns, executions, steps and "
     "tool calls are its parts, never runs.",
     usual_places=_usual_places,
-    files=Files(find=later(f"{_HERE}.places:find"), read=later(f"{_HERE}.reading:read")),
+    files=Files(
+        find=later(f"{_HERE}.places:find"),
+        read=later(f"{_HERE}.reading:read"),
+        beside=later(f"{_HERE}.places:beside"),
+    ),
     frames=later(f"{_HERE}.frames:frames"),
     reason_codes=lambda: codes_from_csv(_HERE, "mapped_codes.csv"),
     # What works without a person in between: a session also waits for its user.

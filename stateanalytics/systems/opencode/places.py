@@ -82,6 +82,11 @@ def is_storage(folder: Path) -> bool:
     )
 
 
+def beside(path: Path) -> list[Path]:
+    """The files of the time before databases, which are read with the database beside them."""
+    return [path.with_name("storage")] if path.name == "opencode.db" else []
+
+
 def is_record_file(path: Path) -> bool:
     """Does a file begin with records of opencode."""
     if path.suffix.lower() not in SUFFIXES or path.name in SECRETS:

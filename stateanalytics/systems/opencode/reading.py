@@ -25,7 +25,7 @@ from stateanalytics.systems.opencode.log import rows_of
 from stateanalytics.systems.opencode.mapping import SYSTEM
 from stateanalytics.systems.opencode.message_fold import PROJECTED, FoldedMessages, fold_messages
 from stateanalytics.systems.opencode.payloads import Parser, moment
-from stateanalytics.systems.opencode.places import is_database, is_storage
+from stateanalytics.systems.opencode.places import beside, is_database, is_storage
 from stateanalytics.systems.opencode.record_frames import kept_records
 from stateanalytics.systems.opencode.records import lost, read_record_file, read_storage, size_of
 from stateanalytics.systems.opencode.tables import (
@@ -131,8 +131,7 @@ def read_store(store: Store, parser: Parser, *, on_error: str = "skip") -> Parts
         waiting=read_waiting(store),
         broken=(*broken_events, *broken_messages, *broken_parts, *broken_projections),
     )
-    legacy = store.path.parent / "storage"
-    if store.path.name == "opencode.db" and is_storage(legacy):
+    for legacy in filter(is_storage, beside(store.path)):
         gathered = _with_legacy(gathered, read_storage(legacy, parser))
     _refuse(store.label, gathered.broken, on_error)
     findings = pool([of_events, of_sessions, of_messages, of_projections], schema.FINDINGS)

@@ -1,0 +1,233 @@
+"""Inputs that were read, put together at one instant, and what the next read needs of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts, changed_facts, pool
+from stateanalytics.io.archive.changes import digest_of_files
+from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
+from stateanalytics.io.findings import counted
+from stateanalytics.io.observations import Observed, digest, observe_once
+from stateanalytics.io.parts import Parts
+from stateanalytics.io.store_process import state_of_store
+from stateanalytics.systems import detail_frames
+from stateanalytics.systems.history import rewound, with_notes
+from stateanalytics.systems.places import Place, files_beside
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One input as it was read.
+
+    Attributes
+    ----------
+    place : Place
+        What was read.
+    part : Parts
+        What it holds.
+    digest : str
+        The fingerprint of that.
+    state : str or None
+        What was another if anybody had written to its files since; None where nothing tells.
+    """
+
+    place: Place
+    part: Parts
+    digest: str
+    state: str | None
+
+    @classmethod
+    def of(cls, place: Place, part: Parts, began: datetime) -> Reading:
+        """What was read of a place, by the clock since before."""
+        of_store = part.stores[0].state if part.stores else None
+        return cls(place, part, digest(part), _state(place, part, began, of_store))
+
+    def is_of_now(self, place: Place) -> bool:
+        """Would reading the place again give the same."""
+        if place != self.place or self.state is None:
+            return False
+        of_store = state_of_store(place.path) if self.part.stores else None
+        return self.state == _state(place, self.part, datetime.now(UTC), of_store)
+
+    def again(self) -> Reading:
+        """The same with stores of its own."""
+        stores = tuple(store.again() for store in self.part.stores)
+        return replace(self, part=replace(self.part, stores=stores))
+
+
+def _state(place: Place, part: Parts, now: datetime, of_store: str | None) -> str | None:
+    if part.stores and of_store is None:
+        return None
+    beside = [*files_beside(place, part.system), *part.inputs]
+    # The log of a store that stays closed, such as one in a directory, is a file like others.
+    own = [Path(os.path.realpath(place.path) + ending) for ending in ("", "-wal", "-journal")]
+    return digest_of_files(beside if part.stores else [*own, *beside], now, of_store) or None
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Several inputs as one, before an instant is chosen.
+
+    Attributes
+    ----------
+    readings : tuple of Reading
+        In the order in which they were named.
+    again : tuple of Place
+        What was named a second time.
+    once : Observed
+        The inputs, each thing told by one of them.
+    """
+
+    readings: tuple[Reading, ...]
+    again: tuple[Place, ...]
+    once: Observed
+
+    @classmethod
+    def of(cls, readings: Sequence[Reading], again: Sequence[Place]) -> Pooled:
+        """Inputs that were read."""
+        parts, digests = zip(*((each.part, each.digest) for each in readings), strict=True)
+        once = observe_once(parts, digests, detail_frames())
+        return cls(tuple(readings), tuple(again), once)
+
+    def at(self, given: datetime | None, clock: Callable[[], datetime]) -> Facts:
+        """The facts of the instant that was given, or of the one that the inputs prove."""
+        as_of, as_of_from = self._instant(given, clock)
+        is_given, parts = as_of_from == "given", self.once.parts
+        ahead = [] if is_given else [future_findings(part, part.label, as_of) for part in parts]
+        of_parts = [part.findings for part in parts]
+        findings = pool(
+            [*of_parts, *ahead, *self._named_twice(), self.once.findings], schema.FINDINGS
+        )
+        whole = changed_facts(self._whole, findings=findings, as_of=as_of, as_of_from=as_of_from)
+        facts = with_notes(whole, rewound(whole, as_of)) if is_given else whole
+        return changed_facts(facts, sources=_counted(facts))
+
+    def _instant(
+        self, given: datetime | None, clock: Callable[[], datetime]
+    ) -> tuple[datetime, str]:
+        if given is not None:
+            return given, "given"
+        if not any(each.part.is_live for each in self.readings) and self._proven is not None:
+            return self._proven, "data"
+        return as_utc(clock()), "clock"
+
+    @cached_property
+    def _proven(self) -> datetime | None:
+        return newest_proven([each.part for each in self.readings])
+
+    @cached_property
+    def _whole(self) -> Facts:
+        """All that the inputs hold, of no instant yet."""
+        parts = self.once.parts
+        names = dict.fromkeys(name for part in parts for name in part.details)
+        return Facts(
+            entities=pool([part.entities for part in parts], schema.ENTITIES),
+            transitions=pool([part.transitions for part in parts], schema.TRANSITIONS),
+            events=pool([part.events for part in parts], schema.EVENTS),
+            findings=schema.FINDINGS.empty(),
+            sources=_sources(self.readings, self.once.same_as),
+            as_of=datetime.max.replace(tzinfo=UTC),
+            details={
+                name: pool(
+                    [part.details[name] for part in parts if name in part.details],
+                    detail_frames()[name],
+                )
+                for name in names
+            },
+            inputs=_inputs(self.readings),
+        )
+
+    def _named_twice(self) -> list[pl.DataFrame]:
+        return [
+            counted(
+                place.label,
+                "",
+                "source.named_twice",
+                "info",
+                "the same file was named before",
+                action="read once",
+            )
+            for place in self.again
+        ]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the next read of the same paths can go on from.
+
+    Attributes
+    ----------
+    readings : mapping of str to Reading
+        By label.
+    pooled : Pooled, optional
+        All of them together.
+    """
+
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+    pooled: Pooled | None = None
+
+
+def _inputs(readings: Sequence[Reading]) -> tuple[Path, ...]:
+    """All that was opened: what the places name, what lies beside it, and what it names."""
+    beside = (
+        path
+        for each in readings
+        for path in (*files_beside(each.place, each.part.system), *each.part.inputs)
+    )
+    return tuple(dict.fromkeys([*(each.place.path for each in readings), *beside]))
+
+
+def _sources(readings: Sequence[Reading], same_as: Mapping[str, str]) -> pl.DataFrame:
+    """What each input holds as a whole; how much of it is looked at is counted later."""
+    rows = [
+        {
+            "source": whole.label,
+            "system": whole.system,
+            "format": whole.format,
+            "size_bytes": whole.size_bytes,
+            "is_live": whole.is_live,
+            "first_at": _oldest(whole),
+            "last_at": newest_proven([whole]),
+            "fingerprint": each.digest,
+            "same_as": same_as.get(whole.label),
+        }
+        for each in readings
+        if (whole := each.part).system
+    ]
+    return schema.SOURCES.conform(pl.DataFrame(rows, schema_overrides=schema.SOURCES.dtypes))
+
+
+def _oldest(whole: Parts) -> datetime | None:
+    first = [
+        frame[column].min()
+        for frame, column in (
+            (whole.transitions, "at"),
+            (whole.events, "at"),
+            (whole.entities, "created_at"),
+        )
+    ]
+    return pl.Series(first, dtype=schema.MOMENT).min()  # type: ignore[return-value]
+
+
+def _counted(facts: Facts) -> pl.DataFrame:
+    """The inputs, with how many rows of each are looked at."""
+    frames = {
+        "n_entities": facts.entities,
+        "n_transitions": facts.transitions,
+        "n_events": facts.events,
+        "n_findings": facts.findings,
+    }
+    rows = facts.sources.drop(*frames)
+    for name, frame in frames.items():
+        n_rows = frame.group_by("source").agg(pl.len().alias(name))
+        rows = rows.join(n_rows, on="source", how="left", maintain_order="left")
+    return schema.SOURCES.conform(rows.with_columns(pl.col(*frames).fill_null(0)))
