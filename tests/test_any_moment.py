@@ -38,7 +38,7 @@ SLICES = 20
 
 EACH = [pytest.param(store, id=store.parent.name) for store in STORES]
 each_store = pytest.mark.parametrize("store", EACH)
-some_stores = pytest.mark.parametrize("store", a_few(EACH, 2))
+some_stores = pytest.mark.parametrize("store", a_few(EACH))
 AT = datetime(2026, 5, 21, 5, 59, tzinfo=UTC)
 """An instant of the shipped sample at which seven sessions ran."""
 

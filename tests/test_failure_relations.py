@@ -15,6 +15,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.incident_grouping import LINKS, _components
 from stateanalytics.stats.distributions import hypergeometric_tail
 from stateanalytics.weekly import weekly_numbers
+from tests.examples import a_few
 from tests.failures import LIMIT, fan_out, run, store
 from tests.frames import ago
 
@@ -157,7 +158,7 @@ def test_what_fails_all_the_time_anyway_is_no_incident():
     assert incidents(*rows).is_empty()
 
 
-@pytest.mark.parametrize("history_days", [0, 70])
+@pytest.mark.parametrize("history_days", a_few([70, 0]))
 def test_a_week_has_as_many_incidents_whatever_came_before_it_and_whoever_counts(history_days):
     begins = datetime(2026, 5, 19, tzinfo=UTC)
     rows = [

@@ -1,6 +1,7 @@
 """Every kind of secret is masked wherever it stands, and what is none stays readable."""
 
 import re
+from collections import Counter
 
 import polars as pl
 import pytest
@@ -23,15 +24,20 @@ def masked(*texts):
 
 
 def test_a_secret_is_masked_and_counted_and_the_rest_stays():
+    shown, n_masked = redact_texts(pl.Series([case.text for case in PLANTED]))
+    for case, text in zip(PLANTED, shown, strict=True):
+        assert text == case.masked, case.name
+    assert n_masked == Counter(case.kind for case in PLANTED)
+
+
+@pytest.mark.slow
+def test_each_secret_is_counted_as_what_it_is():
     for case in PLANTED:
-        shown, n_masked = redact_texts(pl.Series([case.text]))
-        assert shown.to_list() == [case.masked], case.name
-        assert n_masked == {case.kind: 1}, case.name
+        assert redact_texts(pl.Series([case.text]))[1] == {case.kind: 1}, case.name
 
 
 def test_what_is_no_secret_stays():
-    for text in READABLE:
-        assert masked(text) == [text]
+    assert masked(*READABLE) == READABLE
 
 
 OLD = [
