@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.cli import COMMANDS as LISTED
 from stateanalytics.cli import cli, run
 from stateanalytics.reporting.sections.appendix import as_markdown
 from tests.conftest import ROOT
@@ -47,10 +48,10 @@ def test_names_in_pages_hints_and_docstrings_exist():
             found = getattr(found, name)
 
 
-@pytest.mark.parametrize("name", sorted(cli.commands))
+@pytest.mark.parametrize("name", cli.list_commands(None))
 def test_every_command_and_option_is_in_the_pages(name):
     assert f"stateanalytics {name}" in COMMANDS
-    for parameter in cli.commands[name].params:
+    for parameter in cli.get_command(None, name).params:
         if parameter.param_type_name == "option":
             for option in (*parameter.opts, *parameter.secondary_opts):
                 assert f"`{option}" in COMMANDS, f"{name} {option} is in no page"
@@ -58,7 +59,12 @@ def test_every_command_and_option_is_in_the_pages(name):
 
 def test_commands_in_the_pages_exist():
     for command in re.findall(r"stateanalytics ([a-z]+)\b", "\n".join(_blocks(TEXT, "sh"))):
-        assert command in cli.commands, command
+        assert command in cli.list_commands(None), command
+
+
+@pytest.mark.parametrize("name", cli.list_commands(None))
+def test_the_list_of_commands_says_what_each_says_of_itself(name):
+    assert LISTED[name][1] == cli.get_command(None, name).get_short_help_str(200)
 
 
 def test_the_page_of_the_schema_is_current(capsys):

@@ -15,6 +15,7 @@ from types import ModuleType
 import pytest
 
 import stateanalytics
+from tests.lionagi_stores import session, write_store
 
 PACKAGE = Path(stateanalytics.__file__).parent
 MODULES = sorted(
@@ -66,6 +67,9 @@ HEAVY = (
     *("altair", "ipywidgets", "duckdb", "pyarrow", "adbc_driver_sqlite", "rich"),
     *("jinja2", "vl_convert", "narwhals", "click", "sqlite3", "croniter"),
 )
+
+
+NEEDED_FOR_HELP = ("cli", "cli.options", "core", "core.text", "errors")
 
 
 def top(path):
@@ -212,6 +216,34 @@ def test_a_name_loads_what_it_needs_and_no_more(code, absent):
         f"import stateanalytics as sa; {code}; print(json.dumps(list(sys.modules)))"
     )
     assert not {name.split(".")[0] for name in loaded} & set(absent)
+
+
+def loaded_by(*arguments):
+    """The modules that a command has loaded when it ends."""
+    return in_a_fresh_process(
+        "import contextlib, os; from stateanalytics.cli import run\n"
+        f"with contextlib.redirect_stdout(open(os.devnull, 'w')): assert run({arguments}) == 0\n"
+        "print(json.dumps(list(sys.modules)))"
+    )
+
+
+def test_help_loads_no_command():
+    loaded = loaded_by("--help")
+    assert not {name.split(".")[0] for name in loaded} & {*HEAVY, "polars"} - {"click"}
+    ours = {name for name in loaded if name.startswith("stateanalytics.")}
+    assert ours == {f"stateanalytics.{name}" for name in NEEDED_FOR_HELP}
+
+
+def test_a_list_of_one_system_loads_nothing_of_others_and_no_engine(tmp_path):
+    store = write_store(tmp_path / "state.db", sessions=[session("a", status="failed")])
+    loaded = loaded_by("attention", str(store))
+    assert not {name.split(".")[0] for name in loaded} & {"duckdb", "altair", "jinja2"}
+    ours = {name.removeprefix("stateanalytics.") for name in loaded}
+    parts = {"sql", "failures", "survival", "auditing", "detectors", "reporting", "charts"}
+    assert not {name.split(".")[0] for name in ours} & parts
+    of_others = {name for name in ours if name.startswith("systems.agent_orchestrator.")}
+    assert of_others <= {f"systems.agent_orchestrator.{name}" for name in ("frames", "places")}
+    assert "systems.opencode.reading" not in ours
 
 
 NAMESPACES = ("", "failures", "survival", "detectors", "thresholds")

@@ -8,6 +8,7 @@ of several sources did;
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -15,24 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from stateanalytics.cli.archive import archive
-from stateanalytics.cli.detectors import detectors
-from stateanalytics.cli.durations import durations, timeouts
-from stateanalytics.cli.failures import failures
 from stateanalytics.cli.options import examples
-from stateanalytics.cli.queries import places, schema, sql, watch
-from stateanalytics.cli.reports import (
-    attention,
-    audit,
-    demo,
-    diff,
-    findings,
-    policies,
-    report,
-    states,
-)
-from stateanalytics.cli.thresholds import thresholds
-from stateanalytics.cli.weeks import weeks
 from stateanalytics.core.text import visible
 from stateanalytics.errors import (
     MissingComponentError,
@@ -46,12 +30,79 @@ from stateanalytics.errors import (
 FAILED_RUNS = (QueryTimeoutError, StoreBusyError, NoRoomError, MissingComponentError)
 
 
+COMMANDS = {
+    "archive": ("archive", "Keep what is in the stores, so that it stays when they forget it."),
+    "attention": ("reports", "List what needs attention: critical and warning, most severe first."),
+    "audit": (
+        "reports",
+        "List where the data contradict themselves, with both sides of the evidence.",
+    ),
+    # What one machine archives, a fleet collects; it is one thing.
+    "collect": ("archive", "Keep what is in the stores, so that it stays when they forget it."),
+    "demo": ("reports", "Print where the shipped sample store is, to try the other commands on."),
+    "detectors": (
+        "detectors",
+        "List where rules for stale, stuck and slow contradict each other, and why.",
+    ),
+    "diff": ("reports", "Say why the numbers of one report differ from those of another."),
+    "durations": ("durations", "Show how long runs take, with what is not known said."),
+    "failures": (
+        "failures",
+        "Why runs fail: by reason code and message template, ranked by what it cost.",
+    ),
+    "findings": (
+        "reports",
+        "List what is wrong in the data, and what was done about it; contradictions too.",
+    ),
+    "places": ("queries", "Show where stores are looked for when no source is named."),
+    "policies": (
+        "reports",
+        "Compare two policies over one snapshot: which entities change severity.",
+    ),
+    "report": (
+        "reports",
+        "Write the report on a window of time: one HTML file that opens anywhere.",
+    ),
+    "schema": ("queries", "List every table that SQL can name: columns, types, units, meanings."),
+    "sql": ("queries", "Answer one SELECT over SOURCES, in DuckDB's SQL."),
+    "states": ("reports", "List the state of every entity (ADR-0033), in words and as columns."),
+    "thresholds": (
+        "thresholds",
+        "Recommend a value for every threshold, beside today's, with what speaks for it.",
+    ),
+    "timeouts": (
+        "durations",
+        "Show time limits, what they stopped, and what others would have done.",
+    ),
+    "watch": ("queries", "Print changes of severity as they happen, until interrupted (Ctrl-C)."),
+    "weeks": ("weeks", "List the numbers of the last ISO weeks, each as it stood at its end."),
+}
+"""Every command: the module that has it, and the first line of its help.
+
+They stand here too because ``--help`` imports none of the modules, and a command only its own.
+"""
+
+
 class _ReaderWentAwayError(Exception):
     """The reader of the output closed it: a broken pipe, which click would call a failure."""
 
 
 class _Commands(click.Group):
-    """A group that helps with misspelt commands."""
+    """A group that imports a command when it is run, and helps with misspelt ones."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"stateanalytics.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, "archive" if cmd_name == "collect" else cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_) for name, (_, help_) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -64,8 +115,8 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            near = did_you_mean(args[0], self.list_commands(ctx))
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            near = did_you_mean(args[0], COMMANDS)
             raise click.UsageError(
                 f"There is no command {args[0]!r}. Hint: stateanalytics --help{near}"
             )
@@ -90,19 +141,6 @@ def cli() -> None:
     places are looked up (see `stateanalytics places`). Nothing is written beside a
     store, and a store that is in use is not disturbed.
     """
-
-
-for _command in (
-    watch,
-    archive,
-    diff,
-    *(report, sql, attention, audit, states, findings, detectors, thresholds),
-    *(durations, timeouts, failures, weeks),
-    *(policies, schema, places, demo),
-):
-    cli.add_command(_command)
-# What one machine archives, a fleet collects; it is one thing.
-cli.add_command(archive, "collect")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

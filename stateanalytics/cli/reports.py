@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import polars as pl
@@ -27,6 +27,10 @@ from stateanalytics.cli.request import READING, Request, limit_option, takes
 from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
+
+if TYPE_CHECKING:
+    from stateanalytics.snapshot import Snapshot
+    from stateanalytics.state.policy import Policy
 
 
 @click.command(
@@ -149,8 +153,14 @@ def attention(request: Request, **arguments: Any) -> None:
 
     Items that an operator has discharged are left out.
     """
+    from stateanalytics.state.attention import attention_items
+    from stateanalytics.state.states import states_and_reasons
+
+    def items(snap: Snapshot, policy: Policy) -> pl.DataFrame:
+        return attention_items(snap, *states_and_reasons(snap, policy=policy), policy=policy)
+
     shown = ("severity", "item_id", "display", "code", "name", "since_at", "message")
-    print_table(request, "attention", shown, **arguments)
+    print_table(request, items, shown, **arguments)
 
 
 @click.command(
@@ -163,8 +173,10 @@ def attention(request: Request, **arguments: Any) -> None:
 @listing
 def states(request: Request, **arguments: Any) -> None:
     """List the state of every entity (ADR-0033), in words and as columns."""
+    from stateanalytics.state.states import states as all_states
+
     shown = ("severity", "entity_type", "entity_id", "display", "reason_codes", "silence_s")
-    print_table(request, "states", shown, **arguments)
+    print_table(request, lambda snap, policy: all_states(snap, policy=policy), shown, **arguments)
 
 
 @click.command(
@@ -189,17 +201,21 @@ def findings(request: Request, **arguments: Any) -> None:
 
 def print_table(
     request: Request,
-    table: str,
+    table: str | Callable[[Snapshot, Policy], pl.DataFrame],
     columns: Sequence[str],
     *,
     fold: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     entity_type: str | None,
     severity: str | None,
 ) -> None:
-    """One table of a snapshot, narrowed as was asked; as a table for eyes it may be folded."""
+    """One table of a snapshot, narrowed as was asked; as a table for eyes it may be folded.
+
+    A name stands for what SQL calls so, which takes all that SQL can name to be imported.
+    """
     is_for_eyes = form_of(request.form, request.output) == "table"
     with request.opened() as snap:
-        frame = snap.table(table, policy=request.chosen_policy)
+        policy = request.chosen_policy
+        frame = snap.table(table, policy=policy) if isinstance(table, str) else table(snap, policy)
         types = snap.entities["entity_type"].unique().sort().drop_nulls().to_list()
         frame = _only(frame, "entity_type", entity_type, types)
         words = FINDING_SEVERITIES if table in ("findings", "audit") else SEVERITIES

@@ -30,7 +30,7 @@ from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
 from stateanalytics.state.reason_codes import reason_codes
-from stateanalytics.state.states import reasons, states
+from stateanalytics.state.states import evaluate_once, reasons_of, states_of
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.time_limits import timeouts
 from stateanalytics.systems import all_systems, detail_frames
@@ -235,8 +235,9 @@ def tables_of(
 
 
 def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFrame]]:
-    judged = functools.cache(functools.partial(states, facts, policy=policy))
-    explained = functools.cache(functools.partial(reasons, facts, policy=policy))
+    evaluated = functools.cache(lambda: evaluate_once(facts, "states", policy=policy))
+    judged = functools.cache(lambda: states_of(evaluated()))
+    explained = functools.cache(lambda: reasons_of(evaluated()))
     rows = functools.cache(lambda: rows_of(facts, states=judged()))
     failed = functools.cache(lambda: find_members(facts, rows=rows()))
     audited = functools.cache(lambda: audit(facts, policy=policy, states=judged()))

@@ -176,21 +176,31 @@ def signatures_of(policy: Policy, *, has_recorded: bool = False) -> Signatures:
 
 def _combinations(classes: list[StatusClass], policy: Policy) -> pl.DataFrame:
     """Every class with every health and delivery, in the order of `SIGNATURE`."""
-    verbose = policy.is_display_verbose
-    rows = [
+    pairs = [(health, delivery) for health in HEALTH_OR_NONE for delivery in DELIVERY_OR_NONE]
+    healths, deliveries = zip(*pairs, strict=True)
+    # Hundreds of classes have a few segments and domains between them.
+    displays = {
+        segment: [chain(segment, *pair, verbose=policy.is_display_verbose) for pair in pairs]
+        for segment in {status.segment for status in classes}
+    }
+    codes = {
+        named: [derived_codes(named, *pair) for pair in pairs]
+        for named in {status.domain for status in classes}
+    }
+    is_stale = [health in STALE_HEALTHS for health in healths]
+    of_class = [
         {
-            "outcome": status.outcome,
-            "health": health,
-            "delivery": delivery,
-            "display": chain(status.segment, health, delivery, verbose=verbose),
-            "effective_state": status.stale if health in STALE_HEALTHS else status.lively,
-            "derived_codes": derived_codes(status.domain, health, delivery),
+            "outcome": [status.outcome] * len(pairs),
+            "health": healths,
+            "delivery": deliveries,
+            "display": displays[status.segment],
+            "effective_state": [status.stale if stale else status.lively for stale in is_stale],
+            "derived_codes": codes[status.domain],
         }
         for status in classes
-        for health in HEALTH_OR_NONE
-        for delivery in DELIVERY_OR_NONE
     ]
-    return pl.DataFrame(rows, schema=dict.fromkeys(rows[0], pl.String))
+    columns = {name: [word for words in of_class for word in words[name]] for name in of_class[0]}
+    return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
 
 
 def add_words(frame: Frame, policy: Policy, *, has_recorded: bool = False) -> Frame:

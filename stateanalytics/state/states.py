@@ -82,8 +82,7 @@ def states(
 
 
 def _judged(facts: Any, function: str, policy: Policy | None, as_of: Moment | None) -> Any:
-    evaluation = evaluate(facts, function, policy=policy, as_of=as_of)
-    return evaluation.adapter.give_back(_worded(evaluation))
+    return states_of(evaluate(facts, function, policy=policy, as_of=as_of))
 
 
 def states_at_hand(facts: Any, given: Any, *, policy: Policy | None = None) -> Any:
@@ -118,11 +117,36 @@ def states_and_reasons(
     >>> [frame["entity_id"].to_list() for frame in frames]
     [['s1'], ['s1']]
     """
-    evaluation = evaluate(facts, "states_and_reasons", policy=policy, as_of=as_of, also=NEEDED_TOO)
+    evaluation = evaluate_once(facts, "states_and_reasons", policy=policy, as_of=as_of)
+    return states_of(evaluation), reasons_of(evaluation)
+
+
+def evaluate_once(
+    facts: Any, function: str, *, policy: Policy | None, as_of: Moment | None = None
+) -> Evaluation:
+    """The rules over facts, to read both `states_of` and `reasons_of` off.
+
+    Parameters
+    ----------
+    facts, policy, as_of
+        As for `states`.
+    function : str
+        Who asks, for messages.
+    """
+    evaluation = evaluate(facts, function, policy=policy, as_of=as_of, also=NEEDED_TOO)
     if evaluation.adapter.is_eager:
         evaluation = replace(evaluation, frame=evaluation.frame.collect().lazy())
-    give_back = evaluation.adapter.give_back
-    return give_back(_worded(evaluation)), give_back(reason_rows(evaluation))
+    return evaluation
+
+
+def states_of(evaluation: Evaluation) -> Any:
+    """What `states` gives, of the same kind as the frame that was evaluated."""
+    return evaluation.adapter.give_back(_worded(evaluation))
+
+
+def reasons_of(evaluation: Evaluation) -> Any:
+    """What `reasons` gives, from an evaluation that kept what they need."""
+    return evaluation.adapter.give_back(reason_rows(evaluation))
 
 
 def _worded(evaluation: Evaluation) -> Frame:
