@@ -98,9 +98,20 @@ class Pooled:
         once = observe_once(parts, digests, detail_frames())
         return cls(tuple(readings), tuple(again), once)
 
-    def at(self, given: datetime | None, clock: Callable[[], datetime]) -> Facts:
-        """The facts of the instant that was given, or of the one that the inputs prove."""
-        as_of, as_of_from = self._instant(given, clock)
+    def at(
+        self,
+        given: datetime | None,
+        clock: Callable[[], datetime],
+        *,
+        proven: datetime | None = None,
+    ) -> Facts:
+        """The facts of the instant that was given, or of the one that the inputs prove.
+
+        ``proven`` is what others prove, of which these are a part.
+        """
+        as_of, as_of_from = (
+            (proven, "data") if given is None and proven else self._instant(given, clock)
+        )
         is_given, parts = as_of_from == "given", self.once.parts
         ahead = [] if is_given else [future_findings(part, part.label, as_of) for part in parts]
         of_parts = [part.findings for part in parts]

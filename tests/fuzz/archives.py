@@ -112,6 +112,53 @@ def _archived(part: Parts, root: Path, key: str, number: int) -> None:
                      options=Options(), observed_at=at)  # fmt: skip
 
 
+def summary(folder: Path) -> Path:
+    """The counts of a small store."""
+    with sa.read(seeds.lionagi(folder), progress=False) as snap:
+        counts = sa.summarize(snap, k=1)
+    for path in sorted(folder.iterdir()):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return counts.write(folder / "fleet")
+
+
+HEAD_LIES: dict[str, tuple[Any, ...]] = {
+    "version": (0, 2, "1", True, None),
+    "kind": ("archive", None, 7),
+    "as_of": MOMENTS,
+    "policy": (*hostile.TEXTS[:6], "\ud800", None, 7),
+    "k": (0, -1, 10**400, "1", True, None),
+    "by": ([], ["kind"], ["reason_message"], ["kind", "kind"], [None], None, "kind"),
+    "detectors": ([], ["x"], ["n"], [7], None, *([text] for text in hostile.TEXTS[:4])),
+    "frames": ({}, [], None, {"states": {"sha256": "../.."}}),
+}
+
+
+def odd_head(path: Path, rng: Random) -> None:
+    """The head of a summary says something else that is as well written."""
+    with suppress(ValueError, RecursionError, AttributeError, TypeError):
+        key = rng.choice(sorted(HEAD_LIES))
+        told = json.loads(path.read_bytes().decode("utf-8", "replace"))
+        path.write_text(json.dumps(told | {key: rng.choice(HEAD_LIES[key])}))
+
+
+def odd_counts(path: Path, rng: Random) -> None:
+    """A frame of a summary holds other rows or columns, and its head has the digest of those."""
+    with suppress(pl.exceptions.PolarsError, ValueError, RecursionError, AttributeError,
+                  TypeError, KeyError, OSError):  # fmt: skip
+        frame = pl.read_parquet(path)
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            frame = _changed(frame, rng)
+        octets = io.BytesIO()
+        frame.write_parquet(octets)
+        name, head = path.name.partition("-")[0], path.with_name("head.json")
+        told, digest = json.loads(head.read_bytes()), sha256(octets.getvalue()).hexdigest()
+        told["frames"][name] = {
+            "sha256": digest, "n_rows": frame.height, "n_bytes": len(octets.getvalue()),
+        }  # fmt: skip
+        path.with_name(f"{name}-{digest[:32]}.parquet").write_bytes(octets.getvalue())
+        head.write_text(json.dumps(told))
+
+
 def odd_manifest(path: Path, rng: Random) -> None:
     """It says something else that is as well written; one from the future among them."""
     with suppress(ValueError, RecursionError, AttributeError, TypeError, KeyError):
@@ -218,6 +265,7 @@ def _vouched(path: Path, octets: bytes) -> None:
 
 
 MANIFESTS = (*(odd_manifest,) * 5, another_run)
+COUNTS = (*(odd_counts,) * 4, flip_bytes, cut_off, odd_place)
 SHARDS = (*(odd_rows,) * 4, odd_parquet, swapped_shard, flip_bytes, cut_off, odd_place)
 
 

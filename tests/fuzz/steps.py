@@ -218,6 +218,21 @@ def compare_reports(path: Path, rng: Random, at: dict[str, str]) -> dict[str, An
     return {"n_rows": len(str(sa.diff(path, path)))}
 
 
+def read_summary(path: Path, rng: Random, at: dict[str, str]) -> dict[str, Any]:
+    """Read counts, add them to themselves, and look at them."""
+    at["step"] = "summary"
+    read = sa.Summary.read(path)
+    must("\x1b" not in repr(read) and MARK not in read._repr_html_(), "hostile text acts")
+    must(read.failures()["n_rows"].sum() == read.templates["n_rows"].sum(), "failures add up")
+    must(read.agreement().height <= 10_000, "pairs of detectors")
+    must(sa.merge([read]).states["n"].sum() == read.states["n"].sum(), "counts add up")
+    if rng.random() < 0.3:
+        at["step"] = "writing again"
+        again = sa.Summary.read(read.write(path.with_name("again")))
+        must(again.states.equals(read.states), "what is written is read")
+    return {"n": int(read.states["n"].sum())}
+
+
 _DEMO: list[Any] = []
 
 

@@ -119,6 +119,17 @@ TARGETS = (
         steps.apply_policy,
     ),
     Target(
+        "summary",
+        archives.summary,
+        "fleet",
+        (
+            ("fleet/*.parquet", archives.COUNTS),
+            ("fleet/head.json", (*DOCUMENTS, *PLACES, archives.odd_head)),
+        ),
+        5,
+        steps.read_summary,
+    ),
+    Target(
         "old report",
         seeds.report,
         "report.json",

@@ -6,6 +6,7 @@ import errno
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -35,6 +36,7 @@ from stateanalytics.io.parts import Parts
 FACTS = {frame.name: frame for frame in (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)}
 _CANONICAL = {**FACTS, "findings": schema.FINDINGS}
 
+_THING = ["entity_type", "entity_id", "created_at"]
 _FOLDERS = {"manifests", "shards", attempts.FOLDER}
 _OTHER_BYTES = "not the bytes that were written"
 _OVERLAP = timedelta(hours=1)
@@ -423,3 +425,20 @@ def _of_weeks(
         example=", ".join(sorted({shard.week for shard in opened if shard.week != ACROSS})),
         action="the other weeks were left closed",
     )
+
+
+def work_of(source: Archived) -> pl.Series:
+    """Digests of the dated work that a source tells, each once; what cannot be read has none.
+
+    Sources that tell the same work share some of them, and so do copies of one store.
+    """
+    things = [schema.ENTITIES.empty().select(_THING)]
+    for run in source.runs:
+        for shard in run.shards:
+            if shard.frame == "entities":
+                path = shard.path(source.root, run.system, run.key)
+                with suppress(OSError, pl.exceptions.PolarsError):
+                    found = pl.read_parquet(path, columns=_THING)
+                    things.append(found.cast(things[0].schema))
+    dated = pl.concat(things).filter(pl.col("created_at").is_not_null())
+    return dated.select(pl.struct(_THING).hash()).to_series().unique()

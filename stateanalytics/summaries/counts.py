@@ -1,0 +1,245 @@
+"""Counting stores: from facts to the frames of a summary."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from stateanalytics.core.facts import Facts, losses_of
+from stateanalytics.core.redaction import redact
+from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.windows import Moment, read_moment
+from stateanalytics.detectors.detections import detect
+from stateanalytics.detectors.gaps import lean_gaps
+from stateanalytics.detectors.sums import gap_sums
+from stateanalytics.errors import ArgumentError, check_columns, check_number
+from stateanalytics.failures.failure_rows import find_members, select_failures
+from stateanalytics.failures.templates import VERSION, mine_templates
+from stateanalytics.snapshot import Snapshot
+from stateanalytics.state.definitions import RUN, cause_key, is_failure
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import counted, rows_of
+from stateanalytics.state.states import states
+from stateanalytics.summaries.merging import (
+    add_codes,
+    add_counts,
+    add_groups,
+    add_templates,
+    by_name,
+    in_order,
+    merge,
+)
+from stateanalytics.summaries.shapes import FIXED, GROUPED_BY
+from stateanalytics.summaries.summary import Summary
+from stateanalytics.survival.run_spells import spells
+from stateanalytics.systems.reading import OnError
+from stateanalytics.systems.shards import facts_in_shards
+
+K = 3
+"""In how many sessions a template is seen at least, before its text is kept."""
+
+_STATE = [name for name in FIXED["states"].dtypes if name not in ("week", "began_week", "n")]
+_SPELL = ("timeout_s", "duration_s", "ending", "ended", "cause", "cut_off_by", "left_out")
+
+
+def summarize(
+    source: str | Path | Snapshot,
+    *,
+    as_of: Moment | None = None,
+    policy: Policy | None = None,
+    by: Sequence[str] = ("system", "kind"),
+    thresholds_s: Iterable[float] | None = None,
+    k: int = K,
+    on_error: OnError = "skip",
+) -> Summary:
+    """Count one store, or an archive source by source, so that it can be added to others.
+
+    Parameters
+    ----------
+    source : path or Snapshot
+        As for `read`: a store, an archive, a directory or a pattern; or what `read` gave.
+        Of an archive that is larger than memory a few sources are read at a time.
+    as_of : datetime, date, ISO text or epoch seconds, optional
+        The instant to count at. Give one for a whole fleet: it decides what is cut off.
+    policy : Policy, optional
+        What counts as bad; v1 by default.
+    by : sequence of str
+        Columns of ``entities`` that runs and silences are counted apart by.
+    thresholds_s : iterable of float, optional
+        Thresholds of silence; by default those that people would set, 10 s to a week.
+    k : int
+        Of a message what does not vary is kept, its secrets masked, where it was seen in at
+        least so many sessions; of rarer ones a digest.
+    on_error : {"skip", "raise", "salvage"}
+        As for `read`.
+
+    Returns
+    -------
+    Summary
+        Small, whatever the size of the store.
+
+    Raises
+    ------
+    SourceError
+        If the input cannot be read.
+    ArgumentError, MissingColumnsError
+        If an argument makes no sense, or a column of ``by`` is not there.
+
+    Notes
+    -----
+    It can be sent to any `concurrent.futures.Executor`, and its answer back. Start
+    processes with ``spawn`` or ``forkserver``: threads of polars do not survive a fork.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> sa.summarize(sa.demo()).silences["n_dead"].max() > 0
+    True
+    """
+    check_number("k", k, K, least=1, is_whole=True)
+    chosen, columns = policy or Policy.v1(), list(dict.fromkeys(by))
+    limits = None if thresholds_s is None else list(thresholds_s)
+    if isinstance(source, Snapshot):
+        if as_of is not None:
+            raise ArgumentError(
+                "A snapshot has its own as-of; found as_of as well.", "sa.read(path, as_of=…)"
+            )
+        return _counted(source, chosen, columns, limits, k)
+    instant = None if as_of is None else read_moment(as_of, "as_of")
+    shards = facts_in_shards([source], as_of=instant, on_error=on_error)
+    return merge(_counted(facts, chosen, columns, limits, k) for facts in shards)
+
+
+def _counted(
+    facts: Facts, policy: Policy, by: list[str], thresholds_s: list[float] | None, k: int
+) -> Summary:
+    judged = states(facts, policy=policy)
+    rows = rows_of(facts, states=judged)
+    runs = spells(facts, rows=rows)
+    check_columns(runs, by, "summarize")
+    if texts := [name for name in by if name not in GROUPED_BY]:
+        raise ArgumentError(
+            f"summarize cannot count apart by {', '.join(texts)}: only names are kept.",
+            f"some of {', '.join(GROUPED_BY)}",
+        )
+    lengths = runs.with_columns(pl.col("duration_s").ceil())
+    own = [name for name in _SPELL if name not in by]
+    failed = select_failures(rows).with_columns(_week(), cause_key())
+    return Summary(
+        as_of=facts.as_of,
+        policy=policy.version,
+        k=k,
+        by=tuple(by),
+        sources=in_order("sources", [facts.sources]),
+        losses=in_order("losses", [_masked(losses_of(facts.findings))]),
+        states=add_counts([_one_each(_masked(_dated(rows).select("week", "began_week", *_STATE)))]),
+        codes=add_codes([_masked(_codes(failed))]),
+        groups=add_groups([_groups(rows)]),
+        spells=add_counts([_one_each(_masked(lengths.select(*by, *own)))]),
+        silences=gap_sums(_masked(lean_gaps(facts, by=by, rows=rows)), thresholds_s, by=by),
+        detections=_detections(facts, policy, judged),
+        templates=_templates(facts, policy, rows, k),
+    )
+
+
+def _week(moment: str = "placed_at") -> pl.Expr:
+    return pl.col(moment).dt.strftime("%G-W%V").alias("week")
+
+
+def _dated(rows: pl.DataFrame) -> pl.DataFrame:
+    """Entities with the weeks of their end and of their begin."""
+    return rows.with_columns(
+        week=pl.when(~pl.col("is_open")).then(_week()),
+        began_week=pl.coalesce("started_at", "created_at").dt.strftime("%G-W%V"),
+    )
+
+
+def _codes(failed: pl.DataFrame) -> pl.DataFrame:
+    """Failures by week, system and code."""
+    sessions = pl.struct("source", "session_id").filter(pl.col("session_id").is_not_null())
+    return failed.group_by("week", "system", code="reason_code").agg(
+        n_rows=pl.len(),
+        n_failed=(pl.col("outcome") == "failed").sum(),
+        n_timed_out=(pl.col("outcome") == "timed_out").sum(),
+        n_sessions=sessions.n_unique(),
+        n_causes=pl.col("cause").n_unique(),
+        n_run_causes=pl.col("cause").filter(pl.col("entity_type") == RUN).n_unique(),
+        first_at=pl.col("placed_at").min(),
+        last_at=pl.col("placed_at").max(),
+    )
+
+
+def _groups(rows: pl.DataFrame) -> pl.DataFrame:
+    """Ended runs by week, source and project; the project is text of a store."""
+    ended = counted(rows, RUN).filter(~pl.col("is_open")).with_columns(_week())
+    masked = ended.with_columns(_masked(ended.select("project"))["project"])
+    return count_groups_of_runs(masked, ("week",))
+
+
+def count_groups_of_runs(ended: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
+    """Ended runs by source and project: how many, how many failed, for how many causes."""
+    return ended.group_by(*by, "source", "system", "project").agg(
+        n_ended=pl.len().cast(pl.Int64),
+        n_failed=is_failure().sum().cast(pl.Int64),
+        n_causes=cause_key().filter(is_failure()).n_unique().cast(pl.Int64),
+    )
+
+
+def _detections(facts: Facts, policy: Policy, judged: pl.DataFrame) -> pl.DataFrame:
+    """How many entities each combination of answers is about."""
+    detections = detect(facts, policy=policy, states=judged)
+    wide = detections.pivot(on="detector", index=list(ENTITY_KEY), values="fires")
+    return by_name(add_counts([_one_each(wide.drop(ENTITY_KEY))]))
+
+
+def _templates(facts: Facts, policy: Policy, rows: pl.DataFrame, k: int) -> pl.DataFrame:
+    """Failures by code and pattern, with the texts that k sessions have."""
+    members = find_members(facts, policy=policy, rows=rows)
+    mined = mine_templates(members["message"]).select("pattern", template="template_typed")
+    own = pl.concat_str("entity_type", "entity_id", separator=":")
+    # Masked behind the miner: placeholders would be words to it.
+    failed = members.select(
+        "system",
+        "code",
+        "failed_at",
+        place=pl.struct("source", pl.coalesce("session_id", own)),
+    ).hstack(_masked(mined))
+
+    def is_common(text: str) -> pl.Expr:
+        return pl.col("place").n_unique().over(text) >= k
+
+    shown = pl.when(is_common("pattern")).then("pattern")
+    texts = failed.with_columns(
+        text=shown.otherwise(pl.when(is_common("template")).then("template")),
+        pattern_id=_digests(failed["pattern"]),
+    )
+    counts = texts.group_by("system", "code", "pattern_id").agg(
+        pattern=pl.col("text").first(),
+        n_rows=pl.len(),
+        n_sessions=pl.col("place").n_unique(),
+        first_at=pl.col("failed_at").min(),
+        last_at=pl.col("failed_at").max(),
+    )
+    return add_templates([_masked(counts)])
+
+
+def _digests(texts: pl.Series) -> pl.Series:
+    distinct = texts.drop_nulls().unique()
+    digests = [
+        hashlib.blake2b(f"{VERSION} {text}".encode(), digest_size=12).hexdigest()
+        for text in distinct
+    ]
+    return texts.replace_strict(distinct, digests, return_dtype=pl.String)
+
+
+def _one_each(rows: pl.DataFrame) -> pl.DataFrame:
+    # Not a literal: a frame without columns would get a row by it.
+    return rows.with_columns(n=pl.repeat(1, pl.len(), dtype=pl.Int64))
+
+
+def _masked(rows: pl.DataFrame) -> pl.DataFrame:
+    """A summary leaves the machine of its store, and what looks like a secret does not."""
+    return redact(rows)[0]

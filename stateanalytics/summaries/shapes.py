@@ -1,0 +1,134 @@
+"""The frames of a summary: what is counted, and apart by what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stateanalytics.core.schema import (
+    ENTITIES,
+    FINDINGS,
+    INTEGER,
+    MOMENT,
+    REAL,
+    SOURCES,
+    SPELLS,
+    STATES,
+    TEXT,
+    YES_NO,
+    Column,
+    Frame,
+)
+from stateanalytics.detectors.sums import SUMS
+
+N = Column("n", INTEGER, "how many")
+
+GROUPED_BY = ("source", "system", "entity_type", "kind", "agent", "model", "project", "playbook")
+"""What runs and silences may be counted apart by: names, and no text of a message."""
+
+_SYSTEM = SOURCES.named("system")
+_WEEK = Column("week", TEXT, "ISO week in which it ended; null: open, or undated")
+_SHAPES = (
+    Frame(
+        "sources",
+        "one input",
+        ("source", "system"),
+        SOURCES.named(
+            "source", "system", "format", "fingerprint", "n_entities", "n_events", "last_at"
+        ),
+    ),
+    Frame(
+        "losses",
+        "what an input lacks",
+        ("source", "code", "message"),
+        FINDINGS.named("source", "system", "table", "code", "n_rows", "message", "action"),
+    ),
+    Frame(
+        "states",
+        "entities of one week and state",
+        ("week", "began_week", "system", "entity_type"),
+        (
+            _WEEK,
+            Column("began_week", TEXT, "ISO week in which it began; null: not known"),
+            *ENTITIES.named("system", "entity_type"),
+            *STATES.named("lifecycle", "outcome", "health", "delivery", "severity", "tone"),
+            *STATES.named("is_legacy"),
+            Column("is_open", YES_NO, "not ended, by a status that is understood"),
+            Column("is_mirror", YES_NO, "another row tells it already"),
+            Column("left_out", TEXT, "why no rate counts it; null: counted"),
+            N,
+        ),
+    ),
+    Frame(
+        "codes",
+        "failures of one week and reason code",
+        ("week", "system", "code"),
+        (
+            _WEEK,
+            *_SYSTEM,
+            Column("code", TEXT, "the stored reason code; null: none"),
+            Column("n_rows", INTEGER, "failed and timed-out entities, each work once"),
+            Column("n_failed", INTEGER, "of them failed"),
+            Column("n_timed_out", INTEGER, "of them timed out"),
+            Column("n_sessions", INTEGER, "sessions among whose work they are"),
+            Column("n_causes", INTEGER, "distinct pairs of request and code"),
+            Column("n_run_causes", INTEGER, "those of runs"),
+            Column("first_at", MOMENT, "the first of them"),
+            Column("last_at", MOMENT, "the last of them"),
+        ),
+    ),
+    Frame(
+        "groups",
+        "ended runs of one week, source and project",
+        ("week", "source", "system", "project"),
+        (
+            _WEEK,
+            *ENTITIES.named("source", "system", "project"),
+            Column("n_ended", INTEGER, "runs that ended"),
+            Column("n_failed", INTEGER, "of them failed or timed out"),
+            Column("n_causes", INTEGER, "for so many distinct causes"),
+        ),
+    ),
+    Frame(
+        "templates",
+        "failures of one code and message pattern",
+        ("system", "code", "pattern_id"),
+        (
+            *_SYSTEM,
+            Column("code", TEXT, "the stored reason code; null: none"),
+            Column("pattern_id", TEXT, "digest of the masked message; null: there is none"),
+            Column("pattern", TEXT, "the masked message, or its template; null: in too few runs"),
+            Column("n_rows", INTEGER, "failed and timed-out entities"),
+            Column("n_sessions", INTEGER, "sessions among whose work they are"),
+            Column("first_at", MOMENT, "the first of them"),
+            Column("last_at", MOMENT, "the last of them"),
+        ),
+    ),
+)
+_SPELL = SPELLS.named("timeout_s", "duration_s", "ending", "ended", "cause", "cut_off_by",
+                      "left_out")  # fmt: skip
+FIXED = {shape.name: shape for shape in _SHAPES}
+"""By name the frames that are the same in every summary."""
+
+FRAMES = ("sources", "losses", "states", "codes", "groups", "spells", "silences", "detections",
+          "templates")  # fmt: skip
+"""All of them, as they stand in a `Summary`."""
+
+
+def shapes_of(by: Sequence[str], detectors: Sequence[str]) -> Mapping[str, Frame]:
+    """The shapes of all frames of a summary by these columns, with answers of these detectors."""
+    columns = [Column(name, TEXT, "what it is counted apart by") for name in by]
+    spells = [column for column in _SPELL if column.name not in by]
+    sums = [Column(name, INTEGER, "as `gap_sums` tells") for name in SUMS]
+    answers = [Column(name, YES_NO, "whether it fires; null: not covered") for name in detectors]
+    own = (
+        Frame("spells", "runs that took equally long", tuple(by), (*columns, *spells, N)),
+        Frame(
+            "silences",
+            "silences beside one threshold",
+            (*by, "threshold_s"),
+            (*columns, Column("threshold_s", REAL, "flags longer silences", "s"), *sums),
+        ),
+        Frame("detections", "entities of which detectors say the same", (), (*answers, N)),
+    )
+    shapes = {**FIXED, **{shape.name: shape for shape in own}}
+    return {name: shapes[name] for name in FRAMES}

@@ -1,0 +1,287 @@
+"""What counting gives: frames of counts at one instant, kept as a folder of Parquet files."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.core.schema import Frame
+from stateanalytics.core.text import visible
+from stateanalytics.core.windows import in_utc
+from stateanalytics.errors import ArgumentError, DamagedStoreError
+from stateanalytics.failures.templates import merge_templates
+from stateanalytics.io.frame_folders import Kind, read_frames, write_frames
+from stateanalytics.stats.agreement import CELLS, score_cells
+from stateanalytics.summaries.shapes import FRAMES, GROUPED_BY, shapes_of
+
+KIND = Kind("summary", 1, 'sa.summarize("history/").write("fleet/")')
+_MOST_PLACES = 2**31
+_MOST = 2.0**62
+"""Of any sum: more does not fit a column."""
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, repr=False)
+class Summary:
+    """Counts of one or more stores at one instant; frozen, and it adds up.
+
+    Attributes
+    ----------
+    as_of : datetime
+        The instant that everything was counted at.
+    policy : str
+        Version of the policy that was applied.
+    k : int
+        In how many sessions of one count a message template was seen at least; of rarer ones
+        there is a digest and no text.
+    by : tuple of str
+        The columns that runs and silences are counted apart by.
+    sources : polars.DataFrame
+        Which inputs are in it: ``source``, ``system``, ``format``, ``fingerprint``,
+        ``n_entities``, ``n_events``, ``last_at``.
+    losses : polars.DataFrame
+        What of them is missing, in the words of ``findings``.
+    states : polars.DataFrame
+        ``n`` entities by ISO ``week`` of their end (null: open) and of their begin, by
+        ``system``, ``entity_type`` and the axes of their state.
+    codes : polars.DataFrame
+        Failures by ``week``, ``system`` and reason ``code``: rows, sessions, causes.
+    groups : polars.DataFrame
+        Ended runs by ``week``, ``source``, ``system`` and ``project``: how many failed, and
+        for how many causes.
+    spells : polars.DataFrame
+        ``n`` runs by the columns ``by``, how they ended and how long they took, in whole
+        seconds, rounded up.
+    silences : polars.DataFrame
+        What `gap_sums` gave; for `quality_of_service`.
+    detections : polars.DataFrame
+        ``n`` entities by what every detector says of them; null: it does not cover them.
+    templates : polars.DataFrame
+        ``n_rows``, ``n_sessions``, ``first_at`` and ``last_at`` of failures by ``system``,
+        ``code`` and ``pattern_id``; ``pattern`` is the message without what varies in it.
+    """
+
+    as_of: datetime
+    policy: str
+    k: int
+    by: tuple[str, ...]
+    sources: pl.DataFrame
+    losses: pl.DataFrame
+    states: pl.DataFrame
+    codes: pl.DataFrame
+    groups: pl.DataFrame
+    spells: pl.DataFrame
+    silences: pl.DataFrame
+    detections: pl.DataFrame
+    templates: pl.DataFrame
+
+    def runs(self) -> pl.DataFrame:
+        """One row a run again, for `kaplan_meier` and its relatives.
+
+        Returns
+        -------
+        polars.DataFrame, shape (n_runs, ...)
+            ``spells`` without ``n``, each row as often as it was counted.
+
+        Raises
+        ------
+        ArgumentError
+            If they are more than two thousand million.
+        """
+        if (n := self.spells["n"].sum()) > _MOST_PLACES:
+            raise ArgumentError(
+                f"{n:,} runs are more rows than one frame holds.", "use summary.spells, by its n"
+            )
+        return each_again(self.spells)
+
+    def agreement(self) -> pl.DataFrame:
+        """Cross table, raw agreement, kappa, AC1 and PABAK of every pair of detectors.
+
+        Returns
+        -------
+        polars.DataFrame, shape (n_pairs, 11)
+            ``a``, ``b``, ``n`` that both cover, the four cells and the scores, as
+            `agreement` gives them; intervals need the sessions, which are not in a summary.
+        """
+        names = [name for name in self.detections.columns if name != "n"]
+        pairs = list(combinations(names, 2))
+        counted = self.detections.select(
+            cell.alias(f"{place} {name}")
+            for place, pair in enumerate(pairs)
+            for name, cell in _cells(*pair).items()
+        )
+        values = iter(counted.row(0) if pairs else ())
+        rows = [(*pair, *(next(values) for _ in CELLS[1:])) for pair in pairs]
+        schema = {"a": pl.String, "b": pl.String, **dict.fromkeys(CELLS[1:], pl.Int64)}
+        return (
+            pl.DataFrame(rows, schema=schema, orient="row")
+            .with_columns(n=pl.sum_horizontal(CELLS[1:]))
+            .filter(pl.col("n") > 0)
+            .with_columns(**score_cells())
+            .select("a", "b", *CELLS, *score_cells())
+        )
+
+    def failures(self) -> pl.DataFrame:
+        """Failures by code and template, most frequent first.
+
+        Returns
+        -------
+        polars.DataFrame, shape (n_clusters, 7)
+            ``code``, ``template`` (null: without a message, or seen in too few sessions),
+            ``template_id``, ``n_rows``, ``n_sessions``, ``first_at``, ``last_at``; templates
+            are those of all stores together.
+        """
+        known = merge_templates(self.templates).select("pattern", "template", "template_id")
+        named = self.templates.join(known, on="pattern", how="left")
+        return (
+            named.group_by("code", "template", "template_id")
+            .agg(FAILURE_SUMS)
+            .sort("n_rows", "code", "template", descending=[True, False, False])
+        )
+
+    def write(self, path: str | Path) -> Path:
+        """Write it into a folder: Parquet files, and a head that names them.
+
+        Parameters
+        ----------
+        path : str or pathlib.Path
+            A new folder, or that of a summary, which it takes the place of.
+
+        Returns
+        -------
+        pathlib.Path
+            The folder.
+
+        Raises
+        ------
+        ArgumentError
+            If something else is there, or it cannot be written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import stateanalytics as sa
+        >>> week = sa.summarize(sa.demo())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     again = Summary.read(week.write(f"{folder}/week"))
+        >>> again.states.equals(week.states)
+        True
+        """
+        head = {
+            "as_of": self.as_of.astimezone(UTC).isoformat(),
+            "policy": self.policy,
+            "k": self.k,
+            "by": list(self.by),
+            "detectors": [name for name in self.detections.columns if name != "n"],
+        }
+        return write_frames(path, KIND, head, {name: getattr(self, name) for name in FRAMES})
+
+    @classmethod
+    def read(cls, path: str | Path) -> Summary:
+        """The summary that a folder holds; nothing in it can act.
+
+        Parameters
+        ----------
+        path : str or pathlib.Path
+            What `write` made.
+
+        Raises
+        ------
+        SourceNotFoundError, NotAStoreError, DamagedStoreError
+            If nothing is there, it is no summary or one of another version, or not what was
+            written.
+        """
+        head, frames = read_frames(path, KIND, _shapes)
+        for name, frame in frames.items():
+            if problem := _problem(name, frame):
+                raise DamagedStoreError(
+                    f"The summary {str(path)!r} is damaged: {name} has {problem}.",
+                    f"make it again: {KIND.made_by}",
+                )
+        moment = datetime.fromisoformat(head["as_of"]).astimezone(UTC)
+        return cls(as_of=moment, policy=head["policy"], k=head["k"], by=tuple(head["by"]), **frames)
+
+    def __repr__(self) -> str:
+        n = int(self.states["n"].sum())
+        inputs = "1 input" if self.sources.height == 1 else f"{self.sources.height:,} inputs"
+        lost = f", {self.losses.height:,} losses" if self.losses.height else ""
+        return (
+            f"Summary as of {in_utc(self.as_of)}, policy {visible(self.policy)}: "
+            f"{n:,} entities of {inputs}{lost}\n"
+            'Next: sa.report(summary).write_html("fleet.html"), summary.write("fleet/"), '
+            "sa.merge([…]), summary.failures()"
+        )
+
+    def _repr_html_(self) -> str:
+        first, following = html.escape(repr(self)).split("\n")
+        return f"<p><strong>{first}</strong></p><p>{following}</p>"
+
+
+FAILURE_SUMS = (
+    pl.col("n_rows", "n_sessions").sum(),
+    pl.col("first_at").min(),
+    pl.col("last_at").max(),
+)
+"""How rows about failures add up."""
+
+
+def each_again(counted: pl.DataFrame) -> pl.DataFrame:
+    """Rows without ``n``, each as often as it was counted."""
+    times = counted.select(row=pl.int_range(pl.len()).repeat_by("n"))["row"]
+    return counted.drop("n")[times.list.explode(empty_as_null=False)]
+
+
+def _cells(a: str, b: str) -> dict[str, pl.Expr]:
+    """The four cells of a pair, over the units that both cover."""
+    yes_a, yes_b = pl.col(a), pl.col(b)
+    which = (yes_a & yes_b, yes_a & ~yes_b, ~yes_a & yes_b, ~yes_a & ~yes_b)
+    # Null where one of them does not cover the unit, and then counted nowhere.
+    return {
+        name: pl.col("n").filter(is_it & yes_a.is_not_null() & yes_b.is_not_null()).sum()
+        for name, is_it in zip(CELLS[1:], which, strict=True)
+    }
+
+
+def _shapes(head: Mapping[str, Any]) -> Mapping[str, Frame]:
+    """The shapes of the frames that a head tells of, once what it tells makes sense."""
+    as_of, policy, k = head["as_of"], head["policy"], head["k"]
+    if type(k) is not int or not 1 <= k < _MOST_PLACES or not _is_name(policy):
+        raise ValueError("k or policy")
+    datetime.fromisoformat(as_of).astimezone(UTC)
+    by, detectors = _names(head["by"]), _names(head["detectors"])
+    if not {*by} <= {*GROUPED_BY} or "n" in detectors:
+        raise ValueError("by or detectors")
+    return shapes_of(by, detectors)
+
+
+def _problem(name: str, frame: pl.DataFrame) -> str | None:
+    """What no count can be; rows of losses are not always known."""
+    counts = [] if name == "losses" else frame.select(pl.col(pl.Int64)).get_columns()
+    if any(column.null_count() or not (column >= 0).all() for column in counts):
+        return "counts that are none"
+    if any(float(column.cast(pl.Float64).sum()) > _MOST for column in counts):
+        return "more than there can be"
+    weeks = [frame[column] for column in ("week", "began_week") if column in frame.columns]
+    if not all(week.str.contains(r"^\d{4}-W\d\d$").all() for week in weeks):
+        return "weeks that are none"
+    return None
+
+
+def _names(told: Any) -> Sequence[str]:
+    if not isinstance(told, list) or not all(map(_is_name, told)) or len({*told}) < len(told):
+        raise TypeError("not names")
+    return told
+
+
+def _is_name(text: Any) -> bool:
+    """A short text, without half a character."""
+    if not isinstance(text, str) or not 0 < len(text) <= _LONGEST_NAME:
+        return False
+    return bool(text.encode())
