@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+import stateanalytics as sa
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.reading import read_facts
 
@@ -49,6 +50,26 @@ def facts_of(path: Path, *events: dict[str, Any] | str, as_of_ms: int | None = N
     return read_facts(write(path / "log.jsonl", events), as_of=as_of)[0]
 
 
+def in_sessions(lives: Mapping[str, Iterable[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Lives that are written as those of `ses_a`, each as a session of its own with that id."""
+    return [
+        json.loads(json.dumps(one).replace("ses_a", session).replace("msg_", f"msg_{session}_"))
+        for session, life in lives.items()
+        for one in life
+    ]
+
+
+def ending_at(at_ms: int, *events: dict[str, Any]) -> list[dict[str, Any]]:
+    """The same events at another time, so that the last of them is at ``at_ms``."""
+    later = at_ms - max(one["created"] for one in events)
+    return [
+        one
+        | {"created": one["created"] + later}
+        | {"data": {k: v + later if k == "at" else v for k, v in one["data"].items()}}
+        for one in events
+    ]
+
+
 def ms(frame: pl.DataFrame) -> pl.DataFrame:
     """Moments as epoch milliseconds."""
     return frame.with_columns(
@@ -62,3 +83,15 @@ def ms(frame: pl.DataFrame) -> pl.DataFrame:
 def read_once(path: Path) -> Facts:
     """The facts of a sample, which many tests ask for and none changes."""
     return read_facts(path)[0]
+
+
+@functools.cache
+def states_once(path: Path) -> pl.DataFrame:
+    """The states of a sample."""
+    return sa.states(read_once(path))
+
+
+@functools.cache
+def reasons_once(path: Path) -> pl.DataFrame:
+    """The reasons of a sample."""
+    return sa.reasons(read_once(path))

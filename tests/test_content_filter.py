@@ -1,7 +1,6 @@
 """Seed 004's case, from files to the page: what a content filter stopped never reads as success."""
 
 import json
-from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from stateanalytics.reporting.sections.failures import summarize_failures
 from stateanalytics.reporting.sections.headline import summarize_headline
 from tests.conftest import ROOT
 from tests.examples import a_few
-from tests.opencode_logs import T0, event, step, write
+from tests.opencode_logs import T0, event, in_sessions, step, write
 from tests.report_parts import failures_by_code, material_of
 
 CODE = "run.failed.content_filtered"
@@ -165,15 +164,6 @@ ENDS = {
 }
 
 
-def in_sessions(lives: Iterable[Iterable[dict]]) -> list[dict]:
-    """Events of lives that are written as one session's, each as a session of its own."""
-    return [
-        json.loads(json.dumps(one).replace("ses_a", f"ses_{n}").replace("msg_1", f"msg_{n}"))
-        for n, life in enumerate(lives)
-        for one in life
-    ]
-
-
 def states_of(path: Path) -> pl.DataFrame:
     with sa.read(path, progress=False) as snap:
         return sa.states(snap)
@@ -186,16 +176,16 @@ def outcomes(states: pl.DataFrame, entity_type: str) -> list[str]:
 def test_a_content_filter_is_never_a_success_however_it_is_spelt(tmp_path):
     """Each spelling in each field, with text and without, in a session of its own."""
     cases = list(product(SPELLINGS, ("finish", "rawFinish"), ("", "half an answer")))
-    lives = [
-        [
+    lives = {
+        f"ses_{n}": [
             event(0, "execution.started"),
             step(1, "step.started"),
             *([step(2, "text.ended", text=text)] if text else []),
             step(3, "step.ended", **{"finish": "stop"} | {field: word}),
             event(4, "execution.succeeded"),
         ]
-        for word, field, text in cases
-    ]
+        for n, (word, field, text) in enumerate(cases)
+    }
     states = states_of(write(tmp_path / "log.jsonl", in_sessions(lives)))
     for whose in ("step", "execution", "turn", "session"):
         assert outcomes(states, whose) == ["failed"] * len(cases), whose
@@ -222,29 +212,27 @@ def test_messages_that_a_content_filter_ended_are_no_success(tmp_path, spellings
 
 
 def test_an_era_without_executions_ends_at_a_content_filter_too(tmp_path):
-    lives = [
-        [
+    lives = {
+        word: [
             event(0, "next.prompted", input={"id": "in_1"}),
             step(1, "next.step.started"),
             step(2, "next.step.ended", finish=word),
         ]
         for word in SPELLINGS
-    ]
+    }
     states = states_of(write(tmp_path / "log.jsonl", in_sessions(lives)))
     for whose in ("session", "step"):
         assert outcomes(states, whose) == ["failed"] * len(SPELLINGS), whose
 
 
 def test_an_open_step_is_stale_only_after_a_crash(tmp_path):
-    lives = [
-        [event(0, "execution.started"), step(1, "step.started"), *end] for end, _ in ENDS.values()
-    ]
+    lives = {
+        name: [event(0, "execution.started"), step(1, "step.started"), *end]
+        for name, (end, _) in ENDS.items()
+    }
     with sa.read(write(tmp_path / "log.jsonl", in_sessions(lives)), progress=False) as snap:
         told = sa.reasons(snap).filter(entity_type="step")
-    numbers = told["entity_id"].str.extract(r"msg_(\d)").cast(pl.Int64)
-    found = dict(zip(numbers, told["code"], strict=True))
-    assert {name: found[n] for n, name in enumerate(ENDS)} == {
-        name: code for name, (_, code) in ENDS.items()
-    }
+    found = dict(zip(told["entity_id"].str.split(":").list.first(), told["code"], strict=True))
+    assert found == {name: code for name, (_, code) in ENDS.items()}
     assert told.height == len(ENDS)
     assert set(found.values()) <= set(sa.reason_codes()["code"])

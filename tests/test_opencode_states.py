@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 import pytest
@@ -9,7 +10,17 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.reading import read_facts
-from tests.opencode_logs import T0, event, facts_of, read_once, step
+from tests.opencode_logs import (
+    T0,
+    ending_at,
+    event,
+    facts_of,
+    in_sessions,
+    read_once,
+    reasons_once,
+    states_once,
+    step,
+)
 
 READINGS = [
     ("v2_20260717", "v2_20260717/event_table.jsonl"),
@@ -18,7 +29,6 @@ READINGS = [
     ("synthetic", "synthetic/v2_edge_cases_shuffled_dups.jsonl"),
 ]
 AXES = ("lifecycle", "outcome", "health", "delivery", "severity", "tone")
-GOOD_ENDS = ("completed", "succeeded", "merged")
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +44,7 @@ def _id(row: dict, kind: str) -> str:
 @pytest.mark.parametrize("kind", ["execution", "session"])
 @pytest.mark.parametrize(("folder", "log"), READINGS, ids=[log for _, log in READINGS])
 def test_every_expected_state_holds(samples: Path, folder: str, log: str, kind: str) -> None:
-    facts = read_once(samples / log)
-    states = sa.states(facts).filter(pl.col("entity_type") == kind)
+    states = states_once(samples / log).filter(pl.col("entity_type") == kind)
     found = {row["entity_id"]: row for row in states.to_dicts()}
     lines = (samples / "expected" / folder / f"{kind}_states.jsonl").read_text().splitlines()
     expected = [json.loads(line) for line in lines]
@@ -49,8 +58,9 @@ def test_every_expected_state_holds(samples: Path, folder: str, log: str, kind: 
 @pytest.mark.parametrize("kind", ["execution", "session"])
 @pytest.mark.parametrize(("folder", "log"), READINGS, ids=[log for _, log in READINGS])
 def test_every_expected_reason_holds(samples: Path, folder: str, log: str, kind: str) -> None:
-    facts = read_once(samples / log)
-    reasons = sa.reasons(facts).filter(pl.col("entity_type") == kind).sort("entity_id", "order")
+    reasons = (
+        reasons_once(samples / log).filter(pl.col("entity_type") == kind).sort("entity_id", "order")
+    )
     found: dict[str, list] = {}
     for row in reasons.to_dicts():
         evidence = json.loads(row["evidence"])[0]
@@ -82,7 +92,7 @@ def test_a_content_filter_never_reads_as_success(samples: Path, where: str) -> N
     facts = read_once(samples / log)
     blocked = facts.details["opencode_executions"].filter("is_blocked", pl.col("era") == era)
     assert blocked.height == n_expected
-    states = sa.states(facts)
+    states = states_once(samples / log)
     touched = pl.concat(
         [
             blocked.select(entity_id="entity_id"),
@@ -107,98 +117,16 @@ def test_a_content_filter_never_reads_as_success(samples: Path, where: str) -> N
     "run", ["v1_1.18.34/run_json_mock-filter.jsonl", "v2_20260717/run_v2_mock-filter.jsonl"]
 )
 def test_a_content_filter_in_the_output_of_a_run_is_a_failure(samples: Path, run: str) -> None:
-    states = sa.states(read_once(samples / run))
+    states = states_once(samples / run)
     assert set(states["outcome"].cast(pl.String)) == {"failed"}
 
 
-@pytest.mark.parametrize(
-    ("end", "finish"),
-    [("step.ended", "content-filter"), ("step.failed", "content-filter")],
-)
-def test_a_filter_wins_over_a_success_that_was_written(
-    tmp_path: Path, end: str, finish: str
-) -> None:
-    facts = facts_of(
-        tmp_path,
-        event(0, "execution.started"),
-        step(1, "step.started"),
-        step(2, end, finish=finish, error={"type": "unknown", "message": ""}),
-        event(3, "execution.succeeded"),
-    )
-    states = sa.states(facts)
-    assert not set(states["outcome"].cast(pl.String)) & set(GOOD_ENDS)
-    assert "outcome.blocked_as_success" in facts.findings["code"].to_list()
-
-
-def test_a_refusal_in_the_providers_own_words_is_a_block_if_nothing_was_said(
-    tmp_path: Path,
-) -> None:
-    facts = facts_of(
-        tmp_path,
-        event(0, "execution.started"),
-        step(1, "step.started"),
-        step(2, "step.ended", finish="stop", rawFinish="SAFETY"),
-        event(3, "execution.succeeded"),
-    )
-    assert sa.states(facts)["outcome"].cast(pl.String).unique().to_list() == ["failed"]
-
-
-def _health(facts: Facts) -> tuple[str | None, str | None]:
-    state = sa.states(facts).filter(pl.col("entity_type") == "session").row(0, named=True)
-    return state["health"], state["reason_codes"]
-
-
+DAY_MS = 86_400_000
+NOW = T0 + 100 * DAY_MS
 STARTED = (event(0, "execution.started"), step(1, "step.started"))
-
-
-@pytest.mark.parametrize(
-    ("silence_s", "health"),
-    [
-        pytest.param(599, "running", id="just before the limit"),
-        pytest.param(600, "stalled", id="at the limit"),
-        pytest.param(3599, "stalled", id="just before it counts as dead"),
-        pytest.param(3600, "process_dead", id="for an hour"),
-    ],
-)
-def test_silence_of_an_open_execution(tmp_path: Path, silence_s: int, health: str) -> None:
-    facts = facts_of(tmp_path, *STARTED, as_of_ms=T0 + 1000 + silence_s * 1000)
-    assert _health(facts)[0] == health
-
-
-def test_a_tool_at_work_may_be_silent_for_longer(tmp_path: Path) -> None:
-    called = step(2, "tool.called", id="call_1", input={})
-    facts = facts_of(tmp_path, *STARTED, called, as_of_ms=T0 + 2000 + 700_000)
-    assert _health(facts)[0] == "running"
-
-
-def test_a_policy_may_be_more_or_less_patient(tmp_path: Path) -> None:
-    facts = facts_of(tmp_path, *STARTED, as_of_ms=T0 + 1000 + 300_000)
-    strict = sa.Policy.v1().replace(limits={"opencode": {"stalled_after_s": 300}})
-    changed = sa.compare_policies(facts, sa.Policy.v1(), strict)
-    assert changed["entity_type"].sort().to_list() == ["execution", "session", "turn"]
-    of_session = sa.states(facts, policy=strict).filter(pl.col("entity_type") == "session")
-    assert of_session["health"].to_list() == ["stalled"]
-    assert of_session["policy_version"].to_list() == [strict.version]
-    reasons = sa.reasons(facts, policy=strict).filter(pl.col("entity_type") == "session")
-    assert reasons["code"].to_list() == ["run.health.stalled"]
-
-
-def test_a_runaway_is_as_many_steps_as_the_policy_says(tmp_path: Path) -> None:
-    steps = [
-        line
-        for n in range(3)
-        for line in (
-            step(1 + 2 * n, "step.started", f"msg_{n}"),
-            step(2 + 2 * n, "step.ended", f"msg_{n}", finish="unknown"),
-        )
-    ]
-    facts = facts_of(tmp_path, event(0, "execution.started"), *steps)
-    assert _health(facts)[0] == "running"
-    strict = sa.Policy.v1().replace(limits={"opencode": {"min_runaway_steps": 3}})
-    reasons = sa.reasons(facts, policy=strict)
-    assert "run.health.runaway_steps" in reasons["code"].to_list()
-
-
+SUCCEEDED = event(3, "execution.succeeded")
+STOPPED = event(3, "execution.interrupted", reason="shutdown")
+ASKED = event(None, "permission.asked", id="per_1", at_ms=T0 + 2000)
 RETRY = step(
     2,
     "retry.scheduled",
@@ -208,102 +136,203 @@ RETRY = step(
 )
 
 
-@pytest.mark.parametrize(
-    ("at_s", "health", "codes"),
-    [
-        (5, "degraded", "run.health.retry_scheduled, run.health.provider_rate_limit"),
-        (70, "degraded", "run.health.retry_scheduled, run.health.provider_rate_limit"),
-        (71, "stalled", "run.health.retry_overdue"),
-    ],
-)
-def test_a_retry_is_current_state(tmp_path: Path, at_s: int, health: str, codes: str) -> None:
-    facts = facts_of(tmp_path, *STARTED, RETRY, as_of_ms=T0 + at_s * 1000)
-    assert _health(facts) == (health, codes)
+class Open(NamedTuple):
+    """A session, what came last of it how long ago, and the health that it has for that."""
+
+    events: tuple[dict, ...]
+    silent_s: int
+    health: str
+    codes: str | None
 
 
-def test_an_open_question_makes_it_wait_for_a_person(tmp_path: Path) -> None:
-    asked = event(None, "permission.asked", id="per_1", at_ms=T0 + 2000)
-    facts = facts_of(tmp_path, *STARTED, asked)
-    assert _health(facts) == ("idle", "run.health.awaiting_permission")
+OPEN = {
+    "silent for five minutes": Open(STARTED, 300, "running", None),
+    "silent until just before the limit": Open(STARTED, 599, "running", None),
+    "silent until the limit": Open(STARTED, 600, "stalled", "run.health.stalled"),
+    "silent until just before it counts as dead": Open(
+        STARTED, 3599, "stalled", "run.health.stalled"
+    ),
+    "silent for an hour": Open(
+        STARTED, 3600, "process_dead", "run.health.process_dead"
+    ),
+    "a tool at work may be silent for longer": Open(
+        (*STARTED, step(2, "tool.called", id="call_1", input={})), 700, "running", None
+    ),
+    "a retry is current state": Open(
+        (*STARTED, RETRY), 3, "degraded",
+        "run.health.retry_scheduled, run.health.provider_rate_limit",
+    ),
+    "a retry may be a minute late": Open(
+        (*STARTED, RETRY), 68, "degraded",
+        "run.health.retry_scheduled, run.health.provider_rate_limit",
+    ),
+    "a retry is overdue after a minute": Open(
+        (*STARTED, RETRY), 69, "stalled", "run.health.retry_overdue"
+    ),
+    "an open question waits for a person": Open(
+        (*STARTED, ASKED), 0, "idle", "run.health.awaiting_permission"
+    ),
+    "an answered question is none": Open(
+        (
+            *STARTED,
+            ASKED,
+            event(None, "permission.replied", requestID="per_1", reply="once", at_ms=T0 + 2500),
+        ),
+        0, "running", None,
+    ),
+    "steps that lead nowhere": Open(
+        (
+            event(0, "execution.started"),
+            *(
+                line
+                for n in range(3)
+                for line in (
+                    step(1 + 2 * n, "step.started", f"msg_{n}"),
+                    step(2 + 2 * n, "step.ended", f"msg_{n}", finish="unknown"),
+                )
+            ),
+        ),
+        0, "running", None,
+    ),
+    "a waiting input leaves a finished session idle": Open(
+        (
+            *STARTED,
+            SUCCEEDED,
+            event(4, "inbox.enqueued", inboxID="msg_9", item={"type": "user", "delivery": "queue"}),
+        ),
+        0, "idle", "run.delivery.empty_output, run.health.input_pending",
+    ),
+}  # fmt: skip
 
 
-def test_an_answered_question_is_none(tmp_path: Path) -> None:
-    asked = event(None, "permission.asked", id="per_1", at_ms=T0 + 2000)
-    given = event(None, "permission.replied", requestID="per_1", reply="once", at_ms=T0 + 2500)
-    assert _health(facts_of(tmp_path, *STARTED, asked, given))[0] == "running"
+class Ended(NamedTuple):
+    """What followed upon the beginning, and what is said of the execution that it ended."""
+
+    events: tuple[dict, ...]
+    outcome: str
+    codes: str
+    is_resumed: bool = False
+    is_resumable: bool | None = None
 
 
-STOPPED = event(3, "execution.interrupted", reason="shutdown")
-
-
-def _interrupted(facts: Facts) -> tuple:
-    first = facts.details["opencode_executions"].row(0, named=True)
-    state = sa.states(facts).filter(pl.col("entity_id") == first["entity_id"]).row(0, named=True)
-    return state["outcome"], state["reason_codes"], first["is_resumed"], first["is_resumable"]
-
-
-def test_a_person_and_a_servers_stop_are_kept_apart(tmp_path: Path) -> None:
-    by_user = event(3, "execution.interrupted", reason="user")
-    assert _interrupted(facts_of(tmp_path, *STARTED, by_user)) == (
-        "cancelled",
-        "run.cancelled.user_interrupt",
-        False,
-        None,
-    )
-    assert _interrupted(facts_of(tmp_path, *STARTED, STOPPED)) == (
-        "aborted",
-        "run.aborted.server_shutdown",
-        False,
-        True,
-    )
-
-
-def test_a_stop_that_was_resumed_says_so(tmp_path: Path) -> None:
-    facts = facts_of(tmp_path, *STARTED, STOPPED, event(4, "execution.started"))
-    assert _interrupted(facts) == (
-        "aborted",
+ENDED = {
+    "a person stopped it": Ended(
+        (event(3, "execution.interrupted", reason="user"),),
+        "cancelled", "run.cancelled.user_interrupt",
+    ),
+    "its server stopped": Ended(
+        (STOPPED,), "aborted", "run.aborted.server_shutdown", is_resumable=True
+    ),
+    "its server stopped and took it up again": Ended(
+        (STOPPED, event(4, "execution.started")), "aborted",
         "run.aborted.server_shutdown, run.health.resumed_after_shutdown",
-        True,
-        False,
-    )
-
-
-@pytest.mark.parametrize(
-    "proof",
-    [
-        pytest.param(
+        is_resumed=True, is_resumable=False,
+    ),
+    "a person declined, as the tool says": Ended(
+        (
             step(2, "tool.failed", id="call_1",
                  error={"type": "aborted", "message": "The user declined this tool call"}),
-            id="the tool says so",
+            STOPPED,
         ),
-        pytest.param(
+        "cancelled", "run.cancelled.permission_declined", is_resumable=False,
+    ),
+    "a person declined, as the answer says": Ended(
+        (
             event(None, "permission.replied", requestID="per_1", reply="reject", at_ms=T0 + 2500),
-            id="the answer is in the stream",
+            STOPPED,
         ),
-    ],
-)  # fmt: skip
-def test_a_rejected_permission_is_no_shutdown(tmp_path: Path, proof: dict) -> None:
-    outcome, codes, _, resumable = _interrupted(facts_of(tmp_path, *STARTED, proof, STOPPED))
-    assert (outcome, codes, resumable) == ("cancelled", "run.cancelled.permission_declined", False)
+        "cancelled", "run.cancelled.permission_declined", is_resumable=False,
+    ),
+    "for a reason that nobody knows": Ended(
+        (event(3, "execution.interrupted", reason="eaten by a dog"),),
+        "cancelled", "run.cancelled.unrecognized",
+    ),
+    "with an error that nobody knows": Ended(
+        (event(3, "execution.failed", error={"type": "provider.tired", "message": ""}),),
+        "failed", "run.failed.unrecognized",
+    ),
+}  # fmt: skip
+FILTERS = {
+    "a step that a filter ended": {"kind": "step.ended", "finish": "content-filter"},
+    "a step that a filter failed": {"kind": "step.failed", "finish": "content-filter"},
+    "a refusal in the provider's own words": {
+        "kind": "step.ended", "finish": "stop", "rawFinish": "SAFETY",
+    },
+}  # fmt: skip
 
 
-def test_an_unknown_reason_and_an_unknown_error_stay_visible(tmp_path: Path) -> None:
-    eaten = event(3, "execution.interrupted", reason="eaten by a dog")
-    facts = facts_of(tmp_path, *STARTED, eaten)
-    assert _interrupted(facts)[1] == "run.cancelled.unrecognized"
-    assert facts.details["opencode_executions"]["interrupt_reason"][0] == "eaten by a dog"
-    failed = event(3, "execution.failed", error={"type": "provider.tired", "message": ""})
-    facts = facts_of(tmp_path, *STARTED, failed)
-    assert _interrupted(facts)[1] == "run.failed.unrecognized"
-    assert "provider.tired" in facts.findings["example"].to_list()
+@pytest.fixture(scope="module")
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    """All sessions of the tables above in one log: what ended did so on a day of its own."""
+    error = {"type": "unknown", "message": ""}
+    over = [
+        *((name, (*STARTED, *ended.events)) for name, ended in ENDED.items()),
+        *(
+            (name, (*STARTED, step(2, **({"error": error} | end)), SUCCEEDED))
+            for name, end in FILTERS.items()
+        ),
+    ]
+    sessions = {
+        name: ending_at(T0 + day * DAY_MS, *events) for day, (name, events) in enumerate(over)
+    } | {name: ending_at(NOW - one.silent_s * 1000, *one.events) for name, one in OPEN.items()}
+    return facts_of(tmp_path_factory.mktemp("lives"), *in_sessions(sessions), as_of_ms=NOW)
 
 
-def test_a_waiting_input_leaves_a_finished_session_idle(tmp_path: Path) -> None:
-    waits = event(4, "inbox.enqueued", inboxID="msg_9", item={"type": "user", "delivery": "queue"})
-    facts = facts_of(tmp_path, *STARTED, event(3, "execution.succeeded"), waits)
-    health, codes = _health(facts)
-    assert health == "idle"
-    assert codes.endswith("run.health.input_pending")
+@pytest.fixture(scope="module")
+def judged(lives: Facts) -> dict[str, dict]:
+    """Their states, by the id of the entity."""
+    return {row["entity_id"]: row for row in sa.states(lives).to_dicts()}
+
+
+@pytest.mark.parametrize("session", OPEN)
+def test_health_is_of_what_came_last_and_how_long_ago(judged: dict, session: str) -> None:
+    state, expected = judged[session], OPEN[session]
+    assert (state["health"], state["reason_codes"]) == (expected.health, expected.codes)
+
+
+@pytest.mark.parametrize("session", ENDED)
+def test_a_person_and_a_servers_stop_are_kept_apart(
+    lives: Facts, judged: dict, session: str
+) -> None:
+    executions = lives.details["opencode_executions"].filter(session_id=session)
+    first = executions.sort("exec_no").row(0, named=True)
+    state = judged[first["entity_id"]]
+    found = (state["outcome"], state["reason_codes"], first["is_resumed"], first["is_resumable"])
+    assert found == ENDED[session][1:]
+
+
+def test_an_unknown_reason_and_an_unknown_error_stay_visible(lives: Facts) -> None:
+    assert "eaten by a dog" in lives.details["opencode_executions"]["interrupt_reason"].to_list()
+    assert "provider.tired" in lives.findings["example"].to_list()
+
+
+@pytest.mark.parametrize("session", FILTERS)
+def test_a_filter_wins_over_a_success_that_was_written(
+    lives: Facts, judged: dict, session: str
+) -> None:
+    """A refusal in the provider's own words as well, if nothing was said."""
+    of_session = {row["outcome"] for name, row in judged.items() if session in name}
+    assert of_session == {"failed"}
+    stored = lives.findings.filter(code="outcome.blocked_as_success")
+    assert f"{session}:execution:1" in stored["entity_id"].to_list()
+
+
+def test_a_policy_may_be_more_or_less_patient(lives: Facts, judged: dict) -> None:
+    limits = {"stalled_after_s": 300, "min_runaway_steps": 3}
+    strict = sa.Policy.v1().replace(limits={"opencode": limits})
+    silent, endless = (
+        pl.col("entity_id").str.starts_with(name)
+        for name in ("silent for five minutes", "steps that lead nowhere")
+    )
+    changed = sa.compare_policies(lives, sa.Policy.v1(), strict).filter(silent)
+    assert changed["entity_type"].sort().to_list() == ["execution", "session", "turn"]
+    of_session = sa.states(lives, policy=strict).filter(silent, entity_type="session")
+    assert of_session["health"].to_list() == ["stalled"]
+    assert of_session["policy_version"].to_list() == [strict.version]
+    reasons = sa.reasons(lives, policy=strict)
+    stalled = reasons.filter(silent, entity_type="session")
+    assert stalled["code"].to_list() == ["run.health.stalled"]
+    assert "run.health.runaway_steps" in reasons.filter(endless)["code"].to_list()
 
 
 def test_states_come_in_the_order_of_entities(samples: Path) -> None:
