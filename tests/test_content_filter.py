@@ -13,7 +13,6 @@ from stateanalytics.reporting.material import Material
 from stateanalytics.reporting.sections.attention import summarize_attention
 from stateanalytics.reporting.sections.failures import summarize_failures
 from stateanalytics.reporting.sections.headline import summarize_headline
-from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.opencode_logs import T0, event, in_sessions, step, write
 from tests.report_parts import failures_by_code, material_of
@@ -46,7 +45,7 @@ class Case(NamedTuple):
         return [*executions["entity_id"], *steps["entity_id"]]
 
 
-@pytest.fixture(scope="module", params=a_few(FILES, 2))
+@pytest.fixture(scope="module", params=a_few(FILES))
 def case(request, shared: Path) -> Case:
     path, eras, n = FILES[request.param]
     snap = sa.read(shared / "samples" / "opencode" / path, progress=False)
@@ -141,13 +140,6 @@ def test_a_blocked_turn_that_the_session_outlived_stays_a_failure(tmp_path: Path
     assert any(display.startswith(CHAIN) for display in listed)
 
 
-def test_the_shipped_sample_has_it_too() -> None:
-    """The page that shows it is `test_report_systems`'s."""
-    with sa.read(ROOT / "data" / "samples" / "opencode", progress=False) as snap:
-        answer = snap.sql("SELECT count(*) FROM attention WHERE code = $c", {"c": CODE})
-    assert answer.item() == 4
-
-
 SPELLINGS = ("content-filter", "content_filter", "CONTENT_FILTER", "refusal", "SAFETY", "safety")
 
 
@@ -164,31 +156,49 @@ ENDS = {
 }
 
 
-def states_of(path: Path) -> pl.DataFrame:
-    with sa.read(path, progress=False) as snap:
-        return sa.states(snap)
+SPELT = {
+    f"{word} as {field} {'after' if text else 'without'} words": [
+        event(0, "execution.started"),
+        step(1, "step.started"),
+        *([step(2, "text.ended", text=text)] if text else []),
+        step(3, "step.ended", **{"finish": "stop"} | {field: word}),
+        event(4, "execution.succeeded"),
+    ]
+    for word, field, text in product(SPELLINGS, ("finish", "rawFinish"), ("", "half an answer"))
+}
+WITHOUT_EXECUTIONS = {
+    f"{word} in an era without executions": [
+        event(0, "next.prompted", input={"id": "in_1"}),
+        step(1, "next.step.started"),
+        step(2, "next.step.ended", finish=word),
+    ]
+    for word in SPELLINGS
+}
+OPEN = {
+    name: [event(0, "execution.started"), step(1, "step.started"), *end]
+    for name, (end, _) in ENDS.items()
+}
+
+
+@pytest.fixture(scope="module")
+def lives(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """States and reasons of each of these lives, which are sessions of one log."""
+    log = tmp_path_factory.mktemp("lives") / "log.jsonl"
+    write(log, in_sessions(SPELT | WITHOUT_EXECUTIONS | OPEN))
+    with sa.read(log, progress=False) as snap:
+        whose = pl.col("entity_id").str.split(":").list.first().alias("life")
+        return tuple(frame.with_columns(whose) for frame in (sa.states(snap), sa.reasons(snap)))
 
 
 def outcomes(states: pl.DataFrame, entity_type: str) -> list[str]:
     return states.filter(entity_type=entity_type)["outcome"].cast(pl.String).to_list()
 
 
-def test_a_content_filter_is_never_a_success_however_it_is_spelt(tmp_path):
+def test_a_content_filter_is_never_a_success_however_it_is_spelt(lives):
     """Each spelling in each field, with text and without, in a session of its own."""
-    cases = list(product(SPELLINGS, ("finish", "rawFinish"), ("", "half an answer")))
-    lives = {
-        f"ses_{n}": [
-            event(0, "execution.started"),
-            step(1, "step.started"),
-            *([step(2, "text.ended", text=text)] if text else []),
-            step(3, "step.ended", **{"finish": "stop"} | {field: word}),
-            event(4, "execution.succeeded"),
-        ]
-        for n, (word, field, text) in enumerate(cases)
-    }
-    states = states_of(write(tmp_path / "log.jsonl", in_sessions(lives)))
+    states = lives[0].filter(pl.col("life").is_in(list(SPELT)))
     for whose in ("step", "execution", "turn", "session"):
-        assert outcomes(states, whose) == ["failed"] * len(cases), whose
+        assert outcomes(states, whose) == ["failed"] * len(SPELT), whose
     sessions = states.filter(entity_type="session")
     assert set(sessions["severity"].cast(pl.String)) == {"critical"}
 
@@ -206,33 +216,21 @@ def test_messages_that_a_content_filter_ended_are_no_success(tmp_path, spellings
         } | {field: word}
         document = {"info": {"id": f"ses_{n}"}, "messages": [{"info": info, "parts": []}]}
         (tmp_path / f"export_{n}.json").write_text(json.dumps(document), "utf-8")
-    states = states_of(tmp_path)
+    with sa.read(tmp_path, progress=False) as snap:
+        states = sa.states(snap)
     assert outcomes(states, "session") == ["failed"] * len(cases)
     assert set(states["outcome"].cast(pl.String)) == {"failed"}
 
 
-def test_an_era_without_executions_ends_at_a_content_filter_too(tmp_path):
-    lives = {
-        word: [
-            event(0, "next.prompted", input={"id": "in_1"}),
-            step(1, "next.step.started"),
-            step(2, "next.step.ended", finish=word),
-        ]
-        for word in SPELLINGS
-    }
-    states = states_of(write(tmp_path / "log.jsonl", in_sessions(lives)))
+def test_an_era_without_executions_ends_at_a_content_filter_too(lives):
+    states = lives[0].filter(pl.col("life").is_in(list(WITHOUT_EXECUTIONS)))
     for whose in ("session", "step"):
         assert outcomes(states, whose) == ["failed"] * len(SPELLINGS), whose
 
 
-def test_an_open_step_is_stale_only_after_a_crash(tmp_path):
-    lives = {
-        name: [event(0, "execution.started"), step(1, "step.started"), *end]
-        for name, (end, _) in ENDS.items()
-    }
-    with sa.read(write(tmp_path / "log.jsonl", in_sessions(lives)), progress=False) as snap:
-        told = sa.reasons(snap).filter(entity_type="step")
-    found = dict(zip(told["entity_id"].str.split(":").list.first(), told["code"], strict=True))
+def test_an_open_step_is_stale_only_after_a_crash(lives):
+    told = lives[1].filter(pl.col("life").is_in(list(ENDS)), entity_type="step")
+    found = dict(zip(told["life"], told["code"], strict=True))
     assert found == {name: code for name, (_, code) in ENDS.items()}
     assert told.height == len(ENDS)
     assert set(found.values()) <= set(sa.reason_codes()["code"])

@@ -367,6 +367,9 @@ def test_the_shipped_sample_is_read() -> None:
         "AND entity_type = 'session'"
     )
     assert answer["n"].to_list() == [4]
+    code = {"code": "run.failed.content_filtered"}
+    filtered = snap.sql("SELECT count(*) FROM attention WHERE code = $code", code)
+    assert filtered.item() == 4
 
 
 def test_a_call_of_v1_lasts_from_its_own_start_to_its_own_end(tmp_path: Path) -> None:
