@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.reading import read_facts
 from tests.examples import examples
-from tests.opencode_logs import event, ms, read_once, step, write
+from tests.opencode_logs import event, facts_of, in_sessions, ms, read_once, step, write
 
 LOGS = {
     "v2_20260717": ("v2_20260717/event_table.jsonl", "v2_20260717/opencode-local.db"),
@@ -82,13 +82,12 @@ def test_every_expected_row_holds(samples: Path, folder: str, log: str, table: s
 
 
 def test_shuffled_and_doubled_lines_give_the_same_frames(samples: Path) -> None:
-    ordered, shuffled = (_frames(samples / log) for log in LOGS["synthetic"])
+    ordered, shuffled = (_frames(read_once(samples / log)) for log in LOGS["synthetic"])
     for name, frame in ordered.items():
         assert frame.equals(shuffled[name]), name
 
 
-def _frames(path: Path) -> dict[str, pl.DataFrame]:
-    facts = read_facts(path)[0]
+def _frames(facts: Facts) -> dict[str, pl.DataFrame]:
     named = {
         "entities": facts.entities,
         "transitions": facts.transitions,
@@ -122,46 +121,106 @@ def test_order_and_repetition_of_lines_do_not_matter(seed: int, n_again: int) ->
     lines = [*CRASH, *chance.choices(CRASH, k=n_again)]
     chance.shuffle(lines)
     with tempfile.TemporaryDirectory() as folder:
-        plain = _frames(write(Path(folder) / "plain.jsonl", CRASH))
-        mixed = _frames(write(Path(folder) / "mixed.jsonl", lines))
+        plain, mixed = (
+            _frames(read_facts(write(Path(folder) / f"{name}.jsonl", events))[0])
+            for name, events in (("plain", CRASH), ("mixed", lines))
+        )
     for name, frame in plain.items():
         assert frame.equals(mixed[name]), name
 
 
-def _executions(tmp_path: Path, *events: dict) -> pl.DataFrame:
-    return _facts(tmp_path, *events).details["opencode_executions"]
+RATE_LIMITED = {"type": "provider.rate-limit", "message": "429"}
+LIVES = {
+    "crash": CRASH,
+    "unknown event": (*CRASH, event(11, "invented.yesterday")),
+    "late end": (
+        event(0, "execution.started"),
+        event(1, "execution.interrupted", reason="shutdown"),
+        event(2, "execution.failed", error={"type": "aborted", "message": "Execution was "
+              "interrupted repeatedly and will not be resumed automatically."}),
+    ),
+    "start after a failure": (
+        event(0, "execution.started"),
+        step(1, "step.started"),
+        step(2, "step.failed", error={"type": "provider.internal", "message": "503"}),
+        step(3, "step.started"),
+    ),
+    "middle": (step(25, "step.started"), event(26, "execution.succeeded")),
+    "claimed twice": (
+        event(0, "execution.started"),
+        event(1, "execution.succeeded", event_id="evt_1"),
+        event(1, "execution.interrupted", event_id="evt_2", reason="user"),
+    ),
+    "retries": (
+        event(0, "execution.started"),
+        step(1, "step.started"),
+        step(2, "retry.scheduled", attempt=2, at=1_795_300_004_000, error=RATE_LIMITED),
+        step(3, "step.started"),
+        step(4, "retry.scheduled", attempt=3, at=1_795_300_009_000, error=RATE_LIMITED),
+    ),
+    "inputs": (
+        event(0, "inbox.enqueued", inboxID="msg_1", item={"type": "user", "delivery": "steer"}),
+        event(1, "inbox.enqueued", inboxID="msg_2", item={"type": "user", "delivery": "queue"}),
+        event(2, "inbox.delivered", inboxID="msg_1"),
+        event(3, "inbox.enqueued", inboxID="msg_3", item={"type": "move", "delivery": "queue"}),
+        event(4, "inbox.cancelled", inboxID="msg_3"),
+    ),
+}  # fmt: skip
+COSTS = {
+    "nobody said": ((), None),
+    "said to be nothing": ((0.0,), 0.0),
+    "added up": ((0.25, 0.5), 0.75),
+}
 
 
-def _facts(tmp_path: Path, *events: dict) -> Facts:
-    return read_facts(write(tmp_path / "log.jsonl", events))[0]
+def _spending(kind: str, costs: tuple[float, ...]) -> list[dict]:
+    """The life of a session that tells its costs in events of a kind."""
+    spent = [{"cost": cost} for cost in costs] or [{}]
+    events = [
+        step(2 + n, kind, f"msg_{n}", finish="stop", **one)
+        if kind == "step.ended"
+        else event(2 + n, kind, **one)
+        for n, one in enumerate(spent)
+    ]
+    begin, end = event(1, "execution.started"), event(9, "execution.succeeded")
+    return [event(0, "created"), begin, *events, end]
 
 
-def test_a_crash_and_a_restart_are_one_turn(tmp_path: Path) -> None:
-    found = _executions(tmp_path, *CRASH)
+@pytest.fixture(scope="module")
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    """Each life is a session of one log."""
+    spending = {
+        f"{name} by {kind}": _spending(kind, costs)
+        for name, (costs, _) in COSTS.items()
+        for kind in ("step.ended", "usage.recorded")
+    }
+    return facts_of(tmp_path_factory.mktemp("lives"), *in_sessions(LIVES | spending))
+
+
+def _rows(facts: Facts, table: str, session: str) -> pl.DataFrame:
+    return facts.details[f"opencode_{table}"].filter(session_id=session)
+
+
+def test_a_crash_and_a_restart_are_one_turn(lives: Facts) -> None:
+    found = _rows(lives, "executions", "crash")
     assert found.select("outcome", "turn_no", "is_continuation").rows() == [
         ("crashed", 1, False),
         ("succeeded", 1, True),
     ]
 
 
-def test_a_tool_belongs_to_the_execution_of_its_step(tmp_path: Path) -> None:
-    tool = _facts(tmp_path, *CRASH).details["opencode_tools"].row(0, named=True)
+def test_a_tool_belongs_to_the_execution_of_its_step(lives: Facts) -> None:
+    tool = _rows(lives, "tools", "crash").row(0, named=True)
     assert (tool["exec_no"], tool["end_exec_no"], tool["is_stale"]) == (1, 2, True)
     assert tool["cause"] == "stale_after_crash"
 
 
-def test_text_is_counted_in_characters(tmp_path: Path) -> None:
-    assert _executions(tmp_path, *CRASH)["n_text_chars"].to_list() == [0, 5]
+def test_text_is_counted_in_characters(lives: Facts) -> None:
+    assert _rows(lives, "executions", "crash")["n_text_chars"].to_list() == [0, 5]
 
 
-def test_the_last_of_several_ends_counts(tmp_path: Path) -> None:
-    late = _executions(
-        tmp_path,
-        event(0, "execution.started"),
-        event(1, "execution.interrupted", reason="shutdown"),
-        event(2, "execution.failed", error={"type": "aborted", "message": "Execution was "
-              "interrupted repeatedly and will not be resumed automatically."}),
-    ).row(0, named=True)  # fmt: skip
+def test_the_last_of_several_ends_counts(lives: Facts) -> None:
+    late = _rows(lives, "executions", "late end").row(0, named=True)
     assert (late["outcome"], late["first_outcome"], late["n_terminals"]) == (
         "failed",
         "interrupted",
@@ -170,14 +229,8 @@ def test_the_last_of_several_ends_counts(tmp_path: Path) -> None:
     assert late["cause"] == "resume_exhausted"
 
 
-def test_a_start_after_a_failure_opens_the_step_again(tmp_path: Path) -> None:
-    found = _facts(
-        tmp_path,
-        event(0, "execution.started"),
-        step(1, "step.started"),
-        step(2, "step.failed", error={"type": "provider.internal", "message": "503"}),
-        step(3, "step.started"),
-    ).details["opencode_steps"]
+def test_a_start_after_a_failure_opens_the_step_again(lives: Facts) -> None:
+    found = _rows(lives, "steps", "start after a failure")
     assert found.select("state", "n_attempts", "error_type", "finish").row(0) == (
         "open",
         2,
@@ -186,52 +239,35 @@ def test_a_start_after_a_failure_opens_the_step_again(tmp_path: Path) -> None:
     )
 
 
-def test_a_capture_that_begins_in_the_middle_has_an_execution(tmp_path: Path) -> None:
-    tail = _executions(tmp_path, step(25, "step.started"), event(26, "execution.succeeded"))
+def test_a_capture_that_begins_in_the_middle_has_an_execution(lives: Facts) -> None:
+    tail = _rows(lives, "executions", "middle")
     assert tail.select("exec_no", "outcome", "is_head_truncated").row(0) == (0, "succeeded", True)
 
 
-def test_a_place_that_two_events_claim_is_a_finding(tmp_path: Path) -> None:
-    facts = _facts(
-        tmp_path,
-        event(0, "execution.started"),
-        event(1, "execution.succeeded", event_id="evt_1"),
-        event(1, "execution.interrupted", event_id="evt_2", reason="user"),
+def test_a_place_that_two_events_claim_is_a_finding(lives: Facts) -> None:
+    assert _rows(lives, "executions", "claimed twice")["outcome"].to_list() == ["succeeded"]
+    conflicts = lives.findings.filter(code="event.conflict")
+    assert conflicts["entity_id"].to_list() == ["claimed twice"]
+
+
+def test_an_unknown_event_changes_nothing_and_stays_visible(lives: Facts) -> None:
+    outcomes = _rows(lives, "executions", "unknown event")["outcome"]
+    assert outcomes.to_list() == ["crashed", "succeeded"]
+    assert "session.invented.yesterday" in lives.events["kind"].to_list()
+
+
+def test_the_last_retry_is_the_state_of_the_step(lives: Facts) -> None:
+    found = ms(_rows(lives, "steps", "retries"))
+    assert found.select("is_retry_pending", "retry_attempt", "retry_at", "n_retries").row(0) == (
+        True,
+        3,
+        1_795_300_009_000,
+        2,
     )
-    assert facts.details["opencode_executions"]["outcome"].to_list() == ["succeeded"]
-    assert "event.conflict" in facts.findings["code"].to_list()
 
 
-def test_an_unknown_event_changes_nothing_and_stays_visible(tmp_path: Path) -> None:
-    facts = _facts(tmp_path, *CRASH, event(11, "invented.yesterday"))
-    assert facts.details["opencode_executions"]["outcome"].to_list() == ["crashed", "succeeded"]
-    assert "session.invented.yesterday" in facts.events["kind"].to_list()
-
-
-def test_the_last_retry_is_the_state_of_the_step(tmp_path: Path) -> None:
-    error = {"type": "provider.rate-limit", "message": "429"}
-    found = _facts(
-        tmp_path,
-        event(0, "execution.started"),
-        step(1, "step.started"),
-        step(2, "retry.scheduled", attempt=2, at=1_795_300_004_000, error=error),
-        step(3, "step.started"),
-        step(4, "retry.scheduled", attempt=3, at=1_795_300_009_000, error=error),
-    ).details["opencode_steps"]
-    assert ms(found).select("is_retry_pending", "retry_attempt", "retry_at", "n_retries").row(
-        0
-    ) == (True, 3, 1_795_300_009_000, 2)
-
-
-def test_an_input_that_was_never_promoted_waits(tmp_path: Path) -> None:
-    inputs = _facts(
-        tmp_path,
-        event(0, "inbox.enqueued", inboxID="msg_1", item={"type": "user", "delivery": "steer"}),
-        event(1, "inbox.enqueued", inboxID="msg_2", item={"type": "user", "delivery": "queue"}),
-        event(2, "inbox.delivered", inboxID="msg_1"),
-        event(3, "inbox.enqueued", inboxID="msg_3", item={"type": "move", "delivery": "queue"}),
-        event(4, "inbox.cancelled", inboxID="msg_3"),
-    ).details["opencode_inputs"]
+def test_an_input_that_was_never_promoted_waits(lives: Facts) -> None:
+    inputs = _rows(lives, "inputs", "inputs")
     assert inputs.sort("input_id").select("kind", "is_pending", "wait_s").rows() == [
         ("user", False, 2.0),
         ("user", True, None),
@@ -239,25 +275,8 @@ def test_an_input_that_was_never_promoted_waits(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("costs", "expected"),
-    [
-        pytest.param((), None, id="nobody said"),
-        pytest.param((0.0,), 0.0, id="said to be nothing"),
-        pytest.param((0.25, 0.5), 0.75, id="added up"),
-    ],
-)
+@pytest.mark.parametrize("name", COSTS)
 @pytest.mark.parametrize("kind", ["step.ended", "usage.recorded"])
-def test_a_cost_that_nobody_reported_is_unknown_and_not_nothing(tmp_path, kind, costs, expected):
-    spent = [{"cost": cost} for cost in costs] or [{}]
-    events = [
-        step(2 + n, kind, f"msg_{n}", finish="stop", **one)
-        if kind == "step.ended"
-        else event(2 + n, kind, **one)
-        for n, one in enumerate(spent)
-    ]
-    found = _facts(
-        tmp_path, event(0, "created"), event(1, "execution.started"), *events,
-        event(9, "execution.succeeded"),
-    )  # fmt: skip
-    assert found.entities.filter(entity_type="session")["cost_usd"].to_list() == [expected]
+def test_a_cost_that_nobody_reported_is_unknown_and_not_nothing(lives, name, kind):
+    found = lives.entities.filter(entity_type="session", entity_id=f"{name} by {kind}")
+    assert found["cost_usd"].to_list() == [COSTS[name][1]]

@@ -18,7 +18,7 @@ from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.opencode.tables import ALLOWED
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few
-from tests.opencode_logs import event, facts_of, step, write
+from tests.opencode_logs import event, facts_of, in_sessions, read_once, step, write
 from tests.test_opencode_fold import CRASH
 
 SECRET_TABLES = ("account", "account_state", "control_account", "credential", "session_share")
@@ -40,7 +40,7 @@ def codes(facts: Facts) -> dict[str, int]:
 
 
 def test_several_eras_in_one_database_are_told_apart(samples: Path) -> None:
-    facts = read_facts(samples / "v1_1.18.34" / "opencode.db")[0]
+    facts = read_once(samples / "v1_1.18.34" / "opencode.db")
     assert outcomes(facts, "A") == {"succeeded": 9, "failed": 4, "open": 1}
     assert outcomes(facts, "V1") == {
         "succeeded": 15,
@@ -59,8 +59,8 @@ def test_several_eras_in_one_database_are_told_apart(samples: Path) -> None:
 def test_a_database_and_the_log_of_its_events_agree(
     samples: Path, folder: str, database: str
 ) -> None:
-    stored = read_facts(samples / folder / database)[0]
-    logged = read_facts(samples / folder / "event_table.jsonl")[0]
+    stored = read_once(samples / folder / database)
+    logged = read_once(samples / folder / "event_table.jsonl")
     for name in ("opencode_executions", "opencode_steps"):
         kept = ["session_id", "outcome", "exec_no"] if "exec" in name else ["message_id", "state"]
         frames = [one.details[name].select(kept).sort(kept) for one in (stored, logged)]
@@ -80,7 +80,7 @@ def test_a_database_and_the_log_of_its_events_agree(
             ("v2_20260717/session_log/ses_e048f75e8ffevxVQrxgXYmPZuK.sse", 2),
             ("v2_2.0.16_wire/failure.jsonl", 1),
         ],
-        3,
+        2,
     ),
 )
 def test_every_form_is_read(samples: Path, name: str, n_executions: int) -> None:
@@ -109,12 +109,6 @@ def test_a_home_is_searched_where_opencode_keeps_its_data(samples: Path, tmp_pat
     assert find(tmp_path) == [place / "opencode-next.db"]
 
 
-def test_a_renamed_database_is_known_by_its_tables(samples: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "backup.sqlite"
-    shutil.copy(samples / "v2_20260717" / "opencode-local.db", copy)
-    assert read_facts(copy)[0].sources["system"].to_list() == ["opencode"]
-
-
 def test_tables_with_keys_are_never_read(samples: Path, tmp_path: Path) -> None:
     copy = tmp_path / "opencode.db"
     shutil.copy(samples / "v2_20260717" / "opencode-local.db", copy)
@@ -137,34 +131,74 @@ def test_tables_with_keys_are_never_read(samples: Path, tmp_path: Path) -> None:
     assert find(tmp_path / "auth.json") == []
 
 
-def test_what_people_and_models_said_is_not_loaded(tmp_path: Path) -> None:
-    facts = facts_of(tmp_path, *CRASH, step(11, "text.ended", "msg_2", text="my private words"))
-    for frame in (facts.entities, facts.events, *facts.details.values()):
+ODD_VALUES = (
+    {"finish": {"a": 1}, "cost": "many", "tokens": [1]},
+    {"finish": 7, "cost": None, "tokens": "x"},
+    {"error": "boo", "finish": True},
+    {"model": "gpt", "started": "soon", "error": {"type": 5}},
+)
+ODD_NUMBERS = (-1, 2**62, 1.5, "one", None, True)
+
+
+def _with_odd_values(data: dict) -> list[dict]:
+    return [
+        event(0, "execution.started"),
+        step(1, "step.started", **{k: v for k, v in data.items() if k in ("model", "started")}),
+        step(2, "step.failed", **data),
+        event(3, "execution.failed", **{k: v for k, v in data.items() if k == "error"}),
+    ]
+
+
+def _with_an_odd_number(seq: object) -> list[dict]:
+    odd = event(1, "viewed")
+    odd["durable"]["seq"] = seq
+    return [event(0, "execution.started"), odd]
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    """One log of sessions in which something is unusual."""
+    lives = {
+        "private": [*CRASH, step(11, "text.ended", "msg_2", text="my private words")],
+        "long": [*CRASH, step(11, "text.ended", "msg_2", text="x" * 2**20)],
+        "undated": [
+            event(0, "execution.started", event_id="evt_1fb7eb246001KzmfAwqFA0d05E", at_ms=0),
+            event(1, "execution.succeeded", at_ms=1795220746900),
+        ],
+        **{f"values {n}": _with_odd_values(data) for n, data in enumerate(ODD_VALUES)},
+        **{f"number {seq}": _with_an_odd_number(seq) for seq in ODD_NUMBERS},
+    }
+    return facts_of(tmp_path_factory.mktemp("odd"), *in_sessions(lives))
+
+
+@pytest.fixture(scope="module")
+def odd_states(odd: Facts) -> pl.DataFrame:
+    return sa.states(odd)
+
+
+def test_what_people_and_models_said_is_not_loaded(odd: Facts) -> None:
+    for frame in (odd.entities, odd.events, *odd.details.values()):
         assert "private words" not in frame.write_ndjson()
 
 
 HALF = '{"id": "evt_half", "type": "session.execution.succ'
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    a_few(
-        [
-            pytest.param(HALF, "record.not_json", id="a line cut off in the middle of a log"),
-            pytest.param("[1, 2]", "record.not_json", id="a list"),
-            pytest.param("null", "record.not_json", id="null"),
-            pytest.param("\u0000\u0000", "record.not_json", id="zeros"),
-            pytest.param('{"hello": 1}', "record.not_understood", id="an object of another kind"),
-        ],
-        2,
-    ),
-)
-def test_a_line_that_cannot_be_read_costs_nothing_else(
-    tmp_path: Path, line: str, code: str
-) -> None:
-    facts = facts_of(tmp_path, *CRASH, line)
+NO_OBJECTS = {
+    "a line cut off in the middle of a log": HALF,
+    "a list": "[1, 2]",
+    "null": "null",
+    "zeros": "\u0000\u0000",
+}
+
+
+def test_a_line_that_cannot_be_read_costs_nothing_else(tmp_path: Path) -> None:
+    of_another_kind = '{"hello": 1}'
+    facts = facts_of(tmp_path, *CRASH, *NO_OBJECTS.values(), of_another_kind)
     assert facts.details["opencode_executions"]["outcome"].to_list() == ["crashed", "succeeded"]
-    assert codes(facts)[code] == 1
+    found = codes(facts)
+    assert found["record.not_json"] == len(NO_OBJECTS)
+    assert found["record.not_understood"] == 1
 
 
 def test_a_bad_line_ends_the_load_if_asked(tmp_path: Path) -> None:
@@ -173,9 +207,9 @@ def test_a_bad_line_ends_the_load_if_asked(tmp_path: Path) -> None:
         read_facts(path, on_error="raise")
 
 
-def test_a_line_of_a_megabyte_is_read(tmp_path: Path) -> None:
-    facts = facts_of(tmp_path, *CRASH, step(11, "text.ended", "msg_2", text="x" * 2**20))
-    assert facts.details["opencode_steps"]["n_text_chars"].max() == 2**20 + 5
+def test_a_line_of_a_megabyte_is_read(odd: Facts) -> None:
+    steps = odd.details["opencode_steps"].filter(session_id="long")
+    assert steps["n_text_chars"].max() == 2**20 + 5
 
 
 def test_bytes_that_are_not_utf8_are_counted(tmp_path: Path) -> None:
@@ -194,44 +228,25 @@ def test_a_log_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str) -> 
     assert facts.details["opencode_executions"]["outcome"].to_list() == ["crashed", "succeeded"]
 
 
-@pytest.mark.parametrize(
-    "data",
-    a_few(
-        [
-            {"finish": {"a": 1}, "cost": "many", "tokens": [1]},
-            {"finish": 7, "cost": None, "tokens": "x"},
-            {"error": "boo", "finish": True},
-            {"model": "gpt", "started": "soon", "error": {"type": 5}},
-        ],
-        2,
-    ),
-)
-def test_values_of_unexpected_types_are_survived(tmp_path: Path, data: dict) -> None:
-    facts = facts_of(
-        tmp_path,
-        event(0, "execution.started"),
-        step(1, "step.started", **{k: v for k, v in data.items() if k in ("model", "started")}),
-        step(2, "step.failed", **data),
-        event(3, "execution.failed", **{k: v for k, v in data.items() if k == "error"}),
-    )
-    execution = facts.details["opencode_executions"].row(0, named=True)
+@pytest.mark.parametrize("number", range(len(ODD_VALUES)))
+def test_values_of_unexpected_types_are_survived(odd: Facts, odd_states, number: int) -> None:
+    session = f"values {number}"
+    execution = odd.details["opencode_executions"].filter(session_id=session).row(0, named=True)
     assert execution["outcome"] == "failed"
-    assert sa.states(facts)["outcome"].null_count() == 0
+    states = odd_states.filter(pl.col("entity_id").str.starts_with(session))
+    assert states.height > 1
+    assert states["outcome"].null_count() == 0
 
 
-@pytest.mark.parametrize("seq", a_few([-1, 2**62, 1.5, "one", None, True], 3))
-def test_odd_sequence_numbers_are_survived(tmp_path: Path, seq: object) -> None:
-    odd = event(1, "viewed")
-    odd["durable"]["seq"] = seq
-    facts = facts_of(tmp_path, event(0, "execution.started"), odd)
-    assert facts.details["opencode_executions"]["outcome"].to_list() == ["open"]
+@pytest.mark.parametrize("seq", ODD_NUMBERS)
+def test_odd_sequence_numbers_are_survived(odd: Facts, seq: object) -> None:
+    found = odd.details["opencode_executions"].filter(session_id=f"number {seq}")
+    assert found["outcome"].to_list() == ["open"]
 
 
-def test_an_event_without_a_moment_is_dated_by_its_id(tmp_path: Path) -> None:
-    first = event(0, "execution.started", event_id="evt_1fb7eb246001KzmfAwqFA0d05E", at_ms=0)
-    facts = facts_of(tmp_path, first, event(1, "execution.succeeded", at_ms=1795220746900))
-    started = facts.details["opencode_executions"]["started_at"].dt.epoch("ms")
-    assert started.to_list() == [1795220746822]
+def test_an_event_without_a_moment_is_dated_by_its_id(odd: Facts) -> None:
+    undated = odd.details["opencode_executions"].filter(session_id="undated")
+    assert undated["started_at"].dt.epoch("ms").to_list() == [1795220746822]
 
 
 def _legacy(place: Path, session: str = "ses_old1", finish: str = "stop") -> None:
@@ -253,16 +268,36 @@ def _legacy(place: Path, session: str = "ses_old1", finish: str = "stop") -> Non
         path.write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def test_a_storage_directory_from_before_databases_is_read(tmp_path: Path) -> None:
-    _legacy(tmp_path / "storage")
-    facts = read_facts(tmp_path)[0]
-    execution = facts.details["opencode_executions"].row(0, named=True)
+@pytest.fixture(scope="module")
+def legacy(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    """A storage directory with a session that called a tool."""
+    folder = tmp_path_factory.mktemp("legacy")
+    _legacy(folder / "storage")
+    part = {
+        "id": "prt_2", "messageID": "msg_2", "sessionID": "ses_old1", "type": "tool",
+        "tool": "shell", "callID": "call_1",
+        # A part has no time of its own; where both stand, the state's is the call's.
+        "state": {"status": "completed", "time": {"start": 1700000001100, "end": 1700000001900}},
+        "time": {"start": 1700000000001, "end": 1700000000002},
+    }  # fmt: skip
+    (folder / "storage" / "part" / "msg_2" / "prt_2.json").write_text(json.dumps(part))
+    return read_facts(folder)[0]
+
+
+def test_a_storage_directory_from_before_databases_is_read(legacy: Facts) -> None:
+    execution = legacy.details["opencode_executions"].row(0, named=True)
     assert (execution["outcome"], execution["n_text_chars"], execution["era"]) == (
         "succeeded",
         2,
         "V1",
     )
-    assert codes(facts)["record.not_json"] == 1
+    assert codes(legacy)["record.not_json"] == 1
+
+
+def test_a_call_of_v1_lasts_from_its_own_start_to_its_own_end(legacy: Facts) -> None:
+    tool = legacy.details["opencode_tools"].row(0, named=True)
+    assert tool["started_at"] == datetime.fromtimestamp(1700000001.1, UTC)
+    assert tool["ended_at"] == datetime.fromtimestamp(1700000001.9, UTC)
 
 
 def test_files_that_a_database_has_taken_over_are_not_counted_twice(
@@ -319,26 +354,34 @@ def _of_c(path: Path) -> None:
     connection.close()
 
 
-def test_sessions_that_two_taken_over_are_counted_once(tmp_path: Path) -> None:
-    _of_c(tmp_path / "opencode.db")
-    facts = read_facts(tmp_path / "opencode.db")[0]
-    sessions = facts.entities.filter(pl.col("entity_type") == "session").sort("entity_id")
+@pytest.fixture(scope="module")
+def renamed(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    """A 2.0 database under another name."""
+    path = tmp_path_factory.mktemp("renamed") / "backup.sqlite"
+    _of_c(path)
+    return read_facts(path)[0]
+
+
+def test_a_renamed_database_is_known_by_its_tables(renamed: Facts) -> None:
+    assert renamed.sources["system"].to_list() == ["opencode"]
+
+
+def test_sessions_that_two_taken_over_are_counted_once(renamed: Facts) -> None:
+    sessions = renamed.entities.filter(pl.col("entity_type") == "session").sort("entity_id")
     assert sessions.select("entity_id", "name").rows() == [
         ("ses_late", "never imported"),
         ("ses_own", "own"),
         ("ses_taken", "new title"),
     ]
-    taken = facts.details["opencode_executions"].filter(pl.col("session_id") == "ses_taken")
+    taken = renamed.details["opencode_executions"].filter(pl.col("session_id") == "ses_taken")
     assert taken.select("is_blocked", "n_text_chars").rows() == [(True, 3)]
 
 
-def test_a_claimed_session_is_suspended_and_can_be_resumed(tmp_path: Path) -> None:
-    _of_c(tmp_path / "opencode.db")
-    facts = read_facts(tmp_path / "opencode.db")[0]
-    state = sa.states(facts).filter(pl.col("entity_id") == "ses_own").row(0, named=True)
+def test_a_claimed_session_is_suspended_and_can_be_resumed(renamed: Facts) -> None:
+    state = sa.states(renamed).filter(pl.col("entity_id") == "ses_own").row(0, named=True)
     assert (state["lifecycle"], state["health"]) == ("running", "disconnected")
     assert state["reason_codes"] == "run.health.suspended_by_shutdown"
-    own = facts.details["opencode_executions"].filter(pl.col("session_id") == "ses_own")
+    own = renamed.details["opencode_executions"].filter(pl.col("session_id") == "ses_own")
     assert own["is_resumable"].to_list() == [True]
 
 
@@ -370,20 +413,3 @@ def test_the_shipped_sample_is_read() -> None:
     code = {"code": "run.failed.content_filtered"}
     filtered = snap.sql("SELECT count(*) FROM attention WHERE code = $code", code)
     assert filtered.item() == 4
-
-
-def test_a_call_of_v1_lasts_from_its_own_start_to_its_own_end(tmp_path: Path) -> None:
-    _legacy(tmp_path / "storage")
-    part = {
-        "id": "prt_2", "messageID": "msg_2", "sessionID": "ses_old1", "type": "tool",
-        "tool": "shell", "callID": "call_1",
-        # A part has no time of its own; where both stand, the state's is the call's.
-        "state": {"status": "completed", "time": {"start": 1700000001100, "end": 1700000001900}},
-        "time": {"start": 1700000000001, "end": 1700000000002},
-    }  # fmt: skip
-    folder = tmp_path / "storage" / "part" / "msg_2"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "prt_2.json").write_text(json.dumps(part))
-    tool = read_facts(tmp_path)[0].details["opencode_tools"].row(0, named=True)
-    assert tool["started_at"] == datetime.fromtimestamp(1700000001.1, UTC)
-    assert tool["ended_at"] == datetime.fromtimestamp(1700000001.9, UTC)
