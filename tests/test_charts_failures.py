@@ -94,9 +94,9 @@ def test_a_missing_column_is_named(draw):
 
 
 def test_the_report_tells_the_fan_out_once(demo_week):
-    section = demo_week.summary["clusters"]
-    assert "the largest incident took 24 sessions within 47 s" in section["finding"]
-    assert section["incidents"][0]["n_rows"] == 25
+    section = demo_week.summary["failures"]
+    largest = section["together"]["incidents"][0]
+    assert (largest["n_sessions"], largest["n_rows"], largest["lasted"]) == (24, 25, "47 s")
     fan_out = next(one for one in section["clusters"] if "429" in one["template"])
     assert (fan_out["n_rows"], fan_out["n_causes"]) == (27, 4)
-    assert section["n_new"] < section["n"]
+    assert {"new", "ongoing"} == {one["state"] for one in section["clusters"]}

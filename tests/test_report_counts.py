@@ -185,7 +185,8 @@ def test_failed_rows_and_their_causes(case, capsys):
     )
     one_number(
         {
-            "report": summary["clusters"]["n"],
+            "report": summary["failures"]["n_clusters"],
+            "codes": sum(code["n_clusters"] for code in summary["failures"]["codes"]),
             "clusters": clusters.height,
             "command": len(listed),
         }
@@ -195,8 +196,8 @@ def test_failed_rows_and_their_causes(case, capsys):
 def test_a_share_is_of_causes_wherever_it_stands(case):
     summary, n_causes = case.summary, case.summary["failures"]["n_causes"]
     for code in summary["failures"]["codes"]:
-        assert code["share_of_causes"] == code["n_causes"] / n_causes
-    for cluster in summary["clusters"]["clusters"]:
+        assert code["share"] == pytest.approx(code["n_causes"] / n_causes)
+    for cluster in summary["failures"]["clusters"]:
         assert cluster["share"] == pytest.approx(cluster["n_causes"] / n_causes)
     codes = sa.failures.codes(case.snap, window=case.window)
     known = dict(
@@ -204,12 +205,19 @@ def test_a_share_is_of_causes_wherever_it_stands(case):
     )
     for code in summary["failures"]["codes"]:
         if code["code"] in known:
-            assert known[code["code"]] == pytest.approx(code["share_of_causes"])
+            assert known[code["code"]] == pytest.approx(code["share"])
 
 
 def test_incidents(case):
     incidents = sa.failures.incidents(case.snap, window=case.window)
-    one_number({"report": case.summary["clusters"]["n_incidents"], "incidents": incidents.height})
+    one_number({"report": case.summary["failures"]["together"]["n"], "incidents": incidents.height})
+    members = sa.failures.members(case.snap, window=case.window)
+    one_number(
+        {
+            "report": case.summary["failures"]["n_incidents"],
+            "members": members.select(pl.coalesce("incident_id", "cause").n_unique()).item(),
+        }
+    )
 
 
 def test_what_is_left_out(case):

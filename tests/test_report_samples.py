@@ -179,7 +179,7 @@ def test_the_sample_is_reported_as_its_truth_says(demo):
 
 def test_the_sample_week_names_the_one_wide_cause(demo_week):
     codes = {one["code"]: one for one in demo_week.summary["failures"]["codes"]}
-    assert any(one["n_rows"] - one["n_causes"] >= 20 for one in codes.values())
+    assert any(one["n_rows"] - one["n_incidents"] >= 20 for one in codes.values())
 
 
 def test_the_sample_week_shows_no_secret_and_counts_what_it_masked(demo_week):

@@ -23,6 +23,7 @@ from stateanalytics.cli.options import (
     window_options,
 )
 from stateanalytics.cli.output import form_of, refuse_inputs_of
+from stateanalytics.cli.ownership import ledger_option
 from stateanalytics.cli.request import READING, Request, limit_option, takes
 from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
 from stateanalytics.core.text import visible
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         "stateanalytics report state.db -o week.html",
         "stateanalytics report fleet/*/state.db --week 2026-W21 --policy operator --json",
         "stateanalytics report state.db --since 2026-05-18 --until 2026-05-25",
+        "stateanalytics report history/ --week 2026-W21 --ledger owners.csv",
     )
 )
 @sources_argument
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     metavar="MOMENT",
     help="Report what was known then, such as at the window's end; what came later is left out.",
 )
+@ledger_option
 @as_of_option
 @salvage_option
 @policy_option
@@ -85,6 +88,7 @@ def report(
     compare: str,
     sections: str | None,
     as_known_at: str | None,
+    ledger: Path | None,
     as_of: str | None,
     salvage: bool,
     policy: str,
@@ -110,13 +114,14 @@ def report(
     targets = [output, output.with_suffix(".json")] if with_json and not is_json else [output]
     with opened(sources, as_of=as_of, salvage=salvage) as snap:
         for target in targets:
-            refuse_inputs_of(target, snap.inputs)
+            refuse_inputs_of(target, (*snap.inputs, *([ledger] if ledger else [])))
         made = make_report(
             snap,
             window=window,
             compare=compare,
             as_known_at=as_known_at,
             policy=policy_of(policy),
+            ledger=ledger,
             sections=None if sections is None else sections.replace(" ", "").split(","),
             redact=redact,
             title=title,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from stateanalytics.failures.counting import COSTS, count_groups
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
 from stateanalytics.failures.known_ids import find_entries
 from stateanalytics.failures.ownership import SCHEMA, checked_ledger
-from stateanalytics.failures.weekly_change import compare_stretches, stretch_before
+from stateanalytics.failures.weekly_change import as_long_before, compare_stretches
 from stateanalytics.state.population import within
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _LEDGER = tuple(name for name in SCHEMA if name not in KEY)
 COLUMNS = (
     *(*KEY, "cause_group", "rule_name", "state"),
     *("first_at", "last_at", "n_quiet_weeks", "n_causes_before", "n_causes", "n_causes_ever"),
-    *("n_incidents", "n_rows", *COSTS, "ratio", "q_value"),
+    *("n_incidents_before", "n_incidents", "n_rows", *COSTS, "ratio", "q_value"),
     *("ledger_id", *_LEDGER, "is_back", "is_expected"),
 )
 
@@ -67,12 +67,12 @@ def life(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 31)
+    polars.DataFrame, shape (n_clusters, 32)
         See `add_life`; beside it the key of `clusters`, ``cause_group``, ``rule_name``;
         ``n_causes`` now, ``n_causes_before`` in the stretch before and ``n_causes_ever``;
-        ``n_incidents``, ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd`` now (null: not
-        reported, or nothing failed now); ``ratio`` and ``q_value`` of `change`. What costs
-        most comes first: by ``cost_usd``, ``run_s``, ``n_causes``, ``n_rows``, then id.
+        ``n_incidents`` of both stretches; ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd``
+        now (null: not reported, or nothing failed now); ``ratio`` and ``q_value``
+        of `change`. What costs most comes first: see `by_cost`.
 
     Raises
     ------
@@ -89,19 +89,33 @@ def life(
     """
     check_share("fdr", fdr, 0.05)
     now = read_window(window, as_of=checked_snapshot(snap, "failures.life").as_of)
-    past = stretch_before(None, now, snap)
+    entries = None if ledger is None else checked_ledger(ledger, "failures.life")
     every = judged_rows(snap, policy)
-    known = find_members(snap, rules=rules, rows=every).filter(pl.col("failed_at") < now.until)
+    rows = find_members(snap, rules=rules, rows=every)
+    return count_lives(rows, every, now, as_of=snap.as_of, entries=entries, fdr=fdr)
+
+
+def count_lives(
+    rows: pl.DataFrame,
+    every: pl.DataFrame,
+    now: Window,
+    *,
+    as_of: datetime,
+    entries: pl.DataFrame | None = None,
+    fdr: float = 0.05,
+) -> pl.DataFrame:
+    """Tell the lives of `members` of all time; ``every`` is the `population`. See `life`."""
+    past = as_long_before(now)
+    known = rows.filter(pl.col("failed_at") < now.until)
     n_runs, n_runs_before = (
-        ended_runs(within(every, stretch, as_of=snap.as_of)).height for stretch in (now, past)
+        ended_runs(within(every, stretch, as_of=as_of)).height for stretch in (now, past)
     )
     changed = compare_stretches(
-        (known, known),
-        (now, past),
-        (n_runs, n_runs_before),
-        as_of=(snap.as_of, snap.as_of),
-        fdr=fdr,
-    ).select("cluster_id", "status", "n_incidents", "n_rows", "ratio", "q_value")
+        (known, known), (now, past), (n_runs, n_runs_before), as_of=(as_of, as_of), fdr=fdr
+    ).select(
+        *("cluster_id", "status", "n_incidents_before", "n_incidents", "n_rows"),
+        *("ratio", "q_value"),
+    )
     here = known.filter(pl.col("failed_at") >= now.since)
     costs = count_groups(here, ["cluster_id"]).select("cluster_id", *COSTS)
     ever = known.group_by(KEY).agg(
@@ -112,18 +126,21 @@ def life(
         .join(changed, on="cluster_id", how="left")
         .join(ever, on="cluster_id", how="left")
         .join(costs, on="cluster_id", how="left")
-        .with_columns(pl.col("n_incidents", "n_rows").fill_null(0))
+        .with_columns(pl.col("n_incidents_before", "n_incidents", "n_rows").fill_null(0))
     )
-    said = pl.DataFrame(schema=SCHEMA) if ledger is None else ledger
-    entries = checked_ledger(said, "failures.life")
-    return (
-        add_life(lives, now, find_entries(entries, known))
-        .sort(
-            *("cost_usd", "run_s", "n_causes", "n_rows", "cluster_id"),
-            descending=[True, True, True, True, False],
-            nulls_last=True,
-        )
-        .select(COLUMNS)
+    said = pl.DataFrame(schema=SCHEMA) if entries is None else entries
+    return by_cost(add_life(lives, now, find_entries(said, known)), "cluster_id").select(COLUMNS)
+
+
+def by_cost(groups: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Groups of failures in the one order that a reader sees: what cost most comes first.
+
+    By ``cost_usd``, then ``run_s``, then ``n_causes`` and ``n_rows``, then the group's name.
+    """
+    return groups.sort(
+        *("cost_usd", "run_s", "n_causes", "n_rows", name),
+        descending=[True, True, True, True, False],
+        nulls_last=True,
     )
 
 

@@ -82,9 +82,20 @@ def mass_failures(
         )
     check_share("share", share, SHARE)
     check_number("least", least, LEAST, least=1, is_whole=True)
-    marked = mark_mass(rows_of(snap, policy=policy), step_s=step_s, share=share, least=least)
-    stretches = (
-        marked.group_by(since="stretch_at")
+    stretches = count_starts(rows_of(snap, policy=policy), step_s=step_s, share=share, least=least)
+    if window is None:
+        return stretches
+    asked = read_window(window, as_of=snap.as_of)
+    return stretches.filter(pl.col("until") > asked.since, pl.col("since") < asked.until)
+
+
+def count_starts(
+    rows: pl.DataFrame, *, step_s: float = STEP_S, share: float = SHARE, least: int = LEAST
+) -> pl.DataFrame:
+    """Count the starts of a `population` by stretch; see `mass_failures` for the columns."""
+    return (
+        mark_mass(rows, step_s=step_s, share=share, least=least)
+        .group_by(since="stretch_at")
         .agg(
             n_starts=pl.len().cast(pl.Int64),
             n_failed=pl.col("has_failed").sum().cast(pl.Int64),
@@ -95,10 +106,6 @@ def mass_failures(
         .sort("since")
         .select("since", "until", "n_starts", "n_failed", "share", "is_mass")
     )
-    if window is None:
-        return stretches
-    asked = read_window(window, as_of=snap.as_of)
-    return stretches.filter(pl.col("until") > asked.since, pl.col("since") < asked.until)
 
 
 def mark_mass(

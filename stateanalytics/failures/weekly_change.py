@@ -185,11 +185,16 @@ def compare_stretches(
     return _judged(counts, fdr)
 
 
+def as_long_before(now: Window) -> Window:
+    """The stretch of the same length that ends where a window begins."""
+    length = now.until - now.since
+    return Window(now.since - length, now.since, f"the {now.days:g} days before")
+
+
 def stretch_before(before: object, now: Window, base: Facts) -> Window:
     """The stretch that was asked for to compare with; None: as long, just before."""
     if before is None:
-        length = now.until - now.since
-        return Window(now.since - length, now.since, f"the {now.days:g} days before")
+        return as_long_before(now)
     past = read_window(before, as_of=base.as_of)
     if past.until > now.since:
         raise ArgumentError(

@@ -28,6 +28,7 @@ def report(
     as_known_at: Moment | None = None,
     policy: Policy | None = None,
     sections: Iterable[str] | None = None,
+    ledger: object = None,
     redact: bool = True,
     title: str | None = None,
     shown: bool | None = None,
@@ -54,6 +55,8 @@ def report(
     sections : iterable of str, optional
         What to tell, such as ``["attention", "durations"]``; everything by default. Only
         their work is done. The five numbers of the headline are always there.
+    ledger : path or polars.DataFrame, optional
+        Who looks after which failure: what `failures.owners` reads, or gave.
     redact : bool
         Mask what looks like a secret; what was masked is counted in the report.
     title : str, optional
@@ -82,19 +85,22 @@ def report(
     >>> week.write_html("week.html")                                 # doctest: +SKIP
     """
     _check(snap, policy)
+    from stateanalytics.failures.ownership import checked_ledger
     from stateanalytics.reporting.sections import choose_sections
     from stateanalytics.reporting.summarize import earlier_window, summarize
 
     chosen = choose_sections(sections)
+    owners = None if ledger is None else checked_ledger(ledger, "report")
     facts = snap if as_known_at is None else _known_at(snap, as_known_at)
     reported = read_window(window, as_of=facts.as_of)
     earlier = earlier_window(compare, reported, as_of=facts.as_of)
     with progress("report", 2, shown=shown) as begin:
         begin("states")
-        material = Material.of(facts, reported, policy or Policy.v1())
+        material = Material.of(facts, reported, policy or Policy.v1(), ledger=owners)
         begin("numbers")
         summary = summarize(material, sections=chosen, earlier=earlier, title=title, redact=redact)
-    return Report(summary, snap.inputs, is_redacted=redact)
+    said = [Path(ledger)] if isinstance(ledger, str | Path) else []
+    return Report(summary, (*snap.inputs, *said), is_redacted=redact)
 
 
 def _known_at(snap: Facts, at: Moment) -> Facts:

@@ -45,6 +45,8 @@ class Material:
         What the states were derived under.
     n_unknown : int
         Runs of which nobody recorded how they stood when the window ended.
+    ledger : polars.DataFrame or None
+        Who looks after which failure: what `owners` gave.
     """
 
     facts: Facts
@@ -55,15 +57,18 @@ class Material:
     rows: pl.DataFrame
     policy: Policy
     n_unknown: int = 0
+    ledger: pl.DataFrame | None = None
     _mined: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, facts: Facts, window: Window, policy: Policy) -> Material:
+    def of(
+        cls, facts: Facts, window: Window, policy: Policy, *, ledger: pl.DataFrame | None = None
+    ) -> Material:
         """Derive states and reasons once, and narrow the facts to the window."""
         states, reasons = states_and_reasons(facts, policy=policy)
         ever = population(facts.entities, states, as_of=facts.as_of)
         rows = within(ever, window, as_of=facts.as_of)
-        return cls(facts, states, reasons, window, ever, rows, policy)
+        return cls(facts, states, reasons, window, ever, rows, policy, ledger=ledger)
 
     def over(self, window: Window) -> Material:
         """The same facts over another window; what was open at its end as it stood then."""

@@ -1,88 +1,261 @@
-"""What failed, by the reason that was stored: rows, sessions, causes."""
+"""Why work failed: every failure once, by cost, with its code, its life and its owner."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import polars as pl
 
-from stateanalytics.failures.by_code import count_by_reason_code
-from stateanalytics.failures.counting import count_causes
-from stateanalytics.failures.failure_rows import select_failures
-from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
+from stateanalytics.core.units import how_long
+from stateanalytics.core.windows import WEEK, Window
+from stateanalytics.failures.cluster_life import by_cost, count_lives
+from stateanalytics.failures.clustering import count_clusters
+from stateanalytics.failures.counting import count_groups, count_incidents_of
+from stateanalytics.failures.failing_intervals import STEP_S, count_starts, without_mass
+from stateanalytics.failures.incident_grouping import count_incidents, members_within
+from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
 from stateanalytics.reporting.phrases import count, listed, number, share
-from stateanalytics.state.definitions import RUN
+from stateanalytics.state.definitions import RUN, ended_well
 from stateanalytics.state.population import counted
+from stateanalytics.state.reason_codes import REGISTRY
 
-N_SHOWN = 20
+N_CODES, N_OF_CODE, N_INCIDENTS, N_GONE, N_NAMED, N_WEEKS = 20, 3, 3, 5, 2, 12
 NO_CODE = "(no code was stored)"
+_COUNTS = ("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes", "n_incidents", "share")
+_COSTS = ("run_s", "n_tokens", "cost_usd", "n_work", "n_cost_unreported")
+_LIFE = (
+    *("cluster_id", "code", "template", "rule_name", "cause_group", "state", "n_quiet_weeks"),
+    *("first_at", "last_at", "n_incidents_before", "ratio"),
+    *("owner", "ticket", "note", "resolved_in", "resolved_on", "expected_until"),
+    *("is_back", "is_expected"),
+)
+_EXAMPLES = ("example_newest", "example_shortest", "example_median")
+_INCIDENT = (
+    *("incident_id", "since", "until", "duration_s", "n_rows", "n_sessions", "n_causes"),
+    *("n_clusters", "linked_by", "code", "template", "run_s", "cost_usd"),
+)
 
 
 def summarize_failures(material: Material) -> Plain:
-    """Reason codes of failed and timed-out entities, with what each means."""
-    failed = select_failures(material.rows)
-    by_code = count_by_reason_code(failed)
-    n_causes = count_causes(failed)
+    """The window's failures by what they cost, what hangs together, and what is gone."""
+    window, as_of, failed = material.window, material.facts.as_of, material.failed
+    lives = count_lives(
+        material.failed_ever, material.ever, window, as_of=as_of, entries=material.ledger
+    )
+    codes = by_cost(count_groups(failed, ["code"]), "code")
+    clusters = _clusters(material, lives)
+    shown = clusters.filter(pl.col("place") < N_OF_CODE).join(
+        codes.head(N_CODES).select("code"), on="code", how="semi", nulls_equal=True
+    )
     runs = failed.filter(pl.col("entity_type") == RUN)
-    n_run_causes = count_causes(runs)
+    together = count_incidents(failed).sort(
+        "n_rows", "since", "incident_id", descending=[True, True, False]
+    )
+    gone = lives.filter(pl.col("state") == "gone", pl.col("n_incidents_before") > 0).sort(
+        "n_incidents_before", "cluster_id", descending=[True, False]
+    )
+    is_first = material.failed_ever.filter(pl.col("failed_at") < window.since).is_empty()
     return {
-        "finding": _sentence(by_code, (failed.height, runs.height), (n_causes, n_run_causes)),
+        "finding": _sentence(material, clusters, codes, None if is_first else gone.height),
+        "denominator": "failed and timed-out entities of the window, each work once",
         "n_rows": failed.height,
         "n_runs": runs.height,
-        "n_causes": n_causes,
-        "n_run_causes": n_run_causes,
-        "denominator": "failed and timed-out entities of the window, each work once",
-        "codes": [_code(row, n_causes) for row in plain_rows(by_code.head(N_SHOWN))],
-        "not_shown": {
-            "n_codes": max(by_code.height - N_SHOWN, 0),
-            "n_rows": int(by_code.slice(N_SHOWN)["n_rows"].sum()),
-        },
+        "n_causes": failed["cause"].n_unique(),
+        "n_run_causes": runs["cause"].n_unique(),
+        "n_incidents": failed.select(count_incidents_of()).item(),
+        "n_clusters": clusters.height,
         "by_type": _by_type(failed),
+        "since": iso(window.since),
+        "has_ledger": material.ledger is not None,
+        "n_unknown": lives.filter(pl.col("state") == "unknown").height,
+        "codes": [_code(row, clusters) for row in plain_rows(codes.head(N_CODES))],
+        "clusters": [_cluster(row) for row in plain_rows(shown)],
+        "not_shown": {
+            "n_codes": max(codes.height - N_CODES, 0),
+            "n_rows": int(codes.slice(N_CODES)["n_rows"].sum()),
+        },
+        "gone": {
+            "n": gone.height,
+            "names": [_name(row) for row in gone.head(N_GONE).iter_rows(named=True)],
+        },
+        "together": {
+            "n": together.height,
+            "incidents": [
+                _incident(row) for row in plain_rows(together.head(N_INCIDENTS), _INCIDENT)
+            ],
+        },
+        "mass": _mass(material),
         "stopped": _stopped(material.rows),
     }
 
 
-def _code(row: Plain, n_causes: int) -> Plain:
-    from stateanalytics.state.reason_codes import REGISTRY
+def _clusters(material: Material, lives: pl.DataFrame) -> pl.DataFrame:
+    """The clusters of the window in the order of the page, each with its place in its code."""
+    window, as_of = material.window, material.facts.as_of
+    here = count_clusters(material.failed, window=window, as_of=as_of)
+    counts = here.select("cluster_id", *_COUNTS, *_COSTS, *_EXAMPLES)
+    return (
+        lives.select(_LIFE)
+        .join(counts, on="cluster_id", maintain_order="left")
+        .join(_weeks(material), on="cluster_id", how="left", maintain_order="left")
+        .join(
+            material.failed.group_by("cluster_id").agg(n_mass=pl.col("is_mass").sum()),
+            on="cluster_id",
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(rank=pl.int_range(1, pl.len() + 1), place=pl.int_range(pl.len()).over("code"))
+    )
 
+
+def _weeks(material: Material) -> pl.DataFrame:
+    """How many incidents each cluster was in each of the last weeks, up to the window's end."""
+    rows, until = material.failed_ever, material.window.until
+    counts = []
+    for place in range(N_WEEKS):
+        end = until - (N_WEEKS - 1 - place) * timedelta(days=7)
+        week = Window(end - WEEK, end, "")
+        counted_now = members_within(rows, week, material.facts.as_of)
+        counts.append(
+            counted_now.group_by("cluster_id").agg(n=count_incidents_of(), week=pl.lit(place))
+        )
+    steps = [
+        pl.col("n").filter(pl.col("week") == place).sum().cast(pl.Int64) for place in range(N_WEEKS)
+    ]
+    return pl.concat(counts).group_by("cluster_id").agg(weeks=pl.concat_list(steps).first())
+
+
+def _code(row: Plain, clusters: pl.DataFrame) -> Plain:
     known = REGISTRY.get(row["code"]) if row["code"] else None
+    n_clusters = clusters.filter(pl.col("code").eq_missing(pl.lit(row["code"]))).height
     return {
         **row,
         "code": row["code"] or NO_CODE,
         "is_known": known is not None,
         "meaning": known.meaning if known else None,
         "what_to_do": known.what_to_do if known else None,
-        "share_of_causes": row["n_causes"] / n_causes,
-        "shown_share": share(row["n_causes"] / n_causes),
+        "lost": _lost(row),
+        "n_clusters": n_clusters,
+        "n_more": max(n_clusters - N_OF_CODE, 0),
     }
 
 
+def _cluster(row: Plain) -> Plain:
+    examples = dict.fromkeys(row.pop(name) for name in _EXAMPLES)
+    most = max(row["weeks"] or [0])
+    days = {
+        name: None if row[name] is None else str(row[name])
+        for name in ("resolved_on", "expected_until")
+    }
+    return {
+        **row,
+        **days,
+        "code": row["code"] or NO_CODE,
+        "name": _name(row),
+        # What says no more than the template is no example.
+        "examples": [text for text in examples if text and text != row["template"]],
+        "bars": [n / most if most else 0.0 for n in row["weeks"] or []],
+        "lost": _lost(row),
+    }
+
+
+def _lost(row: Plain) -> Plain:
+    """What it cost, where somebody reported it; not reported is never nothing."""
+    cost, unreported = row["cost_usd"], row["n_cost_unreported"]
+    return {
+        "cost": "not reported" if cost is None else f"${cost:,.2f}",
+        "unreported": number(unreported) if cost is not None and unreported else None,
+        "time": "not known" if row["run_s"] is None else how_long(row["run_s"]),
+    }
+
+
+def _name(row: Plain) -> str:
+    return str(row["rule_name"] or row["template"] or row["code"] or "nothing was said")
+
+
+def _incident(row: Plain) -> Plain:
+    return {**row, "lasted": how_long(row["duration_s"], is_estimate=True)}
+
+
+def _mass(material: Material) -> Plain:
+    """Hours in which almost everything that was started failed, and the rate without them."""
+    starts = count_starts(material.ever).filter("is_mass")
+    window = material.window
+    mass = starts.filter(pl.col("until") > window.since, pl.col("since") < window.until)
+    kept = material.ended_runs if mass.is_empty() else _without_mass(material)
+    n_completed = kept.filter(ended_well()).height
+    return {
+        "step_s": STEP_S,
+        "stretches": plain_rows(mass, ("since", "n_starts", "n_failed")),
+        "completed_without": {
+            "n": n_completed,
+            "of": kept.height,
+            "shown": share(n_completed / kept.height if kept.height else None),
+        },
+    }
+
+
+def _without_mass(material: Material) -> pl.DataFrame:
+    kept = without_mass(material.ever).select("source", "system", "entity_type", "entity_id")
+    return material.ended_runs.join(kept.unique(), on=kept.columns, how="semi", nulls_equal=True)
+
+
 def _sentence(
-    by_code: pl.DataFrame, rows_and_runs: tuple[int, int], causes: tuple[int, int]
+    material: Material, clusters: pl.DataFrame, codes: pl.DataFrame, n_gone: int | None
 ) -> str:
-    """What failed as rows of any type, and how much of it is runs: the headline counts these."""
-    (n_rows, n_runs), (n_causes, n_run_causes) = rows_and_runs, causes
-    if not n_rows:
+    """What failed and what of it nobody looks after; then what is new, back or gone."""
+    failed = material.failed
+    if failed.is_empty():
         return "Nothing failed or timed out in this window."
-    top = by_code.row(0, named=True)
-    of_runs = f", {number(n_runs)} of them runs," if 0 < n_runs < n_rows else ""
-    rest = f" ({number(n_run_causes)} of runs)" if 0 < n_run_causes < n_causes else ""
-    from_causes = (
-        f"{count(n_rows, 'failed or timed-out row').capitalize()}{of_runs} come from "
-        if n_rows != 1
-        else "One failed or timed-out row comes from "
-    ) + f"{count(n_causes, 'cause')}{rest}"
-    most = (
-        f"{top['code']} stands for {number(top['n_causes'])} of them"
-        if top["code"]
-        else f"{number(top['n_causes'])} of them without a reason code"
-    )
-    widest = max(by_code.iter_rows(named=True), key=lambda row: row["n_rows"] - row["n_causes"])
-    fan_out = (
-        f"; {widest['code'] or 'no code'} is {number(widest['n_rows'])} rows but only "
-        f"{count(widest['n_causes'], 'cause')}"
-        if widest["n_rows"] >= 2 * widest["n_causes"] and widest["n_rows"] > 2
-        else ""
-    )
-    return f"{from_causes}; {most}{fan_out}."
+    n_incidents = int(failed.select(count_incidents_of()).item())
+    are = "are" if failed.height > 1 else "is"
+    parts = [
+        f"{count(failed.height, 'failed or timed-out row').capitalize()} {are} "
+        f"{count(n_incidents, 'incident')} of {count(clusters.height, 'cluster')}",
+        *_dearest(clusters, has_ledger=material.ledger is not None),
+    ]
+    widest = max(codes.iter_rows(named=True), key=lambda row: row["n_rows"] - row["n_incidents"])
+    if widest["n_rows"] >= 2 * widest["n_incidents"] and widest["n_rows"] > 2:
+        parts.append(
+            f"{widest['code'] or 'no code'} is {number(widest['n_rows'])} rows but only "
+            f"{count(widest['n_incidents'], 'incident')}"
+        )
+    if n_gone is not None:
+        states = tally(clusters, "state")
+        told = {"new": "new", "regressed": "back after weeks without", "growing": "growing"}
+        lives = [f"{number(states[name])} {told[name]}" for name in told if states.get(name)]
+        parts.append(listed([*lives, f"{number(n_gone)} gone"] if n_gone else lives) or "none new")
+    return "; ".join(parts) + "." + _returned(clusters)
+
+
+def _dearest(clusters: pl.DataFrame, *, has_ledger: bool) -> list[str]:
+    """Which of the failures that nobody looks after cost most."""
+    unowned = clusters.filter(pl.col("owner").is_null()).head(N_NAMED if has_ledger else 1)
+    names = [_quoted(_name(row)) + _priced(row) for row in unowned.iter_rows(named=True)]
+    if not has_ledger:
+        return [f"{names[0]} cost most"]
+    return [f"nobody looks after {listed(names)}"] if names else ["each has an owner"]
+
+
+def _priced(row: Plain) -> str:
+    lost = _lost(row)
+    words = [lost["cost"]] * (row["cost_usd"] is not None) + [lost["time"]]
+    return f" ({', '.join(words)})"
+
+
+def _returned(clusters: pl.DataFrame) -> str:
+    back = clusters.filter(pl.col("is_back").fill_null(value=False))
+    if back.is_empty():
+        return ""
+    named = listed(_quoted(_name(row)) for row in back.head(N_NAMED).iter_rows(named=True))
+    more = f" and {number(back.height - N_NAMED)} more" if back.height > N_NAMED else ""
+    return f" Resolved, but back: {named}{more}."
+
+
+def _quoted(text: str) -> str:
+    words = text.split()
+    short = " ".join(words[:6])
+    return f"“{short} …”" if len(words) > 6 else f"“{short}”"
 
 
 def _by_type(failed: pl.DataFrame) -> str:

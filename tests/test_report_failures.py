@@ -1,0 +1,179 @@
+"""The section on failures: each once, by cost, with its code, its life and its owner."""
+
+import json
+import re
+from datetime import date, timedelta
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.cli import run as command
+from stateanalytics.demo_data import demo_path
+from stateanalytics.errors import ArgumentError
+from tests.failures import run, store
+from tests.frames import AS_OF, ago
+
+WINDOW = (ago(days=7), AS_OF)
+
+
+def said(name, *, code="run.failed.exception", days=1.0, **rest):
+    """One failure with a message of its own."""
+    ended = ago(days=days)
+    return run(f"{name} {days}", reason_code=code, reason_message=name, ended=ended, **rest)
+
+
+WEEK = [
+    said("cheap", cost_usd=0.5),
+    said("dear", cost_usd=9.0),
+    said("dear", cost_usd=3.0, days=3),
+    said("silent about its cost"),
+    said("old friend", days=1, cost_usd=1.0),
+    said("old friend", days=9, cost_usd=1.0),
+    said("returned", days=2, cost_usd=2.0, code="run.failed.exit_nonzero"),
+    said("returned", days=30, code="run.failed.exit_nonzero"),
+    said("left", days=9),
+    run("well", status="completed"),
+]
+
+
+def section(rows, **asked):
+    return sa.report(store(*rows), window=WINDOW, sections=["failures"], **asked)
+
+
+@pytest.fixture(scope="module")
+def made():
+    return section(WEEK)
+
+
+def by_name(summary):
+    return {one["name"]: one for one in summary["failures"]["clusters"]}
+
+
+def test_what_cost_most_comes_first_and_its_cost_is_shown(made):
+    it = made.summary["failures"]
+    ranked = [(one["name"], one["rank"], one["lost"]["cost"]) for one in it["clusters"]]
+    assert ranked[:3] == [
+        ("dear", 1, "$12.00"),
+        ("returned", 2, "$2.00"),
+        ("old friend", 3, "$1.00"),
+    ]
+    assert [code["code"] for code in it["codes"]] == [
+        "run.failed.exception",
+        "run.failed.exit_nonzero",
+    ]
+    assert it["finding"].startswith(
+        "6 failed or timed-out rows are 6 incidents of 5 clusters; "
+        "“dear” ($12.00, 20 min) cost most; "
+    )
+
+
+def test_a_code_shows_its_dearest_clusters_and_counts_the_others(made):
+    it = made.summary["failures"]
+    code = it["codes"][0]
+    assert (code["n_clusters"], code["n_more"]) == (4, 1)
+    shown = [one["name"] for one in it["clusters"] if one["code"] == code["code"]]
+    assert shown == ["dear", "old friend", "cheap"]
+    page = made.as_html()
+    order = ("run.failed.exception<", "dear\n", "old friend\n", "run.failed.exit_nonzero<",
+             "returned\n")  # fmt: skip
+    places = [page.index(f">{text}") for text in order]
+    assert places == sorted(places)
+    assert "1 cheaper cluster" in page
+
+
+def test_every_cluster_has_a_state_and_its_weeks(made):
+    found = by_name(made.summary)
+    assert {name: one["state"] for name, one in found.items()} == {
+        "dear": "new",
+        "old friend": "ongoing",
+        "cheap": "new",
+        "returned": "regressed",
+    }
+    assert found["returned"]["n_quiet_weeks"] == 4
+    assert found["old friend"]["weeks"][-3:] == [0, 1, 1]
+    assert all(one["weeks"][-1] == one["n_incidents"] for one in found.values())
+    assert made.summary["failures"]["gone"] == {"n": 1, "names": ["left"]}
+    assert made.summary["failures"]["finding"].endswith(
+        "3 new, 1 back after weeks without and 1 gone."
+    )
+
+
+def test_the_ledger_says_whose_it_is_and_who_is_missing(tmp_path):
+    clusters = sa.failures.clusters(store(*WEEK))
+    ids = dict(clusters.select("template", "cluster_id").rows())
+    path = tmp_path / "owners.csv"
+    sa.failures.own(path, ids["dear"], owner="ada", ticket="OPS-1", expected_until="2099-01-01")
+    sa.failures.own(path, ids["returned"], owner="ben", resolved_in="1.4",
+                    resolved_on=AS_OF.date() - timedelta(days=20))  # fmt: skip
+    sa.failures.own(path, "v1:000000000000", owner="cyd")
+    made = section(WEEK, ledger=path)
+    it = made.summary["failures"]
+    assert "nobody looks after “old friend” ($1.00, 10 min) and “cheap”" in it["finding"]
+    assert it["finding"].endswith(" Resolved, but back: “returned”.")
+    assert (it["has_ledger"], it["n_unknown"]) == (True, 1)
+    page = re.sub(r"<[^>]+>", " ", made.as_html())
+    for words in ("ada", "OPS-1", "nobody", "resolved in 1.4, but back", "2099-01-01",
+                  "1 entry of the ledger fits no failure"):  # fmt: skip
+        assert words in page
+    with pytest.raises(ArgumentError, match="which was read"):
+        made.write_html(path)
+
+
+def test_without_a_ledger_nothing_is_said_of_owners(made):
+    assert "nobody" not in made.as_html()
+    assert made.summary["failures"]["has_ledger"] is False
+
+
+def test_mass_failures_are_marked_and_the_rate_is_told_without_them():
+    outage = [said(f"out {chr(97 + i) * 9}", days=2) for i in range(9)]
+    well = [run(f"ok {i}", status="completed", ended=ago(hours=1 + 5 * i)) for i in range(3)]
+    made = section([*outage, *well, said("other", cost_usd=1.0)])
+    mass = made.summary["failures"]["mass"]
+    assert [(one["n_failed"], one["n_starts"]) for one in mass["stretches"]] == [(9, 9)]
+    assert mass["completed_without"] == {"n": 3, "of": 4, "shown": "75 %"}
+    assert {one["n_mass"] for one in made.summary["failures"]["clusters"]} == {0, 1}
+    assert "in a mass failure" in made.as_html()
+
+
+HOUR = ("2026-05-20T14:00", "2026-05-20T15:00")
+
+
+def test_the_fan_out_of_the_sample_is_one_incident_everywhere(demo, capsys):
+    made = sa.report(demo, window=HOUR, sections=["failures"]).summary
+    headline = {one["name"]: one["n"] for one in made["headline"]["numbers"]}
+    it = made["failures"]
+    fan = next(one for one in it["clusters"] if "429" in one["name"])
+    code = next(one for one in it["codes"] if one["code"] == fan["code"])
+    counts = {
+        "headline": headline["incidents"],
+        "ledger": len({line.split()[6] for line in made["ledger"]} - {"-"}),
+        "section": it["n_incidents"],
+        "code": code["n_incidents"],
+        "cluster": fan["n_incidents"],
+        "weeks of the cluster": max(fan["weeks"]),
+        "incidents": it["together"]["n"],
+    }
+    for name in ("clusters", "codes", "change", "life"):
+        frame = getattr(sa.failures, name)(demo, window=HOUR)
+        counts[name] = frame.filter(pl.col("n_rows") >= 24)["n_incidents"].max()
+    asked = ["--since", HOUR[0], "--until", HOUR[1], "--format", "json", "--show", "codes"]
+    assert command(["failures", str(demo_path() / "state.db"), *asked]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    counts["command"] = max(row["n_incidents"] for row in printed)
+    assert set(counts.values()) == {1}, counts
+    assert fan["n_rows"] == 24
+    weeks = demo.weeks(2).filter(measure="failure_incidents", group_id=fan["cluster_id"])
+    rows = demo.weeks(2).filter(measure="failure_rows", group_id=fan["cluster_id"])
+    # Of the week the outage is one, and each of the others one.
+    assert weeks["n"].max() == rows["n"].max() - 24 + 1
+
+
+def test_a_report_of_the_command_line_reads_the_ledger(tmp_path, capsys):
+    path, page = tmp_path / "owners.csv", tmp_path / "week.html"
+    sa.failures.own(path, "v1:3dd4831bf7f3", owner="ada", ticket="OPS-17", today=date(2026, 5, 1))
+    asked = ["--week", "2026-W21", "--sections", "failures", "--ledger", str(path)]
+    assert command(["report", str(demo_path() / "state.db"), *asked, "-o", str(page)]) == 0
+    assert "OPS-17" in page.read_text()
+    assert command(["report", str(demo_path() / "state.db"), *asked, "-o", str(path)]) == 2
+    capsys.readouterr()
