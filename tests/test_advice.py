@@ -22,7 +22,7 @@ from stateanalytics.thresholds import Advice, Costs
 from stateanalytics.thresholds.advice import to_json, to_python, to_toml, written
 from stateanalytics.thresholds.evidence import sampled
 from stateanalytics.thresholds.judge import COLUMNS, VERDICTS, Draws, judge
-from stateanalytics.thresholds.settings import UNIT_S, constants, constants_frame
+from stateanalytics.thresholds.settings import UNIT_S, constants
 from tests.conftest import component
 from tests.examples import examples
 from tests.frames import AS_OF, ago, facts
@@ -106,10 +106,6 @@ def test_the_installed_lionagi_has_these_constants():
             assert staleness.STALE_THRESHOLDS[one.kind] == one.today_s
     assert constant("stale.other").today_s == staleness.DEFAULT_STALE_THRESHOLD
     assert constant("idle").today_s == health.IDLE_THRESHOLD
-
-
-def test_constants_are_a_table():
-    assert constants_frame()["name"].to_list() == [one.name for one in constants()]
 
 
 # --- evidence ----------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from stateanalytics.stats.agreement import (
     fleiss_kappa,
     krippendorff_alpha,
     pairwise_agreement,
-    weighted_kappa,
 )
 from stateanalytics.stats.distributions import even_split_p
 from tests.examples import examples
@@ -58,12 +57,6 @@ def test_mcnemar_equals_the_reference():
         0.0703125,
         0.0390625,
     )
-
-
-def test_weighted_kappa_equals_the_reference():
-    table = [[11, 3, 1], [1, 9, 0], [0, 2, 10]]
-    assert round(weighted_kappa(table), 2) == 0.72
-    assert round(weighted_kappa(table, "quadratic"), 2) == 0.80
 
 
 def test_fleiss_kappa_equals_the_reference():
@@ -147,15 +140,12 @@ def test_empty_and_one_rater_give_none():
         is None
     )
     assert krippendorff_alpha(pl.DataFrame({"a": [1, 1], "b": [1, 1]})) is None
-    assert weighted_kappa([[0, 0], [0, 0]]) is None
     assert cochran_q(labels(0, 0, 0, 0), ["a", "b"])["p_value"] is None
 
 
 def test_wrong_words_are_told():
     with pytest.raises(ArgumentError, match="did you mean 'nominal'"):
         krippendorff_alpha(FOUR_BY_TWELVE, "nominl")
-    with pytest.raises(ArgumentError, match="did you mean 'quadratic'"):
-        weighted_kappa([[1]], "quadratc")
     with pytest.raises(ArgumentError, match="at least 2 detectors"):
         pairwise_agreement(labels(1, 1, 1, 1), ["a"])
     with pytest.raises(MissingColumnsError, match="stuck"):

@@ -114,47 +114,6 @@ def score_cells() -> dict[str, pl.Expr]:
     }
 
 
-def weighted_kappa(table: Sequence[Sequence[int]], weights: str = "none") -> float | None:
-    """Cohen's kappa of a square table of two raters, disagreement weighted by distance.
-
-    Parameters
-    ----------
-    table : sequence of sequences of int, shape (k, k)
-        Units by the category of either rater, categories in order.
-    weights : {"none", "linear", "quadratic"}
-        How disagreement grows with distance.
-
-    Returns
-    -------
-    float or None
-        None where chance alone agrees always, or nothing was rated.
-
-    Examples
-    --------
-    >>> round(weighted_kappa([[11, 3, 1], [1, 9, 0], [0, 2, 10]]), 2)
-    0.72
-    """
-    power = {"none": 0, "linear": 1, "quadratic": 2}
-    if weights not in power:
-        raise ArgumentError(
-            f"weights needs one of {list(power)}; found {weights!r}.",
-            "weights='quadratic'" + did_you_mean(weights, power),
-        )
-    k, n = len(table), sum(map(sum, table))
-    if not n or any(len(row) != k for row in table):
-        if n:
-            raise ArgumentError("weighted_kappa needs a square table.", "one row per category")
-        return None
-    rows = [sum(row) for row in table]
-    columns = [sum(row[j] for row in table) for j in range(k)]
-    distance = [[float(i != j) * abs(i - j) ** power[weights] for j in range(k)] for i in range(k)]
-    observed = math.fsum(distance[i][j] * table[i][j] for i in range(k) for j in range(k)) / n
-    expected = math.fsum(
-        distance[i][j] * rows[i] * columns[j] for i in range(k) for j in range(k)
-    ) / (n * n)
-    return 1 - observed / expected if expected else None
-
-
 def fleiss_kappa(counts: pl.DataFrame) -> float | None:
     """Agreement of many raters beyond chance, every unit rated equally often.
 

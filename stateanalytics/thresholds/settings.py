@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import polars as pl
-
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import OTHER, Constant
 
-__all__ = ["OTHER", "UNIT_S", "Constant", "constants", "constants_frame"]
+__all__ = ["OTHER", "UNIT_S", "Constant", "constants"]
 
 UNIT_S = {"s": 1.0, "ms": 0.001, "h": 3600.0, "duration": 1.0, "polls": 30.0}
 """Seconds of a unit; ``duration``: ``10m``."""
@@ -29,15 +27,3 @@ def constants(policy: Policy | None = None) -> tuple[Constant, ...]:
     """
     policy = policy or Policy.v1()
     return tuple(constant for known in all_systems() for constant in known.constants(policy))
-
-
-def constants_frame(policy: Policy | None = None) -> pl.DataFrame:
-    """The constants as a table, one row each: what, where, today's value, what it does."""
-    columns = ("name", "system", "place", "setting", "kind", "today_s", "unit", "evidence")
-    return pl.DataFrame(
-        [
-            {name: getattr(constant, name) for name in (*columns, "is_configurable", "meaning")}
-            for constant in constants(policy)
-        ],
-        infer_schema_length=None,
-    )
