@@ -1,8 +1,10 @@
 """What opencode shows of an instant equals what a copy that ends there says."""
 
+import functools
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 import pytest
@@ -15,7 +17,16 @@ from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT, SHARED
 from tests.cut_off_opencode import cut_off, instants
 from tests.examples import a_few
-from tests.opencode_logs import T0, event, facts_of, read_once, step, write
+from tests.opencode_logs import (
+    T0,
+    ending_at,
+    event,
+    facts_of,
+    in_sessions,
+    read_once,
+    step,
+    write,
+)
 
 SHIPPED = ROOT / "data" / "samples" / "opencode" / "events_july_2026.jsonl"
 CAPTURES = SHARED / "samples" / "opencode"
@@ -65,14 +76,20 @@ def told(facts: Facts) -> dict[str, pl.DataFrame]:
     return {name: frame.sort(pl.all(), nulls_last=True) for name, frame in bare.items()}
 
 
-def differences(facts: Facts, path: Path, at: datetime, folder: Path) -> list[str]:
+@functools.lru_cache(maxsize=4)
+def told_of(path: Path, at: datetime) -> dict[str, pl.DataFrame]:
+    """All that is said of a past instant of a sample, for what it is compared with."""
+    return told(facts_at(read_once(path), at).facts)
+
+
+def differences(path: Path, at: datetime, folder: Path) -> list[str]:
     """Frames and columns in which the past differs from a copy that ends there."""
     copy = cut_off(path, at, folder / path.name)
     # A line may tell of work that began before the first line was written: no file was there.
     if copy.stat().st_size == 0:
         return []
     try:
-        past, then = told(facts_at(facts, at).facts), told(read_facts(copy, as_of=at)[0])
+        past, then = told_of(path, at), told(read_facts(copy, as_of=at)[0])
     finally:
         copy.unlink()
     found = [name for name in then if past[name].height != then[name].height]
@@ -87,19 +104,18 @@ def differences(facts: Facts, path: Path, at: datetime, folder: Path) -> list[st
 
 def check(name: str, tmp_path: Path, chosen: slice | int) -> None:
     path = sample(name)
-    facts = read_once(path)
-    moments = moments_of(facts, path)
+    moments = moments_of(read_once(path), path)
     if isinstance(chosen, int):
         moments = random.Random(12).sample(moments, min(chosen, len(moments)))
     else:
         moments = moments[chosen]
     for at in moments:
-        assert differences(facts, path, at, tmp_path) == [], at.isoformat()
+        assert differences(path, at, tmp_path) == [], at.isoformat()
 
 
 @pytest.mark.parametrize("name", a_few(["shipped", *OTHERS, *DATABASES], 2))
 def test_an_instant_is_what_a_copy_that_ends_there_says(name: str, tmp_path: Path) -> None:
-    check(name, tmp_path, 2)
+    check(name, tmp_path, 1)
 
 
 @pytest.mark.instants
@@ -133,68 +149,73 @@ RETRIED = (
 )  # fmt: skip
 
 
+class Stage(NamedTuple):
+    """What an execution and its step are at a second of their life."""
+
+    second: float
+    lifecycle: str
+    step_state: str
+    is_retry_pending: bool
+    n_tools_running: int
+    cost_usd: float | None
+
+
+STAGES = {
+    "a step runs": Stage(4, "running", "open", False, 0, None),
+    "a retry is waited for": Stage(5.5, "running", "open", True, 0, None),
+    "the retry has begun": Stage(6, "running", "open", False, 0, None),
+    "a tool is at work": Stage(8, "running", "open", False, 1, None),
+    "the tool is done": Stage(9, "running", "open", False, 0, None),
+    "the step is done": Stage(10, "running", "ended", False, 0, 1.0),
+    "all is done": Stage(11, "completed", "ended", False, 0, 1.0),
+}
+LATER_MS = 3_600_000
+
+
 @pytest.fixture(scope="module")
-def retried(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+def past(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    """An instant at which each of seven sessions has come to another stage, and one to none."""
+    left_ms = {name: 1000 * (11 - stage.second) for name, stage in STAGES.items()}
+    lives = {name: ending_at(T0 + int(ms), *RETRIED) for name, ms in left_ms.items()}
+    lives["to come"] = [event(0, "created", at_ms=T0 + 60_000)]
     folder = tmp_path_factory.mktemp("retried")
-    return facts_of(folder, *RETRIED, as_of_ms=T0 + 3_600_000)
+    facts = facts_of(folder, *in_sessions(lives), as_of_ms=T0 + LATER_MS)
+    return facts_at(facts, datetime.fromtimestamp(T0 / 1000, UTC)).facts
 
 
-def at_second(facts: Facts, second: float) -> Facts:
-    return facts_at(facts, datetime.fromtimestamp(T0 / 1000, UTC) + timedelta(seconds=second)).facts
+@pytest.fixture(scope="module")
+def states(past: Facts) -> pl.DataFrame:
+    return sa.states(past)
 
 
-@pytest.mark.parametrize(
-    ("second", "lifecycle", "step_state", "is_retry_pending", "n_tools_running", "cost_usd"),
-    [
-        pytest.param(4, "running", "open", False, 0, None, id="a step runs"),
-        pytest.param(5.5, "running", "open", True, 0, None, id="a retry is waited for"),
-        pytest.param(6, "running", "open", False, 0, None, id="the retry has begun"),
-        pytest.param(8, "running", "open", False, 1, None, id="a tool is at work"),
-        pytest.param(9, "running", "open", False, 0, None, id="the tool is done"),
-        pytest.param(10, "running", "ended", False, 0, 1.0, id="the step is done"),
-        pytest.param(11, "completed", "ended", False, 0, 1.0, id="all is done"),
-    ],
-)
-def test_each_stage_of_a_retried_step_is_seen(
-    retried: Facts,
-    second: float,
-    lifecycle: str,
-    step_state: str,
-    is_retry_pending: bool,
-    n_tools_running: int,
-    cost_usd: float | None,
-) -> None:
-    past = at_second(retried, second)
-    states = sa.states(past).filter(pl.col("entity_type") == "execution")
-    run = past.details["opencode_executions"].row(0, named=True)
-    own_step = past.details["opencode_steps"].row(0, named=True)
-    assert states["lifecycle"].to_list() == [lifecycle]
-    assert own_step["state"] == step_state
-    assert run["is_retry_pending"] == is_retry_pending
-    assert run["n_tools_running"] == n_tools_running
-    assert (run["cost_usd"], own_step["cost_usd"]) == (cost_usd, cost_usd)
+@pytest.mark.parametrize("session", STAGES)
+def test_each_stage_of_a_retried_step_is_seen(past: Facts, states, session: str) -> None:
+    stage = STAGES[session]
+    [run] = past.details["opencode_executions"].filter(session_id=session).to_dicts()
+    [own_step] = past.details["opencode_steps"].filter(session_id=session).to_dicts()
+    state = states.filter(entity_type="execution", entity_id=run["entity_id"])
+    assert state["lifecycle"].to_list() == [stage.lifecycle]
+    assert own_step["state"] == stage.step_state
+    assert run["is_retry_pending"] == stage.is_retry_pending
+    assert run["n_tools_running"] == stage.n_tools_running
+    assert (run["cost_usd"], own_step["cost_usd"]) == (stage.cost_usd, stage.cost_usd)
 
 
-def test_what_is_waited_for_was_recorded_then_and_not_later(retried: Facts) -> None:
-    past = at_second(retried, 5.5)
-    reasons = sa.reasons(past).filter(pl.col("entity_type") == "execution")
+def test_what_is_waited_for_was_recorded_then_and_not_later(past: Facts) -> None:
+    waiting = pl.col("entity_id").str.starts_with("a retry is waited for")
+    reasons = sa.reasons(past).filter(waiting, entity_type="execution")
     assert "run.health.provider_rate_limit" in reasons["code"].to_list()
 
 
-def test_a_session_that_is_to_come_has_no_rows(tmp_path: Path) -> None:
-    later = [event(0, "created", "ses_b", at_ms=T0 + 60_000)]
-    facts = facts_of(tmp_path, *RETRIED, *later)
-    past = facts_at(facts, datetime.fromtimestamp(T0 / 1000 + 30, UTC)).facts
-    assert past.details["opencode_sessions"]["session_id"].to_list() == ["ses_a"]
-    assert past.entities.filter(entity_type="session")["entity_id"].to_list() == ["ses_a"]
+def test_a_session_that_is_to_come_has_no_rows(past: Facts) -> None:
+    assert set(past.details["opencode_sessions"]["session_id"]) == set(STAGES)
+    assert set(past.entities.filter(entity_type="session")["entity_id"]) == set(STAGES)
 
 
 @pytest.mark.parametrize("place", a_few(range(3)))
 def test_reading_as_of_an_instant_shows_what_stood_then(place: int) -> None:
-    facts = read_once(SHIPPED)
-    at = random.Random(12).sample(moments_of(facts, SHIPPED), 3)[place]
-    read = told(read_facts(SHIPPED, as_of=at)[0])
-    past = told(facts_at(facts, at).facts)
+    at = random.Random(12).sample(moments_of(read_once(SHIPPED), SHIPPED), 3)[place]
+    read, past = told(read_facts(SHIPPED, as_of=at)[0]), told_of(SHIPPED, at)
     assert [name for name in past if not past[name].equals(read[name])] == []
 
 
@@ -222,7 +243,8 @@ def test_an_archive_of_a_database_tells_any_moment_too(shared: Path, tmp_path: P
 
 def test_inputs_stay_apart(tmp_path: Path) -> None:
     log = write(tmp_path / "log.jsonl", RETRIED)
-    both = read_facts([log, SHIPPED])[0]
+    earlier = in_sessions({"ses_b": ending_at(T0 - LATER_MS, *RETRIED)})
+    both = read_facts([log, write(tmp_path / "earlier.jsonl", earlier)])[0]
     at = datetime.fromtimestamp(T0 / 1000 + 5.5, UTC)
     past = facts_at(both, at)
     assert past.lost.height == past.facts.entities.height
