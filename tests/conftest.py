@@ -1,9 +1,10 @@
 """What many tests share: where real data is, and what CI must not skip."""
 
+import functools
 import gc
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -97,6 +98,21 @@ def read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(snapshot, "read", read_or_kept)
         yield
+
+
+@pytest.fixture(scope="session")
+def of_day(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], sa.Snapshot]:
+    """One store as it was after so many days (`tests.test_observations`); each is read once."""
+    from tests.test_observations import store_at
+
+    store = tmp_path_factory.mktemp("days") / "state.db"
+
+    @functools.cache
+    def read(day: int) -> sa.Snapshot:
+        store.unlink(missing_ok=True)
+        return sa.read(store_at(store, day), progress=False)
+
+    return read
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ def codes(snap: sa.Snapshot) -> list[str]:
     return snap.findings.filter(pl.col("code").str.starts_with("archive."))["code"].to_list()
 
 
-@pytest.mark.parametrize("sample", a_few(SAMPLES.values(), 3), ids=list(SAMPLES))
+@pytest.mark.parametrize("sample", a_few(SAMPLES.values(), 2), ids=list(SAMPLES))
 def test_rows_from_the_archive_are_those_of_the_store(shared, tmp_path, sample):
     history = tmp_path / "history"
     with sa.read(shared / "samples" / sample) as snap:
@@ -62,12 +62,11 @@ def test_a_report_from_the_archive_is_that_from_the_store(shared, tmp_path, samp
         assert sa.report(sa.read(tmp_path)).as_html() == sa.report(snap).as_html()
 
 
-def test_what_the_store_forgot_stays(tmp_path):
-    history, store = tmp_path / "history", tmp_path / "state.db"
+def test_what_the_store_forgot_stays(of_day, tmp_path):
+    history = tmp_path / "history"
     for day in range(4):
-        store.unlink(missing_ok=True)
-        with sa.read(store_at(store, day)) as snap:
-            snap.archive(history)
+        snap = of_day(day)
+        snap.archive(history)
     kept = sa.read(history)
     assert snap.entities.filter(entity_type="session").height == 2
     sessions = kept.entities.filter(entity_type="session").sort("entity_id")
@@ -79,12 +78,11 @@ def test_what_the_store_forgot_stays(tmp_path):
     assert codes(kept) == []
 
 
-def test_an_archive_lies_in_no_input_and_in_no_folder_of_something_else(tmp_path):
-    store = store_at(tmp_path / "state.db", 1)
-    with sa.read(store) as snap:
-        with pytest.raises(ArgumentError, match="is no archive, and something is there"):
-            snap.archive(tmp_path)
-        snap.archive(tmp_path / "history")
+def test_an_archive_lies_in_no_input_and_in_no_folder_of_something_else(of_day, tmp_path):
+    snap = of_day(1)
+    with pytest.raises(ArgumentError, match="is no archive, and something is there"):
+        snap.archive(Path(snap.sources["source"].item()).parent)
+    snap.archive(tmp_path / "history")
     with pytest.raises(ArgumentError, match="which was read"):
         sa.read(tmp_path / "history").archive(tmp_path / "history")
 
@@ -98,9 +96,8 @@ def test_what_was_read_as_of_an_earlier_instant_is_not_archived(tmp_path):
     assert not (tmp_path / "history").exists()
 
 
-def test_some_weeks_of_an_archive_are_not_archived_as_all_of_it(tmp_path):
-    with sa.read(store_at(tmp_path / "state.db", 2)) as snap:
-        snap.archive(tmp_path / "history")
+def test_some_weeks_of_an_archive_are_not_archived_as_all_of_it(of_day, tmp_path):
+    of_day(2).archive(tmp_path / "history")
     some = sa.read(tmp_path / "history", weeks="2026-W22")
     with pytest.raises(ArgumentError, match="only some weeks were read"):
         some.archive(tmp_path / "part")

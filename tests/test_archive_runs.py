@@ -181,38 +181,30 @@ def test_a_run_that_is_killed_leaves_nothing_to_mend(tmp_path):
         assert_frame_equal(sa.read(history).sources, snap.sources)
 
 
-def test_two_runs_at_once_harm_nobody(tmp_path):
-    history = tmp_path / "history"
-    with sa.read(store_at(tmp_path / "state.db", 3)) as snap:
-        wait = threading.Barrier(4)
+def test_two_runs_at_once_harm_nobody(of_day, tmp_path):
+    history, snap, wait = tmp_path / "history", of_day(3), threading.Barrier(4)
 
-        def add():
-            wait.wait()
-            snap.archive(history)
+    def add():
+        wait.wait()
+        snap.archive(history)
 
-        threads = [threading.Thread(target=add) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        kept = sa.read(history)
-        assert_frame_equal(kept.sources.drop("fingerprint"), snap.sources.drop("fingerprint"))
-        assert codes(kept) == []
-
-
-def archived_twice(folder):
-    """An archive of two runs of a store."""
-    for day in (1, 2):
-        store = folder / "state.db"
-        store.unlink(missing_ok=True)
-        with sa.read(store_at(store, day)) as snap:
-            snap.archive(folder / "history")
-    return folder / "history"
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kept = sa.read(history)
+    assert_frame_equal(kept.sources.drop("fingerprint"), snap.sources.drop("fingerprint"))
+    assert codes(kept) == []
 
 
 @pytest.fixture(scope="module")
-def two_runs(tmp_path_factory):
-    return archived_twice(tmp_path_factory.mktemp("two_runs"))
+def two_runs(of_day, tmp_path_factory):
+    """An archive of two runs of a store."""
+    history = tmp_path_factory.mktemp("two_runs") / "history"
+    for day in (1, 2):
+        of_day(day).archive(history)
+    return history
 
 
 @pytest.fixture
@@ -277,16 +269,12 @@ def test_a_spoilt_archive_ends_the_load_where_that_is_asked_for(history):
         sa.read(history, on_error="raise")
 
 
-def test_rows_of_a_lost_shard_that_the_store_still_has_are_archived_again(tmp_path):
-    history = archived_twice(tmp_path)
+def test_rows_of_a_lost_shard_that_the_store_still_has_are_archived_again(of_day, history):
     for shard in shards(history):
         shard.unlink()
-    store = tmp_path / "state.db"
-    store.unlink()
-    with sa.read(store_at(store, 3)) as snap:
-        snap.archive(history)
-        kept = sa.read(history)
-        assert set(snap.transitions["at"]) <= set(kept.transitions["at"])
+    snap = of_day(3)
+    snap.archive(history)
+    assert set(snap.transitions["at"]) <= set(sa.read(history).transitions["at"])
 
 
 def test_a_replaced_shard_is_not_believed(history):
@@ -401,12 +389,9 @@ def test_a_clock_that_runs_backwards_puts_nothing_in_disorder(tmp_path):
     assert statuses.to_list() == ["completed", "completed", "running"]
 
 
-def test_a_store_that_was_restored_from_a_backup_loses_nothing_here(tmp_path):
-    store = tmp_path / "state.db"
+def test_a_store_that_was_restored_from_a_backup_loses_nothing_here(of_day, tmp_path):
     for day in (3, 1):
-        store.unlink(missing_ok=True)
-        with sa.read(store_at(store, day)) as snap:
-            snap.archive(tmp_path / "history")
+        of_day(day).archive(tmp_path / "history")
     kept = sa.read(tmp_path / "history")
     assert codes(kept) == ["archive.source_went_back"]
     sessions = kept.entities.filter(entity_type="session").sort("entity_id")
@@ -465,19 +450,18 @@ def test_what_has_no_name_stays_where_only_files_were_touched(tmp_path):
 
 @pytest.mark.parametrize("reason", a_few([errno.ENOSPC, errno.EROFS, errno.EACCES]))
 def test_where_nothing_can_be_written_what_is_there_stays_readable(
-    tmp_path, monkeypatch, capsys, reason
+    of_day, history, monkeypatch, capsys, reason
 ):
-    history = archived_twice(tmp_path)
-    whole = sa.read(history)
+    whole, snap = sa.read(history), of_day(4)
 
     def refuse(*_, **__):
         raise OSError(reason, os.strerror(reason))
 
-    store = tmp_path / "state.db"
+    store = Path(snap.sources["source"].item())
     store.unlink()
     store_at(store, 4)
     monkeypatch.setattr(writing, "put_whole", refuse)
-    with sa.read(store) as snap, pytest.raises(NoRoomError, match="is there still"):
+    with pytest.raises(NoRoomError, match="is there still"):
         snap.archive(history)
     assert run(["archive", str(store), "--to", str(history)]) == 1
     assert os.strerror(reason) in capsys.readouterr().err

@@ -102,6 +102,8 @@ def test_of_backups_the_latest_row_holds_and_the_history_of_all(tmp_path, order)
             ("s1", "running"), ("s1", "completed"), ("s2", "running"),
         ]  # fmt: skip
         assert codes(snap) == ["source.same_work", "source.same_work"]
+        raw = snap.sql("SELECT id FROM raw_sessions ORDER BY id")
+        assert raw["id"].to_list() == ["s1", "s2"]  # those of the latest
 
 
 @pytest.mark.slow
@@ -173,12 +175,6 @@ def test_stores_without_rows_in_common_are_left_alone(tmp_path):
     with sa.read(first, second, empty) as snap:
         assert codes(snap) == []
         assert snap.sources["same_as"].null_count() == 3
-
-
-def test_the_raw_tables_are_those_of_the_latest(tmp_path):
-    paths = [store_at(tmp_path / f"day{day}.db", day) for day in range(2)]
-    with sa.read(paths) as snap:
-        assert snap.sql("SELECT count(*) AS n FROM raw_sessions").item() == 2
 
 
 def with_talk(path: Path, gone: tuple[str, ...] = ()) -> Path:
