@@ -64,7 +64,7 @@ def newest_proven(parts: Sequence[Parts]) -> datetime | None:
     store old.
     """
     proofs = [
-        frame.select(pl.col(column).alias("at"))
+        frame[column]
         for part in parts
         for frame, column in (
             (part.transitions, "at"),
@@ -72,17 +72,15 @@ def newest_proven(parts: Sequence[Parts]) -> datetime | None:
             (part.entities, "created_at"),
         )
     ]
-    company = [
-        part.entities.select(pl.col(name).alias("at")) for part in parts for name in _MOMENTS
-    ]
-    proofs += [part.proven_at.to_frame("at") for part in parts]
-    proven = pl.concat(proofs)["at"].drop_nulls() if proofs else pl.Series(dtype=schema.MOMENT)
+    company = [part.entities[name] for part in parts for name in _MOMENTS]
+    proofs += [part.proven_at for part in parts]
+    proven = pl.concat(proofs).drop_nulls() if proofs else pl.Series(dtype=schema.MOMENT)
     if proven.is_empty():
         updated = [part.entities["updated_at"] for part in parts]
         proven = pl.concat(updated).drop_nulls() if updated else proven
     if proven.is_empty():
         return None
-    everything = pl.concat([proven.to_frame("at"), *company])["at"].drop_nulls()
+    everything = pl.concat([proven, *company]).drop_nulls()
     limit = _end_of_company(everything)
     kept = proven.filter(proven.dt.epoch("d") <= limit)
     return (kept if len(kept) else proven).max()  # type: ignore[return-value]
@@ -111,7 +109,8 @@ def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
     was wrong, and is kept. A second is tolerated: the moments of one write are not taken at
     once.
     """
-    limit = as_of + _TOLERANCE
+    # Made once: a literal with a time zone costs as much as a query.
+    limit = pl.lit(as_of + _TOLERANCE)
     late = [
         pl.when(pl.col(name) > limit).then(pl.lit(name, pl.String)).alias(name) for name in _SIGNS
     ]

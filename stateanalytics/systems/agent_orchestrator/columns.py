@@ -120,18 +120,14 @@ def look_up(
     >>> words.select(rule).to_series().to_list()
     ['x', 'x', 'y']
     """
-
-    def literal(value: str | float | None) -> Any:
-        return library.lit(value, dtype or library.String())
-
-    words_of: dict[str | float | None, list[str]] = {}
-    for word, value in table.items():
-        words_of.setdefault(value, []).append(word)
-    rule = default if isinstance(default, nw.Expr | pl.Expr) else literal(default)
-    # One test a value and not one a word: a session's pair alone would be a hundred.
-    for value, words in words_of.items():
-        rule = library.when(column.is_in(words)).then(literal(value)).otherwise(rule)
-    return rule
+    kind = dtype or library.String()
+    is_rule = isinstance(default, nw.Expr | pl.Expr)
+    # One lookup and not one test a word: Narwhals makes each of those again for every frame.
+    return column.replace_strict(
+        dict(table),
+        default=default if is_rule else library.lit(default, kind),
+        return_dtype=kind,
+    )
 
 
 def first_true(*rules: tuple[Any, Any], default: Any = None, library: Any = nw) -> Any:

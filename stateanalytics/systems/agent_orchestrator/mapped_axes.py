@@ -248,8 +248,9 @@ def add_meaning(sessions: pl.DataFrame) -> pl.DataFrame:
     Records with axes are mapped by them, records that hold a word only by the word, and
     those of the Go rewrite by its derived status. The stored words stay as they are.
     """
+    epoch = pl.lit(EPOCH)
     ages = {
-        name: (pl.lit(EPOCH) - pl.col(moment)).dt.total_seconds(fractional=True)
+        name: (epoch - pl.col(moment)).dt.total_seconds(fractional=True)
         for name, moment in _AGES.items()
     }
     # A trap compares moments of one record, so that any clock shows the same.

@@ -100,12 +100,19 @@ def map_axes(frame: FrameT) -> FrameT:
         "lifecycle": first_true((_is_overridden(), "completed"), default=_col("_life")),
         "outcome": first_true((_is_overridden(), "merged"), default=_col("_out")),
     }
-    steps = (_session(), merged, {"health": _health(), "delivery": _delivery()}, _reasons())
+    steps = (
+        # What many rules read is a column: Narwhals would make it again in each of them.
+        {"_pair": nw.concat_str(_col("session_state"), _col("session_reason"), separator=" ")},
+        _session() | {"_runtime": _runtime_health()},
+        merged,
+        {"health": _health(), "delivery": _delivery()},
+        _reasons(),
+    )
     joined = nw.concat_str(
         *(nw.col(name) for name in REASON_CODES), separator=", ", ignore_nulls=True
     )
     added = add_columns(frame, AXES, "map_axes", *steps, {"reason_codes": joined})
-    return drop_columns(added, "_life", "_out", "_own", "_code")
+    return drop_columns(added, "_pair", "_life", "_out", "_own", "_code", "_runtime")
 
 
 def _col(name: str) -> Any:
@@ -115,7 +122,6 @@ def _col(name: str) -> Any:
 def _session() -> dict[str, Any]:
     """Lifecycle, outcome, health and code of the session axis alone."""
     state, reason = _col("session_state"), _col("session_reason")
-    pair = nw.concat_str(state, reason, separator=" ")
     rules = {}
     for place, name in enumerate(("_life", "_out", "_own", "_code")):
         table = {" ".join(words): meaning[place] for words, meaning in SESSION_MEANINGS.items()}
@@ -124,7 +130,7 @@ def _session() -> dict[str, Any]:
             odd = first_true((is_known, ODD_CODES[0]), default=ODD_CODES[1])
         else:
             odd = look_up(state, {word: odd[place] for word, odd in ODD_PAIRS.items()}, "unknown")
-        rules[name] = look_up(pair, table, odd)
+        rules[name] = look_up(_col("_pair"), table, odd)
     return rules
 
 
@@ -149,15 +155,19 @@ def _health() -> Any:
     return first_true((_is_terminal(), ended), default=_worst())
 
 
-def _worst() -> Any:
-    """The worse of what the session and the runtime say, while it is not over."""
+def _runtime_health() -> Any:
+    """What the runtime says of the health; little while its end is in doubt."""
     runtime = _col("runtime_state")
     in_doubt = (_col("session_state") == "detecting") & runtime.is_in(_GONE)
-    by_runtime = first_true(
-        (in_doubt, "disconnected"), default=look_up(runtime, RUNTIME_HEALTHS, "unknown")
-    )
+    by_table = look_up(runtime, RUNTIME_HEALTHS, "unknown")
+    return first_true((in_doubt, "disconnected"), default=by_table)
+
+
+def _worst() -> Any:
+    """The worse of what the session and the runtime say, while it is not over."""
     either = (
-        ((_col("_own") == health) | (by_runtime == health), health) for health in HEALTHS_BY_WEIGHT
+        ((_col("_own") == health) | (_col("_runtime") == health), health)
+        for health in HEALTHS_BY_WEIGHT
     )
     return first_true(*either, default="unknown")
 

@@ -40,7 +40,10 @@ from stateanalytics.systems.agent_orchestrator.sessions import (
     time_findings,
 )
 
-_CALENDAR = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+_CALENDAR = (
+    pl.lit(datetime(1, 1, 1, tzinfo=UTC)),
+    pl.lit(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)),
+)
 _LOGS = (*READERS, Kind.FEEDBACK)
 _DATABASES = (Kind.EVENTS_DATABASE, Kind.GO_DATABASE)
 

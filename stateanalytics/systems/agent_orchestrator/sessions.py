@@ -119,7 +119,11 @@ def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
     trinity = _shown_by_trinity(records)
     read = tolerant.hstack([strict, trinity])
     with_reports = read_reports(read)
-    is_made_up = pl.col("is_synthesized")
+    is_made_up, epoch, created = (
+        pl.col("is_synthesized"),
+        pl.lit(EPOCH),
+        stored_moment("createdAt"),
+    )
     named = with_reports.with_columns(
         generation=_generation(),
         event_priority=look_up(pl.col("legacy_status"), EVENT_PRIORITIES, library=pl),
@@ -129,9 +133,7 @@ def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
         # What a payload lacks is filled with the time of creation, which is no observation.
         **{
             name: pl.when(
-                ~is_made_up
-                & pl.col(name).ne(EPOCH)
-                & pl.col(name).ne_missing(stored_moment("createdAt"))
+                ~is_made_up & pl.col(name).ne(epoch) & pl.col(name).ne_missing(created)
             ).then(name)
             for name in _MADE_UP
         },

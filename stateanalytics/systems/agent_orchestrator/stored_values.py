@@ -257,22 +257,25 @@ def unreadable_times(
     polars.DataFrame
         In the shape of `schema.FINDINGS`, counted.
     """
-    findings = []
-    for name, text in columns.items():
-        is_unreadable = text.is_not_null() & (text != "") & reader(text).is_null()
-        texts = rows.filter(is_unreadable).select(text.alias("text"))["text"]
-        findings.append(
-            counted(
-                label,
-                SYSTEM,
-                "time.unreadable",
-                "warning",
-                "times that are neither ISO dates nor epoch numbers",
-                n_rows=texts.len(),
-                table=table,
-                column=name,
-                example=None if texts.is_empty() else str(texts.min()),
-                action="read as null",
-            )
+    if rows.is_empty():
+        return schema.FINDINGS.empty()
+    unreadable = rows.select(
+        pl.when((text != "") & reader(text).is_null()).then(text).alias(name)
+        for name, text in columns.items()
+    )
+    findings = [
+        counted(
+            label,
+            SYSTEM,
+            "time.unreadable",
+            "warning",
+            "times that are neither ISO dates nor epoch numbers",
+            n_rows=texts.len() - texts.null_count(),
+            table=table,
+            column=texts.name,
+            example=str(texts.min()),
+            action="read as null",
         )
+        for texts in unreadable.iter_columns()
+    ]
     return pool(findings, schema.FINDINGS)
