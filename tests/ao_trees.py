@@ -1,7 +1,11 @@
 """Small trees of Agent Orchestrator, written by hand as its writers write them."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+
+from stateanalytics.core.facts import Facts
+from stateanalytics.systems.reading import read_facts
 
 CREATED = "2026-05-04T09:00:00.000Z"
 
@@ -66,3 +70,32 @@ def put(path: Path, text: str | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
+
+
+def facts_of(*paths: Path, **arguments: object) -> Facts:
+    """What trees, or parts of trees, say; their databases are closed again."""
+    facts, stores = read_facts(list(paths), shown=False, **arguments)
+    for store in stores:
+        store.close()
+    return facts
+
+
+class Scenarios:
+    """What each test of a module adds to one tree, so that all of them read it once.
+
+    A scenario is a function from the root of the tree to files of its own session or
+    project, and stands above the test that looks for them.
+    """
+
+    def __init__(self) -> None:
+        self._writers: list[Callable[[Path], object]] = []
+
+    def __call__(self, writer: Callable[[Path], object]) -> Callable[[Path], object]:
+        self._writers.append(writer)
+        return writer
+
+    def written(self, root: Path) -> Path:
+        """The tree with every scenario."""
+        for writer in self._writers:
+            writer(root)
+        return root

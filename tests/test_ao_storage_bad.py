@@ -19,20 +19,42 @@ from stateanalytics.systems.agent_orchestrator.records import (
     json_record,
     key_value_record,
 )
-from stateanalytics.systems.reading import read_facts
-from tests.ao_trees import lifecycle, put, record, write_json, write_lines
+from tests.ao_trees import (
+    Scenarios,
+    facts_of,
+    lifecycle,
+    put,
+    record,
+    write_json,
+    write_lines,
+)
 from tests.examples import a_few, examples
 
-
-def facts_of(*paths: Path, **arguments: object) -> Facts:
-    facts, stores = read_facts(list(paths), shown=False, **arguments)
-    for store in stores:
-        store.close()
-    return facts
+damage, oddities = Scenarios(), Scenarios()
 
 
-def found(facts: Facts, code: str) -> dict:
-    return facts.findings.filter(code=code).row(0, named=True)
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    """One tree with all the damage of this page that its own session or file tells apart."""
+    root = tmp_path_factory.mktemp("damaged")
+    write_json(root, "good-1", record(lifecycle()))
+    return facts_of(damage.written(root), as_of=datetime(2026, 5, 10, tzinfo=UTC))
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    """One tree with all that is odd and no damage, as a caller reads it who stops at any."""
+    root = tmp_path_factory.mktemp("healthy")
+    write_json(root, "good-1", record(lifecycle()))
+    return facts_of(oddities.written(root), on_error="raise")
+
+
+def found(facts: Facts, code: str, **columns: str) -> dict:
+    return facts.findings.filter(code=code, **columns).row(0, named=True)
+
+
+def record_of(facts: Facts, name: str) -> dict:
+    return facts.detail("ao_sessions").filter(session_id=name).row(0, named=True)
 
 
 def audit_line(**keys: object) -> dict:
@@ -48,25 +70,36 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-BROKEN = [
-    pytest.param('{"lifecycle": {"version": 2, "sess', id="cut off"),
-    pytest.param("[1, 2]", id="a list"),
-    pytest.param('"text"', id="a text"),
-    pytest.param('{"createdAt": NaN}', id="NaN"),
-    pytest.param("[" * 100_000, id="nested too deeply"),
-    pytest.param(b"\x00\x01\x02" * 50, id="bytes"),
-    pytest.param("nothing here", id="no record at all"),
-]
+def test_what_can_be_read_of_a_damaged_tree_is_read(damaged: Facts) -> None:
+    assert sorted(damaged.entities["entity_id"]) == [
+        "bom-1", "bom-2", "good-1", "half-1", "half-2", "hand-1", "hand-2", "latin-1", "lines-1",
+        "long-1", "name-1", "new-1", "skew-1", "skew-2", "utf-16",
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize("content", a_few(BROKEN, 2))
-def test_a_corrupt_record_is_named_and_the_rest_is_read(tree: Path, content: str | bytes) -> None:
-    write_json(tree, "bad-1", content)
-    facts = facts_of(tree)
-    assert facts.entities["entity_id"].to_list() == ["good-1"]
-    told = found(facts, "record.unreadable")
-    assert (told["entity_id"], told["table"]) == ("bad-1", "projects/web/sessions/bad-1.json")
-    bad = facts.detail("ao_sessions").filter(session_id="bad-1").row(0, named=True)
+BROKEN = {
+    "cut off": '{"lifecycle": {"version": 2, "sess',
+    "a list": "[1, 2]",
+    "a text": '"text"',
+    "NaN": '{"createdAt": NaN}',
+    "nested too deeply": "[" * 100_000,
+    "bytes": b"\x00\x01\x02" * 50,
+    "no record at all": "nothing here",
+}
+
+
+@damage
+def _(root: Path) -> None:
+    for kind, content in BROKEN.items():
+        write_json(root, kind.replace(" ", "-"), content)
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_corrupt_record_is_named(damaged: Facts, kind: str) -> None:
+    name = kind.replace(" ", "-")
+    told = found(damaged, "record.unreadable", entity_id=name)
+    assert told["table"] == f"projects/web/sessions/{name}.json"
+    bad = record_of(damaged, name)
     assert (bad["is_readable"], bad["is_current"], bad["session_state"]) == (False, False, None)
     assert bad["problem"] == told["message"]
 
@@ -79,29 +112,29 @@ def test_a_caller_may_ask_to_stop_at_the_first(tree: Path) -> None:
         facts_of(tree, on_error="ignore")
 
 
-def test_a_time_that_is_no_iso_date_is_null_and_a_counted_finding(tree: Path) -> None:
+@damage
+def _(root: Path) -> None:
     life = lifecycle(startedAt="May 4, 2026 9:00", terminatedAt="2026-05-04 10:00:00+02:00")
-    write_json(tree, "hand-1", record(life, createdAt="4 May 2026"))
-    write_json(tree, "hand-2", record(lifecycle(), createdAt="1777885200000"))
-    facts = facts_of(tree)
-    told = facts.findings.filter(code="time.unreadable").select("column", "n_rows", "example")
+    write_json(root, "hand-1", record(life, createdAt="4 May 2026"))
+    write_json(root, "hand-2", record(lifecycle(), createdAt="1777885200000"))
+
+
+def test_a_time_that_is_no_iso_date_is_null_and_a_counted_finding(damaged: Facts) -> None:
+    told = damaged.findings.filter(code="time.unreadable").select("column", "n_rows", "example")
     assert sorted(told.rows()) == [
         ("createdAt", 1, "4 May 2026"),
         ("lifecycle.session.startedAt", 1, "May 4, 2026 9:00"),
     ]
-    sessions = facts.detail("ao_sessions").sort("session_id")
-    assert sessions["created_at"].to_list() == [
-        datetime(2026, 5, 4, 9, tzinfo=UTC),
-        None,
-        datetime(2026, 5, 4, 9, tzinfo=UTC),
-    ]
-    assert sessions["terminated_at"].to_list()[1] == datetime(2026, 5, 4, 8, tzinfo=UTC)
+    created = [record_of(damaged, name)["created_at"] for name in ("good-1", "hand-1", "hand-2")]
+    nine = datetime(2026, 5, 4, 9, tzinfo=UTC)
+    assert created == [nine, None, nine]
+    assert record_of(damaged, "hand-1")["terminated_at"] == datetime(2026, 5, 4, 8, tzinfo=UTC)
 
 
 PROJECT = Path("projects") / "web"
 OBSERVED = Path("0123456789ab-observability") / "processes"
 LOSSES = [
-    pytest.param(PROJECT / "sessions" / "bad-1.json", "{", "record.unreadable", id="a record"),
+    pytest.param(PROJECT / "sessions" / "lost-1.json", "{", "record.unreadable", id="a record"),
     pytest.param(
         PROJECT / "sessions" / ".agent-report-audit" / "good-1.ndjson",
         "oops\n",
@@ -128,14 +161,25 @@ LOSSES = [
 ]  # fmt: skip
 
 
+@damage
+def _(root: Path) -> None:
+    for loss in LOSSES:
+        path, content, _ = loss.values
+        put(root / path, content)
+
+
+@pytest.mark.parametrize(("path", "content", "code"), LOSSES)
+def test_each_kind_of_loss_is_named(
+    damaged: Facts, path: Path, content: str | bytes, code: str
+) -> None:
+    assert found(damaged, code, table=str(path))["n_rows"] == 1
+
+
 @pytest.mark.parametrize(("path", "content", "code"), a_few(LOSSES, 2))
-def test_each_kind_of_loss_is_named_or_ends_the_load(
+def test_each_kind_of_loss_ends_a_strict_load(
     tree: Path, path: Path, content: str | bytes, code: str
 ) -> None:
     put(tree / path, content)
-    facts = facts_of(tree)
-    assert facts.entities["entity_id"].to_list() == ["good-1"]
-    assert found(facts, code)["table"] == str(path)
     with pytest.raises(DamagedStoreError, match=rf"(?s){path.name}.*Hint: leave on_error"):
         facts_of(tree, on_error="raise")
 
@@ -153,35 +197,51 @@ def test_a_log_that_vanishes_during_the_scan_is_named(tree: Path, monkeypatch) -
         facts_of(tree, on_error="raise")
 
 
-def test_a_healthy_tree_does_not_stop_a_strict_caller(tree: Path) -> None:
-    write_json(tree, "reserved-1", "")
-    assert facts_of(tree, on_error="raise").entities.height == 1
+oddities(lambda root: write_json(root, "reserved-1", ""))
 
 
-def test_a_half_written_last_line_is_no_fault_of_the_log(tree: Path) -> None:
-    log = tree / "projects" / "web" / "sessions" / ".agent-report-audit" / "good-1.ndjson"
+def test_a_healthy_tree_does_not_stop_a_strict_caller(healthy: Facts) -> None:
+    assert healthy.entities["entity_id"].to_list() == ["good-1"]
+
+
+AUDITS = PROJECT / "sessions" / ".agent-report-audit"
+
+
+@oddities
+def _(root: Path) -> None:
     whole = json.dumps(audit_line())
-    put(log, f"{whole}\n{whole[:40]}")
-    facts = facts_of(tree, on_error="raise")
-    assert facts.events.height == 1
-    assert found(facts, "line.unfinished")["severity"] == "info"
+    put(root / AUDITS / "good-1.ndjson", f"{whole}\n{whole[:40]}")
 
 
-def test_bad_lines_are_counted_and_one_is_shown(tree: Path) -> None:
-    log = tree / "projects" / "web" / "sessions" / ".agent-report-audit" / "good-1.ndjson"
-    write_lines(log, "oops", audit_line(), "[]", "", "3", audit_line())
-    facts = facts_of(tree)
-    assert facts.events.height == 2
-    told = found(facts, "line.unreadable")
+def test_a_half_written_last_line_is_no_fault_of_the_log(healthy: Facts) -> None:
+    assert healthy.events.height == 1
+    assert found(healthy, "line.unfinished")["severity"] == "info"
+
+
+@damage
+def _(root: Path) -> None:
+    write_json(root, "lines-1", record(lifecycle()))
+    lines = ("oops", audit_line(), "[]", "", "3", audit_line())
+    write_lines(root / AUDITS / "lines-1.ndjson", *lines)
+
+
+def test_bad_lines_are_counted_and_one_is_shown(damaged: Facts) -> None:
+    assert damaged.events.filter(entity_id="lines-1").height == 2
+    told = found(damaged, "line.unreadable", table=str(AUDITS / "lines-1.ndjson"))
     assert (told["n_rows"], told["example"]) == (3, "oops")
 
 
-def test_a_line_of_a_megabyte_is_a_line(tree: Path) -> None:
-    log = tree / "projects" / "web" / "sessions" / ".agent-report-audit" / "good-1.ndjson"
-    write_lines(log, audit_line(note="x" * 1_000_000), audit_line())
-    facts = facts_of(tree)
-    assert facts.events["size_bytes"].to_list()[0] > 1_000_000
-    assert facts.events["detail"].str.len_chars().max() == 500
+@damage
+def _(root: Path) -> None:
+    write_json(root, "long-1", record(lifecycle()))
+    lines = (audit_line(note="x" * 1_000_000), audit_line())
+    write_lines(root / AUDITS / "long-1.ndjson", *lines)
+
+
+def test_a_line_of_a_megabyte_is_a_line(damaged: Facts) -> None:
+    events = damaged.events.filter(entity_id="long-1")
+    assert events["size_bytes"].to_list()[0] > 1_000_000
+    assert events["detail"].str.len_chars().max() == 500
 
 
 def test_a_file_that_vanishes_during_the_scan_is_named(tree: Path, monkeypatch) -> None:
@@ -194,78 +254,100 @@ def test_a_file_that_vanishes_during_the_scan_is_named(tree: Path, monkeypatch) 
     assert found(facts, "file.vanished")["entity_id"] == "gone-1"
 
 
-def test_a_pipe_never_blocks_a_load(tree: Path) -> None:
-    os.mkfifo(tree / "projects" / "web" / "sessions" / "pipe-1.json")
-    assert facts_of(tree).entities.height == 1
+@oddities
+def _(root: Path) -> None:
+    os.mkfifo(root / PROJECT / "sessions" / "pipe-1.json")
 
 
-def test_loops_of_links_are_no_directories(tree: Path) -> None:
-    (tree / "projects" / "loop").symlink_to(tree / "projects" / "loop")
-    (tree / "projects" / "web" / "sessions" / "loop-1.json").symlink_to("loop-1.json")
-    assert facts_of(tree).entities.height == 1
+def test_a_pipe_never_blocks_a_load(healthy: Facts) -> None:
+    assert healthy.entities.height == 1
 
 
-@pytest.mark.parametrize(
-    ("octets", "name"),
-    [
-        pytest.param("\ufeff".encode(), "Issue é", id="byte order mark"),
-        pytest.param(b"", "Issue é", id="plain"),
-    ],
-)
-def test_a_byte_order_mark_is_no_part_of_a_record(tree: Path, octets: bytes, name: str) -> None:
-    text = json.dumps(record(lifecycle(), displayName=name), ensure_ascii=False)
-    write_json(tree, "bom-1", octets + text.encode())
-    facts = facts_of(tree)
-    assert facts.entities.filter(entity_id="bom-1")["name"].item() == name
+@oddities
+def _(root: Path) -> None:
+    (root / "projects" / "loop").symlink_to(root / "projects" / "loop")
+    (root / PROJECT / "sessions" / "loop-1.json").symlink_to("loop-1.json")
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-def test_another_encoding_is_converted_and_said(tree: Path, encoding: str) -> None:
+def test_loops_of_links_are_no_directories(healthy: Facts) -> None:
+    assert healthy.entities.height == 1
+
+
+@damage
+def _(root: Path) -> None:
+    text = json.dumps(record(lifecycle(), displayName="Issue é"), ensure_ascii=False)
+    for name, octets in (("bom-1", "\ufeff".encode()), ("bom-2", b"")):
+        write_json(root, name, octets + text.encode())
+
+
+def test_a_byte_order_mark_is_no_part_of_a_record(damaged: Facts) -> None:
+    marked = damaged.entities.filter(pl.col("entity_id").str.starts_with("bom-"))
+    assert marked["name"].to_list() == ["Issue é"] * 2
+
+
+ENCODINGS = ("latin-1", "utf-16")
+
+
+@damage
+def _(root: Path) -> None:
     text = json.dumps(record(lifecycle("idle"), displayName="Ä"), ensure_ascii=False)
-    write_json(tree, "odd-1", text.encode(encoding))
-    facts = facts_of(tree)
-    assert facts.entities.filter(entity_id="odd-1")["raw_status"].item() == "idle"
-    assert found(facts, "file.not_utf8")["entity_id"] == "odd-1"
+    for encoding in ENCODINGS:
+        write_json(root, encoding, text.encode(encoding))
 
 
-def test_half_a_surrogate_does_not_stop_a_load(tree: Path) -> None:
-    write_json(tree, "odd-1", json.dumps(record(lifecycle(), displayName="a\ud83d")))
-    facts = facts_of(tree)
-    assert facts.entities.filter(entity_id="odd-1")["name"].item() == "a?"
-    assert found(facts, "file.half_surrogate")["n_rows"] == 1
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_another_encoding_is_converted_and_said(damaged: Facts, encoding: str) -> None:
+    assert damaged.entities.filter(entity_id=encoding)["raw_status"].item() == "idle"
+    assert found(damaged, "file.not_utf8", entity_id=encoding)["n_rows"] == 1
 
 
-def test_half_a_surrogate_in_a_key_value_record_costs_no_other_record(tree: Path) -> None:
+@damage
+def _(root: Path) -> None:
+    write_json(root, "half-1", json.dumps(record(lifecycle(), displayName="a\ud83d")))
+
+
+def test_half_a_surrogate_does_not_stop_a_load(damaged: Facts) -> None:
+    assert damaged.entities.filter(entity_id="half-1")["name"].item() == "a?"
+    assert found(damaged, "file.half_surrogate", entity_id="half-1")["n_rows"] == 1
+
+
+@damage
+def _(root: Path) -> None:
     payload = r'{"version":2,"session":{"state":"stuck\ud800","reason":"x"},"pr":{"url":"\udfff"}}'
     handle = r'{"id":"\ud83d","runtimeName":"\ud83d\ude00"}'
     lines = ("status=working", f"lifecycle={payload}", f"runtimeHandle={handle}")
-    put(tree / "projects" / "good" / "sessions" / "odd-1", "\n".join(lines))
-    facts = facts_of(tree)
-    assert set(facts.entities["entity_id"]) == {"good-1", "odd-1"}
-    told = found(facts, "file.half_surrogate")
-    assert (told["entity_id"], told["n_rows"], told["severity"]) == ("odd-1", 3, "info")
-    assert facts.details["ao_sessions"].filter(entity_id="odd-1")["runtime_name"].item() == "😀"
+    put(root / "projects" / "good" / "sessions" / "half-2", "\n".join(lines))
 
 
-def test_names_of_files_that_are_not_utf8_are_findings_and_the_rest_is_read(tree: Path) -> None:
-    root = os.fsencode(next((tree / "projects").iterdir()))
-    audit, worktree = root + b"/sessions/.agent-report-audit", root + b"/worktrees/\xff/.ao"
-    other = root + b"/../b\xff/sessions"
-    for folder in (audit, worktree, other):
-        Path(os.fsdecode(folder)).mkdir(parents=True)
+def test_half_a_surrogate_in_a_key_value_record_costs_no_other_record(damaged: Facts) -> None:
+    told = found(damaged, "file.half_surrogate", entity_id="half-2")
+    assert (told["n_rows"], told["severity"]) == (3, "info")
+    assert record_of(damaged, "half-2")["runtime_name"] == "😀"
+
+
+@damage
+def _(root: Path) -> None:
+    project = os.fsencode(root / PROJECT)
+    audit, worktree = project + b"/sessions/.agent-report-audit", project + b"/worktrees/\xff/.ao"
+    other = project + b"/../b\xff/sessions"
     put(Path(os.fsdecode(audit + b"/w\xff.ndjson")), json.dumps(audit_line()) + "\nno line\n")
     put(Path(os.fsdecode(worktree + b"/activity.jsonl")), '{"ts": "2026-05-04", "state": "idle"}')
-    put(Path(os.fsdecode(other + b"/odd-1.json")), json.dumps(record(lifecycle())))
-    facts = facts_of(tree)
-    assert set(facts.entities["entity_id"]) == {"good-1", "odd-1"}
-    assert set(facts.events["entity_id"]) == {r"w\xff", r"\xff"}
-    named = facts.findings.filter(code="file.name_not_utf8")
+    put(Path(os.fsdecode(other + b"/name-1.json")), json.dumps(record(lifecycle())))
+
+
+def test_names_of_files_that_are_not_utf8_are_findings_and_the_rest_is_read(damaged: Facts) -> None:
+    events = damaged.events.group_by("entity_id").len()
+    assert dict(events.filter(pl.col("entity_id").str.contains(r"\\")).rows()) == {
+        r"w\xff": 1,
+        r"\xff": 1,
+    }
+    named = damaged.findings.filter(code="file.name_not_utf8")
     assert [path.rpartition("/")[2] for path in named["table"]] == [
-        "odd-1.json",
+        "name-1.json",
         r"w\xff.ndjson",
         "activity.jsonl",
     ]
-    assert found(facts, "line.unreadable")["table"].endswith(r"w\xff.ndjson")
+    assert found(damaged, "line.unreadable", table=str(AUDITS / r"w\xff.ndjson"))["n_rows"] == 1
 
 
 ODD_VALUES = (None, 3, 2.5, True, [], {}, ["x"], {"a": 1}, "", "bogus", "working", 10**30)
@@ -323,27 +405,32 @@ def test_any_text_is_a_record_or_none(text: str) -> None:
         assert all(isinstance(one, str) for pair in parsed.items() for one in pair)
 
 
-def test_an_unknown_word_is_kept_and_mapped_with_little_confidence(tree: Path) -> None:
-    write_json(tree, "new-1", record(lifecycle("terminated", "eaten_by_bear")))
-    facts = facts_of(tree)
-    row = facts.detail("ao_sessions").filter(session_id="new-1").row(0, named=True)
+damage(lambda root: write_json(root, "new-1", record(lifecycle("terminated", "eaten_by_bear"))))
+
+
+def test_an_unknown_word_is_kept_and_mapped_with_little_confidence(damaged: Facts) -> None:
+    row = record_of(damaged, "new-1")
     assert (row["session_reason"], row["lifecycle"], row["confidence"]) == (
         "eaten_by_bear",
         "aborted",
         0.4,
     )
-    assert "eaten_by_bear" in found(facts, "record.would_reject")["message"]
+    told = found(damaged, "record.would_reject", entity_id="new-1")
+    assert "eaten_by_bear" in told["message"]
 
 
-def test_clocks_that_disagree_are_said(tree: Path) -> None:
+@damage
+def _(root: Path) -> None:
     early = lifecycle("terminated", "manually_killed", terminatedAt="2026-05-04T08:00:00.000Z")
-    write_json(tree, "skew-1", record(early))
-    write_json(tree, "skew-2", record(lifecycle(), agentReportedState="started",
+    write_json(root, "skew-1", record(early))
+    write_json(root, "skew-2", record(lifecycle(), agentReportedState="started",
                                       agentReportedAt="2026-05-09T09:00:00Z"))  # fmt: skip
-    facts = facts_of(tree, as_of=datetime(2026, 5, 10, tzinfo=UTC))
-    told = found(facts, "time.before_creation")
-    assert (told["entity_id"], told["column"]) == ("skew-1", "terminated_at")
-    assert facts.detail("ao_sessions").filter(session_id="skew-2")["report_at"].item() is not None
+
+
+def test_clocks_that_disagree_are_said(damaged: Facts) -> None:
+    told = damaged.findings.filter(code="time.before_creation")
+    assert told.select("entity_id", "column").rows() == [("skew-1", "terminated_at")]
+    assert record_of(damaged, "skew-2")["report_at"] is not None
 
 
 def test_moments_that_no_clock_can_show_are_none(tree: Path) -> None:
