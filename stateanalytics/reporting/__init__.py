@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.progress import progress
@@ -17,11 +18,14 @@ from stateanalytics.io.outputs import write_output
 from stateanalytics.reporting.material import Material, Plain
 from stateanalytics.state.policy import Policy
 
+if TYPE_CHECKING:
+    from stateanalytics.summaries.summary import Summary
+
 __all__ = ["Report", "report"]
 
 
 def report(
-    snap: Facts,
+    snap: Facts | Summary,
     *,
     window: object = None,
     compare: object = "previous",
@@ -37,8 +41,9 @@ def report(
 
     Parameters
     ----------
-    snap : Facts or Snapshot
-        What `read` gave.
+    snap : Facts, Snapshot or Summary
+        What `read` gave; or what `summarize` counted: of that the report of an ISO week, by
+        default the last one that is over, with the sections that sums allow.
     window : str or pair of moments, optional
         An ISO week such as ``"2026-W21"``, or ``(since, until)``, half-open, in UTC; by
         default the seven days up to as-of. See `stateanalytics.core.windows.read_window`.
@@ -84,9 +89,17 @@ def report(
     ['Runs', 'Completed', 'Timed out', 'Unresolved', 'Causes of failed runs']
     >>> week.write_html("week.html")                                 # doctest: +SKIP
     """
-    _check(snap, policy)
     from stateanalytics.failures.ownership import checked_ledger
     from stateanalytics.reporting.sections import choose_sections
+    from stateanalytics.summaries.summary import Summary
+
+    if isinstance(snap, Summary):
+        from stateanalytics.reporting.sums import summarize_sums
+
+        _check_of_sums(compare, as_known_at, policy, ledger)
+        told = summarize_sums(snap, window, sections=sections, title=title, redact=redact)
+        return Report(told, is_redacted=redact)
+    _check(snap, policy)
     from stateanalytics.reporting.summarize import earlier_window, summarize
 
     chosen = choose_sections(sections)
@@ -170,6 +183,15 @@ class Report:
             f"<p><strong>{html.escape(window['label'])}.</strong> "
             f"{html.escape(headline['finding'])}</p><table>{cells}</table>"
             "<p>Whole report: <code>.write_html('week.html')</code></p>"
+        )
+
+
+def _check_of_sums(compare: object, *others: object) -> None:
+    if any(other is not None for other in others) or compare not in ("previous", "none", None):
+        raise ArgumentError(
+            "A summary was counted at one instant by one policy, and its weeks stand side by side; "
+            "found as_known_at, policy, ledger or compare.",
+            'sa.report(summary, window="2026-W21"), or sa.summarize("history/", policy=…)',
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from importlib.metadata import version
 
@@ -12,6 +12,7 @@ from stateanalytics.core.facts import losses_of
 from stateanalytics.core.windows import TICK, WEEK, Window, in_utc, read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.cleaning import clean
+from stateanalytics.reporting.coverage import coverage_of
 from stateanalytics.reporting.ledger import write_ledger
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
 from stateanalytics.reporting.phrases import count, number, points, share
@@ -21,6 +22,7 @@ from stateanalytics.stats.intervals import newcombe
 
 SHAPE_VERSION = 1
 """Of the summary: changes when a key changes its meaning or goes away."""
+LOSSES = ("source", "table", "code", "n_rows", "message", "example", "action")
 PREVIOUS, LAST_WEEK, NONE = "previous", "last-week", "none"
 UNRESOLVED = "unresolved"
 
@@ -64,35 +66,48 @@ def summarize(
             headline["numbers"], summarize_headline(before)["numbers"], before.n_unknown
         )
         summaries[HEADLINE] = {**headline, "numbers": numbers}
+    facts = material.facts
+    losses = losses_of(facts.findings)
     raw: Plain = {
+        **said_of(window, title or title_of(window), facts.as_of),
+        "compared_with": compared_with(earlier, material, before),
+        "losses": plain_rows(losses, LOSSES),
+        "coverage": coverage_of(facts.sources, losses, facts.as_of),
+        **summaries,
+    }
+    cleaned, masked = clean(raw, secrets=redact)
+    return {
+        **cleaned,
+        # Digests, which a mask for secrets must not touch: two reports are compared by them.
+        "ledger": write_ledger(material),
+        "redactions": redactions(masked, is_on=redact),
+    }
+
+
+def said_of(window: Window, title: str, as_of: datetime) -> Plain:
+    """What every report says of itself."""
+    return {
         "shape_version": SHAPE_VERSION,
         "made_by": version("stateanalytics"),
-        "title": title or _title(window),
+        "title": title,
         "window": {
             "label": window.label,
             "since": iso(window.since),
             "until": iso(window.until),
             "days": round(window.days, 3),
-            "is_over": window.until <= material.facts.as_of + TICK,
+            "is_over": window.until <= as_of + TICK,
         },
-        "compared_with": compared_with(earlier, material, before),
-        "losses": plain_rows(
-            losses_of(material.facts.findings),
-            ("source", "table", "code", "n_rows", "message", "example", "action"),
-        ),
-        **summaries,
     }
-    cleaned, masked = clean(raw, secrets=redact)
+
+
+def redactions(masked: Mapping[str, int], *, is_on: bool) -> Plain:
+    """How many secrets of each kind were masked."""
     kinds = [{"kind": kind, "n": n} for kind, n in sorted(masked.items())]
-    return {
-        **cleaned,
-        # Digests, which a mask for secrets must not touch: two reports are compared by them.
-        "ledger": write_ledger(material),
-        "redactions": {"is_on": redact, "n": sum(masked.values()), "kinds": kinds},
-    }
+    return {"is_on": is_on, "n": sum(masked.values()), "kinds": kinds}
 
 
-def _title(window: Window) -> str:
+def title_of(window: Window) -> str:
+    """The heading of a report that nobody gave another."""
     return "Weekly report" if window.until - window.since == WEEK else f"Report on {_days(window)}"
 
 

@@ -254,7 +254,8 @@ def _shapes(head: Mapping[str, Any]) -> Mapping[str, Frame]:
     as_of, policy, k = head["as_of"], head["policy"], head["k"]
     if type(k) is not int or not 1 <= k < _MOST_PLACES or not _is_name(policy):
         raise ValueError("k or policy")
-    datetime.fromisoformat(as_of).astimezone(UTC)
+    if not 1900 < datetime.fromisoformat(as_of).astimezone(UTC).year < 2200:
+        raise ValueError(as_of)
     by, detectors = _names(head["by"]), _names(head["detectors"])
     if not {*by} <= {*GROUPED_BY} or "n" in detectors:
         raise ValueError("by or detectors")

@@ -227,6 +227,9 @@ def read_summary(path: Path, rng: Random, at: dict[str, str]) -> dict[str, Any]:
     must(read.agreement().height <= 10_000, "pairs of detectors")
     must(sa.merge([read]).states["n"].sum() == read.states["n"].sum(), "counts add up")
     if rng.random() < 0.3:
+        at["step"] = "report of sums"
+        page = sa.report(read).as_html()
+        must(MARK not in page and "\x1b" not in page, "hostile text acts in the page of sums")
         at["step"] = "writing again"
         again = sa.Summary.read(read.write(path.with_name("again")))
         must(again.states.equals(read.states), "what is written is read")

@@ -10,26 +10,77 @@ from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.reporting.material import Material, Plain, Section, tally
 from stateanalytics.reporting.phrases import count, interval, listed, number, share
 from stateanalytics.reporting.pills import pill_of
-from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, RUN, ended_well
+from stateanalytics.state.definitions import (
+    EMPTY_HANDED,
+    LEFT_OUT,
+    RUN,
+    ended_well,
+    is_failure,
+)
 from stateanalytics.state.headline import Count, count_headline
+from stateanalytics.state.population import counted
 from stateanalytics.stats.intervals import wilson
 
 
 def summarize_headline(material: Material) -> Plain:
     """Runs, completion share, timed-out share, unresolved runs and incidents."""
-    ended = material.ended_runs
     counts = count_headline(material.runs, count_run_incidents(material.failed))
     failed = material.failed.filter(pl.col("entity_type") == RUN)
     n_causes = failed["cause"].n_unique()
-    is_empty = ended_well() & pl.col("delivery").is_in(list(EMPTY_HANDED))
-    empty = ended.filter(is_empty).height
-    n_ended, n_open = ended.height, material.open_runs.height
+    incidents = _count(
+        "incidents",
+        "Incidents",
+        counts["incidents"],
+        f"behind {count(failed.height, 'failed or timed-out run')}, {count(n_causes, 'cause')}",
+        "failed and timed-out runs, those that hang together counted once",
+    )
+    in_all = f"in {count(counts['incidents'].n, 'incident')}"
+    told = headline_of(material.rows, counts, incidents, in_all, material.window.label)
+    return {**told, "n_causes": n_causes}
+
+
+def headline_of_sums(rows: pl.DataFrame, n_causes: int, label: str) -> Plain:
+    """The same from rows of sums, where nobody knows what hangs together: with causes."""
+    runs = counted(rows, RUN)
+    failed = runs.filter(is_failure()).height
+    causes = _count(
+        "causes",
+        "Causes of failed runs",
+        Count(n_causes),
+        f"behind {count(failed, 'failed or timed-out run')}",
+        "pairs of request and reason code among failed and timed-out runs",
+    )
+    from_all = f"from {count(n_causes, 'distinct cause')}"
+    return headline_of(rows, count_headline(runs, 0), causes, from_all, label)
+
+
+def headline_of(
+    rows: pl.DataFrame, counts: Mapping[str, Count], last: Plain, in_all: str, label: str
+) -> Plain:
+    """The five numbers of rows of a window, and their sentence.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        Of a `population`.
+    counts : mapping of str to Count
+        What `count_headline` gave for their runs.
+    last : dict
+        The fifth number: what the failures come down to.
+    in_all : str
+        That number for the sentence.
+    label : str
+        How people call the window.
+    """
+    runs = counted(rows, RUN)
+    ended = runs.filter(~pl.col("is_open"))
+    n_empty = ended.filter(ended_well() & pl.col("delivery").is_in(list(EMPTY_HANDED))).height
     numbers = [
         _count(
             "runs",
             "Runs",
             counts["runs"],
-            f"{number(n_ended)} ended, {number(n_open)} still open",
+            f"{number(ended.height)} ended, {number(runs.height - ended.height)} still open",
             "sessions that ended in the window, and those open at as-of that began before its end",
         ),
         _share(
@@ -37,7 +88,7 @@ def summarize_headline(material: Material) -> Plain:
             "Completed",
             counts["completed"],
             "runs that ended in the window",
-            f"{number(empty)} of them without all they promised" if empty else "",
+            f"{number(n_empty)} of them without all they promised" if n_empty else "",
         ),
         _share(
             "timed_out",
@@ -53,27 +104,20 @@ def summarize_headline(material: Material) -> Plain:
             "open runs",
             "open with severity critical or warning",
         ),
-        _count(
-            "incidents",
-            "Incidents",
-            counts["incidents"],
-            f"behind {count(failed.height, 'failed or timed-out run')}, {count(n_causes, 'cause')}",
-            "failed and timed-out runs, those that hang together counted once",
-        ),
+        last,
     ]
     return {
-        "finding": _sentence(material, counts, failed),
+        "finding": _sentence(label, counts, runs.filter(is_failure()), in_all),
         "numbers": numbers,
-        "n_causes": n_causes,
-        "left_out": _left_out(material.rows),
+        "left_out": _left_out(rows),
         "outcomes": _outcomes(ended),
     }
 
 
-def _sentence(material: Material, counts: Mapping[str, Count], failed: pl.DataFrame) -> str:
+def _sentence(label: str, counts: Mapping[str, Count], failed: pl.DataFrame, in_all: str) -> str:
     (n_completed, n_ended), (n_unresolved, n_open) = counts["completed"], counts["unresolved"]
     if not n_ended and not n_open:
-        return f"No run ended in this window ({material.window.label}), and none is open."
+        return f"No run ended in this window ({label}), and none is open."
     parts = []
     if n_ended:
         parts.append(
@@ -89,7 +133,7 @@ def _sentence(material: Material, counts: Mapping[str, Count], failed: pl.DataFr
         if by_outcome.get(outcome)
     ]
     if bad:
-        parts.append(f"{listed(bad)}, in {count(counts['incidents'].n, 'incident')}")
+        parts.append(f"{listed(bad)}, {in_all}")
     elif n_ended:
         parts.append("none failed or timed out")
     if n_open:

@@ -26,7 +26,11 @@ def summarize_over_time(material: Material) -> Plain:
         from_at=pl.col("placed_at").dt.truncate(every),
         ending=pl.col("outcome").cast(pl.String),
     )
-    counts = ended.group_by("from_at", "ending").len("n")
+    return over_time_of(steps, ended.group_by("from_at", "ending").len("n"), name)
+
+
+def over_time_of(steps: pl.DataFrame, counts: pl.DataFrame, name: str) -> Plain:
+    """The same from steps with what was open at their ends, and ``n`` ends of each."""
     endings = [ending for ending in ENDINGS if ending in counts["ending"].to_list()]
     endings += sorted(set(counts["ending"].drop_nulls().to_list()) - set(endings))
     wide = _wide(steps, counts, endings)
