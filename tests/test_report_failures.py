@@ -177,3 +177,29 @@ def test_a_report_of_the_command_line_reads_the_ledger(tmp_path, capsys):
     assert "OPS-17" in page.read_text()
     assert command(["report", str(demo_path() / "state.db"), *asked, "-o", str(path)]) == 2
     capsys.readouterr()
+
+
+def test_what_died_is_a_failure_where_its_system_calls_it_so(capsys):
+    path = str(demo_path() / "agent_orchestrator")
+    snap = sa.read(path, progress=False)
+    died = sa.failures.members(snap)
+    ended = sa.states(snap).filter("is_terminal").select("entity_id")
+    attention = sa.attention(snap).join(ended, on="entity_id", how="semi")
+    dated = snap.entities.filter(pl.coalesce("ended_at", "started_at", "created_at").is_not_null())
+    critical = attention.join(dated, on="entity_id", how="semi").filter(severity="critical")
+    assert set(died["entity_id"]) == set(critical["entity_id"]) != set()
+    assert set(died["outcome"]) == {"aborted"}
+    clusters = sa.failures.clusters(snap)
+    assert int(clusters["n_failed"].sum()) == died.height
+    assert command(["failures", path, "--format", "csv"]) == 0
+    said = capsys.readouterr()
+    assert "run.aborted.runtime_lost" in said.out
+    assert "note: Agent Orchestrator: A failure is also a session that died" in said.err
+    made = sa.report(snap, window=(ago(days=400), None), sections=["failures"])
+    assert f"{died.height} died" in made.summary["headline"]["finding"]
+    assert made.summary["failures"]["n_runs"] == died.height
+    assert "A failure is also a session that died" in made.as_html()
+
+
+def test_what_a_person_stopped_is_no_failure(demo):
+    assert set(sa.failures.members(demo)["outcome"]) == {"failed", "timed_out"}

@@ -200,6 +200,7 @@ def test_the_queries_of_the_appendix_run_and_give_the_same_numbers(demo, demo_we
     assert still_open["n_open"] == numbers(summary)["unresolved"]["of"]
     codes = snap.sql(asked["Failures by reason code"])
     assert codes["n_rows"].sum() == summary["failures"]["n_rows"]
+    assert codes["cost_usd"].sum() > 0
     severity = snap.sql(asked["Severity by entity type"])
     shown = {
         (row["entity_type"], word): row[word]

@@ -146,9 +146,19 @@ def failures(
         if show == "parameters" and request.redact:
             frame = _without_taken_out(frame, snap, asked)
         request.write(frame, columns=SHOWN[show], inputs=snap.inputs)
+        _note_failure_is(snap)
         if show == "life":
             _note_renamed(frame)
             _note_unknown(frame)
+
+
+def _note_failure_is(snap: Snapshot) -> None:
+    """Say what else some of the systems that were read call a failure."""
+    from stateanalytics.systems import all_systems
+
+    for known in all_systems():
+        if known.failure_is and known.name in snap.sources["system"]:
+            note(f"{known.title}: {known.failure_is}")
 
 
 def _note_renamed(lives: pl.DataFrame) -> None:

@@ -169,7 +169,7 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         rows.group_by(by)
         .agg(
             n_rows=pl.len().cast(pl.Int64),
-            n_failed=(pl.col("outcome") == "failed").sum().cast(pl.Int64),
+            n_failed=(pl.col("outcome") != "timed_out").sum().cast(pl.Int64),
             n_timed_out=(pl.col("outcome") == "timed_out").sum().cast(pl.Int64),
             n_sessions=sessions.n_unique().cast(pl.Int64),
             n_causes=pl.col("cause").n_unique().cast(pl.Int64),

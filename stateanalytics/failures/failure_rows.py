@@ -22,7 +22,7 @@ from stateanalytics.failures.incident_grouping import (
 from stateanalytics.failures.last_steps import add_last_steps
 from stateanalytics.failures.rules_file import Rules, apply_rules, rules_applied
 from stateanalytics.failures.templates import mine_templates, template_id, versioned_id
-from stateanalytics.state.definitions import FAILURES, cause_key
+from stateanalytics.state.definitions import cause_key, is_failure
 from stateanalytics.state.population import counted, rows_of, within
 
 if TYPE_CHECKING:
@@ -57,8 +57,9 @@ def members(
     Returns
     -------
     polars.DataFrame
-        A row for each failed or timed-out entity of every type but branches, newest
-        first. Beside canonical columns: ``code`` (null: none was stored), ``message``,
+        A row for each failed or timed-out entity of every type but branches (and what died,
+        where a system calls that failed though its ``outcome`` is aborted), newest first.
+        Beside canonical columns: ``code`` (null: none was stored), ``message``,
         ``template`` and ``template_id`` (without a message: what the run did last; null:
         nothing), ``cluster_id`` (of code and template), ``cause_group`` (a key of
         `cause_groups.TITLES`; null: not known), ``rule`` and ``rule_name`` (which of your
@@ -274,13 +275,14 @@ def add_templates(
     )
 
 
-def select_failures(rows: pl.DataFrame, outcomes: Collection[str] = FAILURES) -> pl.DataFrame:
-    """The rows of a `population` that count as failures.
+def select_failures(rows: pl.DataFrame, outcomes: Collection[str] | None = None) -> pl.DataFrame:
+    """The rows of a `population` that count as failures (`is_failure`), or that ended so.
 
     Each failed work once: a branch only repeats what became of its session, and so do
     the parts of a turn (`rules.mirrors`).
     """
-    return counted(rows).filter(pl.col("outcome").is_in(list(outcomes)))
+    is_asked = is_failure() if outcomes is None else pl.col("outcome").is_in(list(outcomes))
+    return counted(rows).filter(is_asked)
 
 
 def judged_rows(snap: Facts, policy: Policy | None) -> pl.DataFrame:

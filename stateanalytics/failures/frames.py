@@ -34,7 +34,7 @@ FAILURES = Frame(
     (
         *ENTITIES.named(*ENTITY_KEY, "session_id", "invocation_id", "kind", "name"),
         *ENTITIES.named("agent", "model", "provider", "project", "playbook"),
-        Column("outcome", TEXT, "failed or timed_out"),
+        Column("outcome", TEXT, "failed, timed_out; aborted where its system calls that failed"),
         *_CLUSTER,
         Column("message", TEXT, "the stored reason in words, or the error text"),
         Column("cause", TEXT, "distinct cause: request and code; never null"),

@@ -154,7 +154,11 @@ def _ending() -> pl.Expr:
         .when(ended_well())
         .then(pl.lit("good"))
         .when(is_failure())
-        .then(pl.col("outcome").cast(pl.String))
+        .then(
+            pl.when(pl.col("outcome") == "timed_out")
+            .then(pl.lit("timed_out"))
+            .otherwise(pl.lit("failed"))
+        )
         .otherwise(pl.lit("other"))
     )
 

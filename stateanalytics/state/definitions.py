@@ -19,7 +19,7 @@ GOOD_ENDS = ("succeeded", "completed", "merged")
 """Outcomes of a run that ended well, under whatever name its type gives it."""
 
 FAILURES = ("failed", "timed_out")
-"""Outcomes that are failures; what somebody stopped is none."""
+"""Outcomes that are failures; what somebody stopped is none. See `is_failure`."""
 
 BAD_ENDS = (*FAILURES, "aborted")
 """Failures, and what was aborted: some systems say so of work that died."""
@@ -76,8 +76,22 @@ def ended_well() -> pl.Expr:
 
 
 def is_failure() -> pl.Expr:
-    """Whether an outcome is one of `FAILURES`; null where none is known."""
-    return pl.col("outcome").is_in(list(FAILURES))
+    """Whether work failed or timed out, or was aborted as its system calls failed.
+
+    Null where no outcome is known. What died some systems call aborted: see
+    `Ends.failure_codes`.
+    """
+    has_died = pl.any_horizontal(
+        pl.lit(value=False),
+        *(
+            (pl.col("system") == known.name)
+            & pl.col("reason_code").is_in(list(known.ends.failure_codes))
+            for known in all_systems()
+            if known.ends.failure_codes
+        ),
+    )
+    died = (pl.col("outcome") == "aborted") & has_died.fill_null(value=False)
+    return pl.col("outcome").is_in(list(FAILURES)) | died
 
 
 def is_found_dead() -> pl.Expr:

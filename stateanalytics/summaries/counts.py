@@ -162,7 +162,7 @@ def _codes(failed: pl.DataFrame) -> pl.DataFrame:
     sessions = pl.struct("source", "session_id").filter(pl.col("session_id").is_not_null())
     return failed.group_by("week", "system", code="reason_code").agg(
         n_rows=pl.len(),
-        n_failed=(pl.col("outcome") == "failed").sum(),
+        n_failed=(pl.col("outcome") != "timed_out").sum(),
         n_timed_out=(pl.col("outcome") == "timed_out").sum(),
         n_sessions=sessions.n_unique(),
         n_causes=pl.col("cause").n_unique(),

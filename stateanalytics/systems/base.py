@@ -218,6 +218,9 @@ class Ends:
     death_codes, death_messages : tuple of str
         Reasons of an observer that looked for the process and did not find it. Sweeps by
         age alone, and people who kill, prove nothing about whether the work had died.
+    failure_codes : tuple of str
+        Reasons of aborted work that it calls failed: a session that died, say. What failed
+        or timed out is a failure whatever its reason.
     are_unsigned_own : bool
         Was an end that nobody signed written by the run itself.
     never_there : callable or None
@@ -231,6 +234,7 @@ class Ends:
     statuses: tuple[str, ...] = ()
     death_codes: tuple[str, ...] = ()
     death_messages: tuple[str, ...] = ()
+    failure_codes: tuple[str, ...] = ()
     are_unsigned_own: bool = False
     never_there: Callable[[Facts], pl.DataFrame] | None = None
     of_silences: Callable[[Facts], pl.DataFrame] | None = None
@@ -248,6 +252,8 @@ class System:
         As its own people write it.
     run_is : str
         What counts as one run, in a sentence for readers of a report.
+    failure_is : str
+        What counts as a failure beside what failed or timed out, in a sentence; empty: nothing.
     usual_places : callable
         ``usual_places(environment, home) -> paths`` to look at when nothing is named.
     variable : str
@@ -318,6 +324,7 @@ class System:
     name: str
     title: str
     run_is: str = "A run is a session."
+    failure_is: str = ""
     usual_places: Callable[[Mapping[str, str], Path], Iterable[Path]] = nothing
     variable: str = ""
     stores: Stores | None = None

@@ -208,11 +208,13 @@ def queries(window: Window) -> list[Plain]:
         },
         {
             "title": "Failures by reason code",
-            "lines": _select(
-                "reason_code, count(*) AS n_rows, count(DISTINCT session_id) AS n_sessions",
-                ("outcome IN ('failed', 'timed_out') AND", *_ONCE, "AND", *ended),
-                "n_rows DESC, reason_code",
-            ),
+            "lines": [
+                "SELECT code, count(*) AS n_rows, count(DISTINCT session_id) AS n_sessions,",
+                "  count(DISTINCT cause) AS n_causes, sum(cost_usd) AS cost_usd",
+                "FROM failures",
+                f"WHERE failed_at >= {since} AND failed_at < {until}",
+                "GROUP BY ALL ORDER BY cost_usd DESC NULLS LAST, n_rows DESC, code",
+            ],
         },
         {
             "title": "Severity by entity type",

@@ -15,9 +15,10 @@ from stateanalytics.failures.failing_intervals import STEP_S, count_starts, with
 from stateanalytics.failures.incident_grouping import count_incidents, members_within
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
 from stateanalytics.reporting.phrases import count, listed, number, share
-from stateanalytics.state.definitions import RUN, ended_well
+from stateanalytics.state.definitions import RUN, ended_well, is_failure
 from stateanalytics.state.population import counted
 from stateanalytics.state.reason_codes import REGISTRY
+from stateanalytics.systems import all_systems
 
 N_CODES, N_OF_CODE, N_INCIDENTS, N_GONE, N_NAMED, N_WEEKS = 20, 3, 3, 5, 2, 12
 NO_CODE = "(no code was stored)"
@@ -58,6 +59,7 @@ def summarize_failures(material: Material) -> Plain:
     return {
         "finding": _sentence(material, clusters, codes, None if is_first else gone.height),
         "denominator": "failed and timed-out entities of the window, each work once",
+        "also": _also(material),
         "n_rows": failed.height,
         "n_runs": runs.height,
         "n_causes": failed["cause"].n_unique(),
@@ -258,6 +260,16 @@ def _quoted(text: str) -> str:
     return f"“{short} …”" if len(words) > 6 else f"“{short}”"
 
 
+def _also(material: Material) -> list[str]:
+    """What some of the systems that were read call a failure beside that."""
+    read = set(material.facts.sources["system"]) | set(material.facts.entities["system"])
+    return [
+        f"{known.title}: {known.failure_is}"
+        for known in all_systems()
+        if known.name in read and known.failure_is
+    ]
+
+
 def _by_type(failed: pl.DataFrame) -> str:
     counts = sorted(tally(failed, "entity_type").items(), key=lambda pair: (-pair[1], pair[0]))
     return listed(count(n, name.replace("_", " "), plural(name)) for name, n in counts)
@@ -270,7 +282,8 @@ def plural(entity_type: str) -> str:
 
 def _stopped(rows: pl.DataFrame) -> Plain:
     """Ends that somebody chose are no failures; they are counted beside them."""
-    ends = counted(rows).filter(pl.col("outcome").is_in(["aborted", "cancelled"]))
+    is_stopped = pl.col("outcome").is_in(["aborted", "cancelled"])
+    ends = counted(rows).filter(is_stopped, ~is_failure().fill_null(value=False))
     counts = tally(ends, "outcome")
     return {"aborted": counts.get("aborted", 0), "cancelled": counts.get("cancelled", 0)}
 

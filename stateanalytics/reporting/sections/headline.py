@@ -21,6 +21,9 @@ from stateanalytics.state.headline import Count, count_headline
 from stateanalytics.state.population import counted
 from stateanalytics.stats.intervals import wilson
 
+FAILED_AS = {"failed": "failed", "timed_out": "timed out", "aborted": "died"}
+"""How what failed ended, in words."""
+
 
 def summarize_headline(material: Material) -> Plain:
     """Runs, completion share, timed-out share, unresolved runs and incidents."""
@@ -129,7 +132,7 @@ def _sentence(label: str, counts: Mapping[str, Count], failed: pl.DataFrame, in_
     by_outcome = tally(failed, "outcome")
     bad = [
         f"{number(by_outcome[outcome])} {words}"
-        for outcome, words in (("failed", "failed"), ("timed_out", "timed out"))
+        for outcome, words in FAILED_AS.items()
         if by_outcome.get(outcome)
     ]
     if bad:

@@ -18,6 +18,9 @@ SYSTEM = System(
     title="Agent Orchestrator",
     run_is="A run is a session, worker or orchestrator, however many records and archives "
     "tell of it.",
+    failure_is="A failure is also a session that died: its agent exited, its runtime was lost, "
+    "it was removed as dead, or it was killed and nothing says by whom. What a person killed or "
+    "a merge closed is none.",
     usual_places=_usual_places,
     variable="AO_DATA_DIR",
     stores=Stores(
@@ -46,6 +49,14 @@ SYSTEM = System(
             "run.aborted.agent_process_exited",
             "run.aborted.runtime_lost",
             "run.aborted.auto_cleanup",
+        ),
+        failure_codes=(
+            "run.aborted.agent_process_exited",
+            "run.aborted.runtime_lost",
+            "run.aborted.auto_cleanup",
+            "run.aborted.killed_unspecified",
+            "run.aborted.terminated",
+            "run.aborted.cleanup",
         ),
         never_there=later(f"{_HERE}.findings:without_ends"),
     ),
