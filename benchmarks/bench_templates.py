@@ -37,6 +37,7 @@ GOALS = ParsingScores(ga=0.88, fga=0.90, pa=0.55, fta=0.58)
 MEASURES = ", ".join(
     f"{field.name.upper()} {getattr(GOALS, field.name)}" for field in fields(GOALS)
 )
+MOST_CHANGED, MOST_NEW, N_DRAWS = 0.003, 1.5, 10
 N_DISTINCT, N_REPEATED = 200_000, 1_000_000
 LEAST_PER_S, MOST_S = 150_000, 4.0
 Miner = Callable[[pl.Series], pl.Series]
@@ -114,7 +115,19 @@ def _agents(path: Path) -> list[Row]:
         )
         peer = f"drain3: GA {its.ga:.3f}, FGA {its.fga:.3f}"
     causes = _causes(corpus)
+    begun = time.perf_counter()
+    shares = [_changed(corpus["message"], seed) for seed in range(N_DRAWS)]
+    new, truly_new = _new_clusters(corpus)
     return [
+        Row(
+            "ids with 10 % more messages, new clusters by week",
+            time.perf_counter() - begun,
+            "",
+            None,
+            f"< {MOST_CHANGED:.1%} of messages change id, < {MOST_NEW} × the truly new",
+            mean(shares) <= MOST_CHANGED and new <= MOST_NEW * truly_new,
+            f"{mean(shares):.2%} (at most {max(shares):.2%}), {new} of {truly_new}",
+        ),
         Row(
             f"causes of {corpus['template_id'].n_unique():,} templates of agents",
             median_s(partial(_causes, corpus), 1),
@@ -146,6 +159,25 @@ def _causes(corpus: pl.DataFrame) -> CauseScores:
         .with_columns(code=pl.lit(None, pl.String), systems=pl.lit(""), cluster_id="template_id")
     )
     return cause_scores(clusters, relate(clusters, n=1))
+
+
+def _changed(messages: pl.Series, seed: int) -> float:
+    """The share of messages whose template is another one once a tenth more have come."""
+    rows = pl.DataFrame({"message": messages, "after": ours(messages)})
+    few = rows.sample(round(rows.height / 1.1), seed=seed)
+    return float((ours(few["message"]) != few["after"]).mean() or 0.0)
+
+
+def _new_clusters(corpus: pl.DataFrame) -> tuple[int, int]:
+    """How many clusters, and how many true ones, are new in all weeks but the first."""
+    counts = [0, 0]
+    for week in range(corpus["week"].min() + 1, corpus["week"].max() + 1):
+        known = corpus.filter(pl.col("week") <= week)
+        known = known.with_columns(template=ours(known["message"]))
+        for place, name in enumerate(("template", "template_id")):
+            first = known.group_by(name).agg(pl.col("week").min())
+            counts[place] += first.filter(pl.col("week") == week).height
+    return counts[0], counts[1]
 
 
 def _row(work: str, scores: ParsingScores, path: Path, peer: str) -> Row:

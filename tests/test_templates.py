@@ -320,10 +320,55 @@ def test_stragglers_of_two_words_that_vary_join_their_template():
             "the review of my_app said: <*>",
             id="free end",
         ),
+        pytest.param(
+            [f"Stopped the run of {name}. {text}"
+             for name, text in (("my_app", "Please add a test before you go on"),
+                                ("theApp", "You should look at it again then"),
+                                ("my_tool", "Could somebody tell me what this is about"))],
+            "Stopped the run of <*>. <*>",
+            id="a few long ends of a sentence",
+        ),
+        pytest.param(
+            [f"model {name} is not available for provider {where}, ask for it"
+             for name, where in (("my_app", "a_b"), ("theApp", "c_d"), ("my_tool", "e_f"))],
+            "model <*> is not available for provider <*>, ask for it",
+            id="names together in a long frame",
+        ),
+        pytest.param(
+            [f"PR 7 closed without merge by {name}" for name in ("ada", "ben", "cyd", "dov")],
+            "PR <*> closed without merge by <*>",
+            id="a word in a long frame",
+        ),
+        pytest.param(
+            ["the tool timed out at cargo test -p my_app", "the tool timed out at make all"],
+            "the tool timed out at <*>",
+            id="commands",
+        ),
+        pytest.param(
+            ["the hook refused [git push --force && ls]", "the hook refused [rm -rf x]"],
+            "the hook refused [<*>]",
+            id="commands in brackets",
+        ),
     ],
 )  # fmt: skip
 def test_what_agents_say_varies(messages, template):
     assert set(templates(*messages)) == {template}
+
+
+@pytest.mark.parametrize("beginning", ["the step of my_app failed: {}", "my_app has ended. {}"])
+def test_what_tells_failures_apart_is_in_no_free_end(beginning):
+    ends = (
+        "ValueError: bad thing in here", "exit code 3 of a tool in there", "killed by SIGKILL",
+        "httpx.ReadTimeout after a long time", "HTTP 429 too many requests at once",
+        "nobody knows what went wrong", "why do you ask me", "it is a long story", "gone", "a b c",
+    )  # fmt: skip
+    found = templates(*map(beginning.format, ends))
+    assert found[:5] == [beginning.format(end) for end in ends[:5]]
+
+
+def test_a_command_that_tells_of_a_failure_is_not_one_value():
+    commands = ("git push --force failed", "git pull --rebase failed", "git pull --rebase denied")
+    assert len(set(templates(*[f"the hook said {command}" for command in commands]))) == 3
 
 
 def test_an_error_says_one_of_few_sentences_in_quotes():

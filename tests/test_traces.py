@@ -121,6 +121,13 @@ TRACES = {
 }
 
 
+def test_a_panic_without_its_backtrace_says_what_was_raised():
+    head, said, *_ = RUST.split("\n")
+    assert templates(f"{head}\n{said}") == [
+        "panicked: index out of bounds: the len is <*> but the index is <*>"
+    ]
+
+
 @pytest.mark.parametrize(
     ("trace", "template"), TRACES.items(), ids=["group", "node", "java", "go", "rust", "dotnet"]
 )

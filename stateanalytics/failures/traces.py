@@ -91,7 +91,7 @@ def _rust() -> _Language:
     after = _after.str.strip_chars()
     said = pl.coalesce(_line.str.extract(r"panicked at '(.*)', "), after)
     return _Language(
-        is_trace=r"panicked at (?s:.*)\n\s*stack backtrace:",
+        is_trace=r"panicked at (?:(?s:.*)\n\s*stack backtrace:|[^\n]*:\d+:\n)",
         raised=pl.when(_line.str.contains("panicked at ", literal=True)).then(
             pl.lit("panicked: ") + said
         ),
