@@ -15,9 +15,17 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.agent_orchestrator import frames as agent_orchestrator_frames
 from stateanalytics.systems.agent_orchestrator.places import find
-from stateanalytics.systems.reading import read_facts
 from tests.ao_expected import described, expected
-from tests.ao_trees import CREATED, lifecycle, put, record, write_flat, write_json
+from tests.ao_trees import (
+    CREATED,
+    Scenarios,
+    facts_of,
+    lifecycle,
+    put,
+    record,
+    write_flat,
+    write_json,
+)
 from tests.examples import a_few
 
 HASH, OTHER = "0123456789ab", "ba9876543210"
@@ -31,7 +39,13 @@ def samples(shared: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def real(samples: Path) -> Facts:
+def before(samples: Path) -> list[tuple[Path, int]]:
+    """The files of the samples, as they were written before any of them was read here."""
+    return written(samples)
+
+
+@pytest.fixture(scope="module")
+def real(samples: Path, before: list[tuple[Path, int]]) -> Facts:
     return facts_of(samples)
 
 
@@ -46,11 +60,8 @@ def records(samples: Path, request: pytest.FixtureRequest) -> list[dict]:
     return described(samples, request.param)
 
 
-def facts_of(*paths: Path, **arguments: object) -> Facts:
-    facts, stores = read_facts(list(paths), shown=False, **arguments)
-    for store in stores:
-        store.close()
-    return facts
+def written(root: Path) -> list[tuple[Path, int]]:
+    return sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*"))
 
 
 def records_of(facts: Facts) -> pl.DataFrame:
@@ -203,23 +214,43 @@ def test_the_traps_of_the_samples_are_findings(real: Facts) -> None:
     assert set(stale["entity_id"]) == {"app-1", "app-11", "app-44"}
 
 
-def test_nothing_is_written_into_a_tree(samples: Path) -> None:
-    before = sorted((path, path.stat().st_mtime_ns) for path in samples.rglob("*"))
-    facts_of(samples / "v3_json_final_ts")
-    assert sorted((path, path.stat().st_mtime_ns) for path in samples.rglob("*")) == before
+def test_nothing_is_written_into_a_tree(
+    samples: Path, before: list[tuple[Path, int]], real: Facts
+) -> None:
+    assert real.entities.height > 0
+    assert written(samples) == before
 
 
 # --- by hand ------------------------------------------------------------------------------
 
+scenario = Scenarios()
 
-def test_a_tree_a_project_its_sessions_and_one_record_can_be_named(tmp_path: Path) -> None:
-    path = write_json(tmp_path, "web-1", record(lifecycle()))
-    write_json(tmp_path, "web-2", record(lifecycle()))
-    sizes = [
-        facts_of(one).entities.height
-        for one in (tmp_path, path.parents[1], path.parent, path, tmp_path.parent / tmp_path.name)
-    ]
-    assert sizes == [2, 2, 2, 1, 2]
+
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    """One tree with all sessions of this page that others do not disturb."""
+    return facts_of(scenario.written(tmp_path_factory.mktemp("by_hand")))
+
+
+@pytest.mark.parametrize(
+    ("named", "names"),
+    a_few(
+        [
+            pytest.param("projects/web", ["web-1", "web-2"], id="a project"),
+            pytest.param("projects/web/sessions", ["web-1", "web-2"], id="its sessions"),
+            pytest.param("projects/..", ["web-1", "web-2"], id="a tree in a roundabout way"),
+            pytest.param("", ["web-1", "web-2"], id="a tree"),
+            pytest.param("projects/web/sessions/web-1.json", ["web-1"], id="one record"),
+        ],
+        2,
+    ),
+)
+def test_a_tree_a_project_its_sessions_and_one_record_can_be_named(
+    tmp_path: Path, named: str, names: list[str]
+) -> None:
+    for name in ("web-1", "web-2"):
+        write_json(tmp_path, name, record(lifecycle()))
+    assert facts_of(tmp_path / named).entities["entity_id"].to_list() == names
 
 
 def test_trees_below_a_directory_are_inputs_of_their_own(tmp_path: Path) -> None:
@@ -243,62 +274,91 @@ def test_what_lies_beside_records_is_left_alone(tmp_path: Path) -> None:
     path = write_json(tmp_path, "web-1", record(lifecycle()))
     for name in ("web-2.json.tmp.12.1777885200000", ".DS_Store", "notes.txt", "web 3.json"):
         put(path.parent / name, "{}")
-    facts = facts_of(tmp_path)
-    assert facts.entities["entity_id"].to_list() == ["web-1"]
     put(path.with_name("web-1.json.lock"), "")
-    assert facts_of(tmp_path, clock=lambda: datetime(2026, 6, 1, tzinfo=UTC)).as_of_from == "clock"
+    facts = facts_of(tmp_path, clock=lambda: datetime(2026, 6, 1, tzinfo=UTC))
+    assert facts.entities["entity_id"].to_list() == ["web-1"]
+    assert facts.as_of_from == "clock"
 
 
-def test_records_are_known_by_what_they_hold_not_by_their_name(tmp_path: Path) -> None:
-    write_json(tmp_path, "web-1", "status=stuck\nproject=web\n")
-    put(tmp_path / f"{HASH}-web" / "sessions" / "web-2", json.dumps(record(lifecycle("idle"))))
-    told = records_of(facts_of(tmp_path)).sort("session_id")
-    assert told["legacy_status"].to_list() == ["stuck", "idle"]
+def test_what_no_writer_has_open_stands_at_its_newest_moment(by_hand: Facts) -> None:
+    assert by_hand.as_of_from == "data"
+    assert not by_hand.sources["is_live"].any()
 
 
-def test_key_value_records_keep_the_last_of_a_key_and_everything_after_the_first_sign(
-    tmp_path: Path,
-) -> None:
+@scenario
+def _(root: Path) -> None:
+    write_json(root, "known-1", "status=stuck\nproject=web\n")
+    put(root / f"{HASH}-web" / "sessions" / "known-2", json.dumps(record(lifecycle("idle"))))
+
+
+def test_records_are_known_by_what_they_hold_not_by_their_name(by_hand: Facts) -> None:
+    told = records_of(by_hand).filter(pl.col("session_id").str.starts_with("known-"))
+    assert told.sort("session_id")["legacy_status"].to_list() == ["stuck", "idle"]
+
+
+@scenario
+def _(root: Path) -> None:
     text = (
         "# by hand\r\nstatus=working\nstatus = stuck \n\nno sign\npr=https://x.y/pull/7?a=b\n=z\n"
     )
-    put(tmp_path / f"{HASH}-web" / "sessions" / "web-1", text)
-    row = records_of(facts_of(tmp_path)).row(0, named=True)
+    put(root / f"{HASH}-web" / "sessions" / "lines-1", text)
+
+
+def test_key_value_records_keep_the_last_of_a_key_and_everything_after_the_first_sign(
+    by_hand: Facts,
+) -> None:
+    row = records_of(by_hand).filter(session_id="lines-1").row(0, named=True)
     assert (row["stored_status"], row["pr_url"]) == ("stuck", "https://x.y/pull/7?a=b")
 
 
-@pytest.mark.parametrize("state_version", ["2", "1"])
-def test_a_payload_counts_only_with_its_version(tmp_path: Path, state_version: str) -> None:
-    write_flat(
-        tmp_path, "web-1", directory=f"{HASH}-web", status="working",
-        stateVersion=state_version, statePayload=json.dumps(lifecycle("stuck", "probe_failure")),
-    )  # fmt: skip
-    row = records_of(facts_of(tmp_path)).row(0, named=True)
-    assert row["generation"] == "G1"
-    assert row["ao_status"] == ("stuck" if state_version == "2" else "working")
+@scenario
+def _(root: Path) -> None:
+    for state_version in ("1", "2"):
+        write_flat(
+            root, f"payload-{state_version}", directory=f"{HASH}-web", status="working",
+            stateVersion=state_version,
+            statePayload=json.dumps(lifecycle("stuck", "probe_failure")),
+        )  # fmt: skip
 
 
-def test_two_directories_with_one_session_id_are_two_sessions(tmp_path: Path) -> None:
+def test_a_payload_counts_only_with_its_version(by_hand: Facts) -> None:
+    told = records_of(by_hand).filter(pl.col("session_id").str.starts_with("payload-"))
+    assert sorted(told.select("session_id", "generation", "ao_status").rows()) == [
+        ("payload-1", "G1", "working"),
+        ("payload-2", "G1", "stuck"),
+    ]
+
+
+@scenario
+def _(root: Path) -> None:
     for directory, created in ((f"{HASH}-web", CREATED), (f"{OTHER}-shop", "2026-05-05T09:00:00Z")):
-        write_flat(tmp_path, "s-1", directory=directory, status="idle", createdAt=created)
-    facts = facts_of(tmp_path)
-    assert sorted(facts.entities["entity_id"]) == ["s-1", f"s-1__from-{HASH}"]
-    shared_id = facts.findings.filter(code="id.shared").row(0, named=True)
-    assert shared_id["entity_id"] == f"s-1__from-{HASH}"
+        write_flat(root, "s-1", directory=directory, status="idle", createdAt=created)
 
 
-def test_an_archive_is_an_earlier_record_of_the_session_that_was_restored(tmp_path: Path) -> None:
+def test_two_directories_with_one_session_id_are_two_sessions(by_hand: Facts) -> None:
+    of_one_id = by_hand.entities.filter(pl.col("entity_id").str.starts_with("s-1"))
+    assert sorted(of_one_id["entity_id"]) == ["s-1", f"s-1__from-{HASH}"]
+    shared_ids = by_hand.findings.filter(code="id.shared")
+    assert shared_ids["entity_id"].to_list() == [f"s-1__from-{HASH}"]
+
+
+@scenario
+def _(root: Path) -> None:
     directory = f"{HASH}-web"
-    write_flat(tmp_path, "s-1", directory=directory, status="working", createdAt=CREATED)
+    write_flat(root, "again-1", directory=directory, status="working", createdAt=CREATED)
     put(
-        tmp_path / directory / "sessions" / "archive" / "s-1_2026-05-04T09-10-00-050Z",
+        root / directory / "sessions" / "archive" / "again-1_2026-05-04T09-10-00-050Z",
         "status=killed\n",
     )
-    facts = facts_of(tmp_path)
-    assert facts.entities["raw_status"].to_list() == ["working"]
-    archived = records_of(facts).filter(~pl.col("is_current")).row(0, named=True)
-    assert archived["archived_at"] == datetime(2026, 5, 4, 9, 10, 0, 50_000, tzinfo=UTC)
-    assert codes(facts)["record.superseded"] == 1
+
+
+def test_an_archive_is_an_earlier_record_of_the_session_that_was_restored(by_hand: Facts) -> None:
+    assert by_hand.entities.filter(entity_id="again-1")["raw_status"].to_list() == ["working"]
+    earlier = records_of(by_hand).filter(~pl.col("is_current"))
+    assert earlier.select("session_id", "archived_at").rows() == [
+        ("again-1", datetime(2026, 5, 4, 9, 10, 0, 50_000, tzinfo=UTC))
+    ]
+    assert codes(by_hand)["record.superseded"] == 1
 
 
 def test_made_up_times_are_left_out(tmp_path: Path) -> None:
@@ -328,16 +388,22 @@ def test_an_empty_tree_gives_empty_frames(tmp_path: Path) -> None:
     assert facts.sources["format"].to_list() == ["logs"]
 
 
-def test_bodies_are_read_only_when_asked_for(samples: Path, tree: Tree) -> None:
+@pytest.fixture(scope="module")
+def shipped() -> Facts:
+    """The sample that is shipped, with its bodies."""
+    tree = Path(__file__).parents[1] / "data" / "samples" / "agent_orchestrator"
+    return facts_of(tree, bodies=True)
+
+
+def test_bodies_are_read_only_when_asked_for(tree: Tree, shipped: Facts) -> None:
     events = tree("v2_json").events
     assert events["body"].null_count() == events.height
-    bodies = facts_of(samples / "v2_json", bodies=True).events["body"]
+    bodies = shipped.events["body"]
     assert bodies.null_count() < bodies.len()
 
 
-def test_the_shipped_tree_holds_every_generation_of_files() -> None:
-    tree = Path(__file__).parents[1] / "data" / "samples" / "agent_orchestrator"
-    facts = facts_of(tree)
+def test_the_shipped_tree_holds_every_generation_of_files(shipped: Facts) -> None:
+    facts = shipped
     assert facts.sources["format"].item() == "G0, G1, G2, activity events"
     assert facts.entities.filter(entity_id="app-11")["raw_status"].item() == "killed"
     assert facts.findings.filter(severity="error").is_empty()

@@ -9,41 +9,42 @@ import polars as pl
 import pytest
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.systems.reading import read_facts
-from tests.ao_trees import CREATED, lifecycle, put, record, write_json, write_lines
+from tests.ao_trees import (
+    CREATED,
+    Scenarios,
+    facts_of,
+    lifecycle,
+    put,
+    record,
+    write_json,
+    write_lines,
+)
 from tests.examples import a_few
 
+scenario = Scenarios()
 
-def facts_of(*paths: Path, **arguments: object) -> Facts:
-    facts, stores = read_facts(list(paths), shown=False, **arguments)
-    for store in stores:
-        store.close()
-    return facts
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    """One tree with the session of every scenario of this page, and all logs about them."""
+    return facts_of(scenario.written(tmp_path_factory.mktemp("logged")))
 
 
 def at(minute: int, second: int = 0) -> str:
     return f"2026-05-04T09:{minute:02}:{second:02}.000Z"
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    write_json(tmp_path, "web-1", record(lifecycle()))
-    return tmp_path
-
-
-def observed(when: str, before: str, after: str, **keys: object) -> dict:
+def observed(name: str, when: str, before: str, after: str, **keys: object) -> dict:
     data = {"oldStatus": before, "newStatus": after, "evidence": "ci_failing"}
     base = {"source": "ao-observability", "timestamp": when, "component": "lifecycle-manager"}
     base |= {"operation": "lifecycle.transition", "outcome": "success", "projectId": "web"}
-    return (
-        base | {"sessionId": "web-1", "reason": "ci_failing", "data": data, "level": "warn"} | keys
-    )
+    return base | {"sessionId": name, "reason": "ci_failing", "data": data, "level": "warn"} | keys
 
 
-def notified(when: str, before: str, after: str) -> dict:
+def notified(name: str, when: str, before: str, after: str) -> dict:
     return {
-        "id": "e1", "type": "ci.failing", "priority": "warning", "sessionId": "web-1",
-        "projectId": "web", "timestamp": when, "message": f"web-1: {before} to {after}",
+        "id": "e1", "type": "ci.failing", "priority": "warning", "sessionId": name,
+        "projectId": "web", "timestamp": when, "message": f"{name}: {before} to {after}",
         "data": {"oldStatus": before, "newStatus": after},
     }  # fmt: skip
 
@@ -57,12 +58,16 @@ def reported(when: str, before: str, after: str, **keys: object) -> dict:
     return base | {"accepted": True} | states | keys
 
 
-def observability(tree: Path, *lines: object) -> Path:
-    return write_lines(tree / "0123456789ab-observability/processes/lifecycle-1.ndjson", *lines)
+def observability(root: Path, name: str, *lines: object) -> Path:
+    """A session, and the log of a process that watched it alone."""
+    write_json(root, name, record(lifecycle()))
+    return write_lines(root / f"0123456789ab-observability/processes/{name}.ndjson", *lines)
 
 
-def audit(tree: Path, *lines: object) -> Path:
-    return write_lines(tree / "projects/web/sessions/.agent-report-audit/web-1.ndjson", *lines)
+def audit(root: Path, name: str, *lines: object) -> Path:
+    """A session, and its audit trail."""
+    write_json(root, name, record(lifecycle()))
+    return write_lines(root / f"projects/web/sessions/.agent-report-audit/{name}.ndjson", *lines)
 
 
 def test_the_scenario_tells_the_life_of_a_session(shared: Path) -> None:
@@ -79,93 +84,133 @@ def test_the_scenario_tells_the_life_of_a_session(shared: Path) -> None:
     assert life["writer"].to_list()[1] == "agent_report"
 
 
-def test_a_change_that_three_logs_tell_is_one_transition(tree: Path) -> None:
-    observability(tree, observed(at(6), "pr_open", "ci_failed"))
-    write_lines(tree / "dashboard-notifications.jsonl", notified(at(6, 1), "pr_open", "ci_failed"))
-    facts = facts_of(tree)
-    row = facts.transitions.row(0, named=True)
-    assert facts.transitions.height == 1
-    assert (row["reason_code"], row["message"]) == ("ci_failing", "web-1: pr_open to ci_failed")
+@scenario
+def _(root: Path) -> None:
+    observability(root, "told-1", observed("told-1", at(6), "pr_open", "ci_failed"))
+    again = notified("told-1", at(6, 1), "pr_open", "ci_failed")
+    write_lines(root / "dashboard-notifications.jsonl", again)
+
+
+def test_a_change_that_three_logs_tell_is_one_transition(logged: Facts) -> None:
+    changes = logged.transitions.filter(entity_id="told-1")
+    row = changes.row(0, named=True)
+    assert changes.height == 1
+    assert (row["reason_code"], row["message"]) == ("ci_failing", "told-1: pr_open to ci_failed")
     assert json.loads(row["evidence"]) == [{"kind": "tool_result", "detail": "ci_failing"}]
-    assert facts.events.height == 2
+    assert logged.events.filter(entity_id="told-1").height == 2
 
 
-def test_the_poll_that_sees_a_report_tells_the_same_change(tree: Path) -> None:
-    audit(tree, reported(at(4), "working", "pr_open"))
-    observability(tree, observed(at(4, 30), "working", "pr_open"))
-    facts = facts_of(tree)
-    assert facts.transitions.select("writer", "actor").rows() == [("agent_report", "dev")]
+@scenario
+def _(root: Path) -> None:
+    audit(root, "polled-1", reported(at(4), "working", "pr_open"))
+    observability(root, "polled-1", observed("polled-1", at(4, 30), "working", "pr_open"))
 
 
-def test_a_session_that_comes_back_changes_twice(tree: Path) -> None:
+def test_the_poll_that_sees_a_report_tells_the_same_change(logged: Facts) -> None:
+    changes = logged.transitions.filter(entity_id="polled-1")
+    assert changes.select("writer", "actor").rows() == [("agent_report", "dev")]
+
+
+@scenario
+def _(root: Path) -> None:
     observability(
-        tree,
-        observed(at(6), "working", "stuck"),
-        observed(at(6, 30), "stuck", "working"),
-        observed(at(7), "working", "stuck"),
+        root,
+        "back-1",
+        observed("back-1", at(6), "working", "stuck"),
+        observed("back-1", at(6, 30), "stuck", "working"),
+        observed("back-1", at(7), "working", "stuck"),
     )
-    assert facts_of(tree).transitions["status"].to_list() == ["stuck", "working", "stuck"]
 
 
-def test_a_rejected_report_changes_nothing_and_is_no_sign_of_life(tree: Path) -> None:
-    audit(tree, reported(at(4), "working", "pr_open", accepted=False, rejectionReason="over"))
-    facts = facts_of(tree)
-    assert facts.transitions.is_empty()
-    row = facts.events.row(0, named=True)
+def test_a_session_that_comes_back_changes_twice(logged: Facts) -> None:
+    changes = logged.transitions.filter(entity_id="back-1")
+    assert changes["status"].to_list() == ["stuck", "working", "stuck"]
+
+
+@scenario
+def _(root: Path) -> None:
+    rejected = {"accepted": False, "rejectionReason": "over"}
+    audit(root, "rejected-1", reported(at(4), "working", "pr_open", **rejected))
+
+
+def test_a_rejected_report_changes_nothing_and_is_no_sign_of_life(logged: Facts) -> None:
+    assert logged.transitions.filter(entity_id="rejected-1").is_empty()
+    row = logged.events.filter(entity_id="rejected-1").row(0, named=True)
     assert (row["kind"], row["is_activity"], row["detail"]) == ("report.rejected", False, "over")
 
 
-def test_only_activity_that_shows_life_counts_as_such(tree: Path) -> None:
+@scenario
+def _(root: Path) -> None:
     states = ("active", "ready", "idle", "waiting_input", "blocked", "exited")
     lines = [{"ts": at(n), "state": state, "source": "hook"} for n, state in enumerate(states)]
-    write_lines(tree / "projects/web/worktrees/web-1/.ao/activity.jsonl", *lines)
-    events = facts_of(tree).events
+    write_json(root, "alive-1", record(lifecycle()))
+    write_lines(root / "projects/web/worktrees/alive-1/.ao/activity.jsonl", *lines)
+
+
+def test_only_activity_that_shows_life_counts_as_such(logged: Facts) -> None:
+    events = logged.events.filter(pl.col("kind").str.starts_with("activity."))
     assert events.filter("is_activity")["kind"].to_list() == ["activity.active", "activity.ready"]
-    assert set(events["entity_id"]) == {"web-1"}
+    assert events["entity_id"].to_list() == ["alive-1"] * 6
 
 
-def test_recovery_and_feedback_are_events(tree: Path) -> None:
+@scenario
+def _(root: Path) -> None:
+    write_json(root, "ill-1", record(lifecycle()))
     write_lines(
-        tree / "recovery.log",
-        {"timestamp": at(50), "sessionId": "web-1", "action": "escalated", "reason": "partial"},
+        root / "recovery.log",
+        {"timestamp": at(50), "sessionId": "ill-1", "action": "escalated", "reason": "partial"},
     )
     put(
-        tree / "projects/web/feedback-reports/report_x_1.kv",
-        f"version=1\ntool=bug_report\ncreatedAt={CREATED}\ntitle=CI loops\nsession=web-1\n",
+        root / "projects/web/feedback-reports/report_x_1.kv",
+        f"version=1\ntool=bug_report\ncreatedAt={CREATED}\ntitle=CI loops\nsession=ill-1\n",
     )
-    events = facts_of(tree).events.sort("kind")
+
+
+def test_recovery_and_feedback_are_events(logged: Facts) -> None:
+    of_others = pl.col("kind").str.contains(r"^(observability|report|activity|notification)\.")
+    events = logged.events.filter(~of_others).sort("kind")
     assert events.select("kind", "detail", "entity_id").rows() == [
-        ("feedback.bug_report", "CI loops", "web-1"),
-        ("recovery.escalated", "partial", "web-1"),
+        ("feedback.bug_report", "CI loops", "ill-1"),
+        ("recovery.escalated", "partial", "ill-1"),
     ]
 
 
-def test_traces_that_the_log_holds_too_are_told_once(tree: Path) -> None:
-    line = observed(at(6), "working", "stuck", correlationId="c1")
-    log = observability(tree, line)
+@scenario
+def _(root: Path) -> None:
+    line = observed("traced-1", at(6), "working", "stuck", correlationId="c1")
+    log = observability(root, "traced-1", line)
     other = line | {"correlationId": "c2", "operation": "lifecycle.sync", "timestamp": at(7)}
-    put(log.with_name("lifecycle-1.json"), json.dumps({"version": 1, "traces": [other, line, 3]}))
-    events = facts_of(tree).events
-    assert sorted(events["kind"]) == [
+    put(log.with_suffix(".json"), json.dumps({"version": 1, "traces": [other, line, 3]}))
+
+
+def test_traces_that_the_log_holds_too_are_told_once(logged: Facts) -> None:
+    assert sorted(logged.events.filter(entity_id="traced-1")["kind"]) == [
         "observability.lifecycle.sync",
         "observability.lifecycle.transition",
     ]
 
 
-def test_lines_about_unknown_sessions_are_kept_and_counted(tree: Path) -> None:
-    observability(tree, observed(at(6), "working", "stuck", sessionId="old-7"))
-    facts = facts_of(tree)
-    assert facts.transitions["entity_id"].to_list() == ["old-7"]
-    told = facts.findings.filter(code="event.no_record").row(0, named=True)
+@scenario
+def _(root: Path) -> None:
+    observability(root, "young-1", observed("old-7", at(6), "working", "stuck"))
+
+
+def test_lines_about_unknown_sessions_are_kept_and_counted(logged: Facts) -> None:
+    assert logged.transitions.filter(entity_id="old-7").height == 1
+    told = logged.findings.filter(code="event.no_record").row(0, named=True)
     assert (told["n_rows"], told["example"]) == (1, "old-7")
 
 
-def test_a_line_without_a_time_is_kept_without_one(tree: Path) -> None:
-    observability(tree, observed("yesterday", "working", "stuck"))
-    facts = facts_of(tree)
-    assert facts.events["at"].to_list() == [None]
-    assert facts.transitions.is_empty()
-    assert "event.no_time" in facts.findings["code"]
+@scenario
+def _(root: Path) -> None:
+    observability(root, "undated-1", observed("undated-1", "yesterday", "working", "stuck"))
+
+
+def test_a_line_without_a_time_is_kept_without_one(logged: Facts) -> None:
+    assert logged.events.filter(entity_id="undated-1")["at"].to_list() == [None]
+    assert logged.transitions.filter(entity_id="undated-1").is_empty()
+    told = logged.findings.filter(code="event.no_time").row(0, named=True)
+    assert (told["n_rows"], told["example"]) == (1, "observability.lifecycle.transition")
 
 
 def test_sessions_of_one_name_keep_their_own_logs(tmp_path: Path) -> None:
@@ -216,9 +261,10 @@ def events_database(path: Path) -> Path:
     return path
 
 
-def test_activity_events_are_events_and_transitions(tree: Path) -> None:
-    events_database(tree / "activity-events.db")
-    facts = facts_of(tree)
+def test_activity_events_are_events_and_transitions(tmp_path: Path) -> None:
+    write_json(tmp_path, "web-1", record(lifecycle()))
+    events_database(tmp_path / "activity-events.db")
+    facts = facts_of(tmp_path)
     assert facts.transitions.select("previous_status", "status").rows() == [("spawning", "working")]
     assert facts.events["kind"].to_list()[1:3] == ["activity.transition", "detecting.escalated"]
     assert facts.events["is_activity"].to_list() == [False, True, False, False]
