@@ -13,6 +13,7 @@ from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.counting import count_groups, count_incidents_of
 from stateanalytics.failures.failing_intervals import STEP_S, count_starts, without_mass
 from stateanalytics.failures.incident_grouping import count_incidents, members_within
+from stateanalytics.failures.known_ids import former_ids
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
 from stateanalytics.reporting.phrases import count, listed, number, share
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
@@ -95,17 +96,14 @@ def _clusters(material: Material, lives: pl.DataFrame) -> pl.DataFrame:
     """The clusters of the window in the order of the page, each with its place in its code."""
     window, as_of = material.window, material.facts.as_of
     here = count_clusters(material.failed, window=window, as_of=as_of)
+    mass = material.failed.group_by("cluster_id").agg(n_mass=pl.col("is_mass").sum())
     counts = here.select("cluster_id", *_COUNTS, *_COSTS, *_EXAMPLES)
     return (
         lives.select(_LIFE)
         .join(counts, on="cluster_id", maintain_order="left")
         .join(_weeks(material), on="cluster_id", how="left", maintain_order="left")
-        .join(
-            material.failed.group_by("cluster_id").agg(n_mass=pl.col("is_mass").sum()),
-            on="cluster_id",
-            how="left",
-            maintain_order="left",
-        )
+        .join(mass, on="cluster_id", how="left", maintain_order="left")
+        .join(former_ids(material.failed_ever), on="cluster_id", how="left", maintain_order="left")
         .with_columns(rank=pl.int_range(1, pl.len() + 1), place=pl.int_range(pl.len()).over("code"))
     )
 
@@ -153,6 +151,7 @@ def _cluster(row: Plain) -> Plain:
         **row,
         **days,
         "code": row["code"] or NO_CODE,
+        "former_ids": row["former_ids"] or [],
         "name": _name(row),
         # What says no more than the template is no example.
         "examples": [text for text in examples if text and text != row["template"]],
