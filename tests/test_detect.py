@@ -11,9 +11,9 @@ import stateanalytics as sa
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.session_health import VERSIONS, classify_session_health_by_age
 from stateanalytics.detectors.catalogue import chosen_detectors, named
-from stateanalytics.detectors.detections import judge
 from stateanalytics.detectors.features import features_of
 from stateanalytics.detectors.frames import DETECTIONS
+from stateanalytics.detectors.judging import judge
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.history import facts_at
 from tests.examples import a_few
@@ -49,7 +49,7 @@ def change(at, previous, status, entity_id="s", seq=0):
 
 
 def answers(given, at=None, detectors=QUIET):
-    found = sa.detectors.detect(given, at=at, detectors=detectors)
+    found = sa.detectors.detect(given, at=at, detectors=detectors).rows
     return {row["detector"]: row for row in found.iter_rows(named=True)}
 
 
@@ -82,19 +82,20 @@ def test_a_source_that_does_not_record_a_measure_is_not_covered():
 
 
 def test_one_row_that_was_never_written_is_a_phantom_all_the_same():
-    found = sa.detectors.detect(facts([session(), session("t", updated_at=None)]), detectors=["C2"])
+    given = facts([session(), session("t", updated_at=None)])
+    found = sa.detectors.detect(given, detectors=["C2"]).rows
     assert dict(found.select("entity_id", "fires").rows()) == {"s": False, "t": True}
 
 
 def test_nothing_read_gives_nothing():
-    found = sa.detectors.detect(facts([]))
+    found = sa.detectors.detect(facts([])).rows
     assert found.schema == DETECTIONS.dtypes
     assert found.is_empty()
 
 
 def test_all_null_rows_are_survived():
     bare = {"entity_id": "s", "raw_status": None}
-    found = sa.detectors.detect(facts([bare, bare]))
+    found = sa.detectors.detect(facts([bare, bare])).rows
     assert found["fires"].any() is False or found.height > 0
 
 
@@ -103,8 +104,8 @@ def test_row_order_does_not_matter(demo):
     mixed = dataclasses.replace(
         plain(demo), entities=demo.entities.sample(fraction=1, shuffle=True, seed=3)
     )
-    assert sa.detectors.detect(mixed, detectors=some).equals(
-        sa.detectors.detect(demo, detectors=some)
+    assert sa.detectors.detect(mixed, detectors=some).rows.equals(
+        sa.detectors.detect(demo, detectors=some).rows
     )
 
 
@@ -194,7 +195,7 @@ def test_a_message_at_the_instant_has_been_said_and_one_after_it_has_not():
 
 def test_what_did_not_exist_yet_is_not_asked_about():
     given = facts([session(), session("old", created_at=ago(days=2), started_at=ago(days=2))])
-    found = sa.detectors.detect(given, at=ago(hours=12), detectors=["B1"])
+    found = sa.detectors.detect(given, at=ago(hours=12), detectors=["B1"]).rows
     assert found["entity_id"].to_list() == ["old"]
 
 
@@ -304,7 +305,9 @@ def test_the_future_does_not_change_the_past(demo):
     sessions = [one for one in chosen_detectors(None) if one.entity_types == ("session",)
                 and one.system == "lionagi"]  # fmt: skip
     before, after = (
-        sa.detectors.detect(given, at=at, detectors=sessions).filter("is_knowable").select(keep)
+        sa.detectors.detect(given, at=at, detectors=sessions)
+        .rows.filter("is_knowable")
+        .select(keep)
         for given in (demo, changed)
     )
     both = before.join(after.select(key), on=key, how="semi")
@@ -472,7 +475,7 @@ def test_signs_of_a_store_are_judged_by_the_same_classifier(lionagi_samples):
 def detected(sample):
     """A sample, and what every detector says of it."""
     snap = sa.read(sample)
-    return snap, sa.detectors.detect(snap)
+    return snap, sa.detectors.detect(snap).rows
 
 
 @pytest.mark.parametrize("store", a_few(["agent_orchestrator", "opencode"]))
@@ -484,7 +487,7 @@ def test_every_system_is_replayed_now_and_then(shared, store):
     snap, now = detected(shared / "samples" / path)
     assert set(now["system"]) == {store}
     assert now["fires"].sum() > 0
-    then = sa.detectors.detect(snap, at=snap.events["at"].median())
+    then = sa.detectors.detect(snap, at=snap.events["at"].median()).rows
     assert (
         then.filter(~pl.col("is_knowable"))["fires"].null_count()
         == then["is_knowable"].not_().sum()
@@ -509,5 +512,5 @@ def test_an_empty_detail_is_no_obstacle():
     """Facts made by hand have no frames of one system only."""
     given = facts([{**session(), "system": "opencode", "entity_type": "execution"},
                    {**session("t"), "system": "agent_orchestrator"}])  # fmt: skip
-    found = sa.detectors.detect(given)
+    found = sa.detectors.detect(given).rows
     assert {"opencode_stalled", "ao_idle_stuck"} <= set(found["detector"])

@@ -9,9 +9,9 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.core.units import how_long_each
 from stateanalytics.detectors.catalogue import chosen_detectors, named, registry
-from stateanalytics.detectors.detections import judge
 from stateanalytics.detectors.features import feature_columns
 from stateanalytics.detectors.frames import DETECTIONS, DETECTORS
+from stateanalytics.detectors.judging import judge
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.detector import CONSTRUCTS, Detector, catalogue
 
@@ -269,7 +269,7 @@ def test_a_users_detector_joins_every_table(demo):
         scope=pl.col("status") == "running",
     )  # fmt: skip
     snap = demo
-    found = sa.detectors.detect(snap, detectors=["B2", chatty, quiet])
+    found = sa.detectors.detect(snap, detectors=["B2", chatty, quiet]).rows
     assert found.filter(pl.col("fires"))["detector"].unique().sort().to_list() == [
         "chatty", "dashboard_stuck_60m", "quiet_20m",
     ]  # fmt: skip
@@ -286,7 +286,7 @@ def registry_with(own):
 
 def test_a_detector_whose_inputs_are_not_there_covers_nothing(demo):
     odd = sa.detectors.Detector("odd", fires=pl.col("n_sneezes") > 1)
-    found = sa.detectors.detect(demo, detectors=[odd])
+    found = sa.detectors.detect(demo, detectors=[odd]).rows
     assert not found["covered"].any()
     assert found["fires"].null_count() == found.height
     assert found["why"].unique().to_list() == ["it needs n_sneezes, which is not there"]

@@ -170,7 +170,7 @@ def test_totals_are_the_rows_counted(demo):
 
 def test_what_one_cannot_know_is_no_disagreement():
     given = facts([session()])
-    found = sa.detectors.detect(given, at=ago(hours=5), detectors=["B1", "C2", "B18"])
+    found = sa.detectors.detect(given, at=ago(hours=5), detectors=["B1", "C2", "B18"]).rows
     assert not found.filter(pl.col("detector") == "phantom_v2")["is_knowable"].any()
     assert sa.detectors.disagreements(found).rows.is_empty()
 
@@ -232,7 +232,7 @@ def snap(lionagi_samples):
 def test_1162_stale_none_beside_stuck_is_reproduced_with_its_cause(snap):
     """ "Stale: 0" beside "N stuck >60m": at 20:00 of the day before, in a real store."""
     found = sa.detectors.detect(snap, at="2026-05-26T20:00Z", detectors=["B2", "B4"])
-    fires = dict(found.group_by("detector").agg(pl.col("fires").sum()).rows())
+    fires = found.fires.sum().row(0, named=True)
     assert fires == {"dashboard_stuck_60m": 11, "dashboard_stale_card": 0}
     told = sa.detectors.disagreements(found)
     assert told.causes.select("a", "b", "cause", "n").rows() == [

@@ -71,4 +71,4 @@ def test_an_earlier_instant_has_rules_of_its_own(calls, demo):
 def test_states_at_hand_change_no_answer(demo):
     snap = demo
     given, derived = sa.detectors.detect(snap, states=sa.states(snap)), sa.detectors.detect(snap)
-    assert given.equals(derived)
+    assert given.rows.equals(derived.rows)

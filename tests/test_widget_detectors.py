@@ -75,7 +75,7 @@ def test_the_box_follows_its_controls(look):
 def test_a_move_is_cheaper_than_detecting_again(look, demo):
     look.view()
     work = {
-        "detect": lambda: sa.detectors.detect(demo, detectors=["B1", "B2", "B4", "A6"]),
+        "detect": lambda: sa.detectors.detect(demo, detectors=["B1", "B2", "B4", "A6"]).rows,
         "move": lambda: look.view(kind="flow", silent_after_s=3_600.0),
     }
     assert times_as_slow(lambda name: work[name](), "detect", "move") > 3
@@ -90,7 +90,7 @@ def test_it_shows_itself_with_and_without_a_kernel(look):
 
 def test_nothing_flagged_is_said(demo):
     empty = sa.DetectorExplorer(
-        sa.detectors.detect(demo, detectors=["B2"]).filter(~pl.col("covered"))
+        sa.detectors.detect(demo, detectors=["B2"]).rows.filter(~pl.col("covered"))
     )
     assert "No detector flags anything" in empty.widget.children[0].value
     assert empty.counts().is_empty()

@@ -11,8 +11,7 @@ from stateanalytics.cli.request import READING, Request, limit_option, takes
 from stateanalytics.core.text import visible
 
 if TYPE_CHECKING:
-    import polars as pl
-
+    from stateanalytics.detectors.detections import Detections
     from stateanalytics.detectors.disagreement_causes import Disagreements
 
 _OF_CAUSES = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words")
@@ -77,18 +76,18 @@ def detectors(
         )
 
 
-def _in_words(detections: pl.DataFrame, compared: Disagreements) -> str:
+def _in_words(detections: Detections, compared: Disagreements) -> str:
     """What the table shows, in a sentence or two."""
-    n_lost = detections.filter(~detections["is_knowable"]).height
+    n_lost = sum((~column).sum() for column in detections.is_knowable)
     lost = f" {n_lost:,} answers are not knowable any more." if n_lost else ""
-    covered = detections.filter(detections["covered"])
-    n = covered["detector"].n_unique()
-    if covered.is_empty():
+    looking = [name for name in detections.names if detections.covered[name].any()]
+    n = len(looking)
+    if not looking:
         return "None of these detectors looks at anything that is here." + lost
     if compared.worst is not None:
         return compared.worst + lost
     if n == 1:
-        return f"Only {covered['detector'][0]} looks at anything here: nothing to compare." + lost
+        return f"Only {looking[0]} looks at anything here: nothing to compare." + lost
     if n == 2:
         return "Both detectors agree on all that they both look at." + lost
     return f"All {n} detectors agree on all that two or more of them look at." + lost

@@ -5,30 +5,29 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
-from stateanalytics.detectors.frames import AGREEMENT, AGREEMENT_OVERALL, DETECTIONS
+from stateanalytics.detectors.detections import Detections
+from stateanalytics.detectors.frames import AGREEMENT, AGREEMENT_OVERALL
 from stateanalytics.errors import (
     ArgumentError,
-    check_columns,
     check_share,
     did_you_mean,
 )
 from stateanalytics.stats.agreement import (
+    CELLS,
     cochran_q,
     fleiss_kappa,
     krippendorff_alpha,
-    pairwise_agreement,
+    scored_tables,
 )
-from stateanalytics.stats.bootstrap import cluster_intervals
+from stateanalytics.stats.bootstrap import cells_by_class, intervals_of_cells
 
-UNIT = [*schema.ENTITY_KEY, "at"]
-_CLUSTER = "cluster"
-_ANSWERS = ("detector", "covered", "fires", "is_knowable", "label", "measured_s", "threshold_s")
-_TEXTS = ("input", "why")
+_CLUSTER, _TIMES = " cluster", " times"  # no detector is called so
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,7 +54,7 @@ class Agreement:
 
 
 def agreement(
-    detections: pl.DataFrame,
+    detections: Detections | pl.DataFrame,
     *,
     by: str | Sequence[str] = (),
     seed: int = 0,
@@ -66,8 +65,8 @@ def agreement(
 
     Parameters
     ----------
-    detections : polars.DataFrame
-        From `detect`; of several instants, put below each other.
+    detections : Detections or polars.DataFrame
+        From `detect`; of several instants, their ``rows`` put below each other.
     by : str or sequence of str
         Compare within groups: ``kind``, ``system``, ``entity_type``, …
     seed : int
@@ -109,14 +108,15 @@ def agreement(
     (18, 5, 6, 0, 7)
     """
     groups = [by] if isinstance(by, str) else list(by)
-    _check(detections, groups, n_resamples, conf_level)
+    asked = Detections.of(detections, "agreement", ("session_id",))
+    _check(asked, groups, n_resamples, conf_level)
     pairs, overall = [], []
-    for key, part in _pieces(detections, groups):
+    for key, part in _pieces(asked, groups):
         compared, together = _of_group(
             part, seed=seed, n_resamples=n_resamples, conf_level=conf_level
         )
         key_columns = [
-            pl.lit(value, detections.schema[name]).alias(name) for name, value in key.items()
+            pl.lit(value, asked.units.schema[name]).alias(name) for name, value in key.items()
         ]
         pairs.append(compared.select(*key_columns, pl.all()))
         overall.append(together.select(*key_columns, pl.all()))
@@ -124,34 +124,31 @@ def agreement(
 
 
 def _pieces(
-    detections: pl.DataFrame, groups: list[str]
-) -> Iterator[tuple[dict[str, object], pl.DataFrame]]:
+    detections: Detections, groups: list[str]
+) -> Iterator[tuple[dict[str, object], Detections]]:
     """The detections of each group, sorted by it; all of them without groups."""
     if not groups:
         yield {}, detections
         return
-    for key, part in detections.sort(groups, maintain_order=True).group_by(
-        groups, maintain_order=True
-    ):
-        yield dict(zip(groups, key, strict=True)), part
+    units = detections.units.select(groups)
+    for key in units.unique().sort(groups).iter_rows(named=True):
+        is_of_group = pl.all_horizontal(pl.col(name).eq_missing(key[name]) for name in groups)
+        yield key, detections.filter(units.select(is_of_group).to_series())
 
 
 def _check(
-    detections: pl.DataFrame, groups: Sequence[str], n_resamples: int, conf_level: float
+    detections: Detections, groups: Sequence[str], n_resamples: int, conf_level: float
 ) -> None:
-    check_columns(detections, (*UNIT, "session_id", "detector", "fires"), "agreement")
-    there = detections.columns
-    allowed = [name for name in DETECTIONS.dtypes.names() if name not in (*_ANSWERS, *_TEXTS)]
+    allowed = detections.units.columns
     for name in groups:
-        if name not in there or name in (*_ANSWERS, *_TEXTS):
+        if name not in allowed:
             raise ArgumentError(
                 f"agreement compares within groups of {', '.join(allowed)}; found {name!r:.60}.",
                 'by="kind"' + did_you_mean(str(name), allowed),
             )
-    if detections["detector"].n_unique() < 2:
-        names = detections["detector"].unique().to_list()
+    if len(detections.names) < 2:
         raise ArgumentError(
-            f"Agreement needs at least two detectors; found {names}.",
+            f"Agreement needs at least two detectors; found {detections.names}.",
             'detect with several: sa.detectors.detect(snap, detectors=["B2", "B4"])',
             shell="name several: --detector B2 --detector B4",
         )
@@ -164,86 +161,83 @@ def _check(
 
 
 def _of_group(
-    detections: pl.DataFrame, *, seed: int, n_resamples: int, conf_level: float
+    detections: Detections, *, seed: int, n_resamples: int, conf_level: float
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    names = detections["detector"].unique(maintain_order=True).to_list()
-    labels = _labels(detections)
+    names = [name for name, n in detections.covered.count().unpivot().iter_rows() if n]
+    patterns = detections.fires.group_by(names).agg(pl.len().cast(pl.Int64).alias(_TIMES))
     if len(names) < 2:
-        return AGREEMENT.empty(), _overall(labels, names)
-    shared = _shared(detections)
-    scored = pairwise_agreement(labels, names, conf_level).drop("n_uncovered")
-    pairs = scored.join(shared, on=["a", "b"], how="inner", maintain_order="left").with_columns(
-        n_uncovered=pl.col("n_shared") - pl.col("n")
+        return AGREEMENT.empty(), _overall(patterns, names)
+    labels = detections.fires.select(names).with_columns(_sessions(detections.units))
+    cells, members = cells_by_class(labels, list(combinations(names, 2)), _CLUSTER)
+    scored = scored_tables(_tables(cells, _shared(detections)), conf_level)
+    intervals = intervals_of_cells(
+        cells, members, n_resamples=n_resamples, conf_level=conf_level, seed=seed
     )
-    intervals = cluster_intervals(
-        labels,
-        pairs.filter(pl.col("n") > 0).select("a", "b").rows(),
-        _CLUSTER,
-        n_resamples=n_resamples,
-        conf_level=conf_level,
-        seed=seed,
+    whole = (
+        scored.drop("kappa_low", "kappa_high")
+        .join(intervals, on=["a", "b"], how="left", maintain_order="left")
+        .join(_clusters(cells), on=["a", "b"], how="left", maintain_order="left")
+        .with_columns(pl.col("n_clusters").fill_null(0))
     )
-    whole = pairs.drop("kappa_low", "kappa_high").join(
-        intervals, on=["a", "b"], how="left", maintain_order="left"
-    )
-    n_clusters = _clusters(labels, whole)
-    return AGREEMENT.conform(whole.with_columns(n_clusters)), _overall(labels, names)
+    return AGREEMENT.conform(whole), _overall(patterns, names)
 
 
-def _labels(detections: pl.DataFrame) -> pl.DataFrame:
-    """A row a unit, a Boolean column a detector, and the session it belongs to."""
-    wide = detections.pivot(
-        on="detector",
-        index=[*UNIT, "session_id"],
-        values="fires",
-        aggregate_function="first",
-        maintain_order=True,
-    )
-    session = pl.concat_str("source", "system", "session_id", separator="\x1f", ignore_nulls=True)
-    return wide.with_columns(session.alias(_CLUSTER))
-
-
-def _shared(detections: pl.DataFrame) -> pl.DataFrame:
-    """Of each pair: how many units both are about, whether they cover them or not."""
-    about = detections.group_by("system", "entity_type", "detector", maintain_order=True).agg(
-        n_shared=pl.len().cast(pl.Int64)
-    )
+def _tables(cells: pl.DataFrame, shared: pl.DataFrame) -> pl.DataFrame:
+    """The cross table of each pair that is ever about the same type, over all clusters."""
+    totals = cells.group_by("a", "b").agg((pl.col(*CELLS) * pl.col("_size")).sum())
     return (
-        about.join(
-            about.select("system", "entity_type", b="detector"), on=["system", "entity_type"]
-        )
-        .rename({"detector": "a"})
-        .group_by("a", "b")
-        .agg(pl.col("n_shared").sum())
+        shared.join(totals, on=["a", "b"], how="left", maintain_order="left")
+        .with_columns(pl.col(*CELLS).fill_null(0))
+        .with_columns(n_uncovered=pl.col("n_shared") - pl.col("n"))
     )
 
 
-def _clusters(labels: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
+def _clusters(cells: pl.DataFrame) -> pl.DataFrame:
     """How many sessions the units of each pair belong to."""
-    counts = labels.select(
-        pl.col(_CLUSTER)
-        .filter(pl.col(a).is_not_null() & pl.col(b).is_not_null())
-        .n_unique()
-        .alias(str(place))
-        for place, (a, b) in enumerate(pairs.select("a", "b").rows())
+    return cells.group_by("a", "b").agg(n_clusters=pl.col("_size").sum())
+
+
+def _sessions(units: pl.DataFrame) -> pl.Series:
+    """The session that each unit belongs to, wherever its id is used again."""
+    key = ("source", "system", "session_id")
+    return units.select(
+        pl.concat_str(key, separator="\x1f", ignore_nulls=True).alias(_CLUSTER)
+    ).to_series()
+
+
+def _shared(detections: Detections) -> pl.DataFrame:
+    """Of each pair: how many units both are about, whether they cover them or not."""
+    kind = detections.units.select("system", "entity_type")
+    about = (
+        pl.concat([kind, detections.covered], how="horizontal")
+        .group_by(kind.columns)
+        .agg(pl.all().count().cast(pl.Int64))
+        .unpivot(index=kind.columns, variable_name="a", value_name="n_shared")
+        .filter(pl.col("n_shared") > 0)
     )
-    values = counts.row(0) if counts.width else ()
-    return pl.Series("n_clusters", values, dtype=pl.Int64)
+    order = pl.DataFrame(combinations(detections.names, 2), schema=["a", "b"], orient="row")
+    both = about.join(about.select(*kind.columns, b="a"), on=kind.columns)
+    sums = both.group_by("a", "b").agg(pl.col("n_shared").sum())
+    return order.join(sums, on=["a", "b"], how="inner", maintain_order="left")
 
 
-def _overall(labels: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    n_rated = sum(pl.col(name).is_not_null().cast(pl.Int64) for name in names)
-    rated = labels.filter(n_rated > 1).select(names)
+def _overall(patterns: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    """How far all agree, from the patterns of answers and how often each occurs."""
+    n_rated = sum((pl.col(name).is_not_null().cast(pl.Int64) for name in names), pl.lit(0))
+    rated = patterns.filter(n_rated > 1)
     used = [name for name in names if rated[name].is_not_null().any()]
-    row: dict[str, object] = {"n_units": rated.height, "n_detectors": len(used)}
+    row: dict[str, object] = {"n_units": rated[_TIMES].sum(), "n_detectors": len(used)}
     if len(used) > 1:
-        complete = rated.select(used).drop_nulls()
+        complete = rated.drop_nulls(used)
         yes = sum(pl.col(name).cast(pl.Int64) for name in used)
-        tested = cochran_q(rated, used)
+        each = complete[
+            complete.select(pl.int_range(pl.len()).repeat_by(_TIMES).list.explode()).to_series()
+        ]
+        tested = cochran_q(each, used)
         row |= {
-            "n_complete": complete.height,
-            "fleiss_kappa": fleiss_kappa(complete.select(yes=yes, no=len(used) - yes)),
-            "krippendorff_alpha": krippendorff_alpha(rated),
+            "n_complete": each.height,
+            "fleiss_kappa": fleiss_kappa(each.select(yes=yes, no=len(used) - yes)),
+            "krippendorff_alpha": krippendorff_alpha(rated.select(names), times=rated[_TIMES]),
             **{f"cochran_{name}": tested[key] for name, key in _COCHRAN.items()},
         }
     return AGREEMENT_OVERALL.conform(pl.DataFrame([{"n_complete": 0, **row}]))
@@ -267,12 +261,12 @@ INTERSECTIONS = schema.Frame(
 )
 
 
-def intersections(detections: pl.DataFrame, *, most: int = 12) -> pl.DataFrame:
+def intersections(detections: Detections | pl.DataFrame, *, most: int = 12) -> pl.DataFrame:
     """Sets of detectors by how many rows exactly they flag.
 
     Parameters
     ----------
-    detections : polars.DataFrame
+    detections : Detections or polars.DataFrame
         From `detect`.
     most : int
         Sets to keep, the largest first.
@@ -299,13 +293,16 @@ def intersections(detections: pl.DataFrame, *, most: int = 12) -> pl.DataFrame:
     >>> sets.filter("is_member").select("rank", "n", "detector").rows()[:2]
     [(1, 6, 'dashboard_stuck_60m'), (2, 5, 'dashboard_stale_card')]
     """
-    needed = [*UNIT, "detector", "fires"]
-    check_columns(detections, needed, "intersections")
+    asked = Detections.of(detections, "intersections")
     if most < 1:
         raise ArgumentError(f"most needs at least 1; found {most!r}.", "most=12")
-    flagged = detections.filter(pl.col("fires")).select(*UNIT, "detector").unique()
+    flagged = (
+        asked.fires.with_row_index(" unit")
+        .unpivot(index=" unit", variable_name="detector")
+        .filter(pl.col("value").cast(pl.Boolean))
+    )
     sets = (
-        flagged.group_by(UNIT)
+        flagged.group_by(" unit")
         .agg(members=pl.col("detector").sort().str.join("\n"))
         .group_by("members")
         .agg(n=pl.len().cast(pl.Int64))

@@ -2,26 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from types import MappingProxyType
+import html
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.core.units import how_long_each
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
-from stateanalytics.detectors.features import features_of, lost
+from stateanalytics.detectors.features import features_of
 from stateanalytics.detectors.frames import DETECTIONS
+from stateanalytics.detectors.judging import ANSWERS, answer, judge
+from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.detector import Detector
-from stateanalytics.systems.history import facts_at
+from stateanalytics.systems.history import Past, facts_at
 
-# Where no row of a source has one of these, the source does not record it.
-_RECORDED = ("last_message_age_s", "updated_age_s", "started_age_s", "created_age_s")
+UNIT = [*schema.ENTITY_KEY, "at"]
+_UNITS = [*UNIT, "session_id", "kind"]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Detections:
+    """What every detector says of every entity, a column a detector.
+
+    Attributes
+    ----------
+    units : polars.DataFrame, shape (n_units, 7)
+        The entities at their instant: `schema.ENTITY_KEY`, ``at``, ``session_id``, ``kind``.
+    fires : polars.DataFrame, shape (n_units, n_detectors)
+        Boolean, in the order of ``units``; null where a detector does not look, or cannot
+        know: it never means fine.
+    covered : polars.DataFrame, shape (n_units, n_detectors)
+        Does it look at the entity at all; null: it is not about its type.
+    is_knowable : polars.DataFrame, shape (n_units, n_detectors)
+        Do the data of that instant still exist; null likewise.
+    """
+
+    units: pl.DataFrame
+    fires: pl.DataFrame
+    covered: pl.DataFrame
+    is_knowable: pl.DataFrame
+    _explained: Callable[[pl.DataFrame | None], pl.DataFrame] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, detections: Detections | pl.DataFrame, function: str, needed: Iterable[str] = ()
+    ) -> Detections:
+        """The same; of ``rows``, or several of them put below each other, in columns.
+
+        Parameters
+        ----------
+        detections : Detections or polars.DataFrame
+            What somebody handed to a function.
+        function : str
+            Its name.
+        needed : iterable of str
+            Columns that it needs besides the unit, the detector and ``fires``.
+
+        Raises
+        ------
+        MissingColumnsError
+            If a frame is none of detections.
+        """
+        if isinstance(detections, Detections):
+            return detections
+        if not isinstance(detections, pl.DataFrame):
+            raise ArgumentError(
+                f"{function} needs detections; found {type(detections).__name__}.",
+                f"sa.detectors.{function}(sa.detectors.detect(snap))",
+            )
+        check_columns(detections, (*UNIT, *needed, "detector", "fires"), function)
+        # A row that does not say whether it is covered is where it has an answer.
+        rows = DETECTIONS.conform(detections).with_columns(
+            pl.col("covered").fill_null(pl.col("fires").is_not_null())
+        )
+        wide = {
+            kind: rows.pivot(
+                "detector", index=_UNITS, values=kind, aggregate_function="first",
+                maintain_order=True,
+            )
+            for kind in ANSWERS
+        }  # fmt: skip
+        answers = {kind: answer.drop(_UNITS) for kind, answer in wide.items()}
+
+        def explained(chosen: pl.DataFrame | None) -> pl.DataFrame:
+            if chosen is None:
+                return detections
+            return detections.join(
+                chosen, on=UNIT, how="semi", nulls_equal=True, maintain_order="left"
+            )
+
+        return cls(wide["fires"].select(_UNITS), **answers, _explained=explained)
+
+    @property
+    def names(self) -> list[str]:
+        """The detectors, in the order in which they were asked for."""
+        return self.fires.columns
+
+    @cached_property
+    def rows(self) -> pl.DataFrame:
+        """A row an entity and detector that is about its type and system, with the words.
+
+        `frames.DETECTIONS`, sorted by entity; made when it is first asked for.
+        """
+        return self._explained(None)
+
+    def rows_of(self, is_chosen: pl.Series) -> pl.DataFrame:
+        """The ``rows`` of some of the units."""
+        return self._explained(self.units.filter(is_chosen))
+
+    def __repr__(self) -> str:
+        return (
+            f"Detections of {self.units.height:,} entities by {len(self.names)} detectors. "
+            "Next: .fires, .rows, sa.detectors.agreement(…), sa.detectors.disagreements(…)"
+        )
+
+    def _repr_html_(self) -> str:
+        counts = self.fires.sum().unpivot(variable_name="detector", value_name="n_flagged")
+        return f"<p>{html.escape(repr(self))}</p>{counts._repr_html_()}"
+
+    def filter(self, is_chosen: pl.Series) -> Detections:
+        """Some of the units."""
+        kept = {name: getattr(self, name).filter(is_chosen) for name in ("units", *ANSWERS)}
+        explained = self._explained
+
+        def of(chosen: pl.DataFrame | None) -> pl.DataFrame:
+            return explained(kept["units"] if chosen is None else chosen)
+
+        return Detections(**kept, _explained=of)
 
 
 def detect(
@@ -31,7 +144,7 @@ def detect(
     detectors: Chosen | None = None,
     policy: Policy | None = None,
     states: pl.DataFrame | None = None,
-) -> pl.DataFrame:
+) -> Detections:
     """What every detector says of every entity at one instant.
 
     Parameters
@@ -51,12 +164,12 @@ def detect(
 
     Returns
     -------
-    polars.DataFrame
-        `frames.DETECTIONS`: a row an entity and detector that is about its type and
-        system, sorted by entity, detectors in the order they were asked for. A row that a
-        detector does not look at, or whose inputs its source lacks, has ``covered`` false
-        and ``fires`` null: it never means fine. Where what a rule reads was written over
-        since the instant, ``is_knowable`` is false and ``fires`` null.
+    Detections
+        ``fires`` has a column a detector; ``rows`` has a row an entity and detector that is
+        about its type and system, with the words. What a detector does not look at, or whose
+        inputs its source lacks, is not covered and ``fires`` null: it never means fine. Where
+        what a rule reads was written over since the instant, ``is_knowable`` is false and
+        ``fires`` null.
 
     Raises
     ------
@@ -68,169 +181,48 @@ def detect(
     --------
     >>> from stateanalytics import demo
     >>> detections = detect(demo(), detectors=["B2", "B4"])
-    >>> detections.group_by("detector").agg(pl.col("fires").sum()).sort("detector").rows()
-    [('dashboard_stale_card', 5), ('dashboard_stuck_60m', 11)]
+    >>> detections.fires.sum().row(0, named=True)
+    {'dashboard_stuck_60m': 11, 'dashboard_stale_card': 5}
     """
     checked = checked_snapshot(snap, "detectors.detect")
     chosen = chosen_detectors(detectors)
     past = facts_at(checked, at)
-    here = past.facts.entities["system"].unique()
     given = states if past.at == snap.as_of else None
     judged = states_at_hand(past.facts, given, policy=policy)
     parts = [
-        judge(features_of(past, system, judged), _about(chosen, system), at=past.at)
-        for system in (known.name for known in all_systems())
-        if system in here and _about(chosen, system)
-    ]
-    detections = pl.concat([DETECTIONS.empty(), *parts])
-    return detections.sort(*schema.ENTITY_KEY, maintain_order=True)
-
-
-def judge(rows: pl.DataFrame, detectors: Sequence[Detector], *, at: datetime) -> pl.DataFrame:
-    """What detectors say of rows: any frame with the columns that they read.
-
-    Parameters
-    ----------
-    rows : polars.DataFrame
-        The columns that `detectors` read, of those that `features.feature_columns` names,
-        and the key of an entity.
-    detectors : sequence of Detector
-        Each answers for the rows of its entity types.
-    at : datetime
-        Written beside each answer; the ages in ``rows`` were measured at it.
-
-    Returns
-    -------
-    polars.DataFrame
-        `frames.DETECTIONS`, detector by detector.
-    """
-    # One after another and eager: planning all of them together takes five times as long as
-    # answering, and no less for a hundred thousand rows.
-    answers = [_answers(rows, detector, at) for detector in detectors]
-    return pl.concat([DETECTIONS.empty(), *answers])
-
-
-def _about(chosen: Sequence[Detector], system: str) -> list[Detector]:
-    return [detector for detector in chosen if detector.system in (None, system)]
-
-
-def _answers(rows: pl.DataFrame, detector: Detector, at: datetime) -> pl.DataFrame:
-    own = rows.filter(pl.col("entity_type").is_in(detector.entity_types))
-    missing = [name for name in detector.reads if name not in rows.columns]
-    if missing:
-        return _uncovered(own, detector, at, f"it needs {', '.join(missing)}, which is not there")
-    if detector.classify is not None:
-        limits = detector.threshold_s
-        seconds = None if isinstance(limits, pl.Expr) else limits
-        own = own.with_columns(detector.classify(own, seconds).alias(detector.word))
-    is_lost = lost(detector, rows.columns)
-    in_scope = pl.lit(value=True) if detector.scope is None else detector.scope.fill_null(False)
-    recorded = _is_recorded(detector, is_lost)
-    covered = in_scope & recorded
-    measured, limit = detector.measured(), detector.threshold()
-    fires = pl.when(covered & ~is_lost).then(detector.verdict())
-    why = (
-        pl.when(is_lost)
-        .then(pl.lit("what it reads was written over since"))
-        .when(~recorded)
-        .then(pl.lit(f"this source does not record {', '.join(detector.compares)}"))
-        .when(~in_scope)
-        .then(pl.lit(f"it only looks at {detector.entry.scope_words or 'other rows'}"))
-        .otherwise(_compared(detector, measured, limit))
-    )
-    return own.select(
-        *_shown(detector, at),
-        covered=covered,
-        fires=fires,
-        is_knowable=~is_lost,
-        label=pl.when(fires).then(_label(detector)),
-        measured_s=pl.when(covered & ~is_lost).then(measured),
-        threshold_s=pl.when(covered & ~is_lost).then(limit),
-        input=pl.lit(", else ".join(detector.compares) or None, pl.String),
-        why=why,
-    )
-
-
-def _uncovered(rows: pl.DataFrame, detector: Detector, at: datetime, why: str) -> pl.DataFrame:
-    return rows.select(
-        *_shown(detector, at),
-        covered=pl.lit(value=False),
-        fires=pl.lit(None, pl.Boolean),
-        is_knowable=pl.lit(value=True),
-        label=pl.lit(None, pl.String),
-        measured_s=pl.lit(None, pl.Float64),
-        threshold_s=pl.lit(None, pl.Float64),
-        input=pl.lit(", else ".join(detector.compares) or None, pl.String),
-        why=pl.lit(why),
-    )
-
-
-def _shown(detector: Detector, at: datetime) -> list[pl.Expr]:
-    return [
-        *(pl.col(name) for name in (*schema.ENTITY_KEY, "session_id", "kind")),
-        pl.lit(detector.name).alias("detector"),
-        pl.lit(at).dt.cast_time_unit("us").alias("at"),
-    ]
-
-
-def _is_recorded(detector: Detector, is_lost: pl.Expr) -> pl.Expr:
-    """Does the source of a row record what the detector compares, for anything of its type."""
-    if not detector.compares or not set(detector.compares) <= set(_RECORDED):
-        return pl.lit(value=True)
-    any_known = pl.any_horizontal(pl.col(name).is_not_null() for name in detector.compares)
-    return (any_known | is_lost).any().over("source", "entity_type")
-
-
-def _label(detector: Detector) -> pl.Expr:
-    if isinstance(detector.label, pl.Expr):
-        return detector.label.cast(pl.String)
-    if detector.classify is not None and not detector.label:
-        return pl.col(detector.word)
-    return pl.lit(detector.label or detector.name)
-
-
-SINCE = MappingProxyType(
-    {
-        "started_age_s": "since start",
-        "elapsed_s": "since start",
-        "elapsed_whole_s": "since start",
-        "created_age_s": "since creation",
-        "updated_age_s": "since its row was written",
-        "touched_age_s": "since its row was written",
-        "last_message_age_s": "since the last message",
-        "silence_s": "of silence",
-        "activity_age_s": "since the last activity",
-        "report_age_s": "since the last report",
-        "event_age_s": "since the last event",
-        "detecting_age_s": "of doubt",
-        "merge_wait_s": "since the merge",
-        "retry_overdue_s": "since the retry was due",
-        "schedule_silence_s": "since the last proof of work",
-        "next_fire_overdue_s": "since the next fire was due",
-    }
-)
-"""How people say what each measure counts."""
-
-
-def since(measures: tuple[str, ...]) -> str:
-    """What a detector's first measure counts, as people say it."""
-    if not measures:
-        return ""
-    if len(measures) > 1 and measures[0] == "last_message_age_s":
-        return "of silence"
-    return SINCE.get(measures[0], f"of {measures[0].removesuffix('_s').replace('_', ' ')}")
-
-
-def _compared(detector: Detector, measured: pl.Expr, limit: pl.Expr) -> pl.Expr:
-    """``9 h since start, limit 1 h``; the rule in words where nothing is compared."""
-    if not detector.compares:
-        return pl.lit(detector.entry.rule or detector.construct)
-    counted = (
-        pl.when(measured.is_not_null())
-        .then(
-            pl.concat_str(how_long_each(measured, "never"), pl.lit(f" {since(detector.compares)}"))
+        (own.select(_UNITS), answer(own, rules))
+        for features, about in _asked(past, chosen, judged)
+        for own in features.with_columns(at=pl.lit(past.at).dt.cast_time_unit("us")).partition_by(
+            "entity_type", maintain_order=True
         )
-        .otherwise(pl.lit("no such time is recorded"))
-    )
-    allowed = pl.concat_str(pl.lit(", limit "), how_long_each(limit, "never"))
-    return pl.concat_str(counted, pl.when(limit.is_not_null()).then(allowed).otherwise(pl.lit("")))
+        if (rules := [rule for rule in about if own["entity_type"][0] in rule.entity_types])
+    ]
+
+    def explained(units: pl.DataFrame | None) -> pl.DataFrame:
+        told = [
+            judge(features, about, at=past.at, chosen=units)
+            for features, about in _asked(past, chosen, judged)
+        ]
+        rows = pl.concat([DETECTIONS.empty(), *told])
+        return rows.sort(*schema.ENTITY_KEY, maintain_order=True)
+
+    there = {name for _, said in parts for name in said["fires"].columns}
+    names = [rule.name for rule in chosen if rule.name in there]
+    answers = {
+        kind: pl.concat([pl.DataFrame(), *(said[kind] for _, said in parts)], how="diagonal")
+        .select(names)
+        for kind in ANSWERS
+    }  # fmt: skip
+    units = [DETECTIONS.empty().select(_UNITS), *(own for own, _ in parts)]
+    return Detections(pl.concat(units), **answers, _explained=explained)
+
+
+def _asked(
+    past: Past, chosen: Sequence[Detector], judged: pl.DataFrame
+) -> Iterator[tuple[pl.DataFrame, list[Detector]]]:
+    """What detectors read of each system, and those that are about it."""
+    here = past.facts.entities["system"].unique()
+    for known in all_systems():
+        about = [rule for rule in chosen if rule.system in (None, known.name)]
+        if known.name in here and about:
+            yield features_of(past, known.name, judged), about

@@ -9,12 +9,12 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.core import schema
 from stateanalytics.core.units import how_long_each
 from stateanalytics.detectors.catalogue import registry, stood_together
-from stateanalytics.detectors.detections import since
-from stateanalytics.detectors.frames import DETECTIONS, DISAGREEMENT_CAUSES, DISAGREEMENTS
-from stateanalytics.errors import ArgumentError, check_columns, did_you_mean
+from stateanalytics.detectors.detections import UNIT, Detections
+from stateanalytics.detectors.frames import DISAGREEMENT_CAUSES, DISAGREEMENTS
+from stateanalytics.detectors.judging import ANSWERS, since
+from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.systems.detector import Detector
 
 CAUSES = MappingProxyType(
@@ -195,7 +195,6 @@ def _limit(side: str) -> pl.Expr:
     )
 
 
-UNIT = [*schema.ENTITY_KEY, "at"]
 # They explain a difference, but it is no contradiction: nobody claims the opposite.
 _MILD = ("scope", "version")
 _TROUBLE = ("stale", "stuck", "slow", "dead")
@@ -229,13 +228,15 @@ class Disagreements:
         return lines + str(self.causes._repr_html_())
 
 
-def disagreements(detections: pl.DataFrame, *, detectors: Iterable[Detector] = ()) -> Disagreements:
+def disagreements(
+    detections: Detections | pl.DataFrame, *, detectors: Iterable[Detector] = ()
+) -> Disagreements:
     """Where one detector flags what another does not, each time with the cause.
 
     Parameters
     ----------
-    detections : polars.DataFrame
-        From `detect`.
+    detections : Detections or polars.DataFrame
+        From `detect`, or their ``rows``.
     detectors : iterable of Detector
         Rules of your own that it holds; the known ones are known.
 
@@ -267,29 +268,32 @@ def disagreements(detections: pl.DataFrame, *, detectors: Iterable[Detector] = (
     >>> where.causes.select("label_a", "cause", "n", "n_a", "n_b").row(0)
     ('stuck', 'construct', 6, 11, 5)
     """
-    needed = (*UNIT, *(name for name in DETECTIONS.dtypes.names() if name not in UNIT))
-    check_columns(detections, needed, "disagreements")
-    known = _known(detections, detectors)
-    rows = _rows(detections, known)
-    causes = _causes(rows, detections, known)
+    asked = Detections.of(
+        detections, "disagreements", ("session_id", "kind", *ANSWERS, "label", "measured_s")
+    )
+    known = _known(asked, detectors)
+    rows = _rows(asked, known)
+    causes = _causes(rows, asked, known)
     return Disagreements(rows, causes, _sentence(causes, known))
 
 
-def _known(detections: pl.DataFrame, own: Iterable[Detector]) -> dict[str, Detector]:
+def _known(detections: Detections, own: Iterable[Detector]) -> dict[str, Detector]:
     known = {**registry(), **{detector.name: detector for detector in own}}
-    names = detections["detector"].unique(maintain_order=True).to_list()
-    for name in names:
+    for name in detections.names:
         if name not in known:
             raise ArgumentError(
                 f"These detections hold a detector {name!r:.80} that is not known here.",
                 "pass it along: disagreements(detections, detectors=[yours])"
                 + did_you_mean(str(name), known),
             )
-    return {name: known[name] for name in names}
+    return {name: known[name] for name in detections.names}
 
 
-def _rows(detections: pl.DataFrame, known: dict[str, Detector]) -> pl.DataFrame:
-    fires = detections.filter(pl.col("fires")).select(
+def _rows(detections: Detections, known: dict[str, Detector]) -> pl.DataFrame:
+    # Where nobody flags anything, nobody disagrees: most units need no words.
+    flagged = detections.fires.select(pl.any_horizontal(pl.all()).fill_null(value=False))
+    told = detections.rows_of(flagged.to_series())
+    fires = told.filter(pl.col("fires")).select(
         *UNIT,
         "session_id",
         "kind",
@@ -298,9 +302,7 @@ def _rows(detections: pl.DataFrame, known: dict[str, Detector]) -> pl.DataFrame:
         measured_a_s="measured_s",
         threshold_a_s="threshold_s",
     )
-    silent = detections.filter(
-        pl.col("is_knowable"), ~pl.col("fires").fill_null(value=False)
-    ).select(
+    silent = told.filter(pl.col("is_knowable"), ~pl.col("fires").fill_null(value=False)).select(
         *UNIT,
         b="detector",
         covered_b="covered",
@@ -317,29 +319,25 @@ def _rows(detections: pl.DataFrame, known: dict[str, Detector]) -> pl.DataFrame:
     return DISAGREEMENTS.conform(with_causes(pairs, list(known.values())))
 
 
-def _meet(detections: pl.DataFrame) -> pl.DataFrame:
+def _meet(detections: Detections) -> pl.DataFrame:
     """The pairs of detectors that both look at some row."""
-    looked = detections.filter(pl.col("covered")).select(*UNIT, "detector")
-    kinds = (
-        looked.group_by(UNIT)
-        .agg(pl.col("detector").unique().sort())
-        .select("detector")
-        .unique()
-        .with_row_index("kind")
-        .explode("detector")
+    looked = (
+        detections.covered.unique()
+        .with_row_index(" kind")
+        .unpivot(index=" kind", variable_name="a")
+        .filter(pl.col("value").cast(pl.Boolean))
+        .drop("value")
     )
-    return (
-        kinds.join(kinds, on="kind")
-        .select(a="detector", b="detector_right")
-        .unique()
-        .filter(pl.col("a") != pl.col("b"))
-    )
+    pairs = looked.join(looked.rename({"a": "b"}), on=" kind")
+    return pairs.select("a", "b").unique().filter(pl.col("a") != pl.col("b"))
 
 
-def _causes(
-    rows: pl.DataFrame, detections: pl.DataFrame, known: dict[str, Detector]
-) -> pl.DataFrame:
-    flagged = detections.group_by("detector").agg(n=pl.col("fires").sum().cast(pl.Int64))
+def _causes(rows: pl.DataFrame, detections: Detections, known: dict[str, Detector]) -> pl.DataFrame:
+    flagged = (
+        detections.fires.sum()
+        .unpivot(variable_name="detector", value_name="n")
+        .with_columns(pl.col("n").cast(pl.Int64))
+    )
     far = (pl.col("measured_a_s") / pl.col("threshold_a_s")) / (
         pl.col("measured_b_s") / pl.col("threshold_b_s")
     )

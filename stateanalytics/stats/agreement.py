@@ -21,7 +21,11 @@ Level = Literal["nominal", "ordinal", "interval", "ratio"]
 
 
 def pairwise_agreement(
-    labels: pl.DataFrame, detectors: Sequence[str], conf_level: float = 0.95
+    labels: pl.DataFrame,
+    detectors: Sequence[str],
+    conf_level: float = 0.95,
+    *,
+    times: str | None = None,
 ) -> pl.DataFrame:
     """Cross table and agreement of every pair of detectors that say yes or no.
 
@@ -34,6 +38,8 @@ def pairwise_agreement(
     conf_level : float
         Level of the large-sample interval of kappa; `bootstrap_agreement` gives the
         interval to report where units of one session are alike.
+    times : str, optional
+        The column that says how often each row counts; once by default.
 
     Returns
     -------
@@ -70,30 +76,38 @@ def pairwise_agreement(
     """
     _need(labels, detectors, 2)
     pairs = list(combinations(detectors, 2))
-    counts = labels.select(
-        expression.alias(f"{name}_{i}")
+    each = pl.lit(1, pl.Int64) if times is None else pl.col(times)
+    weighed = labels.with_columns(each.alias(_TIMES))
+    counts = weighed.select(
+        pl.col(_TIMES).filter(is_it).sum().alias(f"{name}_{i}")
         for i, (a, b) in enumerate(pairs)
-        for name, expression in _cells(a, b).items()
+        for name, is_it in which_cell(a, b).items()
     ).row(0)
     rows = [counts[5 * i : 5 * i + 5] for i in range(len(pairs))]
     table = pl.DataFrame(
         [(*pair, *row) for pair, row in zip(pairs, rows, strict=True)],
         schema={"a": pl.String, "b": pl.String, **dict.fromkeys(CELLS, pl.Int64)},
         orient="row",
-    ).with_columns(n_uncovered=pl.lit(labels.height, pl.Int64) - pl.sum_horizontal(CELLS[1:]))
-    tested = [_mcnemar(b, c) for b, c in table.select("n_only_a", "n_only_b").rows()]
+    ).with_columns(n_uncovered=weighed[_TIMES].sum() - pl.sum_horizontal(CELLS[1:]))
+    return scored_tables(table, conf_level)
+
+
+def scored_tables(tables: pl.DataFrame, conf_level: float = 0.95) -> pl.DataFrame:
+    """What `pairwise_agreement` gives, from ``a``, ``b``, ``n_uncovered`` and `CELLS`."""
+    tested = [_mcnemar(b, c) for b, c in tables.select("n_only_a", "n_only_b").rows()]
     tests = pl.DataFrame(
         tested,
         schema=dict.fromkeys(("mcnemar_chi2", "mcnemar_p", "mcnemar_mid_p"), pl.Float64),
         orient="row",
     )
-    scored = table.with_columns(**score_cells()).with_columns(_kappa_interval(conf_level))
+    scored = tables.with_columns(**score_cells()).with_columns(_kappa_interval(conf_level))
     return pl.concat([scored, tests], how="horizontal").select(
         "a", "b", "n", "n_uncovered", *CELLS[1:], "raw_agreement", "kappa", "kappa_low",
         "kappa_high", "ac1", "pabak", "mcnemar_chi2", "mcnemar_p", "mcnemar_mid_p",
     )  # fmt: skip
 
 
+_TIMES = "_times"
 CELLS = ("n", "n_both", "n_only_a", "n_only_b", "n_neither")
 
 
@@ -155,7 +169,9 @@ def fleiss_kappa(counts: pl.DataFrame) -> float | None:
     return None if chance == 1 else (observed - chance) / (1 - chance)
 
 
-def krippendorff_alpha(ratings: pl.DataFrame, level: Level = "nominal") -> float | None:
+def krippendorff_alpha(
+    ratings: pl.DataFrame, level: Level = "nominal", *, times: pl.Series | None = None
+) -> float | None:
     """Agreement of any raters on any scale, units they did not rate left out.
 
     Parameters
@@ -165,6 +181,8 @@ def krippendorff_alpha(ratings: pl.DataFrame, level: Level = "nominal") -> float
         be used with ``level="nominal"``.
     level : {"nominal", "ordinal", "interval", "ratio"}
         What a difference between two values means.
+    times : polars.Series, optional
+        How often each unit counts; once by default.
 
     Returns
     -------
@@ -198,22 +216,25 @@ def krippendorff_alpha(ratings: pl.DataFrame, level: Level = "nominal") -> float
             f"level needs one of {list(known)}; found {level!r}.",
             "level='nominal'" + did_you_mean(str(level), known),
         )
+    each = pl.lit(1.0) if times is None else times.cast(pl.Float64)
     long = (
         ratings.with_row_index("unit")
-        .unpivot(index="unit", variable_name="rater", value_name="value")
+        .with_columns(each.alias(_TIMES))
+        .unpivot(index=["unit", _TIMES], variable_name="rater", value_name="value")
         .drop_nulls("value")
     )
-    counted = long.group_by("unit", "value").agg(n=pl.len().cast(pl.Float64))
+    counted = long.group_by("unit", _TIMES, "value").agg(n=pl.len().cast(pl.Float64))
     rated = counted.group_by("unit").agg(m=pl.col("n").sum()).filter(pl.col("m") > 1)
     pairable = counted.join(rated, on="unit")
-    totals = pairable.group_by("value").agg(total=pl.col("n").sum()).sort("value")
+    weighed = pl.col("n") * pl.col(_TIMES)
+    totals = pairable.group_by("value").agg(total=weighed.sum()).sort("value")
     if totals.height < 2:
         return None
     same = pl.col("value") == pl.col("value_right")
     coincidences = (
         pairable.join(pairable.select("unit", "value", "n"), on="unit")
         .group_by("value", "value_right")
-        .agg(o=(pl.col("n") * (pl.col("n_right") - same) / (pl.col("m") - 1)).sum())
+        .agg(o=(weighed * (pl.col("n_right") - same) / (pl.col("m") - 1)).sum())
     )
     n = float(totals["total"].sum())
     ranked = totals.with_columns(
@@ -269,15 +290,12 @@ def cochran_q(labels: pl.DataFrame, detectors: Sequence[str]) -> dict[str, float
 # --- the pieces ------------------------------------------------------------------------
 
 
-def _cells(a: str, b: str) -> dict[str, pl.Expr]:
+def which_cell(a: str, b: str) -> dict[str, pl.Expr]:
+    """Which units both cover, and which are in each cell of their cross table."""
     yes_a, yes_b = pl.col(a), pl.col(b)
-    return {
-        "n": (yes_a.is_not_null() & yes_b.is_not_null()).sum(),
-        "n_both": (yes_a & yes_b).sum(),
-        "n_only_a": (yes_a & ~yes_b).sum(),
-        "n_only_b": (~yes_a & yes_b).sum(),
-        "n_neither": (~yes_a & ~yes_b).sum(),
-    }
+    covered = yes_a.is_not_null() & yes_b.is_not_null()
+    which = (yes_a & yes_b, yes_a & ~yes_b, ~yes_a & yes_b, ~yes_a & ~yes_b)
+    return dict(zip(CELLS, (covered, *(covered & is_it for is_it in which)), strict=True))
 
 
 def _mcnemar(b: int, c: int) -> tuple[float | None, float, float]:

@@ -7,21 +7,22 @@ parts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 import polars as pl
 
 from stateanalytics.errors import check_number
 from stateanalytics.stats import random_columns
-from stateanalytics.stats.agreement import CELLS, score_cells
+from stateanalytics.stats.agreement import CELLS, score_cells, which_cell
+from stateanalytics.stats.draws import multinomial
 
 SCORES = ("kappa", "ac1", "pabak")
 MOST_BATCHES = 500
 """More units than this are dealt into so many batches at random, and batches are drawn."""
 
 _ROWS_AT_ONCE = 100_000
-_DRAWS_AT_ONCE = 2_000_000
-_PAIRS_AT_ONCE = 16
-_CELLS = CELLS[1:]
+_ROWS_OF_DRAWS = 2_000_000
+_PAIRS_AT_ONCE = 100
 
 
 def resampled_sums(units: pl.DataFrame, *, n_boot: int, seed: int) -> pl.DataFrame:
@@ -144,22 +145,72 @@ def cluster_intervals(
     >>> cluster_intervals(labels, [("a", "b")], "who", n_resamples=50)["pabak_low"].item()
     1.0
     """
-    shape = {
-        "a": pl.String,
-        "b": pl.String,
-        **{f"{score}_{end}": pl.Float64 for score in SCORES for end in ("low", "high")},
-    }
-    if not pairs or labels.is_empty() or n_resamples < 1:
-        return pl.DataFrame(schema=shape)
+    cells, members = cells_by_class(labels, pairs, cluster)
+    return intervals_of_cells(
+        cells, members, n_resamples=n_resamples, conf_level=conf_level, seed=seed
+    )
+
+
+def cells_by_class(
+    labels: pl.DataFrame, pairs: Sequence[tuple[str, str]], cluster: str
+) -> tuple[pl.DataFrame, pl.Series]:
+    """The cross table of each pair in each class of clusters, and the class of every cluster.
+
+    Parameters
+    ----------
+    labels, pairs, cluster
+        As for `cluster_intervals`.
+
+    Returns
+    -------
+    cells : polars.DataFrame
+        ``a``, ``b``, ``_class``, ``_size`` (its clusters) and `CELLS` of one of them; only
+        classes with units that both cover.
+    members : polars.Series, shape (n_clusters,)
+        Sorted.
+    """
     names = list(dict.fromkeys(name for pair in pairs for name in pair))
     classes, members = _classes(labels, names, cluster)
+    sizes = members.value_counts(name="_size").with_columns(pl.col("_size").cast(pl.Int64))
+    parts = []
+    for first in range(0, len(pairs), _PAIRS_AT_ONCE):
+        few = pairs[first : first + _PAIRS_AT_ONCE]
+        sums = classes.group_by("_class").agg(
+            is_it.sum().cast(pl.Int64).alias(f"{place} {name}")
+            for place, pair in enumerate(few)
+            for name, is_it in which_cell(*pair).items()
+        )
+        parts += [
+            sums.select(
+                "_class",
+                *(pl.col(f"{place} {name}").alias(name) for name in CELLS),
+                a=pl.lit(a),
+                b=pl.lit(b),
+            ).filter(pl.col("n") > 0)
+            for place, (a, b) in enumerate(few)
+        ]
+    shape = {"a": pl.String, "b": pl.String, **dict.fromkeys(("_size", *CELLS), pl.Int64)}
+    if not parts:
+        return pl.DataFrame(schema={"_class": pl.UInt32, **shape}), members
+    return pl.concat(parts).join(sizes, on="_class").select("_class", *shape), members
+
+
+def intervals_of_cells(
+    cells: pl.DataFrame, members: pl.Series, *, n_resamples: int, conf_level: float, seed: int
+) -> pl.DataFrame:
+    """What `cluster_intervals` gives, from `cells_by_class`."""
+    ends = [(score, end) for score in SCORES for end in ("low", "high")]
+    shape = {"a": pl.String, "b": pl.String, **{"_".join(end): pl.Float64 for end in ends}}
+    if cells.is_empty() or n_resamples < 1:
+        return pl.DataFrame(schema=shape)
     draws = _draws(members, n_resamples, seed)
     tail = (1 - conf_level) / 2
-    parts = [
-        _ends(_scores(classes, draws, pairs[first : first + _PAIRS_AT_ONCE]), tail)
-        for first in range(0, len(pairs), _PAIRS_AT_ONCE)
-    ]
-    return pl.concat([pl.DataFrame(schema=shape), *parts])
+    pairs = cells.select("a", "b").unique(maintain_order=True)
+    at_once = max(1, _ROWS_OF_DRAWS // draws.height)
+    return pl.concat(
+        _ends(_scores(cells.join(few, on=["a", "b"], how="semi"), draws), tail)
+        for few in pairs.iter_slices(at_once)
+    ).select(*shape)
 
 
 def _classes(
@@ -169,60 +220,50 @@ def _classes(
 
     Two clusters are of one class where they hold the same units, in whatever order.
     """
-    codes = pl.concat_str(
-        pl.when(pl.col(name)).then(pl.lit("1")).when(~pl.col(name)).then(pl.lit("0"))
-        .otherwise(pl.lit("-"))
-        for name in names
-    )  # fmt: skip
-    held = labels.select(_cluster=pl.col(cluster), _code=codes)
-    of_cluster = held.group_by("_cluster").agg(_class=pl.col("_code").sort().str.join("|"))
-    # Sorted, so that the draws do not depend on the order of the rows.
-    members = of_cluster["_class"].sort()
-    first = of_cluster.sort("_class", "_cluster").unique("_class", keep="first")
-    units = labels.with_columns(_cluster=pl.col(cluster)).join(first, on="_cluster")
-    return units.select("_class", *names), members
+    patterns = (
+        labels.select(*names, _cluster=cluster)
+        .group_by(names)
+        .agg("_cluster")
+        # Sorted, so that the draws do not depend on the order of the rows.
+        .sort(names, nulls_last=True)
+        .with_row_index("_pattern")
+    )
+    of_cluster = (
+        patterns.select("_pattern", "_cluster")
+        .explode("_cluster", empty_as_null=False, keep_nulls=True)
+        .group_by("_cluster")
+        .agg(_patterns=pl.col("_pattern").sort())
+    )
+    held = of_cluster.group_by("_patterns").len().sort("_patterns").with_row_index("_class")
+    members = held.select(pl.col("_class").repeat_by("len").list.explode()).to_series()
+    units = held.select("_class", _pattern="_patterns").explode("_pattern")
+    return units.join(patterns, on="_pattern").select("_class", *names), members
 
 
 def _draws(members: pl.Series, n_resamples: int, seed: int) -> pl.DataFrame:
     """How often each class came up in each draw: ``_draw``, ``_class``, ``_times``."""
-    at_once = max(1, _DRAWS_AT_ONCE // members.len())
-    parts = []
-    for block, first in enumerate(range(0, n_resamples, at_once)):
-        n_here = min(at_once, n_resamples - first)
-        drawn = members.sample(members.len() * n_here, with_replacement=True, seed=seed + block)
-        numbered = pl.DataFrame({"_class": drawn}).with_columns(
-            _draw=pl.int_range(pl.len()) // members.len() + first
-        )
-        parts.append(numbered.group_by("_draw", "_class").agg(_times=pl.len().cast(pl.Float64)))
-    return pl.concat(parts)
+    counts = members.value_counts(name="n").sort(members.name)
+    classes, sizes = counts[members.name], counts["n"].to_list()
+    random = Random(seed)
+    times = [count for _ in range(n_resamples) for count in multinomial(random, sizes)]
+    return pl.DataFrame(
+        {
+            "_draw": pl.int_range(n_resamples, eager=True).repeat_by(len(sizes)).list.explode(),
+            "_class": pl.concat([classes] * n_resamples),
+            "_times": pl.Series(times, dtype=pl.Float64),
+        }
+    ).filter(pl.col("_times") > 0)
 
 
-def _scores(
-    classes: pl.DataFrame, draws: pl.DataFrame, pairs: Sequence[tuple[str, str]]
-) -> pl.DataFrame:
+def _scores(cells: pl.DataFrame, draws: pl.DataFrame) -> pl.DataFrame:
     """The scores of each pair in each draw."""
-    cells = pl.concat([_cells_of(classes, *pair) for pair in pairs])
     summed = (
         draws.lazy()
         .join(cells.lazy(), on="_class")
         .group_by("a", "b", "_draw")
-        .agg((pl.col(name) * pl.col("_times")).sum() for name in _CELLS)
+        .agg((pl.col(name) * pl.col("_times")).sum() for name in CELLS[1:])
     )
     return summed.with_columns(**score_cells()).collect()
-
-
-def _cells_of(classes: pl.DataFrame, a: str, b: str) -> pl.DataFrame:
-    yes_a, yes_b = pl.col(a), pl.col(b)
-    counts = (yes_a & yes_b, yes_a & ~yes_b, ~yes_a & yes_b, ~yes_a & ~yes_b)
-    return (
-        classes.filter(yes_a.is_not_null() & yes_b.is_not_null())
-        .group_by("_class")
-        .agg(
-            rule.sum().cast(pl.Float64).alias(name)
-            for name, rule in zip(_CELLS, counts, strict=True)
-        )
-        .with_columns(a=pl.lit(a), b=pl.lit(b))
-    )
 
 
 def _ends(scores: pl.DataFrame, tail: float) -> pl.DataFrame:

@@ -10,7 +10,6 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, losses_of
 from stateanalytics.core.redaction import redact
-from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Moment, read_moment
 from stateanalytics.detectors.detections import detect
 from stateanalytics.detectors.gaps import lean_gaps
@@ -190,9 +189,7 @@ def count_groups_of_runs(ended: pl.DataFrame, by: Sequence[str] = ()) -> pl.Data
 
 def _detections(facts: Facts, policy: Policy, judged: pl.DataFrame) -> pl.DataFrame:
     """How many entities each combination of answers is about."""
-    detections = detect(facts, policy=policy, states=judged)
-    wide = detections.pivot(on="detector", index=list(ENTITY_KEY), values="fires")
-    return by_name(add_counts([_one_each(wide.drop(ENTITY_KEY))]))
+    return by_name(add_counts([_one_each(detect(facts, policy=policy, states=judged).fires)]))
 
 
 def _templates(facts: Facts, policy: Policy, rows: pl.DataFrame, k: int) -> pl.DataFrame:

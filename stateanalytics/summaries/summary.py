@@ -6,7 +6,6 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,11 @@ import polars as pl
 from stateanalytics.core.schema import Frame
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import in_utc
+from stateanalytics.detectors.frames import AGREEMENT
 from stateanalytics.errors import ArgumentError, DamagedStoreError
 from stateanalytics.failures.templates import merge_templates
 from stateanalytics.io.frame_folders import Kind, read_frames, write_frames
-from stateanalytics.stats.agreement import CELLS, score_cells
+from stateanalytics.stats.agreement import CELLS, pairwise_agreement, score_cells
 from stateanalytics.summaries.shapes import FRAMES, GROUPED_BY, shapes_of
 
 KIND = Kind("summary", 1, 'sa.summarize("history/").write("fleet/")')
@@ -111,22 +111,11 @@ class Summary:
             `agreement` gives them; intervals need the sessions, which are not in a summary.
         """
         names = [name for name in self.detections.columns if name != "n"]
-        pairs = list(combinations(names, 2))
-        counted = self.detections.select(
-            cell.alias(f"{place} {name}")
-            for place, pair in enumerate(pairs)
-            for name, cell in _cells(*pair).items()
-        )
-        values = iter(counted.row(0) if pairs else ())
-        rows = [(*pair, *(next(values) for _ in CELLS[1:])) for pair in pairs]
-        schema = {"a": pl.String, "b": pl.String, **dict.fromkeys(CELLS[1:], pl.Int64)}
-        return (
-            pl.DataFrame(rows, schema=schema, orient="row")
-            .with_columns(n=pl.sum_horizontal(CELLS[1:]))
-            .filter(pl.col("n") > 0)
-            .with_columns(**score_cells())
-            .select("a", "b", *CELLS, *score_cells())
-        )
+        kept = ["a", "b", *CELLS, *score_cells()]
+        if len(names) < 2:
+            return AGREEMENT.empty().select(kept)
+        pairs = pairwise_agreement(self.detections, names, times="n")
+        return pairs.filter(pl.col("n") > 0).select(kept)
 
     def failures(self) -> pl.DataFrame:
         """Failures by code and template, most frequent first.
@@ -236,17 +225,6 @@ def each_again(counted: pl.DataFrame) -> pl.DataFrame:
     """Rows without ``n``, each as often as it was counted."""
     times = counted.select(row=pl.int_range(pl.len()).repeat_by("n"))["row"]
     return counted.drop("n")[times.list.explode(empty_as_null=False)]
-
-
-def _cells(a: str, b: str) -> dict[str, pl.Expr]:
-    """The four cells of a pair, over the units that both cover."""
-    yes_a, yes_b = pl.col(a), pl.col(b)
-    which = (yes_a & yes_b, yes_a & ~yes_b, ~yes_a & yes_b, ~yes_a & ~yes_b)
-    # Null where one of them does not cover the unit, and then counted nowhere.
-    return {
-        name: pl.col("n").filter(is_it & yes_a.is_not_null() & yes_b.is_not_null()).sum()
-        for name, is_it in zip(CELLS[1:], which, strict=True)
-    }
 
 
 def _shapes(head: Mapping[str, Any]) -> Mapping[str, Frame]:

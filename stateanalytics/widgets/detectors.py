@@ -14,6 +14,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import CANDIDATES_S, how_long
 from stateanalytics.detectors.catalogue import registry
+from stateanalytics.detectors.detections import Detections
 from stateanalytics.detectors.disagreement_causes import Disagreements, disagreements
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
 from stateanalytics.widgets.drawing import safe, table
@@ -31,8 +32,8 @@ class DetectorExplorer:
 
     Attributes
     ----------
-    detections : polars.DataFrame
-        What `detect` gave; nothing is detected again.
+    detections : Detections or polars.DataFrame
+        What `detect` gave, or its ``rows``, as which they are kept.
 
     Notes
     -----
@@ -51,6 +52,8 @@ class DetectorExplorer:
     detections: pl.DataFrame
 
     def __post_init__(self) -> None:
+        if isinstance(self.detections, Detections):
+            object.__setattr__(self, "detections", self.detections.rows)
         if not isinstance(self.detections, pl.DataFrame):
             raise ArgumentError(
                 f"DetectorExplorer needs detections; found {type(self.detections).__name__}.",

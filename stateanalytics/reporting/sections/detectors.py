@@ -30,7 +30,7 @@ def summarize_detectors(material: Material) -> Plain:
         return {**_NOTHING, "finding": "No run is open, so no detector could contradict another."}
     detections = detect(facts, detectors=names, states=material.states)
     differences = disagreements(detections)
-    verdicts = _verdicts(detections)
+    verdicts = _verdicts(detections.rows)
     loud = verdicts.filter(pl.col("n_flagged") > 0)
     pairs = agreement(detections, n_resamples=0).pairs if len(names) > 1 else None
     return {
