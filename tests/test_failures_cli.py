@@ -76,6 +76,7 @@ def test_rules_and_another_store_are_read(capsys, tmp_path):
     [
         (["--show", "rules"], "no rules to show. Hint: --rules"),
         (["--against", STORE], "--against belongs to --show change"),
+        (["--leave-out-mass"], "--leave-out-mass belongs to --show change"),
         (["--weight", "cost"], "A weight is NAME=NUMBER, found 'cost'"),
         (["--weight", "price=1"], "found 'price'"),
         (["--cluster", "v1:no"], "There is no cluster 'v1:no' here; there are"),

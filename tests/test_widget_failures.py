@@ -55,7 +55,7 @@ def test_an_unknown_code_names_near_ones(look):
 def test_a_window_without_failures_says_so(snap):
     empty = sa.FailureExplorer(snap, window=("2020-01-01", "2020-01-02"))
     assert "Nothing failed" in empty.widget.children[0].value
-    assert empty.as_html().startswith("<p>0 rows, 0 sessions, 0 causes</p>")
+    assert empty.as_html().startswith("<p>0 rows, 0 runs, 0 incidents</p>")
 
 
 def test_secrets_are_masked_and_hostile_text_is_text():

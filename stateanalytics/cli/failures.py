@@ -100,6 +100,11 @@ SHOWN = {
     metavar="STORE",
     help="With --show change: read the earlier stretch from this store.",
 )
+@click.option(
+    "--leave-out-mass",
+    is_flag=True,
+    help="With --show change: count no run that was started when almost all failed.",
+)
 @ledger_option
 @takes(limit_option, *IN_WINDOW)
 def failures(
@@ -111,6 +116,7 @@ def failures(
     rules: Path | None,
     weights: tuple[str, ...],
     against: str | None,
+    leave_out_mass: bool,
     ledger: Path | None,
 ) -> None:
     """Why runs fail: by reason code and message template, ranked by what it cost.
@@ -122,6 +128,8 @@ def failures(
         raise click.UsageError("There are no rules to show. Hint: --rules rules.toml")
     if against is not None and show != "change":
         raise click.UsageError("--against belongs to --show change. Hint: leave it out")
+    if leave_out_mass and show != "change":
+        raise click.UsageError("--leave-out-mass belongs to --show change. Hint: leave it out")
     if ledger is not None and show != "life":
         raise click.UsageError("--ledger belongs to --show life. Hint: leave it out")
     asked: dict[str, Any] = {
@@ -131,6 +139,8 @@ def failures(
     }
     if show == "life":
         asked["ledger"] = ledger
+    if show == "change":
+        asked["leave_out_mass"] = leave_out_mass
     if show in ("clusters", "codes", "incidents"):
         asked["nested"] = form_of(request.form, request.output) in ("json", "parquet")
     with request.opened() as snap:

@@ -17,6 +17,7 @@ from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.failures.by_code import count_codes
 from stateanalytics.failures.clustering import count_clusters
+from stateanalytics.failures.counting import count_incidents_of
 from stateanalytics.widgets.drawing import safe, table
 
 N_ROWS, N_LETTERS = 12, 90
@@ -101,7 +102,7 @@ class FailureExplorer:
     def view(self, code: str | None = None, *, cluster_id: str | None = None) -> str:
         """Templates and rows of a choice as HTML, with their evidence and the SQL."""
         templates = self.templates(code).select(
-            "rank", "code", "template", "n_rows", "n_causes", "run_s"
+            "rank", "code", "template", "n_rows", "n_incidents", "cost_usd", "run_s"
         )
         rows = self.rows(code, cluster_id)
         shown = rows.head(N_ROWS).select("failed_at", "session_id", "agent", "model", "message")
@@ -205,7 +206,8 @@ class FailureExplorer:
 
 def _counted(rows: pl.DataFrame) -> str:
     sessions = rows["session_id"].drop_nulls().n_unique()
-    return f"{rows.height:,} rows, {sessions:,} sessions, {rows['cause'].n_unique():,} causes"
+    n_incidents = rows.select(count_incidents_of()).item()
+    return f"{rows.height:,} rows, {sessions:,} runs, {n_incidents:,} incidents"
 
 
 def _literal(text: str) -> str:
