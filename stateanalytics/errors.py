@@ -158,14 +158,25 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
 
 
+def found(value: object) -> str:
+    """What somebody gave instead, in a few words; a frame is not computed for it.
+
+    Examples
+    --------
+    >>> found("week.html"), found({"a": 1})
+    ("str 'week.html'", "dict {'a': 1}")
+    """
+    kind = type(value).__name__
+    return kind if hasattr(value, "columns") else f"{kind} {value!r:.60}".partition("\n")[0]
+
+
 def check_columns(frame: pl.DataFrame, needed: Iterable[str], function: str) -> None:
-    """Refuse what is no frame, or one that lacks columns a function needs."""
+    """Refuse what is no polars frame, or one that lacks columns a function needs."""
     needed = list(needed)
-    if not hasattr(frame, "columns"):
+    if not hasattr(frame, "get_columns"):
         shown = ", ".join(needed[:4]) + (", …" if len(needed) > 4 else "")
         raise ArgumentError(
-            f"{function} needs a polars frame with {shown}; "
-            f"found {type(frame).__name__} {frame!r:.60}.",
+            f"{function} needs a polars frame with {shown}; found {found(frame)}.",
             f"{function}(frame), such as a function of this package gave",
         )
     if missing := [name for name in needed if name not in frame.columns]:

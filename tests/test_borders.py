@@ -3,11 +3,13 @@
 import inspect
 import math
 
+import duckdb
 import polars as pl
 import pytest
 
 import stateanalytics as sa
 from stateanalytics import charts
+from stateanalytics.core import schema
 from stateanalytics.core.units import how_long, how_long_each
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.stats.intervals import clopper_pearson, wilson
@@ -164,9 +166,8 @@ PUBLIC = {
 }
 
 
-@pytest.mark.parametrize("nonsense", [3, None, "nothing here", pl.DataFrame({"x": [1]})], ids=str)
-@pytest.mark.parametrize("name", PUBLIC)
-def test_nonsense_is_refused_with_what_to_type(name, nonsense):
+def refused(name, nonsense):
+    """The error of a public function that is given one thing for all that it needs."""
     asked = inspect.signature(PUBLIC[name]).parameters.values()
     needed = [parameter for parameter in asked if parameter.default is parameter.empty]
     given = [nonsense for parameter in needed if parameter.kind is not parameter.KEYWORD_ONLY]
@@ -175,10 +176,46 @@ def test_nonsense_is_refused_with_what_to_type(name, nonsense):
     }
     if name == "failures.mine_templates" and isinstance(nonsense, pl.DataFrame):
         given = [nonsense["x"]]
+    with pytest.raises(sa.errors.StateAnalyticsError, match=r"\nHint: \S") as error:
+        made = PUBLIC[name](*given, **named)
+        next(made)  # what follows a store begins when it is first asked
+    return str(error.value)
+
+
+@pytest.mark.parametrize("nonsense", [3, None, "nothing here", pl.DataFrame({"x": [1]})], ids=str)
+@pytest.mark.parametrize("name", PUBLIC)
+def test_nonsense_is_refused_with_what_to_type(name, nonsense):
     if name == "sa.collect" and isinstance(nonsense, str):
         # A name of nothing ends nothing: it is a row of the coverage.
         assert sa.collect(nonsense, nonsense)["status"].to_list() == ["failed"]
         return
-    with pytest.raises(sa.errors.StateAnalyticsError, match=r"\nHint: \S"):
-        made = PUBLIC[name](*given, **named)
-        next(made)  # what follows a store begins when it is first asked
+    refused(name, nonsense)
+
+
+@pytest.fixture(scope="module")
+def elsewhere(demo):
+    """Frames of another engine, by what they hold, and counts in place of facts."""
+    relations = {
+        "entities": demo.entities,
+        "spells": SPELLS,
+        "curve": CURVE,
+        "detections": sa.detectors.detect(demo).head(50),
+    }
+    engine = duckdb.connect()
+    given = {name: engine.from_arrow(frame.to_arrow()) for name, frame in relations.items()}
+    nothing = {shape.name: shape.empty() for shape in schema.FACTS}
+    return given | {"a summary": sa.summarize(sa.Snapshot(**nothing, as_of=demo.as_of))}
+
+
+SERVES_SUMMARIES = ("sa.merge", "sa.report")
+
+
+@pytest.mark.parametrize("what", ["entities", "spells", "curve", "detections", "a summary"])
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_relation_or_a_summary_is_refused_in_one_line(name, what, elsewhere):
+    if what == "a summary" and name in SERVES_SUMMARIES:
+        PUBLIC[name](elsewhere[what])
+        return
+    problem, hint = refused(name, elsewhere[what]).split("\n")
+    assert len(problem) < 1000
+    assert hint

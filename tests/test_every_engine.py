@@ -1,5 +1,6 @@
 """One state engine: a bare frame tells every system's states, the same on every engine."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,8 +12,17 @@ import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, pool
 from tests.conftest import ROOT
-from tests.engines import Engine, assert_same_rows, on_every_engine, on_every_engine_in_time
+from tests.engines import (
+    DUCKDB,
+    SPARK,
+    Engine,
+    assert_same_rows,
+    on_every_engine,
+    on_every_engine_in_time,
+    spark,
+)
 from tests.examples import a_few
+from tests.lionagi_stores import NOW_S, session, write_store
 
 SAMPLES = ROOT / "data" / "samples"
 TWO = ("lionagi/0.36.0", "opencode/v2_20260717/opencode-local.db")
@@ -50,6 +60,49 @@ def test_a_bare_frame_gives_the_states_of_the_snapshot(fleet: sa.Snapshot, engin
 def test_a_bare_frame_gives_the_reasons_of_the_snapshot(fleet: sa.Snapshot, engine: Engine) -> None:
     found = engine.back(sa.reasons(engine.of(fleet.entities), as_of=fleet.as_of))
     assert_same_rows(found, sa.reasons(fleet))
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The samples of all three systems in an archive, and a store that was archived twice."""
+    folder = tmp_path_factory.mktemp("archived")
+    samples = [SAMPLES / name for name in ("state.db", "agent_orchestrator", "opencode")]
+    store = write_store(folder / "own.db", sessions=[session("a"), session("b")])
+    sa.collect([*samples, store], folder / "history")
+    store.unlink()
+    later = {"status": "failed", "updated_at": NOW_S}
+    write_store(store, sessions=[session("a", **later), session("b")])
+    sa.collect(store, folder / "history")
+    return folder
+
+
+def _as_the_page_says(fence: str, number: int, folder: Path, **scope: object) -> dict[str, object]:
+    """What a piece of the page on fleets leaves behind, run beside an archive."""
+    blocks = re.findall(rf"```{fence}\n(.*?)```", (ROOT / "docs" / "fleet.md").read_text(), re.S)
+    exec(blocks[number].replace("history/", f"{folder}/history/"), scope)
+    return scope
+
+
+def _assert_those_of_polars(found: object, name: str, engine: Engine, folder: Path) -> None:
+    with sa.read(folder / "history", progress=False) as snap:
+        entities = snap.entities
+    assert set(entities["system"]) == {"lionagi", "agent_orchestrator", "opencode"}
+    expected = getattr(sa, name)(entities, as_of="2026-05-25T06:00Z")
+    rows = engine.back(found)
+    assert_same_rows(_in_utc(rows) if name == "states" else rows, expected)
+
+
+@pytest.mark.parametrize("name", a_few(["states", "reasons"]))
+def test_duckdb_on_an_archive_as_the_page_says(history: Path, name: str) -> None:
+    scope = _as_the_page_says("python", 1, history)
+    _assert_those_of_polars(scope[name], name, DUCKDB, history)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["states", "reasons"])
+def test_spark_on_an_archive_as_the_page_says(history: Path, name: str) -> None:
+    scope = _as_the_page_says("py", 0, history, spark=spark(), sa=sa)
+    _assert_those_of_polars(scope[name], name, SPARK, history)
 
 
 def test_no_system_of_the_samples_is_unknown_to_a_bare_frame(fleet: sa.Snapshot) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, found
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def checked_snapshot(snap: object, function: str) -> Facts:
     needed = (*(frame.name for frame in schema.FACTS), "details", "as_of")
     if not all(hasattr(snap, name) for name in needed):
         raise ArgumentError(
-            f"{function} needs a snapshot; found {type(snap).__name__} {snap!r:.60}.",
+            f"{function} needs a snapshot; found {found(snap)}.",
             f'read one first: sa.{function}(sa.read("state.db"))',
         )
     return snap  # type: ignore[return-value]

@@ -225,6 +225,7 @@ def compare_policies(
         judged.collect() if isinstance(judged, pl.LazyFrame) else judged
         for judged in (_judged(facts, "compare_policies", policy, as_of) for policy in (a, b))
     )
+    check_columns(before, schema.ENTITY_KEY, "compare_policies")
     both = pl.concat(
         [
             before.select(*schema.ENTITY_KEY, "lifecycle", "outcome"),

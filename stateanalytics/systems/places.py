@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError
+from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError, found
 from stateanalytics.io.archive.reading import Archived, archived_sources, is_archive
 from stateanalytics.io.files import legible, matching
 from stateanalytics.systems import BUILT_IN, all_systems, system_named
@@ -209,7 +209,9 @@ def _expand(name: str | Path) -> list[Place]:
     text = str(name)
     if not isinstance(name, str | Path) or not text.strip() or "\x00" in text:
         raise ArgumentError(
-            f"A source must be the path of a store, not {name!r}.",
+            f"A source must be the path of a store, not {name!r}."
+            if isinstance(name, str)
+            else f"A source must be the path of a store; found {found(name)}.",
             "sa.read('path/to/state.db')",
             shell="path/to/state.db",
         )
