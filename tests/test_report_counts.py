@@ -9,6 +9,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.demo_data import demo_path
+from stateanalytics.reporting import summarize
 from stateanalytics.state.definitions import FAILURES, GOOD_ENDS, TROUBLE
 
 SAMPLES = [
@@ -233,3 +234,8 @@ def test_what_is_left_out(case):
             "systems": total["n_left_out"] if total else n_ledger,
         }
     )
+
+
+def test_sections_that_are_made_at_one_time_are_the_same(case, monkeypatch):
+    monkeypatch.setattr(summarize, "_WORTH_THREADS", range(10**9))
+    assert sa.report(case.snap, window=case.window).summary == case.summary

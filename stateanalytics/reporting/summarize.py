@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 import polars as pl
 
@@ -25,6 +28,11 @@ SHAPE_VERSION = 1
 LOSSES = ("source", "table", "code", "n_rows", "message", "example", "action")
 PREVIOUS, LAST_WEEK, NONE = "previous", "last-week", "none"
 UNRESOLVED = "unresolved"
+_LEDGER, _BEFORE = "ledger", "earlier window"  # what is made beside the sections
+# Rows: fewer are done before threads have begun, and the steps of more keep all cores busy
+# one by one, with less memory.
+_WORTH_THREADS = range(20_000, 1_000_000)
+_N_THREADS = 2
 
 
 def summarize(
@@ -58,8 +66,7 @@ def summarize(
         stand only in values. The same input gives the same summary.
     """
     window = material.window
-    before = material.over(earlier) if earlier else None
-    summaries = {section.name: section.summarize(material) for section in sections}
+    summaries, before, ledger = _parts(material, sections, earlier)
     if before:
         headline = summaries[HEADLINE]
         numbers = with_changes(
@@ -79,9 +86,33 @@ def summarize(
     return {
         **cleaned,
         # Digests, which a mask for secrets must not touch: two reports are compared by them.
-        "ledger": write_ledger(material),
+        "ledger": ledger,
         "redactions": redactions(masked, is_on=redact),
     }
+
+
+def _parts(
+    material: Material, sections: Sequence[Section], earlier: Window | None
+) -> tuple[dict[str, Plain], Material | None, list[str]]:
+    """The sections, the material of the earlier window, and the ledger.
+
+    None of them needs another, and most of the work of each is polars', which leaves cores
+    idle between its many small steps: of a large material several are made at a time.
+    """
+    work: dict[str, Callable[[], Any]] = {
+        section.name: partial(section.summarize, material) for section in sections
+    }
+    work |= {_LEDGER: partial(write_ledger, material), _BEFORE: lambda: None}
+    if earlier:
+        work[_BEFORE] = partial(material.over, earlier)
+    if material.ever.height not in _WORTH_THREADS:
+        made = {name: make() for name, make in work.items()}
+    else:
+        _ = material.failed  # what several of them need is made once, by none of them
+        with ThreadPoolExecutor(_N_THREADS) as threads:
+            waiting = {name: threads.submit(make) for name, make in work.items()}
+            made = {name: each.result() for name, each in waiting.items()}
+    return {section.name: made[section.name] for section in sections}, made[_BEFORE], made[_LEDGER]
 
 
 def said_of(window: Window, title: str, as_of: datetime) -> Plain:
