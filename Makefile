@@ -21,7 +21,7 @@ help:
 	@echo "make check-all  everything, on JupyterLab and Spark too"
 	@echo "make fuzz       mutated inputs through every reader and step (MINUTES=… SEED=…)"
 	@echo "make mutants    make small wrong changes and show which no test noticed (SEED=… NUMBER=…)"
-	@echo "make bench      print the benchmark table"
+	@echo "make bench      print the benchmark table (N=… for another size), best on a quiet machine"
 	@echo "make docs       write docs/ again from the code"
 
 # One stamp for users, one for developers: set-up runs again only when pyproject.toml changes.
@@ -73,7 +73,7 @@ mutants: $(VENV)/.developed
 	$(BIN)/python -m tests.mutants --seed $(SEED) --number $(NUMBER) --jobs 2
 
 bench: $(VENV)/.developed
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(if $(N),-n $(N))
 
 docs: $(VENV)/.installed
 	$(BIN)/stateanalytics schema --format markdown > docs/schema.md

@@ -9,6 +9,8 @@ from pathlib import Path
 from benchmarks.measure import Row, median_s, peak_mb
 from stateanalytics.systems.reading import read_facts
 
+MOST_ORJSON = 6.0
+
 N_PROJECTS = 10
 N_RUNS = 3
 _STATES = (
@@ -127,10 +129,11 @@ def run(n_sessions: int = 100_000) -> list[Row]:
             ours_s,
             "orjson alone",
             parse_s,
-            "below 20 s",
-            ours_s < 20,
+            f"≤ {MOST_ORJSON:g} × orjson",
+            ours_s <= MOST_ORJSON * parse_s,
             f"{n_records / ours_s:,.0f} records/s, {memory_mb:,.0f} MB at most "
             f"(orjson alone {floor_mb:,.0f} MB)",
+            differs="nothing checked, mapped or kept",
         )
     ]
 

@@ -91,6 +91,7 @@ def from_events(path: Path, n_events: int = N_EVENTS) -> Row:
         goal="≥ 0.5 ×",
         is_met=peer_s / ours_s >= 0.5,
         note="states, ends and all thresholds included",
+        differs="no states, no ends, no thresholds: the gaps alone",
     )
 
 

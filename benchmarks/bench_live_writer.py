@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measure import Row
+from benchmarks.measure import SAME, Row
 
 BUSY_S = 5.0
 N_ROWS = 50_000
@@ -68,6 +68,7 @@ def run(n_sessions: int = 0, n_writes: int = 4_000) -> list[Row]:
             peer_s=alone.slowest_s,
             goal=f"no failed write, none waits {BUSY_S:g} s",
             is_met=read.n_failed == read.n_inconsistent == 0 and read.slowest_s < BUSY_S,
+            differs=SAME,
             note=f"{read.n_failed} failed, {read.n_inconsistent} loads inconsistent; "
             f"p99 {read.p99_s * 1e3:.1f} ms, alone {alone.p99_s * 1e3:.1f} ms; "
             f"log {read.largest_log_mb:.0f} MB, alone {alone.largest_log_mb:.0f} MB",

@@ -36,7 +36,7 @@ def run(n_sessions: int = 1_000_000, n_runs: int = N_RUNS) -> list[Row]:
         clean = str(write_store(Path(folder) / "clean.db", n_sessions, has_transitions=False))
         rows = [
             beside_floor(f"load {n_sessions:,} sessions", clean, MOST_CLEAN, n_runs),
-            beside_read_database(n_sessions, clean, n_runs),
+            *beside_read_database(n_sessions, clean, n_runs),
             beside_backup(n_sessions, clean, n_runs),
         ]
         Path(clean).unlink()
@@ -52,15 +52,38 @@ def beside_floor(work: str, path: str, most: float, n_runs: int) -> Row:
     ours, floor = side_by_side(partial(load, path), partial(touch, path), n_runs)
     note = f"{ours / floor:.2g} × the floor; peak {peak_mb(partial(load, path)):,.0f} MB"
     goal = f"≤ {most:g} × SQLite alone"
-    return Row(work, ours, "sum(length(…))", floor, goal, ours <= most * floor, note)
+    differs = "nothing copied, checked or kept; one thread"
+    met = ours <= most * floor
+    return Row(work, ours, "SQLite, sum(length(…))", floor, goal, met, note, differs)
 
 
-def beside_read_database(n_sessions: int, path: str, n_runs: int) -> Row:
-    """The same stored columns by guards and by `polars.read_database`, both uncopied."""
-    ours, peer = side_by_side(partial(same_columns, path), partial(read_database, path), n_runs)
-    work = f"read {n_sessions:,} sessions, {len(wanted(path)[1])} columns as stored"
-    goal = f"≥ {LEAST_PEER:g} × faster"
-    return Row(work, ours, "polars.read_database", peer, goal, peer >= LEAST_PEER * ours)
+def beside_read_database(n_sessions: int, path: str, n_runs: int) -> list[Row]:
+    """`polars.read_database` beside the whole load, and beside the stored columns alone."""
+    whole, peer = side_by_side(partial(load, path), partial(read_database, path), n_runs)
+    ours, again = side_by_side(partial(same_columns, path), partial(read_database, path), n_runs)
+    name = "polars.read_database"
+    columns = f"{len(wanted(path)[1])} columns as stored"
+    return [
+        Row(
+            f"load {n_sessions:,} sessions: copy, check, guards, JSON",
+            whole,
+            name,
+            peer,
+            "none: what the whole costs",
+            is_met=True,
+            differs=f"{columns}: nothing copied, checked or computed, any cell's type believed; "
+            "one thread",
+        ),
+        Row(
+            f"read {n_sessions:,} sessions, {columns}, not copied",
+            ours,
+            name,
+            again,
+            f"≥ {LEAST_PEER:g} × faster",
+            again >= LEAST_PEER * ours,
+            differs=f"one thread, ours up to {scanning.N_THREADS}; no guards",
+        ),
+    ]
 
 
 def beside_backup(n_sessions: int, path: str, n_runs: int) -> Row:
@@ -68,7 +91,15 @@ def beside_backup(n_sessions: int, path: str, n_runs: int) -> Row:
     ours, peer = side_by_side(partial(copy, path), partial(backup, path), n_runs)
     size = f"{Path(path).stat().st_size / 1e6:,.0f} MB"
     work = f"copy {n_sessions:,} sessions ({size})"
-    return Row(work, ours, "Connection.backup", peer, "none: what the copy costs", True)
+    return Row(
+        work,
+        ours,
+        "Connection.backup",
+        peer,
+        "none: what the copy costs",
+        is_met=True,
+        differs="no process of its own, no list of tables",
+    )
 
 
 # --- ours ------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from stateanalytics.systems.opencode.records import read_record_file
 
 SAMPLE = Path(__file__).parents[1] / "data" / "samples" / "opencode" / "events_july_2026.jsonl"
 GOAL_S = 10.0
+MOST_ORJSON = 3.0
 
 
 def write_events(path: Path, n_events: int) -> int:
@@ -86,8 +87,9 @@ def run(n_events: int = 3_000_000) -> list[Row]:
             whole_s,
             "orjson, parsing only",
             orjson_s,
-            "≤ 3 × orjson",
-            whole_s <= 3 * orjson_s,
+            f"≤ {MOST_ORJSON:g} × orjson",
+            whole_s <= MOST_ORJSON * orjson_s,
             f"{n / whole_s / 1e6:.2g} M/s, peak {peak:,.0f} MB",
+            differs="nothing checked, typed, folded or kept",
         ),
     ]

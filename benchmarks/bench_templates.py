@@ -222,6 +222,7 @@ def _distinct(n: int, n_runs: int) -> Row:
         f"> {LEAST_PER_S:,} a second of one core",
         rate > LEAST_PER_S,
         f"{rate:,.0f} a second of one core",
+        differs="its own masks and templates, one order of the messages",
     )
 
 

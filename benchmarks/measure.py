@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 import gc
+import math
 import multiprocessing
+import os
 import resource
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 N_RUNS = 5
+MOST_EXPONENT = 1.1
+
+
+SAME = "nothing: the same work"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the benchmark table."""
+    """One line of the benchmark table.
+
+    Attributes
+    ----------
+    work : str
+        What is done, with its size.
+    ours_s : float
+        Median seconds.
+    peer : str
+        What stands beside it, if anything does.
+    peer_s : float, optional
+        Its median seconds; then ``differs`` has to say what it does not do, or `SAME`.
+    goal : str
+    is_met : bool
+    note : str
+    differs : str
+        In what the two sides are not the same work.
+    load : float
+        How many processes of the whole machine wanted to run when the row was made: of a row
+        that was made beside other work only the ratio means anything.
+    """
 
     work: str
     ours_s: float
@@ -25,6 +51,12 @@ class Row:
     goal: str
     is_met: bool
     note: str = ""
+    differs: str = ""
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
+
+    def __post_init__(self) -> None:
+        if self.peer_s is not None and not self.differs:
+            raise ValueError(f"Say in what {self.peer!r} is not the work of {self.work!r}.")
 
     @property
     def ratio(self) -> float | None:
@@ -51,6 +83,36 @@ def side_by_side(
 def median_s(work: Callable[[], object], n_runs: int = N_RUNS) -> float:
     """Median seconds of one piece of work, after a warm-up."""
     return side_by_side(work, lambda: None, n_runs)[0]
+
+
+def grown(
+    work: str, sizes: Sequence[int], at: Callable[[int], Callable[[], object]], n_runs: int = N_RUNS
+) -> Row:
+    """How the seconds of a piece of work grow with its size; linear work has an exponent of 1.
+
+    Parameters
+    ----------
+    work : str
+        What it is.
+    sizes : sequence of int
+        At least two, rising.
+    at : callable
+        From a size to the work; what it prepares is not measured.
+    n_runs : int
+    """
+    seconds = [median_s(at(size), n_runs) for size in sizes]
+    exponent = math.log(seconds[-1] / seconds[-2]) / math.log(sizes[-1] / sizes[-2])
+    each = ", ".join(f"{n:,}: {s:.3g} s" for n, s in zip(sizes, seconds, strict=True))
+    return Row(
+        work=f"{work}, {sizes[-1]:,}",
+        ours_s=seconds[-1],
+        peer=f"the same, {sizes[-2]:,}",
+        peer_s=seconds[-2],
+        goal=f"exponent ≤ {MOST_EXPONENT:g}",
+        is_met=exponent <= MOST_EXPONENT,
+        note=f"exponent {exponent:.2f}; {each}",
+        differs="the size",
+    )
 
 
 def peak_mb(work: Callable[[], object]) -> float:

@@ -1,0 +1,27 @@
+"""The benchmark table: no number beside another without saying in what they are not the same."""
+
+import pytest
+
+from benchmarks import measure
+from benchmarks.__main__ import HEAD, line
+from benchmarks.measure import SAME, Row, grown
+
+
+def test_a_row_says_in_what_its_peer_is_not_the_same_work():
+    with pytest.raises(ValueError, match="Say in what 'SQLite' is not the work of 'load'"):
+        Row("load", 1.0, "SQLite", 2.0, "none", is_met=True)
+
+
+def test_the_table_shows_the_difference_and_the_load():
+    row = Row("load", 1.0, "SQLite", 2.0, "≤ 2 s", True, "cold", differs=SAME, load=3.14)
+    shown = "| load | 1 s | SQLite: 2 s | 2 × | nothing: the same work | ≤ 2 s | yes (cold) | 3.1 |"
+    assert line(row) == shown
+    assert shown.count("|") == len(HEAD) + 1
+
+
+@pytest.mark.parametrize(("power", "is_met"), [(1, True), (2, False)])
+def test_growth_is_linear_up_to_its_exponent(monkeypatch, power, is_met):
+    monkeypatch.setattr(measure, "median_s", lambda size, n_runs: float(size) ** power)
+    row = grown("work", (10, 100, 1000), lambda size: size)
+    assert row.is_met is is_met
+    assert f"exponent {power:.2f}; 10: {10.0**power:.3g} s" in row.note
