@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.errors import ColumnTypeError, MissingColumnsError
+from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.failures.templates import merge_templates, mine_templates, template_id
 from tests.examples import examples
 
@@ -146,6 +146,26 @@ def test_null_stays_null_and_order_is_kept():
 @pytest.mark.parametrize("messages", [[], [None, None], pl.Series([], dtype=pl.String)])
 def test_nothing_gives_nothing(messages):
     assert mine_templates(messages)["template"].drop_nulls().is_empty()
+
+
+def test_what_is_kept_is_a_choice():
+    messages = [
+        "tool died: exit code 137",
+        "tool died: exit code 1",
+        "said HTTP 500",
+        "said HTTP 429",
+    ]
+    for keep, found in (
+        ((), {"tool died: exit code <*>", "said HTTP <*>"}),
+        (["exit code"], {*messages[:2], "said HTTP <*>"}),
+    ):
+        assert set(mine_templates(messages, keep=keep)["template"]) == found
+
+
+@pytest.mark.parametrize("keep", ["exit codes", ["exit codes"], 3, [["exit code"]]])
+def test_what_is_no_kind_is_not_kept(keep):
+    with pytest.raises(ArgumentError, match="keep needs kinds of exit code, HTTP status"):
+        mine_templates([], keep=keep)
 
 
 def test_what_is_no_text_is_refused():
@@ -377,6 +397,13 @@ def test_an_error_says_one_of_few_sentences_in_quotes():
         '{"type": "error", "message": "no credit"}',
     ]
     assert len(set(templates(*[f"provider said no {body}" for body in bodies]))) == 2
+
+
+def test_a_template_takes_in_by_its_first_or_its_last_word():
+    many = [f"Cannot find tool_{name} in the registry" for name in ("a", "b", "c")]
+    found = templates(*many, "Cannot find it all in the registry", "We cannot find it in the list")
+    assert found[3:] == ["Cannot find it all in the registry", "We cannot find it in the list"]
+    assert templates(*many, "Cannot find Write in the registry")[-1] == found[0]
 
 
 def test_a_template_takes_in_what_it_matches_but_no_opposite():

@@ -8,6 +8,7 @@ every distinct pattern.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 import polars as pl
 
@@ -95,6 +96,9 @@ KEPT: tuple[tuple[str, str], ...] = (
     ),
 )
 
+#: What each of them is.
+KEPT_KINDS = tuple(kind for kind, _ in KEPT)
+
 #: A word with one short number inside is a name: jk2_init, log4j, Slf4jLogger, base64url.
 NAME_WITH_NUMBER = r"[A-Za-z]{2,}[0-9]{1,2}[A-Za-z_]+\b"
 
@@ -170,23 +174,21 @@ _REPLACED: tuple[tuple[str | None, tuple[tuple[str, str], ...]], ...] = (
     ),
 )
 _WORD = rf"{_INSIDE}*[0-9]{_INSIDE}*{_ENDING}|{_INSIDE}*[0-9]"
-_KEPT = "|".join([*(pattern for _, pattern in KEPT), NAME_WITH_NUMBER])
-# Placeholders are not ASCII, and looking for Unicode's edges of words beside them is slow.
-_KEPT = f"{_START}(?:{_KEPT})".replace(r"\b", r"(?-u:\b)").replace(r"\d", "[0-9]")
-
 _KINDS = dict.fromkeys(["PATH", "HOST", "KEY", *(name for name, _ in (*MASKS, *ADDRESSES))])
 _SHOWN = f"<({'|'.join(_KINDS)})>"
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _HEX = re.compile(r"\W?[0-9a-f]{7,}")
 
 
-def mask(distinct: pl.DataFrame) -> pl.DataFrame:
+def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataFrame:
     """Replace what varies in messages.
 
     Parameters
     ----------
     distinct : polars.DataFrame, shape (n_messages, 2)
         ``number`` and ``message``, without null.
+    keep : collection of str
+        Which of `KEPT_KINDS` stand as they are.
 
     Returns
     -------
@@ -194,14 +196,14 @@ def mask(distinct: pl.DataFrame) -> pl.DataFrame:
         Distinct ``pattern``: a cleaned message with placeholders as they are shown, such as
         ``<UUID>``; and the list of the ``numbers`` of its messages. In any order.
     """
-    text = pl.col("text")
+    text, kept = pl.col("text"), _kept(keep)
     patterns = (
         _masked_before(_reduced(distinct))
         .pipe(_shaped)
         .lazy()
         .with_columns(
-            kept=text.str.extract_all(_KEPT).list.join(KEPT_HERE),
-            text=text.str.replace_all(_KEPT, KEPT_HERE),
+            kept=text.str.extract_all(kept).list.join(KEPT_HERE),
+            text=text.str.replace_all(kept, KEPT_HERE),
         )
         .with_columns(
             numbered=text.str.extract_all(_NUMBERED)
@@ -222,6 +224,13 @@ def mask(distinct: pl.DataFrame) -> pl.DataFrame:
         .group_by("pattern")
         .agg(pl.col("numbers").explode())
     )
+
+
+def _kept(keep: Collection[str]) -> str:
+    """What finds the words of these kinds, and names with a number."""
+    patterns = [*(pattern for kind, pattern in KEPT if kind in keep), NAME_WITH_NUMBER]
+    # Placeholders are not ASCII, and looking for Unicode's edges of words beside them is slow.
+    return f"{_START}(?:{'|'.join(patterns)})".replace(r"\b", r"(?-u:\b)").replace(r"\d", "[0-9]")
 
 
 def reduced(distinct: pl.DataFrame) -> pl.DataFrame:

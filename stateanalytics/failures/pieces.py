@@ -71,15 +71,15 @@ def cut_into_pieces(texts: pl.Series, columns: str) -> pl.DataFrame:
         _kinds(pieces["piece"].unique()), on="piece", how="left", maintain_order="left"
     )
     # What an error says of itself is one sentence of few, though it stands in quotes.
-    key = pl.col("piece").str.contains(rf"^{_KEY}$") & pl.col("piece").str.contains(_ERROR_KEY)
+    key = pl.col("is_error_key")
     is_said = (pl.col("kind") == "quoted") & (
         key.shift(1).over("number")
         | (key.shift(2) & (pl.col("piece").shift(1) == " ")).over("number")
     )
-    known = known.with_columns(kind=pl.when(is_said).then(pl.lit("said")).otherwise("kind"))
-    # A list of placeholders is one: nobody knows how many there will be.
-    is_list = pl.col("is_wild") & ~pl.col("piece").str.contains(f"^.?{PLACEHOLDER}.?$")
-    return known.with_columns(piece=pl.when(is_list).then("blank").otherwise("piece"))
+    return known.with_columns(
+        kind=pl.when(is_said).then(pl.lit("said")).otherwise("kind"),
+        piece=pl.when("is_list").then("blank").otherwise("piece"),
+    ).drop("is_error_key", "is_list")
 
 
 def _kinds(distinct: pl.Series) -> pl.DataFrame:
@@ -122,6 +122,9 @@ def _kinds(distinct: pl.Series) -> pl.DataFrame:
             & ~piece.str.contains(NEVER)
             & ~((pl.col("kind") == "command") & piece.str.contains(_OPPOSITE))
             & ~((pl.col("kind") == "word") & piece.str.contains(OPEN, literal=True)),
+            # A list of placeholders is one: nobody knows how many there will be.
+            is_list=pl.col("is_wild") & ~piece.str.contains(f"^.?{PLACEHOLDER}.?$"),
+            is_error_key=piece.str.contains(rf"^{_KEY}$") & piece.str.contains(_ERROR_KEY),
             is_kept=piece.str.contains("[0-9]")
             | (piece.str.contains(NEVER) & ~piece.str.starts_with(TRACE_HERE)),
             blank=pl.when(in_marks & (pl.col("kind") != "payload"))

@@ -22,33 +22,18 @@ def absorbed(texts: pl.Series) -> pl.Series:
     """
     said = texts.str.replace_all(PLACEHOLDER, " ")
     distinct = pl.DataFrame({"text": texts, "said": said}).with_columns(
-        first=pl.col("text").str.extract(rf"^([^{PARTING}]+)"),
-        last=pl.col("text").str.extract(rf"([^{PARTING}]+)[{PARTING}]*$"),
         n_said=pl.col("said").str.count_matches(r"\p{L}{2,}"),
         n_chars=pl.col("said").str.len_chars(),
     )
-    wild = distinct.filter(
-        pl.col("text").str.contains(OPEN, literal=True) & (pl.col("n_said") >= N_SAID)
-    )
-    parts = [
-        wild.filter(~pl.col(end).str.contains(OPEN, literal=True))
-        .group_by(end)
-        .agg(templates=pl.col("text"))
-        .join(distinct.group_by(end).agg(pl.col("text")), on=end)
-        .select("templates", "text")
-        for end in ("first", "last")
-    ]
     found = []
-    for templates, inside in pl.concat(parts).iter_rows():
+    for template, inside in _candidates(distinct).iter_rows():
+        pattern = _pattern(template)
         candidates = pl.Series("text", inside)
-        for template in templates:
-            pattern = _pattern(template)
-            matched = candidates.filter(candidates.str.contains(pattern))
-            found += [
-                (text, template, list(match.groups()))
-                for text in matched
-                if text != template and (match := re.match(pattern, text))
-            ]
+        found += [
+            (text, template, list(match.groups()))
+            for text in candidates.filter(candidates.str.contains(pattern))
+            if (match := re.match(pattern, text))
+        ]
     schema = pl.Schema(
         {"text": pl.String(), "template": pl.String(), "swallowed": pl.List(pl.String)}
     )
@@ -70,6 +55,45 @@ def absorbed(texts: pl.Series) -> pl.Series:
         .iter_rows()
     )
     return pl.Series("merged", [_last(text, into) for text in texts], dtype=pl.String)
+
+
+def _candidates(distinct: pl.DataFrame) -> pl.DataFrame:
+    """For each template, the texts that have all its words, and its first or its last one.
+
+    Comparing every two of them would take the square of the time.
+    """
+    text = pl.col("text")
+    words = distinct.select(
+        "text",
+        "n_said",
+        first=text.str.extract(rf"^([^{PARTING}]+)"),
+        last=text.str.extract(rf"([^{PARTING}]+)[{PARTING}]*$"),
+        words=text.str.extract_all(rf"[^{PARTING}]+").list.unique(),
+    ).with_columns(
+        words=pl.col("words").list.filter(~pl.element().str.contains(OPEN, literal=True))
+    )
+    places = words.select("text", word="words").explode("word").drop_nulls()
+    rarest = (
+        words.filter(text.str.contains(OPEN, literal=True) & (pl.col("n_said") >= N_SAID))
+        .select("first", "last", "words", template="text", word="words")
+        .explode("word")
+        .join(places.group_by("word").len(), on="word")
+        .sort("len", "word")
+        .unique("template", keep="first", maintain_order=True)
+    )
+    has_end = [
+        (pl.col(end) == pl.col(f"{end}_of_it")) & ~pl.col(end).str.contains(OPEN, literal=True)
+        for end in ("first", "last")
+    ]
+    return (
+        rarest.join(places, on="word")
+        .filter(text != pl.col("template"))
+        .join(words.select(pl.all().name.suffix("_of_it")), left_on="text", right_on="text_of_it")
+        .filter(pl.any_horizontal(has_end))
+        .filter(pl.col("words").list.set_difference("words_of_it").list.len() == 0)
+        .group_by("template")
+        .agg("text")
+    )
 
 
 def _last(text: str, into: dict[str, str]) -> str:

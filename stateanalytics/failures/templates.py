@@ -8,13 +8,19 @@ the order of messages never matters.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import polars as pl
 
-from stateanalytics.errors import ColumnTypeError, check_columns
+from stateanalytics.errors import ArgumentError, ColumnTypeError, check_columns, did_you_mean
 from stateanalytics.failures.cut_off import CUT, TRACE_HERE, join_cut_texts, join_traces
-from stateanalytics.failures.masking import as_line, as_placeholders, as_shown, mask
+from stateanalytics.failures.masking import (
+    KEPT_KINDS,
+    as_line,
+    as_placeholders,
+    as_shown,
+    mask,
+)
 from stateanalytics.failures.merging import merge, unmerged
 from stateanalytics.failures.placeholders import CLOSE, OPEN, WILDCARD
 from stateanalytics.failures.traces import trace_as_shown
@@ -30,7 +36,10 @@ COLUMNS = ("template", "template_typed", "template_id", "pattern")
 
 
 def mine_templates(
-    messages: Sequence[str | None] | pl.Series, *, earlier: pl.DataFrame | None = None
+    messages: Sequence[str | None] | pl.Series,
+    *,
+    earlier: pl.DataFrame | None = None,
+    keep: Collection[str] = KEPT_KINDS,
 ) -> pl.DataFrame:
     """The template of every message, and an id that is the same next week.
 
@@ -41,6 +50,10 @@ def mine_templates(
     earlier : polars.DataFrame, optional
         What was mined before, with ``pattern``: these patterns count as if their messages
         were there again, so that a week is mined in the light of all weeks before.
+    keep : collection of str
+        Numbers that tell failures apart and stand as they are: kinds of
+        `stateanalytics.failures.masking.KEPT`, such as ``"exit code"``; by default all. Logs
+        in which every number is a value need none: ``keep=()``.
 
     Returns
     -------
@@ -57,6 +70,8 @@ def mine_templates(
         If the messages are not text.
     MissingColumnsError
         If ``earlier`` has no ``pattern``.
+    ArgumentError
+        If ``keep`` names no such kind.
 
     Notes
     -----
@@ -72,9 +87,10 @@ def mine_templates(
     >>> mined["template"].to_list()
     ['worker <*> died: exit code 137', 'worker <*> died: exit code 1']
     """
+    kinds = _checked_kinds(keep)
     rows = pl.DataFrame({"message": _as_text(messages)}).with_row_index("row")
     distinct = rows.drop_nulls().group_by("message").agg("row").with_row_index("number")
-    masked = mask(distinct.select("number", "message"))
+    masked = mask(distinct.select("number", "message"), kinds)
     known = [masked] if earlier is None else [masked, _patterns_of(earlier, "mine_templates")]
     named = masked.join(merge_templates(*known), on="pattern").with_row_index("which")
     # Numbers all the way down: only the few patterns are compared as text.
@@ -208,6 +224,17 @@ def _without_kinds(merged: pl.Expr) -> pl.Expr:
 def _patterns_of(mined: pl.DataFrame, function: str) -> pl.DataFrame:
     check_columns(mined, ["pattern"], function)
     return mined.select(pl.col("pattern").cast(pl.String)).drop_nulls().unique()
+
+
+def _checked_kinds(keep: object) -> list[str]:
+    is_several = isinstance(keep, Iterable) and not isinstance(keep, str)
+    kinds: list[str] = [*keep] if is_several else [keep]  # type: ignore[list-item, misc]
+    if unknown := [kind for kind in kinds if kind not in KEPT_KINDS]:
+        raise ArgumentError(
+            f"keep needs kinds of {', '.join(KEPT_KINDS)}; found {unknown[0]!r:.60}.",
+            'keep=["exit code"], or keep=() for none' + did_you_mean(str(unknown[0]), KEPT_KINDS),
+        )
+    return kinds
 
 
 def _as_text(messages: Sequence[str | None] | pl.Series) -> pl.Series:

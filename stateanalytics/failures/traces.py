@@ -221,8 +221,8 @@ def _events(traces: pl.DataFrame, language: _Language) -> pl.DataFrame:
         .with_columns(line.str.replace(r"^\s*(?:\+-[-+]*[- \d.]*$|[|+] )", ""))
         .filter(line != "")
         .with_columns(
-            after=line.shift(-1).over("number"),
-            before=line.shift(1).over("number"),
+            after=_beside(line, -1),
+            before=_beside(line, 1),
         )
         .with_columns(n_frames=_so_far(language.is_frame))
         .with_columns(section=_so_far(language.starts_section))
@@ -239,6 +239,11 @@ def _events(traces: pl.DataFrame, language: _Language) -> pl.DataFrame:
     return raised.with_columns(raised=pl.when(nth == 1).then("raised")).select(
         "number", "is_cut", "section", "raised", "frame", is_end=pl.col("after").is_null()
     )
+
+
+def _beside(line: pl.Expr, n: int) -> pl.Expr:
+    """The line before or after this one; null: none of the same trace."""
+    return pl.when(pl.col("number") == pl.col("number").shift(n)).then(line.shift(n))
 
 
 def _so_far(is_one: pl.Expr) -> pl.Expr:
