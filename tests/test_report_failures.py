@@ -120,6 +120,14 @@ def test_the_ledger_says_whose_it_is_and_who_is_missing(tmp_path):
         made.write_html(path)
 
 
+def test_where_nobody_reported_anything_nothing_is_called_dearest():
+    play = run("p", entity_type="play", status="escalated", reason_message="x")
+    made = section([{**play, "started_at": None}])
+    assert made.summary["failures"]["finding"] == (
+        "1 failed or timed-out row is 1 incident of 1 cluster."
+    )
+
+
 def test_without_a_ledger_nothing_is_said_of_owners(made):
     assert "nobody" not in made.as_html()
     assert made.summary["failures"]["has_ledger"] is False

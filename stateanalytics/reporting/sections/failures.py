@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import polars as pl
 
 from stateanalytics.core.units import how_long
@@ -14,14 +12,15 @@ from stateanalytics.failures.counting import count_groups, count_incidents_of
 from stateanalytics.failures.failing_intervals import STEP_S, count_starts, without_mass
 from stateanalytics.failures.incident_grouping import count_incidents, members_within
 from stateanalytics.failures.known_ids import former_ids
+from stateanalytics.reporting.failure_findings import finding_of, lost_of, name_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
-from stateanalytics.reporting.phrases import count, listed, number, share
+from stateanalytics.reporting.phrases import count, listed, share
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
 from stateanalytics.state.population import counted
 from stateanalytics.state.reason_codes import REGISTRY
 from stateanalytics.systems import all_systems
 
-N_CODES, N_OF_CODE, N_INCIDENTS, N_GONE, N_NAMED, N_WEEKS = 20, 3, 3, 5, 2, 12
+N_CODES, N_OF_CODE, N_INCIDENTS, N_GONE, N_WEEKS = 20, 3, 3, 5, 12
 NO_CODE = "(no code was stored)"
 _COUNTS = ("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes", "n_incidents", "share")
 _COSTS = ("run_s", "n_tokens", "cost_usd", "n_work", "n_cost_unreported")
@@ -58,7 +57,7 @@ def summarize_failures(material: Material) -> Plain:
     )
     is_first = material.failed_ever.filter(pl.col("failed_at") < window.since).is_empty()
     return {
-        "finding": _sentence(material, clusters, codes, None if is_first else gone.height),
+        "finding": finding_of(material, clusters, codes, None if is_first else gone.height),
         "denominator": "failed and timed-out entities of the window, each work once",
         "also": _also(material),
         "n_rows": failed.height,
@@ -79,7 +78,7 @@ def summarize_failures(material: Material) -> Plain:
         },
         "gone": {
             "n": gone.height,
-            "names": [_name(row) for row in gone.head(N_GONE).iter_rows(named=True)],
+            "names": [name_of(row) for row in gone.head(N_GONE).iter_rows(named=True)],
         },
         "together": {
             "n": together.height,
@@ -110,18 +109,18 @@ def _clusters(material: Material, lives: pl.DataFrame) -> pl.DataFrame:
 
 def _weeks(material: Material) -> pl.DataFrame:
     """How many incidents each cluster was in each of the last weeks, up to the window's end."""
-    rows, until = material.failed_ever, material.window.until
-    counts = []
-    for place in range(N_WEEKS):
-        end = until - (N_WEEKS - 1 - place) * timedelta(days=7)
-        week = Window(end - WEEK, end, "")
-        counted_now = members_within(rows, week, material.facts.as_of)
-        counts.append(
-            counted_now.group_by("cluster_id").agg(n=count_incidents_of(), week=pl.lit(place))
-        )
-    steps = [
-        pl.col("n").filter(pl.col("week") == place).sum().cast(pl.Int64) for place in range(N_WEEKS)
+    since = material.window.until - N_WEEKS * WEEK
+    weeks = [
+        Window(since + place * WEEK, since + (place + 1) * WEEK, "") for place in range(N_WEEKS)
     ]
+    moments = material.failed_ever["failed_at"]
+    counts = [pl.DataFrame(schema={"cluster_id": pl.String, "n": pl.Int64, "place": pl.Int64})]
+    for place, week in enumerate(weeks):
+        if moments.is_between(week.since, week.until, closed="left").any():
+            rows = members_within(material.failed_ever, week, material.facts.as_of)
+            found = rows.group_by("cluster_id").agg(n=count_incidents_of().cast(pl.Int64))
+            counts.append(found.with_columns(place=pl.lit(place, pl.Int64)))
+    steps = [pl.col("n").filter(pl.col("place") == place).sum() for place in range(N_WEEKS)]
     return pl.concat(counts).group_by("cluster_id").agg(weeks=pl.concat_list(steps).first())
 
 
@@ -134,7 +133,7 @@ def _code(row: Plain, clusters: pl.DataFrame) -> Plain:
         "is_known": known is not None,
         "meaning": known.meaning if known else None,
         "what_to_do": known.what_to_do if known else None,
-        "lost": _lost(row),
+        "lost": lost_of(row),
         "n_clusters": n_clusters,
         "n_more": max(n_clusters - N_OF_CODE, 0),
     }
@@ -152,26 +151,12 @@ def _cluster(row: Plain) -> Plain:
         **days,
         "code": row["code"] or NO_CODE,
         "former_ids": row["former_ids"] or [],
-        "name": _name(row),
+        "name": name_of(row),
         # What says no more than the template is no example.
         "examples": [text for text in examples if text and text != row["template"]],
         "bars": [n / most if most else 0.0 for n in row["weeks"] or []],
-        "lost": _lost(row),
+        "lost": lost_of(row),
     }
-
-
-def _lost(row: Plain) -> Plain:
-    """What it cost, where somebody reported it; not reported is never nothing."""
-    cost, unreported = row["cost_usd"], row["n_cost_unreported"]
-    return {
-        "cost": "not reported" if cost is None else f"${cost:,.2f}",
-        "unreported": number(unreported) if cost is not None and unreported else None,
-        "time": "not known" if row["run_s"] is None else how_long(row["run_s"]),
-    }
-
-
-def _name(row: Plain) -> str:
-    return str(row["rule_name"] or row["template"] or row["code"] or "nothing was said")
 
 
 def _incident(row: Plain) -> Plain:
@@ -199,64 +184,6 @@ def _mass(material: Material) -> Plain:
 def _without_mass(material: Material) -> pl.DataFrame:
     kept = without_mass(material.ever).select("source", "system", "entity_type", "entity_id")
     return material.ended_runs.join(kept.unique(), on=kept.columns, how="semi", nulls_equal=True)
-
-
-def _sentence(
-    material: Material, clusters: pl.DataFrame, codes: pl.DataFrame, n_gone: int | None
-) -> str:
-    """What failed and what of it nobody looks after; then what is new, back or gone."""
-    failed = material.failed
-    if failed.is_empty():
-        return "Nothing failed or timed out in this window."
-    n_incidents = int(failed.select(count_incidents_of()).item())
-    are = "are" if failed.height > 1 else "is"
-    parts = [
-        f"{count(failed.height, 'failed or timed-out row').capitalize()} {are} "
-        f"{count(n_incidents, 'incident')} of {count(clusters.height, 'cluster')}",
-        *_dearest(clusters, has_ledger=material.ledger is not None),
-    ]
-    widest = max(codes.iter_rows(named=True), key=lambda row: row["n_rows"] - row["n_incidents"])
-    if widest["n_rows"] >= 2 * widest["n_incidents"] and widest["n_rows"] > 2:
-        parts.append(
-            f"{widest['code'] or 'no code'} is {number(widest['n_rows'])} rows but only "
-            f"{count(widest['n_incidents'], 'incident')}"
-        )
-    if n_gone is not None:
-        states = tally(clusters, "state")
-        told = {"new": "new", "regressed": "back after weeks without", "growing": "growing"}
-        lives = [f"{number(states[name])} {told[name]}" for name in told if states.get(name)]
-        parts.append(listed([*lives, f"{number(n_gone)} gone"] if n_gone else lives) or "none new")
-    return "; ".join(parts) + "." + _returned(clusters)
-
-
-def _dearest(clusters: pl.DataFrame, *, has_ledger: bool) -> list[str]:
-    """Which of the failures that nobody looks after cost most."""
-    unowned = clusters.filter(pl.col("owner").is_null()).head(N_NAMED if has_ledger else 1)
-    names = [_quoted(_name(row)) + _priced(row) for row in unowned.iter_rows(named=True)]
-    if not has_ledger:
-        return [f"{names[0]} cost most"]
-    return [f"nobody looks after {listed(names)}"] if names else ["each has an owner"]
-
-
-def _priced(row: Plain) -> str:
-    lost = _lost(row)
-    words = [lost["cost"]] * (row["cost_usd"] is not None) + [lost["time"]]
-    return f" ({', '.join(words)})"
-
-
-def _returned(clusters: pl.DataFrame) -> str:
-    back = clusters.filter(pl.col("is_back").fill_null(value=False))
-    if back.is_empty():
-        return ""
-    named = listed(_quoted(_name(row)) for row in back.head(N_NAMED).iter_rows(named=True))
-    more = f" and {number(back.height - N_NAMED)} more" if back.height > N_NAMED else ""
-    return f" Resolved, but back: {named}{more}."
-
-
-def _quoted(text: str) -> str:
-    words = text.split()
-    short = " ".join(words[:6])
-    return f"“{short} …”" if len(words) > 6 else f"“{short}”"
 
 
 def _also(material: Material) -> list[str]:

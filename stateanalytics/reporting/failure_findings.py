@@ -1,0 +1,87 @@
+"""What a report says of failures in words: the finding of their section, and what they cost."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.core.text import shortened
+from stateanalytics.core.units import how_long
+from stateanalytics.failures.counting import count_incidents_of
+from stateanalytics.reporting.material import Material, Plain, tally
+from stateanalytics.reporting.phrases import count, listed, number
+
+N_NAMED = 2
+
+
+def lost_of(row: Plain) -> Plain:
+    """What a failure cost, where somebody reported it; not reported is never nothing."""
+    cost, unreported = row["cost_usd"], row["n_cost_unreported"]
+    return {
+        "cost": "not reported" if cost is None else f"${cost:,.2f}",
+        "unreported": number(unreported) if cost is not None and unreported else None,
+        "time": "not known" if row["run_s"] is None else how_long(row["run_s"]),
+    }
+
+
+def name_of(row: Plain) -> str:
+    """What a failure is called: by a rule, else by its template, else by its code."""
+    return str(row["rule_name"] or row["template"] or row["code"] or "nothing was said")
+
+
+def finding_of(
+    material: Material, clusters: pl.DataFrame, codes: pl.DataFrame, n_gone: int | None
+) -> str:
+    """What failed and what of it nobody looks after; then what is new, back or gone."""
+    failed = material.failed
+    if failed.is_empty():
+        return "Nothing failed or timed out in this window."
+    n_incidents = int(failed.select(count_incidents_of()).item())
+    are = "are" if failed.height > 1 else "is"
+    parts = [
+        f"{count(failed.height, 'failed or timed-out row').capitalize()} {are} "
+        f"{count(n_incidents, 'incident')} of {count(clusters.height, 'cluster')}",
+        *_dearest(clusters, has_ledger=material.ledger is not None),
+    ]
+    widest = max(codes.iter_rows(named=True), key=lambda row: row["n_rows"] - row["n_incidents"])
+    if widest["n_rows"] >= 2 * widest["n_incidents"] and widest["n_rows"] > 2:
+        parts.append(
+            f"{widest['code'] or 'no code'} is {number(widest['n_rows'])} rows but only "
+            f"{count(widest['n_incidents'], 'incident')}"
+        )
+    if n_gone is not None:
+        states = tally(clusters, "state")
+        told = {"new": "new", "regressed": "back after weeks without", "growing": "growing"}
+        lives = [f"{number(states[name])} {told[name]}" for name in told if states.get(name)]
+        parts.append(listed([*lives, f"{number(n_gone)} gone"] if n_gone else lives) or "none new")
+    return "; ".join(parts) + "." + _returned(clusters)
+
+
+def _dearest(clusters: pl.DataFrame, *, has_ledger: bool) -> list[str]:
+    """Which of the failures that nobody looks after cost most."""
+    unowned = clusters.filter(pl.col("owner").is_null()).head(N_NAMED if has_ledger else 1)
+    names = [_quoted(name_of(row)) + _priced(row) for row in unowned.iter_rows(named=True)]
+    if not has_ledger:
+        return [f"{names[0]} cost most"] if _priced(unowned.row(0, named=True)) else []
+    return [f"nobody looks after {listed(names)}"] if names else ["each has an owner"]
+
+
+def _priced(row: Plain) -> str:
+    lost = lost_of(row)
+    known = {"cost": row["cost_usd"], "time": row["run_s"]}
+    words = [lost[name] for name, value in known.items() if value is not None]
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _returned(clusters: pl.DataFrame) -> str:
+    back = clusters.filter(pl.col("is_back").fill_null(value=False))
+    if back.is_empty():
+        return ""
+    named = listed(_quoted(name_of(row)) for row in back.head(N_NAMED).iter_rows(named=True))
+    more = f" and {number(back.height - N_NAMED)} more" if back.height > N_NAMED else ""
+    return f" Resolved, but back: {named}{more}."
+
+
+def _quoted(text: str) -> str:
+    words = text.split()
+    short = shortened(" ".join(words[:6]), 60)
+    return f"“{short} …”" if len(words) > 6 else f"“{short}”"
