@@ -187,7 +187,7 @@ def cursor_of(store: Store) -> Iterator[Cursor]:
         raise refusals.damaged(store.path, [problem]) from error
 
 
-def parts(plan: Plan, after: int | None = None) -> list[str]:
+def parts(plan: Plan, after: int | None, cursor: Cursor) -> list[str]:
     """WHERE clauses that cut the table, or its rows after one, into ranges of row numbers."""
     name = plan.rowid
     if after is not None:
@@ -195,10 +195,7 @@ def parts(plan: Plan, after: int | None = None) -> list[str]:
     if name is None or N_THREADS == 1:
         return [""]
     table = quoted(plan.table)
-    with cursor_of(plan.store) as cursor:
-        low, high = cursor.row(
-            f"SELECT min({name}), (SELECT max({name}) FROM {table}) FROM {table}"
-        )
+    low, high = cursor.row(f"SELECT min({name}), (SELECT max({name}) FROM {table}) FROM {table}")
     if low is None or high - low < 2 * _ROWS_WORTH_A_THREAD:
         return [""]
     n_parts = min(8 * N_THREADS, (high - low) // _ROWS_WORTH_A_THREAD)
@@ -210,11 +207,12 @@ def parts(plan: Plan, after: int | None = None) -> list[str]:
     ]
 
 
-def scan_unguarded(plan: Plan, where: str) -> tuple[pl.DataFrame, Invalid] | None:
+def scan_unguarded(plan: Plan, where: str, cursor: Cursor) -> tuple[pl.DataFrame, Invalid] | None:
     """Rows of one range, or None where something in them needs the guards."""
     # In one batch: the driver looks at all of it before it chooses the types. It also makes
     # room for all of it, so the batch is as large as the range and no larger.
-    table = _fetched(plan.store, plan.scan(where, is_guarded=False), _n_rows(plan, where) + 1)
+    n_rows = cursor.row(f"SELECT count(*) FROM {quoted(plan.table)} NOT INDEXED {where}")[0]
+    table = cursor.table(plan.scan(where, is_guarded=False), n_rows + 1).slice(1)
     kinds = plan.kinds.values()
     if [str(kind) for kind in table.schema.types] != (
         [cells.ARROW[kind] for kind in kinds] or ["int64"]
@@ -231,25 +229,14 @@ def scan_unguarded(plan: Plan, where: str) -> tuple[pl.DataFrame, Invalid] | Non
 
 
 def scan_guarded(
-    plan: Plan, where: str, batches: tuple[int, ...] = _BATCHES
+    plan: Plan, where: str, cursor: Cursor, batches: tuple[int, ...] = _BATCHES
 ) -> tuple[pl.DataFrame, Invalid]:
     """Rows of one range with marks, and which text was not UTF-8."""
-    table = _fetched(plan.store, plan.scan(where, is_guarded=True), batches[0])
+    table = cursor.table(plan.scan(where, is_guarded=True), batches[0]).slice(1)
     try:
         return _framed(plan, table)
     except _TooMuchTextError:
-        return scan_guarded(plan, where, batches[1:])
-
-
-def _n_rows(plan: Plan, where: str) -> int:
-    """Rows of one range: the driver makes room for a whole batch before it reads."""
-    with cursor_of(plan.store) as cursor:
-        return int(cursor.row(f"SELECT count(*) FROM {quoted(plan.table)} NOT INDEXED {where}")[0])
-
-
-def _fetched(store: Store, query: str, batch_rows: int) -> pa.Table:
-    with cursor_of(store) as cursor:
-        return cursor.table(query, batch_rows).slice(1)
+        return scan_guarded(plan, where, cursor, batches[1:])
 
 
 def _framed(plan: Plan, table: pa.Table) -> tuple[pl.DataFrame, Invalid]:

@@ -11,6 +11,7 @@ import polars as pl
 from stateanalytics.io import cells, scanning
 from stateanalytics.io.cells import Cell, Kind, problem
 from stateanalytics.io.scanning import (
+    Cursor,
     Invalid,
     Plan,
     cursor_of,
@@ -51,13 +52,15 @@ def _columns(
     planned: list[Plan], after: int | None = None
 ) -> tuple[pl.DataFrame, int, list[Problem]]:
     """The columns of all plans side by side, how many rows, and what was odd in them."""
-    ranges = parts(planned[0], after)
-    tasks = [(plan, where) for plan in planned for where in ranges]
-    if len(tasks) == 1:
-        scanned = [_Scan()(tasks[0])]
-    else:
+    scan = _Scan()
+    with cursor_of(planned[0].store) as cursor:
+        ranges = parts(planned[0], after, cursor)
+        tasks = [(plan, where) for plan in planned for where in ranges]
+        # To open the copy takes as long as to read a small table.
+        scanned = [scan(task, cursor) for task in tasks] if len(ranges) == 1 else []
+    if not scanned:
         with ThreadPoolExecutor(scanning.N_THREADS) as threads:
-            scanned = list(threads.map(_Scan(), tasks))
+            scanned = list(threads.map(scan.alone, tasks))
     typed, problems = [], []
     for i, plan in enumerate(planned):
         of_plan = scanned[i * len(ranges) : (i + 1) * len(ranges)]
@@ -74,14 +77,19 @@ class _Scan:
     def __init__(self) -> None:
         self.guarded: set[int] = set()
 
-    def __call__(self, task: tuple[Plan, str]) -> tuple[pl.DataFrame, Invalid]:
+    def __call__(self, task: tuple[Plan, str], cursor: Cursor) -> tuple[pl.DataFrame, Invalid]:
         plan, where = task
         if id(plan) not in self.guarded:
-            scanned = scan_unguarded(plan, where)
+            scanned = scan_unguarded(plan, where, cursor)
             if scanned is not None:
                 return scanned
             self.guarded.add(id(plan))
-        return scan_guarded(plan, where)
+        return scan_guarded(plan, where, cursor)
+
+    def alone(self, task: tuple[Plan, str]) -> tuple[pl.DataFrame, Invalid]:
+        """By a connection of its own, for a thread."""
+        with cursor_of(task[0].store) as cursor:
+            return self(task, cursor)
 
 
 def _why_absent(store: Store, table: str) -> list[Problem]:
