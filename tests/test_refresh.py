@@ -350,10 +350,9 @@ def test_a_table_without_row_numbers_is_read_again(tmp_path):
         connection.execute("INSERT INTO t VALUES ('a')")
         connection.commit()
     with open_store(path) as store:
-        rows, findings = parts.read_appended(store, "t", {"id": TEXT})
-        kept = parts.Kept(store, rows, findings)
-        again, _ = parts.read_appended(store, "t", {"id": TEXT}, kept)
-    assert again["id"].to_list() == ["a"]
+        kept = parts.read_appended(store, "t", {"id": TEXT})
+        again = parts.read_appended(store, "t", {"id": TEXT}, kept)
+    assert again.rows["id"].to_list() == ["a"]
 
 
 @pytest.mark.slow

@@ -144,6 +144,8 @@ def _octets(numbers: pl.Series) -> memoryview:
 
 
 _NUMBERS = ("moment", "real", "integer", "yes_no")
+Witness = tuple[float | None, ...]
+_MOST_PIECES = 64
 
 
 @dataclass(frozen=True)
@@ -156,11 +158,14 @@ class Kept:
         The copy that it was read from; where it was closed, all is read again.
     rows, findings : polars.DataFrame
         As `sqlite.read_table` gave them.
+    witness : tuple of float, optional
+        What is true of all rows, where a scan has found it already.
     """
 
     store: Store
     rows: pl.DataFrame
     findings: pl.DataFrame
+    witness: Witness | None = None
 
 
 def read_appended(
@@ -170,7 +175,7 @@ def read_appended(
     before: Kept | None = None,
     *,
     system: str = "",
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+) -> Kept:
     """What `sqlite.read_table` gives, from the rows that are new where that is the same.
 
     Parameters
@@ -182,37 +187,37 @@ def read_appended(
 
     Returns
     -------
-    rows, findings : polars.DataFrame
-        The same as of a fresh read.
+    Kept
+        Rows and findings are those of a fresh read.
     """
-    last = None if before is None else _last_common_row(before.store, store, table, columns)
-    if before is not None and last is not None:
-        new, odd = read_table(store, table, columns, system=system, after=last)
-        if odd.is_empty():  # else both parts would have to be counted together
-            return (pl.concat([before.rows, new]) if new.height else before.rows), before.findings
-    return read_table(store, table, columns, system=system)
+    if before is not None and _has_same_shape(before.store, store, table):
+        there = before.witness or _witness(before.store, table, columns)
+        last = int(there[1] or 0)
+        both = _witness(store, table, columns, up_to=last)
+        if both[: len(there)] == there:
+            new, odd = read_table(store, table, columns, system=system, after=last)
+            if odd.is_empty():  # else both parts would have to be counted together
+                rows = pl.concat([before.rows, new]) if new.height else before.rows
+                # A piece a refresh would slow down whoever reads them after thousands.
+                rows = rows.rechunk() if rows.n_chunks() > _MOST_PIECES else rows
+                return Kept(store, rows, before.findings, both[len(there) :])
+    return Kept(store, *read_table(store, table, columns, system=system))
 
 
-def _last_common_row(old: Store, new: Store, table: str, columns: Mapping[str, Cell]) -> int | None:
-    """The greatest number of the old rows, where the new store begins with just these."""
-    has_same_shape = (
+def _has_same_shape(old: Store, new: Store, table: str) -> bool:
+    return (
         old.copy.exists()
         and not old.losses
         and not new.losses
         and old.tables.get(table) == new.tables.get(table) is not None
         and old.rowids.get(table) == new.rowids.get(table) is not None
     )
-    if not has_same_shape:
-        return None
-    there = _witness(old, table, columns)
-    last = int(there[1] or 0)
-    return last if _witness(new, table, columns, up_to=last) == there else None
 
 
 def _witness(
     store: Store, table: str, columns: Mapping[str, Cell], *, up_to: int | None = None
-) -> tuple[float | None, ...]:
-    """What is true of the rows of a table, up to some row number."""
+) -> Witness:
+    """What is true of the rows of a table: of those up to some row number, then of all."""
     rowid = store.rowids[table]
     needed = dict.fromkeys(
         name
@@ -225,8 +230,8 @@ def _witness(
         f"total({quoted(name) if name in numbers else f'octet_length({quoted(name)})'})"
         for name in needed
     ]
-    query = ", ".join(["count(*)", f"max({rowid})", *sums])
-    where = "" if up_to is None else f" WHERE {rowid} <= {up_to}"
+    whole = ["count(*)", f"max({rowid})", *sums]
+    part = [] if up_to is None else [f"{f} FILTER (WHERE {rowid} <= {up_to})" for f in whole]
     with cursor_of(store) as cursor:
         # An index could answer for rows that the table no longer has.
-        return cursor.row(f"SELECT {query} FROM {quoted(table)} NOT INDEXED{where}")
+        return cursor.row(f"SELECT {', '.join([*part, *whole])} FROM {quoted(table)} NOT INDEXED")

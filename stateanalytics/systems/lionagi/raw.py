@@ -284,10 +284,10 @@ def read_raw(
         if table == "sessions" and "run_id" in store.tables[table]:
             wanted["metadata_run_id"] = _RUN_ID_OF_OLD_ROWS
         if table in APPENDED:
-            tables[table], findings = read_appended(
+            kept[table] = read_appended(
                 store, table, wanted, (before or {}).get(table), system=SYSTEM
             )
-            kept[table] = Kept(store, tables[table], findings)
+            tables[table], findings = kept[table].rows, kept[table].findings
         else:
             tables[table], findings = read_table(store, table, wanted, system=SYSTEM)
         of_tables.append(findings)
