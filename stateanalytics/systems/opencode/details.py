@@ -22,16 +22,18 @@ ENTITY_IDS = {
 
 
 def detail_frames(
-    folded: Folded, log: Log, session_rows: pl.DataFrame | None = None
+    folded: Folded, by_messages: FoldedMessages, log: Log, session_rows: pl.DataFrame
 ) -> dict[str, pl.DataFrame]:
     """The detail frames of one input, without ``source``.
 
     Parameters
     ----------
-    folded : fold.Folded
+    folded : executions.Folded
+    by_messages : FoldedMessages
+        Sessions of which messages alone tell; what only events tell is null there.
     log : Log
         For permissions that were asked and answered, which are not part of the fold.
-    session_rows : polars.DataFrame, optional
+    session_rows : polars.DataFrame
         Rows of the session table: ``session_id``, ``suspended_ms``, …
 
     Returns
@@ -41,29 +43,27 @@ def detail_frames(
     """
     eras = _eras(folded)
 
-    def of_era(frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.join(eras, on="session_id", how="left", maintain_order="left")
+    def both(of_events: pl.DataFrame, of_messages: pl.DataFrame) -> pl.DataFrame:
+        of_era = of_events.join(eras, on="session_id", how="left", maintain_order="left")
+        return pl.concat([of_era, of_messages], how="diagonal_relaxed")
 
     executions = _with_context(_with_asks(folded.executions, log), folded, session_rows)
+    newest = by_messages.sessions.select("session_id", session_last_ms="newest_ms")
+    of_messages = by_messages.executions.join(
+        newest, on="session_id", how="left", maintain_order="left"
+    )
+    sessions = (
+        one.sessions.with_columns(read_from=pl.lit(name))
+        for one, name in ((folded, "events"), (by_messages, "messages"))
+    )
     return {
-        "opencode_executions": _executions(of_era(executions)),
-        "opencode_steps": _steps(of_era(folded.steps)),
-        "opencode_tools": _tools(of_era(folded.tools)),
-        "opencode_inputs": _inputs(folded.inputs),
-        "opencode_sessions": _sessions(of_era(folded.sessions), "events"),
-    }
-
-
-def detail_frames_of_messages(folded: FoldedMessages) -> dict[str, pl.DataFrame]:
-    """The detail frames of what messages folded, without ``source``."""
-    newest = folded.sessions.select("session_id", session_last_ms="newest_ms")
-    executions = folded.executions.join(newest, on="session_id", how="left", maintain_order="left")
-    return {
-        "opencode_executions": _executions(executions),
-        "opencode_steps": _steps(folded.steps),
-        "opencode_tools": _tools(folded.tools),
-        "opencode_inputs": _inputs(folded.inputs),
-        "opencode_sessions": _sessions(folded.sessions, "messages"),
+        "opencode_executions": _executions(both(executions, of_messages)),
+        "opencode_steps": _steps(both(folded.steps, by_messages.steps)),
+        "opencode_tools": _tools(both(folded.tools, by_messages.tools)),
+        "opencode_inputs": _inputs(
+            pl.concat([folded.inputs, by_messages.inputs], how="diagonal_relaxed")
+        ),
+        "opencode_sessions": _sessions(both(*sessions)),
     }
 
 
@@ -128,7 +128,7 @@ def _with_asks(executions: pl.DataFrame, log: Log) -> pl.DataFrame:
 
 
 def _with_context(
-    executions: pl.DataFrame, folded: Folded, session_rows: pl.DataFrame | None
+    executions: pl.DataFrame, folded: Folded, session_rows: pl.DataFrame
 ) -> pl.DataFrame:
     """Did others run on after each end; is the session claimed; when did it last stir."""
     until = pl.coalesce("last_active_ms", "first_end_ms", "started_ms")
@@ -150,9 +150,7 @@ def _with_context(
         has_others_running=pl.col("until") >= pl.col("ended_ms") + DECLINE_WINDOW_MS,
     )
     newest = folded.sessions.select("session_id", session_last_ms="newest_ms")
-    claims = pl.DataFrame(schema={"session_id": pl.String(), "suspended_ms": pl.Int64()})
-    if session_rows is not None:
-        claims = session_rows.select("session_id", "suspended_ms")
+    claims = session_rows.select("session_id", "suspended_ms")
     return (
         executions.join(ran_on, on=["sid", "exec_no"], how="left", maintain_order="left")
         .join(newest, on="session_id", how="left", maintain_order="left")
@@ -162,12 +160,6 @@ def _with_context(
             is_resumed=~pl.col("is_last"),
         )
     )
-
-
-def _having(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
-    """The frame with columns that only events have, null where messages folded."""
-    absent = [name for name in names if name not in frame.columns]
-    return frame.with_columns(pl.lit(None, pl.Int64).alias(name) for name in absent)
 
 
 def _executions(frame: pl.DataFrame) -> pl.DataFrame:
@@ -197,8 +189,7 @@ def _executions(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _steps(frame: pl.DataFrame) -> pl.DataFrame:
-    caused = with_cause(_having(frame, "dispatched_ms", "retry_wait_ms"),
-                        has_error=pl.col("state") == "failed")  # fmt: skip
+    caused = with_cause(frame, has_error=pl.col("state") == "failed")
     wait = (pl.col("started_ms") - pl.col("dispatched_ms")) / 1000
     return frames.STEPS.conform(
         caused.with_columns(
@@ -236,9 +227,7 @@ def _inputs(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _sessions(frame: pl.DataFrame, read_from: str) -> pl.DataFrame:
+def _sessions(frame: pl.DataFrame) -> pl.DataFrame:
     return frames.SESSIONS.conform(
-        frame.with_columns(
-            read_from=pl.lit(read_from), last_at=moment("last_ms"), event_cost_usd="cost_usd"
-        )
+        frame.with_columns(last_at=moment("last_ms"), event_cost_usd="cost_usd")
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
 import polars as pl
@@ -155,6 +155,23 @@ REASONS: Mapping[str, tuple[Because, ...]] = MappingProxyType(
 """Reasons of every situation of an execution that needs explaining, most direct first."""
 
 
+def _table() -> pl.DataFrame:
+    """Every reason, one row each: ``why`` it holds, its ``place``, and what `Because` says."""
+    also = ((RESUMED.code, 7, RESUMED), (RECOVERED.code, 8, RECOVERED))
+    of_situations = (
+        (situation, place, because)
+        for situation, all_of_it in REASONS.items()
+        for place, because in enumerate(all_of_it)
+    )
+    return pl.DataFrame(
+        {"why": why, "place": place, **asdict(because)}
+        for why, place, because in (*of_situations, *also)
+    )
+
+
+_TABLE = _table()
+
+
 def execution_reasons(executions: pl.DataFrame) -> pl.DataFrame:
     """The reasons of every execution, most direct first.
 
@@ -170,53 +187,43 @@ def execution_reasons(executions: pl.DataFrame) -> pl.DataFrame:
         ``message``, ``claim_status``, ``confidence``, ``event_id``, ``evidence``.
     """
     ended_well = (pl.col("outcome") == "succeeded") & (pl.col("situation") != "blocked")
-    parts = [
-        _rows(executions.filter(pl.col("situation") == situation), because, place)
-        for situation, all_of_it in REASONS.items()
-        for place, because in enumerate(all_of_it)
-    ]
     stopped = pl.col("situation").is_in(["declined", "declined_inferred", "shutdown_resumed"])
-    parts += [
-        _rows(executions.filter(stopped & pl.col("is_resumed")), RESUMED, 7),
-        _rows(executions.filter(ended_well & pl.col("is_recovered")), RECOVERED, 8),
-    ]
-    return numbered(pl.concat(parts), RUN_KEY)
-
-
-def _rows(frame: pl.DataFrame, because: Because, place: int) -> pl.DataFrame:
-    """One reason of each row."""
-    begin, has_cause, end = because.code.partition("{cause}")
-    cause = pl.col("cause").fill_null("unknown") if has_cause else pl.lit("")
-    code = pl.concat_str(pl.lit(begin), cause, pl.lit(end))
+    whys = pl.concat_list(
+        "situation",
+        pl.when(stopped & pl.col("is_resumed")).then(pl.lit(RESUMED.code)),
+        pl.when(ended_well & pl.col("is_recovered")).then(pl.lit(RECOVERED.code)),
+    )
+    rows = executions.with_columns(why=whys).explode("why").join(_TABLE, on="why")
     # A stored end says why by itself; one that is read off a message is less sure.
     is_sure = pl.col("cause_confidence").fill_null(1.0) >= 1.0
-    own_claim = because.dimension == "lifecycle" and because.claim == OBSERVED
+    own_claim = (pl.col("dimension") == "lifecycle") & (pl.col("claim") == OBSERVED)
     is_spelled_out = pl.col("cause").fill_null("") == "resume_exhausted"
-    keeps = (is_sure | is_spelled_out) if own_claim else pl.lit(value=True)
+    keeps = is_sure | is_spelled_out | ~own_claim
+    cause = pl.col("cause").fill_null("unknown")
     detail = pl.coalesce("error_message", "interrupt_reason", "last_finish", pl.lit(""))
-    return frame.select(
+    of_event = pl.when("has_event")
+    reasons = rows.select(
         *RUN_KEY,
-        place=pl.lit(place),
-        dimension=pl.lit(because.dimension),
-        code=code,
-        message=quoted(because.message) if because.is_quoted else pl.lit(because.message),
-        claim_status=pl.when(keeps).then(pl.lit(because.claim)).otherwise(pl.lit(INFERRED)),
-        confidence=pl.when(keeps)
-        .then(pl.lit(because.confidence))
-        .otherwise(pl.col("cause_confidence")),
-        event_id=pl.col("end_event_id") if because.has_event else pl.lit(None, pl.String),
+        "place",
+        "dimension",
+        code=pl.col("code").str.replace("{cause}", cause, literal=True),
+        message=pl.when("is_quoted").then(quoted(pl.col("message"))).otherwise("message"),
+        claim_status=pl.when(keeps).then("claim").otherwise(pl.lit(INFERRED)),
+        confidence=pl.when(keeps).then("confidence").otherwise("cause_confidence"),
+        event_id=of_event.then("end_event_id"),
         evidence=evidence(
-            pl.lit("message") if because.has_event else pl.lit("rule"),
-            pl.col("end_event_id") if because.has_event else pl.col("situation"),
-            detail if because.has_event else pl.lit(because.message),
+            of_event.then(pl.lit("message")).otherwise(pl.lit("rule")),
+            of_event.then("end_event_id").otherwise("situation"),
+            of_event.then(detail).otherwise("message"),
         ),
     )
+    return numbered(reasons, RUN_KEY)
 
 
-def quoted(otherwise: str) -> pl.Expr:
+def quoted(otherwise: pl.Expr) -> pl.Expr:
     """The words of the error; ``otherwise`` where it has none."""
     message = pl.col("error_message")
-    return pl.when(message.str.strip_chars() != "").then(message).otherwise(pl.lit(otherwise))
+    return pl.when(message.str.strip_chars() != "").then(message).otherwise(otherwise)
 
 
 def evidence(kind: pl.Expr, identity: pl.Expr, detail: pl.Expr) -> pl.Expr:
@@ -283,7 +290,7 @@ def call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
         code="code",
         message=pl.when(pl.col("code").str.ends_with("exit_nonzero"))
         .then(pl.lit("The program it ran returned an error, which the tool took as its result"))
-        .otherwise(quoted("What its own events say")),
+        .otherwise(quoted(pl.lit("What its own events say"))),
         claim_status=pl.when(pl.col("confidence") < 1)
         .then(pl.lit(INFERRED))
         .otherwise(pl.lit(OBSERVED)),

@@ -11,6 +11,7 @@ which texts are no JSON at all.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -238,6 +239,7 @@ def sound(name: str) -> pl.Expr:
     return pl.when(number.is_between(946_684_800_000, 4_102_444_800_000)).then(number)
 
 
+@functools.cache
 def moment(name: str) -> pl.Expr:
     """Epoch milliseconds as a moment in UTC; 0 and absurd ones are null."""
     return (sound(name) * 1000).cast(schema.MOMENT)

@@ -16,7 +16,7 @@ from stateanalytics.io.salvaging import loss_findings
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.canonical import entities_of, events_of, transitions_of
-from stateanalytics.systems.opencode.details import detail_frames, detail_frames_of_messages
+from stateanalytics.systems.opencode.details import detail_frames
 from stateanalytics.systems.opencode.events import events_of_rows, messages_of, parts_of
 from stateanalytics.systems.opencode.executions import Folded, fold
 from stateanalytics.systems.opencode.findings import findings_of
@@ -221,9 +221,7 @@ def _details(
     sessions: pl.DataFrame,
     label: str,
 ) -> dict[str, pl.DataFrame]:
-    of_events = detail_frames(folded, gathered.log, sessions)
-    of_messages = detail_frames_of_messages(by_messages)
-    stacked = {name: pl.concat([frame, of_messages[name]]) for name, frame in of_events.items()}
+    stacked = detail_frames(folded, by_messages, gathered.log, sessions)
     stacked["opencode_sessions"] = _all_sessions(stacked["opencode_sessions"], sessions)
     if gathered.waiting is not None:
         stored = pl.col("input_id").is_in(gathered.waiting["input_id"].implode())
