@@ -63,75 +63,93 @@ def test_the_sentence_has_the_words_of_the_page_and_the_counts():
     assert compared(session(started_at=ago(minutes=1)), "B2", "B4").worst is None
 
 
+ROWS = [
+    pytest.param(
+        session(**silent(hours=2)), ("C2", "A6"), "threshold",
+        "C2 counts 2 h since its row was written, A6 counts 2 h of silence "
+        "(limits 1 h and 6 h)",
+        id="limit",
+    ),
+    pytest.param(
+        session(**silent(hours=6)),
+        (dataclasses.replace(named("phantom_v2"), name="phantom_6h", threshold_s=21600.0),
+         "A2"),
+        "strictness", "at exactly 6 h C2 fires (>=), A2 only past it (>)",
+        id="exactly at the limit",
+    ),
+    pytest.param(
+        session(**silent(minutes=3)), ("A3", "A2"), "liveness",
+        "A3 takes a process that nobody saw for dead, A2 does not ask for the process; "
+        "A3 counts 3 min of silence, A2 counts 3 min of silence (limit 6 h)",
+        id="process nobody saw",
+    ),
+    pytest.param(
+        session(last_message_at=ago(hours=3), last_activity_at=ago(hours=3)),
+        (sa.detectors.Detector("heard", measures="last_message_age_s", threshold_s=3600.0),
+         sa.detectors.Detector("written", measures="updated_age_s", threshold_s=3600.0)),
+        "input",
+        "heard counts 3 h since the last message, written counts 40 s since its row was "
+        "written (limit 1 h)",
+        id="column",
+    ),
+    pytest.param(
+        session(started_at=ago(hours=1, milliseconds=700), created_at=ago(hours=2)),
+        (sa.detectors.Detector("exact", measures="started_age_s", threshold_s=3600.0), "B2"),
+        "clock",
+        "exact counts 1 h since start, B2 counts 1 h since start (limit 1 h); "
+        "exact by the clock of the reader's, B2 of the browser's, in whole seconds, looked at "
+        "every 30 s",
+        id="whole seconds",
+    ),
+    pytest.param(
+        session(started_at=ago(hours=30), created_at=ago(hours=30)),
+        ("fleet_attention_v1", "B2"), "scope",
+        "B9/04 counts 1 d 6 h since start, B2 only looks at running sessions that began "
+        "or ended within the last 24 h",
+        id="window",
+    ),
+    pytest.param(
+        session(), ("B2", "B19"), "threshold",
+        "B2 counts 9 h since start, B19 counts 9 h since start "
+        "(limits 1 h and 1 h to 3 h)",
+        id="above an upper limit",
+    ),
+    pytest.param(
+        session(ended_at=ago(seconds=40)), ("B16", "A6"), "construct",
+        "B16 asks: running, and has an end, A6 counts 40 s of silence",
+        id="a verdict beside a silence",
+    ),
+    pytest.param(
+        session(raw_status="done", **silent(hours=9)), ("A5", "A6"), "version",
+        "A5 is the rule of 0.28.0",
+        id="version",
+    ),
+]  # fmt: skip
+
+
+def called(detector):
+    return detector if isinstance(detector, sa.detectors.Detector) else named(detector)
+
+
+@pytest.fixture(scope="module")
+def by_row():
+    """All of these rows, each a session, judged by all of their detectors at once."""
+    rows = [{**case.values[0], "entity_id": case.id} for case in ROWS]
+    detectors = {called(one).name: called(one) for case in ROWS for one in case.values[1]}
+    # Another session that all look at, so that any two meet somewhere.
+    given = facts([*rows, session("other")])
+    found = sa.detectors.detect(given, detectors=list(detectors.values()))
+    return sa.detectors.disagreements(found, detectors=list(detectors.values())).rows
+
+
 @pytest.mark.parametrize(
-    ("row", "detectors", "cause", "words"),
-    [
-        pytest.param(
-            session(**silent(hours=2)), ("C2", "A6"), "threshold",
-            "C2 counts 2 h since its row was written, A6 counts 2 h of silence "
-            "(limits 1 h and 6 h)",
-            id="limit",
-        ),
-        pytest.param(
-            session(**silent(hours=6)),
-            (dataclasses.replace(named("phantom_v2"), name="phantom_6h", threshold_s=21600.0),
-             "A2"),
-            "strictness", "at exactly 6 h C2 fires (>=), A2 only past it (>)",
-            id="exactly at the limit",
-        ),
-        pytest.param(
-            session(**silent(minutes=3)), ("A3", "A2"), "liveness",
-            "A3 takes a process that nobody saw for dead, A2 does not ask for the process; "
-            "A3 counts 3 min of silence, A2 counts 3 min of silence (limit 6 h)",
-            id="process nobody saw",
-        ),
-        pytest.param(
-            session(last_message_at=ago(hours=3), last_activity_at=ago(hours=3)),
-            (sa.detectors.Detector("heard", measures="last_message_age_s", threshold_s=3600.0),
-             sa.detectors.Detector("written", measures="updated_age_s", threshold_s=3600.0)),
-            "input",
-            "heard counts 3 h since the last message, written counts 40 s since its row was "
-            "written (limit 1 h)",
-            id="column",
-        ),
-        pytest.param(
-            session(started_at=ago(hours=1, milliseconds=700), created_at=ago(hours=2)),
-            (sa.detectors.Detector("exact", measures="started_age_s", threshold_s=3600.0), "B2"),
-            "clock",
-            "exact counts 1 h since start, B2 counts 1 h since start (limit 1 h); "
-            "exact by the clock of the reader's, B2 of the browser's, in whole seconds, looked at "
-            "every 30 s",
-            id="whole seconds",
-        ),
-        pytest.param(
-            session(started_at=ago(hours=30), created_at=ago(hours=30)),
-            ("fleet_attention_v1", "B2"), "scope",
-            "B9/04 counts 1 d 6 h since start, B2 only looks at running sessions that began "
-            "or ended within the last 24 h",
-            id="window",
-        ),
-        pytest.param(
-            session(), ("B2", "B19"), "threshold",
-            "B2 counts 9 h since start, B19 counts 9 h since start "
-            "(limits 1 h and 1 h to 3 h)",
-            id="above an upper limit",
-        ),
-        pytest.param(
-            session(ended_at=ago(seconds=40)), ("B16", "A6"), "construct",
-            "B16 asks: running, and has an end, A6 counts 40 s of silence",
-            id="a verdict beside a silence",
-        ),
-        pytest.param(
-            session(raw_status="done", **silent(hours=9)), ("A5", "A6"), "version",
-            "A5 is the rule of 0.28.0",
-            id="version",
-        ),
-    ],
-)  # fmt: skip
-def test_the_cause_of_one_row(row, detectors, cause, words):
-    # A second session that all look at, so that the two meet somewhere.
-    found = compared(row, *detectors, also=[session("other")]).rows.filter(
-        pl.col("entity_id") == "s"
+    ("name", "detectors", "cause", "words"),
+    [pytest.param(case.id, *case.values[1:], id=case.id) for case in ROWS],
+)
+def test_the_cause_of_one_row(by_row, name, detectors, cause, words):
+    pair = {called(one).name for one in detectors}
+    found = by_row.filter(
+        pl.col("entity_id") == name, pl.all_horizontal(pl.col("a", "b").is_in(pair))
     )
     first = found.row(0, named=True)
     assert first["cause"] == cause

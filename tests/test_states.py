@@ -45,13 +45,28 @@ def entities(rows):
     )
 
 
-def state(**facts_of_row):
-    row = {"entity_type": "session", "entity_id": "e1", "has_artifacts": True, **facts_of_row}
-    return states(entities([row]), as_of=AS_OF).row(0, named=True)
+PLAIN = {"entity_type": "session", "has_artifacts": True}
+RUNNING = {**PLAIN, "raw_status": "running", "last_activity_at": ago(minutes=1)}
 
 
-def running(**facts_of_row):
-    return state(**{"raw_status": "running", "last_activity_at": ago(minutes=1), **facts_of_row})
+def judged(cases, base=PLAIN, policy=None):
+    """The states of the rows of a table, by name of the case: all of them judged at once."""
+    rows = [{**base, **row, "entity_id": case} for case, row in cases.items()]
+    found = states(entities(rows), as_of=AS_OF, policy=policy or Policy.v1())
+    return {row["entity_id"]: row for row in found.to_dicts()}
+
+
+def judged_as(axis, cases, base=PLAIN):
+    """One word of each of those states."""
+    return {case: row[axis] for case, row in judged(cases, base).items()}
+
+
+def state(**row):
+    return judged({"e1": row})["e1"]
+
+
+def running(**row):
+    return judged({"e1": row}, RUNNING)["e1"]
 
 
 # --- by hand, one decision each ---------------------------------------------------------
@@ -70,18 +85,21 @@ def test_every_stored_status_has_its_lifecycle_and_outcome():
 
 def test_d1_a_good_end_is_named_as_its_entity_names_it():
     ends = {"session": "completed", "invocation": "completed", "play": "merged"}
-    found = {kind: state(entity_type=kind, raw_status=raw)["outcome"] for kind, raw in ends.items()}
-    assert found == {"session": "completed", "invocation": "succeeded", "play": "merged"}
+    rows = {kind: {"entity_type": kind, "raw_status": raw} for kind, raw in ends.items()}
+    assert judged_as("outcome", rows) == {
+        "session": "completed",
+        "invocation": "succeeded",
+        "play": "merged",
+    }
 
 
-@pytest.mark.parametrize("raw", [None, ""])
-def test_d2_no_status_is_legacy_and_in_no_rate(raw):
-    found = state(raw_status=raw)
-    assert [found[axis] for axis in ("lifecycle", "outcome", "health")] == ["unknown"] * 3
-    assert found["is_legacy"]
-    assert found["is_terminal"] is None
-    assert found["effective_state"] == "legacy"
-    assert found["display"] == "Legacy · Health unknown"
+def test_d2_no_status_is_legacy_and_in_no_rate():
+    for found in judged({"none": {"raw_status": None}, "empty": {"raw_status": ""}}).values():
+        assert [found[axis] for axis in ("lifecycle", "outcome", "health")] == ["unknown"] * 3
+        assert found["is_legacy"]
+        assert found["is_terminal"] is None
+        assert found["effective_state"] == "legacy"
+        assert found["display"] == "Legacy · Health unknown"
 
 
 def test_an_unknown_status_stays_visible_under_its_own_name():
@@ -103,19 +121,27 @@ def test_d3_an_abort_is_critical_and_neutral_only_under_adr0025():
 
 
 def test_d5_silence_stalls_and_only_a_process_that_was_looked_for_is_dead():
-    assert running(last_activity_at=ago(hours=7), process_alive=None)["health"] == "stalled"
-    assert running(last_activity_at=ago(hours=7), process_alive=True)["health"] == "stalled"
-    assert running(process_alive=False)["health"] == "process_dead"
+    rows = {
+        "silent": {"last_activity_at": ago(hours=7), "process_alive": None},
+        "silent, alive": {"last_activity_at": ago(hours=7), "process_alive": True},
+        "gone": {"process_alive": False},
+    }
+    assert judged_as("health", rows, RUNNING) == {
+        "silent": "stalled",
+        "silent, alive": "stalled",
+        "gone": "process_dead",
+    }
 
 
 def test_d6_healthy_work_is_running_while_it_runs_and_ok_when_over():
-    assert running()["health"] == "running"
-    assert state(raw_status="failed")["health"] == "ok"
+    rows = {"at work": {}, "over": {"raw_status": "failed"}}
+    assert judged_as("health", rows, RUNNING) == {"at work": "running", "over": "ok"}
 
 
 def test_d7_d8_what_is_over_has_no_running_time_health_but_locks():
-    assert state(raw_status="failed", last_activity_at=ago(days=9))["health"] == "ok"
-    assert state(raw_status="failed", has_stale_locks=True)["health"] == "degraded"
+    rows = {"silent": {"last_activity_at": ago(days=9)}, "locked": {"has_stale_locks": True}}
+    over = {**PLAIN, "raw_status": "failed"}
+    assert judged_as("health", rows, over) == {"silent": "ok", "locked": "degraded"}
 
 
 def test_d11_a_good_end_without_evidence_is_completed_and_missing():
@@ -124,99 +150,111 @@ def test_d11_a_good_end_without_evidence_is_completed_and_missing():
     assert found["severity"] == "critical"
 
 
-@pytest.mark.parametrize(
-    ("hours", "kind", "health"),
-    [
-        pytest.param(1, "agent", "running", id="an hour sharp is not idle"),
-        pytest.param(1.001, "agent", "idle", id="just over an hour"),
-        pytest.param(6, "agent", "idle", id="six hours sharp are not stalled"),
-        pytest.param(6.001, "agent", "stalled", id="just over six hours"),
-        pytest.param(11, "flow", "idle", id="a flow may be silent longer"),
-        pytest.param(12.001, "engine", "stalled", id="but not for more than twelve"),
-        pytest.param(7, None, "stalled", id="no kind: six hours"),
-    ],
-)
-def test_d14_silence_is_measured_by_kind(hours, kind, health):
-    assert running(last_activity_at=ago(hours=hours), kind=kind)["health"] == health
+def test_d14_silence_is_measured_by_kind():
+    silences = {
+        "an hour sharp is not idle": (1, "agent", "running"),
+        "just over an hour": (1.001, "agent", "idle"),
+        "six hours sharp are not stalled": (6, "agent", "idle"),
+        "just over six hours": (6.001, "agent", "stalled"),
+        "a flow may be silent longer": (11, "flow", "idle"),
+        "but not for more than twelve": (12.001, "engine", "stalled"),
+        "no kind: six hours": (7, None, "stalled"),
+    }
+    rows = {
+        case: {"last_activity_at": ago(hours=hours), "kind": kind}
+        for case, (hours, kind, _) in silences.items()
+    }
+    wanted = {case: health for case, (*_, health) in silences.items()}
+    assert judged_as("health", rows, RUNNING) == wanted
 
 
 def test_nothing_to_show_and_no_process_is_orphaned():
-    nothing = {"has_artifacts": False, "n_messages": 0}
-    assert running(**nothing, process_alive=False)["health"] == "orphaned"
-    assert running(**nothing, process_alive=True)["health"] == "running"
+    nothing = {**RUNNING, "has_artifacts": False, "n_messages": 0}
+    rows = {"gone": {"process_alive": False}, "alive": {"process_alive": True}}
+    assert judged_as("health", rows, nothing) == {"gone": "orphaned", "alive": "running"}
     row = entities([{"entity_type": "session", "entity_id": "e1", "raw_status": "running"}])
     assert states(row, as_of=AS_OF, policy=Policy.parity())["health"].item() == "orphaned"
 
 
-@pytest.mark.parametrize("n_messages", [0, None])
-@pytest.mark.parametrize(
-    ("silent", "kind", "health"),
-    [
-        pytest.param({"seconds": 5}, "agent", "unknown", id="it has just begun"),
-        pytest.param({"hours": 6}, "agent", "unknown", id="six hours sharp are not too long"),
-        pytest.param({"hours": 6.001}, "agent", "stalled", id="its silence says it"),
-        pytest.param({"hours": 12}, "flow", "unknown", id="a flow may be silent longer"),
-        pytest.param(None, "agent", "unknown", id="no moment is no silence"),
-    ],
-)
-def test_what_nobody_saw_is_unknown_until_its_silence_stalls(silent, kind, health, n_messages):
-    at = ago(**silent) if silent else None
-    found = running(has_artifacts=False, n_messages=n_messages, last_activity_at=at, kind=kind)
-    assert found["health"] == health
-    assert found["severity"] == ("neutral" if health == "unknown" else "critical")
+def test_what_nobody_saw_is_unknown_until_its_silence_stalls():
+    silences = {
+        "it has just begun": (ago(seconds=5), "agent", "unknown"),
+        "six hours sharp are not too long": (ago(hours=6), "agent", "unknown"),
+        "its silence says it": (ago(hours=6.001), "agent", "stalled"),
+        "a flow may be silent longer": (ago(hours=12), "flow", "unknown"),
+        "no moment is no silence": (None, "agent", "unknown"),
+    }
+    rows = {
+        f"{case}, {n_messages} messages": {
+            "has_artifacts": False, "n_messages": n_messages, "last_activity_at": at, "kind": kind,
+        }
+        for n_messages in (0, None)
+        for case, (at, kind, _) in silences.items()
+    }  # fmt: skip
+    found = judged(rows, RUNNING)
+    assert len(found) == 10
+    for case, row in found.items():
+        health = silences[case.split(",")[0]][-1]
+        severity = "neutral" if health == "unknown" else "critical"
+        assert (row["health"], row["severity"]) == (health, severity), case
 
 
-@pytest.mark.parametrize("entity_type", ["session", "play", "schedule_run", "engine_run", "branch"])
-def test_a_status_alone_is_never_critical(entity_type):
-    row = entities([{"entity_type": entity_type, "entity_id": "e1", "raw_status": "running"}])
-    assert states(row, as_of=AS_OF)["severity"].item() in ("neutral", "info")
-    told = reasons(row, as_of=AS_OF)
-    assert set(told["code"]) <= {f"{domain}.health.unknown" for domain in ("run", entity_type)}
+def test_a_status_alone_is_never_critical():
+    types = ("session", "play", "schedule_run", "engine_run", "branch")
+    rows = entities(
+        [{"entity_type": kind, "entity_id": "e1", "raw_status": "running"} for kind in types]
+    )
+    found, told = states_and_reasons(rows, as_of=AS_OF)
+    assert found["entity_type"].to_list() == list(types)
+    assert set(found["severity"]) <= {"neutral", "info"}
+    for kind, code in told.select("entity_type", "code").rows():
+        assert code in (None, "run.health.unknown", f"{kind}.health.unknown")
 
 
-@pytest.mark.parametrize(
-    ("process_alive", "health", "recorder"),
-    [
-        pytest.param(None, "unknown", "stalled", id="nobody looked"),
-        pytest.param(True, "running", "stalled", id="alive"),
-        pytest.param(False, "process_dead", "process_dead", id="gone"),
-    ],
-)
-def test_no_moment_at_all_is_silence_to_the_recorder_only(process_alive, health, recorder):
-    row = {"entity_type": "session", "entity_id": "e1", "raw_status": "running"}
-    frame = entities([{**row, "n_messages": 5, "process_alive": process_alive}])
-    found = states(frame, as_of=AS_OF)
-    assert found["health"].item() == health
-    assert (found["severity"].item() == "critical") is (health == "process_dead")
-    told = states(frame, as_of=AS_OF, policy=Policy.parity())
-    assert told["health"].item() == recorder
+def test_no_moment_at_all_is_silence_to_the_recorder_only():
+    rows = {
+        "nobody looked": {"process_alive": None},
+        "alive": {"process_alive": True},
+        "gone": {"process_alive": False},
+    }
+    base = {"entity_type": "session", "raw_status": "running", "n_messages": 5}
+    found, told = judged(rows, base), judged(rows, base, Policy.parity())
+    ours = {case: (row["health"], row["severity"] == "critical") for case, row in found.items()}
+    assert ours == {
+        "nobody looked": ("unknown", False),
+        "alive": ("running", False),
+        "gone": ("process_dead", True),
+    }
+    assert {case: row["health"] for case, row in told.items()} == {
+        "nobody looked": "stalled",
+        "alive": "stalled",
+        "gone": "process_dead",
+    }
 
 
-@pytest.mark.parametrize(
-    ("contract", "delivery"),
-    [
-        pytest.param({}, "not_expected", id="no contract"),
-        pytest.param({"n_expected": 0}, "not_expected", id="nothing expected"),
-        pytest.param({"verdict": "passed"}, "passed", id="passed"),
-        pytest.param({"verdict": "warning"}, "partial", id="D10 optional missing"),
-        pytest.param(
+def test_delivery_follows_contract_and_verdict():
+    contracts = {
+        "no contract": ({}, "not_expected"),
+        "nothing expected": ({"n_expected": 0}, "not_expected"),
+        "passed": ({"verdict": "passed"}, "passed"),
+        "D10 optional missing": ({"verdict": "warning"}, "partial"),
+        "D9 required missing with some output": (
             {"verdict": "failed", "n_required_missing": 1, "n_produced": 3},
             "missing",
-            id="D9 required missing with some output",
         ),
-        pytest.param({"is_contract_valid": False}, "invalid", id="malformed contract"),
-        pytest.param({"is_verdict_valid": False}, "invalid", id="malformed verdict"),
-        pytest.param({"verdict": None}, "unknown", id="never verified"),
-        pytest.param({"verdict": "skipped"}, "unknown", id="a verdict nobody knows"),
-        pytest.param(
-            {"raw_status": "running", "verdict": "failed"}, "unknown", id="not over: provisional"
-        ),
-    ],
-)
-def test_delivery_follows_contract_and_verdict(contract, delivery):
-    promise = {"has_contract": True, "is_contract_valid": True, "n_expected": 2} if contract else {}
-    found = state(**{"raw_status": "completed", "reason_code": None, **promise, **contract})
-    assert found["delivery"] == delivery
+        "malformed contract": ({"is_contract_valid": False}, "invalid"),
+        "malformed verdict": ({"is_verdict_valid": False}, "invalid"),
+        "never verified": ({"verdict": None}, "unknown"),
+        "a verdict nobody knows": ({"verdict": "skipped"}, "unknown"),
+        "not over: provisional": ({"raw_status": "running", "verdict": "failed"}, "unknown"),
+    }
+    promise = {"has_contract": True, "is_contract_valid": True, "n_expected": 2}
+    rows = {
+        case: {"raw_status": "completed", **(promise if contract else {}), **contract}
+        for case, (contract, _) in contracts.items()
+    }
+    wanted = {case: delivery for case, (_, delivery) in contracts.items()}
+    assert judged_as("delivery", rows) == wanted
 
 
 def linked(*rows):
@@ -236,21 +274,31 @@ def show(**row):
     return {"entity_type": "show", "entity_id": "w1", "raw_status": "active", **row}
 
 
-@pytest.mark.parametrize(("hours", "health"), [(7, "stalled"), (0.1, "running"), (2, "running")])
-def test_a_play_is_as_well_as_its_session(hours, health):
-    found = linked(
-        session(last_activity_at=ago(hours=hours)),
-        play(session_id="s1", last_activity_at=ago(days=3)),
-    )
-    assert found["p1"]["health"] == health
+def test_a_play_is_as_well_as_its_session():
+    wanted = {7: "stalled", 0.1: "running", 2: "running"}
+    rows = [
+        row
+        for hours in wanted
+        for row in (
+            session(entity_id=f"s {hours}", last_activity_at=ago(hours=hours)),
+            play(entity_id=f"p {hours}", session_id=f"s {hours}", last_activity_at=ago(days=3)),
+        )
+    ]
+    found = linked(*rows)
+    assert {hours: found[f"p {hours}"]["health"] for hours in wanted} == wanted
 
 
 def test_a_play_without_a_session_is_stalled_after_six_hours_sharp():
-    assert linked(play(last_activity_at=ago(hours=6)))["p1"]["health"] == "stalled"
-    assert linked(play(last_activity_at=ago(hours=5.99)))["p1"]["health"] == "running"
-    assert (
-        linked(play(session_id="gone", last_activity_at=ago(hours=6)))["p1"]["health"] == "stalled"
+    found = linked(
+        play(entity_id="sharp", last_activity_at=ago(hours=6)),
+        play(entity_id="before", last_activity_at=ago(hours=5.99)),
+        play(entity_id="of none", session_id="gone", last_activity_at=ago(hours=6)),
     )
+    assert {name: row["health"] for name, row in found.items()} == {
+        "sharp": "stalled",
+        "before": "running",
+        "of none": "stalled",
+    }
 
 
 def test_a_play_delivers_what_its_session_delivers():
@@ -261,47 +309,50 @@ def test_a_play_delivers_what_its_session_delivers():
     assert linked(play(raw_status="merged"))["p1"]["delivery"] == "not_expected"
 
 
-@pytest.mark.parametrize(
-    ("statuses", "health"),
-    [
-        pytest.param((), "ok", id="no plays"),
-        pytest.param(("merged", "pending"), "ok", id="nothing moves, nothing blocks"),
-        pytest.param(("merged", "redoing", "blocked"), "running", id="one moves"),
-        pytest.param(("merged", "gate_failed"), "blocked", id="one blocks"),
-    ],
-)
-def test_an_active_show_is_judged_by_its_plays(statuses, health):
-    plays = [
-        play(entity_id=f"p{n}", raw_status=raw, parent_type="show", parent_id="w1")
-        for n, raw in enumerate(statuses)
-    ]
-    assert linked(show(), *plays)["w1"]["health"] == health
-    assert linked(show(raw_status="completed"), *plays)["w1"]["health"] == "ok"
+def test_an_active_show_is_judged_by_its_plays():
+    shows = {
+        "no plays": ((), "ok"),
+        "nothing moves, nothing blocks": (("merged", "pending"), "ok"),
+        "one moves": (("merged", "redoing", "blocked"), "running"),
+        "one blocks": (("merged", "gate_failed"), "blocked"),
+    }
+    rows = [
+        row
+        for case, (statuses, _) in shows.items()
+        for status in ("active", "completed")
+        for row in (
+            show(entity_id=f"{case}: {status}", raw_status=status),
+            *(
+                play(
+                    entity_id=f"{n} of {case}: {status}", raw_status=raw,
+                    parent_type="show", parent_id=f"{case}: {status}",
+                )
+                for n, raw in enumerate(statuses)
+            ),
+        )
+    ]  # fmt: skip
+    found = linked(*rows)
+    for case, (_, health) in shows.items():
+        assert found[f"{case}: active"]["health"] == health, case
+        assert found[f"{case}: completed"]["health"] == "ok", case
 
 
 SCHEDULE = {"entity_type": "schedule", "entity_id": "d1", "raw_status": "enabled"}
 
 
-@pytest.mark.parametrize(
-    ("record", "health"),
-    [
-        pytest.param(
-            {"cadence_s": 600.0, "last_sign_at": ago(seconds=1801)}, "misfired", id="late"
-        ),
-        pytest.param({"cadence_s": 600.0, "last_sign_at": ago(seconds=1800)}, "ok", id="not late"),
-        pytest.param({"n_running": 1}, "running", id="a run is running"),
-        pytest.param({"due_at": AS_OF}, "due", id="due now"),
-        pytest.param({"due_at": ago(seconds=-1)}, "ok", id="due in a second"),
-    ],
-)
-def test_a_schedule_is_judged_by_its_record(record, health):
-    found = linked({**SCHEDULE, **record})
-    assert found["d1"]["health"] == health
-
-
-def test_a_schedule_that_is_off_is_ok_and_one_without_a_record_unknown():
-    assert linked({**SCHEDULE, "raw_status": "disabled"})["d1"]["health"] == "ok"
-    assert linked(SCHEDULE)["d1"]["health"] == "unknown"
+def test_a_schedule_is_judged_by_its_record():
+    records = {
+        "late": ({"cadence_s": 600.0, "last_sign_at": ago(seconds=1801)}, "misfired"),
+        "not late": ({"cadence_s": 600.0, "last_sign_at": ago(seconds=1800)}, "ok"),
+        "a run is running": ({"n_running": 1}, "running"),
+        "due now": ({"due_at": AS_OF}, "due"),
+        "due in a second": ({"due_at": ago(seconds=-1)}, "ok"),
+        "off": ({"raw_status": "disabled"}, "ok"),
+        "no record": ({}, "unknown"),
+    }
+    found = linked(*({**SCHEDULE, **row, "entity_id": case} for case, (row, _) in records.items()))
+    wanted = {case: health for case, (_, health) in records.items()}
+    assert {case: row["health"] for case, row in found.items()} == wanted
 
 
 def test_the_policy_says_when_a_schedule_is_late():
@@ -311,18 +362,28 @@ def test_the_policy_says_when_a_schedule_is_late():
     assert states(late, policy=patient)["health"].item() == "ok"
 
 
-@pytest.mark.parametrize(("hours", "health"), [(24, "stalled"), (23.9, "running")])
-def test_a_fire_is_stalled_after_a_day_without_a_write(hours, health):
-    fire = {"entity_type": "schedule_run", "entity_id": "r1", "raw_status": "running"}
-    assert linked({**fire, "updated_at": ago(hours=hours)})["r1"]["health"] == health
-    assert linked({**fire, "started_at": ago(hours=hours)})["r1"]["health"] == health
+def test_a_fire_is_stalled_after_a_day_without_a_write():
+    fire = {"entity_type": "schedule_run", "raw_status": "running"}
+    wanted = {24: "stalled", 23.9: "running"}
+    rows = {
+        f"{moment} {hours}": {moment: ago(hours=hours)}
+        for moment in ("updated_at", "started_at")
+        for hours in wanted
+    }
+    found = linked(*({**fire, **row, "entity_id": case} for case, row in rows.items()))
+    assert len(found) == 4
+    for case, row in found.items():
+        assert row["health"] == wanted[float(case.split()[1])], case
 
 
 def test_an_engine_run_is_as_well_as_its_session_and_runs_without_one():
-    engine = {"entity_type": "engine_run", "entity_id": "g1", "raw_status": "running"}
-    quiet = session(last_activity_at=ago(hours=7))
-    assert linked(quiet, {**engine, "session_id": "s1"})["g1"]["health"] == "stalled"
-    assert linked({**engine, "session_id": "gone"})["g1"]["health"] == "running"
+    engine = {"entity_type": "engine_run", "raw_status": "running"}
+    found = linked(
+        session(last_activity_at=ago(hours=7)),
+        {**engine, "entity_id": "g1", "session_id": "s1"},
+        {**engine, "entity_id": "g2", "session_id": "gone"},
+    )
+    assert (found["g1"]["health"], found["g2"]["health"]) == ("stalled", "running")
 
 
 def test_links_stay_within_their_source():
@@ -350,23 +411,25 @@ def test_blocked_work_is_neutral_under_v1_and_listed():
 # --- display ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("row", "chain", "effective"),
-    [
-        ({"raw_status": "failed"}, "Failed", "failed"),
-        ({"raw_status": "timed_out"}, "Timed out", "timed out"),
-        ({"raw_status": "failed", "has_stale_locks": True}, "Failed · Degraded", "failed"),
-    ],
-)
-def test_display_of_what_is_over(row, chain, effective):
-    found = state(**row)
-    assert (found["display"], found["effective_state"]) == (chain, effective)
+def test_display_of_what_is_over():
+    rows = {
+        "failed": {"raw_status": "failed"},
+        "late": {"raw_status": "timed_out"},
+        "locked": {"raw_status": "failed", "has_stale_locks": True},
+    }
+    found = judged(rows).items()
+    assert {case: (row["display"], row["effective_state"]) for case, row in found} == {
+        "failed": ("Failed", "failed"),
+        "late": ("Timed out", "timed out"),
+        "locked": ("Failed · Degraded", "failed"),
+    }
 
 
 def test_stale_work_is_never_shown_as_running_alone():
-    found = running(last_activity_at=ago(hours=7))
-    assert (found["display"], found["effective_state"]) == ("Running · Stalled", "stale running")
-    assert running()["display"] == "Running"
+    found = judged({"stale": {"last_activity_at": ago(hours=7)}, "at work": {}}, RUNNING)
+    stale = found["stale"]
+    assert (stale["display"], stale["effective_state"]) == ("Running · Stalled", "stale running")
+    assert found["at work"]["display"] == "Running"
 
 
 def test_infra_ok_is_said_in_the_verbose_mode_only():
@@ -494,12 +557,6 @@ def test_no_rows_give_frames_of_the_right_shape(engine):
     assert engine.back(reasons(empty, as_of=AS_OF)).schema == schema.REASONS.dtypes
 
 
-def test_the_shape_is_the_canonical_one():
-    frame = entities(many_rows(30, seed=4))
-    assert states(frame, as_of=AS_OF).schema == schema.STATES.dtypes
-    assert reasons(frame, as_of=AS_OF).schema == schema.REASONS.dtypes
-
-
 @on_polars_first
 def test_a_row_of_nulls_is_unknown_and_neutral(engine):
     nothing = schema.ENTITIES.conform(pl.DataFrame({"source": [None]}))
@@ -507,11 +564,12 @@ def test_a_row_of_nulls_is_unknown_and_neutral(engine):
     assert found.select("lifecycle", "severity", "is_legacy").row(0) == ("unknown", "neutral", True)
 
 
-def test_both_at_once_equals_one_after_the_other():
+def test_both_at_once_equal_one_after_the_other_in_the_canonical_shapes():
     frame = entities(many_rows(60, seed=5))
     both = states_and_reasons(frame, as_of=AS_OF)
     assert_frame_equal(both[0], states(frame, as_of=AS_OF))
     assert_frame_equal(both[1], reasons(frame, as_of=AS_OF))
+    assert [told.schema for told in both] == [schema.STATES.dtypes, schema.REASONS.dtypes]
 
 
 def test_facts_bring_their_own_instant_and_another_may_be_given():
@@ -586,16 +644,19 @@ def test_silence_is_explained_with_its_numbers():
     ]
 
 
-@pytest.mark.parametrize(
-    ("row", "text"),
-    [
+def test_silence_is_told_in_two_units():
+    silences = [
         ({"last_activity_at": ago(hours=2)}, "silent for 2 h, threshold 1 h"),
         ({"last_activity_at": ago(days=4, hours=3)}, "silent for 4 d 3 h, threshold 6 h"),
         ({"last_activity_at": ago(hours=13), "kind": "flow"}, "silent for 13 h, threshold 12 h"),
-    ],
-)
-def test_silence_is_told_in_two_units(row, text):
-    assert text in why(raw_status="running", **row)[0]["message"]
+    ]
+    rows = [{**RUNNING, "entity_id": text, **row} for row, text in silences]
+    told = reasons(entities(rows), as_of=AS_OF).unique(
+        "entity_id", keep="first", maintain_order=True
+    )
+    assert told["entity_id"].to_list() == [text for _, text in silences]
+    for text, message in told.select("entity_id", "message").rows():
+        assert text in message
 
 
 def test_silence_without_a_moment_is_told_as_the_policy_reads_it():
@@ -617,7 +678,7 @@ def test_a_message_without_a_code_is_kept():
     assert [(row["code"], row["message"]) for row in found] == [(None, "TypeError: x")]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", a_few(range(3)))
 def test_reasons_agree_with_the_codes_of_the_states(seed):
     rows = [{**row, "entity_id": str(n)} for n, row in enumerate(many_rows(150, seed))]
     told, explained = states_and_reasons(entities(rows), as_of=AS_OF)
