@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import polars as pl
 
@@ -13,6 +14,8 @@ from stateanalytics.failures.placeholders import OPEN
 #: A template that takes others in says so many words; one placeholder stands for at most
 #: so many.
 N_SAID, N_SWALLOWED = 3, 8
+#: So many pairs of templates and texts are held at once.
+N_PAIRS = 200_000
 
 
 def absorbed(texts: pl.Series) -> pl.Series:
@@ -26,7 +29,7 @@ def absorbed(texts: pl.Series) -> pl.Series:
         n_chars=pl.col("said").str.len_chars(),
     )
     found = []
-    for template, inside in _candidates(distinct).iter_rows():
+    for template, inside in _candidates(distinct):
         pattern = _pattern(template)
         candidates = pl.Series("text", inside)
         found += [
@@ -57,10 +60,11 @@ def absorbed(texts: pl.Series) -> pl.Series:
     return pl.Series("merged", [_last(text, into) for text in texts], dtype=pl.String)
 
 
-def _candidates(distinct: pl.DataFrame) -> pl.DataFrame:
+def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
     """For each template, the texts that have all its words, and its first or its last one.
 
-    Comparing every two of them would take the square of the time.
+    Looked up by the rarest word of each: comparing every two of them would take the square
+    of the time.
     """
     text = pl.col("text")
     words = distinct.select(
@@ -85,15 +89,19 @@ def _candidates(distinct: pl.DataFrame) -> pl.DataFrame:
         (pl.col(end) == pl.col(f"{end}_of_it")) & ~pl.col(end).str.contains(OPEN, literal=True)
         for end in ("first", "last")
     ]
-    return (
-        rarest.join(places, on="word")
-        .filter(text != pl.col("template"))
-        .join(words.select(pl.all().name.suffix("_of_it")), left_on="text", right_on="text_of_it")
-        .filter(pl.any_horizontal(has_end))
-        .filter(pl.col("words").list.set_difference("words_of_it").list.len() == 0)
-        .group_by("template")
-        .agg("text")
-    )
+    of_it = words.select(pl.all().name.suffix("_of_it"))
+    batches = rarest.with_columns(batch=pl.col("len").cum_sum() // N_PAIRS)
+    for batch in batches.partition_by("batch"):
+        yield from (
+            batch.join(places, on="word")
+            .filter(text != pl.col("template"))
+            .join(of_it, left_on="text", right_on="text_of_it")
+            .filter(pl.any_horizontal(has_end))
+            .filter(pl.col("words").list.set_difference("words_of_it").list.len() == 0)
+            .group_by("template")
+            .agg("text")
+            .iter_rows()
+        )
 
 
 def _last(text: str, into: dict[str, str]) -> str:
