@@ -326,3 +326,17 @@ def test_an_unchanged_source_is_not_opened(tmp_path, monkeypatch, capsys):
     store_at(store, 2)
     assert run(asked) == 0
     assert capsys.readouterr().out.startswith(f"archived {store}")
+
+
+def test_what_is_only_in_the_log_behind_a_link_is_archived_too(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(changes, "_TICK_NS", -10_000_000_000)
+    link = tmp_path / "state.db"
+    asked = ["archive", str(link), "--to", str(tmp_path / "history")]
+    (tmp_path / "disk").mkdir()
+    link.symlink_to(store_at(tmp_path / "disk" / "of-the-host", 1))
+    with closing(sqlite3.connect(link, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode=WAL")
+        assert run(asked) == 0
+        writer.execute("UPDATE sessions SET status = 'failed'")
+        assert run(asked) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["archived"] * 2

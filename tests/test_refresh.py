@@ -1,9 +1,11 @@
 """A refreshed snapshot is what a fresh read gives; the one before stays what it was."""
 
+import json
 import os
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +23,7 @@ from stateanalytics.io import parts, sqlite_copy
 from stateanalytics.io.archive import changes
 from stateanalytics.io.sqlite import TEXT, open_store
 from stateanalytics.systems import reading
+from tests.ao_trees import lifecycle, put, record, write_json
 from tests.examples import a_few, examples
 from tests.frames import AS_OF, facts
 from tests.lionagi_stores import NOW_S, change, listing, session, write_store
@@ -278,6 +281,24 @@ def test_files_beside_a_store_are_looked_at_too(tmp_path, monkeypatch, copied):
     again = snap.refresh(progress=False)
     assert_same(again, read(path))
     assert again.detail("lionagi_runs")["derived_status"].to_list() == ["failed"]
+
+
+def test_a_file_in_a_linked_directory_is_looked_at_too(tmp_path, monkeypatch):
+    """As where a project lies on another disk; a repository that is worked on is left alone."""
+    monkeypatch.setattr(changes, "_TICK_NS", 0)
+    root, disk = tmp_path / ".agent-orchestrator", tmp_path / "disk"
+    stored = write_json(disk, "web-1", record(lifecycle()))
+    (root / "projects").mkdir(parents=True)
+    (root / "projects" / "web").symlink_to(disk / "projects" / "web")
+    worktree = put(disk / "projects" / "web" / "worktrees" / "web-1" / "a.py", "1")
+    time.sleep(0.02)
+    snap = read(root)
+    put(worktree, "12")
+    assert snap.refresh(progress=False).entities is snap.entities
+    put(stored, json.dumps(record(lifecycle("terminated", "killed_by_user"))))
+    again = snap.refresh(progress=False)
+    assert again.entities["raw_status"].to_list() == ["terminated"]
+    assert_same(again, read(root))
 
 
 def test_a_show_that_comes_to_lie_where_the_store_says_is_read(tmp_path):

@@ -19,13 +19,12 @@ from stateanalytics.io.archive.changes import digest_of_files
 from stateanalytics.io.archive.manifests import SCHEMA_VERSION, Manifest, source_key
 from stateanalytics.io.archive.reading import archived_source, is_archive
 from stateanalytics.io.archive.writing import Options, archive_part
-from stateanalytics.io.files import LOG_ENDINGS
 from stateanalytics.io.findings import OF_POOLING
 from stateanalytics.io.outputs import refuse_inputs
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems import detail_frames
 from stateanalytics.systems.base import expanded
-from stateanalytics.systems.places import Place, files_beside, find_places
+from stateanalytics.systems.places import Place, files_beside, files_of, find_places
 from stateanalytics.systems.reading import OnError, read_place
 
 ARCHIVED = schema.Frame(
@@ -117,7 +116,7 @@ class Archiving:
         last = archived_source(self.root, key).last
         words = (self.options, on_error, SCHEMA_VERSION, version("stateanalytics"))
         system = "" if last is None else last.system
-        files = digest_of_files(_files(place, system), began, *words)
+        files = digest_of_files(files_of(place, system), began, *words)
         if last is not None and files and files == last.files:
             return outcome(place.label, last.system, "unchanged")
         try:
@@ -126,7 +125,7 @@ class Archiving:
                 inputs = [place.path, *files_beside(place, part.system), *part.inputs]
                 refuse_inputs(self.root, inputs)
                 # What only its content names is not known before it is opened: no digest then.
-                files = digest_of_files(_files(place, part.system), began, *words)
+                files = digest_of_files(files_of(place, part.system), began, *words)
                 files = "" if part.inputs else files
                 return self.add(part, key, where=where, files=files, observed_at=began)
             finally:
@@ -212,13 +211,6 @@ def key_of(place: Place) -> tuple[str, str]:
         return place.archived.last.key, place.archived.last.place
     where = str(place.path.resolve())
     return source_key(platform.node(), where), where
-
-
-def _files(place: Place, system: str) -> list[Path]:
-    """What a source is read from; the index of a log tells nothing that the log does not."""
-    logs = [end for end in LOG_ENDINGS if end != "-shm"]
-    beside = [place.path.with_name(place.path.name + ending) for ending in logs]
-    return [place.path, *beside, *files_beside(place, system)]
 
 
 def _part_of(facts: Facts, source: dict[str, object]) -> Parts:

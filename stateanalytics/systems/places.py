@@ -12,7 +12,7 @@ from typing import Any
 
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError, found
 from stateanalytics.io.archive.reading import Archived, archived_sources, is_archive
-from stateanalytics.io.files import legible, matching
+from stateanalytics.io.files import LOG_ENDINGS, legible, matching
 from stateanalytics.systems import BUILT_IN, all_systems, system_named
 from stateanalytics.systems.base import System, expanded
 
@@ -43,6 +43,18 @@ class Place:
     is_named: bool
     system: System | None = None
     archived: Archived | None = None
+
+
+def files_of(place: Place, system: str) -> list[Path]:
+    """What of an input tells by its size and times that somebody wrote to it."""
+    files = place.system.files if place.system is not None else None
+    if files is not None and files.opens is not None:
+        own = list(files.opens(place.path))
+    else:
+        # Where a link leads, the log lies; its index tells nothing that the log does not.
+        path = os.path.realpath(place.path)
+        own = [Path(path + ending) for ending in ("", *LOG_ENDINGS) if ending != "-shm"]
+    return [*own, *files_beside(place, system)]
 
 
 def files_beside(place: Place, system: str) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from stateanalytics.io.parts import Parts
 from stateanalytics.io.store_process import state_of_store
 from stateanalytics.systems import detail_frames
 from stateanalytics.systems.history import rewound, with_notes
-from stateanalytics.systems.places import Place, files_beside
+from stateanalytics.systems.places import Place, files_beside, files_of
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,9 @@ class Reading:
 def _state(place: Place, part: Parts, now: datetime, of_store: str | None) -> str | None:
     if part.stores and of_store is None:
         return None
-    beside = [*files_beside(place, part.system), *part.inputs]
-    # The log of a store that stays closed, such as one in a directory, is a file like others.
-    own = [Path(os.path.realpath(place.path) + ending) for ending in ("", "-wal", "-journal")]
-    return digest_of_files(beside if part.stores else [*own, *beside], now, of_store) or None
+    # A store tells more of itself than sizes and times do.
+    files = files_beside if part.stores else files_of
+    return digest_of_files([*files(place, part.system), *part.inputs], now, of_store) or None
 
 
 @dataclass(frozen=True)

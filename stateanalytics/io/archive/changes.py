@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from hashlib import sha256
@@ -27,9 +28,10 @@ def digest_of_files(paths: Iterable[Path], now: datetime, *words: object) -> str
     """
     total = sha256(repr(words).encode())
     newest = 0
+    seen: set[tuple[int, int]] = set()
     try:
-        for path in sorted(set(paths)):
-            for file, status in _files(path):
+        for path in sorted(set(paths), key=str):
+            for file, status in _files(str(path), seen):
                 newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
                 facts = (
                     file,
@@ -44,14 +46,17 @@ def digest_of_files(paths: Iterable[Path], now: datetime, *words: object) -> str
     return total.hexdigest() if newest < now.timestamp() * 1e9 - _TICK_NS else ""
 
 
-def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    if not path.is_dir():
-        if path.exists():
-            yield str(path), path.stat()
+def _files(path: str, seen: set[tuple[int, int]]) -> Iterator[tuple[str, os.stat_result]]:
+    """What is at a path, through links as readers go; a directory ``seen`` before is left out."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - so many Paths are slow
+    except (FileNotFoundError, NotADirectoryError):
         return
-    with os.scandir(path) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files(Path(entry.path))
-            else:
-                yield entry.path, entry.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        yield path, status
+    elif (own := (status.st_dev, status.st_ino)) not in seen:
+        seen.add(own)
+        with os.scandir(path) as entries:
+            names = sorted(entry.path for entry in entries)
+        for name in names:
+            yield from _files(name, seen)

@@ -26,7 +26,11 @@ SYSTEM = System(
     stores=Stores(
         recognises=later(f"{_HERE}.databases:recognises"), read=later(f"{_HERE}.reading:read_store")
     ),
-    files=Files(find=later(f"{_HERE}.places:find"), read=later(f"{_HERE}.reading:read")),
+    files=Files(
+        find=later(f"{_HERE}.places:find"),
+        read=later(f"{_HERE}.reading:read"),
+        opens=later(f"{_HERE}.places:opens"),
+    ),
     frames=later(f"{_HERE}.frames:frames"),
     reason_codes=lambda: codes_from_csv(_HERE),
     detectors=later(f"{_HERE}.detectors:agent_orchestrator"),

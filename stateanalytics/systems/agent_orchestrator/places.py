@@ -145,6 +145,15 @@ def files_of(path: Path) -> Iterator[File]:
         yield from _of_sessions(path, directory, directory.endswith(MIGRATED))
 
 
+def opens(path: Path) -> Iterator[Path]:
+    """What is opened to read a path; worktrees, of any size and always busy, are not."""
+    for file in files_of(path):
+        yield Path(file.path)
+        if file.kind in (Kind.EVENTS_DATABASE, Kind.GO_DATABASE):
+            store = os.path.realpath(file.path)
+            yield from (Path(store + ending) for ending in ("-wal", "-journal"))
+
+
 def _is_tree(path: Path) -> bool:
     if any((path / name).is_file() for name in (EVENTS_DATABASE, GO_DATABASE)):
         return True
