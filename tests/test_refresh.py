@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -232,6 +233,21 @@ def test_of_several_stores_only_the_one_that_was_written_to_is_read_again(tmp_pa
         writer.execute(WRITES["finish"].format(at=NOW_S).replace("'b'", "'zb'"))
     again = snap.refresh(progress=False)
     assert copied == ["one.db", "two.db", "two.db"]
+    assert_same(again, read(str(tmp_path / "*.db")))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_was_a_copy_of_a_store_is_whole_when_it_is_none_any_more(tmp_path, copied, is_there):
+    store, backup = first(tmp_path / "a.db"), tmp_path / "b.db"
+    shutil.copy(store, backup)
+    snap = read(str(tmp_path / "*.db"))
+    assert snap.refresh(progress=False).sources["same_as"].to_list() == [None, str(store)]
+    assert copied == ["a.db", "b.db"]
+    store.unlink()
+    if is_there:
+        write_store(store, sessions=[session("c")])
+    again = snap.refresh(progress=False)
+    assert again.sql("SELECT count(*) AS n FROM raw_messages")["n"].item() == 2
     assert_same(again, read(str(tmp_path / "*.db")))
 
 

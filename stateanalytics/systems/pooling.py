@@ -57,6 +57,11 @@ class Reading:
         of_store = state_of_store(place.path) if self.part.stores else None
         return self.state == _state(place, self.part, datetime.now(UTC), of_store)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether none of its stores was closed."""
+        return all(store.is_open for store in self.part.stores)
+
     def again(self) -> Reading:
         """The same with stores of its own."""
         stores = tuple(store.again() for store in self.part.stores)

@@ -136,24 +136,24 @@ def read_and_keep(
     given = chosen.end_before(ends) if as_of is None else as_utc(as_of)
     before = before or Memory()
     with ExitStack() as open_stores:
+        unchanged = _unchanged(before, places)
         readings, n_new = [], 0
         with progress("reading", len(places), shown=shown) as begin:
             for place in places:
                 begin(place.label)
-                known = before.readings.get(place.label)
-                is_known = known is not None and _is_of_now(known, place, before)
-                if known is None or not is_known:
+                if (same := unchanged.get(place.label)) is not None:
+                    reading = same.again()
+                else:
                     if not n_new:
                         # Once a load: each look goes through the folders of all the others.
                         delete_abandoned_folders()
-                    began, kept = _wall_clock(), None if known is None else known.part.kept
+                    known, began = before.readings.get(place.label), _wall_clock()
+                    kept = None if known is None else known.part.kept
                     part = read_place(
                         place, bodies=bodies, on_error=on_error, before=kept, weeks=chosen.has
                     )
                     reading = Reading.of(place, part, began)
                     n_new += 1
-                else:
-                    reading = known.again()
                 for store in reading.part.stores:
                     open_stores.enter_context(store)
                 readings.append(reading)
@@ -175,10 +175,19 @@ def read_and_keep(
     return facts, tuple(stores), Memory({each.part.label: each for each in readings}, pooled)
 
 
-def _is_of_now(known: Reading, place: Place, before: Memory) -> bool:
-    """Is what was read of a place all that there is now, with the stores that belong to it."""
-    is_copy = before.pooled is not None and known.part.label in before.pooled.once.same_as
-    return (is_copy or all(store.is_open for store in known.part.stores)) and known.is_of_now(place)
+def _unchanged(before: Memory, places: Sequence[Place]) -> dict[str, Reading]:
+    """What was read of places and is all that there is now, with the stores that belong to it."""
+    copies = {} if before.pooled is None else before.pooled.once.same_as
+    known = {place.label: (place, before.readings.get(place.label)) for place in places}
+    unchanged = {
+        label: reading
+        for label, (place, reading) in known.items()
+        if reading is not None and (label in copies or reading.is_open) and reading.is_of_now(place)
+    }
+    if len(unchanged) == len(places) == len(before.readings):
+        return unchanged
+    # What was a copy, and closed, may be none of what the others hold now.
+    return {label: reading for label, reading in unchanged.items() if reading.is_open}
 
 
 def read_place(
