@@ -18,7 +18,7 @@ from stateanalytics.core.session_health import (
 from stateanalytics.core.staleness import staleness_by_age
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.detectors.catalogue import named
-from stateanalytics.detectors.detections import judge
+from stateanalytics.detectors.judging import judge
 from stateanalytics.state.reason_codes import parents, reason_codes
 from stateanalytics.state.severity import derive_severity
 from stateanalytics.systems.lionagi.detectors import IN_RANGE

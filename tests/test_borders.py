@@ -199,7 +199,7 @@ def elsewhere(demo):
         "entities": demo.entities,
         "spells": SPELLS,
         "curve": CURVE,
-        "detections": sa.detectors.detect(demo).head(50),
+        "detections": sa.detectors.detect(demo).rows.head(50),
     }
     engine = duckdb.connect()
     given = {name: engine.from_arrow(frame.to_arrow()) for name, frame in relations.items()}

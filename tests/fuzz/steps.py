@@ -69,7 +69,7 @@ def spells(snap: Any) -> None:
 
 def detections(snap: Any) -> None:
     """What every detector says."""
-    sa.detectors.detect(snap)
+    _ = sa.detectors.detect(snap).rows
 
 
 def query(snap: Any) -> None:
