@@ -153,6 +153,7 @@ def _dated(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(
         week=pl.when(~pl.col("is_open")).then(_week()),
         began_week=pl.coalesce("started_at", "created_at").dt.strftime("%G-W%V"),
+        has_failed=is_failure().fill_null(value=False),
     )
 
 

@@ -55,6 +55,7 @@ _SHAPES = (
             Column("is_open", YES_NO, "not ended, by a status that is understood"),
             Column("is_mirror", YES_NO, "another row tells it already"),
             Column("left_out", TEXT, "why no rate counts it; null: counted"),
+            Column("has_failed", YES_NO, "it is a failure, by what its system calls one"),
             N,
         ),
     ),

@@ -10,13 +10,7 @@ from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.reporting.material import Material, Plain, Section, tally
 from stateanalytics.reporting.phrases import count, interval, listed, number, share
 from stateanalytics.reporting.pills import pill_of
-from stateanalytics.state.definitions import (
-    EMPTY_HANDED,
-    LEFT_OUT,
-    RUN,
-    ended_well,
-    is_failure,
-)
+from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, RUN, ended_well
 from stateanalytics.state.headline import Count, count_headline
 from stateanalytics.state.population import counted
 from stateanalytics.stats.intervals import wilson
@@ -38,29 +32,30 @@ def summarize_headline(material: Material) -> Plain:
         "failed and timed-out runs, those that hang together counted once",
     )
     in_all = f"in {count(counts['incidents'].n, 'incident')}"
-    told = headline_of(material.rows, counts, incidents, in_all, material.window.label)
+    label = material.window.label
+    told = headline_of(material.rows, counts, incidents, _sentence(label, counts, failed, in_all))
     return {**told, "n_causes": n_causes}
 
 
 def headline_of_sums(rows: pl.DataFrame, n_causes: int, label: str) -> Plain:
     """The same from rows of sums, where nobody knows what hangs together: with causes."""
     runs = counted(rows, RUN)
-    failed = runs.filter(is_failure()).height
+    failed, counts = runs.filter("has_failed"), count_headline(runs, 0)
     causes = _count(
         "causes",
         "Causes of failed runs",
         Count(n_causes),
-        f"behind {count(failed, 'failed or timed-out run')}",
+        f"behind {count(failed.height, 'failed or timed-out run')}",
         "pairs of request and reason code among failed and timed-out runs",
     )
     from_all = f"from {count(n_causes, 'distinct cause')}"
-    return headline_of(rows, count_headline(runs, 0), causes, from_all, label)
+    return headline_of(rows, counts, causes, _sentence(label, counts, failed, from_all))
 
 
 def headline_of(
-    rows: pl.DataFrame, counts: Mapping[str, Count], last: Plain, in_all: str, label: str
+    rows: pl.DataFrame, counts: Mapping[str, Count], last: Plain, finding: str
 ) -> Plain:
-    """The five numbers of rows of a window, and their sentence.
+    """The five numbers of rows of a window.
 
     Parameters
     ----------
@@ -70,10 +65,8 @@ def headline_of(
         What `count_headline` gave for their runs.
     last : dict
         The fifth number: what the failures come down to.
-    in_all : str
-        That number for the sentence.
-    label : str
-        How people call the window.
+    finding : str
+        All of it in a sentence.
     """
     runs = counted(rows, RUN)
     ended = runs.filter(~pl.col("is_open"))
@@ -110,7 +103,7 @@ def headline_of(
         last,
     ]
     return {
-        "finding": _sentence(label, counts, runs.filter(is_failure()), in_all),
+        "finding": finding,
         "numbers": numbers,
         "left_out": _left_out(rows),
         "outcomes": _outcomes(ended),
