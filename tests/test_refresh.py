@@ -281,6 +281,19 @@ def test_a_writer_who_keeps_the_index_to_himself_is_told_by_time_alone(tmp_path)
         assert sqlite_copy.state(path, is_live=True) is not None
 
 
+def test_what_a_closed_log_brought_into_the_store_is_told_by_time_alone(tmp_path):
+    path = str(first(tmp_path / "state.db"))
+    for mode in ("WAL", "DELETE"):
+        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+            writer.execute(f"PRAGMA journal_mode={mode}")
+            writer.execute(WRITES["finish"].format(at=NOW_S))
+        assert (sqlite_copy.state(path, is_live=False) is None) is (mode == "WAL")
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode=WAL")
+    os.utime(path, (1, 1))
+    assert sqlite_copy.state(path, is_live=False) is not None
+
+
 def test_files_beside_a_store_are_looked_at_too(tmp_path, monkeypatch, copied):
     path = first(tmp_path / "state.db")
     run = tmp_path / "runs" / "r1" / "run.json"

@@ -309,12 +309,15 @@ def state(source: str, is_live: bool) -> str | None:
         # The header stands there twice: who is just writing it has written one of them.
         if index[:INDEX_HEADER] != index[INDEX_HEADER : 2 * INDEX_HEADER]:
             return None
-        if log and not index:
-            # A writer in exclusive mode keeps the index to itself: only the time tells.
+        header = first_octets(source)
+        is_wal = header[18:20] == b"\2\2"
+        if (log or is_wal) and not (log and index):
+            # What closed stores and writers in exclusive mode commit counts nowhere: what a
+            # log brought into the store need not change its header. Only the time tells.
             newest_ns = max(status[2] for status in files if status is not None)
             if time.time_ns() - newest_ns < TICK_NS:
                 return None
-        octets = (first_octets(source), log[:32], index[:INDEX_HEADER])
+        octets = (header, log[:32], index[:INDEX_HEADER])
         # Opening a store as root changes the owner, hence the last time, of its logs.
         logs = [status and status[:3] for status in files[1:]]
         return repr((is_live, files[0], logs, octets))
