@@ -138,6 +138,7 @@ def test_failed_runs_their_causes_and_incidents(case):
         {
             "outcomes": sum(by_outcome.get(word, 0) for word in FAILURES)
             + members.filter(outcome="aborted").height,
+            "over time": sum(row["n_failed"] for row in summary["over_time"]["rows"]),
             "failures": summary["failures"]["n_runs"],
         }
     )

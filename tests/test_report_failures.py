@@ -199,6 +199,10 @@ def test_what_died_is_a_failure_where_its_system_calls_it_so(capsys):
     assert set(died["outcome"]) == {"aborted"}
     clusters = sa.failures.clusters(snap)
     assert int(clusters["n_failed"].sum()) == died.height
+    told = sa.report(snap, window=("2026-01-01", "2027-01-01"), sections=["over_time"]).summary
+    steps = told["over_time"]["rows"]
+    assert sum(row["n_failed"] for row in steps) == died.filter(entity_type="session").height > 0
+    assert "none failed" not in told["over_time"]["finding"]
     assert command(["failures", path, "--format", "csv"]) == 0
     said = capsys.readouterr()
     assert "run.aborted.runtime_lost" in said.out

@@ -161,7 +161,7 @@ def _over_time(counts: Summary, week: Window) -> Plain:
         runs.filter(~pl.col("is_open"))
         .join(weeks.select("week", "from_at"), on="week")
         .group_by("from_at", ending=pl.col("outcome").cast(pl.String))
-        .agg(n=pl.col("n").sum())
+        .agg(n=pl.col("n").sum(), n_failed=pl.col("n").filter("has_failed").sum())
     )
     told = over_time_of(steps, ends, "week")
     return {**told, "denominator": "runs, by the ISO week in which they ended"}

@@ -9,7 +9,7 @@ import polars as pl
 from stateanalytics.core.windows import TICK, Window, day_of, iso_week
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.reporting.phrases import count, number, share
-from stateanalytics.state.definitions import ENDINGS, FAILURES
+from stateanalytics.state.definitions import ENDINGS, is_failure
 from stateanalytics.state.population import counted
 from stateanalytics.stats.intervals import wilson_columns
 
@@ -25,12 +25,19 @@ def summarize_over_time(material: Material) -> Plain:
     ended = material.ended_runs.select(
         from_at=pl.col("placed_at").dt.truncate(every),
         ending=pl.col("outcome").cast(pl.String),
+        has_failed=is_failure(),
     )
-    return over_time_of(steps, ended.group_by("from_at", "ending").len("n"), name)
+    counts = ended.group_by("from_at", "ending").agg(
+        n=pl.len(), n_failed=pl.col("has_failed").sum()
+    )
+    return over_time_of(steps, counts, name)
 
 
 def over_time_of(steps: pl.DataFrame, counts: pl.DataFrame, name: str) -> Plain:
-    """The same from steps with what was open at their ends, and ``n`` ends of each."""
+    """The same from steps with what was open at their ends, and ``n`` ends of each.
+
+    ``n_failed`` of them are failures: some systems call so what was aborted.
+    """
     endings = [ending for ending in ENDINGS if ending in counts["ending"].to_list()]
     endings += sorted(set(counts["ending"].drop_nulls().to_list()) - set(endings))
     wide = _wide(steps, counts, endings)
@@ -45,6 +52,7 @@ def over_time_of(steps: pl.DataFrame, counts: pl.DataFrame, name: str) -> Plain:
                 "label": _label(row["from_at"], name, is_part=row["is_part"]),
                 "is_part": row["is_part"],
                 "n": row["n"],
+                "n_failed": row["n_failed"],
                 "counts": [row[ending] for ending in endings],
                 "n_open": row["n_open"],
             }
@@ -96,20 +104,17 @@ def _began_and_ended(material: Material) -> tuple[pl.Series, pl.Series]:
 def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.DataFrame:
     """One row a step, one column an ending; a step without any is a row of zeros."""
     per_step = counts.group_by("from_at").agg(
-        pl.col("n").sum(),
+        pl.col("n", "n_failed").sum(),
         *(pl.col("n").filter(pl.col("ending") == ending).sum().alias(ending) for ending in endings),
     )
     joined = steps.join(per_step, on="from_at", how="left", maintain_order="left")
-    return joined.with_columns(pl.col("n", *endings).fill_null(0).cast(pl.Int64))
+    return joined.with_columns(pl.col("n", "n_failed", *endings).fill_null(0).cast(pl.Int64))
 
 
 def _sentence(wide: pl.DataFrame, name: str) -> str:
     if not wide["n"].sum():
         return "No run ended in this window."
-    bad = pl.sum_horizontal(
-        [pl.col(ending) for ending in FAILURES if ending in wide.columns] or [pl.lit(0)]
-    )
-    rows = wide.with_columns(bad=bad).with_columns(wilson_columns("bad", "n"))
+    rows = wide.with_columns(wilson_columns("n_failed", "n"))
     fewest, most = int(wide["n"].min()), int(wide["n"].max())  # type: ignore[arg-type]
     every = (
         f"{count(most, 'run').capitalize()} ended"
@@ -121,13 +126,13 @@ def _sentence(wide: pl.DataFrame, name: str) -> str:
     # By what is certain of the share: one failure of one run is not the worst day.
     order = rows.sort("share_low", "from_at", descending=[True, False], nulls_last=True)
     top = order.row(0, named=True)
-    if not top["bad"]:
+    if not top["n_failed"]:
         return f"{every}; none failed or timed out."
     if wide.height == 1:
-        return f"{every}; {number(top['bad'])} of them failed or timed out."
+        return f"{every}; {number(top['n_failed'])} of them failed or timed out."
     return (
-        f"{every}; {_label(top['from_at'], name)} was worst, when {number(top['bad'])} of "
-        f"{number(top['n'])} failed or timed out ({share(top['bad'] / top['n'])})."
+        f"{every}; {_label(top['from_at'], name)} was worst, when {number(top['n_failed'])} of "
+        f"{number(top['n'])} failed or timed out ({share(top['n_failed'] / top['n'])})."
     )
 
 
