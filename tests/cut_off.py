@@ -106,6 +106,8 @@ def cut_off(store: Path, at: datetime, to: Path) -> Path:
     with closing(sqlite3.connect(to, isolation_level=None)) as db:
         db.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
         db.execute("ATTACH ? AS whole", (f"file:{store}?mode=ro&immutable=1",))
+        # SQLite rounds a half away from zero, Python to the even one.
+        db.create_function("micros", 1, micros, deterministic=True)
         db.execute("BEGIN")
         _copy_without_constraints(db)
         history = _history(db)
@@ -345,7 +347,7 @@ def _clear_later_moments(db: sqlite3.Connection, limit: int) -> None:
     for table in _tables(db):
         for name, _ in _columns(db, table):
             if name.endswith("_at") and name not in PLANS:
-                later = f'round("{name}" * 1e6) > {limit} AND "{name}" <= {_LAST_S}'
+                later = f'micros("{name}") > {limit}'
                 db.execute(f'UPDATE "{table}" SET "{name}" = NULL WHERE {later}')
 
 

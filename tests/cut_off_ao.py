@@ -510,7 +510,9 @@ def _set_session_back(
     mine = [
         (said, text)
         for owner, kind, said, text in lines
-        if owner == session and kind.startswith("session_") and "sessionId" not in said
+        if owner == session and kind.startswith("session_")
+        # Messages of chats, and what was written before there were activities, say none.
+        if "activity" in said and "sessionId" not in said
     ]
     said, text = mine[-1]
     since = text
