@@ -26,7 +26,7 @@ CODES = {
     "completed": "run.completed.ok", "failed": "run.failed.exception",
     "timed_out": "run.timed_out.deadline", "running": "run.running.resumed",
 }  # fmt: skip
-BRIEF = ("late", "over_time", "failures", "clusters", "durations", "slow", "provenance", "appendix")
+BRIEF = ("late", "over_time", "failures", "durations", "slow", "provenance", "appendix")
 
 
 def end_of(week):

@@ -86,7 +86,7 @@ def report(
     >>> from stateanalytics.snapshot import demo
     >>> week = report(demo(), window="2026-W21", sections=["headline"])
     >>> [number["title"] for number in week.summary["headline"]["numbers"]]
-    ['Runs', 'Completed', 'Timed out', 'Unresolved', 'Causes of failed runs']
+    ['Runs', 'Completed', 'Timed out', 'Unresolved', 'Incidents']
     >>> week.write_html("week.html")                                 # doctest: +SKIP
     """
     from stateanalytics.failures.ownership import checked_ledger
