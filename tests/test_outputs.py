@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stateanalytics import cli
 from stateanalytics.errors import ArgumentError
-from stateanalytics.io.outputs import write_output
+from stateanalytics.io.outputs import refuse_inputs, write_output
 from tests.ao_trees import lifecycle, record, write_json
 from tests.examples import a_few, examples
 from tests.lionagi_stores import session, write_store
@@ -91,6 +91,25 @@ def test_no_file_of_a_show_is_written_over(tmp_path, root, capsys, monkeypatch):
         assert cli.run([command, *asked]) == 2
         assert "which was read" in capsys.readouterr().err
     assert contents(tmp_path) == before
+
+
+def test_no_file_that_a_link_in_a_directory_leads_to_is_written_over(tmp_path):
+    runs, store = tmp_path / "home" / "runs", tmp_path / "elsewhere.db"
+    (runs / "a").mkdir(parents=True)
+    outside = [tmp_path / "b" / "checkpoint.json", tmp_path / "run.json", tmp_path / "mine.json"]
+    for path in (*outside, store):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("kept")
+    (runs / "b").symlink_to(outside[0].parent)
+    (runs / "a" / "run.json").symlink_to(outside[1])
+    (runs / "a" / "again").symlink_to(runs)
+    (runs / "a" / "circle").symlink_to("circle")
+    (tmp_path / "state.db").symlink_to(store)
+    inputs = [runs, tmp_path / "state.db"]
+    for path in (*outside[:2], Path(f"{store}-wal")):
+        with pytest.raises(ArgumentError, match="which was read"):
+            refuse_inputs(path, inputs)
+    refuse_inputs(outside[2], inputs)
 
 
 def test_a_file_that_the_command_names_is_not_written_over(fleet, capsys, monkeypatch):

@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 
 from stateanalytics.errors import ArgumentError
@@ -18,6 +19,8 @@ PRIVATE = 0o600
 """The mode of a file with secrets in it: for its owner only."""
 
 _LONGEST_STEM = 40
+DEPTH = 5
+"""How deep in a directory links are looked for; no system's records lie deeper."""
 
 
 def write_output(
@@ -143,8 +146,10 @@ def _is_part_of(target: Path, path: Path) -> bool:
     if path.is_dir():
         place, folder = Path(os.path.realpath(target)), Path(os.path.realpath(path))
         return place.is_relative_to(folder) or _is_linked_into(target, path)
-    files = (path, *(path.with_name(path.name + ending) for ending in LOG_ENDINGS))
-    return any(_is_same(target, file) for file in files)
+    # SQLite keeps the logs of a store beside the file itself, wherever a link to it lies.
+    stores = (path, Path(os.path.realpath(path)))
+    logs = (store.with_name(store.name + ending) for store in stores for ending in LOG_ENDINGS)
+    return any(_is_same(target, file) for file in (path, *logs))
 
 
 def _is_same(target: Path, file: Path) -> bool:
@@ -157,14 +162,35 @@ def _is_same(target: Path, file: Path) -> bool:
 
 
 def _is_linked_into(target: Path, folder: Path) -> bool:
-    """Is a file one of a directory under another name: a hard link, which few files have."""
+    """Is a file one of a directory under another name: by a hard link, or through a link in it."""
     try:
         there = target.stat()
     except (OSError, ValueError):
         return False
-    if there.st_nlink < 2 or not stat.S_ISREG(there.st_mode):
+    if not stat.S_ISREG(there.st_mode):
         return False
-    return any(os.path.samestat(there, inside) for inside in _statuses(folder))
+    # Few files have a hard link, and no other one is worth a look at all that is there.
+    inside = _statuses(folder) if there.st_nlink > 1 else ()
+    linked = _behind_links(str(folder), DEPTH, set())
+    return any(os.path.samestat(there, status) for status in chain(inside, linked))
+
+
+def _behind_links(
+    folder: str, depth: int, seen: set[str], *, is_behind: bool = False
+) -> Iterator[os.stat_result]:
+    """The files that links in a directory lead to, or that lie in one that they lead to."""
+    real = os.path.realpath(folder)
+    if not depth or real in seen:
+        return
+    seen.add(real)
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            is_linked = is_behind or entry.is_symlink()
+            if os.path.isdir(entry.path):  # noqa: PTH112 - and no link in a circle is one
+                yield from _behind_links(entry.path, depth - 1, seen, is_behind=is_linked)
+            elif is_linked:
+                with suppress(OSError):
+                    yield entry.stat()
 
 
 def _statuses(folder: Path) -> Iterator[os.stat_result]:
