@@ -27,6 +27,11 @@ GROUPED_BY = ("source", "system", "entity_type", "kind", "agent", "model", "proj
 
 _SYSTEM = SOURCES.named("system")
 _WEEK = Column("week", TEXT, "ISO week in which it ended; null: open, or undated")
+_CODE = Column("code", TEXT, "the stored reason code; null: none")
+_SEEN = (
+    Column("first_at", MOMENT, "the first of them"),
+    Column("last_at", MOMENT, "the last of them"),
+)
 _SHAPES = (
     Frame(
         "sources",
@@ -66,15 +71,14 @@ _SHAPES = (
         (
             _WEEK,
             *_SYSTEM,
-            Column("code", TEXT, "the stored reason code; null: none"),
+            _CODE,
             Column("n_rows", INTEGER, "failed and timed-out entities, each work once"),
             Column("n_failed", INTEGER, "of them failed"),
             Column("n_timed_out", INTEGER, "of them timed out"),
             Column("n_sessions", INTEGER, "sessions among whose work they are"),
             Column("n_causes", INTEGER, "distinct pairs of request and code"),
             Column("n_run_causes", INTEGER, "those of runs"),
-            Column("first_at", MOMENT, "the first of them"),
-            Column("last_at", MOMENT, "the last of them"),
+            *_SEEN,
         ),
     ),
     Frame(
@@ -95,13 +99,12 @@ _SHAPES = (
         ("system", "code", "pattern_id"),
         (
             *_SYSTEM,
-            Column("code", TEXT, "the stored reason code; null: none"),
+            _CODE,
             Column("pattern_id", TEXT, "digest of the masked message; null: there is none"),
             Column("pattern", TEXT, "the masked message, or its template; null: in too few runs"),
             Column("n_rows", INTEGER, "failed and timed-out entities"),
             Column("n_sessions", INTEGER, "sessions among whose work they are"),
-            Column("first_at", MOMENT, "the first of them"),
-            Column("last_at", MOMENT, "the last of them"),
+            *_SEEN,
         ),
     ),
 )
