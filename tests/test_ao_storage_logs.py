@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.systems.history import facts_at
 from tests.ao_trees import (
     CREATED,
     Scenarios,
@@ -336,6 +337,34 @@ def test_the_go_rewrite_is_read_with_the_status_it_derives(tmp_path: Path, name:
     assert set(sessions["generation"]) == {"G3"}
     assert facts.sources["format"].item() == "G3"
     assert facts.findings.filter(pl.col("severity") == "error").is_empty()
+
+
+@pytest.mark.parametrize(("is_bot", "status"), [(1, "mergeable"), (0, "changes_requested")])
+def test_what_a_bot_remarks_on_a_pull_request_waits_for_nobody(tmp_path, is_bot, status) -> None:
+    path = go_database(tmp_path / "ao.db")
+    url, said_at = "https://github.com/a/b/pull/4", "2026-07-01T10:00:00Z"
+    words = '"state":"open","ci":"passing","review":"approved","mergeability":"mergeable"'
+    pull = f'{{"url":"{url}",{words}}}'
+    thread = f'{{"pr":"{url}","thread":"T1","resolved":false,"isBot":{json.dumps(bool(is_bot))}}}'
+    lines = (
+        ("session_created", '{"id":"web-3","activity":"idle","isTerminated":false}'),
+        ("pr_created", pull),
+        ("pr_review_thread_added", thread),
+    )
+    with sqlite3.connect(path) as store:
+        store.execute("DELETE FROM pr WHERE number = 3")
+        store.execute("UPDATE sessions SET updated_at = '2026-07-01T11:00:00Z'")
+        store.execute("CREATE TABLE pr_comment (pr_url, comment_id, resolved, is_bot)")
+        store.execute("INSERT INTO pr_comment VALUES (?, 'C1', 0, ?)", (url, is_bot))
+        store.executemany(
+            "INSERT INTO change_log VALUES (?, 'web', 'web-3', ?, ?, ?)",
+            [(i, *line, said_at) for i, line in enumerate(lines, 2)],
+        )
+    store.close()
+    facts = facts_of(path)
+    assert facts.detail("ao_sessions").filter(session_id="web-3")["legacy_status"].item() == status
+    then = facts_at(facts, datetime(2026, 7, 1, 10, 0, 0, 500, tzinfo=UTC)).facts.entities
+    assert then.filter(entity_id="web-3")["raw_status"].item() == status
 
 
 def test_a_database_of_the_go_rewrite_without_rows_is_read(tmp_path: Path) -> None:

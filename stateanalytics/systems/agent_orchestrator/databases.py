@@ -53,7 +53,7 @@ _PULL_REQUESTS: Mapping[str, Cell] = {
     **dict.fromkeys(("additions", "deletions"), INTEGER),
     "updated_at": TEXT,
 }
-_COMMENTS: Mapping[str, Cell] = {"pr_url": TEXT, "resolved": YES_NO}
+_COMMENTS: Mapping[str, Cell] = {"pr_url": TEXT, "resolved": YES_NO, "is_bot": YES_NO}
 _CHANGES: Mapping[str, Cell] = {
     "seq": INTEGER,
     **dict.fromkeys(("project_id", "session_id", "event_type", "created_at"), TEXT),
@@ -210,8 +210,9 @@ def read_go_sessions(store: Store, *, path: str) -> tuple[pl.DataFrame, pl.DataF
 
 def _of_session(pulls: pl.DataFrame, comments: pl.DataFrame) -> pl.DataFrame:
     """What the pull requests of each session say together: the worst open one speaks."""
+    # What a bot remarks waits for nobody; earlier versions do not say who is one.
     open_comments = (
-        comments.filter(~pl.col("resolved").fill_null(value=False))
+        comments.filter(~pl.any_horizontal(pl.col("resolved", "is_bot").fill_null(value=False)))
         .group_by("pr_url")
         .agg(n_unresolved_comments=pl.len().cast(pl.Int64))
     )
@@ -268,6 +269,7 @@ def _go_statuses(changes: pl.DataFrame) -> pl.DataFrame:
     of_session = kind.is_in(("session_created", "session_updated")) & said("sessionId").is_null()
     of_pull = kind.is_in(("pr_created", "pr_updated"))
     of_thread = kind.is_in(("pr_review_thread_added", "pr_review_thread_resolved"))
+    of_a_person = said("isBot").is_null() | (said("isBot") == "false")
     lines = (
         changes.select(
             *("seq", "session_id"),
@@ -276,7 +278,9 @@ def _go_statuses(changes: pl.DataFrame) -> pl.DataFrame:
             is_terminated=pl.when(of_session).then(said("isTerminated") == "true"),
             url=pl.when(of_pull).then(said("url")).when(of_thread).then(said("pr")),
             thread=pl.when(of_thread).then(said("thread")),
-            is_unresolved=pl.when(of_thread).then((said("resolved") == "false").cast(pl.Int64)),
+            is_unresolved=pl.when(of_thread).then(
+                ((said("resolved") == "false") & of_a_person).cast(pl.Int64)
+            ),
             pr_state=pl.when(of_pull).then(said("state")),
             ci_state=pl.when(of_pull).then(said("ci")),
             review_decision=pl.when(of_pull).then(said("review")),
