@@ -87,12 +87,6 @@ def test_advice_needs_something_to_go_by(demo, asked, words):
         sa.thresholds.recommend(demo, **asked)
 
 
-@pytest.mark.parametrize("weight", [-1, -0.001, math.inf, math.nan, True, "3"])
-def test_a_weight_is_a_number_from_nought(demo, weight):
-    with pytest.raises(ArgumentError, match="The weight of cost needs a number from 0"):
-        sa.failures.clusters(demo, weights={"cost": weight})
-
-
 @pytest.mark.parametrize("number", [0, -1, True, 2.0])
 def test_values_of_a_parameter_are_shown_from_one(demo, number):
     with pytest.raises(ArgumentError, match="n_values needs a whole number from 1"):

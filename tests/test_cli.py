@@ -591,7 +591,6 @@ PYTHON = re.compile(r"sa\.|snap\.|Policy\.|\w=[\"'(…]|\(\"|_s=|=True|params|da
         (("durations", "--by", "knd"), "lists them; did you mean 'kind'?"),
         (("timeouts", "--by", "knd"), "`stateanalytics schema timeouts` lists them"),
         (("report", "--compare", "yesterday"), "--compare previous, last-week, none"),
-        (("failures", "--weight", "costs=1"), "--weight cost=3; did you mean 'cost'?"),
         (("detectors", "--at", "2099-01-01"), "a later --as-of"),
         (("durations", "--week", "last"), "--week 2026-W21"),
         (("failures", "--week", "last"), "--week 2026-W21"),

@@ -8,7 +8,6 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.demo_data import demo_path
 from stateanalytics.errors import ArgumentError
-from stateanalytics.failures.clustering import WEIGHTS
 from stateanalytics.failures.failure_rows import cluster_id
 from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
 from tests.examples import a_few
@@ -16,7 +15,6 @@ from tests.failures import fan_out, run, store
 from tests.frames import ago
 
 CODE = "run.failed.exception"
-SCORES = [f"score_{name}" for name in WEIGHTS]
 
 
 def clusters(*rows, **asked):
@@ -84,9 +82,7 @@ def test_what_was_not_reported_is_null_and_counted_never_zero():
     found = clusters(run("a", reason_message="x"), run("b", reason_message="x", cost_usd=3.0))
     assert found.select("cost_usd", "n_cost_unreported").rows() == [(3.0, 1)]
     found = clusters(run("a", reason_message="x"))
-    assert found.select("cost_usd", "n_tokens", "score_cost", "n_cost_unreported").rows() == [
-        (None, None, None, 1)
-    ]
+    assert found.select("cost_usd", "n_tokens", "n_cost_unreported").rows() == [(None, None, 1)]
 
 
 def test_an_end_that_a_reaper_wrote_costs_only_up_to_the_last_message():
@@ -97,38 +93,20 @@ def test_an_end_that_a_reaper_wrote_costs_only_up_to_the_last_message():
     assert (found["run_s"], found["n_run_unreported"]) == (180.0, 1)
 
 
-def test_the_parts_of_a_score_add_up_to_it():
-    found = clusters(
-        *fan_out(5), run("a", reason_message="x", cost_usd=1.0, n_input_tokens=9), run("b")
-    )
-    for row in found.iter_rows(named=True):
-        assert row["score"] == pytest.approx(sum(row[name] or 0.0 for name in SCORES))
-        assert 0 <= row["score"] <= 1
-    assert found["rank"].to_list() == [1, 2, 3]
-
-
-def test_weights_decide_the_rank():
-    dear = run("dear", reason_message="dear one", cost_usd=100.0, ended=ago(days=9))
-    rows = [dear, *(run(f"r{i}", reason_message="often", cost_usd=0.1) for i in range(9))]
-    only = dict.fromkeys(WEIGHTS, 0)
-    assert clusters(*rows, weights=only | {"cost": 1})["template"][0] == "dear one"
-    assert clusters(*rows, weights=only | {"rows": 1})["template"][0] == "often"
-    assert clusters(*rows, weights=only | {"recency": 1})["template"][0] == "often"
-
-
-@pytest.mark.parametrize(
-    ("weights", "words"),
-    [
-        ({"costs": 1}, r"found 'costs'[\s\S]*did you mean 'cost'"),
-        ({"cost": -1}, "from 0; found -1"),
-        ({"cost": float("nan")}, "found nan"),
-        ({"cost": "much"}, "found 'much'"),
-        (dict.fromkeys(WEIGHTS, 0), "All weights are 0"),
-    ],
-)
-def test_weights_that_make_no_sense_are_refused(weights, words):
-    with pytest.raises(ArgumentError, match=words):
-        clusters(weights=weights)
+def test_clusters_and_lives_have_the_one_order_by_cost():
+    said = {"reason_code": CODE}
+    rows = [
+        run("dear", reason_message="dear", cost_usd=100.0, ended=ago(days=5), **said),
+        *(run(f"b{i}", reason_message="often", cost_usd=0.1, **said) for i in range(9)),
+        run("long", reason_message="long", ended=ago(days=1), **said) | {"started_at": ago(days=3)},
+        *(run(f"c{i}", reason_message="two", **said) for i in range(2)),
+        run("d", reason_message="one", **said),
+    ]
+    snap = store(*rows)
+    found = sa.failures.clusters(snap)
+    assert found["rank"].to_list() == [1, 2, 3, 4, 5]
+    assert found["template"].to_list() == ["dear", "often", "long", "two", "one"]
+    assert sa.failures.life(snap)["cluster_id"].equals(found["cluster_id"])
 
 
 def test_examples_are_the_shortest_the_median_and_the_newest():

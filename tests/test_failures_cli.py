@@ -37,8 +37,8 @@ def test_every_answer_is_a_table_for_eyes(capsys, monkeypatch, show):
 
 
 def test_clusters_are_those_of_the_library(capsys, demo):
-    found = rows_of(capsys, "--week", "2026-W21", "--weight", "cost=10")
-    expected = sa.failures.clusters(demo, window="2026-W21", weights={"cost": 10})
+    found = rows_of(capsys, "--week", "2026-W21")
+    expected = sa.failures.clusters(demo, window="2026-W21")
     assert [row["cluster_id"] for row in found] == expected["cluster_id"].to_list()
 
 
@@ -77,8 +77,6 @@ def test_rules_and_another_store_are_read(capsys, tmp_path):
         (["--show", "rules"], "no rules to show. Hint: --rules"),
         (["--against", STORE], "--against belongs to --show change"),
         (["--leave-out-mass"], "--leave-out-mass belongs to --show change"),
-        (["--weight", "cost"], "A weight is NAME=NUMBER, found 'cost'"),
-        (["--weight", "price=1"], "found 'price'"),
         (["--cluster", "v1:no"], "There is no cluster 'v1:no' here; there are"),
         (["--show", "incidents", "--cluster", "v1:no"], "--cluster does not narrow"),
         (["--rules", "no.toml"], "cannot be read"),

@@ -113,7 +113,7 @@ def chart_failure_trend(
     palette: Palette = LIGHT,
     width: int = 620,
 ) -> alt.LayerChart:
-    """The best ranked clusters over the steps of their trend.
+    """The clusters that cost most, over the steps of their trend.
 
     Parameters
     ----------

@@ -26,8 +26,8 @@ SHOWN = {
         "template",
         "n_rows",
         "n_incidents",
-        "run_s",
         "cost_usd",
+        "run_s",
         "last_at",
     ),
     "codes": ("code", "n_rows", "n_sessions", "n_incidents", "cost_usd", "last_at", "what_to_do"),
@@ -65,7 +65,7 @@ SHOWN = {
     cls=WithOwn,
     epilog=examples(
         "stateanalytics failures state.db --week 2026-W21",
-        "stateanalytics failures state.db --weight cost=10 --rules rules.toml",
+        "stateanalytics failures state.db --week 2026-W21 --rules rules.toml",
         "stateanalytics failures state.db --show change --against last-week/state.db",
         "stateanalytics failures state.db --show members --cluster v1:3dd4831bf7f3 -o rows.csv",
         "stateanalytics failures history/ --show life --ledger owners.csv",
@@ -89,13 +89,6 @@ SHOWN = {
     "--rules", type=click.Path(path_type=Path, dir_okay=False), help="Your own clusters: TOML."
 )
 @click.option(
-    "--weight",
-    "weights",
-    multiple=True,
-    metavar="NAME=NUMBER",
-    help="What the rank is made of: causes, rows, recency, run_s, tokens, cost; may be repeated.",
-)
-@click.option(
     "--against",
     metavar="STORE",
     help="With --show change: read the earlier stretch from this store.",
@@ -114,7 +107,6 @@ def failures(
     code: str | None,
     cluster: str | None,
     rules: Path | None,
-    weights: tuple[str, ...],
     against: str | None,
     leave_out_mass: bool,
     ledger: Path | None,
@@ -145,10 +137,10 @@ def failures(
         asked["nested"] = form_of(request.form, request.output) in ("json", "parquet")
     with request.opened() as snap:
         if against is None:
-            frame = _answer(show, snap, asked, _weights(weights), None)
+            frame = _answer(show, snap, asked, None)
         else:
             with opened([against], salvage=request.salvage) as earlier:
-                frame = _answer(show, snap, asked, _weights(weights), earlier)
+                frame = _answer(show, snap, asked, earlier)
         if cluster is not None and "cluster_id" in frame.columns:
             of_all = {"policy": request.chosen_policy, "rules": rules}
             cluster = known_cluster(cluster, frame["cluster_id"], snap, **of_all)
@@ -190,13 +182,12 @@ def _answer(
     show: str,
     snap: Snapshot,
     asked: dict[str, Any],
-    weights: dict[str, float],
     earlier: Snapshot | None,
 ) -> pl.DataFrame:
     from stateanalytics import failures
 
     answers: dict[str, Callable[[], pl.DataFrame]] = {
-        "clusters": lambda: failures.clusters(snap, weights=weights, **asked),
+        "clusters": lambda: failures.clusters(snap, **asked),
         "codes": lambda: failures.codes(snap, **asked),
         "members": lambda: failures.members(snap, **asked),
         "parameters": lambda: failures.parameters(snap, **asked),
@@ -211,21 +202,6 @@ def _answer(
         "rules": lambda: failures.rules(snap, **asked),
     }
     return answers[show]()
-
-
-def _weights(texts: tuple[str, ...]) -> dict[str, float]:
-    weights = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        try:
-            weights[name] = float(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise click.UsageError(
-                f"A weight is NAME=NUMBER, found {text!r}. Hint: --weight cost=10"
-            )
-    return weights
 
 
 def _narrowed(

@@ -12,7 +12,7 @@ from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import check_share
 from stateanalytics.failures.clustering import KEY
-from stateanalytics.failures.counting import COSTS, count_groups
+from stateanalytics.failures.counting import COSTS, by_cost, count_groups
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
 from stateanalytics.failures.known_ids import find_entries
 from stateanalytics.failures.ownership import SCHEMA, checked_ledger
@@ -130,18 +130,6 @@ def count_lives(
     )
     said = pl.DataFrame(schema=SCHEMA) if entries is None else entries
     return by_cost(add_life(lives, now, find_entries(said, known)), "cluster_id").select(COLUMNS)
-
-
-def by_cost(groups: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Groups of failures in the one order that a reader sees: what cost most comes first.
-
-    By ``cost_usd``, then ``run_s``, then ``n_causes`` and ``n_rows``, then the group's name.
-    """
-    return groups.sort(
-        *("cost_usd", "run_s", "n_causes", "n_rows", name),
-        descending=[True, True, True, True, False],
-        nulls_last=True,
-    )
 
 
 def count_stretches(rows: pl.DataFrame, now: Window, past: Window) -> pl.DataFrame:

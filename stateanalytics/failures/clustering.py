@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.failures.counting import add_trend, count_groups, span_of, without_nested
+from stateanalytics.failures.counting import (
+    add_trend,
+    by_cost,
+    count_groups,
+    span_of,
+    without_nested,
+)
 from stateanalytics.failures.failure_rows import find_members, window_of
 from stateanalytics.state.reason_codes import with_code_facts
 
@@ -21,118 +23,6 @@ if TYPE_CHECKING:
     from stateanalytics.core.windows import Window
     from stateanalytics.state.policy import Policy
 
-#: What counts how much; only the proportions matter. Causes count more than rows, because
-#: a fan-out repeats one cause; hours are what is always known of the costs.
-WEIGHTS: Mapping[str, float] = MappingProxyType(
-    {"causes": 3.0, "rows": 1.0, "recency": 1.0, "run_s": 2.0, "tokens": 1.0, "cost": 2.0}
-)
-_COLUMNS = {
-    "causes": "n_causes",
-    "rows": "n_rows",
-    "run_s": "run_s",
-    "tokens": "n_tokens",
-    "cost": "cost_usd",
-}
-
-
-def read_weights(weights: Mapping[str, float] | None) -> dict[str, float]:
-    """All weights: the given ones over the usual ones.
-
-    Raises
-    ------
-    ArgumentError
-        If a name is unknown, a weight is negative or no number, or all are 0.
-
-    Examples
-    --------
-    >>> read_weights({"cost": 10})["cost"]
-    10.0
-    """
-    if not (weights is None or isinstance(weights, Mapping)):
-        raise ArgumentError(
-            f"weights needs numbers by name; found {weights!r:.60}.", "weights={'cost': 3}"
-        )
-    given = dict(weights or {})
-    if unknown := [name for name in given if name not in WEIGHTS]:
-        raise ArgumentError(
-            f"weights needs names of {list(WEIGHTS)}; found {unknown[0]!r}.",
-            "weights={'cost': 3}" + did_you_mean(str(unknown[0]), WEIGHTS),
-            shell="--weight cost=3" + did_you_mean(str(unknown[0]), WEIGHTS),
-        )
-    for name, value in given.items():
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not 0 <= value < float("inf"):
-            raise ArgumentError(
-                f"The weight of {name} needs a number from 0; found {value!r:.60}.",
-                f"weights={{'{name}': 1}}",
-            )
-    chosen = {**WEIGHTS, **{name: float(value) for name, value in given.items()}}
-    if not any(chosen.values()):
-        raise ArgumentError("All weights are 0, so nothing ranks.", "weights={'causes': 1}")
-    return chosen
-
-
-def add_score(
-    clusters: pl.DataFrame,
-    *,
-    since: datetime,
-    until: datetime,
-    weights: Mapping[str, float] | None = None,
-) -> pl.DataFrame:
-    """Rank clusters by what they cost.
-
-    Parameters
-    ----------
-    clusters : polars.DataFrame
-        With ``n_causes``, ``n_rows``, ``last_at``, ``run_s``, ``n_tokens``, ``cost_usd``.
-    since, until : datetime
-        The stretch of time that is looked at.
-    weights : mapping of str to float, optional
-        Names of `WEIGHTS`; what is not named keeps its usual weight.
-
-    Returns
-    -------
-    polars.DataFrame
-        ``clusters`` with ``rank`` (from 1), ``score`` (0 to 1) and its parts
-        ``score_<name>``, which add up to it. Best rank first.
-
-    Notes
-    -----
-    A part is the cluster's value over the largest of any cluster, times its weight;
-    recency is how late in the stretch the last failure was. What a cluster did not
-    report is null and not 0: that weight then goes to its causes, which are always known.
-    """
-    chosen = read_weights(weights)
-    length = max((until - since).total_seconds(), 1e-6)
-    lateness = (pl.col("last_at") - since).dt.total_microseconds() / 1e6 / length
-    worth = {
-        name: (
-            lateness.clip(0.0, 1.0)
-            if name == "recency"
-            else pl.col(_COLUMNS[name]) / _largest(_COLUMNS[name])
-        )
-        for name in chosen
-    }
-    total = sum(chosen.values())
-    unknown = pl.sum_horizontal(
-        pl.when(part.is_null()).then(chosen[name]).otherwise(0.0) for name, part in worth.items()
-    )
-    parts = {f"score_{name}": part * (chosen[name] / total) for name, part in worth.items()}
-    parts["score_causes"] = worth["causes"] * ((unknown + chosen["causes"]) / total)
-    return (
-        clusters.with_columns(**parts)
-        .with_columns(score=pl.sum_horizontal(*parts))
-        .sort("score", "n_causes", "n_rows", "cluster_id", descending=[True, True, True, False])
-        .with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
-    )
-
-
-def _largest(column: str) -> pl.Expr:
-    # By a whole column: polars divides by one number through its rounded inverse.
-    largest = pl.col(column).max().over(pl.lit(1))
-    return pl.when(largest > 0).then(largest.cast(pl.Float64)).otherwise(1.0)
-
-
 KEY = ("cluster_id", "code", "template", "template_id")
 COLUMNS = (
     *(*KEY, "cause_group", "rule_name"),
@@ -140,8 +30,7 @@ COLUMNS = (
     *("share", "share_low", "share_high", "first_at", "last_at", "trend", "trend_step_s"),
     *("run_s", "n_tokens", "cost_usd", "n_work"),
     *("n_run_unreported", "n_tokens_unreported", "n_cost_unreported"),
-    *("rank", "score", *(f"score_{name}" for name in WEIGHTS)),
-    *("example_shortest", "example_median", "example_newest"),
+    *("rank", "example_shortest", "example_median", "example_newest"),
     *("systems", "entity_types", "meaning", "what_to_do"),
 )
 
@@ -152,11 +41,10 @@ def clusters(
     window: object = None,
     policy: Policy | None = None,
     rules: object = None,
-    weights: Mapping[str, float] | None = None,
     earlier: pl.DataFrame | None = None,
     nested: bool = False,
 ) -> pl.DataFrame:
-    """What failed, one row for each reason code and message template, worst first.
+    """What failed, one row for each reason code and message template, by what it cost.
 
     Parameters
     ----------
@@ -168,9 +56,6 @@ def clusters(
         Which states count; v1 by default.
     rules : path, mapping or Rules, optional
         Your own clusters, which win over the mined ones: see `Rules.of`.
-    weights : mapping of str to float, optional
-        What the rank is made of: causes, rows, recency, run_s, tokens, cost. What is not
-        named keeps its usual weight (`ranking.WEIGHTS`); 0 leaves a part out.
     earlier : polars.DataFrame, optional
         Templates mined before, with ``pattern``, as for `mine_templates`.
     nested : bool
@@ -188,15 +73,14 @@ def clusters(
         ``first_at``, ``last_at`` in the window; ``trend`` (rows for each
         ``trend_step_s`` seconds, oldest first); ``run_s``, ``n_tokens``, ``cost_usd`` of
         ``n_work`` pieces of work, each counted once (null: none reported it;
-        ``n_…_unreported`` did not); ``rank``, ``score`` and its parts ``score_…``, which
-        add up to it (null: not reported); three examples; ``systems``,
+        ``n_…_unreported`` did not); ``rank``, the place in the order of `life` and of the
+        report: by ``cost_usd``, ``run_s``, ``n_causes``, ``n_rows``; three examples; ``systems``,
         ``entity_types``; ``meaning`` and ``what_to_do`` where the registry knows the code.
 
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, the window makes no sense, a rule cannot be used, or a
-        weight is unknown.
+        If ``snap`` is no snapshot, the window makes no sense, or a rule cannot be used.
 
     Notes
     -----
@@ -212,20 +96,13 @@ def clusters(
     >>> ranked.filter(pl.col("n_rows") > 5 * pl.col("n_causes"))["code"].to_list()
     ['run.failed.provider_retryable']
     """
-    read_weights(weights)
     chosen = window_of(snap, window)
     rows = find_members(snap, window=chosen, policy=policy, rules=rules, earlier=earlier)
-    counted = count_clusters(rows, window=chosen, as_of=snap.as_of, weights=weights)
+    counted = count_clusters(rows, window=chosen, as_of=snap.as_of)
     return counted if nested else without_nested(counted)
 
 
-def count_clusters(
-    rows: pl.DataFrame,
-    *,
-    window: Window | None,
-    as_of: datetime,
-    weights: Mapping[str, float] | None = None,
-) -> pl.DataFrame:
+def count_clusters(rows: pl.DataFrame, *, window: Window | None, as_of: datetime) -> pl.DataFrame:
     """Count `members` by cluster; see `clusters` for the columns."""
     since, until = span_of(rows, window, as_of)
     named = rows.group_by(KEY).agg(
@@ -236,7 +113,8 @@ def count_clusters(
         .join(named, on=KEY, nulls_equal=True)
         .join(_examples(rows), on="cluster_id", how="left")
         .pipe(add_trend, rows, ["cluster_id"], since=since, until=until)
-        .pipe(add_score, since=since, until=until, weights=weights)
+        .pipe(by_cost, "cluster_id")
+        .with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
         .pipe(with_code_facts, column="code")
         .rename({"code_meaning": "meaning", "code_what_to_do": "what_to_do"})
         .select(COLUMNS)

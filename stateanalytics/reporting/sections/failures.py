@@ -6,9 +6,9 @@ import polars as pl
 
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import WEEK, Window
-from stateanalytics.failures.cluster_life import by_cost, count_lives
+from stateanalytics.failures.cluster_life import count_lives
 from stateanalytics.failures.clustering import count_clusters
-from stateanalytics.failures.counting import count_groups, count_incidents_of
+from stateanalytics.failures.counting import by_cost, count_groups, count_incidents_of
 from stateanalytics.failures.failing_intervals import STEP_S, count_starts, without_mass
 from stateanalytics.failures.incident_grouping import count_incidents, members_within
 from stateanalytics.failures.known_ids import former_ids
