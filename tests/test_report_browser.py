@@ -61,6 +61,8 @@ window.onload = () => {
     drawings: [...page.querySelectorAll("figure svg")]
       .map(one => one.getBoundingClientRect().width),
     faint: faint(page, look),
+    cutOff: [...page.querySelectorAll("#failures .scroll")]
+      .map(one => one.scrollWidth - one.clientWidth),
     headings: [...page.querySelectorAll("h1, h2")].map(one => one.textContent),
   });
 };
@@ -156,6 +158,7 @@ def test_the_look_itself_would_see_what_is_wrong(browser, tmp_path):
 def test_the_page_fits_and_every_word_can_be_read(browser, tmp_path, week, width, theme):
     found = seen(browser, tmp_path, week, width=width, theme=theme)
     assert found["overflow"] == 0
+    assert set(found["cutOff"]) == {0}
     assert found["faint"] == []
     assert found["headings"][0] == "Weekly report"
     assert len(found["headings"]) == len(set(found["headings"])) >= 9
