@@ -59,11 +59,17 @@ def changes_against_graphs(cases: Cases) -> pl.DataFrame:
 
 def changes_against_each_other(cases: Cases) -> pl.DataFrame:
     """Changes that do not begin where the one before ended."""
-    ordered = _ordered(cases).with_columns(
-        before=pl.col("status").shift(1).over(_KEY), before_at=pl.col("at").shift(1).over(_KEY)
-    )
-    gaps = ordered.filter(
-        pl.col("before").is_not_null(), pl.col("previous_status") != pl.col("before")
+    ordered = _ordered(cases)
+    # Entity after entity, one shift does for all: one in each group takes ten times as long.
+    grouped = ordered.with_row_index("place").group_by(_KEY).agg("place")
+    places = grouped.select("place", first=pl.col("place").list.first()).explode("place")
+    follows = places["place"] != places["first"]
+    gaps = (
+        ordered[places["place"]]
+        .with_columns(before=pl.col("status").shift(1))
+        .filter(
+            follows, pl.col("before").is_not_null(), pl.col("previous_status") != pl.col("before")
+        )
     )
     return audit_rows(
         gaps,
@@ -77,7 +83,8 @@ def changes_against_each_other(cases: Cases) -> pl.DataFrame:
 def changes_against_rows(cases: Cases) -> pl.DataFrame:
     """Rows whose status is another than the last one of their history."""
     last = _ordered(cases).group_by(_KEY).agg(pl.col("status", "at").last())
-    both = cases.rows.join(last, on=_KEY, how="inner").filter(
+    rows = cases.rows.select(*_KEY, "raw_status", "updated_at")
+    both = rows.join(last, on=_KEY, how="inner").filter(
         pl.col("raw_status").ne_missing(pl.col("status")),
         # A history that is not whole ends before the row does: a record that was written
         # later, by a kill for one, rightly says more.

@@ -8,6 +8,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, word
+from stateanalytics.core.facts import beside, once
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFECYCLES
 from stateanalytics.errors import check_columns
 from stateanalytics.state.reason_codes import FORM, OURS, REGISTRY
@@ -28,8 +29,9 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
     """
     judged = cases.states.select(
         *schema.ENTITY_KEY, now_health="health", now_delivery="delivery", now_codes="reason_codes"
-    ).unique(schema.ENTITY_KEY, keep="first")
-    rows = cases.rows.join(judged, on=schema.ENTITY_KEY, how="left", maintain_order="left")
+    )
+    is_stored = pl.any_horizontal(pl.col("^stored_(health|delivery|reason_codes)$").is_not_null())
+    rows = beside(cases.rows.filter(is_stored), once(judged))
     # The codes of a JSON list, joined as `states` joins them.
     dotted = pl.col("stored_reason_codes").str.extract_all(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)+")
     codes = pl.when(pl.col("stored_reason_codes").is_not_null()).then(

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, beside, once
 
 PREFIX = "audit."
 
@@ -84,9 +84,8 @@ class Cases:
                 pl.col(name).cast(pl.String) if name in ("lifecycle", "outcome", "health") else name
                 for name in _JUDGED
             ),
-        ).unique(schema.ENTITY_KEY, keep="first")
-        once = self.facts.entities.unique(schema.ENTITY_KEY, keep="first", maintain_order=True)
-        return once.join(judged, on=schema.ENTITY_KEY, how="left").with_columns(
+        )
+        return beside(once(self.facts.entities), once(judged)).with_columns(
             # Null is not known, and what is not known contradicts nothing.
             is_open=(~pl.col("is_terminal") & ~pl.col("is_legacy")).fill_null(value=False),
             is_over=(pl.col("is_terminal") & ~pl.col("is_legacy")).fill_null(value=False),

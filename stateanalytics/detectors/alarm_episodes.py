@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.facts import Facts, checked_snapshot, once
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
 from stateanalytics.detectors.frames import ALARMS
 from stateanalytics.errors import ArgumentError
@@ -100,13 +100,12 @@ def _with_history(asked: Chosen | None) -> list[Detector]:
 def _entities(facts: Facts, policy: Policy | None) -> pl.DataFrame:
     """Each entity once, with what its points are looked up by."""
     over = states(facts, policy=policy)["is_terminal"]
-    return (
-        facts.entities.with_columns(session_id=pl.coalesce("session_id", "entity_id"), is_over=over)
-        .unique(KEY, keep="last", maintain_order=True)
-        .select(
-            *(*KEY, "session_id", "kind", "recorded_by", "agent", "is_over"),
-            *("created_at", "started_at", "ended_at", "last_message_at"),
-        )
+    named = facts.entities.with_columns(
+        session_id=pl.coalesce("session_id", "entity_id"), is_over=over
+    )
+    return once(named, keep="last").select(
+        *(*KEY, "session_id", "kind", "recorded_by", "agent", "is_over"),
+        *("created_at", "started_at", "ended_at", "last_message_at"),
     )
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import polars as pl
 
+from stateanalytics.core.facts import beside, once
 from stateanalytics.core.schema import ENTITIES, ENTITY_KEY
 from stateanalytics.systems import all_systems, system_named
 from stateanalytics.systems.base import Features
@@ -97,12 +98,8 @@ def features_of(past: Past, system: str, states: pl.DataFrame) -> pl.DataFrame:
         a Boolean ``lost_<what>`` for each of `history.LOST`.
     """
     columns = ("is_terminal", "is_legacy", "age_s")
-    judged = states.select(*ENTITY_KEY, *columns, health=pl.col("health").cast(pl.String)).unique(
-        ENTITY_KEY, keep="last"
-    )
-    known = past.facts.entities.select(ENTITY_KEY).join(
-        judged, on=ENTITY_KEY, how="left", maintain_order="left"
-    )
+    judged = states.select(*ENTITY_KEY, *columns, health=pl.col("health").cast(pl.String))
+    known = beside(past.facts.entities.select(ENTITY_KEY), once(judged, keep="last"))
     own = past.facts.entities.with_columns(
         policy_health=known["health"],
         health=known["health"],

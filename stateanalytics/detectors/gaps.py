@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.facts import Facts, checked_snapshot, once
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import check_columns
 from stateanalytics.state.definitions import is_found_dead
@@ -38,10 +38,7 @@ def sessions(
 ) -> pl.DataFrame:
     """Every session with the columns of `population`, and ``session``: its number."""
     every = rows_of(facts, policy=policy, rows=rows)
-    each = every.filter(pl.col("entity_type") == "session").unique(
-        subset=ENTITY_KEY, keep="first", maintain_order=True
-    )
-    return each.with_row_index("session")
+    return once(every.filter(pl.col("entity_type") == "session")).with_row_index("session")
 
 
 def silence_boundaries(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:

@@ -104,17 +104,17 @@ class Material:
         """The `members` of the window, with the incidents that it shows."""
         return members_within(self.failed_ever, self.window, self.facts.as_of)
 
-    @property
+    @cached_property
     def runs(self) -> pl.DataFrame:
         """The runs that rates count: sessions, without what is left out."""
         return counted(self.rows, "session")
 
-    @property
+    @cached_property
     def ended_runs(self) -> pl.DataFrame:
         """Those of `runs` that have ended."""
         return self.runs.filter(~pl.col("is_open"))
 
-    @property
+    @cached_property
     def open_runs(self) -> pl.DataFrame:
         """Those of `runs` that are open at as-of."""
         return self.runs.filter("is_open")

@@ -12,7 +12,7 @@ from functools import cache
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, beside, once
 from stateanalytics.core.schema import ENTITIES, ENTITY_KEY, STATES
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_columns
@@ -62,12 +62,8 @@ def population(
     """
     check_columns(entities, ENTITIES.dtypes.names(), "population (entities)")
     check_columns(states, (*ENTITY_KEY, *_STATE_COLUMNS), "population (states)")
-    known = states.select(*ENTITY_KEY, *_STATE_COLUMNS).unique(
-        subset=list(ENTITY_KEY), keep="first", maintain_order=True
-    )
-    joined = entities.with_columns(is_mirror(entities)).join(
-        known, on=ENTITY_KEY, how="left", maintain_order="left"
-    )
+    known = once(states.select(*ENTITY_KEY, *_STATE_COLUMNS))
+    joined = beside(entities.with_columns(is_mirror(entities)), known)
     rows = joined.with_columns(is_open=_is_open()).with_columns(
         placed_at=pl.when("is_open").then(pl.lit(as_of)).otherwise(_stored_moment()),
         left_out=_left_out(as_of),
@@ -116,10 +112,8 @@ def counted(rows: pl.DataFrame, entity_type: str | None = None) -> pl.DataFrame:
     entity_type : str, optional
         Only this type; None: every type, each piece of work once (no mirrors).
     """
-    kept = rows.filter(pl.col("left_out").is_null())
-    if entity_type is None:
-        return kept.filter(~pl.col("is_mirror"))
-    return kept.filter(pl.col("entity_type") == entity_type)
+    is_asked = ~pl.col("is_mirror") if entity_type is None else pl.col("entity_type") == entity_type
+    return rows.filter(pl.col("left_out").is_null(), is_asked)
 
 
 def _stored_moment() -> pl.Expr:
@@ -205,7 +199,9 @@ def is_mirror(entities: pl.DataFrame) -> pl.Series:
         is_part |= own & entity_type.is_in(known.part_types)
         is_repeated |= own & (entity_type == pl.lit(known.repeated_type, pl.String))
     is_last = is_repeated & (pl.col("started_at") >= last).fill_null(True)
-    return entities.select(is_mirror=(is_part | is_last).fill_null(False)).to_series()
+    # Most systems repeat nothing, and to look for the last of everything takes long.
+    is_told = is_part | is_last if entities.select(is_repeated.any()).item() else is_part
+    return entities.select(is_mirror=is_told.fill_null(False)).to_series()
 
 
 @cache

@@ -15,7 +15,7 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, changed_facts, pool
+from stateanalytics.core.facts import Facts, beside, changed_facts, once, pool
 from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.findings import counted
@@ -226,10 +226,7 @@ def not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
     """
     then = past.facts.entities
     # A system may tell of other rows then, or in another order.
-    there = facts.entities.unique(schema.ENTITY_KEY, keep="first", maintain_order=True)
-    now = then.select(schema.ENTITY_KEY).join(
-        there, on=schema.ENTITY_KEY, how="left", maintain_order="left"
-    )
+    now = beside(then.select(schema.ENTITY_KEY), once(facts.entities))
     is_gone = {
         "raw_status": past.lost["status"],
         "reason_code": past.lost["reason"],

@@ -58,24 +58,34 @@ def with_history(
     """
     changes = facts.transitions.sort("at", "seq", nulls_last=True)
     is_before, is_after = pl.col("at") <= at, pl.col("at") > at
-    of_history = changes.group_by(KEY, maintain_order=True).agg(
-        status_then=pl.col("status").filter(is_before).last(),
-        changed_at=pl.col("at").filter(is_before).last(),
-        code_then=pl.col("reason_code").filter(is_before).last(),
-        message_then=pl.col("message").filter(is_before).last(),
-        evidence_then=pl.col("evidence").filter(is_before).last(),
-        was_changed=is_before.any(),
-        is_changed_later=is_after.any(),
-        next_previous=pl.col("previous_status").filter(is_after).first(),
+    # Which change was the last and which the next are numbers: their texts are looked up after.
+    places = (
+        changes.with_row_index("place")
+        .group_by(KEY)
+        .agg(
+            last=pl.when(is_before).then("place").max(), next=pl.when(is_after).then("place").min()
+        )
+    )
+    last, following = changes[places["last"]], changes[places["next"]]
+    of_history = places.select(
+        *KEY,
+        last["status"].alias("status_then"),
+        last["at"].alias("changed_at"),
+        last["reason_code"].alias("code_then"),
+        last["message"].alias("message_then"),
+        last["evidence"].alias("evidence_then"),
+        was_changed=pl.col("last").is_not_null(),
+        is_changed_later=pl.col("next").is_not_null(),
+        next_previous=following["previous_status"],
     )
     is_message = pl.col("kind").is_in(_MESSAGES)
     of_events = facts.events.group_by(KEY).agg(
-        said_at=pl.col("at").filter(is_message & is_before).max(),
+        said_at=pl.when(is_message & is_before).then("at").max(),
         n_said=(is_message & is_before).sum(),
         n_said_later=(is_message & is_after).sum(),
         has_messages=is_message.any(),
         has_reports=pl.col("kind").str.starts_with("report.").any(),
-        active_at=pl.col("at").filter(pl.col("is_activity") & is_before).max(),
+        active_at=pl.when(pl.col("is_activity") & is_before).then("at").max(),
     )
     is_caused = (pl.col("entity_type") == "session") & pl.col("invocation_id").is_not_null()
     of_sessions = (

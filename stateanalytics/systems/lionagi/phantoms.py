@@ -15,7 +15,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.engines import NUMBER, YES_NO, adapt, optional
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, beside, once
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.reaper_rules import OPEN_PLAYS, Limits, Reaper, reapers
 
@@ -156,16 +156,14 @@ def seen_by_reapers(facts: Facts, states: pl.DataFrame) -> pl.DataFrame:
         "is_terminal",
         "is_legacy",
         "age_s",
-    ).unique(schema.ENTITY_KEY, keep="last")
-    joined = facts.entities.with_columns(**_ages(facts.as_of)).join(
-        judged, on=schema.ENTITY_KEY, how="left", maintain_order="left"
     )
-    return with_relatives(joined, facts)
+    dated = facts.entities.with_columns(**_ages(facts.as_of))
+    return with_relatives(beside(dated, once(judged, keep="last")), facts)
 
 
 def with_relatives(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """Entities with what reapers read of their session, their plays and their directory."""
-    work = _last_rows(rows.filter(pl.col("entity_type") == "session")).select(
+    work = once(rows.filter(pl.col("entity_type") == "session"), keep="last").select(
         "source",
         "system",
         session_id="entity_id",
@@ -181,10 +179,6 @@ def with_relatives(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
         .join(_ends_on_disk(facts), on=["source", "name"], how="left", maintain_order="left")
         .with_columns(pl.col("has_session_row").fill_null(False))
     )
-
-
-def _last_rows(entities: pl.DataFrame) -> pl.DataFrame:
-    return entities.unique(schema.ENTITY_KEY, keep="last", maintain_order=True)
 
 
 def _ages(as_of: datetime) -> dict[str, pl.Expr]:
