@@ -11,14 +11,23 @@ from hypothesis import strategies as st
 
 from stateanalytics.core.units import CANDIDATES_S
 from stateanalytics.errors import ArgumentError
-from stateanalytics.stats.bootstrap import MOST_BATCHES, resampled_sums
+from stateanalytics.stats.intervals import poisson_rate, weighted_count
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
 from stateanalytics.survival.incidence import cumulative_incidence
-from stateanalytics.thresholds.choice import Costs, choose, n_needed, upper_bound
-from stateanalytics.thresholds.counts import elapsed_counts, horizon, silence_counts, with_weights
+from stateanalytics.thresholds.choice import choose
+from stateanalytics.thresholds.costs import Costs, n_needed, upper_bound
+from stateanalytics.thresholds.counts import (
+    Support,
+    elapsed_counts,
+    silence_counts,
+    silence_support,
+    support,
+    with_weights,
+)
 from tests.examples import a_few, examples
 from tests.generators import durations, silences
+from tests.generators.known_costs import silences as silences_of
 from tests.generators.spells import FATES, KINDS, PACE, Kind
 
 LIMITS = [1.0, 3.0, 10.0]
@@ -95,16 +104,31 @@ def test_a_share_that_is_none_is_refused():
 def test_counts_of_silences_equal_the_slow_loop(frame, at_least):
     counts = silence_counts(frame, LIMITS, at_least=at_least)
     assert counts["unit"].to_list() == sorted({row["unit"] for row in frame.to_dicts()})
+    stands_for = redistributed(frame.to_dicts())
     for row in counts.to_dicts():
-        mine = [gap for gap in frame.to_dicts() if gap["unit"] == row["unit"]]
+        mine = [gap for gap in frame.with_row_index("gap").to_dicts() if gap["unit"] == row["unit"]]
         alive = [g["gap_s"] for g in mine if g["closed_by"] in ("sign_of_life", "own_end")]
         assert row["exposure"] == pytest.approx(sum(alive) / 3600)
         for place, limit in enumerate(LIMITS):
-            spoke = [g["gap_s"] for g in mine if g["closed_by"] == "sign_of_life"]
-            hit = [g for g in spoke if g > limit or (at_least and g == limit)]
-            assert row[f"mistakes_{place}"] == len(hit)
+            spoke = [g for g in mine if g["closed_by"] == "sign_of_life"]
+            hit = [g for g in spoke if g["gap_s"] > limit or (at_least and g["gap_s"] == limit)]
+            weights = sum(stands_for[g["gap"]] for g in hit)
+            assert row[f"mistakes_{place}"] == pytest.approx(weights)
             dead = sum(g["is_dead"] for g in mine)
             assert row[f"waiting_h_{place}"] == pytest.approx(dead * limit / 3600)
+
+
+def redistributed(gaps):
+    """Silences that somebody closed hand their weight to all that were longer, in their order."""
+    weights = [1.0] * len(gaps)
+    by_length = sorted(range(len(gaps)), key=lambda i: gaps[i]["gap_s"])
+    for i in by_length:
+        # At one length, what ended came before what was cut off.
+        longer = [j for j in by_length if gaps[j]["gap_s"] > gaps[i]["gap_s"]]
+        if gaps[i]["closed_by"] == "as_of" and longer:
+            for j in longer:
+                weights[j] += weights[i] / len(longer)
+    return weights
 
 
 def test_a_rate_of_deaths_that_is_given_replaces_those_seen():
@@ -133,8 +157,7 @@ def test_weights_equal_the_curves_to_the_last_digit(frame):
         assert within.filter("is_good")["stands_for"].sum() / n == pytest.approx(
             good[-1] if len(good) else 0.0, abs=1e-9
         )
-    longest, outlasting = horizon(frame)
-    reached = [limit for limit in LIMITS if limit <= longest or not outlasting]
+    reached = support(frame, LIMITS).candidates_s
     counts = elapsed_counts(frame, reached, mistake="lost_run")
     for place, limit in enumerate(reached):
         mean = restricted_mean(curve, limit)["mean_s"][0]
@@ -157,34 +180,56 @@ def test_no_spells_reach_nowhere():
             "is_good": pl.Boolean,
         }
     )
-    assert horizon(empty) == (0.0, 1.0)
+    assert support(empty, LIMITS).candidates_s == ()
     assert elapsed_counts(empty, LIMITS).is_empty()
 
 
-# --- resampling --------------------------------------------------------------------------
+# --- how far data reach, and sums over units -----------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_sums_and_another_does_not():
-    units = pl.DataFrame({"n": [float(n) for n in range(20)]})
-    first = resampled_sums(units, n_boot=5, seed=1)
-    assert first.equals(resampled_sums(units, n_boot=5, seed=1))
-    assert not first.equals(resampled_sums(units, n_boot=5, seed=2))
-    assert resampled_sums(units, n_boot=9, seed=1).head(5).equals(first)
+@given(spells)
+@examples(60)
+def test_support_counts_units_and_weighs_what_is_left(frame):
+    reach = support(frame, LIMITS)
+    rows, curve = frame.to_dicts(), kaplan_meier(frame)
+    left = curve["survival"][-1]
+    longest = max(row["duration_s"] for row in rows)
+    assert list(reach.candidates_s) == [t for t in LIMITS if t <= longest or left == 0]
+    assert reach.n_open == pytest.approx(left * len(rows))
+    for limit, n_at_risk, weight in zip(
+        reach.candidates_s, reach.n_at_risk, reach.weights, strict=True
+    ):
+        still = [row for row in rows if row["duration_s"] >= limit]
+        assert n_at_risk == len({row["unit"] for row in still})
+        before = curve.filter(pl.col("duration_s") < limit)["survival"]
+        if still:
+            share = before[-1] if len(before) else 1.0
+            assert weight == pytest.approx(share * len(rows) / len(still))
 
 
-@pytest.mark.parametrize("n", [50, 3 * MOST_BATCHES])
-def test_sums_vary_as_they_should(n):
-    """Also over batches, which stand for units where there are many."""
-    units = pl.DataFrame({"x": [float(k % 7) for k in range(n)]})
-    sums = resampled_sums(units, n_boot=800, seed=3)["x"]
-    assert sums.mean() == pytest.approx(units["x"].sum(), rel=0.02)
-    assert sums.std() == pytest.approx(math.sqrt(n) * units["x"].std(ddof=0), rel=0.15)
+def test_todays_silence_beyond_the_data_is_tried_as_one():
+    seen = silences_of(20, 1, reaper_s=900.0)
+    reach = silence_support(seen, [600.0, 900.0, 1200.0], 21_600.0)
+    assert reach.candidates_s == (600.0, 900.0, 21_600.0)
+    assert reach.is_beyond
+    assert reach.n_at_risk[-1] == 0
+    assert not silence_support(seen, [600.0], 600.0).is_beyond
 
 
-def test_no_units_give_no_sums_and_no_repetitions_are_refused():
-    assert resampled_sums(pl.DataFrame(schema={"n": pl.Float64}), n_boot=5, seed=1).is_empty()
-    with pytest.raises(ArgumentError, match="n_boot needs a whole number from 1; found 0"):
-        resampled_sums(pl.DataFrame({"n": [1.0]}), n_boot=0, seed=1)
+@pytest.mark.parametrize("n", [0, 1, 4, 15, 200])
+def test_a_count_of_equal_units_has_the_exact_interval(n):
+    low, high = weighted_count(n, n, 1)
+    exact_low, exact_high = poisson_rate(n, 1.0)
+    assert high == pytest.approx(exact_high, rel=0.01)
+    assert low <= exact_low * 1.001
+    assert n < 10 or low == pytest.approx(exact_low, rel=0.01)
+
+
+def test_heavy_units_and_varying_ones_are_less_sure():
+    low, high = weighted_count(10, 10, 1)
+    assert weighted_count(10, 10, 5)[1] > high
+    assert weighted_count(10, 40, 1)[0] < low
+    assert weighted_count(0, 0, 5)[1] == pytest.approx(5 * weighted_count(0, 0, 1)[1])
 
 
 # --- choosing ----------------------------------------------------------------------------
@@ -194,6 +239,7 @@ def counts_of(mistakes, waiting, n=80):
     """Units that all look the same, one column a candidate."""
     return pl.DataFrame(
         {
+            "unit": range(n),
             "exposure": [1.0] * n,
             **{f"mistakes_{k}": [float(m)] * n for k, m in enumerate(mistakes)},
             **{f"waiting_h_{k}": [float(w)] * n for k, w in enumerate(waiting)},
@@ -201,31 +247,68 @@ def counts_of(mistakes, waiting, n=80):
     )
 
 
+def all_seen(n=80):
+    return Support(tuple(LIMITS), (n,) * 3, (1.0,) * 3)
+
+
 def test_the_cheapest_is_chosen_and_costs_decide_which():
     counts = counts_of([3, 1, 0], [1, 2, 9])
-    dear = choose(counts, LIMITS, price=100, hour=1, today_s=1.0)
-    cheap = choose(counts, LIMITS, price=0.1, hour=1, today_s=1.0)
+    dear = choose(counts, all_seen(), price=100, hour=1, today_s=1.0)
+    cheap = choose(counts, all_seen(), price=0.1, hour=1, today_s=1.0)
     assert (dear.best_s, cheap.best_s) == (10.0, 1.0)
+    assert (dear.verdict, dear.recommended_s) == ("change", 10.0)
     assert dear.gain == pytest.approx(100 * (301 - 9))
-    assert dear.is_clear
-    assert not cheap.is_clear
+    assert cheap.verdict == "keep"
 
 
 def test_of_equals_the_nearest_to_today_is_taken():
     counts = counts_of([0, 0, 0], [0, 0, 0])
-    assert [choose(counts, LIMITS, price=1, hour=1, today_s=t).best_s for t in (1.0, 10.0)] == [
-        1.0,
-        10.0,
-    ]
+    for today in (1.0, 10.0):
+        assert choose(counts, all_seen(), price=1, hour=1, today_s=today).best_s == today
+
+
+def test_of_those_that_cannot_be_told_apart_the_nearest_to_today_is_taken():
+    one_in_twenty = pl.when(pl.col("unit") % 20 == 0)
+    counts = counts_of([9, 0, 0], [1, 2, 2]).with_columns(
+        mistakes_1=one_in_twenty.then(1.0).otherwise(0.0)
+    )
+    choice = choose(counts, all_seen(), price=1, hour=1, today_s=1.0)
+    assert choice.best_s == 10.0
+    assert choice.recommended_s == 3.0
+
+
+def test_nothing_is_recommended_where_hardly_anybody_was_left():
+    counts = counts_of([9, 1, 0], [1, 2, 2.5])
+    few = Support(tuple(LIMITS), (80, 9, 9), (1.0,) * 3)
+    choice = choose(counts, few, price=1, hour=1, today_s=1.0)
+    assert (choice.best_s, choice.verdict, choice.recommended_s) == (10.0, "cannot_tell", None)
+    closed = Support(tuple(LIMITS), (80, 9, 9), (1.0, 8.0, 8.0), n_open=9.0)
+    assert choose(counts, closed, price=1, hour=1, today_s=1.0).verdict == "not_identified"
+
+
+def test_what_one_unit_carries_is_no_change():
+    counts = counts_of([0, 0, 0], [0, 0, 0]).with_columns(
+        mistakes_0=pl.when(pl.col("unit") == 0).then(90.0).otherwise(0.0)
+    )
+    choice = choose(counts, all_seen(), price=1, hour=1, today_s=1.0)
+    assert choice.gain > 0
+    assert (choice.verdict, choice.recommended_s, choice.flips) == ("cannot_tell", None, True)
+
+
+def test_what_is_open_may_be_better_than_what_was_seen():
+    counts = counts_of([9, 5, 4], [1, 2, 3])
+    reach = Support(tuple(LIMITS), (80,) * 3, (1.0,) * 3, n_open=800.0)
+    choice = choose(counts, reach, price=1, hour=1, today_s=1.0)
+    assert (choice.verdict, choice.best_high_s) == ("not_identified", None)
 
 
 def test_without_exposure_there_is_no_choice():
-    assert choose(counts_of([1], [1], n=0), [1.0], price=1, hour=1) is None
+    assert choose(counts_of([1], [1], n=0), all_seen(), price=1, hour=1) is None
+    assert choose(counts_of([], []), Support((), (), ()), price=1, hour=1) is None
 
 
 def test_the_curve_holds_what_any_price_needs():
-    chosen = choose(counts_of([3, 1, 0], [1, 2, 9]), LIMITS, price=5, hour=2)
-    curve = chosen.curve
+    curve = choose(counts_of([3, 1, 0], [1, 2, 9]), all_seen(), price=5, hour=2).curve
     assert curve["loss"].to_list() == pytest.approx(
         (5 * curve["mistakes"] + 2 * curve["waiting_h"]).to_list()
     )
@@ -233,21 +316,28 @@ def test_the_curve_holds_what_any_price_needs():
     assert (curve["loss_high"] >= curve["loss"]).all()
 
 
-def test_order_of_rows_changes_nothing_but_what_the_seed_draws():
+def test_order_of_rows_changes_nothing():
     frame = silences(80, seed=4).rename({"session": "unit"})
-    one = choose(silence_counts(frame, LIMITS), LIMITS, price=5, hour=10, seed=7)
-    other = choose(
-        silence_counts(frame.sample(fraction=1, shuffle=True, seed=1), LIMITS),
-        LIMITS,
-        price=5,
-        hour=10,
-        seed=7,
+    one, other = (
+        choose(silence_counts(rows, LIMITS), all_seen(), price=5, hour=10, today_s=3.0)
+        for rows in (frame, frame.sample(fraction=1, shuffle=True, seed=1))
     )
-    assert (one.best_s, one.best_low_s, one.best_high_s) == (
+    assert (one.best_s, one.best_low_s, one.best_high_s, one.verdict) == (
         other.best_s,
         other.best_low_s,
         other.best_high_s,
+        other.verdict,
     )
+
+
+def test_projects_that_differ_make_all_less_sure():
+    counts = counts_of([1, 0, 0], [0, 0, 1], n=160).with_columns(
+        project=pl.col("unit") // 20,
+        mistakes_0=pl.when(pl.col("unit") < 40).then(4.0).otherwise(0.1),
+    )
+    apart = choose(counts, all_seen(160), price=1, hour=1, today_s=1.0)
+    alike = choose(counts.drop("project"), all_seen(160), price=1, hour=1, today_s=1.0)
+    assert apart.gain_low < alike.gain_low < alike.gain < alike.gain_high < apart.gain_high
 
 
 @pytest.mark.parametrize(
@@ -306,29 +396,24 @@ def best_limit(kind, mistake, price, hour):
 
 def silence_is_found(seed):
     frame = silences(200, seed=seed).rename({"session": "unit"})
-    tried = CANDIDATES_S[8:24]
-    choice = choose(
-        silence_counts(frame, tried),
-        tried,
-        price=Costs().false_alarm,
-        hour=Costs().undetected_hour,
-        n_boot=150,
-        seed=seed,
-    )
-    return choice.best_low_s <= best_silence() <= choice.best_high_s
+    reach = silence_support(frame, CANDIDATES_S[8:24])
+    counts = silence_counts(frame, reach.candidates_s)
+    choice = choose(counts, reach, price=Costs().false_alarm, hour=Costs().undetected_hour)
+    return choice.best_low_s <= best_silence() <= (choice.best_high_s or math.inf)
 
 
 def limit_is_found(seed, kind, mistake, price, hour):
-    runs = durations(300, seed=seed, kinds=(kind,)).select(
+    frame = durations(300, seed=seed, kinds=(kind,)).select(
         "duration_s",
         unit=pl.int_range(pl.len()),
         ended=pl.col("end") != "timed_out",
         is_good=pl.col("end") == "completed",
     )
-    tried = [limit for limit in CANDIDATES_S if limit <= kind.timeout_s]
-    counts = elapsed_counts(runs, tried, mistake=mistake)
-    choice = choose(counts, tried, price=price, hour=hour, n_boot=150, seed=seed)
-    return choice.best_low_s <= best_limit(kind, mistake, price, hour) <= choice.best_high_s
+    reach = support(frame, [limit for limit in CANDIDATES_S if limit <= kind.timeout_s])
+    counts = elapsed_counts(frame, reach.candidates_s, mistake=mistake)
+    choice = choose(counts, reach, price=price, hour=hour)
+    best = best_limit(kind, mistake, price, hour)
+    return choice.best_low_s <= best <= (choice.best_high_s or math.inf)
 
 
 def median_is_found(seed):

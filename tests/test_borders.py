@@ -15,7 +15,7 @@ from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.stats.intervals import clopper_pearson, wilson
 from stateanalytics.survival.run_spells import count_left_out, count_spells
 from stateanalytics.survival.time_limits import count_timeouts, implicit_timeouts
-from stateanalytics.thresholds.choice import upper_bound
+from stateanalytics.thresholds.costs import upper_bound
 
 SPELLS = pl.DataFrame(
     {
@@ -76,8 +76,6 @@ def test_a_limit_of_nothing_or_without_an_end_is_none(limit):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        pytest.param({"n_boot": 0}, "n_boot needs a whole number from 1", id="no repetition"),
-        pytest.param({"n_boot": 1.5}, "n_boot needs a whole number from 1", id="one and a half"),
         pytest.param({"most_sessions": 0}, "most_sessions needs a whole number", id="none"),
         pytest.param({"conf_level": 1}, "conf_level is a share", id="certain"),
     ],

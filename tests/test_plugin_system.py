@@ -32,7 +32,7 @@ spells = sa.survival.spells(snap)
 fired = sa.detectors.detect(snap, detectors=["pulse_quiet", "pulse_hot", "policy"]).rows
 alarms = sa.detectors.alarms(snap, detectors=["pulse_quiet"])
 past = sa.detectors.detect(snap, at="2026-05-20T12:00Z", detectors=["pulse_hot"]).rows
-advice = sa.thresholds.recommend(snap, n_boot=20)
+advice = sa.thresholds.recommend(snap)
 report = sa.report(snap, window="2026-W21", sections=["failures"])
 both = sa.read([demo_path(), sys.argv[1]], progress=False)
 clusters = sa.failures.clusters(snap)

@@ -18,7 +18,7 @@ HOSTILE = "</script><script>x()</script>\x1b[31m"
 
 @pytest.fixture(scope="module")
 def sheet(demo):
-    return sa.ThresholdWorksheet(sa.thresholds.recommend(demo, n_boot=50))
+    return sa.ThresholdWorksheet(sa.thresholds.recommend(demo))
 
 
 @pytest.fixture
@@ -76,9 +76,9 @@ def test_a_move_of_a_slider_is_drawn_at_once(sheet):
         price.value = float(cost)
     assert (time.process_time() - started) / 20 < 0.1
     assert shown.value != before
-    which.value = "timeout.agent"
+    which.value = "slow.agent"
     assert shown.value == sheet.view(
-        "timeout.agent", threshold_s=value.value, price=price.value, hour=hour.value
+        "slow.agent", threshold_s=value.value, price=price.value, hour=hour.value
     )
     value.value = 3600.0
     assert shown.value.startswith("<p>1 h: ")

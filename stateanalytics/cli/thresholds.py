@@ -44,7 +44,6 @@ SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
     "--run-hour", type=float, default=3.0, show_default=True, help="Cost of an hour of a run."
 )
 @click.option("--deaths", type=float, help="Deaths per 100 session-hours; default: as seen.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrap.")
 @click.option(
     "--settings",
     type=click.Choice(("toml", "json", "python")),
@@ -59,7 +58,6 @@ def thresholds(
     lost_run: float,
     run_hour: float,
     deaths: float | None,
-    seed: int,
     settings: str | None,
 ) -> None:
     """Recommend a value for every threshold, beside today's, with what speaks for it.
@@ -68,7 +66,7 @@ def thresholds(
     kept where the gain over it is within noise.
     """
     from stateanalytics.thresholds.advice import recommend
-    from stateanalytics.thresholds.choice import Costs
+    from stateanalytics.thresholds.costs import Costs
 
     if settings and request.form:
         raise click.UsageError(
@@ -76,7 +74,7 @@ def thresholds(
         )
     costs = Costs(false_alarm, undetected_hour, lost_run, run_hour, deaths)
     with request.opened() as snap:
-        advice = recommend(snap, costs=costs, policy=request.chosen_policy, seed=seed)
+        advice = recommend(snap, costs=costs, policy=request.chosen_policy)
         if settings:
             text = {
                 "toml": advice.to_toml,

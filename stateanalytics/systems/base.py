@@ -171,9 +171,6 @@ class Constant:
         Kind of work it holds for; `OTHER`; None: every kind.
     mistake : {"false_alarm", "lost_run"}
         What it costs when it hits a run that was fine: a look, or the run.
-    prob : float
-        The share of healthy work that its evidence must be able to bound: 0.95 where a
-        person only looks, 0.99 where observers close runs.
     at_least : bool
         Whether exactly this long is already too long.
     policy_field : str or None
@@ -194,7 +191,6 @@ class Constant:
     unit: str = "s"
     kind: str | None = None
     mistake: Mistake = "false_alarm"
-    prob: float = 0.95
     at_least: bool = False
     policy_field: str | None = None
     is_configurable: bool = False
@@ -204,6 +200,19 @@ class Constant:
     def setting(self) -> str:
         """What it is called where it stands."""
         return ".".join(self.path)
+
+    @property
+    def prob(self) -> float:
+        """The share of healthy work that its evidence must be able to bound.
+
+        0.95 where a person only looks, 0.99 where runs are closed.
+        """
+        return 0.99 if self.mistake == "lost_run" else 0.95
+
+    @property
+    def is_of_silence(self) -> bool:
+        """Whether it is judged by silences; the rest by elapsed time."""
+        return self.evidence in ("silences", "reports")
 
     @property
     def is_there(self) -> bool:

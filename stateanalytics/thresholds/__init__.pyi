@@ -1,4 +1,4 @@
 from .advice import Advice as Advice
 from .advice import recommend as recommend
-from .choice import Costs as Costs
+from .costs import Costs as Costs
 from .worksheet import stale as stale

@@ -17,9 +17,9 @@ from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError, check_number, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems
-from stateanalytics.thresholds.choice import Costs
+from stateanalytics.thresholds.costs import Costs
 from stateanalytics.thresholds.evidence import evidence, sampled
-from stateanalytics.thresholds.judge import COLUMNS, Draws, Judged, judge, prices
+from stateanalytics.thresholds.judge import COLUMNS, Judged, judge, prices
 from stateanalytics.thresholds.settings import UNIT_S, Constant, constants
 
 
@@ -225,10 +225,9 @@ def recommend(
     *,
     costs: Costs | None = None,
     policy: Policy | None = None,
-    n_boot: int = 400,
-    seed: int = 0,
     conf_level: float = 0.95,
     most_sessions: int | None = None,
+    seed: int = 0,
     rows: pl.DataFrame | None = None,
 ) -> Advice:
     """For every threshold: today's value, what it costs, and what the data recommend.
@@ -241,14 +240,13 @@ def recommend(
         What mistakes cost; see `Costs` for the defaults.
     policy : Policy, optional
         Whose thresholds are today's, and which decides what has ended; v1 by default.
-    n_boot, seed : int
-        Repetitions of the bootstrap over sessions, and their seed: the same snapshot and
-        seed give the same advice.
     conf_level : float
         Of the intervals.
     most_sessions : int, optional
-        Look at no more sessions than this, drawn at random by ``seed``: quick on a fleet,
-        with ranges as wide as so many sessions make them. None: all.
+        Look at no more sessions than this, drawn at random: quick on a fleet, with ranges
+        as wide as so many sessions make them. None: all.
+    seed : int
+        What they are drawn by.
     rows : polars.DataFrame, optional
         The `population` of all time under this policy, where it is at hand.
 
@@ -258,12 +256,19 @@ def recommend(
         ``frame`` has one row a constant of the systems in the snapshot: ``name``,
         ``system``, ``kind`` (null: every kind), ``place`` and ``setting`` (where it stands
         and what it is called there), ``meaning``; ``today_s``, ``recommended_s`` (null:
-        none, see ``verdict``), ``best_s`` with its interval ``best_low_s`` to
-        ``best_high_s``; ``mistakes_…`` and ``loss_…`` today and as recommended, ``gain``
-        with its interval, all ``per`` 100 session-hours alive or 100 runs; ``n``
-        independent sessions or good ends behind it, ``n_needed``, ``n_deaths`` (null: not
-        asked); ``healthy_upper_s``, a bound that 95 or 99 % of healthy work stays below,
-        as the constant needs (null: too little data); ``verdict``, a key of `VERDICTS`;
+        none, see ``verdict``), ``best_s`` with the range of what cannot be told from it,
+        ``best_low_s`` to ``best_high_s`` (null: it may lie beyond the data);
+        ``mistakes_…`` and ``loss_…`` today and as recommended, ``gain`` with its interval,
+        all ``per`` 100 session-hours alive or 100 runs; ``n`` independent units
+        (invocations, of which a session without one is its own) behind it, ``n_needed``,
+        ``n_effective`` (Kish: so many of one size would say as much), ``n_deaths`` (null:
+        not asked), ``n_at_risk`` at the recommended value, else at the best; ``reached_s``,
+        the last candidate that enough units reached to recommend it; ``flips``: the
+        verdict is another one without some one unit; ``best_if_half_s`` and
+        ``best_if_double_s``, the best if a mistake cost half or twice as much (an hour twice
+        or half), with ``excess_…``, how much dearer the recommended value is then, as a
+        share; ``healthy_upper_s``, a bound that 95 or 99 % of healthy work stays below, as the
+        constant needs (null: too little data); ``verdict``, a key of `VERDICTS`;
         ``in_words``.
 
     Raises
@@ -274,9 +279,9 @@ def recommend(
     Notes
     -----
     The best value is the one of a fixed set of round values, today's among them, whose
-    mistakes and delays cost least. Its interval comes from drawing whole sessions again.
-    **Today's value is kept unless the gain over it is beyond noise**: its interval lies
-    above 0. So the advice does not flutter from week to week.
+    mistakes and delays cost least. How sure that is says `choose`: a value is only moved
+    for a gain beyond noise that no single unit carries, to where enough units were still
+    under observation; today's is only *kept* where it is known that little could be saved.
 
     Constants of silence are judged by silences between signs of life. A reaper
     reads ``updated_at``, which is overwritten and cannot be replayed: silence stands in
@@ -287,7 +292,7 @@ def recommend(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> advice = recommend(demo(), n_boot=50)
+    >>> advice = recommend(demo())
     >>> advice.frame.filter(name="stale.engine")["verdict"].to_list()
     ['not_enough_data']
     """
@@ -296,7 +301,6 @@ def recommend(
         raise ArgumentError(
             f"costs needs Costs; found {costs!r:.60}.", "costs=sa.thresholds.Costs(false_alarm=5)"
         )
-    check_number("n_boot", n_boot, 400, least=1, is_whole=True)
     check_share("conf_level", conf_level, 0.95)
     if most_sessions is not None:
         check_number("most_sessions", most_sessions, 5000, least=1, is_whole=True)
@@ -306,9 +310,10 @@ def recommend(
         drawn = looked_at.entities.select(ENTITY_KEY)
         rows = rows.join(drawn, on=ENTITY_KEY, how="semi", maintain_order="left")
     seen = evidence(looked_at, policy=policy, rows=rows)
-    draws = Draws(n_boot, seed, conf_level)
     asked = _asked(snap, policy, seen)
-    judged = tuple(judge(constant, seen[constant.evidence], costs, draws) for constant in asked)
+    judged = tuple(
+        judge(constant, seen[constant.evidence], costs, conf_level) for constant in asked
+    )
     return Advice(
         pl.DataFrame([advised.row for advised in judged], schema=COLUMNS),
         _curves(judged, costs),

@@ -1,174 +1,74 @@
-"""The cheapest threshold under stated costs, how sure that is, and how much data it takes."""
+"""Which of a few thresholds costs least, how sure that is, and whether to move at all."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from stateanalytics.errors import check_number, check_share
-from stateanalytics.stats.bootstrap import resampled_sums
-from stateanalytics.stats.distributions import beta_cdf
-from stateanalytics.thresholds.counts import EXPOSURE, mistake_columns, waiting_columns
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What mistakes of a threshold cost, in minutes of a person's attention.
-
-    Only their ratios matter for the advice: doubling all of them changes nothing but the
-    numbers called loss.
-
-    Attributes
-    ----------
-    false_alarm : float
-        Looking at a run that was fine. Default 5: open it, read the last lines, go back.
-    undetected_hour : float
-        A run that is dead or will not end well, unnoticed for an hour. Default 10: what
-        waits for it waits, and its context is colder when somebody looks.
-    lost_run : float
-        A run that would have ended well, cut off or closed by mistake. Default 60: it is
-        looked into and repeated.
-    run_hour : float
-        An hour that a run works: model, machine and slot. Default 3.
-    deaths_per_100_hours : float or None
-        How often runs die, per 100 session-hours alive. None (the default): as the data
-        show, where they show enough of it.
-
-    Examples
-    --------
-    >>> Costs(false_alarm=20).lost_run
-    60.0
-    """
-
-    false_alarm: float = 5.0
-    undetected_hour: float = 10.0
-    lost_run: float = 60.0
-    run_hour: float = 3.0
-    deaths_per_100_hours: float | None = None
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is None and field.default is None:
-                continue
-            check_number(field.name, value, 5)
-            object.__setattr__(self, field.name, float(value))
-
-    def of_mistake(self, mistake: str) -> float:
-        """What one mistake costs: ``false_alarm``, or ``lost_run`` where the alarm closes runs."""
-        return self.lost_run if mistake == "lost_run" else self.false_alarm
-
-
-def n_needed(prob: float, *, confidence: float = 0.95) -> int:
-    """How many values it takes before their largest bounds a quantile from above.
-
-    Parameters
-    ----------
-    prob : float
-        The quantile, in (0, 1).
-    confidence : float
-        How sure, in (0, 1).
-
-    Notes
-    -----
-    The largest of n values lies above the quantile with probability ``1 - prob**n``.
-
-    Examples
-    --------
-    >>> [n_needed(prob) for prob in (0.9, 0.95, 0.99)]
-    [29, 59, 299]
-    """
-    _check(prob, confidence)
-    return math.ceil(math.log(1 - confidence) / math.log(prob))
-
-
-def upper_bound(values: pl.Series, prob: float, *, confidence: float = 0.95) -> float | None:
-    """A value that the quantile does not exceed, this sure; None where no value is.
-
-    Parameters
-    ----------
-    values : polars.Series of float
-        Independent values; infinite where a value is only known to be large (cut off).
-    prob, confidence : float
-        The quantile and how sure, in (0, 1).
-
-    Returns
-    -------
-    float or None
-        An observed value; None with fewer than `n_needed` values, or where the bound
-        falls on one that was cut off.
-
-    Notes
-    -----
-    The smallest order statistic k with P(Binomial(n, prob) < k) >= confidence [1]_.
-
-    References
-    ----------
-    .. [1] Hahn, G. J. and Meeker, W. Q. (1991). Statistical intervals, section 5.2.
-
-    Examples
-    --------
-    >>> upper_bound(pl.Series(range(58)), 0.95) is None
-    True
-    >>> upper_bound(pl.Series(range(100)), 0.95)
-    98.0
-    """
-    _check(prob, confidence)
-    kept = values.cast(pl.Float64).drop_nulls().sort()
-    n = kept.len()
-    if n < n_needed(prob, confidence=confidence):
-        return None
-    low, high = 1, n
-    while low < high:
-        middle = (low + high) // 2
-        # P(Binomial(n, p) < k) = P(Beta(k, n - k + 1) > p).
-        if 1 - beta_cdf(prob, middle, n - middle + 1) >= confidence:
-            high = middle
-        else:
-            low = middle + 1
-    bound = float(kept[low - 1])
-    return bound if math.isfinite(bound) else None
-
-
-def _check(prob: float, confidence: float) -> None:
-    check_share("prob", prob, 0.95)
-    check_share("confidence", confidence, 0.95)
-
+from stateanalytics.stats.intervals import weighted_count
+from stateanalytics.thresholds.counts import EXPOSURE, Support, mistake_columns, waiting_columns
 
 CURVE = ("threshold_s", "mistakes", "waiting_h", "loss", "loss_low", "loss_high")
+VERDICTS = {
+    "change": "another value costs less, beyond noise and whichever unit is left out",
+    "choose": "no value is set; this one is the cheapest",
+    "keep": "no other value can save much: that is known, not merely not refuted",
+    "cannot_tell": "others cost as much or less, as far as so few units can say",
+    "not_identified": "what lies beyond was closed by a limit or an observer before it was seen",
+    "not_enough_data": "too few sessions, or too few deaths to weigh the delay",
+}
+FEWEST_AT_RISK = 10
+"""Nothing is recommended where fewer units were still under observation."""
+FEWEST_PROJECTS = 8
+"""With as many, what projects have in common widens the intervals, too."""
+FEWEST_HIT = 5
+"""Units with a mistake that it takes to see how many of them come together."""
+NEAR = 0.05
+"""Of values that cannot be told apart, those so much dearer than the cheapest may be taken."""
+MUCH, MUCH_PER_HUNDRED = 0.5, 1.0
+"""What could be saved is little below this share of today's loss, or so many mistakes."""
+CLOSED = 2.0
+"""A value is beyond a limit where one unit stands for so many, the others having been closed."""
+ALIKE = 1e-9
+"""Losses so close, in relation, are ties within rounding."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The cheapest of a few thresholds, beside today's.
+    """The cheapest of a few thresholds, beside today's, and what to do.
 
     Attributes
     ----------
     curve : polars.DataFrame
         One row a candidate: `CURVE`, all but the first per 100 units of exposure.
-    best_s, best_low_s, best_high_s : float
-        The cheapest candidate, and the range of those that the data cannot tell from it.
+    verdict : str
+        A key of `VERDICTS`.
+    recommended_s : float or None
+        Today's value, another one, or none.
+    best_s, best_low_s : float
+        The cheapest candidate, and the first that cannot be told from it.
+    best_high_s : float or None
+        The last; None where the best may lie beyond the data.
     gain, gain_low, gain_high : float or None
-        What moving from today's value to the best saves, with its interval; None where
-        today's value is no candidate.
+        What moving from today's value to the recommended one (without any: the cheapest)
+        saves, with its interval; None where today's value is no candidate.
+    flips : bool
+        Whether the verdict is another one without some one unit.
     """
 
     curve: pl.DataFrame
+    verdict: str
+    recommended_s: float | None
     best_s: float
     best_low_s: float
-    best_high_s: float
+    best_high_s: float | None
     gain: float | None
     gain_low: float | None
     gain_high: float | None
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the gain over today's value is beyond noise."""
-        return self.gain_low is not None and self.gain_low > 0
+    flips: bool = False
 
     def at(self, threshold_s: float | None) -> dict[str, float | None]:
         """The row of the curve at a candidate; nothing known elsewhere."""
@@ -178,13 +78,11 @@ class Choice:
 
 def choose(
     counts: pl.DataFrame,
-    candidates_s: Sequence[float],
+    support: Support,
     *,
     price: float,
     hour: float,
     today_s: float | None = None,
-    n_boot: int = 400,
-    seed: int = 0,
     conf_level: float = 0.95,
 ) -> Choice | None:
     """The cheapest candidate of `silence_counts` or `elapsed_counts`; None without exposure.
@@ -192,98 +90,316 @@ def choose(
     Parameters
     ----------
     counts : polars.DataFrame
-        Mistakes and waiting, one row an independent unit.
-    candidates_s : sequence of float
-        What the columns stand for, rising.
+        Mistakes and waiting, one row an independent unit; ``project``, where it is there,
+        is what units may have in common.
+    support : Support
+        The candidates, and how many units were seen so far.
     price, hour : float
         What a mistake and an hour of waiting cost.
     today_s : float, optional
         Today's value; its gain is only known where it is one of the candidates.
-    n_boot, seed : int
-        Repetitions of the bootstrap over units, and their seed.
     conf_level : float
         Of the intervals.
 
     Notes
     -----
-    Where candidates cost the same, the one nearest to today's value is taken. Intervals
-    are percentiles of the bootstrap. The range of the best runs from the first to the last
-    candidate that is not dearer than it beyond noise: where the data end, everything
-    longer is alike, and the range says so. The best of a *fixed, coarse* set of values is
-    looked for: the exact minimum of a curve with steps would jump from sample to sample,
-    and its bootstrap would be wrong [1]_.
+    Two values differ by the mistakes and the hours between them. Both are sums over units,
+    with gamma intervals that know how much units and projects vary, and what mistakes one
+    more unit could bring where none was seen (`weighted_count`); the difference of their
+    costs has the interval of [1]_. So no tail is taken for empty because it is short.
+
+    Of the values that cannot be told from the cheapest and cost at most a twentieth more, the
+    one nearest to today's is taken, if at least `FEWEST_AT_RISK` units were under
+    observation there, and if it is cheaper than today's beyond noise, whichever one unit is
+    left out. Today's value is kept where nothing could save much; where that is not
+    known, either, the verdict says so.
 
     References
     ----------
-    .. [1] Abrevaya, J. and Huang, J. (2005). On the bootstrap of the maximum score
-       estimator. Econometrica 73, 1175-1204.
+    .. [1] Zou, G. Y. and Donner, A. (2008). Construction of confidence limits about
+       effect measures: a general approach. Statistics in Medicine 27, 1693-1702.
 
     Examples
     --------
     >>> counts = pl.DataFrame(
-    ...     {
-    ...         "exposure": [1.0],
-    ...         "mistakes_0": [2.0],
-    ...         "mistakes_1": [0.0],
-    ...         "waiting_h_0": [1.0],
-    ...         "waiting_h_1": [3.0],
-    ...     }
+    ...     {"unit": range(99), "exposure": 1.0, "mistakes_0": 2.0, "mistakes_1": 0.0,
+    ...      "waiting_h_0": 1.0, "waiting_h_1": 3.0}
     ... )
-    >>> choose(counts, [60.0, 120.0], price=5.0, hour=1.0, n_boot=10).best_s
+    >>> support = Support((60.0, 120.0), (99, 99), (1.0, 1.0))
+    >>> choose(counts, support, price=5.0, hour=1.0, today_s=60.0).recommended_s
     120.0
     """
-    mistakes, waiting = mistake_columns(candidates_s), waiting_columns(candidates_s)
-    if not mistakes or counts.is_empty() or counts[EXPOSURE].sum() <= 0:
+    if not support.candidates_s or counts.is_empty() or counts[EXPOSURE].sum() <= 0:
         return None
-    names = [f"loss_{place}" for place in range(len(mistakes))]
-    priced = counts.select(
-        EXPOSURE,
-        *(
-            (price * pl.col(mistake) + hour * pl.col(wait)).alias(name)
-            for mistake, wait, name in zip(mistakes, waiting, names, strict=True)
-        ),
+    losses = _Losses(counts, support, price, hour, conf_level)
+    choice = _decided(losses, today_s)
+    others = [
+        _decided(replace(losses, counts=rest), today_s).verdict
+        for rest in _without_one(losses, choice, today_s)
+    ]
+    flips = any(verdict != choice.verdict for verdict in others)
+    if flips and choice.verdict in ("change", "keep"):
+        choice = replace(choice, verdict="cannot_tell", recommended_s=None)
+    return replace(choice, flips=flips)
+
+
+@dataclass(frozen=True)
+class _Losses:
+    """What every candidate costs, and by how much two of them differ."""
+
+    counts: pl.DataFrame
+    support: Support
+    price: float
+    hour: float
+    conf_level: float
+    sums: dict[str, float] = field(init=False)
+    together: list[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        numbers = self.counts.select(pl.exclude("unit", "project"))
+        object.__setattr__(self, "sums", numbers.sum().row(0, named=True))
+        object.__setattr__(self, "together", self._together())
+
+    @property
+    def n(self) -> int:
+        return len(self.support.candidates_s)
+
+    @property
+    def per_hundred(self) -> float:
+        return 100 / self.sums[EXPOSURE]
+
+    def at(self, place: int) -> float:
+        """What 100 units of exposure cost at a candidate."""
+        spent = self.price * self.sums[self._mistakes(place)]
+        return self.per_hundred * (spent + self.hour * self.sums[self._waiting(place)])
+
+    def saved(self, place: int) -> list[tuple[float, float, float]]:
+        """What moving from a candidate to each one saves, with both ends."""
+        return [
+            _difference(mistakes, waiting, sign=1 if place < other else -1)
+            for other, (mistakes, waiting) in enumerate(self._apart(place))
+        ]
+
+    def beyond(self, place: int) -> float:
+        """What going on beyond the last candidate could save at most: all that is open ends well.
+
+        Nothing can be saved where nothing is open.
+        """
+        if not self.support.n_open:
+            return -math.inf
+        last = self.n - 1 - self.support.is_beyond
+        spared = self.sums[self._mistakes(place)] - self.sums[self._mistakes(last)]
+        longer = self.sums[self._waiting(last)] - self.sums[self._waiting(place)]
+        spared += self.support.n_open
+        return self.per_hundred * (self.price * spared - self.hour * longer)
+
+    def intervals(self) -> list[tuple[float, float]]:
+        """Both ends of what each candidate costs, as far as its mistakes were seen."""
+        limits = self.support.candidates_s
+        steps = [self._step(0.0, place) for place in range(self.n)]
+        names = [*mistake_columns(limits), *waiting_columns(limits)]
+        ends = self._sum_interval([pl.col(name) for name in names], [*self.together, *steps])
+        found = []
+        for mistakes, waiting in zip(ends[: self.n], ends[self.n :], strict=True):
+            cost = self.price * mistakes[0] + self.hour * waiting[0]
+            below, above = (
+                math.hypot(
+                    self.price * (mistakes[end] - mistakes[0]),
+                    self.hour * (waiting[end] - waiting[0]),
+                )
+                for end in (1, 2)
+            )
+            found.append((self.per_hundred * (cost - below), self.per_hundred * (cost + above)))
+        return found
+
+    def _apart(self, place: int) -> Iterator[tuple[tuple[float, ...], tuple[float, ...]]]:
+        """Costs of the mistakes and of the hours between a candidate and each one."""
+        pairs = [tuple(sorted((place, other))) for other in range(self.n)]
+        columns = [
+            *(pl.col(self._mistakes(i)) - pl.col(self._mistakes(j)) for i, j in pairs),
+            *(pl.col(self._waiting(j)) - pl.col(self._waiting(i)) for i, j in pairs),
+        ]
+        heaviest = [
+            *(self.together[j] if i != j else 0.0 for i, j in pairs),
+            *(self._step(self.support.candidates_s[i], j) for i, j in pairs),
+        ]
+        ends = self._sum_interval(columns, heaviest)
+        for (_, to), mistakes, waiting in zip(pairs, ends[: self.n], ends[self.n :], strict=True):
+            seen, low, high = mistakes
+            if self.support.is_beyond and to == self.n - 1:
+                high += self.support.n_open
+            yield (
+                tuple(self.per_hundred * self.price * end for end in (seen, low, high)),
+                tuple(self.per_hundred * self.hour * end for end in waiting),
+            )
+
+    def _sum_interval(
+        self, columns: Sequence[pl.Expr], heaviest: Sequence[float]
+    ) -> list[tuple[float, float, float]]:
+        """Sums of columns that are never negative, each with both ends of its interval."""
+        names = [f"x{place}" for place in range(len(columns))]
+        named = [column.alias(name) for name, column in zip(names, columns, strict=True)]
+        units = self.counts.select(EXPOSURE, *named, *(["project"] if self._has_projects else []))
+        totals = units.select(names).sum().row(0)
+        variances = _variances(units.select(EXPOSURE, *names), names)
+        if self._has_projects:
+            of_projects = units.group_by("project").sum().drop("project")
+            by_project = _variances(of_projects, names)
+            variances = [max(pair) for pair in zip(variances, by_project, strict=True)]
+        hit = units.select((pl.col(names) > 0).sum()).row(0)
+        found = []
+        for total, variance, n_hit, heavy in zip(totals, variances, hit, heaviest, strict=True):
+            # What few units show of their own variance is not to be relied on.
+            spread = variance if n_hit >= FEWEST_HIT else max(variance, heavy * total)
+            low, high = weighted_count(total, spread, heavy, confidence=self.conf_level)
+            found.append((total, low, high))
+        return found
+
+    @property
+    def _has_projects(self) -> bool:
+        known = "project" in self.counts.columns
+        return known and self.counts["project"].n_unique() >= FEWEST_PROJECTS
+
+    def _together(self) -> list[float]:
+        """How many mistakes come with one unit; where hardly any was hit, as shortly before."""
+        columns = mistake_columns(self.support.candidates_s)
+        each = self.counts.select(
+            *((pl.col(name) > 0).sum().alias(f"n {name}") for name in columns),
+            *(pl.col(name).sum() for name in columns),
+            *((pl.col(name) ** 2).sum().alias(f"square {name}") for name in columns),
+        ).row(0, named=True)
+        together, last = [], 1.0
+        for name, weight in zip(columns, self.support.weights, strict=True):
+            if each[f"n {name}"] >= FEWEST_HIT:
+                last = max(1.0, each[f"square {name}"] / each[name])
+            together.append(max(last, weight))
+        return together
+
+    def _step(self, from_s: float, place: int) -> float:
+        """Hours that one more unit would wait from a moment until a candidate."""
+        apart_h = (self.support.candidates_s[place] - from_s) / 3600
+        return self.support.waits * apart_h * self.support.weights[place]
+
+    @staticmethod
+    def _mistakes(place: int) -> str:
+        return f"mistakes_{place}"
+
+    @staticmethod
+    def _waiting(place: int) -> str:
+        return f"waiting_h_{place}"
+
+
+def _variances(units: pl.DataFrame, names: Sequence[str]) -> list[float]:
+    """Of each sum, in relation to the exposure that comes with it, as independent units vary."""
+    n, exposure = units.height, units[EXPOSURE].sum()
+    if n < 2:
+        return [0.0] * len(names)
+    rest = (pl.col(name) - pl.col(name).sum() / exposure * pl.col(EXPOSURE) for name in names)
+    squares = units.select(
+        (one**2).sum().alias(name) for one, name in zip(rest, names, strict=True)
     )
-    losses = _per_hundred(priced.sum(), names).row(0)
-    again = _per_hundred(resampled_sums(priced, n_boot=n_boot, seed=seed), names).filter(
-        pl.all_horizontal(pl.all().is_finite())
+    return [n / (n - 1) * square for square in squares.row(0)]
+
+
+def _difference(
+    mistakes: Sequence[float], waiting: Sequence[float], *, sign: int
+) -> tuple[float, float, float]:
+    """Mistakes minus waiting, or the other way round, with the ends of both combined."""
+    gain = mistakes[0] - waiting[0]
+    below = math.hypot(mistakes[0] - mistakes[1], waiting[2] - waiting[0])
+    above = math.hypot(mistakes[2] - mistakes[0], waiting[0] - waiting[1])
+    return (gain, gain - below, gain + above) if sign > 0 else (-gain, -gain - above, below - gain)
+
+
+def _decided(losses: _Losses, today_s: float | None) -> Choice:
+    """The verdict on all units that are there."""
+    tried, at_risk = losses.support.candidates_s, losses.support.n_at_risk
+    cost = [losses.at(place) for place in range(losses.n)]
+    best = _nearest(
+        [place for place in range(losses.n) if cost[place] <= min(cost) + ALIKE * abs(min(cost))],
+        tried,
+        today_s,
     )
-    best, tail = _cheapest(losses, candidates_s, today_s), (1 - conf_level) / 2
-    dearer = again.select(pl.col(names) - pl.col(names[best]))
-    least = dearer.select(pl.all().quantile(tail)).row(0)
-    # Ties within rounding are ties.
-    alike = [place for place, loss in enumerate(least) if (loss or 0) <= 1e-9 * abs(losses[best])]
-    gains: list[float | None] = [None, None, None]
-    if today_s in candidates_s:
-        today = list(candidates_s).index(float(today_s or 0))
-        saved = dearer[names[today]]
-        gains = [losses[today] - losses[best], saved.quantile(tail), saved.quantile(1 - tail)]
-    sums = counts.sum()
+    dearer = losses.saved(best)
+    slack = ALIKE * abs(cost[best])
+    # What is dearer saves less than nothing, however lucky.
+    alike = [place for place, (_, _, high) in enumerate(dearer) if high >= -slack]
+    is_open = losses.beyond(best) > 0
+    today = list(tried).index(float(today_s)) if today_s in tried else None
+    saved = losses.saved(today) if today is not None else None
+    near = [
+        place
+        for place in alike
+        if at_risk[place] >= FEWEST_AT_RISK
+        and cost[place] <= (1 + NEAR) * cost[best] + slack
+        and (saved is None or saved[place][1] > slack)
+    ]
+    much = max(MUCH * cost[best], MUCH_PER_HUNDRED * losses.price)
+    taken = _nearest(near, tried, today_s) if near else None
+    verdict = "not_identified" if _is_closed(losses) else "cannot_tell"
+    if today is not None and saved is not None and today in alike:
+        could = max(*(high for _, _, high in saved), losses.beyond(today))
+        taken = today
+        if could <= max(MUCH * cost[today], MUCH_PER_HUNDRED * losses.price):
+            verdict = "keep"
+    elif taken is not None and losses.beyond(taken) <= much and (today_s is None or saved):
+        verdict = "choose" if today_s is None else "change"
+    else:
+        taken = None
+    gains: tuple[float | None, float | None, float | None] = (None, None, None)
+    if saved is not None:
+        gains = saved[best if taken in (None, today) else taken]
+    ends = losses.intervals()
+    sums = losses.sums
     return Choice(
         pl.DataFrame(
             {
-                "threshold_s": [float(limit) for limit in candidates_s],
-                "mistakes": _per_hundred(sums, mistakes).row(0),
-                "waiting_h": _per_hundred(sums, waiting).row(0),
-                "loss": losses,
-                "loss_low": again.select(pl.all().quantile(tail)).row(0),
-                "loss_high": again.select(pl.all().quantile(1 - tail)).row(0),
+                "threshold_s": list(tried),
+                "mistakes": [losses.per_hundred * sums[name] for name in mistake_columns(tried)],
+                "waiting_h": [losses.per_hundred * sums[name] for name in waiting_columns(tried)],
+                "loss": cost,
+                "loss_low": [low for low, _ in ends],
+                "loss_high": [high for _, high in ends],
             },
             schema=dict.fromkeys(CURVE, pl.Float64),
         ),
-        candidates_s[best],
-        candidates_s[min(alike)],
-        candidates_s[max(alike)],
+        verdict,
+        tried[taken] if taken is not None and verdict in ("keep", "change", "choose") else None,
+        tried[best],
+        tried[min(alike)],
+        None if is_open else tried[max(alike)],
         *gains,
     )
 
 
-def _per_hundred(sums: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    return sums.select(pl.col(names) * (100 / pl.col(EXPOSURE)))
+def _is_closed(losses: _Losses) -> bool:
+    """Whether those who would still be there had been stopped by somebody, not by their end."""
+    support = losses.support
+    n_seen = len(support.weights) - support.is_beyond
+    seen = list(zip(support.n_at_risk, support.weights, strict=True))[:n_seen]
+    thin = [weight for n_at_risk, weight in seen if n_at_risk < FEWEST_AT_RISK]
+    return thin[0] >= CLOSED if thin else support.n_open > 0
 
 
-def _cheapest(losses: Sequence[float], candidates_s: Sequence[float], today_s: float | None) -> int:
-    least = min(losses)
-    ties = [place for place, loss in enumerate(losses) if loss <= least + 1e-9 * abs(least)]
+def _nearest(places: Sequence[int], tried: Sequence[float], today_s: float | None) -> int:
     if not today_s:
-        return ties[0]
-    return min(ties, key=lambda place: abs(math.log(candidates_s[place] / today_s)))
+        return places[0]
+    return min(places, key=lambda place: abs(math.log(tried[place] / today_s)))
+
+
+def _without_one(losses: _Losses, choice: Choice, today_s: float | None) -> Iterator[pl.DataFrame]:
+    """The units without each of those few that carry most of the choice."""
+    tried = losses.support.candidates_s
+    if today_s not in tried or losses.counts.height < 2:
+        return
+    today, then = (list(tried).index(float(limit or 0)) for limit in (today_s, choice.best_s))
+    if choice.recommended_s not in (None, today_s):
+        then = list(tried).index(float(choice.recommended_s or 0))
+    if then == today:
+        then = min((place for place in range(losses.n) if place != today), key=losses.at, default=0)
+    carried = losses.price * (
+        pl.col(f"mistakes_{today}") - pl.col(f"mistakes_{then}")
+    ) + losses.hour * (pl.col(f"waiting_h_{today}") - pl.col(f"waiting_h_{then}"))
+    ranked = losses.counts.with_columns(_carried=carried).sort("_carried", "unit")
+    for unit in {*ranked["unit"].head(2), *ranked["unit"].tail(2)}:
+        yield losses.counts.filter(pl.col("unit") != unit)

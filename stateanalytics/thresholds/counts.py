@@ -1,12 +1,13 @@
 """Mistakes and waiting under each candidate threshold: one row an independent unit.
 
 Both are sums over units (sessions, invocations), so the same few functions serve the
-estimate, the bootstrap over units, and every price that somebody may put on them.
+estimate, its interval, and every price that somebody may put on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import polars as pl
@@ -29,6 +30,96 @@ def waiting_columns(candidates_s: Sequence[float]) -> list[str]:
     return [f"waiting_h_{place}" for place in range(len(candidates_s))]
 
 
+@dataclass(frozen=True)
+class Support:
+    """How far the data behind a few candidates reach.
+
+    Attributes
+    ----------
+    candidates_s : tuple of float
+        Thresholds that can be tried, rising: none beyond the longest that was seen, unless
+        nothing was still open there.
+    n_at_risk : tuple of int
+        Units that were under observation for so long.
+    weights : tuple of float
+        For how many one that was seen for so long stands, the others having been cut off.
+    n_open : float
+        How many outlast the data; they may go on to end well.
+    waits : float
+        What one more unit would wait, in relation to the hours between two candidates; 0
+        where the rate of deaths is given.
+    is_beyond : bool
+        Whether the last candidate lies beyond the data: what is open may be its mistakes.
+    """
+
+    candidates_s: tuple[float, ...]
+    n_at_risk: tuple[int, ...]
+    weights: tuple[float, ...]
+    n_open: float = 0.0
+    waits: float = 1.0
+    is_beyond: bool = False
+
+
+def support(lengths: pl.DataFrame, candidates_s: Sequence[float]) -> Support:
+    """How far lengths reach.
+
+    Parameters
+    ----------
+    lengths : polars.DataFrame
+        ``unit``, ``duration_s`` and ``ended`` (False: cut off, by whoever it was).
+    candidates_s : sequence of float
+        Thresholds that somebody could set, in seconds.
+
+    Examples
+    --------
+    >>> runs = pl.DataFrame(
+    ...     {"unit": [1, 2, 3], "duration_s": [5.0, 9.0, 9.0], "ended": [False, True, False]}
+    ... )
+    >>> reach = support(runs, [4.0, 8.0, 16.0])
+    >>> reach.candidates_s, reach.n_at_risk, reach.weights, reach.n_open
+    ((4.0, 8.0), (3, 2), (1.0, 1.5), 1.5)
+    """
+    if lengths.is_empty():
+        return Support((), (), ())
+    curve = kaplan_meier(lengths.select("duration_s", "ended"))
+    longest, outlasting = curve.select("duration_s", "survival").row(-1)
+    tried = [limit for limit in sorted(candidates_s) if limit <= longest or not outlasting]
+    at = pl.Series(tried, dtype=pl.Float64)
+    each = lengths["duration_s"].sort()
+    n_left = lengths.height - each.search_sorted(at, side="left")
+    longest_of_units = lengths.group_by("unit").agg(pl.col("duration_s").max())["duration_s"].sort()
+    n_at_risk = longest_of_units.len() - longest_of_units.search_sorted(at, side="left")
+    before = curve["duration_s"].search_sorted(at, side="left")
+    survival = pl.concat([pl.Series([1.0]), curve["survival"]]).gather(before)
+    expected = lengths.height * survival / n_left.cast(pl.Float64)
+    weights = expected.set(n_left == 0, None).fill_null(strategy="forward").fill_null(1.0)
+    return Support(
+        tuple(tried), tuple(n_at_risk), tuple(weights), n_open=lengths.height * outlasting
+    )
+
+
+def silence_support(
+    gaps: pl.DataFrame, candidates_s: Sequence[float], today_s: float | None = None
+) -> Support:
+    """How far silences reach; whoever ends one but the run itself cuts it off, death included.
+
+    An observer calls dead what it does not hear of, so nobody knows what would have come.
+    Today's threshold is tried even where it lies beyond the data: how long it lets the dead
+    wait is known, and so is how many silences could be broken before it.
+    """
+    is_its_own = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
+    reach = support(gaps.select("unit", duration_s="gap_s", ended=is_its_own), candidates_s)
+    if today_s is None or not reach.candidates_s or today_s <= reach.candidates_s[-1]:
+        return reach
+    return replace(
+        reach,
+        candidates_s=(*reach.candidates_s, today_s),
+        n_at_risk=(*reach.n_at_risk, 0),
+        weights=(*reach.weights, reach.weights[-1]),
+        is_beyond=True,
+    )
+
+
 def silence_counts(
     gaps: pl.DataFrame,
     candidates_s: Sequence[float],
@@ -36,32 +127,34 @@ def silence_counts(
     at_least: bool = False,
     deaths_per_hour: float | None = None,
 ) -> pl.DataFrame:
-    """Wrong alarms and late ones of silence thresholds, one row a session.
+    """Wrong alarms and late ones of silence thresholds, one row a unit.
 
     Parameters
     ----------
     gaps : polars.DataFrame, shape (n_gaps, >= 4)
-        Silences: ``unit`` (their session), ``gap_s``, ``closed_by`` and ``is_dead`` as in
-        `silence_gaps`.
+        Silences: ``unit`` (what is independent: their session or invocation), ``gap_s``,
+        ``closed_by`` and ``is_dead`` as in `silence_gaps`; optional ``project``.
     candidates_s : sequence of float
         Thresholds, in seconds.
     at_least : bool
         Whether the alarm also sounds at exactly the threshold.
     deaths_per_hour : float, optional
-        Deaths per hour alive; by default each session's own, seen in ``is_dead``.
+        Deaths per hour alive; by default each unit's own, seen in ``is_dead``.
 
     Returns
     -------
-    polars.DataFrame, shape (n_sessions, 3 + 2 * n_candidates)
-        ``unit``, `EXPOSURE` (hours proven alive), ``n_dead``, then mistakes and hours of
-        waiting per candidate; sorted by ``unit``.
+    polars.DataFrame, shape (n_units, 3 + 2 * n_candidates)
+        ``unit``, ``project`` if it was there, `EXPOSURE` (hours proven alive), ``n_dead``,
+        then mistakes and hours of waiting per candidate; sorted by ``unit``.
 
     Notes
     -----
     A session that is silent for longer than the threshold and then speaks again was a
     mistake; one that died is noticed a threshold after its last sign of life, at the
     latest. Last silences that ended otherwise are no mistakes, and count as time alive
-    only where the run wrote its end itself.
+    only where the run wrote its end itself. Those that somebody closed, or that are still
+    open, might have been broken: the longer ones that were stand for them, too, which is
+    the Kaplan-Meier estimate over silences.
 
     Examples
     --------
@@ -80,12 +173,17 @@ def silence_counts(
     gap, spoke = pl.col("gap_s"), pl.col("closed_by") == "sign_of_life"
     is_alive = spoke | (pl.col("closed_by") == "own_end")
     over = [gap >= limit if at_least else gap > limit for limit in candidates_s]
+    is_closed = pl.col("closed_by").is_in(["other_end", "as_of"])
     mistakes = (
-        gaps.lazy()
+        with_weights(gaps.with_columns(duration_s="gap_s", ended=~is_closed))
+        .lazy()
         # Most silences are shorter than every candidate.
         .filter(spoke & (gap >= min(candidates_s, default=0.0)))
         .group_by("unit")
-        .agg(is_over.sum().alias(name) for name, is_over in zip(names, over, strict=True))
+        .agg(
+            pl.col("stands_for").filter(is_over).sum().alias(name)
+            for name, is_over in zip(names, over, strict=True)
+        )
     )
     deaths = pl.col("n_dead")
     if deaths_per_hour is not None:
@@ -95,11 +193,13 @@ def silence_counts(
         .group_by("unit")
         .agg(
             (gap.filter(is_alive).sum() / 3600).alias(EXPOSURE),
+            *_projects(gaps),
             n_dead=pl.col("is_dead").sum().cast(pl.Int64),
         )
         .join(mistakes, on="unit", how="left")
         .select(
             "unit",
+            *(["project"] if "project" in gaps.columns else []),
             EXPOSURE,
             "n_dead",
             *(pl.col(name).fill_null(0).cast(pl.Float64) for name in names),
@@ -121,11 +221,11 @@ def elapsed_counts(
     Parameters
     ----------
     spells : polars.DataFrame, shape (n_spells, >= 4)
-        ``unit`` (what is drawn again: a session, an invocation), ``duration_s``,
+        ``unit`` (what is independent: an invocation, a session), ``duration_s``,
         ``ended`` (False: cut off, it lasted at least so long) and ``is_good`` (it ended
         well; not asked where ``ended`` is False).
     candidates_s : sequence of float
-        Limits, in seconds; only those that the data reach have a meaning, see `horizon`.
+        Limits, in seconds; only those that the data reach have a meaning, see `support`.
     mistake : {"false_alarm", "lost_run"}
         ``false_alarm``: the limit is a label, and a person looks; what waits are runs
         that do not end well. ``lost_run``: the limit ends the run; every run spends time.
@@ -142,8 +242,8 @@ def elapsed_counts(
     A run that ended stands for itself and for its share of the runs that were cut off
     earlier [1]_: weighted so, sums over runs equal the Kaplan-Meier and Aalen-Johansen
     estimates to the last digit. What outlasts the data does not end well within them. The
-    weights are held fixed when units are drawn again, which makes intervals a little too
-    wide rather than too narrow.
+    weights are held fixed where the sums over units get intervals, which makes those a
+    little too wide rather than too narrow.
 
     References
     ----------
@@ -176,6 +276,7 @@ def elapsed_counts(
         with_weights(spells)
         .group_by("unit")
         .agg(
+            *_projects(spells),
             pl.len().cast(pl.Float64).alias(EXPOSURE),
             is_good.sum().cast(pl.Int64).alias("n_good"),
             *(
@@ -191,8 +292,13 @@ def elapsed_counts(
     )
 
 
+def _projects(rows: pl.DataFrame) -> list[pl.Expr]:
+    """The project of each unit, where it is known what it is."""
+    return [pl.col("project").first()] if "project" in rows.columns else []
+
+
 def with_weights(spells: pl.DataFrame) -> pl.DataFrame:
-    """Add ``stands_for``: for how many runs each one that ended stands; 0 where cut off.
+    """Add ``stands_for``: for how many each one that ended stands; 0 where cut off.
 
     Examples
     --------
@@ -207,23 +313,3 @@ def with_weights(spells: pl.DataFrame) -> pl.DataFrame:
     # Durations that floats cannot tell apart are one step of the curve: the first of them.
     place = curve["duration_s"].search_sorted(spells["duration_s"], side="right") - 1
     return spells.with_columns(stands_for=pl.when("ended").then(each.gather(place)).otherwise(0.0))
-
-
-def horizon(spells: pl.DataFrame) -> tuple[float, float]:
-    """How far the data reach, and the share of runs that outlast them.
-
-    Returns
-    -------
-    tuple of float
-        Longest duration in seconds (0 without any), and a share in [0, 1]; where it is 0,
-        every longer limit means the same as none.
-
-    Examples
-    --------
-    >>> horizon(pl.DataFrame({"duration_s": [1.0, 2.0], "ended": [True, False]}))
-    (2.0, 0.5)
-    """
-    if spells.is_empty():
-        return 0.0, 1.0
-    last = kaplan_meier(spells.select("duration_s", "ended")).row(-1, named=True)
-    return last["duration_s"], last["survival"]

@@ -1,7 +1,7 @@
 """What thresholds are judged by: silences, elapsed times and episodes, from one snapshot.
 
-All come as plain frames with ``unit``: what is drawn again by the bootstrap, because what
-happens inside it is not independent.
+All come as plain frames with ``unit``: the invocation, because what happens inside one is
+not independent (a session without one is its own), and ``project``, which invocations share.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.time_limits import timeouts
 from stateanalytics.systems import all_systems
 
-SILENCES = ("unit", "system", "kind", "gap_s", "closed_by", "is_dead")
-RUNS = ("unit", "system", "kind", "duration_s", "ended", "is_good", "timeout_s")
+SILENCES = ("unit", "project", "system", "kind", "gap_s", "closed_by", "is_dead")
+RUNS = ("unit", "project", "system", "kind", "duration_s", "ended", "is_good", "timeout_s")
 
 
 def evidence(
@@ -46,7 +46,9 @@ def evidence(
         ``kind`` is not known.
     """
     rows = rows_of(snap, policy=policy, rows=rows)
-    gaps = silence_gaps(snap, rows=rows).filter(pl.col("left_out").is_null())
+    gaps = silence_gaps(snap, by=("kind", "project", "invocation_id"), rows=rows).filter(
+        pl.col("left_out").is_null()
+    )
     return {
         "silences": silences(gaps),
         "runs": runs(spells(snap, rows=rows)),
@@ -102,16 +104,16 @@ def sampled(snap: Facts, most_sessions: int, *, seed: int) -> Facts:
 
 
 def silences(gaps: pl.DataFrame) -> pl.DataFrame:
-    """Silences as they are judged; the unit is the session."""
-    return gaps.select(
-        _unit("source", "entity_id"), "system", "kind", "gap_s", "closed_by", "is_dead"
-    )
+    """Silences as they are judged."""
+    unit = _unit("source", pl.coalesce("invocation_id", "entity_id"))
+    return gaps.select(unit, *SILENCES[1:])
 
 
 def runs(spells: pl.DataFrame) -> pl.DataFrame:
     """Elapsed times as they are judged; runs of one fan-out share their invocation's fate."""
     return spells.filter(pl.col("left_out").is_null() & pl.col("duration_s").is_not_null()).select(
         _unit("source", pl.coalesce("invocation_id", "session_id", "entity_id")),
+        "project",
         "system",
         "kind",
         "duration_s",

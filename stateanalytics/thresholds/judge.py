@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.units import CANDIDATES_S, how_long, per_hundred
+from stateanalytics.core.units import CANDIDATES_S, how_long
 from stateanalytics.systems.base import OTHER, Constant
-from stateanalytics.thresholds.choice import (
-    Choice,
-    Costs,
-    choose,
-    n_needed,
-    upper_bound,
-)
+from stateanalytics.thresholds.choice import FEWEST_AT_RISK, Choice, choose
+from stateanalytics.thresholds.costs import Costs, n_needed, upper_bound
 from stateanalytics.thresholds.counts import (
+    EXPOSURE,
+    Support,
     elapsed_counts,
-    horizon,
     silence_counts,
-    waiting_columns,
+    silence_support,
+    support,
 )
+from stateanalytics.thresholds.wording import in_words
 
 COLUMNS = {
     **dict.fromkeys(("name", "system", "kind", "place", "setting", "meaning"), pl.String),
@@ -31,29 +29,20 @@ COLUMNS = {
             "today_s", "recommended_s", "best_s", "best_low_s", "best_high_s",
             "mistakes_today", "mistakes_recommended", "loss_today", "loss_recommended",
             "gain", "gain_low", "gain_high",
+            "best_if_half_s", "excess_if_half", "best_if_double_s", "excess_if_double",
         ),
         pl.Float64,
     ),
     "per": pl.String,
-    **dict.fromkeys(("n", "n_needed", "n_deaths"), pl.Int64),
-    "healthy_upper_s": pl.Float64,
+    **dict.fromkeys(("n", "n_needed", "n_deaths", "n_at_risk"), pl.Int64),
+    **dict.fromkeys(("n_effective", "healthy_upper_s", "reached_s"), pl.Float64),
+    "flips": pl.Boolean,
     **dict.fromkeys(("verdict", "in_words"), pl.String),
 }  # fmt: skip
 """One row of advice; `recommend` says what they mean."""
 
-VERDICTS = {
-    "keep": "the best value saves no more than noise",
-    "change": "another value saves more than noise",
-    "choose": "no value is set; this one is the cheapest",
-    "not_identified": "the cheapest value lies where runs were cut off: longer ones are not seen",
-    "not_enough_data": "too few sessions, or too few deaths to weigh the delay",
-}
-SILENT = ("silences", "reports")
-"""Evidence that is made of silences; the rest is elapsed time."""
 MIN_DEATHS = 5
 """With fewer deaths in a kind, the rate of its whole system is taken."""
-CLOSE_TO_THE_END = 0.05
-"""A share of runs that outlast the data below this is no obstacle."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +54,7 @@ class Judged:
     curve: pl.DataFrame | None
 
 
-@dataclass(frozen=True)
-class Draws:
-    """How often sessions are drawn again, by which seed, for intervals of which level."""
-
-    n_boot: int
-    seed: int
-    conf_level: float
-
-
-def judge(constant: Constant, seen: pl.DataFrame, costs: Costs, draws: Draws) -> Judged:
+def judge(constant: Constant, seen: pl.DataFrame, costs: Costs, conf_level: float = 0.95) -> Judged:
     """What the evidence says about a constant.
 
     Parameters
@@ -85,27 +65,24 @@ def judge(constant: Constant, seen: pl.DataFrame, costs: Costs, draws: Draws) ->
         All evidence of the constant's sort, see `evidence`.
     costs : Costs
         What mistakes cost.
-    draws : Draws
-        The bootstrap.
+    conf_level : float
+        Of the intervals.
     """
     of_system = seen.filter(pl.col("system") == constant.system)
     mine = of_system.filter(_is_of_kind(constant))
-    is_silence = constant.evidence in SILENT
-    weighed = (
-        _silence(constant, mine, of_system, costs, draws)
-        if is_silence
-        else _elapsed(constant, mine, costs, draws)
-    )
-    row = dict.fromkeys(COLUMNS) | _named(constant) | _numbers(constant, weighed)
+    is_silence = constant.is_of_silence
+    weighed = _silence(constant, mine, of_system, costs) if is_silence else _elapsed(constant, mine)
+    weighed = _chosen(weighed, constant, costs, conf_level)
+    row = dict.fromkeys(COLUMNS) | _named(constant) | _numbers(constant, weighed, costs)
     row |= {
         "per": "100 session-hours" if is_silence else "100 runs",
         "n": weighed.n,
         "n_needed": n_needed(constant.prob),
         "n_deaths": weighed.n_deaths,
         "healthy_upper_s": weighed.healthy_upper_s,
-        "verdict": weighed.verdict,
+        "verdict": weighed.choice.verdict if weighed.choice else "not_enough_data",
     }
-    row["in_words"] = _in_words(constant, row, weighed)
+    row["in_words"] = in_words(constant, row, why_not=weighed.why_not)
     return Judged(constant, row, None if weighed.choice is None else weighed.choice.curve)
 
 
@@ -116,109 +93,109 @@ class _Weighed:
     n: int
     n_deaths: int | None
     healthy_upper_s: float | None
-    choice: Choice | None
-    verdict: str
+    counts: pl.DataFrame | None = None
+    support: Support | None = None
     why_not: str = ""
-    outlasting: float = 0.0
+    choice: Choice | None = None
+    n_effective: float | None = None
 
 
 def _silence(
-    constant: Constant, mine: pl.DataFrame, of_system: pl.DataFrame, costs: Costs, draws: Draws
+    constant: Constant, mine: pl.DataFrame, of_system: pl.DataFrame, costs: Costs
 ) -> _Weighed:
-    is_alive = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
-    longest = mine.filter(is_alive).group_by("unit").agg(pl.col("gap_s").max())["gap_s"]
+    longest = mine.filter(_is_alive()).group_by("unit").agg(pl.col("gap_s").max())["gap_s"]
     n, n_deaths = longest.len(), int(mine["is_dead"].sum())
     upper, rate = upper_bound(longest, constant.prob), costs.deaths_per_100_hours
     if n < n_needed(constant.prob):
-        return _Weighed(n, n_deaths, upper, None, "not_enough_data")
+        return _Weighed(n, n_deaths, upper)
     # Everything is said per session-hour, and messages may all stand at the end of their runs.
     if not _hours(mine):
         why = "no time passed between signs of life"
-        return _Weighed(n, n_deaths, upper, None, "not_enough_data", why)
-    share = 1.0
-    if n_deaths < MIN_DEATHS and rate is None:
+        return _Weighed(n, n_deaths, upper, why_not=why)
+    reach = silence_support(mine, _candidates(constant.today_s), constant.today_s)
+    per_hour = None if rate is None else rate / 100
+    count = partial(
+        silence_counts,
+        candidates_s=reach.candidates_s,
+        at_least=constant.at_least,
+        deaths_per_hour=per_hour,
+    )
+    counts = count(mine)
+    if rate is not None:
+        # What is given does not vary from unit to unit.
+        reach = replace(reach, waits=0.0)
+    elif n_deaths < MIN_DEATHS:
+        n_deaths = int(of_system["is_dead"].sum())
         # Deaths of other kinds weigh as much as this kind is of all time alive.
         share = _hours(mine) / _hours(of_system)
-        is_mine = _is_of_kind(constant)
-        mine = of_system.with_columns(
-            closed_by=pl.when(is_mine).then("closed_by").otherwise(pl.lit("other_end"))
-        )
-        n_deaths = int(mine["is_dead"].sum())
-    if n_deaths < MIN_DEATHS and rate is None:
-        why = "too few runs are known to have died to weigh the delay"
-        return _Weighed(n, n_deaths, upper, None, "not_enough_data", why)
-    tried = _candidates(constant.today_s)
-    counts = silence_counts(
-        mine,
-        tried,
-        at_least=constant.at_least,
-        deaths_per_hour=None if rate is None else rate / 100,
-    ).with_columns(pl.col(waiting_columns(tried)) * share)
-    choice = _chosen(constant, counts, tried, costs, draws)
-    return _Weighed(n, n_deaths, upper, choice, _verdict(constant, choice))
+        reach = replace(reach, waits=share)
+        counts = _with_borrowed(counts, count(of_system), share)
+        if n_deaths < MIN_DEATHS:
+            why = "too few runs are known to have died to weigh the delay"
+            return _Weighed(n, n_deaths, upper, why_not=why)
+    return _Weighed(n, n_deaths, upper, counts, reach)
+
+
+def _with_borrowed(counts: pl.DataFrame, of_system: pl.DataFrame, share: float) -> pl.DataFrame:
+    """A kind's mistakes and time alive, beside its share of the waiting of its whole system."""
+    waiting = [name for name in counts.columns if name.startswith("waiting_h_")]
+    own = [name for name in counts.columns if name not in (*waiting, "project")]
+    return (
+        of_system.select(pl.col("^unit|project$"), pl.col(waiting) * share)
+        .join(counts.select(own), on="unit", how="left")
+        .with_columns(pl.col(own[1:]).fill_null(0))
+    )
+
+
+def _is_alive() -> pl.Expr:
+    return pl.col("closed_by").is_in(["sign_of_life", "own_end"])
 
 
 def _hours(gaps: pl.DataFrame) -> float:
-    alive = gaps.filter(pl.col("closed_by").is_in(["sign_of_life", "own_end"]))
-    return float(alive["gap_s"].sum()) / 3600
+    return float(gaps.filter(_is_alive())["gap_s"].sum()) / 3600
 
 
-def _elapsed(constant: Constant, mine: pl.DataFrame, costs: Costs, draws: Draws) -> _Weighed:
+def _elapsed(constant: Constant, mine: pl.DataFrame) -> _Weighed:
     is_good = pl.col("ended") & pl.col("is_good").fill_null(False)
-    n = mine.filter(is_good).height
+    n = mine.filter(is_good)["unit"].n_unique()
     known = pl.when(is_good).then("duration_s").otherwise(float("inf"))
-    lengths = mine.filter(is_good | ~pl.col("ended")).select(known=known)["known"]
-    upper = upper_bound(lengths, constant.prob)
+    # Runs of one unit are alike, so it counts once, by its longest.
+    units = mine.filter(is_good | ~pl.col("ended")).group_by("unit").agg(known=known.max())
+    weighed = _Weighed(n, None, upper_bound(units["known"], constant.prob))
     if n < n_needed(constant.prob):
-        return _Weighed(n, None, upper, None, "not_enough_data")
-    longest, outlasting = horizon(mine)
-    tried = [limit for limit in _candidates(constant.today_s) if limit <= longest or not outlasting]
-    if not tried:
-        why = f"the data end within {how_long(CANDIDATES_S[0])}"
-        return _Weighed(n, None, upper, None, "not_enough_data", why)
-    counts = elapsed_counts(mine, tried, mistake=constant.mistake)
-    choice = _chosen(constant, counts, tried, costs, draws)
-    verdict = _verdict(constant, choice)
-    is_at_the_end = choice is not None and choice.best_s == tried[-1]
-    # What is cut off at today's limit cannot speak for that limit.
-    is_open = verdict != "keep" or constant.today_s == tried[-1]
-    if is_at_the_end and is_open and outlasting > CLOSE_TO_THE_END:
-        verdict = "not_identified"
-    return _Weighed(n, None, upper, choice, verdict, outlasting=outlasting)
+        return weighed
+    reach = support(mine, _candidates(constant.today_s))
+    if not reach.candidates_s:
+        return replace(weighed, why_not=f"the data end within {how_long(CANDIDATES_S[0])}")
+    counts = elapsed_counts(mine, reach.candidates_s, mistake=constant.mistake)
+    return replace(weighed, counts=counts, support=reach)
 
 
 def prices(constant: Constant, costs: Costs) -> tuple[float, float]:
     """What a mistake of the constant costs, and an hour of waiting."""
-    is_limit = constant.mistake == "lost_run" and constant.evidence not in SILENT
+    is_limit = constant.mistake == "lost_run" and not constant.is_of_silence
     hour = costs.run_hour if is_limit else costs.undetected_hour
     return costs.of_mistake(constant.mistake), hour
 
 
-def _chosen(
-    constant: Constant, counts: pl.DataFrame, tried: Sequence[float], costs: Costs, draws: Draws
-) -> Choice | None:
+def _chosen(weighed: _Weighed, constant: Constant, costs: Costs, conf_level: float) -> _Weighed:
+    """The choice, where there is enough to choose by."""
+    if weighed.counts is None or weighed.support is None:
+        return weighed
     price, hour = prices(constant, costs)
-    return choose(
-        counts,
-        tried,
+    choice = choose(
+        weighed.counts,
+        weighed.support,
         price=price,
         hour=hour,
         today_s=constant.today_s,
-        n_boot=draws.n_boot,
-        seed=draws.seed,
-        conf_level=draws.conf_level,
+        conf_level=conf_level,
     )
-
-
-def _verdict(constant: Constant, choice: Choice | None) -> str:
-    if choice is None:
-        return "not_enough_data"
-    if constant.today_s is None:
-        return "choose"
-    # Beyond the data today's value has no loss, so nothing speaks for leaving it alone.
-    if choice.gain is None or choice.is_clear:
-        return "change" if choice.best_s != constant.today_s else "keep"
-    return "keep"
+    # Kish's number of units of one size that would say as much.
+    sizes = pl.col(EXPOSURE)
+    alike = weighed.counts.select(sizes.sum() ** 2 / (sizes**2).sum() / pl.len()).item()
+    n_effective = None if alike is None else weighed.n * float(alike)
+    return replace(weighed, choice=choice, n_effective=n_effective)
 
 
 def _candidates(today_s: float | None) -> list[float]:
@@ -238,17 +215,17 @@ def _named(constant: Constant) -> dict[str, Any]:
     return {name: getattr(constant, name) for name in names}
 
 
-def _numbers(constant: Constant, weighed: _Weighed) -> dict[str, Any]:
+def _numbers(constant: Constant, weighed: _Weighed, costs: Costs) -> dict[str, Any]:
     """The numbers of a row; what is absent is null."""
-    choice, verdict = weighed.choice, weighed.verdict
-    if choice is None:
+    choice, reach = weighed.choice, weighed.support
+    if choice is None or reach is None:
         return {"today_s": constant.today_s}
-    recommended = None if verdict == "not_identified" else choice.best_s
-    recommended = constant.today_s if verdict == "keep" else recommended
-    today, then = choice.at(constant.today_s), choice.at(recommended)
+    today, then = choice.at(constant.today_s), choice.at(choice.recommended_s)
+    looked_at = choice.best_s if choice.recommended_s is None else choice.recommended_s
+    seen = zip(reach.candidates_s, reach.n_at_risk, strict=True)
     return {
         "today_s": constant.today_s,
-        "recommended_s": recommended,
+        "recommended_s": choice.recommended_s,
         "best_s": choice.best_s,
         "best_low_s": choice.best_low_s,
         "best_high_s": choice.best_high_s,
@@ -259,56 +236,28 @@ def _numbers(constant: Constant, weighed: _Weighed) -> dict[str, Any]:
         "gain": choice.gain,
         "gain_low": choice.gain_low,
         "gain_high": choice.gain_high,
+        "n_effective": weighed.n_effective,
+        "n_at_risk": reach.n_at_risk[reach.candidates_s.index(looked_at)],
+        "reached_s": max((at for at, n in seen if n >= FEWEST_AT_RISK), default=None),
+        "flips": choice.flips,
+        **_at_other_costs(choice, prices(constant, costs)),
     }
 
 
-def _in_words(constant: Constant, row: dict[str, Any], weighed: _Weighed) -> str:
-    singular, plural = ("live session", "live sessions")
-    if row["per"] == "100 runs":
-        singular, plural = ("run that ended well", "runs that ended well")
-    behind = f"{row['n']} {singular if row['n'] == 1 else plural}"
-    if weighed.verdict == "not_enough_data":
-        why = weighed.why_not or f"it takes {row['n_needed']}"
-        return f"Not enough data: {behind}; {why}."
-    alike = _range(row["best_low_s"], row["best_high_s"])
-    best = f"{how_long(row['best_s'])} ({alike})"
-    if weighed.verdict == "not_identified":
-        return (
-            f"At least {how_long(row['best_s'])}: {per_hundred(100 * weighed.outlasting)} of 100 "
-            "runs outlast the data, so longer limits are not identified."
-        )
-    if weighed.verdict == "choose":
-        return f"Choose {best}; none is set today. {behind}."
-    return _against_today(constant, row, best, alike)
+def _at_other_costs(choice: Choice, costs: tuple[float, float]) -> dict[str, float | None]:
+    """The best value if a mistake cost half or twice as much, and what the advised one is above it.
 
-
-def _against_today(constant: Constant, row: dict[str, Any], best: str, alike: str) -> str:
-    today = how_long(constant.today_s, "none")
-    if row["gain"] is None:
-        return f"{today} lies beyond the data; the cheapest value they show is {best}."
-    does = _hits(constant, row["mistakes_today"])
-    if row["verdict"] == "keep" and row["best_s"] == constant.today_s:
-        return f"Keep {today}, the cheapest value ({alike}); it {does}."
-    if row["verdict"] == "keep":
-        return f"Keep {today}: the best value, {best}, saves no more than noise; {today} {does}."
-    return (
-        f"{today} to {best}: {today} {does}, {how_long(row['best_s'])} "
-        f"{per_hundred(row['mistakes_recommended'])}; saves {per_hundred(row['gain'])} "
-        f"({per_hundred(row['gain_low'])} to {per_hundred(row['gain_high'])}) min of attention "
-        f"per {row['per']}."
-    )
-
-
-def _hits(constant: Constant, mistakes: float | None) -> str:
-    """What a threshold does to work that is fine, in words."""
-    number = per_hundred(mistakes)
-    is_closing = constant.mistake == "lost_run"
-    if constant.evidence in SILENT:
-        what = f"closes {number} live runs" if is_closing else f"gives {number} false alarms"
-        return f"{what} per 100 session-hours"
-    fate = "would have ended well" if is_closing else "go on to end well"
-    return f"{'ends' if is_closing else 'flags'} {number} of 100 runs that {fate}"
-
-
-def _range(low: float | None, high: float | None) -> str:
-    return how_long(low) if low == high else f"{how_long(low)} to {how_long(high)}"
+    A mistake at half its cost is an hour at twice, because only their ratio matters.
+    """
+    found: dict[str, float | None] = {}
+    for word, factor in (("half", 0.5), ("double", 2.0)):
+        mistakes, waiting = (pl.col(name) for name in ("mistakes", "waiting_h"))
+        priced = choice.curve.with_columns(
+            loss=factor * costs[0] * mistakes + costs[1] * waiting
+        ).sort("loss", "threshold_s")
+        best = priced.row(0, named=True)
+        advised = priced.filter(pl.col("threshold_s").is_in([choice.recommended_s]))["loss"]
+        found[f"best_if_{word}_s"] = best["threshold_s"]
+        is_known = advised.len() and best["loss"] > 0
+        found[f"excess_if_{word}"] = advised[0] / best["loss"] - 1 if is_known else None
+    return found

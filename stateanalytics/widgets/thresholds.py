@@ -35,7 +35,7 @@ class ThresholdWorksheet:
     Examples
     --------
     >>> import stateanalytics as sa
-    >>> sheet = ThresholdWorksheet(sa.thresholds.recommend(sa.demo(), n_boot=20))
+    >>> sheet = ThresholdWorksheet(sa.thresholds.recommend(sa.demo()))
     >>> sheet.view("idle", threshold_s=3600.0).startswith("<p>1 h:")
     True
     """

@@ -10,11 +10,12 @@ from stateanalytics.reporting.material import Material, Plain, Section, plain_ro
 from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.thresholds.advice import Advice, recommend
 
-MOST_SESSIONS, N_BOOT = 5_000, 200
+MOST_SESSIONS = 5_000
 VERDICTS = {
     "change": "change",
     "choose": "choose",
     "keep": "keep",
+    "cannot_tell": "cannot tell",
     "not_identified": "not identified",
     "not_enough_data": "not enough data",
 }
@@ -22,7 +23,7 @@ _DRAWN = ("name", "threshold_s", "mistakes", "mistake", "per", "is_today", "is_b
 
 
 def summarize_thresholds(material: Material) -> Plain:
-    """Advice on every threshold that is there; what saves the largest share of its loss first.
+    """Advice on every threshold that is there; what surely saves most comes first.
 
     Notes
     -----
@@ -34,11 +35,10 @@ def summarize_thresholds(material: Material) -> Plain:
         policy=material.policy,
         rows=material.ever,
         most_sessions=MOST_SESSIONS,
-        n_boot=N_BOOT,
     )
     known = advice.frame.filter(pl.col("verdict") != "not_enough_data").sort(
         pl.col("verdict").replace_strict({name: place for place, name in enumerate(VERDICTS)}),
-        -(pl.col("gain") / pl.col("loss_today")),
+        -(pl.col("gain_low") / pl.col("loss_today")),
         "name",
         nulls_last=True,
     )
@@ -73,9 +73,14 @@ def _sentence(advice: Advice, known: pl.DataFrame) -> str:
         return "No threshold of these systems is known."
     if known.is_empty():
         return "There is not enough data to judge any threshold."
+    n_of = dict(known["verdict"].value_counts().iter_rows())
+    open_ends = n_of.get("cannot_tell", 0) + n_of.get("not_identified", 0)
     if changed.is_empty():
-        kept = count(known.filter(pl.col("verdict") == "keep").height, "threshold")
-        return f"No threshold should change: {kept} within noise of the best, {rest}."
+        kept = count(n_of.get("keep", 0), "threshold")
+        return (
+            f"No threshold is known to cost less elsewhere: {kept} to keep, for "
+            f"{number(open_ends)} the data cannot tell, {rest}."
+        )
     first = changed.row(0, named=True)
     return (
         f"{count(changed.height, 'threshold')} would cost less elsewhere, most of all "
@@ -96,11 +101,10 @@ def _costs(advice: Advice) -> str:
 
 
 def _worksheet(advice: Advice, known: pl.DataFrame) -> Plain | None:
-    """The curve behind the largest gain."""
-    changed = known.filter(pl.col("verdict") == "change")
-    if changed.is_empty():
+    """The curve behind the first row: what should change, or else what is known best."""
+    if known.is_empty():
         return None
-    name = changed["name"][0]
+    name = known["name"][0]
     curve = advice.curves.filter(pl.col("name") == name)
     return {"name": name, "finding": say_worksheet(curve), "curve": plain_rows(curve, _DRAWN)}
 

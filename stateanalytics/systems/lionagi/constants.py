@@ -58,13 +58,13 @@ def constants(policy: Policy) -> list[Constant]:
             "phantom", "lionagi", _ENVIRONMENT, ("LIONAGI_STUDIO_PHANTOM_STALE_HOURS",),
             policy.phantom_after_s,
             "not written to for so long, and no process found: the reaper closes it as failed",
-            "silences", unit="h", mistake="lost_run", prob=0.99, at_least=True,
+            "silences", unit="h", mistake="lost_run", at_least=True,
             policy_field="phantom_after_s", is_configurable=True,
         ),
         Constant(
             "worker.idle", "lionagi", _ENVIRONMENT, ("LIONAGI_WORKER_IDLE_TIMEOUT",), 600.0,
             "a worker without output for longer is ended", "silences", kind="agent",
-            mistake="lost_run", prob=0.99, is_configurable=True,
+            mistake="lost_run", is_configurable=True,
         ),
     ]  # fmt: skip
 
