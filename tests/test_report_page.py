@@ -6,7 +6,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from stateanalytics.charts import report_charts
 from stateanalytics.reporting import report
+from stateanalytics.reporting.render import render
 from tests.frames import AS_OF, ago, facts
 from tests.test_report import WEEK, run
 
@@ -217,3 +219,15 @@ def test_the_page_of_a_big_week_stays_small():
         for n in range(3_000)
     ]
     assert len(report(facts(rows)).as_html()) < 250_000
+
+
+def test_a_page_is_the_same_whoever_draws_it(made):
+    report_charts.end_prepared()
+    drawn_here = render(made.summary)
+    report_charts.prepare()
+    [process] = report_charts._PREPARED
+    assert render(made.summary) == drawn_here
+    assert [process] == report_charts._PREPARED
+    process.end()
+    assert render(made.summary) == drawn_here
+    assert not report_charts._PREPARED

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from stateanalytics import errors
-from stateanalytics.io import refusals, sqlite, sqlite_copy, store_process
+from stateanalytics.io import asked_process, refusals, sqlite, sqlite_copy, store_process
 from stateanalytics.io.sqlite import INTEGER, TEXT, open_store, read_table
 from tests.examples import a_few
 
@@ -340,7 +340,7 @@ def test_a_process_that_was_killed_while_it_waited_is_replaced(tmp_path):
 def test_a_process_of_other_rights_or_of_a_parent_is_not_asked(tmp_path, monkeypatch):
     path = written(tmp_path / "state.db")
     before = asked(path)
-    monkeypatch.setattr(store_process.os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(asked_process.os, "geteuid", lambda: 12345)
     assert asked(path) != before
     with warnings.catch_warnings(action="ignore"):  # threads of polars, which the child lets be
         child = os.fork()

@@ -101,6 +101,7 @@ def report(
 
     Without a window, the seven days up to as-of are reported.
     """
+    from stateanalytics.charts.report_charts import prepare
     from stateanalytics.reporting import report as make_report
 
     window = window_of(week, since, until)
@@ -112,6 +113,8 @@ def report(
         )
     is_json = suffix == ".json"
     targets = [output, output.with_suffix(".json")] if with_json and not is_json else [output]
+    if not is_json and sections is None:
+        prepare()
     with opened(sources, as_of=as_of, salvage=salvage) as snap:
         for target in targets:
             refuse_inputs_of(target, (*snap.inputs, *([ledger] if ledger else [])))

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "report"]
 
+_WORTH_A_PROCESS = 20_000
+"""Entities: the numbers of fewer are made before another process is ready to draw them."""
+
 
 def report(
     snap: Facts | Summary,
@@ -89,6 +92,7 @@ def report(
     ['Runs', 'Completed', 'Timed out', 'Unresolved', 'Incidents']
     >>> week.write_html("week.html")                                 # doctest: +SKIP
     """
+    from stateanalytics.charts.report_charts import prepare
     from stateanalytics.failures.ownership import checked_ledger
     from stateanalytics.reporting.sections import choose_sections
     from stateanalytics.summaries.summary import Summary
@@ -107,6 +111,8 @@ def report(
     facts = snap if as_known_at is None else _known_at(snap, as_known_at)
     reported = read_window(window, as_of=facts.as_of)
     earlier = earlier_window(compare, reported, as_of=facts.as_of)
+    if facts.entities.height >= _WORTH_A_PROCESS:
+        prepare()
     with progress("report", 2, shown=shown) as begin:
         begin("states")
         material = Material.of(facts, reported, policy or Policy.v1(), ledger=owners)

@@ -1,0 +1,162 @@
+"""The charts of a report, drawn by a process of their own while the numbers are made.
+
+To load what draws takes a second, as long as to draw everything, and a page waits for it
+only at its end: `prepare` begins with it early, on a core that is idle then.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import polars as pl
+from markupsafe import Markup
+
+from stateanalytics.charts.detectors import chart_disagreement
+from stateanalytics.charts.durations import chart_durations, chart_over_time
+from stateanalytics.charts.severity import chart_severity
+from stateanalytics.charts.style import VARIABLES
+from stateanalytics.charts.svg import to_svg
+from stateanalytics.charts.thresholds import chart_worksheet
+from stateanalytics.io.asked_process import AskedProcess
+
+WIDTHS = {"wide": 820, "narrow": 310}
+Plain = dict[str, Any]
+Drawings = dict[str, dict[str, str]]
+# It has the libraries that this process has, wherever they come from.
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from stateanalytics.charts.report_charts import main; main()"
+)
+_PREPARED: list[AskedProcess] = []
+
+
+def prepare() -> None:
+    """Start the process that draws the next page, so that it is ready when numbers are."""
+    if not any(process.is_alive() for process in _PREPARED):
+        command = [sys.executable, "-I", "-c", _START, json.dumps(sys.path)]
+        with contextlib.suppress(OSError):  # then they are drawn here
+            _PREPARED.append(AskedProcess(command))
+
+
+def drawn(summary: Plain) -> dict[str, dict[str, Markup]]:
+    """The drawings of a summary, by section and width; the same whoever drew them."""
+    of_sections = {name: summary[name] for name in DRAWN if name in summary}
+    drawings = _drawn_beside(of_sections) or draw(of_sections)
+    return {
+        name: {size: Markup(drawing) for size, drawing in of_section.items()}
+        for name, of_section in drawings.items()
+    }
+
+
+def draw(sections: Mapping[str, Plain]) -> Drawings:
+    """The drawings of sections, made by this process."""
+    return {name: DRAWN[name](section) for name, section in sections.items()}
+
+
+def _drawn_beside(sections: Mapping[str, Plain]) -> Drawings | None:
+    """The same by the process that waits for it; None where there is none, or it failed."""
+    with contextlib.suppress(IndexError):
+        process = _PREPARED.pop()
+        if process.is_alive():
+            process.ask("draw", sections)
+            answer = process.answer()
+            if "drawn" in answer:
+                _PREPARED.append(process)
+                drawings: Drawings = answer["drawn"]
+                return drawings
+        process.end()
+    return None
+
+
+@atexit.register
+def end_prepared() -> None:
+    """End the process that waits."""
+    while _PREPARED:
+        _PREPARED.pop().end()
+
+
+def main() -> None:
+    """What the process does: get ready, then answer each line of sections with drawings."""
+    import altair as alt
+
+    to_svg(alt.Chart(pl.DataFrame({"x": [1]})).mark_bar().encode(x="x:Q"), name="x", label="x")
+    for line in sys.stdin:
+        _, sections = json.loads(line)
+        print(json.dumps({"drawn": draw(sections)}), flush=True)
+
+
+def _attention(section: Plain) -> dict[str, str]:
+    frame = pl.DataFrame(section["by_type"], infer_schema_length=None)
+    if frame.is_empty():
+        return {}
+    return _both_widths(chart_severity, frame, "severity", section["finding"])
+
+
+def _over_time(section: Plain) -> dict[str, str]:
+    if not section["endings"]:
+        return {}
+    frame = pl.DataFrame(
+        [
+            {"label": row["label"], "ending": ending, "n": n}
+            for row in section["rows"]
+            for ending, n in zip(
+                (*section["endings"], "open"), (*row["counts"], row["n_open"]), strict=True
+            )
+        ]
+    )
+    return _both_widths(chart_over_time, frame, "over-time", section["finding"])
+
+
+def _detectors(section: Plain) -> dict[str, str]:
+    if not section["pairs"]:
+        return {}
+    frame = pl.DataFrame(section["pairs"], infer_schema_length=None)
+    order = [row["detector"] for row in section["said"]]
+    chart = partial(chart_disagreement, detectors=order)
+    return _both_widths(chart, frame, "detectors", section["finding"])
+
+
+def _durations(section: Plain) -> dict[str, str]:
+    frame = pl.DataFrame(section["steps"], infer_schema_length=None)
+    if frame.is_empty():
+        return {}
+    chart = partial(chart_durations, slow_after_s=section["slow_after_s"])
+    return _both_widths(chart, frame, "durations", section["finding"])
+
+
+def _thresholds(section: Plain) -> dict[str, str]:
+    sheet = section["worksheet"]
+    if sheet is None:
+        return {}
+    frame = pl.DataFrame(sheet["curve"], infer_schema_length=None)
+    chart = partial(chart_worksheet, sentence="")
+    return _both_widths(chart, frame, "thresholds", sheet["finding"])
+
+
+# Section -> its chart; the others are tables and sentences.
+DRAWN: Mapping[str, Callable[[Plain], dict[str, str]]] = MappingProxyType(
+    {
+        "attention": _attention,
+        "over_time": _over_time,
+        "detectors": _detectors,
+        "durations": _durations,
+        "thresholds": _thresholds,
+    }
+)
+
+
+def _both_widths(chart: Any, frame: pl.DataFrame, name: str, label: str) -> dict[str, str]:
+    """One drawing for screens, one for phones: type keeps its size on both."""
+    return {
+        size: to_svg(
+            chart(frame, palette=VARIABLES, width=width), name=f"{name}-{size}", label=label
+        )
+        for size, width in WIDTHS.items()
+    }
