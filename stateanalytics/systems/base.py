@@ -177,6 +177,8 @@ class Constant:
         The field of `Policy` that holds it.
     is_configurable : bool
         Whether users can set it without changing code.
+    is_mixed : bool
+        Whether work has several values of it, of which today's is the commonest.
     other_kinds : tuple of str
         Of the kind ``other``: the kinds that it does not hold for.
     """
@@ -194,6 +196,7 @@ class Constant:
     at_least: bool = False
     policy_field: str | None = None
     is_configurable: bool = False
+    is_mixed: bool = False
     other_kinds: tuple[str, ...] = ()
 
     @property
@@ -299,8 +302,9 @@ class System:
         ``constants(policy)``: its `Constant` values, today's value as the policy has it.
     kind_constants : callable
         ``kind_constants(policy, kinds)``: further ones for the kinds of work that there
-        are: a frame of ``kind``, ``limit_s`` (the most common time limit, null: none) and
-        ``is_inferred`` (nobody wrote it down, but many ends lie there).
+        are: a frame of ``kind``, ``limit_s`` (the most common time limit, null: none),
+        ``is_inferred`` (nobody wrote it down, but many ends lie there) and ``is_mixed``
+        (others hold for many runs, too).
     evidence : mapping of str to callable
         What else constants are judged by: ``evidence(facts, gaps) -> polars.DataFrame``
         in the shape of `thresholds.evidence.SILENCES` or ``RUNS``.

@@ -166,6 +166,8 @@ class Advice:
         What mistakes were taken to cost.
     n_sessions, n_sessions_drawn : int
         How many sessions the snapshot holds, and how many were looked at.
+    n_weeks : float
+        From the first start to as-of.
     """
 
     frame: pl.DataFrame
@@ -174,6 +176,7 @@ class Advice:
     _judged: tuple[Judged, ...]
     n_sessions: int = 0
     n_sessions_drawn: int = 0
+    n_weeks: float = 1.0
 
     def to_json(self) -> str:
         """The settings in their owners' words, and all advice, as JSON."""
@@ -263,7 +266,9 @@ def recommend(
         (invocations, of which a session without one is its own) behind it, ``n_needed``,
         ``n_effective`` (Kish: so many of one size would say as much), ``n_deaths`` (null:
         not asked), ``n_at_risk`` at the recommended value, else at the best; ``reached_s``,
-        the last candidate that enough units reached to recommend it; ``flips``: the
+        the last candidate that enough units reached to recommend it, and ``outlasting``, the
+        share of units that goes on beyond it; ``is_mixed``: today's limit is one of several,
+        the commonest; ``flips``: the
         verdict is another one without some one unit; ``best_if_half_s`` and
         ``best_if_double_s``, the best if a mistake cost half or twice as much (an hour twice
         or half), with ``excess_…``, how much dearer the recommended value is then, as a
@@ -321,11 +326,18 @@ def recommend(
         judged,
         _count_sessions(snap),
         _count_sessions(looked_at),
+        _count_weeks(looked_at),
     )
 
 
 def _count_sessions(facts: Facts) -> int:
     return facts.entities.filter(pl.col("entity_type") == "session").height
+
+
+def _count_weeks(facts: Facts) -> float:
+    """Weeks since the first start; a day where none is known."""
+    first = facts.entities.select((facts.as_of - pl.col("started_at")).max()).item()
+    return max(1.0, first.total_seconds() / 86_400 if first else 1.0) / 7
 
 
 def _asked(snap: Facts, policy: Policy | None, seen: Mapping[str, pl.DataFrame]) -> list[Constant]:

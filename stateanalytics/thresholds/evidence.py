@@ -49,11 +49,12 @@ def evidence(
     gaps = silence_gaps(snap, by=("kind", "project", "invocation_id"), rows=rows).filter(
         pl.col("left_out").is_null()
     )
+    elapsed = runs(spells(snap, rows=rows))
     return {
         "silences": silences(gaps),
-        "runs": runs(spells(snap, rows=rows)),
+        "runs": elapsed,
         **_of_systems(snap, gaps),
-        "limits": time_limits(timeouts(snap, rows=rows)),
+        "limits": time_limits(timeouts(snap, rows=rows), elapsed),
     }
 
 
@@ -123,30 +124,63 @@ def runs(spells: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def time_limits(limits: pl.DataFrame) -> pl.DataFrame:
-    """The most common time limit of each kind of runs: declared, else inferred.
+MIXED = 0.1
+"""A limit that holds for fewer than this share of runs does not make limits mixed."""
+
+
+def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """The time limit that holds for most runs of each kind: declared, else inferred.
 
     Parameters
     ----------
     limits : polars.DataFrame
         What `timeouts` gave.
+    runs : polars.DataFrame
+        What `runs` gave.
 
     Returns
     -------
     polars.DataFrame
-        ``system``, ``kind``, ``limit_s`` and ``is_inferred``: nobody wrote it down, but many
-        ends lie there. Kinds without any known limit have no row.
+        ``system``, ``kind``, ``limit_s``; ``is_inferred``: nobody wrote it down, but many
+        ends lie there; ``is_mixed``: another one holds for a tenth of the runs or more.
+        Kinds without any known limit have no row.
+
+    Notes
+    -----
+    An inferred limit is only seen where it stops a run, and a short one stops more. So its
+    share is the hazard there: of the runs that came so far, the share that it stopped.
     """
-    known = limits.filter(pl.col("kind").is_not_null() & pl.col("limit_s").is_not_null())
-    return (
-        known.group_by("system", "kind", "limit_s", is_inferred=pl.col("limit_from") == "inferred")
+    key = ["system", "kind"]
+    found = (
+        limits.filter(pl.col("kind").is_not_null() & pl.col("limit_s").is_not_null())
+        .group_by(*key, "limit_s", is_inferred=pl.col("limit_from") == "inferred")
         .agg(n=pl.len())
-        .sort(
-            *("system", "kind", "is_inferred", "n", "limit_s"),
-            descending=[False, False, False, True, False],
+    )
+    came_so_far = (
+        found.join(runs.select(*key, "duration_s"), on=key)
+        .group_by(*key, "limit_s", "is_inferred")
+        .agg(
+            n_runs=pl.len(),
+            # Stopping takes a moment, and ends are found to the second.
+            n_left=(pl.col("duration_s") >= pl.col("limit_s") - 1).sum(),
         )
-        .unique(["system", "kind"], keep="first", maintain_order=True)
-        .drop("n")
+    )
+    stopped = (pl.col("n") / pl.col("n_left")).clip(upper_bound=1.0)
+    without_shorter = (1 - pl.col("stopped")).cum_prod().shift(1, fill_value=1.0)
+    among = [*key, "is_inferred"]
+    return (
+        found.join(came_so_far, on=[*key, "limit_s", "is_inferred"])
+        .sort(*among, "limit_s")
+        .with_columns(stopped=stopped)
+        .with_columns(
+            share=pl.when("is_inferred")
+            .then(pl.col("stopped") * without_shorter.over(among))
+            .otherwise(pl.col("n") / pl.col("n_runs"))
+        )
+        .with_columns(is_mixed=(pl.col("share") >= MIXED).sum().over(among) > 1)
+        .sort(*among, "share", "limit_s", descending=[False, False, False, True, False])
+        .unique(key, keep="first", maintain_order=True)
+        .select(*key, "limit_s", "is_inferred", "is_mixed")
     )
 
 

@@ -35,8 +35,8 @@ COLUMNS = {
     ),
     "per": pl.String,
     **dict.fromkeys(("n", "n_needed", "n_deaths", "n_at_risk"), pl.Int64),
-    **dict.fromkeys(("n_effective", "healthy_upper_s", "reached_s"), pl.Float64),
-    "flips": pl.Boolean,
+    **dict.fromkeys(("n_effective", "healthy_upper_s", "reached_s", "outlasting"), pl.Float64),
+    **dict.fromkeys(("is_mixed", "flips"), pl.Boolean),
     **dict.fromkeys(("verdict", "in_words"), pl.String),
 }  # fmt: skip
 """One row of advice; `recommend` says what they mean."""
@@ -80,6 +80,7 @@ def judge(constant: Constant, seen: pl.DataFrame, costs: Costs, conf_level: floa
         "n_needed": n_needed(constant.prob),
         "n_deaths": weighed.n_deaths,
         "healthy_upper_s": weighed.healthy_upper_s,
+        "is_mixed": constant.is_mixed,
         "verdict": weighed.choice.verdict if weighed.choice else "not_enough_data",
     }
     row["in_words"] = in_words(constant, row, why_not=weighed.why_not)
@@ -217,12 +218,15 @@ def _named(constant: Constant) -> dict[str, Any]:
 
 def _numbers(constant: Constant, weighed: _Weighed, costs: Costs) -> dict[str, Any]:
     """The numbers of a row; what is absent is null."""
-    choice, reach = weighed.choice, weighed.support
-    if choice is None or reach is None:
+    choice, reach, counts = weighed.choice, weighed.support, weighed.counts
+    if choice is None or reach is None or counts is None:
         return {"today_s": constant.today_s}
     today, then = choice.at(constant.today_s), choice.at(choice.recommended_s)
     looked_at = choice.best_s if choice.recommended_s is None else choice.recommended_s
-    seen = zip(reach.candidates_s, reach.n_at_risk, strict=True)
+    seen = zip(reach.candidates_s, reach.n_at_risk, reach.weights, strict=True)
+    reached_s, n_left, weight = max(
+        (one for one in seen if one[1] >= FEWEST_AT_RISK), default=(None, 0, 0.0)
+    )
     return {
         "today_s": constant.today_s,
         "recommended_s": choice.recommended_s,
@@ -238,7 +242,8 @@ def _numbers(constant: Constant, weighed: _Weighed, costs: Costs) -> dict[str, A
         "gain_high": choice.gain_high,
         "n_effective": weighed.n_effective,
         "n_at_risk": reach.n_at_risk[reach.candidates_s.index(looked_at)],
-        "reached_s": max((at for at, n in seen if n >= FEWEST_AT_RISK), default=None),
+        "reached_s": reached_s,
+        "outlasting": weight * n_left / counts.height,
         "flips": choice.flips,
         **_at_other_costs(choice, prices(constant, costs)),
     }

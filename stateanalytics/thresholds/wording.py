@@ -31,6 +31,7 @@ def in_words(constant: Constant, row: Mapping[str, Any], *, why_not: str = "") -
 
 def _verdict(constant: Constant, row: Mapping[str, Any]) -> str:
     today, best = how_long(constant.today_s, "none"), how_long(row["best_s"])
+    today = f"{today} (mixed: other limits hold, too)" if constant.is_mixed else today
     alike = _range(row["best_low_s"], row["best_high_s"])
     does = _hits(constant, row["mistakes_today"])
     if row["verdict"] == "change":

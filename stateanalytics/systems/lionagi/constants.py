@@ -75,13 +75,15 @@ def kind_constants(policy: Policy, kinds: pl.DataFrame) -> list[Constant]:
     return [
         *(slow_of_kind(slow, kind) for kind in kinds["kind"]),
         *(
-            time_limit(kind, limit_s, is_inferred=bool(is_inferred))
-            for kind, limit_s, is_inferred in kinds.iter_rows()
+            time_limit(kind, limit_s, is_inferred=bool(is_inferred), is_mixed=bool(is_mixed))
+            for kind, limit_s, is_inferred, is_mixed in kinds.iter_rows()
         ),
     ]
 
 
-def time_limit(kind: str, today_s: float | None, *, is_inferred: bool = False) -> Constant:
+def time_limit(
+    kind: str, today_s: float | None, *, is_inferred: bool = False, is_mixed: bool = False
+) -> Constant:
     """The time limit of a kind of work, which playbooks and command lines set."""
     inferred = "; today's value is inferred from ends that pile up there"
     return Constant(
@@ -95,6 +97,7 @@ def time_limit(kind: str, today_s: float | None, *, is_inferred: bool = False) -
         kind=kind,
         mistake="lost_run",
         is_configurable=True,
+        is_mixed=is_mixed,
     )
 
 

@@ -1,0 +1,93 @@
+"""A limit trial: who goes on, for how long, what it costs; and which limit is today's."""
+
+import re
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.errors import ArgumentError
+from stateanalytics.thresholds.evidence import time_limits
+from stateanalytics.thresholds.trial import ENOUGH
+
+
+@pytest.fixture(scope="module")
+def advice(demo):
+    return sa.thresholds.recommend(demo)
+
+
+@pytest.fixture(scope="module")
+def trial(advice):
+    return sa.thresholds.plan_trial(advice, "phantom", share=0.05)
+
+
+def test_a_trial_lasts_until_enough_got_beyond(advice, trial):
+    row = advice.frame.row(by_predicate=pl.col("name") == "phantom", named=True)
+    assert row["verdict"] == "not_identified"
+    assert trial.from_s == row["reached_s"]
+    assert trial.to_s >= 4 * trial.from_s
+    a_week = row["n"] / advice.n_weeks * 0.05 * row["outlasting"]
+    assert trial.n_beyond == pytest.approx(trial.weeks * a_week)
+    assert trial.n_beyond >= ENOUGH > trial.n_beyond - a_week
+    hours = (trial.to_s - trial.from_s) / 3600
+    assert trial.cost == pytest.approx(trial.n_beyond * hours * advice.costs.undetected_hour)
+
+
+def test_the_snippet_draws_the_share_that_was_asked_for_and_always_the_same(trial):
+    held = {}
+    exec(compile(trial.snippet, "trial.py", "exec"), held)
+    limits = [held["limit_s"](f"invocation {n}") for n in range(4000)]
+    assert set(limits) == {3600.0, trial.to_s}
+    assert limits.count(trial.to_s) / 4000 == pytest.approx(0.05, abs=0.012)
+    assert limits[:9] == [held["limit_s"](f"invocation {n}") for n in range(9)]
+
+
+def test_it_says_who_goes_on_and_what_that_tells(advice, trial):
+    assert re.fullmatch(
+        r"phantom: let a random 5 % of invocations go on to 12 h for \d+ weeks\. About 30 get "
+        r"beyond 3 h, which costs at most [\d,]+ min of attention, and tells what share of them "
+        r"goes on to end well to within 18 points\.",
+        trial.in_words,
+    )
+    assert "trial.snippet" in repr(trial)
+    short = sa.thresholds.plan_trial(advice, "phantom", weeks=1, to_s=14_400)
+    assert "for 1 week. " in short.in_words
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"advice": 5}, "plan_trial needs advice; found int"),
+        ({"name": "fantom"}, "nothing to plan for 'fantom'"),
+        ({"name": "stale.flow"}, "nothing to plan for 'stale.flow'"),
+        ({"share": 0}, "share is a share between 0 and 1; found 0"),
+        ({"weeks": 0}, "weeks needs a whole number from 1; found 0"),
+        ({"to_s": 60}, "to_s needs a number above 10800; found 60"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(advice, asked, words):
+    given = {"advice": advice, "name": "phantom", **asked}
+    with pytest.raises(ArgumentError, match=words):
+        sa.thresholds.plan_trial(given.pop("advice"), given.pop("name"), **given)
+
+
+def limits_of(runs):
+    """Rows of (limit, declared or inferred, duration) as `timeouts` and `runs` give them."""
+    frame = pl.DataFrame(runs, schema=["limit_s", "limit_from", "duration_s"], orient="row")
+    named = frame.with_columns(system=pl.lit("any"), kind=pl.lit("flow"))
+    return time_limits(named.filter(pl.col("limit_s").is_not_null()), named).row(0)[2:]
+
+
+def test_todays_limit_is_that_which_stops_most_of_those_who_come_so_far():
+    """15 min stops more runs than 30 min, because hardly any run comes to 30 min."""
+    short = [(900.0, "inferred", 900.2)] * 7
+    long = [(1800.0, "inferred", 1800.1)] * 6
+    others = [(None, None, 300.0)] * 80 + [(None, None, 1000.0)] * 50 + [(None, None, 7000.0)] * 2
+    assert limits_of([*short, *long, *others]) == (1800.0, True, True)
+    assert limits_of([*short[:4], *long, *others]) == (1800.0, True, False)
+
+
+def test_declared_limits_count_wherever_their_runs_ended():
+    declared = [(600.0, "checkpoint", 60.0)] * 20 + [(1200.0, "checkpoint", 60.0)]
+    inferred = [(900.0, "inferred", 900.0)] * 9
+    assert limits_of([*declared, *inferred]) == (600.0, False, False)
