@@ -1,13 +1,14 @@
 """One failure under several ids: of fewer messages, and of a former version of the miner."""
 
 import hashlib
+from collections import deque
 
 import polars as pl
 import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import run as cli
-from stateanalytics.failures import aliases, known_ids, masking, templates
+from stateanalytics.failures import aliases, failure_rows, known_ids, masking, templates
 from stateanalytics.failures.failure_rows import cluster_id
 from stateanalytics.failures.ownership import SCHEMA
 from stateanalytics.testing import failure_corpus
@@ -80,6 +81,8 @@ def next_version(monkeypatch):
         monkeypatch.setattr(masking, "_REPLACED", (*kept, (None, tuple(more))))
         monkeypatch.setattr(templates, "VERSION", version)
         monkeypatch.setattr(known_ids, "FORMER", (known_ids.Miner(was, mine),))
+        # Another version is another process: it has mined nothing yet.
+        monkeypatch.setattr(failure_rows, "_LAST_MINED", deque())
 
     return change
 

@@ -44,6 +44,11 @@ RULES = tuple(CauseRule(**row) for row in csv.DictReader(_TABLE.read_text("utf-8
 TITLES = MappingProxyType({rule.cause_group: rule.title for rule in RULES})
 """What people call each group."""
 
+#: So many answers are kept: to compile sixty patterns takes longer than to look through the
+#: templates of a week, and most of them were there the last time.
+N_KEPT = 10_000
+_CLAIMED: dict[str, dict[str, str | None]] = {"message": {}, "code": {}}
+
 
 def add_cause_groups(clusters: pl.DataFrame) -> pl.DataFrame:
     """Add the kind of cause that code and template tell of.
@@ -71,15 +76,26 @@ def add_cause_groups(clusters: pl.DataFrame) -> pl.DataFrame:
     ['provider_limit', 'provider_limit']
     """
     check_columns(clusters, ["code", "template"], "add_cause_groups")
-    code, template = pl.col("code").cast(pl.String), pl.col("template").cast(pl.String)
-    said = pl.when(~template.str.starts_with(NO_MESSAGE)).then(template)
-    return clusters.with_columns(
-        cause_group=pl.coalesce(
-            *(_claims(rule.cause_group, said, rule.message) for rule in RULES if rule.message),
-            *(_claims(rule.cause_group, code, rule.code) for rule in RULES if rule.code),
+    code, template = (clusters[name].cast(pl.String) for name in ("code", "template"))
+    said = clusters.select(pl.when(~template.str.starts_with(NO_MESSAGE)).then(template))
+    by_message, by_code = _claimed(said.to_series(), "message"), _claimed(code, "code")
+    return clusters.with_columns(cause_group=pl.coalesce(by_message, by_code))
+
+
+def _claimed(texts: pl.Series, by: str) -> pl.Series:
+    """The group of the first rule that claims each text; null: none, or no text."""
+    known = _CLAIMED[by]
+    if len(known) > N_KEPT:
+        known.clear()
+    distinct = texts.unique().drop_nulls().to_list()
+    if new := [text for text in distinct if text not in known]:
+        patterns = [(rule.cause_group, getattr(rule, by)) for rule in RULES if getattr(rule, by)]
+        text = pl.col("text")
+        claims = (
+            pl.when(text.str.contains(f"(?i){pattern}")).then(pl.lit(group))
+            for group, pattern in patterns
         )
-    )
-
-
-def _claims(group: str, text: pl.Expr, pattern: str) -> pl.Expr:
-    return pl.when(text.str.contains(f"(?i){pattern}")).then(pl.lit(group))
+        asked = pl.DataFrame({"text": new}).with_columns(group=pl.coalesce(*claims))
+        known.update(asked.iter_rows())
+    groups = [known[text] for text in distinct]
+    return texts.replace_strict(distinct, groups, default=None, return_dtype=pl.String)

@@ -36,6 +36,8 @@ def join_traces(found: pl.DataFrame) -> pl.DataFrame:
     polars.DataFrame
         In the same order; a trace of which two whole ones could be the rest stays.
     """
+    if not found["trace"].count():
+        return found
     has_cause = ~pl.col("merged").str.starts_with(NO_CAUSE)
     is_cut = pl.col("via").str.ends_with(CUT)
     found = found.with_columns(via=pl.col("trace").str.extract(r"\tvia ([^\n]*)$"))
@@ -101,6 +103,8 @@ def join_cut_texts(found: pl.DataFrame) -> pl.DataFrame:
     polars.DataFrame
         In the same order. A template that a whole text has, too, stays as it is.
     """
+    if not found["is_cut"].any():
+        return found
     told = found.group_by("merged").agg(is_cut=pl.col("is_cut").all())
     words = pl.col("merged").str.replace(r"\s*\S*$", "")
     texts = told.filter("is_cut").select("merged", words=words, first=_first_word(words))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
     from stateanalytics.core.windows import Window
     from stateanalytics.state.policy import Policy
+
+#: Templates of at most so many texts are kept, for the next who asks for them.
+N_KEPT = 100_000
+_LAST_MINED: deque[tuple[pl.Series, pl.Series | None, pl.DataFrame]] = deque(maxlen=4)
 
 
 def members(
@@ -268,11 +273,29 @@ def add_templates(
 
     Without a message, what the run did last takes its place.
     """
-    texts = messages.unique().drop_nulls()
-    templates = mine_templates(texts, earlier=earlier).select("template", message=texts)
+    templates = _mined(messages.unique(maintain_order=True).drop_nulls(), earlier)
     return failed.join(templates, on="message", how="left", maintain_order="left").with_columns(
         template=pl.coalesce("last_steps", pl.col("template").replace("", None))
     )
+
+
+def _mined(texts: pl.Series, earlier: pl.DataFrame | None) -> pl.DataFrame:
+    """The ``template`` of each ``message``; those of the same texts are mined once.
+
+    One look at a store asks for clusters, rows and incidents of the same failures.
+    """
+    known = None if earlier is None else earlier["pattern"]
+    for asked, asked_before, templates in _LAST_MINED:
+        if _are_equal(asked, texts) and _are_equal(asked_before, known):
+            return templates
+    templates = mine_templates(texts, earlier=earlier).select("template", message=texts)
+    if texts.len() <= N_KEPT:
+        _LAST_MINED.appendleft((texts, known, templates))
+    return templates
+
+
+def _are_equal(a: pl.Series | None, b: pl.Series | None) -> bool:
+    return a is b or (a is not None and b is not None and a.equals(b))
 
 
 def select_failures(rows: pl.DataFrame, outcomes: Collection[str] | None = None) -> pl.DataFrame:

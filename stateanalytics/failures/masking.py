@@ -269,7 +269,10 @@ def _reduced(distinct: pl.DataFrame) -> pl.DataFrame:
         | is_cut
     )
     flagged = distinct.with_columns(is_odd=is_odd, is_cut=is_cut)
-    odd = flagged.filter("is_odd")
+    odd, even = flagged.filter("is_odd"), flagged.filter(~pl.col("is_odd"))
+    even = even.select("number", text=cut(message).str.strip_chars())
+    if odd.is_empty():
+        return even.with_columns(trace=pl.lit(""))
     is_reduced = message.str.contains(VIA, literal=True)
     clean = message.str.replace_all(_ANSI, "").str.replace_all(_UNSEEN, "")
     raw = odd.filter(~is_reduced).with_columns(message=clean)
@@ -284,9 +287,7 @@ def _reduced(distinct: pl.DataFrame) -> pl.DataFrame:
     return (
         pl.concat(
             [
-                flagged.filter(~pl.col("is_odd")).select(
-                    "number", text=cut(message).str.strip_chars()
-                ),
+                even,
                 raw.filter(~is_trace).select(
                     "number",
                     text=_cleaned(cut(message))
@@ -344,8 +345,11 @@ def _shaped(texts: pl.DataFrame) -> pl.DataFrame:
         if needed is None:
             texts = texts.with_columns(text=shaped)
             continue
-        has_it = text.str.contains(needed)
-        texts = pl.concat([texts.filter(~has_it), texts.filter(has_it).with_columns(text=shaped)])
+        has_it = texts["text"].str.contains(needed)
+        # To compile the patterns takes longer than to look through a few texts.
+        if has_it.any():
+            with_it = texts.filter(has_it).with_columns(text=shaped)
+            texts = pl.concat([texts.filter(~has_it), with_it])
     return texts
 
 

@@ -23,6 +23,8 @@ def absorbed(texts: pl.Series) -> pl.Series:
 
     Only texts with the same first word, or the same last one, are compared.
     """
+    if not texts.str.contains(OPEN, literal=True).any():
+        return texts.rename("merged")
     said = texts.str.replace_all(PLACEHOLDER, " ")
     distinct = pl.DataFrame({"text": texts, "said": said}).with_columns(
         n_said=pl.col("said").str.count_matches(r"\p{L}{2,}"),
