@@ -114,7 +114,10 @@ class Detections:
 
     def rows_of(self, is_chosen: pl.Series) -> pl.DataFrame:
         """The ``rows`` of some of the units."""
-        return self._explained(self.units.filter(is_chosen))
+        chosen = self.units.filter(is_chosen)
+        if "rows" not in self.__dict__:
+            return self._explained(chosen)
+        return self.rows.join(chosen, on=UNIT, how="semi", nulls_equal=True, maintain_order="left")
 
     def __repr__(self) -> str:
         return (

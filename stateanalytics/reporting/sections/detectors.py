@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 
 from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.comparing import agreement
-from stateanalytics.detectors.detections import detect
+from stateanalytics.detectors.detections import Detections, detect
 from stateanalytics.detectors.disagreement_causes import disagreements
+from stateanalytics.detectors.judging import ANSWERS
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.reporting.phrases import count, number
 
@@ -29,10 +32,10 @@ def summarize_detectors(material: Material) -> Plain:
     if not names or not n_open:
         return {**_NOTHING, "finding": "No run is open, so no detector could contradict another."}
     detections = detect(facts, detectors=names, states=material.states)
-    differences = disagreements(detections)
+    # First, because the rows of those that disagree are some of these.
     verdicts = _verdicts(detections.rows)
+    differences = disagreements(detections)
     loud = verdicts.filter(pl.col("n_flagged") > 0)
-    pairs = agreement(detections, n_resamples=0).pairs if len(names) > 1 else None
     return {
         "finding": differences.worst or _all_agree(loud.height, len(names), n_open),
         "denominator": _DENOMINATOR,
@@ -43,7 +46,7 @@ def summarize_detectors(material: Material) -> Plain:
         "n_causes": differences.causes.height,
         "said": plain_rows(loud.head(N_IN_CHART)),
         "n_silent": verdicts.height - loud.height,
-        "pairs": _pairs(pairs, loud["detector"].head(N_IN_CHART).to_list()),
+        "pairs": _pairs(detections, loud["detector"].head(N_IN_CHART).to_list()),
     }
 
 
@@ -107,11 +110,14 @@ def _cause(row: Plain) -> Plain:
     return {name: row[name] for name in kept}
 
 
-def _pairs(pairs: pl.DataFrame | None, names: list[str]) -> list[Plain]:
-    if pairs is None:
+def _pairs(detections: Detections, names: list[str]) -> list[Plain]:
+    """How each two of these detectors agree."""
+    shown = [name for name in detections.names if name in names]
+    if len(shown) < 2:
         return []
-    kept = pairs.filter(pl.col("a").is_in(names), pl.col("b").is_in(names))
-    return plain_rows(kept, ["a", "b", "n", "n_both", "n_only_a", "n_only_b", "n_neither"])
+    few = replace(detections, **{kind: getattr(detections, kind).select(shown) for kind in ANSWERS})
+    pairs = agreement(few, n_resamples=0).pairs
+    return plain_rows(pairs, ["a", "b", "n", "n_both", "n_only_a", "n_only_b", "n_neither"])
 
 
 def _all_agree(n_loud: int, n_asked: int, n_open: int) -> str:
