@@ -1,4 +1,4 @@
-"""Three million opencode events: folded, and read beside orjson reading the same bytes."""
+"""Three million opencode events, folded and read; and many small logs read at once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pathlib import Path
 from benchmarks.measure import Row, median_s, peak_mb, side_by_side
 from stateanalytics.systems.opencode.executions import fold
 from stateanalytics.systems.opencode.log import Log
-from stateanalytics.systems.opencode.records import read_record_file
+from stateanalytics.systems.opencode.records import read_record_files
+from stateanalytics.systems.reading import read_facts
 
 SAMPLE = Path(__file__).parents[1] / "data" / "samples" / "opencode" / "events_july_2026.jsonl"
 GOAL_S = 10.0
 MOST_ORJSON = 3.0
+N_LOGS, N_EVENTS_A_LOG = 300, 40
+MOST_LOGS_S = 2.0
 
 
 def write_events(path: Path, n_events: int) -> int:
@@ -34,12 +37,23 @@ def write_events(path: Path, n_events: int) -> int:
     return n_copies * n_lines
 
 
+def write_logs(folder: Path) -> None:
+    """Small logs, each with some events of the sample under ids of its own."""
+    whole = SAMPLE.read_text(encoding="utf-8")
+    marked = whole.replace('"ses_', '"ses_@').replace('"msg_', '"msg_@').replace('"evt_', '"evt_@')
+    lines = marked.splitlines(keepends=True)
+    for number in range(N_LOGS):
+        begin = number * N_EVENTS_A_LOG % (len(lines) - N_EVENTS_A_LOG)
+        text = "".join(lines[begin : begin + N_EVENTS_A_LOG]).replace("@", f"{number:05x}")
+        (folder / f"log{number}.jsonl").write_text(text, encoding="utf-8")
+
+
 def gather(path: Path) -> Log:
     """The typed events of a log."""
     from stateanalytics.systems.opencode.payloads import Parser
 
     with Parser() as parser:
-        return read_record_file(path, parser).log
+        return read_record_files([("events", path)], parser).log
 
 
 def with_orjson(path: Path) -> int:
@@ -71,6 +85,12 @@ def run(n_events: int = 3_000_000) -> list[Row]:
             partial(read_and_fold, path), partial(with_orjson, path), 1
         )
         peak = peak_mb(partial(read_and_fold, path))
+    with tempfile.TemporaryDirectory() as folder:
+        write_logs(Path(folder))
+        logs = sorted(Path(folder).iterdir())
+        of_logs_s, each_s = side_by_side(
+            partial(read_facts, folder, shown=False), lambda: [with_orjson(log) for log in logs], 3
+        )
     size = f"{n / 1e6:.2f} M events"
     return [
         Row(
@@ -90,6 +110,16 @@ def run(n_events: int = 3_000_000) -> list[Row]:
             f"≤ {MOST_ORJSON:g} × orjson",
             whole_s <= MOST_ORJSON * orjson_s,
             f"{n / whole_s / 1e6:.2g} M/s, peak {peak:,.0f} MB",
+            differs="nothing checked, typed, folded or kept",
+        ),
+        Row(
+            f"{N_LOGS} logs of {N_EVENTS_A_LOG} events each to facts",
+            of_logs_s,
+            "orjson, parsing only",
+            each_s,
+            f"≤ {MOST_LOGS_S:g} s",
+            of_logs_s <= MOST_LOGS_S,
+            f"{of_logs_s / N_LOGS * 1e3:.2g} ms a log",
             differs="nothing checked, typed, folded or kept",
         ),
     ]

@@ -251,6 +251,17 @@ def test_an_archive_of_a_database_tells_any_moment_too(shared: Path, tmp_path: P
     assert [name for name in past if not past[name].equals(kept[name])] == []
 
 
+def test_a_session_that_a_stream_told_again_since_is_one_row_less_known(tmp_path: Path) -> None:
+    info = {"id": "ses_a", "time": {"created": T0, "updated": T0 + 5000}}
+    updates = [
+        {"type": "session.updated", "properties": {"info": info | {"title": title}}}
+        for title in ("first", "then")
+    ]
+    facts = facts_of(tmp_path, event(0, "execution.started"), *updates, as_of_ms=T0 + 1000)
+    sessions = facts.entities.filter(entity_type="session")
+    assert sessions["entity_id"].to_list() == ["ses_a"]
+
+
 def test_inputs_stay_apart(tmp_path: Path) -> None:
     log = write(tmp_path / "log.jsonl", RETRIED)
     earlier = in_sessions({"ses_b": ending_at(T0 - LATER_MS, *RETRIED)})

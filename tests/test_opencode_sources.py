@@ -1,20 +1,26 @@
 """What opencode left behind is read: every era and form, bad input, and never a secret."""
 
+import errno
 import gzip
 import json
+import random
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError, NotAStoreError
+from stateanalytics.systems.opencode import payloads, reading
 from stateanalytics.systems.opencode.places import find
+from stateanalytics.systems.opencode.record_frames import OF_MESSAGES, OF_PARTS, OF_SESSIONS
 from stateanalytics.systems.opencode.tables import ALLOWED
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few
@@ -22,6 +28,7 @@ from tests.opencode_logs import event, facts_of, in_sessions, read_once, step, w
 from tests.test_opencode_fold import CRASH
 
 SECRET_TABLES = ("account", "account_state", "control_account", "credential", "session_share")
+KEPT_WITHOUT_ORDER = {frame.name for frame in (OF_MESSAGES, OF_PARTS, OF_SESSIONS)}
 SHAPES = (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS, schema.FINDINGS)
 
 
@@ -90,6 +97,58 @@ def test_every_form_is_read(samples: Path, name: str, n_executions: int) -> None
     for shape in SHAPES:
         assert getattr(facts, shape.name).schema == shape.dtypes
     assert facts.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0
+
+
+def test_logs_that_are_read_at_once_tell_what_each_tells_alone(
+    samples: Path, tmp_path: Path
+) -> None:
+    """Also where they tell the same sessions, are broken, are gone, or are no logs."""
+    log = (samples / "v2_2.0.16_wire" / "failure.jsonl").read_text(encoding="utf-8")
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text(f"no json\n{log}" + r'{"half": "\ud800"}' + "\n{cut off", encoding="utf-8")
+    paths = [
+        samples / "v2_20260717" / "session_log" / "ses_e048f75e8ffevxVQrxgXYmPZuK.sse",
+        samples / "v2_2.0.16_wire" / "failure.jsonl",
+        broken,
+        tmp_path / "gone.jsonl",
+        samples / "v1_1.18.34" / "run_json_mock-tool.jsonl",
+        samples / "v1_1.18.34" / "export_v1_mock-tool.json",
+        samples / "synthetic" / "v2_edge_cases_shuffled_dups.jsonl",
+    ]
+    random.Random(13).shuffle(paths)
+    labels = [path.name for path in paths]
+    for path, part in zip(paths, reading.read_many(paths, labels=labels), strict=True):
+        alone = reading.read(path, label=path.name)
+        assert (part.label, part.format) == (alone.label, alone.format)
+        assert part.size_bytes == alone.size_bytes
+        frames = [(shape.name, getattr(part, shape.name)) for shape in SHAPES]
+        for name, frame in (*frames, *part.details.items()):
+            own = alone.details[name] if name in alone.details else getattr(alone, name)
+            assert frame.schema == own.schema
+            # Of records the kept ones alone have no order.
+            assert_frame_equal(frame, own, check_row_order=name not in KEPT_WITHOUT_ORDER)
+    assert "file.vanished" in set(reading.read(tmp_path / "gone.jsonl").findings["code"])
+
+
+def test_a_log_that_breaks_off_while_it_is_read_is_left_out_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = (
+        write(tmp_path / f"{name}.jsonl", [event(0, "execution.started", session=f"ses_{name}")])
+        for name in ("good", "bad")
+    )
+    octets_of = payloads._octets_of
+
+    def failing(path: Path) -> Iterator[tuple[bytes, bool]]:
+        yield from octets_of(path)
+        if path == bad:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(payloads, "_octets_of", failing)
+    of_bad, of_good = reading.read_many([bad, good], labels=["bad", "good"])
+    assert of_good.entities.height > 0
+    assert of_bad.entities.is_empty()
+    assert of_bad.findings["code"].to_list() == ["file.unreadable"]
 
 
 def test_a_run_that_failed_keeps_the_error(samples: Path) -> None:

@@ -21,7 +21,7 @@ from stateanalytics.systems.agent_orchestrator.places import File, Kind
 from stateanalytics.systems.agent_orchestrator.records import NoRecordError, key_value_record
 from stateanalytics.systems.lionagi.schedules import cadence_s
 from stateanalytics.systems.opencode.payloads import Parser
-from stateanalytics.systems.opencode.records import read_record_file
+from stateanalytics.systems.opencode.records import read_record_files
 from tests.examples import examples
 from tests.opencode_logs import event, step
 
@@ -85,7 +85,7 @@ def test_every_line_of_an_opencode_log_is_a_record_or_counted(tmp_path, written,
     path = tmp_path / "log.jsonl"
     path.write_bytes(b"\n".join(written) + ending)
     with Parser() as parser:
-        gathered = read_record_file(path, parser)
+        gathered = read_record_files([("log", path)], parser)
     n_named = sum(loss.n_rows for loss in gathered.broken)
     n_read = gathered.log.events.height + gathered.messages.height + gathered.parts.height
     sound = [line for line in written if line in {json.dumps(one).encode() for one in SOUND[2:]}]

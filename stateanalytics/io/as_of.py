@@ -81,6 +81,8 @@ def newest_proven(parts: Sequence[Parts]) -> datetime | None:
     if proven.is_empty():
         return None
     everything = pl.concat([proven, *company]).drop_nulls()
+    if everything.max() - everything.min() < timedelta(days=_LONELY_DAYS):  # type: ignore[operator]
+        return proven.max()  # type: ignore[return-value]
     limit = _end_of_company(everything)
     kept = proven.filter(proven.dt.epoch("d") <= limit)
     return (kept if len(kept) else proven).max()  # type: ignore[return-value]
@@ -109,6 +111,10 @@ def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
     was wrong, and is kept. A second is tolerated: the moments of one write are not taken at
     once.
     """
+    columns = [part.transitions["at"], part.events["at"], *part.entities.select(_SIGNS)]
+    newest = [moment for column in columns if (moment := column.max()) is not None]
+    if not newest or max(newest) <= as_of + _TOLERANCE:
+        return schema.FINDINGS.empty()
     # Made once: a literal with a time zone costs as much as a query.
     limit = pl.lit(as_of + _TOLERANCE)
     late = [

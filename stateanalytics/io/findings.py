@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.facts import pool
 
 MAX_ROWS_PER_CODE = 1000
 MAX_EXAMPLE = 200
@@ -64,9 +67,40 @@ def counted(
     return pl.DataFrame([row], schema=schema.FINDINGS.dtypes)
 
 
+def rows_counted(
+    rows: pl.DataFrame,
+    system: str,
+    code: str | pl.Expr,
+    severity: str | pl.Expr,
+    message: str | pl.Expr,
+    **more: str | pl.Expr | None,
+) -> pl.DataFrame:
+    """What `counted` gives, of several sources at once.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame, shape (n_findings, >= 2)
+        Has ``source`` and ``n_rows``, and what the expressions need.
+    system, code, severity, message, **more
+        Columns of `schema.FINDINGS`: a text for all, or an expression over ``rows``.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"source": ["a.jsonl", "b.jsonl"], "n_rows": [3, 1]})
+    >>> rows_counted(rows, "a_system", "run.unreadable", "warning", "not JSON")["n_rows"].to_list()
+    [3, 1]
+    """
+    if rows.is_empty():
+        return schema.FINDINGS.empty()
+    given = {"system": system, "code": code, "severity": severity, "message": message, **more}
+    texts = {name: _text(value) for name, value in given.items()}
+    texts["example"] = _text(more.get("example")).str.slice(0, MAX_EXAMPLE)
+    return schema.FINDINGS.conform(rows.select("source", "n_rows", **texts))
+
+
 def per_entity(
     rows: pl.DataFrame,
-    source: str,
+    source: str | pl.Expr,
     system: str,
     code: str,
     severity: str,
@@ -84,17 +118,19 @@ def per_entity(
     ----------
     rows : polars.DataFrame, shape (n_entities, >= 2)
         Has ``entity_type`` and ``entity_id``, and what the expressions need.
-    source, system, code, severity, table, action : str
+    source : str or polars.Expr
+        One for all, or ``pl.col("source")`` of ``rows``.
+    system, code, severity, table, action : str
         As in `stateanalytics.core.schema.FINDINGS`.
     message, column, example : str or polars.Expr
         A text for all, or an expression over ``rows``.
     max_rows : int
-        How many entities get a row of their own.
+        How many entities of a source get a row of their own.
 
     Returns
     -------
     polars.DataFrame, shape (min(n_entities, max_rows) + 1 or less, 12)
-        Ordered by entity, whatever the order of ``rows``.
+        Ordered by entity, whatever the order of ``rows``; of several sources one by one.
 
     Examples
     --------
@@ -106,7 +142,23 @@ def per_entity(
     if rows.is_empty():
         return schema.FINDINGS.empty()
     few = rows.height <= max_rows
-    key = ["entity_type", "entity_id"]
+    if isinstance(source, pl.Expr) and not few:
+        of_one = partial(
+            per_entity,
+            system=system,
+            code=code,
+            severity=severity,
+            message=message,
+            table=table,
+            column=column,
+            example=example,
+            action=action,
+            max_rows=max_rows,
+        )
+        sources = rows.sort("source").partition_by("source", as_dict=True, maintain_order=True)
+        each = [of_one(own, name) for (name,), own in sources.items()]
+        return pool(each, schema.FINDINGS)
+    key = [*([] if isinstance(source, str) else ["source"]), "entity_type", "entity_id"]
     named = rows.sort(key) if few else rows.bottom_k(max_rows, by=key).sort(key)
     listed = named.select(
         _text(source).alias("source"),
@@ -122,6 +174,8 @@ def per_entity(
         _text(example).str.slice(0, MAX_EXAMPLE).alias("example"),
         _text(action).alias("action"),
     )
+    if isinstance(source, pl.Expr) or few:
+        return schema.FINDINGS.conform(listed)
     rest = counted(
         source,
         system,

@@ -20,7 +20,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.io.as_of import newest_proven
 from stateanalytics.io.findings import counted
-from stateanalytics.io.parts import Parts, fingerprint
+from stateanalytics.io.parts import Parts, fingerprints
 
 _THING = ("entity_type", "entity_id", "created_at")
 # What of a row of history is the same in every copy: not its number, and no text that one
@@ -50,15 +50,24 @@ class Observed:
     findings: pl.DataFrame
 
 
-def digest(part: Parts) -> str:
-    """The fingerprint of what was read, wherever it lies and however it is labelled.
+def digests(parts: Sequence[Parts]) -> list[str]:
+    """The fingerprint of what was read of each input, wherever it lies and however it is labelled.
 
     Numbers of rows are left out too: compacting a file may change them.
     """
-    if part.fingerprint:
-        return part.fingerprint
-    frames = (part.entities, part.transitions, part.events)
-    return fingerprint(frame.drop("source", "seq", strict=False) for frame in frames)
+    unknown = [part for part in parts if not part.fingerprint]
+    found = iter(
+        fingerprints(
+            [
+                [
+                    frame.drop("source", "seq", strict=False)
+                    for frame in (part.entities, part.transitions, part.events)
+                ]
+                for part in unknown
+            ]
+        )
+    )
+    return [part.fingerprint or next(found) for part in parts]
 
 
 def observe_once(
@@ -71,7 +80,7 @@ def observe_once(
     parts : sequence of Parts
         What was read, each with its label.
     digests : sequence of str
-        The `digest` of each.
+        The fingerprint of each, by `digests`.
     frames : mapping of str to Frame
         The shapes of the detail frames, by name.
 

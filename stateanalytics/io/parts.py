@@ -11,9 +11,10 @@ see is a text that was replaced by another of the same length.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import polars as pl
@@ -74,6 +75,45 @@ class Parts:
     inputs: tuple[Path, ...] = ()
 
 
+def by_source(whole: Parts, labels: Sequence[str]) -> Iterator[Parts]:
+    """What several inputs hold, one by one.
+
+    Parameters
+    ----------
+    whole : Parts
+        Of all of them: each row says by ``source`` whose it is.
+    labels : sequence of str
+        Which there are; one may have no rows.
+
+    Yields
+    ------
+    Parts
+        Of each label its rows, in their order.
+    """
+    entities, transitions = _sliced(whole.entities), _sliced(whole.transitions)
+    events, findings = _sliced(whole.events), _sliced(whole.findings)
+    details = {name: _sliced(frame) for name, frame in whole.details.items()}
+    for label in labels:
+        yield replace(
+            whole,
+            entities=entities(label),
+            transitions=transitions(label),
+            events=events(label),
+            findings=findings(label),
+            details={name: rows_of(label) for name, rows_of in details.items()},
+            label=label,
+        )
+
+
+def _sliced(frame: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
+    """The rows of a source, without a copy of each."""
+    together = frame.sort("source", maintain_order=True)
+    runs = together["source"].rle().struct.unnest()
+    begins = runs.select(begin=pl.col("len").cum_sum() - pl.col("len")).to_series()
+    places = dict(zip(runs["value"], zip(begins, runs["len"], strict=True), strict=True))
+    return lambda label: together.slice(*places.get(label, (0, 0)))
+
+
 def fingerprint(frames: Iterable[pl.DataFrame]) -> str:
     """A digest of the names, types, values and order of all rows and columns.
 
@@ -96,44 +136,85 @@ def fingerprint(frames: Iterable[pl.DataFrame]) -> str:
     >>> fingerprint([rows]) == fingerprint([rows.reverse()])
     False
     """
-    columns = [column for frame in frames for column in (None, *frame.get_columns())]
-    if sum(column.len() for column in columns if column is not None) < _THREADED_CELLS:
-        digests = [_digest(column) for column in columns]
+    [digest] = fingerprints([list(frames)])
+    return digest
+
+
+def fingerprints(groups: Sequence[Sequence[pl.DataFrame]]) -> list[str]:
+    """The `fingerprint` of each of some groups of frames.
+
+    Parameters
+    ----------
+    groups : sequence of sequence of polars.DataFrame
+        As many frames in each; those at one place have the same columns.
+    """
+    together = [pl.concat(frames) for frames in zip(*groups, strict=True)]
+    tasks: list[tuple[pl.Series | None, list[int]]] = []
+    for place, whole in enumerate(together):
+        bounds = list(accumulate((frames[place].height for frames in groups), initial=0))
+        tasks += [(column, bounds) for column in (None, *whole.get_columns())]
+    if sum(whole.width * whole.height for whole in together) < _THREADED_CELLS:
+        digests = [_digests(*task) for task in tasks]
     else:
         with ThreadPoolExecutor() as threads:
-            digests = list(threads.map(_digest, columns))
-    return hashlib.sha256(b"".join(digests)).hexdigest()
+            digests = list(threads.map(_digests, *zip(*tasks, strict=True)))
+    of_groups = zip(*digests, strict=True) if digests else [()] * len(groups)
+    return [hashlib.sha256(b"".join(columns)).hexdigest() for columns in of_groups]
 
 
 _THREADED_CELLS = 1_000_000
 """Fewer are digested sooner than threads begin."""
 
 
-def _digest(column: pl.Series | None) -> bytes:
-    """The digest of one column; of none where a frame begins."""
+def _digests(column: pl.Series | None, bounds: Sequence[int]) -> list[bytes]:
+    """The digest of a column between each two bounds; of none where a frame begins."""
     if column is None:
-        return b"frame"
-    n_null, type_name = column.null_count(), type(column.dtype).__name__
-    total = hashlib.sha256(f"{column.name!r} {type_name} {column.len()} {n_null}".encode())
+        return [b"frame"] * (len(bounds) - 1)
+    n_null, name, type_name = column.null_count(), column.name, type(column.dtype).__name__
+    is_empty, gaps = n_null == column.len(), b""
+    octets: list[Callable[[int, int], memoryview | bytes]] = []
     # Most columns of most stores hold nothing, or have no gap: their numbers say so.
-    if n_null == column.len():
-        return total.digest()
-    has_gaps = n_null > 0
-    if has_gaps:
-        total.update(_octets(column.is_null().cast(pl.UInt8)))
+    if not is_empty:
+        if n_null:
+            gaps = bytes(_octets(column.is_null().cast(pl.UInt8)))
+        octets = _octets_between(column, has_gaps=n_null > 0)
+    digests = []
+    for begin, end in pairwise(bounds):
+        n_own = end - begin if is_empty else gaps.count(1, begin, end)
+        total = hashlib.sha256(f"{name!r} {type_name} {end - begin} {n_own}".encode())
+        if n_own < end - begin:
+            if n_own:
+                total.update(gaps[begin:end])
+            for between in octets:
+                total.update(between(begin, end))
+        digests.append(total.digest())
+    return digests
+
+
+def _octets_between(
+    column: pl.Series, *, has_gaps: bool
+) -> list[Callable[[int, int], memoryview | bytes]]:
+    """What of the values of a column is digested, from one row to another."""
     if column.dtype in (pl.Enum, pl.Categorical):
         column = column.cast(pl.String)
-    if column.dtype == pl.String:
-        filled = column.fill_null("") if has_gaps else column
-        total.update(_octets(filled.str.len_bytes()))
-        text = filled.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
-        total.update(text.buffers()[2] or b"")
-    else:
+    if column.dtype != pl.String:
         # What memory holds under a null is anybody's guess.
         numbers = column.to_physical()
         kept = numbers.cast(pl.UInt8) if numbers.dtype == pl.Boolean else numbers
-        total.update(_octets(kept.fill_null(0) if has_gaps else kept))
-    return total.digest()
+        return [_of_rows(kept.fill_null(0) if has_gaps else kept)]
+    filled = column.fill_null("") if has_gaps else column
+    buffers = filled.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest()).buffers()
+    text, ends = memoryview(buffers[2] or b""), memoryview(buffers[1]).cast("q")
+    return [
+        _of_rows(filled.str.len_bytes()),
+        lambda begin, end: text[ends[begin] : ends[end]],
+    ]
+
+
+def _of_rows(numbers: pl.Series) -> Callable[[int, int], memoryview]:
+    octets = _octets(numbers)
+    size = len(octets) // max(numbers.len(), 1)
+    return lambda begin, end: octets[begin * size : end * size]
 
 
 def _octets(numbers: pl.Series) -> memoryview:

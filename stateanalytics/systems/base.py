@@ -8,7 +8,7 @@ a function, so that nothing of a system is loaded before it is needed: see `late
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module, resources
 from pathlib import Path
@@ -110,6 +110,10 @@ class Files:
     read : callable
         ``read(path, *, label, bodies, on_error, before) -> Parts`` of one path that
         ``find`` gave.
+    read_many : callable, optional
+        ``read_many(paths, *, labels, bodies, on_error)`` gives an iterator of what `read`
+        gives of each path, where many are read sooner at once. Of an installed system each
+        path is read alone, so that one that fails costs no other.
     beside : callable
         ``beside(path) -> paths`` of the files and directories that are read beside one.
     opens : callable, optional
@@ -119,6 +123,7 @@ class Files:
 
     find: Callable[[Path], list[Path]]
     read: Callable[..., Parts]
+    read_many: Callable[..., Iterator[Parts]] | None = None
     beside: Callable[[Path], Iterable[Path]] = nothing
     opens: Callable[[Path], Iterable[Path]] | None = None
 

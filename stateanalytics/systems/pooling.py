@@ -15,7 +15,7 @@ from stateanalytics.core.facts import Facts, changed_facts, pool
 from stateanalytics.io.archive.changes import digest_of_files
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.findings import counted
-from stateanalytics.io.observations import Observed, digest, observe_once
+from stateanalytics.io.observations import Observed, digests, observe_once
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.store_process import state_of_store
 from stateanalytics.systems import detail_frames
@@ -47,8 +47,21 @@ class Reading:
     @classmethod
     def of(cls, place: Place, part: Parts, began: datetime) -> Reading:
         """What was read of a place, by the clock since before."""
-        of_store = part.stores[0].state if part.stores else None
-        return cls(place, part, digest(part), _state(place, part, began, of_store))
+        [reading] = cls.of_many([place], [part], began)
+        return reading
+
+    @classmethod
+    def of_many(
+        cls, places: Sequence[Place], parts: Sequence[Parts], began: datetime
+    ) -> list[Reading]:
+        """What was read of places at once."""
+        of_stores = [part.stores[0].state if part.stores else None for part in parts]
+        return [
+            cls(place, part, digest, _state(place, part, began, of_store))
+            for place, part, digest, of_store in zip(
+                places, parts, digests(parts), of_stores, strict=True
+            )
+        ]
 
     def is_of_now(self, place: Place) -> bool:
         """Would reading the place again give the same."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -137,30 +138,24 @@ def read_and_keep(
     before = before or Memory()
     with ExitStack() as open_stores:
         unchanged = _unchanged(before, places)
-        readings, n_new = [], 0
+        readings = []
+        changed = [place for place in places if place.label not in unchanged]
+        if changed:
+            # Once a load: each look goes through the folders of all the others.
+            delete_abandoned_folders()
+        fresh = _read_places(changed, before, bodies=bodies, on_error=on_error, weeks=chosen.has)
         with progress("reading", len(places), shown=shown) as begin:
             for place in places:
                 begin(place.label)
-                if (same := unchanged.get(place.label)) is not None:
-                    reading = same.again()
-                else:
-                    if not n_new:
-                        # Once a load: each look goes through the folders of all the others.
-                        delete_abandoned_folders()
-                    known, began = before.readings.get(place.label), _wall_clock()
-                    kept = None if known is None else known.part.kept
-                    part = read_place(
-                        place, bodies=bodies, on_error=on_error, before=kept, weeks=chosen.has
-                    )
-                    reading = Reading.of(place, part, began)
-                    n_new += 1
+                same = unchanged.get(place.label)
+                reading = next(fresh) if same is None else same.again()
                 for store in reading.part.stores:
                     open_stores.enter_context(store)
                 readings.append(reading)
         if all(not each.part.system for each in readings):
             raise _nothing_read([each.part for each in readings])
         pooled = before.pooled
-        is_same = pooled is not None and not n_new and pooled.again == tuple(again)
+        is_same = pooled is not None and not changed and pooled.again == tuple(again)
         if pooled is None or not is_same or len(readings) != len(pooled.readings):
             pooled = Pooled.of(readings, again)
         facts = pooled.at(given, clock)
@@ -188,6 +183,37 @@ def _unchanged(before: Memory, places: Sequence[Place]) -> dict[str, Reading]:
         return unchanged
     # What was a copy, and closed, may be none of what the others hold now.
     return {label: reading for label, reading in unchanged.items() if reading.is_open}
+
+
+def _read_places(
+    places: Sequence[Place],
+    before: Memory,
+    *,
+    bodies: bool,
+    on_error: OnError,
+    weeks: Weeks | None,
+) -> Iterator[Reading]:
+    """What was read of places, in their order; neighbours of one system at once."""
+    for read_many, neighbours in groupby(places, _reader_of_many):
+        some, began = list(neighbours), _wall_clock()
+        if read_many is not None:
+            paths, labels = [place.path for place in some], [place.label for place in some]
+            parts = read_many(paths, labels=labels, bodies=bodies, on_error=on_error)
+            yield from Reading.of_many(some, [_with_words(part) for part in parts], began)
+            continue
+        for place in some:
+            known, began = before.readings.get(place.label), _wall_clock()
+            kept = None if known is None else known.part.kept
+            part = read_place(place, bodies=bodies, on_error=on_error, before=kept, weeks=weeks)
+            yield Reading.of(place, part, began)
+
+
+def _reader_of_many(place: Place) -> Callable[..., Iterator[Parts]] | None:
+    """What reads a place with its neighbours; of systems that others wrote each is read alone."""
+    known = place.system
+    if known is None or known.files is None or known.name not in BUILT_IN:
+        return None
+    return None if place.archived is not None else known.files.read_many
 
 
 def read_place(

@@ -21,7 +21,7 @@ from stateanalytics.io.archive import filing
 from stateanalytics.io.archive.manifests import ACROSS, SCHEMA_VERSION, Manifest, Shard
 from stateanalytics.io.archive.reading import FACTS, Archived, archived_source, read_archived
 from stateanalytics.io.as_of import newest_proven
-from stateanalytics.io.observations import CHANGE, EVENT, digest, is_owned_elsewhere
+from stateanalytics.io.observations import CHANGE, EVENT, digests, is_owned_elsewhere
 from stateanalytics.io.outputs import put_whole
 from stateanalytics.io.parts import Parts, fingerprint
 
@@ -90,7 +90,7 @@ def archive_part(
     """
     part = _as_kept(part, options)
     earlier = archived_source(root, key)
-    part = replace(part, fingerprint=digest(part))
+    part = replace(part, fingerprint=digests([part])[0])
     content = _digest_of_all(part)
     last = earlier.last
     is_same = _is_same(last, content, options)

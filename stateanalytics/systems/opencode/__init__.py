@@ -31,6 +31,7 @@ SYSTEM = System(
     files=Files(
         find=later(f"{_HERE}.places:find"),
         read=later(f"{_HERE}.reading:read"),
+        read_many=later(f"{_HERE}.reading:read_many"),
         beside=later(f"{_HERE}.places:beside"),
     ),
     frames=later(f"{_HERE}.frames:frames"),

@@ -8,7 +8,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.systems.opencode.details import ENTITY_IDS
-from stateanalytics.systems.opencode.log import QUIET, TERMINALS, Ordered
+from stateanalytics.systems.opencode.log import QUIET, SESSION_KEY, TERMINALS, Ordered
 from stateanalytics.systems.opencode.mapping import SYSTEM
 from stateanalytics.systems.opencode.payloads import moment
 from stateanalytics.systems.opencode.recorded import add_recorded, turn_id
@@ -25,19 +25,14 @@ _LAST_OF_TURN = (
 )  # fmt: skip
 
 
-def entities_of(
-    details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame, label: str
-) -> pl.DataFrame:
+def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -> pl.DataFrame:
     """Sessions, turns, executions, steps and tool calls as entities.
 
     Parameters
     ----------
     details : mapping of str to polars.DataFrame
-        With ``source``.
     session_rows : polars.DataFrame
         What is known of each session beyond its events.
-    label : str
-        The input.
     """
     executions = details["opencode_executions"]
     runs = executions.with_columns(
@@ -50,7 +45,8 @@ def entities_of(
     of_executions = runs.with_columns(
         entity_type=pl.lit("execution"), parent_type=pl.lit("turn"), parent_id=turn_id()
     )
-    key = ["session_id", "turn_no"]
+    key = [*SESSION_KEY, "turn_no"]
+    execution = [*SESSION_KEY, "exec_no"]
     of_turns = (
         runs.group_by(key, maintain_order=True)
         .agg(
@@ -73,10 +69,10 @@ def entities_of(
             parent_id="session_id",
         )
     )  # fmt: skip
-    numbers = executions.select("session_id", "exec_no", run_id="entity_id")
+    numbers = executions.select(*execution, run_id="entity_id")
     of_steps = (
         details["opencode_steps"]
-        .join(numbers, on=["session_id", "exec_no"], how="left", maintain_order="left")
+        .join(numbers, on=execution, how="left", maintain_order="left")
         .with_columns(
             entity_type=pl.lit("step"),
             parent_type=pl.lit("execution"),
@@ -89,7 +85,7 @@ def entities_of(
     )
     of_tools = (
         details["opencode_tools"]
-        .join(numbers, on=["session_id", "exec_no"], how="left", maintain_order="left")
+        .join(numbers, on=execution, how="left", maintain_order="left")
         .with_columns(
             entity_type=pl.lit("tool_call"),
             kind="name",
@@ -105,8 +101,11 @@ def entities_of(
     stacked = pl.concat(
         [
             schema.ENTITIES.conform(
-                part.with_columns(source=pl.lit(label), system=pl.lit(SYSTEM)).with_columns(
-                    run_id=pl.col("run_id") if "run_id" in part.columns else pl.lit(None, pl.String)
+                part.with_columns(
+                    system=pl.lit(SYSTEM),
+                    run_id=pl.col("run_id")
+                    if "run_id" in part.columns
+                    else pl.lit(None, pl.String),
                 )
             )
             for part in parts
@@ -120,7 +119,7 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         details["opencode_executions"]
         .filter("is_last")
         .select(
-            "session_id",
+            *SESSION_KEY,
             raw_status="outcome",
             last_ended_at=pl.when(pl.col("outcome") != "open").then("ended_at"),
             active_at=pl.coalesce("last_active_at", "started_at"),
@@ -131,7 +130,7 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
     )
     first = (
         details["opencode_executions"]
-        .group_by("session_id")
+        .group_by(SESSION_KEY)
         .agg(
             first_started_at=pl.col("started_at").min(),
             step_input_tokens=pl.col("n_input_tokens").sum(),
@@ -139,14 +138,16 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         )
     )
     own = details["opencode_sessions"].select(
-        "session_id", "last_at", "n_turns", event_cost_usd="event_cost_usd", place="directory"
+        *SESSION_KEY, "last_at", "n_turns", event_cost_usd="event_cost_usd", place="directory"
     )
     joined = own
     for part in (session_rows, last, first):
-        joined = joined.join(part, on="session_id", how="left", maintain_order="left")
-    children = joined.group_by(session_id="parent_id").agg(n_children=pl.len().cast(pl.Int64))
+        joined = joined.join(part, on=SESSION_KEY, how="left", maintain_order="left")
+    children = joined.group_by("source", session_id="parent_id").agg(
+        n_children=pl.len().cast(pl.Int64)
+    )
     return joined.join(
-        children, on="session_id", how="left", maintain_order="left"
+        children, on=SESSION_KEY, how="left", maintain_order="left"
     ).with_columns(
         entity_type=pl.lit("session"),
         entity_id="session_id",
@@ -174,7 +175,7 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
 
 
 def transitions_of(
-    order: Ordered, log_steps: pl.DataFrame, executions_of_messages: pl.DataFrame | None, label: str
+    order: Ordered, log_steps: pl.DataFrame, executions_of_messages: pl.DataFrame
 ) -> pl.DataFrame:
     """Starts and ends of executions and steps, as they were written.
 
@@ -183,11 +184,10 @@ def transitions_of(
     order : Ordered
     log_steps : polars.DataFrame
         Step events with their ``message_id``.
-    executions_of_messages : polars.DataFrame, optional
+    executions_of_messages : polars.DataFrame
         Executions that only messages tell of, ``frames.EXECUTIONS``.
-    label : str
-        The input.
     """
+    entity = ("source", "entity_type", "entity_id")
     words = {kind: kind.removeprefix("execution.") for kind in TERMINALS}
     runs = (
         order.events.filter(pl.col("is_start") | pl.col("kind").is_in(list(TERMINALS)))
@@ -198,36 +198,42 @@ def transitions_of(
             .then(pl.lit("started"))
             .otherwise(pl.col("kind").replace_strict(words, default=None)),
         )
-        .select("entity_type", "entity_id", "at_ms", "seq", "status")
+        .select(*entity, "at_ms", "seq", "status")
     )
     steps = log_steps.with_columns(
         entity_type=pl.lit("step"),
         entity_id=ENTITY_IDS["step"],
         status=pl.col("kind").replace_strict(_STEP_WORDS),
-    ).select("entity_type", "entity_id", "at_ms", "seq", "status")
+    ).select(*entity, "at_ms", "seq", "status")
     both = pl.concat([runs, steps]).with_columns(
         at=moment("at_ms"),
-        previous_status=pl.col("status").shift(1).over("entity_type", "entity_id"),
+        previous_status=pl.col("status").shift(1).over(entity),
     )
-    frames = [_named(both, schema.TRANSITIONS, label)]
-    if executions_of_messages is not None and executions_of_messages.height:
+    frames = [_named(both, schema.TRANSITIONS)]
+    if executions_of_messages.height:
         begun = executions_of_messages.select(
+            "source",
             "entity_id",
             at="started_at",
             status=pl.lit("started"),
             previous_status=pl.lit(None, pl.String),
         )
         ended = executions_of_messages.filter(pl.col("ended_at").is_not_null()).select(
-            "entity_id", at="ended_at", status="outcome", previous_status=pl.lit("started")
+            "source",
+            "entity_id",
+            at="ended_at",
+            status="outcome",
+            previous_status=pl.lit("started"),
         )
         rows = pl.concat([begun, ended]).with_columns(entity_type=pl.lit("execution"))
-        frames.append(_named(rows.sort("entity_id", "at"), schema.TRANSITIONS, label))
+        frames.append(_named(rows.sort("source", "entity_id", "at"), schema.TRANSITIONS))
     return pl.concat(frames).filter(pl.col("at").is_not_null())
 
 
-def events_of(order: Ordered, messages: pl.DataFrame, label: str) -> pl.DataFrame:
+def events_of(order: Ordered, messages: pl.DataFrame) -> pl.DataFrame:
     """Every durable event, and the messages of sessions that have none, as events."""
     rows = order.events.select(
+        "source",
         entity_type=pl.lit("session"),
         entity_id="session_id",
         at=moment("at_ms"),
@@ -235,7 +241,8 @@ def events_of(order: Ordered, messages: pl.DataFrame, label: str) -> pl.DataFram
         kind="type",
         is_activity=~pl.col("kind").is_in(list(QUIET)),
     )
-    written = messages.sort("session_id", "created_ms", "message_id").select(
+    written = messages.sort(*SESSION_KEY, "created_ms", "message_id").select(
+        "source",
         entity_type=pl.lit("session"),
         entity_id="session_id",
         at=moment("created_ms"),
@@ -244,8 +251,8 @@ def events_of(order: Ordered, messages: pl.DataFrame, label: str) -> pl.DataFram
         is_activity=pl.lit(value=True),
         role="role",
     )
-    return pl.concat([_named(rows, schema.EVENTS, label), _named(written, schema.EVENTS, label)])
+    return pl.concat([_named(rows, schema.EVENTS), _named(written, schema.EVENTS)])
 
 
-def _named(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFrame:
-    return shape.conform(frame.with_columns(source=pl.lit(label), system=pl.lit(SYSTEM)))
+def _named(frame: pl.DataFrame, shape: schema.Frame) -> pl.DataFrame:
+    return shape.conform(frame.with_columns(system=pl.lit(SYSTEM)))

@@ -7,7 +7,7 @@ import polars as pl
 from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.causes import with_cause
 from stateanalytics.systems.opencode.executions import Folded
-from stateanalytics.systems.opencode.log import Log
+from stateanalytics.systems.opencode.log import SESSION_KEY, Log
 from stateanalytics.systems.opencode.message_fold import FoldedMessages
 from stateanalytics.systems.opencode.payloads import moment
 
@@ -24,7 +24,7 @@ ENTITY_IDS = {
 def detail_frames(
     folded: Folded, by_messages: FoldedMessages, log: Log, session_rows: pl.DataFrame
 ) -> dict[str, pl.DataFrame]:
-    """The detail frames of one input, without ``source``.
+    """The detail frames of some inputs.
 
     Parameters
     ----------
@@ -44,13 +44,13 @@ def detail_frames(
     eras = _eras(folded)
 
     def both(of_events: pl.DataFrame, of_messages: pl.DataFrame) -> pl.DataFrame:
-        of_era = of_events.join(eras, on="session_id", how="left", maintain_order="left")
+        of_era = of_events.join(eras, on=SESSION_KEY, how="left", maintain_order="left")
         return pl.concat([of_era, of_messages], how="diagonal_relaxed")
 
     executions = _with_context(_with_asks(folded.executions, log), folded, session_rows)
-    newest = by_messages.sessions.select("session_id", session_last_ms="newest_ms")
+    newest = by_messages.sessions.select(*SESSION_KEY, session_last_ms="newest_ms")
     of_messages = by_messages.executions.join(
-        newest, on="session_id", how="left", maintain_order="left"
+        newest, on=SESSION_KEY, how="left", maintain_order="left"
     )
     sessions = (
         one.sessions.with_columns(read_from=pl.lit(name))
@@ -71,11 +71,11 @@ def _eras(folded: Folded) -> pl.DataFrame:
     """Who wrote the events of each session, by their types alone."""
     of_c = pl.col("type").str.contains(r"^session\.(?:inbox\.|step\.streamed|viewed$)")
     return (
-        folded.order.events.group_by("session_id")
+        folded.order.events.group_by(SESSION_KEY)
         .agg(is_a=pl.col("is_era_a").any(), is_c=of_c.any())
-        .join(folded.sessions.select("session_id", "program_version"), on="session_id", how="left")
+        .join(folded.sessions.select(*SESSION_KEY, "program_version"), on=SESSION_KEY, how="left")
         .select(
-            "session_id",
+            *SESSION_KEY,
             era=pl.when("is_a")
             .then(pl.lit("A"))
             .when(pl.col("is_c") | pl.col("program_version").str.starts_with("2."))
@@ -93,33 +93,32 @@ def _with_asks(executions: pl.DataFrame, log: Log) -> pl.DataFrame:
         log.events.filter(pl.col("kind").str.starts_with("permission."))
         .join(log.payload("ask"), on="row", how="inner")
         .filter(pl.col("session_id").is_not_null(), pl.col("request_id").is_not_null())
-        .unique("event_id")
+        .unique(["source", "event_id"])
     )
-    key = ["session_id", "request_id"]
+    key = [*SESSION_KEY, "request_id"]
     answers = asks.filter(pl.col("kind") != "permission.asked")
     waiting = asks.filter(pl.col("kind") == "permission.asked").join(answers, on=key, how="anti")
     refused = answers.filter(
         (pl.col("reply") == "reject") | (pl.col("kind") == "permission.rejected")
     )
-    spans = executions.select("session_id", "exec_no", "started_ms", "ended_ms", "outcome")
+    execution = [*SESSION_KEY, "exec_no"]
+    spans = executions.select(*execution, "started_ms", "ended_ms", "outcome")
     open_asks = (
         spans.filter(pl.col("outcome") == "open")
-        .join(waiting.select("session_id", "at_ms"), on="session_id", how="inner")
+        .join(waiting.select(*SESSION_KEY, "at_ms"), on=SESSION_KEY, how="inner")
         .filter(pl.col("at_ms") >= pl.col("started_ms").fill_null(0))
-        .group_by("session_id", "exec_no")
+        .group_by(execution)
         .agg(n_pending_asks=pl.len().cast(pl.Int64))
     )
     declined = (
         spans.filter(pl.col("outcome") == "interrupted")
-        .join(refused.select("session_id", "at_ms"), on="session_id", how="inner")
+        .join(refused.select(*SESSION_KEY, "at_ms"), on=SESSION_KEY, how="inner")
         .filter((pl.col("at_ms") - pl.col("ended_ms")).abs() <= DECLINE_WINDOW_MS)
-        .select("session_id", "exec_no", is_refused=pl.lit(value=True))
+        .select(*execution, is_refused=pl.lit(value=True))
         .unique()
     )
     for part in (open_asks, declined):
-        executions = executions.join(
-            part, on=["session_id", "exec_no"], how="left", maintain_order="left"
-        )
+        executions = executions.join(part, on=execution, how="left", maintain_order="left")
     is_declined = pl.col("has_declined_tool").fill_null(value=False)
     return executions.with_columns(
         pl.col("n_pending_asks").fill_null(0),
@@ -136,25 +135,30 @@ def _with_context(
         started=pl.coalesce("started_ms", "first_active_ms", "ended_ms")
     )
     others = (
-        known.select("started", until=until)
+        known.select("source", "started", until=until)
         .drop_nulls()
         .sort("started")
-        .with_columns(until=pl.col("until").cum_max())
+        .with_columns(until=pl.col("until").cum_max().over("source"))
     )
     asked = known.filter(pl.col("ended_ms").is_not_null()).sort("ended_ms")
     ran_on = asked.join_asof(
-        others, left_on="ended_ms", right_on="started", strategy="backward"
+        others,
+        left_on="ended_ms",
+        right_on="started",
+        by="source",
+        strategy="backward",
+        check_sortedness=False,  # polars cannot look within groups; both are sorted above
     ).select(
         "sid",
         "exec_no",
         has_others_running=pl.col("until") >= pl.col("ended_ms") + DECLINE_WINDOW_MS,
     )
-    newest = folded.sessions.select("session_id", session_last_ms="newest_ms")
-    claims = session_rows.select("session_id", "suspended_ms")
+    newest = folded.sessions.select(*SESSION_KEY, session_last_ms="newest_ms")
+    claims = session_rows.select(*SESSION_KEY, "suspended_ms")
     return (
         executions.join(ran_on, on=["sid", "exec_no"], how="left", maintain_order="left")
-        .join(newest, on="session_id", how="left", maintain_order="left")
-        .join(claims, on="session_id", how="left", maintain_order="left")
+        .join(newest, on=SESSION_KEY, how="left", maintain_order="left")
+        .join(claims, on=SESSION_KEY, how="left", maintain_order="left")
         .with_columns(
             is_claimed=pl.col("suspended_ms").is_not_null() & pl.col("is_last"),
             is_resumed=~pl.col("is_last"),

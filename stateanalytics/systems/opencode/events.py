@@ -59,7 +59,7 @@ def messages_of(
     ----------
     rows : polars.DataFrame
         ``text`` (JSON), and where they are known better ``message_id``, ``session_id``,
-        ``role``, ``created_ms``; ``event_id`` where an event told it.
+        ``role``, ``created_ms``; ``event_id`` where an event told it; ``source``.
     parser : Parser
     table : str
         Where they stand.
@@ -81,7 +81,7 @@ def messages_of(
 
 
 def parts_of(rows: pl.DataFrame, parser: Parser) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
-    """Typed parts from rows with ``text``, and where known ``part_id``, ``message_id``."""
+    """Typed parts from rows as `messages_of` takes them, with ``part_id`` where it is known."""
     read = _parsed(rows, parser, PART, lengths={"n_chars": "text"})
     named = read.drop_nulls(["part_id", "message_id"])
     return conform(with_writing(named, "start_ms"), PARTS), broken_cells(read, "part", "part_id")
@@ -99,9 +99,12 @@ def with_writing(read: pl.DataFrame, near: str) -> pl.DataFrame:
     """
     if "event_id" not in read.columns:
         return read
-    middle = read[near].median()
-    base = USUAL_MS if middle is None else int(middle)  # type: ignore[arg-type]
-    return read.with_columns(written_ms=moment_of_id("event_id", base))
+    return read.with_columns(written_ms=moment_of_id("event_id", _middle(pl.col(near))))
+
+
+def _middle(moments: pl.Expr) -> pl.Expr:
+    """What the ids of a source are dated near: the middle of the moments that it tells."""
+    return moments.median().over("source").floor().cast(pl.Int64).fill_null(USUAL_MS)
 
 
 def broken_cells(read: pl.DataFrame, table: str, key: str) -> tuple[Broken, ...]:
@@ -117,9 +120,12 @@ def broken_cells(read: pl.DataFrame, table: str, key: str) -> tuple[Broken, ...]
     bad = read.filter(pl.col("has_text") & ~pl.col("is_object").fill_null(value=False))
     if bad.is_empty():
         return ()
-    first = str(bad[key].drop_nulls().min())
     message = "a cell that is no JSON object"
-    return (Broken("cell.not_json", "warning", message, bad.height, first, table),)
+    first = bad.group_by("source").agg(pl.len(), pl.col(key).drop_nulls().min()).sort("source")
+    return tuple(
+        Broken(source, "cell.not_json", "warning", message, n_rows, str(example), table)
+        for source, n_rows, example in first.iter_rows()
+    )
 
 
 def _parsed(rows: pl.DataFrame, parser: Parser, fields: Fields, **more: Any) -> pl.DataFrame:
@@ -147,9 +153,9 @@ class Decoded:
     log : Log
         The events among them.
     others : polars.DataFrame
-        ``row`` and ``text`` of JSON objects that are something else.
+        Those of the records that are JSON objects of something else.
     broken : polars.DataFrame
-        ``row`` and ``text`` of what is no JSON object.
+        Those that are no JSON object.
     """
 
     log: Log
@@ -157,28 +163,22 @@ class Decoded:
     broken: pl.DataFrame = field(default_factory=pl.DataFrame)
 
 
-def events_of_records(
-    texts: pl.DataFrame, parser: Parser, *, origin: str, reference_ms: int | None = None
-) -> Decoded:
+def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
     """The events among JSON records of a log, a stream or a capture.
 
     Parameters
     ----------
     texts : polars.DataFrame
-        ``row`` (UInt32) and ``text``, one record each.
+        ``row`` (UInt32) and ``text``, one record each; ``source``, and ``origin``, one of
+        `log.ORIGINS`.
     parser : Parser
-    origin : str
-        One of `log.ORIGINS`.
-    reference_ms : int, optional
-        A moment near which events without one are dated by their id.
     """
     inside = {name: ([f"data.{path}" for path in places], kind)
               for name, (places, kind) in FIELDS.items()}  # fmt: skip
     fields = {**ENVELOPE, **{name: (tuple(paths), kind) for name, (paths, kind) in inside.items()}}
     read = parser.read(texts, fields, lengths={"n_chars": "data.text"}, is_hashed=True)
-    read = read.with_columns(
-        session_id=pl.coalesce("session_id", "data_session_id"),
-    )
+    read = texts.drop("text").join(read, on="row", how="left", maintain_order="left")
+    read = read.with_columns(session_id=pl.coalesce("session_id", "data_session_id"))
     is_event = (
         pl.col("is_object")
         & pl.col("raw_type").is_not_null()
@@ -190,9 +190,9 @@ def events_of_records(
     events = read.filter(is_event)
     rest = texts.join(read.filter(~is_event).select("row", "is_object"), on="row", how="inner")
     return Decoded(
-        log_of(events, origin=origin, reference_ms=reference_ms),
-        rest.filter("is_object").select("row", "text"),
-        rest.filter(~pl.col("is_object")).select("row", "text"),
+        log_of(events),
+        rest.filter("is_object").drop("is_object"),
+        rest.filter(~pl.col("is_object")).drop("is_object"),
     )
 
 
@@ -204,7 +204,7 @@ def events_of_rows(
     Parameters
     ----------
     rows : polars.DataFrame
-        ``event_id``, ``session_id``, ``seq``, ``created_ms``, ``raw_type``, ``data``.
+        ``source``, ``event_id``, ``session_id``, ``seq``, ``created_ms``, ``raw_type``, ``data``.
     parser : Parser
     reference_ms : int, optional
         A moment near which events without one are dated by their id.
@@ -213,10 +213,17 @@ def events_of_rows(
     for part in numbered(rows).iter_slices(500_000):
         texts = part.select("row", text="data").filter(pl.col("text").is_not_null())
         read = parser.read(texts, FIELDS, lengths=_LENGTHS, is_hashed=True)
-        known = part.with_columns(has_text=pl.col("data").is_not_null()).drop("data")
+        known = part.with_columns(
+            has_text=pl.col("data").is_not_null(),
+            origin=pl.lit("database"),
+        ).drop("data")
         joined = known.join(read, on="row", how="left", maintain_order="left")
-        bad.append(joined.filter(~pl.col("is_object")).select("event_id", "has_text", "is_object"))
-        logs.append(log_of(joined, origin="database", reference_ms=reference_ms, renumber=False))
+        bad.append(
+            joined.filter(~pl.col("is_object")).select(
+                "source", "event_id", "has_text", "is_object"
+            )
+        )
+        logs.append(log_of(joined, reference_ms=reference_ms, renumber=False))
     broken = broken_cells(pl.concat(bad), "event", "event_id") if bad else ()
     return _stacked(logs), broken
 
@@ -231,9 +238,7 @@ def _stacked(logs: Sequence[Log]) -> Log:
     )
 
 
-def log_of(
-    read: pl.DataFrame, *, origin: str, reference_ms: int | None = None, renumber: bool = True
-) -> Log:
+def log_of(read: pl.DataFrame, *, reference_ms: int | None = None, renumber: bool = True) -> Log:
     """Events with their payloads apart, from rows with all fields side by side."""
     if renumber:
         read = numbered(read.drop("row"))
@@ -242,20 +247,22 @@ def log_of(
     typed = read.with_columns(pl.lit(None, pl.Int64).alias(name) for name in absent).with_columns(
         type=pl.col("raw_type").str.replace(_VERSION, ""),
     )
-    session_id = pl.coalesce(
+    told = pl.coalesce(
         pl.when(pl.col("created_ms") > 0).then("created_ms"),
         pl.when(pl.col("timestamp_ms") > 0).then("timestamp_ms"),
         pl.when(pl.col("wire_timestamp_ms") > 0).then("wire_timestamp_ms"),
     )
-    at = typed.select(session_id)["created_ms"]
-    known = reference_ms or at.median()
-    base = USUAL_MS if known is None else int(known)  # type: ignore[arg-type]
     dated = typed.with_columns(
         kind=kind_of(pl.col("type")),
-        at_ms=at if not at.null_count() else pl.coalesce(at, moment_of_id("event_id", base)),
+        at_ms=told,
         is_era_a=pl.col("type").str.starts_with(ERA_A_PREFIX),
-        origin=pl.lit(ORIGINS.index(origin), pl.UInt8),
+        origin=pl.col("origin").replace_strict(
+            dict(zip(ORIGINS, range(3), strict=True)), return_dtype=pl.UInt8
+        ),
     )
+    if dated["at_ms"].null_count():
+        base = pl.lit(reference_ms) if reference_ms else _middle(pl.col("at_ms"))
+        dated = dated.with_columns(pl.coalesce("at_ms", moment_of_id("event_id", base)))
     dated = dated.with_columns(family=family_of(pl.col("kind")), at_ms=sound("at_ms"))
     payloads = {
         family: dated.filter(pl.col("family") == place).select(
@@ -266,7 +273,7 @@ def log_of(
     return Log(dated.select(pl.col(name).cast(dtype) for name, dtype in EVENTS.items()), payloads)
 
 
-def moment_of_id(column: str, reference_ms: int) -> pl.Expr:
+def moment_of_id(column: str, reference_ms: pl.Expr) -> pl.Expr:
     """Epoch milliseconds that an id was made at, to some milliseconds.
 
     Twelve hexadecimal digits hold the milliseconds, modulo 2.18 years, and a counter.
@@ -274,7 +281,7 @@ def moment_of_id(column: str, reference_ms: int) -> pl.Expr:
     Examples
     --------
     >>> ids = pl.DataFrame({"id": ["evt_1fb7eb246001KzmfAwqFA0d05E", "x"]})
-    >>> ids.select(moment_of_id("id", 1795220000000))["id"].to_list()
+    >>> ids.select(moment_of_id("id", pl.lit(1795220000000)))["id"].to_list()
     [1795220746822, None]
     """
     digits = pl.col(column).str.extract(r"^(?:evt|msg|prt|per)_([0-9a-f]{12})", 1)

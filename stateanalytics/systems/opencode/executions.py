@@ -190,6 +190,7 @@ def fold_sessions(
     """One row a session: its first and last event, what it is, what waits for it."""
     key = ["sid"]
     frame = events.group_by(key, maintain_order=True).agg(
+        source=pl.col("source").first(),
         session_id=pl.col("session_id").first(),
         first_seq=pl.col("seq").first(),
         last_seq=pl.col("seq").last(),

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, word
 from stateanalytics.core.facts import pool
-from stateanalytics.io.findings import counted, per_entity
+from stateanalytics.io.findings import per_entity, rows_counted
 from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.causes import UNRECOGNIZED
 from stateanalytics.systems.opencode.executions import Folded
-from stateanalytics.systems.opencode.gathered import Gathered
+from stateanalytics.systems.opencode.gathered import Broken, Gathered
+from stateanalytics.systems.opencode.log import SESSION_KEY, n_by_source
 from stateanalytics.systems.opencode.mapping import SYSTEM
 from stateanalytics.systems.recorded import is_content_filter
 
 USUAL_RETRIES = 5
+MOST_WORDS = 50
 CLOCK_STEP_MS = 1000
 """Moments of two writers may cross by less."""
 INTERRUPT_REASONS = ("user", "shutdown", "superseded", "inactivity")
@@ -25,171 +28,158 @@ FINISHES = ("stop", "length", "tool-calls", "error", "unknown")
 
 
 def findings_of(
-    gathered: Gathered,
-    folded: Folded,
-    details: Mapping[str, pl.DataFrame],
-    label: str,
-    *,
-    is_table: bool,
+    gathered: Gathered, folded: Folded, details: Mapping[str, pl.DataFrame], *, is_table: bool
 ) -> pl.DataFrame:
-    """The findings of one input, in the shape of the schema."""
+    """The findings of some inputs, in the shape of the schema."""
     order = folded.order
     executions, steps = details["opencode_executions"], details["opencode_steps"]
-    lost = gathered.log.events.filter(
-        pl.col("seq").is_not_null() & pl.col("session_id").is_null()
-    ).height
-
-    def say(code: str, severity: str, message: str, n: int, **more: str | None) -> pl.DataFrame:
-        return counted(label, SYSTEM, code, severity, message, n_rows=n, **more)
-
+    lost = gathered.log.events.filter(pl.col("seq").is_not_null() & pl.col("session_id").is_null())
+    conflicts = order.conflicts.group_by("source", entity_id="session_id").agg(
+        n=pl.len(), seq=pl.col("seq").min()
+    )
     findings = [
-        *(
-            say(
-                broken.code,
-                broken.severity,
-                broken.message,
-                broken.n_rows,
-                example=broken.example,
-                table=broken.table,
-                action="left out",
-            )
-            for broken in gathered.broken
-        ),
-        say("event.duplicate", "info", "the same event, seen before", order.n_duplicates,
-            action="counted once"),
-        say("event.misplaced", "warning", "a sequence number that cannot be one",
-            order.n_misplaced, column="seq", action="left out"),
-        say("event.without_session", "warning", "an event of no session", lost, action="left out"),
-        per_entity(
-            order.conflicts.group_by(entity_id="session_id").agg(
-                n=pl.len(), seq=pl.col("seq").min()
-            ).with_columns(entity_type=pl.lit("session")),
-            label, SYSTEM, "event.conflict", "warning",
+        _broken(gathered.broken),
+        _counted(order.duplicates, "event.duplicate", "info", "the same event, seen before",
+                 action="counted once"),
+        _counted(order.misplaced, "event.misplaced", "warning",
+                 "a sequence number that cannot be one", column="seq"),
+        _counted(n_by_source(lost), "event.without_session", "warning", "an event of no session"),
+        _each(
+            conflicts, "event.conflict", "warning", entity_type="session",
             message=pl.format("{} places are claimed by different events", "n"),
             column="seq", example=pl.col("seq"), action="the most trusted origin was kept",
         ),
         *(
             _unknown_words(frame.filter(pl.col("cause") == UNRECOGNIZED), "error_type",
-                           "error.unrecognized", label, "an error of a type that is not known")
+                           "error.unrecognized", "an error of a type that is not known")
             for frame in (executions, details["opencode_tools"])
         ),
         _unknown_words(
             executions.filter(~pl.col("interrupt_reason").is_in(list(INTERRUPT_REASONS))),
-            "interrupt_reason", "interrupt.unrecognized", label,
+            "interrupt_reason", "interrupt.unrecognized",
             "an interruption for a reason that is not known"),
         _unknown_words(
             steps.filter(
                 ~pl.col("finish").is_in(list(FINISHES)), ~is_content_filter("finish")
             ),
-            "finish", "finish.unrecognized", label, "a finish that is not known"),
-        _of(executions.filter(pl.col("n_terminals") > 1), label, "end.late",
-            "it ended more than once; the last end counts", column="end_seq"),
-        _of(executions.filter("is_head_truncated"), label, "execution.head_missing",
-            "its start is not in the input", column="start_seq"),
-        _of(steps.filter(pl.col("n_retries") > USUAL_RETRIES), label, "retry.unusual",
-            "more retries than opencode schedules by itself", column="n_retries",
-            entity_type="step"),
-        _of(executions.filter(pl.col("is_blocked") & (pl.col("outcome") == "succeeded")), label,
-            "outcome.blocked_as_success", "stored as a success, but the content filter stopped it",
-            column="outcome", severity="warning"),
-        _backwards(folded, label),
-        _gaps(gathered, folded, label) if is_table else schema.FINDINGS.empty(),
-        _pending(details["opencode_inputs"], label),
+            "finish", "finish.unrecognized", "a finish that is not known"),
+        _each(executions.filter(pl.col("n_terminals") > 1), "end.late",
+              message="it ended more than once; the last end counts", column="end_seq"),
+        _each(executions.filter("is_head_truncated"), "execution.head_missing",
+              message="its start is not in the input", column="start_seq"),
+        _each(steps.filter(pl.col("n_retries") > USUAL_RETRIES), "retry.unusual",
+              message="more retries than opencode schedules by itself", column="n_retries",
+              entity_type="step"),
+        _each(executions.filter(pl.col("is_blocked") & (pl.col("outcome") == "succeeded")),
+              "outcome.blocked_as_success", "warning",
+              message="stored as a success, but the content filter stopped it",
+              column="outcome"),
+        _backwards(folded),
+        _gaps(gathered, folded) if is_table else schema.FINDINGS.empty(),
+        _pending(details["opencode_inputs"]),
     ]  # fmt: skip
     return pool(findings, schema.FINDINGS)
 
 
-def _of(
+def _broken(losses: Sequence[Broken]) -> pl.DataFrame:
+    columns = ("source", "code", "severity", "message", "n_rows", "example", "table")
+    dtypes = {name: schema.FINDINGS.dtypes[name] for name in columns}
+    rows = pl.DataFrame(
+        [tuple(getattr(loss, name) for name in columns) for loss in losses],
+        schema=dtypes,
+        orient="row",
+    )
+    return _counted(rows, pl.col("code"), pl.col("severity"), pl.col("message"),
+                    table=pl.col("table"), example=pl.col("example"))  # fmt: skip
+
+
+def _counted(
     rows: pl.DataFrame,
-    label: str,
-    code: str,
-    message: str,
+    code: str | pl.Expr,
+    severity: str | pl.Expr,
+    message: str | pl.Expr,
     *,
-    column: str,
-    severity: str = "info",
-    entity_type: str = "execution",
+    action: str = "left out",
+    **more: str | pl.Expr | None,
 ) -> pl.DataFrame:
+    """One finding a row, which has ``source`` and ``n_rows``."""
+    return rows_counted(rows, SYSTEM, code, severity, message, action=action, **more)
+
+
+def _each(
+    rows: pl.DataFrame,
+    code: str,
+    severity: str = "info",
+    *,
+    message: str | pl.Expr,
+    entity_type: str = "execution",
+    action: str = "kept",
+    **more: Any,
+) -> pl.DataFrame:
+    """One finding an entity, up to a number of each source."""
     return per_entity(
-        rows.select(entity_type=pl.lit(entity_type), entity_id="entity_id"),
-        label,
+        rows.with_columns(entity_type=pl.lit(entity_type)),
+        pl.col("source"),
         SYSTEM,
         code,
         severity,
         message=message,
-        column=column,
-        action="kept",
+        action=action,
+        **more,
     )
 
 
-def _unknown_words(
-    strange: pl.DataFrame, column: str, code: str, label: str, message: str
-) -> pl.DataFrame:
-    """One finding for each word of ``strange`` rows, most frequent first."""
+def _unknown_words(strange: pl.DataFrame, column: str, code: str, message: str) -> pl.DataFrame:
+    """One finding for each word of ``strange`` rows of a source, most frequent first."""
     words = (
         strange.filter(pl.col(column).is_not_null())
-        .group_by(column)
-        .agg(n=pl.len())
-        .sort("n", column, descending=[True, False])
+        .group_by("source", column)
+        .agg(n_rows=pl.len().cast(pl.Int64))
+        .sort("n_rows", column, descending=[True, False])
+        .group_by("source", maintain_order=True)
+        .head(MOST_WORDS)
     )
-    return pool(
-        [
-            counted(
-                label,
-                SYSTEM,
-                code,
-                "info",
-                message,
-                n_rows=n,
-                column=column,
-                example=word,
-                action="kept under its own name",
-            )
-            for word, n in words.head(50).rows()
-        ],
-        schema.FINDINGS,
-    )
+    return _counted(words, code, "info", message, column=column, example=pl.col(column),
+                    action="kept under its own name")  # fmt: skip
 
 
-def _backwards(folded: Folded, label: str) -> pl.DataFrame:
+def _backwards(folded: Folded) -> pl.DataFrame:
     """Moments that run back within a session: its clock was set, or two machines wrote it."""
     at, before = pl.col("at_ms"), pl.col("at_ms").shift(1)
     is_same = pl.col("sid") == pl.col("sid").shift(1)
     sessions = (
         folded.order.events.with_columns(back_ms=pl.when(is_same).then(before - at))
         .filter(pl.col("back_ms") > CLOCK_STEP_MS)
-        .group_by(entity_id="session_id")
+        .group_by("source", entity_id="session_id")
         .agg(n=pl.len(), most_s=pl.col("back_ms").max() // 1000)
-        .with_columns(entity_type=pl.lit("session"))
     )
-    return per_entity(
+    return _each(
         sessions,
-        label,
-        SYSTEM,
         "time.backwards",
         "warning",
+        entity_type="session",
         message=pl.format("time runs back {} times, by up to {} s", "n", "most_s"),
         column="created",
         action="kept; events are ordered by their number, never by time",
     )
 
 
-def _gaps(gathered: Gathered, folded: Folded, label: str) -> pl.DataFrame:
+def _gaps(gathered: Gathered, folded: Folded) -> pl.DataFrame:
     """Missing sequence numbers: suspicious in a table, except after a fork."""
-    forked = folded.order.events.filter(pl.col("kind") == "forked").select("session_id").unique()
+    forked = folded.order.events.filter(pl.col("kind") == "forked").select(SESSION_KEY).unique()
     gaps = (
         gathered.log.events.filter(pl.col("seq").is_not_null())
-        .group_by("session_id")
+        .group_by(SESSION_KEY)
         .agg(n=pl.col("seq").max() - pl.col("seq").min() + 1 - pl.col("seq").n_unique())
         .filter(pl.col("n") > 0)
-        .join(forked, on="session_id", how="anti")
-        .select(entity_type=pl.lit("session"), entity_id="session_id", n="n")
+        .join(forked, on=SESSION_KEY, how="anti")
+        .rename({"session_id": "entity_id"})
     )
-    return per_entity(
+    return _each(
         gaps,
-        label,
-        SYSTEM,
         "event.gap",
         "warning",
+        entity_type="session",
         message=pl.format("{} sequence numbers are missing", "n"),
         table="event",
         column="seq",
@@ -197,23 +187,23 @@ def _gaps(gathered: Gathered, folded: Folded, label: str) -> pl.DataFrame:
     )
 
 
-def _pending(inputs: pl.DataFrame, label: str) -> pl.DataFrame:
+def _pending(inputs: pl.DataFrame) -> pl.DataFrame:
     """Inputs that wait by their events and not by their table, or the other way round."""
     differ = inputs.filter(
         pl.col("is_stored_pending").is_not_null(),
         pl.col("admitted_seq").is_not_null(),
         pl.col("is_stored_pending") != pl.col("is_pending"),
     )
-    return counted(
-        label,
-        SYSTEM,
+    return _counted(
+        differ.group_by("source").agg(
+            n_rows=pl.len().cast(pl.Int64), first=pl.col("input_id").min()
+        ),
         "input.disagrees",
         "warning",
         "events and the table of waiting inputs disagree whether it waits",
-        n_rows=differ.height,
         table="session_pending",
         column="id",
-        example=None if differ.is_empty() else str(differ["input_id"].min()),
+        example=pl.col("first"),
         action="the events count",
     )
 

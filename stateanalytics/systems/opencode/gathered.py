@@ -1,18 +1,19 @@
-"""What was read of one place: events, rows of sessions, messages, and what was broken."""
+"""What was read of some places: events, rows of sessions, messages, and what was broken."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from stateanalytics.systems.opencode.log import Log, pooled_logs
+from stateanalytics.systems.opencode.log import SESSION_KEY, Log, pooled_logs
 from stateanalytics.systems.opencode.message_fold import MESSAGES, PARTS
 from stateanalytics.systems.opencode.payloads import SESSION, conform, dtypes_of
 
 SESSION_ROWS = pl.Schema(
     {
+        "source": pl.String(),
         **dtypes_of(SESSION),
         "fork_of": pl.String(),
         "suspended_ms": pl.Int64(),
@@ -29,19 +30,19 @@ def session_rows_of(frame: pl.DataFrame) -> pl.DataFrame:
     return (
         conform(frame, SESSION_ROWS)
         .filter(pl.col("session_id").is_not_null())
-        .unique("session_id", keep="first", maintain_order=True)
+        .unique(SESSION_KEY, keep="first", maintain_order=True)
     )
 
 
 def completed_rows(rows: pl.DataFrame, *others: pl.DataFrame) -> pl.DataFrame:
     """Rows of all sessions: what the first frame leaves open, the next ones tell."""
     result = session_rows_of(rows)
-    names = [name for name in SESSION_ROWS if name != "session_id"]
+    names = [name for name in SESSION_ROWS if name not in SESSION_KEY]
     for other in others:
         more = session_rows_of(other)
         result = result.join(
-            more, on="session_id", how="full", coalesce=True, maintain_order="left_right"
-        ).select("session_id", *(pl.coalesce(name, f"{name}_right").alias(name) for name in names))
+            more, on=SESSION_KEY, how="full", coalesce=True, maintain_order="left_right"
+        ).select(*SESSION_KEY, *(pl.coalesce(name, f"{name}_right").alias(name) for name in names))
     return result
 
 
@@ -51,7 +52,7 @@ class Broken:
 
     Attributes
     ----------
-    code, severity, message : str
+    source, code, severity, message : str
         As in `schema.FINDINGS`.
     n_rows : int
         How many.
@@ -61,6 +62,7 @@ class Broken:
         The file below the input.
     """
 
+    source: str
     code: str
     severity: str
     message: str
@@ -71,7 +73,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Gathered:
-    """Everything that one input holds.
+    """Everything that some inputs hold: each row says by ``source`` which.
 
     Attributes
     ----------
@@ -98,7 +100,7 @@ class Gathered:
 
 
 def together(gathered: Sequence[Gathered]) -> Gathered:
-    """Several pieces of one input as one."""
+    """Several pieces as one."""
     if len(gathered) == 1:
         return gathered[0]
     if not gathered:
@@ -112,4 +114,18 @@ def together(gathered: Sequence[Gathered]) -> Gathered:
         projections=pl.concat([part.projections for part in gathered]),
         session_rows=pl.concat([part.session_rows for part in reversed(gathered)]),
         broken=tuple(part for each in gathered for part in each.broken),
+    )
+
+
+def without(gathered: Gathered, sources: Collection[str]) -> Gathered:
+    """What all inputs but some hold."""
+    others = ~pl.col("source").is_in(list(sources))
+    return replace(
+        gathered,
+        log=Log(gathered.log.events.filter(others), gathered.log.payloads),
+        messages=gathered.messages.filter(others),
+        parts=gathered.parts.filter(others),
+        projections=gathered.projections.filter(others),
+        session_rows=gathered.session_rows.filter(others),
+        broken=tuple(loss for loss in gathered.broken if loss.source not in sources),
     )

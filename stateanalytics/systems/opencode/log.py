@@ -103,6 +103,7 @@ ORIGINS = ("database", "log", "stream")
 EVENTS = pl.Schema(
     {
         "row": pl.UInt32(),
+        "source": pl.String(),
         "event_id": pl.String(),
         "session_id": pl.String(),
         "seq": pl.Int64(),
@@ -117,6 +118,7 @@ EVENTS = pl.Schema(
 )
 """One event: ``row`` links it to its payload, a null ``seq`` means that it was only live.
 
+Events of several inputs may stand together: no step takes those of one for another's.
 ``digest`` stands for the text it was read from, so that of two rows that claim one place
 the same is kept in whatever order they came.
 """
@@ -201,6 +203,7 @@ def pooled_logs(logs: Sequence[Log]) -> Log:
 STARTED = "execution.started"
 _MOST = 2**40
 _KEY = "key"
+SESSION_KEY = ("source", "session_id")
 
 
 @dataclass(frozen=True)
@@ -210,20 +213,20 @@ class Ordered:
     Attributes
     ----------
     events : polars.DataFrame
-        `log.EVENTS` with ``sid`` (a number that sorts as the id does) and ``exec_no``,
+        `log.EVENTS` with ``sid`` (a number that sorts as source and id do) and ``exec_no``,
         sorted by session and sequence.
-    n_duplicates : int
-        Rows that were there before.
+    duplicates : polars.DataFrame
+        ``source``, ``n_rows``: rows that were there before.
     conflicts : polars.DataFrame
-        ``session_id``, ``seq``, ``n_events``: places that several events claim.
-    n_misplaced : int
-        Rows with a sequence number that cannot be one.
+        ``source``, ``session_id``, ``seq``, ``n_events``: places that several events claim.
+    misplaced : polars.DataFrame
+        ``source``, ``n_rows``: rows with a sequence number that cannot be one.
     """
 
     events: pl.DataFrame
-    n_duplicates: int
+    duplicates: pl.DataFrame
     conflicts: pl.DataFrame
-    n_misplaced: int
+    misplaced: pl.DataFrame
 
 
 def ordered(log: Log) -> Ordered:
@@ -247,43 +250,49 @@ def ordered(log: Log) -> Ordered:
         pl.col("session_id").is_not_null(),
         ~pl.col("kind").str.starts_with("message."),
     )
-    placed = durable.filter(pl.col("seq").is_between(0, _MOST, closed="left"))
-    ids = placed["session_id"].unique().sort()
+    is_place = pl.col("seq").is_between(0, _MOST, closed="left")
+    placed = durable.filter(is_place)
+    ids = placed.select(SESSION_KEY).unique().sort(SESSION_KEY).with_row_index("sid")
     keyed = (
-        placed.with_columns(
-            sid=pl.col("session_id").cast(pl.Enum(ids)).to_physical().cast(pl.UInt32)
-        )
+        placed.join(ids, on=SESSION_KEY, how="left", maintain_order="left")
         .with_columns((pl.col("sid").cast(pl.Int64) * _MOST + pl.col("seq")).alias(_KEY))
         .sort(_KEY)
     )
-    distinct, conflicts = _distinct(keyed)
+    distinct, duplicates, conflicts = _distinct(keyed)
     return Ordered(
         _numbered(distinct.drop(_KEY)),
-        placed.height - distinct.height,
+        duplicates,
         conflicts,
-        durable.height - placed.height,
+        n_by_source(durable.filter(~is_place)),
     )
 
 
-def _distinct(keyed: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """One row a place; and the places that are claimed by different events."""
+def n_by_source(rows: pl.DataFrame) -> pl.DataFrame:
+    """How many rows each ``source`` has, as ``n_rows``."""
+    return rows.group_by("source", maintain_order=True).agg(n_rows=pl.len().cast(pl.Int64))
+
+
+def _distinct(keyed: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """One row a place; how many more there were; the places that different events claim."""
     again = (pl.col(_KEY) == pl.col(_KEY).shift(1)).fill_null(value=False)
     shared = (again | again.shift(-1)).fill_null(value=False) | again
     several = keyed.filter(shared)
     if several.is_empty():
-        return keyed, _conflicts(several)
+        return keyed, n_by_source(several), _conflicts(several)
     kept = several.sort(
         _KEY, "origin", "event_id", "type", "at_ms", "digest", nulls_last=True
     ).unique(_KEY, keep="first", maintain_order=True)
-    return pl.concat([keyed.filter(~shared), kept]).sort(_KEY), _conflicts(several)
+    again_rows = several.filter(~pl.col("row").is_in(kept["row"].implode()))
+    distinct = pl.concat([keyed.filter(~shared), kept]).sort(_KEY)
+    return distinct, n_by_source(again_rows), _conflicts(several)
 
 
 def _conflicts(several: pl.DataFrame) -> pl.DataFrame:
     return (
-        several.group_by("session_id", "seq")
+        several.group_by(*SESSION_KEY, "seq")
         .agg(n_events=pl.col("event_id").n_unique())
         .filter(pl.col("n_events") > 1)
-        .sort("session_id", "seq")
+        .sort(*SESSION_KEY, "seq")
     )
 
 
@@ -308,10 +317,10 @@ def rows_of(events: pl.DataFrame, log: Log, family: str) -> pl.DataFrame:
 
 
 def with_session_ids(frame: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """Put the id of the session before everything else that its number ``sid`` stands for."""
-    ids = events.select("sid", "session_id").unique("sid", keep="first")
+    """Put the source and the id of the session that its number ``sid`` stands for first."""
+    ids = events.select("sid", *SESSION_KEY).unique("sid", keep="first")
     joined = frame.join(ids, on="sid", how="left", maintain_order="left")
-    return joined.select("sid", "session_id", pl.exclude("sid", "session_id"))
+    return joined.select("sid", *SESSION_KEY, pl.exclude("sid", *SESSION_KEY))
 
 
 def is_terminal() -> pl.Expr:

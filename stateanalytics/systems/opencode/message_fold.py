@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from stateanalytics.systems.opencode.log import SESSION_KEY
 from stateanalytics.systems.opencode.payloads import MESSAGE, PART, dtypes_of
 from stateanalytics.systems.opencode.steps import is_content_filtered
 
 MESSAGES = pl.Schema(
     {
+        "source": pl.String(),
         **dtypes_of(MESSAGE),
         "n_content_chars": pl.Int64(),
         "n_content_tools": pl.Int64(),
@@ -29,7 +31,11 @@ Streams tell a message each time that it is written, which is then ``written_ms`
 """
 
 PARTS = pl.Schema(
-    {**dtypes_of(PART), **dict.fromkeys(("created_ms", "written_ms", "n_chars"), pl.Int64())}
+    {
+        "source": pl.String(),
+        **dtypes_of(PART),
+        **dict.fromkeys(("created_ms", "written_ms", "n_chars"), pl.Int64()),
+    }
 )
 """One part of a V1 message: a table says when its row was made, a stream when it was written."""
 
@@ -38,7 +44,8 @@ PROJECTED = "C"
 
 ABORTED = "MessageAbortedError"
 
-_TURN = ["session_id", "exec_no"]
+_MESSAGE = ["source", "message_id"]
+_TURN = [*SESSION_KEY, "exec_no"]
 _NEVER_OF_MESSAGES = (
     *("is_recovered", "is_continuation", "is_head_truncated", "is_declined", "is_claimed"),
     *("has_others_running", "is_resumed"),
@@ -71,33 +78,36 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> FoldedMessages
     """
     ordered = (
         distinct_messages(messages)
-        .sort("session_id", "created_ms", "message_id")
+        .sort(*SESSION_KEY, "created_ms", "message_id")
         .with_columns(prompt=pl.when(pl.col("role") == "user").then("message_id"))
     )
     placed = ordered.with_columns(
-        prompt=pl.coalesce("parent_id", pl.col("prompt").forward_fill().over("session_id"))
+        prompt=pl.coalesce("parent_id", pl.col("prompt").forward_fill().over(SESSION_KEY))
     )
     assistants = placed.filter(pl.col("role") == "assistant").with_columns(
         pl.col("prompt").fill_null("")
     )
     assistants = assistants.with_columns(
-        place=pl.int_range(pl.len(), dtype=pl.Int64).over("session_id")
+        place=pl.int_range(pl.len(), dtype=pl.Int64).over(SESSION_KEY)
     ).with_columns(exec_no=_turn_number())
     own = distinct_parts(parts)
     tools = _tools(own, assistants)
     steps = _steps(assistants, own, tools)
     executions = _executions(steps, tools)
-    answered = assistants.select("session_id", message_id="prompt").unique()
-    users = placed.filter(pl.col("role") == "user")
-    unanswered = users.join(answered, on=["session_id", "message_id"], how="anti")
+    answered = assistants.select(
+        *SESSION_KEY, message_id="prompt", is_answered=pl.lit(value=True)
+    ).unique()
+    users = placed.filter(pl.col("role") == "user").join(
+        answered, on=[*SESSION_KEY, "message_id"], how="left", maintain_order="left"
+    )
     inputs = users.select(
-        "session_id",
+        *SESSION_KEY,
         input_id="message_id",
         input_kind=pl.lit("user"),
         delivery=pl.lit(None, pl.String),
         admitted_ms="created_ms",
         promoted_ms=pl.lit(None, pl.Int64),
-        is_pending=pl.col("message_id").is_in(unanswered["message_id"].implode()),
+        is_pending=pl.col("is_answered").is_null(),
     )
     return FoldedMessages(executions, steps, tools, inputs, _sessions(placed, executions, inputs))
 
@@ -107,35 +117,33 @@ def distinct_messages(messages: pl.DataFrame) -> pl.DataFrame:
     return messages.sort(
         *("session_id", "message_id", "completed_ms", "finish", "error_type", "written_ms"),
         nulls_last=False,
-    ).unique("message_id", keep="last", maintain_order=True)
+    ).unique(_MESSAGE, keep="last", maintain_order=True)
 
 
 def distinct_parts(parts: pl.DataFrame) -> pl.DataFrame:
     """Each part once: as it was last written."""
     return parts.sort("part_id", "end_ms", "status", "written_ms", nulls_last=False).unique(
-        "part_id", keep="last", maintain_order=True
+        ["source", "part_id"], keep="last", maintain_order=True
     )
 
 
 def _turn_number() -> pl.Expr:
     """Turns of a session, numbered from 1 in the order in which they were first answered."""
-    first = pl.col("place").min().over("session_id", "prompt")
-    return first.rank("dense").over("session_id").cast(pl.Int64)
+    first = pl.col("place").min().over(*SESSION_KEY, "prompt")
+    return first.rank("dense").over(SESSION_KEY).cast(pl.Int64)
 
 
 def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     spoken = (
         parts.filter(pl.col("part_type") == "text")
-        .group_by("message_id")
+        .group_by(_MESSAGE)
         .agg(n_part_chars=pl.col("n_chars").sum())
     )
-    stirred = tools.group_by("message_id").agg(
-        tool_ms=pl.max_horizontal("ended_ms", "called_ms").max()
-    )
+    stirred = tools.group_by(_MESSAGE).agg(tool_ms=pl.max_horizontal("ended_ms", "called_ms").max())
     has_error = pl.col("error_type").is_not_null()
     return (
-        assistants.join(spoken, on="message_id", how="left", maintain_order="left")
-        .join(stirred, on="message_id", how="left", maintain_order="left")
+        assistants.join(spoken, on=_MESSAGE, how="left", maintain_order="left")
+        .join(stirred, on=_MESSAGE, how="left", maintain_order="left")
         .with_columns(
             state=pl.when(has_error)
             .then(pl.lit("failed"))
@@ -145,7 +153,7 @@ def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -
             started_ms="created_ms",
             ended_ms="completed_ms",
             end_event_id="message_id",
-            start_seq=pl.int_range(pl.len(), dtype=pl.Int64).over("session_id"),
+            start_seq=pl.int_range(pl.len(), dtype=pl.Int64).over(SESSION_KEY),
             n_attempts=pl.lit(1, pl.Int64),
             n_retries=pl.lit(0, pl.Int64),
             n_text_chars=pl.coalesce("n_part_chars", "n_content_chars", pl.lit(0)),
@@ -168,8 +176,8 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
         parts.filter(pl.col("part_type") == "tool")
         .drop("session_id")
         .join(
-            assistants.select("message_id", "session_id", "exec_no", "era"),
-            on="message_id",
+            assistants.select(*_MESSAGE, "session_id", "exec_no", "era"),
+            on=_MESSAGE,
             how="inner",
         )
         .with_columns(
@@ -191,8 +199,8 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
             error_status=pl.lit(None, pl.Int64),
             start_seq=pl.lit(None, pl.Int64),
         )
-        .unique(["session_id", "message_id", "call_id"], keep="last", maintain_order=True)
-        .sort("session_id", "message_id", "call_id")
+        .unique([*SESSION_KEY, "message_id", "call_id"], keep="last", maintain_order=True)
+        .sort(*SESSION_KEY, "message_id", "call_id")
     )
 
 
@@ -244,7 +252,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     )
     return joined.with_columns(
         pl.col("n_tools", "n_tools_completed", "n_tools_running").fill_null(0),
-        is_last=(pl.col("session_id") != pl.col("session_id").shift(-1)).fill_null(value=True),
+        is_last=pl.struct(SESSION_KEY).is_last_distinct(),
         turn_no="exec_no",
     ).with_columns(
         # Only the last turn of a session can still end; one before it was left behind.
@@ -267,14 +275,14 @@ def _sessions(
     messages: pl.DataFrame, executions: pl.DataFrame, inputs: pl.DataFrame
 ) -> pl.DataFrame:
     newest = pl.max_horizontal("created_ms", "completed_ms").max()
-    frame = messages.group_by("session_id", maintain_order=True).agg(
+    frame = messages.group_by(SESSION_KEY, maintain_order=True).agg(
         created_ms=pl.col("created_ms").min(),
         last_ms=newest,
         newest_ms=newest,
         n_messages=pl.len().cast(pl.Int64),
         era=pl.col("era").last(),
     )
-    ran = executions.group_by("session_id", maintain_order=True).agg(
+    ran = executions.group_by(SESSION_KEY, maintain_order=True).agg(
         n_executions=pl.len().cast(pl.Int64),
         n_turns=pl.len().cast(pl.Int64),
         n_steps=pl.col("n_steps").sum(),
@@ -286,13 +294,13 @@ def _sessions(
         n_output_tokens=pl.col("n_output_tokens").sum(),
         busy_ms=pl.col("last_active_ms").max(),
     )
-    waiting = inputs.group_by("session_id").agg(
+    waiting = inputs.group_by(SESSION_KEY).agg(
         n_inputs=pl.len().cast(pl.Int64),
         n_pending_inputs=pl.col("is_pending").sum().cast(pl.Int64),
     )
     return (
-        frame.join(ran, on="session_id", how="left", maintain_order="left")
-        .join(waiting, on="session_id", how="left", maintain_order="left")
+        frame.join(ran, on=SESSION_KEY, how="left", maintain_order="left")
+        .join(waiting, on=SESSION_KEY, how="left", maintain_order="left")
         .with_columns(
             pl.max_horizontal("last_ms", "busy_ms").alias("last_ms"),
             pl.max_horizontal("newest_ms", "busy_ms").alias("newest_ms"),

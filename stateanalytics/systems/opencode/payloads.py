@@ -14,8 +14,9 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,39 +31,77 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 
 
-def read_lines(path: Path) -> Iterator[pl.DataFrame]:
-    """The records of a file, some megabytes at a time.
+@dataclass(frozen=True)
+class Chunk:
+    """Some lines of one file.
+
+    Attributes
+    ----------
+    source : str
+        The input.
+    origin : str
+        One of `log.ORIGINS`.
+    lines : list of bytes
+        Without their line breaks.
+    n_before : int
+        How many lines of the file come before.
+    is_finished : bool
+        Does a line break end the last of them.
+    n_bytes : int
+        How large they are together.
+    """
+
+    source: str
+    origin: str
+    lines: list[bytes]
+    n_before: int
+    is_finished: bool
+    n_bytes: int
+
+
+def records_of(chunks: Sequence[Chunk]) -> pl.DataFrame:
+    """The records in the lines of files.
 
     Parameters
     ----------
-    path : pathlib.Path
-        A file of lines.
+    chunks : sequence of Chunk
+        Of any files, at least one.
 
-    Yields
-    ------
+    Returns
+    -------
     polars.DataFrame
-        ``line_no`` (from 1), ``text`` (null: the line is not UTF-8, or too long),
-        ``is_too_long``, and ``is_finished``: does a line break end it.
+        ``source``, ``origin``, ``line_no`` (from 1 in each file), ``is_finished`` (does a line
+        break end it), ``text`` (null: the line is not UTF-8, or too long) and ``is_too_long``.
     """
-    n_before = 0
-    for octets, is_finished in _chunks(path):
-        frame = _split(octets).with_row_index("line_no", n_before + 1)
-        frame = frame.with_columns(
-            is_finished=(pl.int_range(pl.len()) < pl.len() - 1) | is_finished
+    heads = pl.DataFrame(
+        {
+            "source": [chunk.source for chunk in chunks],
+            "origin": [chunk.origin for chunk in chunks],
+            "is_finished": [chunk.is_finished for chunk in chunks],
+            "begin": [chunk.n_before + 1 for chunk in chunks],
+            "end": [chunk.n_before + len(chunk.lines) + 1 for chunk in chunks],
+        }
+    )
+    places = heads.with_columns(line_no=pl.int_ranges("begin", "end")).explode("line_no")
+    lines = _decoded_lines([line for chunk in chunks for line in chunk.lines])
+    text = pl.col("text")
+    return (
+        places.hstack(lines)
+        .select(
+            pl.col("source", "origin", "is_too_long"),
+            pl.col("line_no").cast(pl.UInt32),
+            text.str.strip_chars(),
+            is_finished=(pl.col("line_no") < pl.col("end") - 1) | pl.col("is_finished"),
         )
-        n_before += frame.height
-        text = pl.col("text")
-        yield (
-            frame.with_columns(text.str.strip_chars())
-            .filter((text != "").fill_null(value=True))
-            .filter(~text.str.contains(r"^(?:event|id|retry):|^:").fill_null(value=False))
-            .with_columns(text.str.strip_prefix("data:").str.strip_chars_start())
-        )
+        .filter((text != "").fill_null(value=True))
+        .filter(~text.str.contains(r"^(?:event|id|retry):|^:").fill_null(value=False))
+        .with_columns(text.str.strip_prefix("data:").str.strip_chars_start())
+    )
 
 
-def _split(octets: bytes) -> pl.DataFrame:
-    """The lines of a text, null where one is not UTF-8 or too long; and which are too long."""
-    lines = pl.Series("text", octets.split(b"\n"), dtype=pl.Binary)
+def _decoded_lines(octets: Sequence[bytes]) -> pl.DataFrame:
+    """Lines as ``text``, null where one is not UTF-8 or too long; and which are too long."""
+    lines = pl.Series("text", octets, dtype=pl.Binary)
     sized = lines.to_frame().with_columns(is_too_long=pl.col("text").bin.size() > MAX_LINE_BYTES)
     kept = sized.with_columns(pl.when(~pl.col("is_too_long")).then("text"))
     try:
@@ -79,11 +118,20 @@ def _decoded(line: bytes) -> str | None:
         return None
 
 
-def _chunks(path: Path) -> Iterator[tuple[bytes, bool]]:
-    """Lines, some megabytes at a time, and whether the last of them has its line break.
+def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
+    """The lines of a file, some megabytes at a time.
 
     Text in UTF-16 is taken whole and converted.
     """
+    n_before = 0
+    for octets, is_finished in _octets_of(path):
+        chunk = Chunk(source, origin, octets.split(b"\n"), n_before, is_finished, len(octets))
+        n_before += len(chunk.lines)
+        yield chunk
+
+
+def _octets_of(path: Path) -> Iterator[tuple[bytes, bool]]:
+    """Whole lines without the last line break, and whether there was one."""
     with open_regular(path) as file:
         begin = file.read(4)
         file.seek(len(_BOM) if begin.startswith(_BOM) else 0)

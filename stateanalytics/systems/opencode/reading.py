@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.errors import DamagedStoreError
-from stateanalytics.io.parts import Parts
+from stateanalytics.io.parts import Parts, by_source
 from stateanalytics.io.salvaging import loss_findings
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.opencode import frames
@@ -20,14 +20,14 @@ from stateanalytics.systems.opencode.details import detail_frames
 from stateanalytics.systems.opencode.events import events_of_rows, messages_of, parts_of
 from stateanalytics.systems.opencode.executions import Folded, fold
 from stateanalytics.systems.opencode.findings import findings_of
-from stateanalytics.systems.opencode.gathered import Broken, Gathered, completed_rows
-from stateanalytics.systems.opencode.log import rows_of
+from stateanalytics.systems.opencode.gathered import Broken, Gathered, completed_rows, together
+from stateanalytics.systems.opencode.log import SESSION_KEY, rows_of
 from stateanalytics.systems.opencode.mapping import SYSTEM
 from stateanalytics.systems.opencode.message_fold import PROJECTED, FoldedMessages, fold_messages
-from stateanalytics.systems.opencode.payloads import Parser, moment
+from stateanalytics.systems.opencode.payloads import CHUNK_BYTES, Parser, moment
 from stateanalytics.systems.opencode.places import beside, is_database, is_storage
 from stateanalytics.systems.opencode.record_frames import kept_records
-from stateanalytics.systems.opencode.records import lost, read_record_file, read_storage, size_of
+from stateanalytics.systems.opencode.records import read_record_files, read_storage, size_of
 from stateanalytics.systems.opencode.tables import (
     read_events,
     read_messages,
@@ -72,25 +72,67 @@ def read(
         If a record cannot be read and ``on_error`` is ``raise``.
     """
     name = str(path) if label is None else label
+    [part] = read_many([path], labels=[name], on_error=on_error)
+    return part
+
+
+def read_many(
+    paths: Sequence[Path], *, labels: Sequence[str], bodies: bool = False, on_error: str = "skip"
+) -> Iterator[Parts]:
+    """What `read` gives of each: files of records are read and folded as if they were one.
+
+    Parameters
+    ----------
+    paths : sequence of pathlib.Path
+    labels : sequence of str
+        How the user named each; no two are the same.
+    bodies, on_error
+        As for `read`.
+
+    Yields
+    ------
+    Parts
+        In the order of the paths.
+    """
+    batch: list[tuple[str, Path]] = []
+    n_bytes = 0
     with Parser() as parser:
-        if path.is_file() and is_database(path):
-            with open_store(path, label=name, salvage=on_error == "salvage") as store:
-                part = read_store(store, parser, on_error=on_error)
-                lost = loss_findings(store.losses, name, system=part.system)
-            return replace(part, findings=pool([lost, part.findings], schema.FINDINGS))
-        gathered = _read_files(path, parser)
-    _refuse(name, gathered.broken, on_error)
-    what = "storage directory" if path.is_dir() else "records"
-    return replace(assembled(gathered, name, what=what), label=name, size_bytes=size_of(path))
+        for label, path in zip(labels, paths, strict=True):
+            if path.is_file() and is_database(path):
+                yield from _of_files(batch, parser, on_error)
+                yield _of_database(path, label, parser, on_error)
+                batch, n_bytes = [], 0
+                continue
+            batch.append((label, path))
+            n_bytes += size_of(path)
+            if n_bytes > CHUNK_BYTES:
+                yield from _of_files(batch, parser, on_error)
+                batch, n_bytes = [], 0
+        yield from _of_files(batch, parser, on_error)
 
 
-def _read_files(path: Path, parser: Parser) -> Gathered:
-    if is_storage(path):
-        return read_storage(path, parser)
-    try:
-        return read_record_file(path, parser)
-    except OSError as error:
-        return Gathered(broken=(lost([(path, error)]),))
+def _of_database(path: Path, label: str, parser: Parser, on_error: str) -> Parts:
+    with open_store(path, label=label, salvage=on_error == "salvage") as store:
+        part = read_store(store, parser, on_error=on_error)
+        losses = loss_findings(store.losses, label, system=part.system)
+    return replace(part, findings=pool([losses, part.findings], schema.FINDINGS))
+
+
+def _of_files(named: Sequence[tuple[str, Path]], parser: Parser, on_error: str) -> Iterator[Parts]:
+    """Records and legacy directories by label, folded at once."""
+    if not named:
+        return
+    folders = [(label, path) for label, path in named if is_storage(path)]
+    files = [each for each in named if each not in folders]
+    of_folders = [read_storage(path, label, parser) for label, path in folders]
+    gathered = together([*of_folders, read_record_files(files, parser)])
+    for label, _ in named:
+        _refuse(label, [loss for loss in gathered.broken if loss.source == label], on_error)
+    of_each = by_source(assembled(gathered), [label for label, _ in named])
+    for (label, path), part in zip(named, of_each, strict=True):
+        what = "storage directory" if path.is_dir() else "records"
+        kind = _format(part.details["opencode_sessions"], what)
+        yield replace(part, label=label, format=kind, size_bytes=size_of(path))
 
 
 def _refuse(name: str, broken: Sequence[Broken], on_error: str) -> None:
@@ -132,14 +174,16 @@ def read_store(store: Store, parser: Parser, *, on_error: str = "skip") -> Parts
         broken=(*broken_events, *broken_messages, *broken_parts, *broken_projections),
     )
     for legacy in filter(is_storage, beside(store.path)):
-        gathered = _with_legacy(gathered, read_storage(legacy, parser))
+        gathered = _with_legacy(gathered, read_storage(legacy, store.label, parser))
     _refuse(store.label, gathered.broken, on_error)
     findings = pool([of_events, of_sessions, of_messages, of_projections], schema.FINDINGS)
-    part = assembled(
-        gathered, store.label, cells=findings, what="database", tables=set(store.tables)
-    )
+    part = assembled(gathered, cells=findings, is_table=True)
     return replace(
-        part, label=store.label, size_bytes=store.size_bytes, is_live=store.is_live, stores=()
+        part,
+        label=store.label,
+        format=_format(part.details["opencode_sessions"], "database", store.tables),
+        size_bytes=store.size_bytes,
+        is_live=store.is_live,
     )
 
 
@@ -160,39 +204,33 @@ def _with_legacy(gathered: Gathered, legacy: Gathered) -> Gathered:
 
 
 def assembled(
-    gathered: Gathered,
-    label: str,
-    *,
-    cells: pl.DataFrame | None = None,
-    what: str = "records",
-    tables: set[str] | None = None,
+    gathered: Gathered, *, cells: pl.DataFrame | None = None, is_table: bool = False
 ) -> Parts:
-    """Fold what was gathered, and put it into canonical frames."""
+    """Fold what was gathered of some inputs, and put it into canonical frames."""
     folded = fold(gathered.log)
     by_messages = _folded_messages(gathered, folded)
     sessions = completed_rows(
         gathered.session_rows, _rows_of(folded.sessions), _rows_of(by_messages.sessions)
     )
-    details = _details(gathered, folded, by_messages, sessions, label)
+    details = _details(gathered, folded, by_messages, sessions)
     steps = rows_of(folded.order.events, gathered.log, "step").filter(
         pl.col("message_id").is_not_null()
     )
     of_messages = details["opencode_executions"].filter(pl.col("era") == "V1")
     spoken = pl.concat([gathered.messages, gathered.projections]).join(
-        by_messages.sessions, on="session_id", how="semi"
-    ).unique("message_id", keep="first", maintain_order=True)  # fmt: skip
-    findings = findings_of(gathered, folded, details, label, is_table=what == "database")
+        by_messages.sessions, on=SESSION_KEY, how="semi"
+    ).unique(["source", "message_id"], keep="first", maintain_order=True)  # fmt: skip
+    findings = findings_of(gathered, folded, details, is_table=is_table)
     return Parts(
         system=SYSTEM,
-        format=_format(details["opencode_sessions"], what, tables or set()),
-        entities=entities_of(details, sessions, label),
+        format="",
+        entities=entities_of(details, sessions),
         transitions=transitions_of(
             folded.order,
             steps,
-            of_messages.join(by_messages.executions, on="session_id", how="semi"),
-            label,
+            of_messages.join(by_messages.executions, on=SESSION_KEY, how="semi"),
         ),
-        events=events_of(folded.order, spoken, label),
+        events=events_of(folded.order, spoken),
         findings=pool([findings] if cells is None else [cells, findings], schema.FINDINGS),
         details=details,
     )
@@ -200,11 +238,11 @@ def assembled(
 
 def _folded_messages(gathered: Gathered, folded: Folded) -> FoldedMessages:
     """What messages add: sessions without events of work, and V2's without any event."""
-    worked = folded.executions.select("session_id").unique()
-    seen = folded.sessions.select("session_id")
-    projected = gathered.projections.join(seen, on="session_id", how="anti")
-    own = gathered.messages.join(worked, on="session_id", how="anti").join(
-        projected.select("session_id").unique(), on="session_id", how="anti"
+    worked = folded.executions.select(SESSION_KEY).unique()
+    seen = folded.sessions.select(SESSION_KEY)
+    projected = gathered.projections.join(seen, on=SESSION_KEY, how="anti")
+    own = gathered.messages.join(worked, on=SESSION_KEY, how="anti").join(
+        projected.select(SESSION_KEY).unique(), on=SESSION_KEY, how="anti"
     )
     return fold_messages(pl.concat([own, projected]), gathered.parts)
 
@@ -219,7 +257,6 @@ def _details(
     folded: Folded,
     by_messages: FoldedMessages,
     sessions: pl.DataFrame,
-    label: str,
 ) -> dict[str, pl.DataFrame]:
     stacked = detail_frames(folded, by_messages, gathered.log, sessions)
     stacked["opencode_sessions"] = _all_sessions(stacked["opencode_sessions"], sessions)
@@ -230,19 +267,16 @@ def _details(
         )
     stacked |= kept_records(gathered, folded.order)
     shapes = {shape.name: shape for shape in frames.frames()}
-    return {
-        name: shapes[name].conform(frame.with_columns(source=pl.lit(label)))
-        for name, frame in stacked.items()
-    }
+    return {name: shapes[name].conform(frame) for name, frame in stacked.items()}
 
 
 def _all_sessions(frame: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
     """One row a session, also of those that have neither events nor messages."""
     ordered = frame.sort(pl.col("n_executions").fill_null(0), descending=True, maintain_order=True)
-    distinct = ordered.unique("session_id", keep="first", maintain_order=True)
+    distinct = ordered.unique(SESSION_KEY, keep="first", maintain_order=True)
     names = ("program_version", "directory", "fork_of", "idle_outcome", "n_resume_attempts")
     rows = sessions.select(
-        "session_id",
+        *SESSION_KEY,
         suspended=moment("suspended_ms"),
         archived=moment("archived_ms"),
         created=moment("created_ms"),
@@ -251,7 +285,7 @@ def _all_sessions(frame: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
     counts = ("n_events", "n_executions", "n_turns", "n_steps", "n_retries", "n_inputs",
               "n_pending_inputs")  # fmt: skip
     return (
-        distinct.join(rows, on="session_id", how="full", coalesce=True, maintain_order="left_right")
+        distinct.join(rows, on=SESSION_KEY, how="full", coalesce=True, maintain_order="left_right")
         .with_columns(
             *(pl.coalesce(name, f"row_{name}").alias(name) for name in names),
             *(pl.col(name).fill_null(0) for name in counts),
@@ -260,10 +294,11 @@ def _all_sessions(frame: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
             last_at=pl.coalesce("last_at", "created"),
         )
         .select(frame.columns)
-        .sort("session_id")
+        .sort(SESSION_KEY)
     )
 
 
-def _format(sessions: pl.DataFrame, what: str, tables: set[str]) -> str:
-    eras = sorted(set(sessions["era"].drop_nulls()) | ({"C"} if "session_v2" in tables else set()))
+def _format(sessions: pl.DataFrame, what: str, tables: Collection[str] = ()) -> str:
+    told = set(sessions["era"].unique().to_list()) - {None}
+    eras = sorted(told | ({"C"} if "session_v2" in tables else set()))
     return f"opencode {what}" + (f", era {' and '.join(eras)}" if eras else "")

@@ -17,6 +17,7 @@ from stateanalytics.systems.opencode.log import (
     ERA_A_PREFIX,
     EVENTS,
     PAYLOADS,
+    SESSION_KEY,
     Log,
     Ordered,
     family_of,
@@ -123,7 +124,7 @@ def _columns(shape: Mapping[str, pl.DataType], *without: str) -> tuple[Column, .
             _UNITS.get(name, ""),
         )
         for name, dtype in shape.items()
-        if name not in without
+        if name not in ("source", *without)
     )
 
 
@@ -171,7 +172,7 @@ RECORDS = (*OF_EVENTS.values(), OF_MESSAGES, OF_PARTS, OF_SESSIONS)
 
 
 def kept_records(gathered: Gathered, order: Ordered) -> dict[str, pl.DataFrame]:
-    """What states rest on, as the detail frames of `RECORDS`, without ``source``.
+    """What states rest on, as the detail frames of `RECORDS`.
 
     Parameters
     ----------
@@ -185,7 +186,7 @@ def kept_records(gathered: Gathered, order: Ordered) -> dict[str, pl.DataFrame]:
     }
     asked = gathered.log.events.filter(
         pl.col("seq").is_null(), pl.col("session_id").is_not_null()
-    ).unique("event_id", keep="first", maintain_order=True)
+    ).unique(["source", "event_id"], keep="first", maintain_order=True)
     live = rows_of(asked, gathered.log, "ask")
     asks = OF_EVENTS["ask"].name
     frames[asks] = pl.concat([frames[asks].select(live.columns), live])
@@ -210,19 +211,15 @@ def _with_milliseconds(frame: pl.DataFrame, shape: pl.Schema) -> pl.DataFrame:
     )
 
 
-def gathered_again(
-    details: Mapping[str, pl.DataFrame], events: pl.DataFrame, source: str
-) -> Gathered:
-    """What one input held, from the frames that were kept of it: `kept_records` backwards.
+def gathered_again(details: Mapping[str, pl.DataFrame], events: pl.DataFrame) -> Gathered:
+    """What inputs held, from the frames that were kept of them: `kept_records` backwards.
 
     Parameters
     ----------
     details : mapping of str to polars.DataFrame
         With the frames of `RECORDS`.
     events : polars.DataFrame
-        `schema.EVENTS`; those of the input with a ``seq`` are its durable ones.
-    source : str
-        The input.
+        `schema.EVENTS`, of these inputs; those with a ``seq`` are durable ones.
 
     Returns
     -------
@@ -232,13 +229,12 @@ def gathered_again(
     """
 
     def own(frame: Frame) -> pl.DataFrame:
-        rows = details.get(frame.name, frame.empty())
-        return rows.filter(pl.col("source") == source)
+        return details.get(frame.name, frame.empty())
 
     messages = _with_milliseconds(own(OF_MESSAGES), MESSAGES)
     is_projected = (pl.col("era") == PROJECTED).fill_null(value=False)
     return Gathered(
-        log=_log_again({family: own(frame) for family, frame in OF_EVENTS.items()}, events, source),
+        log=_log_again({family: own(frame) for family, frame in OF_EVENTS.items()}, events),
         messages=messages.filter(~is_projected),
         parts=_with_milliseconds(own(OF_PARTS), PARTS),
         projections=messages.filter(is_projected),
@@ -249,13 +245,13 @@ def gathered_again(
     )
 
 
-def _log_again(carried: Mapping[str, pl.DataFrame], events: pl.DataFrame, source: str) -> Log:
+def _log_again(carried: Mapping[str, pl.DataFrame], events: pl.DataFrame) -> Log:
     """The log whose durable events stand in ``events``, with what each of them carried."""
-    place = ["session_id", "seq"]
+    place = [*SESSION_KEY, "seq"]
     heads = [frame.select(*place, "event_id", "at", "type") for frame in carried.values()]
     named = pl.concat(heads)
-    durable = events.filter(pl.col("source") == source, pl.col("seq").is_not_null()).select(
-        pl.col("entity_id").alias("session_id"), "seq", "at", type="kind"
+    durable = events.filter(pl.col("seq").is_not_null()).select(
+        "source", pl.col("entity_id").alias("session_id"), "seq", "at", type="kind"
     )
     ids = named.filter(pl.col("seq").is_not_null()).select(*place, "event_id")
     known = durable.join(ids, on=place, how="left", maintain_order="left")

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,19 @@ from stateanalytics.systems.opencode.gathered import (
     Gathered,
     session_rows_of,
     together,
+    without,
 )
+from stateanalytics.systems.opencode.log import SESSION_KEY
 from stateanalytics.systems.opencode.message_fold import MESSAGES
 from stateanalytics.systems.opencode.payloads import (
+    CHUNK_BYTES,
     SESSION,
+    Chunk,
     Parser,
+    chunks_of,
     conform,
     numbered,
-    read_lines,
+    records_of,
 )
 
 MAX_DOCUMENT_BYTES = 512 * 2**20
@@ -68,77 +74,113 @@ _ERROR = {
 }
 
 
-def read_record_file(path: Path, parser: Parser) -> Gathered:
-    """Everything that a file of records holds.
+def read_record_files(files: Iterable[tuple[str, Path]], parser: Parser) -> Gathered:
+    """Everything that files of records hold: many small ones are read as one.
 
     Parameters
     ----------
-    path : pathlib.Path
-        A log, a stream, a capture, the output of a run, or an export.
+    files : iterable of (source, path)
+        Logs, streams, captures, outputs of runs, exports.
     parser : Parser
     """
-    document = _export(path)
-    if document is not None:
-        return gathered_of_export(document, parser)
-    origin = "stream" if path.suffix == ".sse" or "sse" in path.name else "log"
-    pieces = [_piece(lines, parser, origin) for lines in read_lines(path)]
-    return together(pieces) if pieces else Gathered()
+    exports: list[Gathered] = []
+    failed: dict[str, Broken] = {}
+
+    def chunks() -> Iterator[Chunk]:
+        for source, path in files:
+            try:
+                document = _export(path)
+                if document is not None:
+                    exports.append(gathered_of_export(document, source, parser))
+                else:
+                    origin = "stream" if path.suffix == ".sse" or "sse" in path.name else "log"
+                    yield from chunks_of(path, source, origin)
+            except OSError as error:
+                failed[source] = lost(source, [(path, error)])
+
+    pieces = [_piece(records_of(piece), parser) for piece in _in_pieces(chunks())]
+    gathered = together([*pieces, *exports])
+    # A file that cannot be read to its end is left out as a whole.
+    kept = without(gathered, failed) if failed else gathered
+    return replace(kept, broken=(*kept.broken, *failed.values()))
 
 
-def _piece(lines: pl.DataFrame, parser: Parser, origin: str) -> Gathered:
-    too_long = lines.filter("is_too_long")
-    not_text = lines.filter(pl.col("text").is_null(), ~pl.col("is_too_long"))
-    texts = lines.filter(pl.col("text").is_not_null()).select(
-        row=pl.col("line_no").cast(pl.UInt32), text="text"
-    )
+def _in_pieces(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
+    """Chunks that are parsed at once: as many as have no more bytes than one may have."""
+    piece: list[Chunk] = []
+    n_bytes = 0
+    for chunk in chunks:
+        if piece and n_bytes + chunk.n_bytes > CHUNK_BYTES:
+            yield piece
+            piece, n_bytes = [], 0
+        piece.append(chunk)
+        n_bytes += chunk.n_bytes
+    if piece:
+        yield piece
+
+
+def _piece(records: pl.DataFrame, parser: Parser) -> Gathered:
+    is_text = pl.col("text").is_not_null()
+    too_long = records.filter("is_too_long")
+    not_text = records.filter(~is_text, ~pl.col("is_too_long"))
+    texts = numbered(records.filter(is_text).drop("is_too_long"))
     halved = texts.filter(pl.col("text").str.contains(_HALF))
     if halved.height:
         texts = texts.with_columns(pl.col("text").map_elements(_whole, return_dtype=pl.String))
-    decoded = events_of_records(texts, parser, origin=origin)
+    decoded = events_of_records(texts, parser)
     logs, others = [decoded.log], decoded.others
     wire = Gathered()
     if others.height:
         unwrapped = parser.read(others, {"raw_type": _WIRE["raw_type"]}, sql={"inner": _UNWRAPPED})
-        inner = unwrapped.select("row", text=pl.col("inner"))
-        again = events_of_records(inner, parser, origin=origin)
+        inner = others.drop("text").join(
+            unwrapped.select("row", text="inner"), on="row", maintain_order="left"
+        )
+        again = events_of_records(inner, parser)
         logs.append(again.log)
         wire = _of_wire(again.others, parser)
-    bad = decoded.broken.select(line_no="row").join(
-        lines.select(pl.col("line_no").cast(pl.UInt32), "is_finished"), on="line_no", how="left"
-    )
-    cut_off = pl.concat([bad, not_text.select(pl.col("line_no").cast(pl.UInt32), "is_finished")])
+    bad = decoded.broken
+    cut_off = pl.concat([bad.select(_LINE), not_text.select(_LINE)])
     finished = pl.col("is_finished")
-    broken = [
-        _broken("record.not_json", "a line that is no JSON object", bad.filter(finished)),
-        _broken("record.not_utf8", "a line that is not UTF-8", not_text.filter(finished)),
-        _broken("record.too_long", TOO_LONG, too_long),
-        _halved(halved["text"], f"line {halved['row'].min()!s}"),
-        _broken("line.unfinished", UNFINISHED, cut_off.filter(~finished), severity="info"),
-    ]
-    return together(
-        [
-            *(Gathered(log=log) for log in logs),
-            wire,
-            Gathered(broken=tuple(fault for fault in broken if fault is not None)),
-        ]
+    broken = (
+        *_broken("record.not_json", "a line that is no JSON object", bad.filter(finished)),
+        *_broken("record.not_utf8", "a line that is not UTF-8", not_text.filter(finished)),
+        *_broken("record.too_long", TOO_LONG, too_long),
+        *_halved_lines(halved),
+        *_broken("line.unfinished", UNFINISHED, cut_off.filter(~finished), severity="info"),
     )
+    return together([*(Gathered(log=log) for log in logs), wire, Gathered(broken=broken)])
+
+
+_LINE = ("source", "line_no", "is_finished")
 
 
 def _broken(
     code: str, message: str, lines: pl.DataFrame, *, severity: str = "warning"
-) -> Broken | None:
-    if lines.is_empty():
-        return None
-    return Broken(code, severity, message, lines.height, f"line {lines['line_no'].min()!s}")
+) -> tuple[Broken, ...]:
+    """What to say of some lines of each source."""
+    by_source = lines.group_by("source").agg(pl.len(), pl.col("line_no").min()).sort("source")
+    return tuple(
+        Broken(source, code, severity, message, n_rows, f"line {line_no}")
+        for source, n_rows, line_no in by_source.iter_rows()
+    )
 
 
-def _halved(texts: Iterable[str], example: str) -> Broken | None:
+def _halved_lines(halved: pl.DataFrame) -> tuple[Broken, ...]:
+    return tuple(
+        broken
+        for (source,), lines in halved.partition_by(
+            "source", as_dict=True, maintain_order=True
+        ).items()
+        for broken in _halved(source, lines["text"], f"line {lines['line_no'].min()!s}")
+    )
+
+
+def _halved(source: str, texts: Iterable[str], example: str) -> tuple[Broken, ...]:
     """What to say of escapes that stand for no character; DuckDB would refuse the whole text."""
     n_records = sum(without_halves(text)[1] > 0 for text in texts)
     message = "a record with half a surrogate pair, read as a question mark"
-    return (
-        Broken("record.half_surrogate", "info", message, n_records, example) if n_records else None
-    )
+    broken = Broken(source, "record.half_surrogate", "info", message, n_records, example)
+    return (broken,) if n_records else ()
 
 
 def _whole(text: str) -> str:
@@ -147,7 +189,8 @@ def _whole(text: str) -> str:
 
 def _of_wire(texts: pl.DataFrame, parser: Parser) -> Gathered:
     """Messages, parts and sessions of V1's streams, and of runs."""
-    read = parser.read(texts, _WIRE).with_columns(pl.col("raw_type").str.replace(r"\.\d+$", ""))
+    wire = parser.read(texts, _WIRE).with_columns(pl.col("raw_type").str.replace(r"\.\d+$", ""))
+    read = texts.drop("text").join(wire, on="row", how="left", maintain_order="left")
     kind = pl.col("raw_type")
     infos = read.filter(pl.col("info").is_not_null()).sort("event_id", maintain_order=True)
     parts = read.filter(kind == "message.part.updated", pl.col("part").is_not_null())
@@ -156,31 +199,27 @@ def _of_wire(texts: pl.DataFrame, parser: Parser) -> Gathered:
     known = kind.str.contains(".", literal=True) | kind.is_in(list(RUN_TYPES))
     strange = read.filter(~known.fill_null(value=False))
     sessions = infos.filter(kind.str.starts_with("session.")).select(
-        "row", "event_id", text=pl.col("info").cast(pl.String)
+        "row", "source", "event_id", text=pl.col("info").cast(pl.String)
     )
     told = parser.read(sessions.select("row", "text"), SESSION).reverse()
     rows = told.join(sessions.drop("text"), on="row", how="left", maintain_order="left")
-    faults = _broken(
-        "record.not_understood",
-        "a record of no kind that is known",
-        strange.select(line_no="row"),
-    )
+    message = "a record of no kind that is known"
     return together(
         [
             Gathered(
                 messages=messages_of(
                     infos.filter(kind == "message.updated").select(
-                        "event_id", text=pl.col("info").cast(pl.String)
+                        "source", "event_id", text=pl.col("info").cast(pl.String)
                     ),
                     parser,
                 )[0],
                 parts=parts_of(
-                    parts.select("event_id", text=pl.col("part").cast(pl.String)), parser
+                    parts.select("source", "event_id", text=pl.col("part").cast(pl.String)), parser
                 )[0],
                 session_rows=conform(with_writing(rows, "created_ms"), SESSION_ROWS).filter(
                     pl.col("session_id").is_not_null()
                 ),
-                broken=() if faults is None else (faults,),
+                broken=_broken("record.not_understood", message, strange),
             ),
             of_runs,
         ]
@@ -199,7 +238,7 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
         pl.col("message_id").is_not_null()
     )
     finished = pl.col("raw_type") == "step_finish"
-    sentences = placed.group_by("session_id", "message_id").agg(
+    sentences = placed.group_by(*SESSION_KEY, "message_id").agg(
         created_ms=pl.col("timestamp_ms").min(),
         completed_ms=pl.col("timestamp_ms").filter(finished).max(),
         **{
@@ -208,19 +247,19 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
         },
     )
     failures = runs.filter(pl.col("error").is_not_null()).select(
-        "row", "session_id", "timestamp_ms", text=pl.col("error").cast(pl.String)
+        "row", *SESSION_KEY, "timestamp_ms", text=pl.col("error").cast(pl.String)
     )
     errors = failures.drop("text").join(
         parser.read(failures.select("row", "text"), _ERROR), on="row", how="left"
     )
-    errors = errors.sort("session_id", "timestamp_ms").unique(
-        "session_id", keep="last", maintain_order=True
+    errors = errors.sort(*SESSION_KEY, "timestamp_ms").unique(
+        SESSION_KEY, keep="last", maintain_order=True
     )
-    last = sentences.sort("session_id", "created_ms", "message_id").unique(
-        "session_id", keep="last", maintain_order=True
+    last = sentences.sort(*SESSION_KEY, "created_ms", "message_id").unique(
+        SESSION_KEY, keep="last", maintain_order=True
     )
     ended = errors.join(
-        last.select("session_id", "message_id"), on="session_id", how="left"
+        last.select(*SESSION_KEY, "message_id"), on=SESSION_KEY, how="left"
     ).with_columns(
         message_id=pl.coalesce("message_id", pl.concat_str("session_id", pl.lit(":error"))),
         error_type=pl.coalesce("error_type", pl.lit("unknown")),
@@ -228,7 +267,7 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
     )
     messages = sentences.join(
         ended.drop("row", "timestamp_ms"),
-        on=["session_id", "message_id"],
+        on=[*SESSION_KEY, "message_id"],
         how="full",
         coalesce=True,
     ).with_columns(
@@ -238,7 +277,7 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
         completed_ms=pl.coalesce("completed_ms", "error_ms"),
     )
     shaped = conform(messages.with_columns(era=pl.lit("V1")), MESSAGES)
-    pieces = parts_of(with_parts.select("text", written_ms="timestamp_ms"), parser)[0]
+    pieces = parts_of(with_parts.select("source", "text", written_ms="timestamp_ms"), parser)[0]
     return Gathered(messages=shaped, parts=pieces)
 
 
@@ -257,20 +296,18 @@ def _export(path: Path) -> dict[str, Any] | None:
     return document if isinstance(document, dict) and "messages" in document else None
 
 
-def gathered_of_export(document: dict[str, Any], parser: Parser) -> Gathered:
+def gathered_of_export(document: dict[str, Any], source: str, parser: Parser) -> Gathered:
     """The session, messages and parts of an export."""
     pairs = [pair for pair in _listed(document.get("messages")) if isinstance(pair, dict)]
     infos = [_text(pair.get("info")) for pair in pairs]
     parts = [_text(part) for pair in pairs for part in _listed(pair.get("parts"))]
     session = _text(document.get("info"))
-    halved = _halved([session, *infos, *parts], "an export")
-    own = _frame([session])
-    rows = parser.read(numbered(own), SESSION)
+    rows = parser.read(numbered(_frame([session], source)), SESSION)
     return Gathered(
-        messages=messages_of(_frame(infos), parser)[0],
-        parts=parts_of(_frame(parts), parser)[0],
-        session_rows=session_rows_of(rows),
-        broken=() if halved is None else (halved,),
+        messages=messages_of(_frame(infos, source), parser)[0],
+        parts=parts_of(_frame(parts, source), parser)[0],
+        session_rows=session_rows_of(rows.with_columns(source=pl.lit(source))),
+        broken=_halved(source, [session, *infos, *parts], "an export"),
     )
 
 
@@ -282,17 +319,20 @@ def _text(value: Any) -> str:
     return json.dumps(value)
 
 
-def _frame(texts: list[str]) -> pl.DataFrame:
-    return pl.DataFrame({"text": [_whole(text) for text in texts]}, schema={"text": pl.String})
+def _frame(texts: list[str], source: str) -> pl.DataFrame:
+    whole = pl.Series("text", [_whole(text) for text in texts], dtype=pl.String)
+    return whole.to_frame().with_columns(source=pl.lit(source))
 
 
-def read_storage(folder: Path, parser: Parser) -> Gathered:
+def read_storage(folder: Path, source: str, parser: Parser) -> Gathered:
     """Sessions, messages and parts of a legacy ``storage`` directory.
 
     Parameters
     ----------
     folder : pathlib.Path
         With ``session``, ``message`` and ``part`` in it.
+    source : str
+        The input.
     parser : Parser
     """
     texts: dict[str, list[str]] = {"session": [], "message": [], "part": []}
@@ -309,23 +349,22 @@ def read_storage(folder: Path, parser: Parser) -> Gathered:
                 not_json.append(path)
             else:
                 contents.append(text)
-    rows = numbered(_frame(texts["session"]))
-    halved = _halved(itertools.chain.from_iterable(texts.values()), folder.name)
-    broken = [*([lost(failed)] if failed else []), *([halved] if halved else [])]
+    halved = _halved(source, itertools.chain.from_iterable(texts.values()), folder.name)
+    broken = [*([lost(source, failed)] if failed else []), *halved]
     if not_json:
         message, first = "a file that is no JSON", legible(not_json[0].name)
-        broken.append(
-            Broken("record.not_json", "warning", message, len(not_json), first, folder.name)
-        )
+        n_files, name = len(not_json), folder.name
+        broken.append(Broken(source, "record.not_json", "warning", message, n_files, first, name))
+    rows = parser.read(numbered(_frame(texts["session"], source)), SESSION)
     return Gathered(
-        messages=messages_of(_frame(texts["message"]), parser)[0],
-        parts=parts_of(_frame(texts["part"]), parser)[0],
-        session_rows=session_rows_of(parser.read(rows, SESSION)),
+        messages=messages_of(_frame(texts["message"], source), parser)[0],
+        parts=parts_of(_frame(texts["part"], source), parser)[0],
+        session_rows=session_rows_of(rows.with_columns(source=pl.lit(source))),
         broken=tuple(broken),
     )
 
 
-def lost(failed: Sequence[tuple[Path, OSError]]) -> Broken:
+def lost(source: str, failed: Sequence[tuple[Path, OSError]]) -> Broken:
     """What to say of files that were found and then could not be read."""
     path, error = failed[0]
     if all(isinstance(reason, FileNotFoundError) for _, reason in failed):
@@ -333,7 +372,7 @@ def lost(failed: Sequence[tuple[Path, OSError]]) -> Broken:
     else:
         code, message = "file.unreadable", f"a file that cannot be read ({error.strerror})"
     name = legible(path.name)
-    return Broken(code, "warning", message, len(failed), name, name)
+    return Broken(source, code, "warning", message, len(failed), name, name)
 
 
 def size_of(path: Path) -> int:

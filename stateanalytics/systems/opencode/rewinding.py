@@ -16,7 +16,7 @@ from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.systems.history import LOST, Past
 from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.gathered import Gathered
-from stateanalytics.systems.opencode.log import Log
+from stateanalytics.systems.opencode.log import SESSION_KEY, Log
 from stateanalytics.systems.opencode.mapping import SYSTEM
 from stateanalytics.systems.opencode.payloads import USAGE
 from stateanalytics.systems.opencode.reading import assembled
@@ -55,37 +55,34 @@ def rewind(past: Past, facts: Facts) -> Past:
     if labels.is_empty():
         return past
     at_ms = (past.at - _EPOCH) // timedelta(milliseconds=1)
-    parts = [
-        assembled(cut_off(gathered_again(facts.details, facts.events, label), at_ms), label)
-        for label in labels
-    ]
-    others = ~((pl.col("system") == SYSTEM) & pl.col("source").is_in(labels.implode()))
+    is_told = pl.col("source").is_in(labels.implode())
+    told = gathered_again(facts.details, facts.events.filter(is_told))
+    then = assembled(cut_off(told, at_ms))
+    others = ~((pl.col("system") == SYSTEM) & is_told)
     is_other = past.facts.entities.select(others).to_series()
-    entities = pl.concat([part.entities for part in parts])
-    executions = pl.concat([part.details[frames.EXECUTIONS.name] for part in parts])
-    gone = _lost(entities, executions, facts, past.at)
+    entities = _by_source(then.entities)
+    gone = _lost(entities, then.details[frames.EXECUTIONS.name], facts, past.at)
     details = {
-        name: pl.concat(
-            [
-                past.facts.details[name].filter(~pl.col("source").is_in(labels.implode())),
-                *(part.details[name] for part in parts),
-            ]
-        )
-        for name in parts[0].details
+        name: pl.concat([past.facts.details[name].filter(~is_told), _by_source(frame)])
+        for name, frame in then.details.items()
         if name in past.facts.details
     }
     changed = {
-        name: pl.concat([getattr(past.facts, name).filter(others), *rows])
+        name: pl.concat([getattr(past.facts, name).filter(others), rows])
         for name, rows in {
-            "entities": [entities],
-            "transitions": [part.transitions for part in parts],
-            "events": [part.events for part in parts],
+            "entities": entities,
+            "transitions": _by_source(then.transitions),
+            "events": _by_source(then.events),
         }.items()
     }
     return Past(
         changed_facts(past.facts, **changed, details={**past.facts.details, **details}),
         pl.concat([past.lost.filter(is_other), gone]),
     )
+
+
+def _by_source(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.sort("source", maintain_order=True)
 
 
 def _lost(
@@ -98,14 +95,18 @@ def _lost(
     """
     written = facts.detail(OF_SESSIONS).filter(pl.col("updated_at") > at)
     ids = ["source", "session_id"]
-    rows = pl.concat(
-        [
-            written.select("source", entity_type=pl.lit("session"), entity_id="session_id"),
-            executions.join(written, on=ids, how="semi").select(
-                "source", entity_type=pl.lit("execution"), entity_id="entity_id"
-            ),
-        ]
-    ).with_columns(is_written=pl.lit(value=True))
+    rows = (
+        pl.concat(
+            [
+                written.select("source", entity_type=pl.lit("session"), entity_id="session_id"),
+                executions.join(written, on=ids, how="semi").select(
+                    "source", entity_type=pl.lit("execution"), entity_id="entity_id"
+                ),
+            ]
+        )
+        .unique()
+        .with_columns(is_written=pl.lit(value=True))
+    )  # a stream tells a session often
     key = ["source", "entity_type", "entity_id"]
     joined = entities.join(rows, on=key, how="left", maintain_order="left")
     since = pl.col("is_written").fill_null(value=False)
@@ -116,12 +117,12 @@ def _lost(
 
 
 def cut_off(gathered: Gathered, at_ms: int) -> Gathered:
-    """What an input held at an instant.
+    """What inputs held at an instant.
 
     Parameters
     ----------
     gathered : Gathered
-        What it holds now.
+        What they hold now.
     at_ms : int
         The instant in epoch milliseconds.
 
@@ -148,10 +149,10 @@ def _is_later(name: str, at_ms: int) -> pl.Expr:
 
 def _events_up_to(events: pl.DataFrame, at_ms: int) -> pl.DataFrame:
     """An event without a moment came no later than the next one that has one."""
-    ordered = events.sort("session_id", "seq", nulls_last=True, maintain_order=True)
+    ordered = events.sort(*SESSION_KEY, "seq", nulls_last=True, maintain_order=True)
     at, is_durable = pl.col("at_ms"), pl.col("seq").is_not_null()
     placed = ordered.with_columns(
-        by=pl.coalesce(at, at.backward_fill(), at.forward_fill()).over("session_id", is_durable)
+        by=pl.coalesce(at, at.backward_fill(), at.forward_fill()).over(*SESSION_KEY, is_durable)
     )
     return placed.filter(~_is_later("by", at_ms)).drop("by")
 
@@ -171,7 +172,7 @@ def _parts_up_to(parts: pl.DataFrame, messages: pl.DataFrame, at_ms: int) -> pl.
     begun = parts.filter(
         ~(pl.coalesce("created_ms", "start_ms") > at_ms).fill_null(value=False),
         ~_is_later("written_ms", at_ms),
-    ).join(later, on="message_id", how="anti")
+    ).join(later, on=["source", "message_id"], how="anti")
     return begun.with_columns(
         *(pl.when(~was_open).then(name).alias(name) for name in WITH_THE_END_OF_A_PART),
         start_ms=pl.when(~was_waiting).then("start_ms"),

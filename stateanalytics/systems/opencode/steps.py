@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.systems.opencode.log import Log, rows_of, with_session_ids
+from stateanalytics.systems.opencode.log import SESSION_KEY, Log, rows_of, with_session_ids
 from stateanalytics.systems.opencode.payloads import USAGE
 from stateanalytics.systems.recorded import is_content_filter
 
@@ -113,7 +113,7 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
             is_blocked=is_content_filtered(),
         )
         .select(
-            "session_id",
+            *SESSION_KEY,
             *STEP,
             *("exec_no", "start_seq", "end_seq", "started_ms", "ended_ms", "last_ms"),
             *("dispatched_ms", "n_attempts", "n_retries", "agent", "model", "provider", "state"),

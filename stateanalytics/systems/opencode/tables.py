@@ -6,6 +6,8 @@ neither is any file beside the database but the legacy messages.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from stateanalytics.core import schema
@@ -34,9 +36,16 @@ _NEEDED = " OR ".join(
 )
 
 
+def _read_rows(
+    store: Store, table: str, columns: Mapping[str, Cell]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    rows, findings = read_table(store, table, columns, system=SYSTEM)
+    return rows.with_columns(source=pl.lit(store.label)), findings
+
+
 def read_events(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows of the ``event`` table, and what was wrong with them."""
-    return read_table(
+    return _read_rows(
         store,
         "event",
         {
@@ -47,7 +56,6 @@ def read_events(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
             "raw_type": Cell("text", "type", ("type",)),
             "data": Cell("text", f"CASE WHEN {_NEEDED} THEN data END", ("data", "type")),
         },
-        system=SYSTEM,
     )
 
 
@@ -75,7 +83,7 @@ def read_sessions(store: Store, parser: Parser) -> tuple[pl.DataFrame, pl.DataFr
         "idle_outcome": TEXT,
     }
     for table in ("session_v2", "session"):
-        rows, problems = read_table(store, table, columns, system=SYSTEM)
+        rows, problems = _read_rows(store, table, columns)
         findings.append(problems)
         placed = numbered(rows)
         fields = {"model": (("id",), "VARCHAR"), "provider": (("providerID",), "VARCHAR")}
@@ -88,7 +96,7 @@ def read_sessions(store: Store, parser: Parser) -> tuple[pl.DataFrame, pl.DataFr
 
 def read_messages(store: Store) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """V1's messages and parts as rows with ``text``, and what was wrong with them."""
-    messages, findings = read_table(
+    messages, findings = _read_rows(
         store,
         "message",
         {
@@ -97,9 +105,8 @@ def read_messages(store: Store) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFram
             "created_ms": Cell("integer", "time_created", ("time_created",)),
             "text": Cell("text", "data", ("data",)),
         },
-        system=SYSTEM,
     )
-    parts, also = read_table(
+    parts, also = _read_rows(
         store,
         "part",
         {
@@ -109,14 +116,13 @@ def read_messages(store: Store) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFram
             "created_ms": Cell("integer", "time_created", ("time_created",)),
             "text": Cell("text", "data", ("data",)),
         },
-        system=SYSTEM,
     )
     return messages, parts, pool([findings, also], schema.FINDINGS)
 
 
 def read_projections(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
     """V2's projected messages as rows with ``text``."""
-    return read_table(
+    return _read_rows(
         store,
         "session_message",
         {
@@ -126,7 +132,6 @@ def read_projections(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
             "created_ms": Cell("integer", "time_created", ("time_created",)),
             "text": Cell("text", "data", ("data",)),
         },
-        system=SYSTEM,
     )
 
 
