@@ -25,11 +25,11 @@ _STATES = (
 )
 
 
-def write_tree(root: Path, n_records: int) -> Path:
+def write_tree(root: Path, n_records: int, *, first: int = 0) -> Path:
     """Records as its last TypeScript writes them, 2 kB each, no two alike."""
     for project in range(N_PROJECTS):
         (root / "projects" / f"web{project}" / "sessions").mkdir(parents=True)
-    for number in range(n_records):
+    for number in range(first, first + n_records):
         project = f"web{number % N_PROJECTS}"
         path = root / "projects" / project / "sessions" / f"{project}-{number}.json"
         path.write_text(json.dumps(_record(number, project), indent=2) + "\n")

@@ -19,7 +19,7 @@ N_LOGS, N_EVENTS_A_LOG = 300, 40
 MOST_LOGS_S = 2.0
 
 
-def write_events(path: Path, n_events: int) -> int:
+def write_events(path: Path, n_events: int, *, first: int = 0) -> int:
     """The sample again and again, every session and message with an id of its own.
 
     Returns
@@ -32,7 +32,7 @@ def write_events(path: Path, n_events: int) -> int:
     n_lines = text.count("\n")
     n_copies = -(-n_events // n_lines)
     with path.open("w", encoding="utf-8") as file:
-        for copy in range(n_copies):
+        for copy in range(first, first + n_copies):
             file.write(marked.replace("@", f"{copy:05x}"))
     return n_copies * n_lines
 

@@ -262,7 +262,9 @@ class _Processes:
         if not hasattr(self.mine, "pool"):
             # Threads of polars do not survive a fork.
             context = multiprocessing.get_context("spawn")
-            self.mine.pool = ProcessPoolExecutor(1, mp_context=context)
+            self.mine.pool = ProcessPoolExecutor(
+                1, mp_context=context, initializer=_end_with_its_parent
+            )
             self.begun.callback(self.mine.pool.shutdown)
         try:
             rows: pl.DataFrame = self.mine.pool.submit(_archived, batch).result()
@@ -270,6 +272,22 @@ class _Processes:
             del self.mine.pool
             raise
         return rows
+
+
+def _end_with_its_parent() -> None:
+    """End this process as soon as the one that started it is gone, even if that was killed.
+
+    A worker has both ends of the pipe that its tasks come through, and would wait for ever.
+    What is half written in an archive does not count.
+    """
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _noted(batch: _Batch, rows: pl.DataFrame) -> pl.DataFrame:
