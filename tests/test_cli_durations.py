@@ -51,7 +51,7 @@ def test_durations_are_quantiles_with_words(run, store, snap):
     )
     assert [row["in_words"] for row in found] == expected["in_words"].to_list()
     n_left_out = sa.survival.spells(snap)["left_out"].count()
-    assert f"{n_left_out} of 388 runs are left out: see --show left-out" in err
+    assert f"{n_left_out} of 390 runs are left out: see --show left-out" in err
 
 
 def test_durations_by_other_columns_and_shares(run, store):

@@ -373,10 +373,11 @@ SOURCES = Frame(
 
 SPELLS = Frame(
     "spells",
-    "one run, with how long it took and what is known of its end",
-    ENTITY_KEY,
+    "one attempt at a run, with how long it took and what is known of its end",
+    (*ENTITY_KEY, "n_resumed"),
     (
         *KEY_COLUMNS,
+        Column("n_resumed", INTEGER, "how often its work had been resumed before; 0: never"),
         Column("session_id", TEXT, "the session it belongs to; its own id, but for turns"),
         *ENTITIES.named("invocation_id", "kind", "agent", "model", "playbook", "project"),
         *ENTITIES.named("raw_status", "started_at"),
@@ -397,10 +398,11 @@ SPELLS = Frame(
 
 TIMEOUTS = Frame(
     "timeouts",
-    "one run that has a time limit, or ended at one",
-    ENTITY_KEY,
+    "one attempt at a run that has a time limit, or ended at one",
+    (*ENTITY_KEY, "n_resumed"),
     (
         *KEY_COLUMNS,
+        Column("n_resumed", INTEGER, "how often its work had been resumed before; 0: never"),
         Column("session_id", TEXT, "the session it belongs to"),
         *ENTITIES.named("kind", "agent", "model", "playbook", "project", "started_at"),
         Column("ending", TEXT, "how it ended: timed_out, completed, …, running"),

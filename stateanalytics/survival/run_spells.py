@@ -1,4 +1,4 @@
-"""How long runs took: one row a run, with how it ended and what must be left out.
+"""How long runs took: one row an attempt, with how it ended and what must be left out.
 
 A duration is only what it seems where work was seen to begin and seen to end. A run
 that is still going, or that its time limit stopped, says "at least this long"
@@ -20,6 +20,7 @@ from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.state.definitions import LEFT_OUT_OF_DURATIONS, ended_well, is_found_dead
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
+from stateanalytics.survival.attempts import split_into_attempts
 from stateanalytics.systems import all_systems
 
 SILENT = ("stalled", "process_dead", "orphaned")
@@ -32,6 +33,7 @@ def spells(
     snap: Facts,
     *,
     window: object = None,
+    per: Literal["attempt", "work"] = "attempt",
     cohort: Literal["started", "active"] = "started",
     timeouts: Literal["cut_off", "event"] = "cut_off",
     silent_runs: Literal["last_activity", "as_of"] = "last_activity",
@@ -40,7 +42,7 @@ def spells(
     rows: pl.DataFrame | None = None,
     policy: Policy | None = None,
 ) -> pl.DataFrame:
-    """Duration of every run, how it ended, and whether that was seen.
+    """Duration of every attempt at a run, how it ended, and whether that was seen.
 
     Parameters
     ----------
@@ -50,6 +52,9 @@ def spells(
     window : optional
         As `report` takes it; None: all time. What is cut off at as-of otherwise is cut
         off at the end of the window.
+    per : {"attempt", "work"}
+        A run that ended and was resumed is several attempts, each with its own start, end
+        and limit; or one work, from its first start to its last end.
     cohort : {"started", "active"}
         Runs that *started* in the window; or all that were active in it, which then come
         under observation late: ``entry_s``. Runs without a start are placed by their end
@@ -71,8 +76,8 @@ def spells(
 
     Returns
     -------
-    polars.DataFrame, shape (n_runs, 27)
-        ``schema.SPELLS``, in the order of the entities.
+    polars.DataFrame, shape (n_attempts, 28)
+        ``schema.SPELLS``, in the order of the entities, then of attempts.
 
     Raises
     ------
@@ -97,15 +102,21 @@ def spells(
     True
     """
     checked_snapshot(snap, "survival.spells")
+    _check_option("per", per, ("attempt", "work"))
     _check_option("cohort", cohort, ("started", "active"))
     _check_option("timeouts", timeouts, ("cut_off", "event"))
     _check_option("silent_runs", silent_runs, ("last_activity", "as_of"))
     _check_option("observed_ends", observed_ends, ("last_activity", "left_out"))
     as_of = snap.as_of
     within = None if window is None else read_window(window, as_of=as_of)
+    runs = _runs(rows_of(snap, policy=policy, states=states, rows=rows))
+    attempts = (
+        split_into_attempts(runs, snap)
+        if per == "attempt"
+        else runs.with_columns(n_resumed=pl.lit(0, pl.Int64))
+    )
     rows = (
-        _runs(rows_of(snap, policy=policy, states=states, rows=rows))
-        .with_columns(is_found_dead=_is_found_dead() & (observed_ends == "last_activity"))
+        attempts.with_columns(is_found_dead=_is_found_dead() & (observed_ends == "last_activity"))
         .with_columns(
             ending=_ending(),
             cut_off_by=_cut_off_by(silent_runs, is_limit_an_end=timeouts == "event"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.schema import TIMEOUTS
+from stateanalytics.core.schema import ENTITY_KEY, TIMEOUTS
 from stateanalytics.core.units import how_long_each
 from stateanalytics.errors import check_columns, check_number, check_share
 from stateanalytics.state.policy import Policy
@@ -48,7 +48,7 @@ def timeouts(
 
     Returns
     -------
-    polars.DataFrame, shape (n_runs, 19)
+    polars.DataFrame, shape (n_attempts, 20)
         ``schema.TIMEOUTS``: ``limit_s``, ``limit_from`` (checkpoint, metadata; inferred:
         nobody declared it, but many ends lie there, see `implicit_timeouts`; null: not
         known), ``over_s`` (elapsed minus limit), ``fits`` (at_limit, before, after: it hit
@@ -154,7 +154,7 @@ def count_timeouts(timeouts: pl.DataFrame, by: str | Sequence[str] = ("kind",)) 
     )
 
 
-_KEY = ("source", "system", "entity_type", "entity_id")
+_KEY = (*ENTITY_KEY, "n_resumed")
 
 
 NEIGHBOURS_S = 60

@@ -1,0 +1,144 @@
+"""A run that was stopped and resumed is several attempts at one work."""
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.errors import ArgumentError
+from stateanalytics.systems import system_named
+from tests.frames import AS_OF, WHOSE, ago, facts
+
+
+def life(entity_id, *steps, **row):
+    """A session and its changes of status: (hours ago, status, writer)."""
+    changes = [
+        {
+            **WHOSE,
+            "entity_id": entity_id,
+            "at": ago(hours=hours),
+            "seq": seq,
+            "status": status,
+            "writer": writer,
+            "reason_code": f"run.{status}.any",
+        }
+        for seq, (hours, status, writer) in enumerate(steps)
+    ]
+    ended = steps[-1][1] != "running"
+    session = {
+        **WHOSE,
+        "entity_id": entity_id,
+        "kind": "agent",
+        "raw_status": steps[-1][1],
+        "started_at": ago(hours=steps[0][0]),
+        "ended_at": ago(hours=steps[-1][0]) if ended else None,
+        "end_written_by": "executor" if ended else None,
+        "last_activity_at": ago(hours=steps[-1][0]),
+        **row,
+    }
+    return session, changes
+
+
+def spells_of(*lives, events=(), **asked):
+    given = facts(
+        [session for session, _ in lives],
+        transitions=[change for _, changes in lives for change in changes],
+        events=list(events),
+    )
+    return sa.survival.spells(given, silent_runs="as_of", **asked)
+
+
+RESUMED = life(
+    "resumed",
+    (10, "running", "system"),
+    (9, "timed_out", "executor"),
+    (6, "running", "executor"),
+    (4, "completed", "executor"),
+    timeout_s=3600.0,
+    n_turns=9,
+)
+PLAIN = life("plain", (3, "running", "system"), (1, "completed", "executor"), n_turns=4)
+
+
+def test_each_attempt_has_its_own_time_end_and_limit():
+    found = spells_of(RESUMED, PLAIN)
+    shown = found.select("entity_id", "n_resumed", pl.col("duration_s") / 3600, "ending", "ended")
+    assert shown.rows() == [
+        ("resumed", 0, 1.0, "timed_out", False),
+        ("resumed", 1, 2.0, "completed", True),
+        ("plain", 0, 2.0, "completed", True),
+    ]
+    assert found["cut_off_by"].to_list() == ["time_limit", None, None]
+    assert found["n_turns"].to_list() == [None, None, 4]
+
+
+def test_the_work_as_a_whole_is_one_row_from_first_to_last():
+    found = spells_of(RESUMED, PLAIN, per="work")
+    assert found.select("entity_id", "n_resumed", pl.col("duration_s") / 3600).rows() == [
+        ("resumed", 0, 6.0),
+        ("plain", 0, 2.0),
+    ]
+
+
+def test_an_attempt_that_is_still_going_is_cut_off():
+    going = life(
+        "going", (5, "running", "system"), (4, "failed", "executor"), (1, "running", "executor")
+    )
+    found = spells_of(going)
+    assert found["ending"].to_list() == ["failed", "running"]
+    assert (found["duration_s"] / 3600).to_list() == [1.0, 1.0]
+    assert found["ended_at"].to_list() == [ago(hours=4), AS_OF]
+
+
+def test_an_attempt_that_somebody_else_ended_says_nothing_of_its_length():
+    swept = life(
+        "swept", (9, "running", "system"), (5, "failed", "admin"), (4, "running", "executor"),
+        (3, "completed", "executor"),
+    )  # fmt: skip
+    assert spells_of(swept)["left_out"].to_list() == ["end_observed", None]
+
+
+def test_an_attempt_that_was_found_dead_ended_at_its_last_sign_of_life():
+    dead = life(
+        "dead", (9, "running", "system"), (5, "failed", "reaper"), (4, "running", "executor"),
+        (3, "completed", "executor"),
+    )  # fmt: skip
+    dead[1][1]["reason_code"] = system_named("lionagi").ends.death_codes[0]
+    signs = [
+        {**WHOSE, "entity_id": "dead", "at": ago(hours=hours), "seq": seq, "is_activity": True}
+        for seq, hours in enumerate((8, 7, 3.5))
+    ]
+    found = spells_of(dead, events=signs)
+    assert (found["duration_s"] / 3600).to_list() == [2.0, 1.0]
+    assert found["end_from"].to_list() == ["last_activity", "recorded"]
+    assert found["end_width_s"].to_list() == [7200.0, None]
+
+
+def test_ends_in_a_row_and_what_comes_after_as_of_are_no_attempts():
+    twice = life(
+        "twice", (9, "running", "system"), (8, "failed", "executor"), (7, "timed_out", "admin"),
+        (6, "running", "executor"), (5, "completed", "executor"),
+    )  # fmt: skip
+    assert (spells_of(twice)["duration_s"] / 3600).to_list() == [1.0, 1.0]
+    late = life(
+        "late", (9, "running", "system"), (8, "failed", "executor"), (-2, "running", "executor"),
+        raw_status="failed", ended_at=ago(hours=8), end_written_by="executor",
+    )  # fmt: skip
+    assert spells_of(late).height == 1
+
+
+def test_a_window_takes_the_attempts_that_began_in_it():
+    found = spells_of(RESUMED, PLAIN, window=(ago(hours=7), AS_OF))
+    assert found.select("entity_id", "n_resumed").rows() == [("resumed", 1), ("plain", 0)]
+
+
+def test_the_sample_has_no_completion_of_two_hours(demo):
+    """It was one run that timed out at 30 min, waited 40 and was resumed for 47."""
+    agents = sa.survival.spells(demo).filter(pl.col("left_out").is_null(), kind="agent")
+    assert agents.filter(ending="completed")["duration_s"].max() < 3000
+    whole = sa.survival.spells(demo, per="work").filter(pl.col("left_out").is_null(), kind="agent")
+    assert whole.filter(ending="completed")["duration_s"].max() == 7000
+
+
+def test_another_unit_is_refused(demo):
+    with pytest.raises(ArgumentError, match="per is attempt or work; found 'turn'"):
+        sa.survival.spells(demo, per="turn")
