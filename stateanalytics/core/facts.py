@@ -122,8 +122,11 @@ def beside(entities: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
     key = list(schema.ENTITY_KEY)
     # What was derived from the same entities stands in their order: nothing to look up.
     if told.select(key).equals(entities.select(key), null_equal=False):
-        return pl.concat([entities, told.drop(key)], how="horizontal")
-    return entities.join(told, on=key, how="left", maintain_order="left")
+        same_order = told
+    else:
+        keys = entities.select(key)
+        same_order = keys.join(told, on=key, how="left", maintain_order="left")
+    return pl.concat([entities, same_order.drop(key)], how="horizontal")
 
 
 def losses_of(findings: pl.DataFrame) -> pl.DataFrame:

@@ -105,6 +105,11 @@ class Material:
         return members_within(self.failed_ever, self.window, self.facts.as_of)
 
     @cached_property
+    def counted_rows(self) -> pl.DataFrame:
+        """Everything of the window that rates count, each work once."""
+        return counted(self.rows)
+
+    @cached_property
     def runs(self) -> pl.DataFrame:
         """The runs that rates count: sessions, without what is left out."""
         return counted(self.rows, "session")

@@ -8,7 +8,7 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, beside
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.systems import all_systems
 
@@ -97,11 +97,9 @@ def with_history(
         )
         .with_columns(entity_type=pl.lit("invocation"))
     )
-    joined = facts.entities.filter(has_begun(at)).join(
-        of_history, on=KEY, how="left", maintain_order="left"
-    )
-    heard = joined.join(of_events, on=KEY, how="left", maintain_order="left")
-    counted = heard.join(of_sessions, on=KEY, how="left", maintain_order="left")
+    told = facts.entities.filter(has_begun(at))
+    for each in (of_history, of_events, of_sessions):
+        told = beside(told, each)
     # What is over, and says nowhere since when, may have been open.
     has_no_moment = pl.all_horizontal(pl.col("updated_at", "ended_at", "was_changed").is_null())
     is_later = (
@@ -111,7 +109,7 @@ def with_history(
     )
     was_changed = pl.col("was_changed").fill_null(value=False)
     by_history = pl.coalesce(pl.when(was_changed).then("status_then"), "next_previous")
-    return counted.with_columns(
+    return told.with_columns(
         by_history.alias(_BY_HISTORY),
         (~(is_later.fill_null(value=False) & pl.col("source").is_in(rewritten))).alias(UNTOUCHED),
         pl.col("source").is_in(rewritten).alias(_IS_CUT),

@@ -15,7 +15,6 @@ from stateanalytics.reporting.material import Material, Plain, Section, iso, tal
 from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.attention import DISPOSITIONS, OPEN, attention_items
-from stateanalytics.state.population import counted
 
 N_SHOWN = 10
 N_BLOCKED_SHOWN = 5
@@ -29,7 +28,7 @@ TYPE_ORDER = (
 
 def summarize_attention(material: Material) -> Plain:
     """Severity by entity type, the items on top, and what the policy leaves neutral."""
-    rows = counted(material.rows)
+    rows = material.counted_rows
     listed_items = _listed(rows, material)
     things = _things(listed_items.filter(pl.col("disposition") == OPEN))
     by_type = _by_type(rows)
@@ -54,7 +53,7 @@ def summarize_attention(material: Material) -> Plain:
 
 def things_of(material: Material) -> pl.DataFrame:
     """What is to be looked at in the window, one row for what one repair would clear."""
-    items = _listed(counted(material.rows), material)
+    items = _listed(material.counted_rows, material)
     return _things(items.filter(pl.col("disposition") == OPEN))
 
 

@@ -31,7 +31,8 @@ def summarize_detectors(material: Material) -> Plain:
     n_open = facts.entities.height
     if not names or not n_open:
         return {**_NOTHING, "finding": "No run is open, so no detector could contradict another."}
-    detections = detect(facts, detectors=names, states=material.states)
+    judged = material.states.join(facts.entities.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
+    detections = detect(facts, detectors=names, states=judged)
     # First, because the rows of those that disagree are some of these.
     verdicts = _verdicts(detections.rows)
     differences = disagreements(detections)

@@ -16,7 +16,6 @@ from stateanalytics.reporting.failure_findings import finding_of, lost_of, name_
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
 from stateanalytics.reporting.phrases import count, listed, share
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
-from stateanalytics.state.population import counted
 from stateanalytics.state.reason_codes import REGISTRY
 from stateanalytics.systems import all_systems
 
@@ -87,7 +86,7 @@ def summarize_failures(material: Material) -> Plain:
             ],
         },
         "mass": _mass(material),
-        "stopped": _stopped(material.rows),
+        "stopped": _stopped(material.counted_rows),
     }
 
 
@@ -209,7 +208,7 @@ def plural(entity_type: str) -> str:
 def _stopped(rows: pl.DataFrame) -> Plain:
     """Ends that somebody chose are no failures; they are counted beside them."""
     is_stopped = pl.col("outcome").is_in(["aborted", "cancelled"])
-    ends = counted(rows).filter(is_stopped, ~is_failure().fill_null(value=False))
+    ends = rows.filter(is_stopped, ~is_failure().fill_null(value=False))
     counts = tally(ends, "outcome")
     return {"aborted": counts.get("aborted", 0), "cancelled": counts.get("cancelled", 0)}
 
