@@ -389,9 +389,10 @@ def _put_back(text: str, kept: str, numbered: str) -> str:
     """Put back, in order, what was taken out; but no hash that looked like a name."""
     kept = KEPT_HERE.join(map(_without_hash, kept.split(KEPT_HERE)))
     for mark, taken in ((NUMBERED_HERE, numbered.replace(OPEN, OPEN + CLOSE)), (KEPT_HERE, kept)):
-        parts = text.split(mark)
-        pieces = [*taken.split(KEPT_HERE)[: len(parts) - 1], ""]
-        text = "".join(part + piece for part, piece in zip(parts, pieces, strict=True))
+        if mark in text:
+            parts = text.split(mark)
+            pieces = [*taken.split(KEPT_HERE)[: len(parts) - 1], ""]
+            text = "".join(part + piece for part, piece in zip(parts, pieces, strict=True))
     # Seldom there, and dear to look for in every message.
     return re.sub("  +", " ", _CONTROL.sub("", text)).strip() if _CONTROL.search(text) else text
 

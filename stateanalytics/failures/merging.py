@@ -82,12 +82,26 @@ def _columns_merged(texts: pl.Series, columns: str) -> pl.Series:
     A round looks at every pattern with one of its columns left out. Where that shortened
     pattern exists already, with a placeholder there, the pattern joins it; where enough
     patterns share it, the column varies and all of them become it. All decisions of a
-    round are taken on the set as it was.
+    round are taken on the set as it was, and of patterns that are alike by now one is
+    looked at.
     """
-    live = _together(cut_into_pieces(texts, columns))
-    while (after := _next(live)) is not None:
-        live = after
-    return as_text(live)
+    after: pl.DataFrame | None = _together(cut_into_pieces(texts, columns))
+    same = pl.Series(range(texts.len()), dtype=pl.UInt32)
+    while after is not None:
+        live, first = _distinct(after)
+        same = same.replace(first["number"], first["first"])
+        after = _next(live)
+    return as_text(live).gather(same.rank("dense") - 1)
+
+
+def _distinct(live: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The pieces of the first of all patterns that are alike, and which is the first of each."""
+    first = (
+        live.group_by("number", maintain_order=True)
+        .agg(whole=pl.col("piece").str.join("\0"))
+        .select("number", first=pl.col("number").first().over("whole"))
+    )
+    return live.filter(pl.col("number").is_in(first["first"].unique().implode())), first
 
 
 def _next(live: pl.DataFrame) -> pl.DataFrame | None:
