@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.io import private_folders
 from stateanalytics.io.private_folders import (
     PREFIX,
     delete_abandoned_folders,
@@ -60,6 +61,17 @@ def test_the_copy_of_a_killed_process_goes_with_the_next_load(tmp_path, place):
         assert not left.exists()
         assert snap.stores[0].copy.exists()
     assert list(place.iterdir()) == []
+
+
+def test_of_many_loads_only_the_first_in_a_while_looks(place, tmp_path, monkeypatch):
+    store = write_store(tmp_path / "state.db", sessions=[session("a")])
+    killed_with_a_copy(store)
+    (left,) = place.iterdir()
+    for since_s, is_there in ((0.0, True), (601.0, False)):
+        age(left)
+        monkeypatch.setitem(private_folders._NEXT_LOOK_S, place, time.monotonic() + 600 - since_s)
+        with sa.read(store):
+            assert left.exists() is is_there
 
 
 def test_a_copy_that_is_used_stays(tmp_path, place):

@@ -21,6 +21,8 @@ from pathlib import Path
 PREFIX = "stateanalytics-"
 _LOCK = "in-use"
 _YOUNG_S = 60.0  # its maker may be about to lock it
+_EVERY_S = 600.0
+_NEXT_LOOK_S: dict[Path, float] = {}
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,18 @@ def delete_abandoned_folders(
     place = Path(tempfile.gettempdir()) if parent is None else parent
     folders = sorted(place.glob(f"{PREFIX}*"))
     return [folder for folder in folders if delete_if_abandoned(folder, young_s=young_s)]
+
+
+def delete_abandoned_now_and_then() -> None:
+    """Delete the folders that killed processes left, unless this one looked just now.
+
+    Each look goes through the folders of all that is open, here and in other processes: of
+    a thousand stores that are opened one after another, each would look at those before it.
+    """
+    place, now_s = Path(tempfile.gettempdir()), time.monotonic()
+    if now_s >= _NEXT_LOOK_S.get(place, now_s):
+        _NEXT_LOOK_S[place] = now_s + _EVERY_S
+        delete_abandoned_folders(place)
 
 
 def delete_if_abandoned(folder: Path, *, young_s: float) -> bool:

@@ -28,7 +28,7 @@ from stateanalytics.io.archive.weeks import ChosenWeeks
 from stateanalytics.io.as_of import as_utc
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Kept, Parts
-from stateanalytics.io.private_folders import delete_abandoned_folders
+from stateanalytics.io.private_folders import delete_abandoned_now_and_then
 from stateanalytics.io.salvaging import findings_of_store
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
@@ -141,8 +141,7 @@ def read_and_keep(
         readings = []
         changed = [place for place in places if place.label not in unchanged]
         if changed:
-            # Once a load: each look goes through the folders of all the others.
-            delete_abandoned_folders()
+            delete_abandoned_now_and_then()
         fresh = _read_places(changed, before, bodies=bodies, on_error=on_error, weeks=chosen.has)
         with progress("reading", len(places), shown=shown) as begin:
             for place in places:
