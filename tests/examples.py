@@ -1,6 +1,6 @@
 """How much a proof is tried on: a part of it at the desk, all of it in CI.
 
-``pytest --hypothesis-profile=quick``, as `make test` does, asks for a quarter of a property's
+``pytest --hypothesis-profile=quick``, as `make test` does, asks for an eighth of a property's
 examples. Of a matrix (one property on many samples, formats or texts) `make test` runs a few
 members; the others are marked slow, for `make slow`, which CI runs as well.
 """
@@ -19,7 +19,7 @@ settings.register_profile(QUICK)
 def examples(number: int, **others: Any) -> settings:
     """Decorate a property that is tried on ``number`` examples, however long each takes."""
     if settings.get_current_profile_name() == QUICK:
-        number = min(number, max(FEWEST, number // 4))
+        number = min(number, max(FEWEST, number // 8))
     return settings(max_examples=number, deadline=None, **others)
 
 

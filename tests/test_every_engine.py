@@ -92,7 +92,8 @@ def _assert_those_of_polars(found: object, name: str, engine: Engine, folder: Pa
     assert_same_rows(_in_utc(rows) if name == "states" else rows, expected)
 
 
-@pytest.mark.parametrize("name", a_few(["states", "reasons"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["states", "reasons"])
 def test_duckdb_on_an_archive_as_the_page_says(history: Path, name: str) -> None:
     scope = _as_the_page_says("python", 1, history)
     _assert_those_of_polars(scope[name], name, DUCKDB, history)

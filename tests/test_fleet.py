@@ -2,6 +2,7 @@
 
 import random
 import re
+import shutil
 from datetime import UTC, datetime
 from math import exp
 
@@ -234,6 +235,7 @@ def test_coverage_says_what_was_read_what_failed_and_what_is_stale(ends, losses,
 def test_coverage_stands_on_top_of_the_page(history, stores, tmp_path):
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"SQLite format 3\0" + b"x" * 5_000)
+    shutil.copytree(history, tmp_path / "history")
     sa.collect([*stores, broken], tmp_path / "history")
     with sa.read(tmp_path / "history", progress=False) as snap:
         page = sa.report(snap, sections=[], shown=False).as_html()

@@ -45,6 +45,7 @@ def test_a_report_does_not_depend_on_the_order_of_rows(shared, sample):
         assert page(shuffled(snap)) == page(snap)
 
 
+@pytest.mark.slow
 def test_nor_where_two_sources_tell_equal_sessions():
     both = beside_its_twin(facts(WEEK))
     assert sa.report(shuffled(both)).as_json() == sa.report(both).as_json()

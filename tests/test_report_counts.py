@@ -11,6 +11,8 @@ from stateanalytics.cli import run
 from stateanalytics.demo_data import demo_path
 from stateanalytics.reporting import summarize
 from stateanalytics.state.definitions import FAILURES, GOOD_ENDS, TROUBLE
+from tests.frames import facts
+from tests.test_report import WEEK
 
 SAMPLES = [
     pytest.param(["state.db", "agent_orchestrator", "opencode"], id="all"),
@@ -237,6 +239,12 @@ def test_what_is_left_out(case):
     )
 
 
-def test_sections_that_are_made_at_one_time_are_the_same(case, monkeypatch):
+def test_sections_that_are_made_at_one_time_are_the_same(small_week, monkeypatch):
+    monkeypatch.setattr(summarize, "_WORTH_THREADS", range(10**9))
+    assert sa.report(facts(WEEK)).summary == small_week.summary
+
+
+@pytest.mark.slow
+def test_sections_of_a_store_that_are_made_at_one_time_are_the_same(case, monkeypatch):
     monkeypatch.setattr(summarize, "_WORTH_THREADS", range(10**9))
     assert sa.report(case.snap, window=case.window).summary == case.summary

@@ -40,7 +40,7 @@ def snap() -> sa.Snapshot:
 
 @pytest.fixture(scope="module")
 def whole(snap: sa.Snapshot) -> sa.Report:
-    return report(snap, window=EVER)
+    return report(snap, window=EVER, sections=["systems", "attention", "durations"])
 
 
 @pytest.fixture(scope="module")

@@ -78,10 +78,10 @@ def test_the_limit_holds_while_a_query_is_read_and_planned(snap, query):
     snap.sql("FROM entities")  # computing tables and starting a process do not count
     began = time.monotonic()
     try:
-        snap.sql(query, timeout_s=1)
+        snap.sql(query, timeout_s=0.3)
     except QueryTimeoutError as error:
-        assert "longer than its limit of 1 s" in str(error)
-    assert time.monotonic() - began < 2
+        assert "longer than its limit of 0.3 s" in str(error)
+    assert time.monotonic() - began < 1.3
 
 
 @pytest.mark.slow
@@ -171,12 +171,12 @@ def test_a_memory_limit_counts_bytes(snap, memory_bytes):
 # --- processes and files ---------------------------------------------------------------
 
 
-def test_one_process_answers_query_after_query(snap):
+def test_one_process_answers_query_after_query_and_is_replaced_when_killed(snap):
     # A new one: what other tests asked may have made the old one large, and it goes then.
     old = the_worker()
     os.kill(old.pid, signal.SIGKILL)
     assert soon(lambda: not old.is_alive())
-    snap.sql("FROM states")
+    snap.sql("FROM states")  # the one that somebody killed is replaced
     worker = the_worker()
     for _ in range(3):
         snap.sql("FROM states")
@@ -185,13 +185,6 @@ def test_one_process_answers_query_after_query(snap):
         with pytest.raises(QueryError):
             snap.sql("SELECT 'x'::INTEGER")
     assert the_worker() is worker
-
-
-def test_a_worker_that_somebody_killed_is_replaced(snap):
-    worker = the_worker()
-    os.kill(worker.pid, signal.SIGKILL)
-    assert soon(lambda: not worker.is_alive())
-    assert snap.sql("SELECT 1").item() == 1
 
 
 def test_an_engine_that_breaks_down_is_an_error_of_ours(snap):

@@ -243,8 +243,9 @@ def test_the_chart_has_a_drawing_for_each_series(demo_weeks):
     assert "Completed (% of ended runs)" in svg
     assert "2026-W19 and 2026-W22 only in part" in svg
     clusters = weeks.filter(measure="failure_causes", group_kind="cluster")
-    assert len(chart_weeks(clusters).concat) == 10
-    assert "Causes of failures, 2026-W19" in to_svg(chart_weeks(clusters), name="x", label="y")
+    drawn = chart_weeks(clusters)
+    assert len(drawn.concat) == 10
+    assert "Causes of failures, 2026-W19" in to_svg(drawn, name="x", label="y")
     empty = to_svg(chart_weeks(weeks.clear()), name="x", label="y")
     assert "No week is covered by the data" in empty
     with pytest.raises(MissingColumnsError, match="chart_weeks needs columns"):
