@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from stateanalytics.systems.agent_orchestrator.stored_values import (
     NotJsonError,
+    _any_ms,
     iso_ms,
     leading_integer,
     read_json,
@@ -142,6 +143,20 @@ ISO = [
 def test_the_product_reads_iso_dates_and_numbers_only(text: str | None, ms: int | None) -> None:
     frame = pl.DataFrame({"at": [text]}, schema={"at": pl.String})
     assert frame.select(iso_ms(pl.col("at"))).item() == ms
+
+
+NEARLY_USUAL = st.from_regex(
+    r"20[0-9]{2}-[0-3][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-6][0-9]:[0-6][0-9]\.[0-9]{2,4}Z?",
+    fullmatch=True,
+)
+
+
+@given(st.lists(st.none() | NEARLY_USUAL, max_size=8))
+@examples(60)
+def test_times_as_usual_are_read_as_any_other_is(texts: list[str | None]) -> None:
+    frame = pl.DataFrame({"at": texts}, schema={"at": pl.String})
+    read, slowly = (frame.select(reader(pl.col("at"))) for reader in (iso_ms, _any_ms))
+    assert read.rows() == slowly.rows()
 
 
 @given(st.lists(st.datetimes(), min_size=1, max_size=20))

@@ -175,6 +175,8 @@ def legible(name: str) -> str:
     >>> print(legible("a\udcff.db"))
     a\xff.db
     """
+    if name.isascii():
+        return name
     try:
         return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:
@@ -209,6 +211,9 @@ def without_halves(text: str) -> tuple[str, int]:
     >>> without_halves(r'{"a": "\ud83d", "b": "\ud83d\ude00"}')
     ('{"a": "?", "b": "\\ud83d\\ude00"}', 1)
     """
+    # Hardly any text has a surrogate, and looking for the letters is a hundred times sooner.
+    if "\\ud" not in text and "\\uD" not in text:
+        return text, 0
     n_halves = 0
 
     def mended(match: re.Match[str]) -> str:

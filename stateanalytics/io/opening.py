@@ -36,14 +36,25 @@ def open_regular(path: str | Path) -> BinaryIO:
     OSError
         If there is none, it may not be read, or it is a directory, a pipe or a device.
     """
-    _check_regular(os.stat(path))  # noqa: PTH116 - opening a device may do something already
-    handle = os.open(path, _FLAGS)
+    handle, _ = _opened(path)
     try:
-        _check_regular(os.fstat(handle))
         return os.fdopen(handle, "rb", buffering=0)
     except BaseException:
         os.close(handle)
         raise
+
+
+def _opened(path: str | Path) -> tuple[int, os.stat_result]:
+    """The handle of a regular file, and what it is."""
+    _check_regular(os.stat(path))  # noqa: PTH116 - opening a device may do something already
+    handle = os.open(path, _FLAGS)
+    try:
+        status = os.fstat(handle)
+        _check_regular(status)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle, status
 
 
 def _check_regular(status: os.stat_result) -> None:
@@ -72,17 +83,20 @@ def read_octets(path: str | Path, max_bytes: int) -> tuple[bytes, os.stat_result
     ...
     OSError: [Errno 22] not a regular file
     """
-    with open_regular(path) as file:
-        status = os.fstat(file.fileno())
+    handle, status = _opened(path)
+    # Not as a file of Python's: of a small one that is made for longer than it is read.
+    try:
         if status.st_size > max_bytes:
             raise _too_large(status.st_size, max_bytes)
-        pieces = [file.read(status.st_size + 1) or b""]
+        pieces = [os.read(handle, status.st_size + 1)]
         left = max_bytes + 1 - len(pieces[0])
         # A short answer is the whole of a file that did not grow; some tell no size at all.
         if len(pieces[0]) != status.st_size or not pieces[0]:
-            while left > 0 and (piece := file.read(min(left, _PIECE))):
+            while left > 0 and (piece := os.read(handle, min(left, _PIECE))):
                 pieces.append(piece)
                 left -= len(piece)
+    finally:
+        os.close(handle)
     if left <= 0:
         raise _too_large(None, max_bytes)
     return b"".join(pieces), status

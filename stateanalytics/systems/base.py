@@ -117,15 +117,15 @@ class Files:
     beside : callable
         ``beside(path) -> paths`` of the files and directories that are read beside one.
     opens : callable, optional
-        ``opens(path) -> paths`` of all that `read` opens of one, where that is less than the
-        path with all that is in it.
+        ``opens(path) -> paths``, as texts too, of all that `read` opens of one, where that is
+        less than the path with all that is in it.
     """
 
     find: Callable[[Path], list[Path]]
     read: Callable[..., Parts]
     read_many: Callable[..., Iterator[Parts]] | None = None
     beside: Callable[[Path], Iterable[Path]] = nothing
-    opens: Callable[[Path], Iterable[Path]] | None = None
+    opens: Callable[[Path], Iterable[str | Path]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

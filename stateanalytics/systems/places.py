@@ -45,11 +45,11 @@ class Place:
     archived: Archived | None = None
 
 
-def files_of(place: Place, system: str) -> list[Path]:
+def files_of(place: Place, system: str) -> list[str | Path]:
     """What of an input tells by its size and times that somebody wrote to it."""
     files = place.system.files if place.system is not None else None
     if files is not None and files.opens is not None:
-        own = list(files.opens(place.path))
+        own: list[str | Path] = list(files.opens(place.path))
     else:
         # Where a link leads, the log lies; its index tells nothing that the log does not.
         path = os.path.realpath(place.path)

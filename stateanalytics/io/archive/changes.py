@@ -13,12 +13,12 @@ from pathlib import Path
 _TICK_NS = 2_000_000_000
 
 
-def digest_of_files(paths: Iterable[Path], now: datetime, *words: object) -> str:
+def digest_of_files(paths: Iterable[str | Path], now: datetime, *words: object) -> str:
     """A digest of names, sizes and times of files; empty where it would prove nothing.
 
     Parameters
     ----------
-    paths : iterable of pathlib.Path
+    paths : iterable of str or pathlib.Path
         Files, and directories with all that is in them; what is not there counts as such.
     now : datetime
         The clock before anything was read: a file that was written after it, or just before,
@@ -30,8 +30,8 @@ def digest_of_files(paths: Iterable[Path], now: datetime, *words: object) -> str
     newest = 0
     seen: set[tuple[int, int]] = set()
     try:
-        for path in sorted(set(paths), key=str):
-            for file, status in _files(str(path), seen):
+        for path in sorted({str(path) for path in paths}):
+            for file, status in _files(path, seen):
                 newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
                 facts = (
                     file,

@@ -78,7 +78,7 @@ class Faults:
 
     def note_name(self, path: str) -> None:
         """Say so where the name of a file that is read is not UTF-8."""
-        if self.below(path) != self._relative(path):
+        if not path.isascii() and self.below(path) != self._relative(path):
             message = "its name is not UTF-8"
             action = "read; its name is shown with escapes"
             self.add(Fault("file.name_not_utf8", "info", message, self.below(path), action=action))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 
 from stateanalytics.io.files import is_beside_a_log, legible, stores_among
@@ -61,6 +62,7 @@ class Kind(StrEnum):
 RECORDS = (Kind.JSON_RECORD, Kind.RECORD, Kind.ARCHIVE, Kind.JSON_ARCHIVE)
 
 
+@cache
 def project_of(directory: str) -> str | None:
     """The project that the name of a directory tells; None: only a hash.
 
@@ -145,13 +147,13 @@ def files_of(path: Path) -> Iterator[File]:
         yield from _of_sessions(path, directory, directory.endswith(MIGRATED))
 
 
-def opens(path: Path) -> Iterator[Path]:
+def opens(path: Path) -> Iterator[str]:
     """What is opened to read a path; worktrees, of any size and always busy, are not."""
     for file in files_of(path):
-        yield Path(file.path)
+        yield file.path
         if file.kind in (Kind.EVENTS_DATABASE, Kind.GO_DATABASE):
             store = os.path.realpath(file.path)
-            yield from (Path(store + ending) for ending in ("-wal", "-journal"))
+            yield from (store + ending for ending in ("-wal", "-journal"))
 
 
 def _is_tree(path: Path) -> bool:

@@ -183,8 +183,8 @@ def _row(file: File, faults: Faults) -> tuple[object, ...]:
     is_archive = file.kind in (Kind.ARCHIVE, Kind.JSON_ARCHIVE)
     archive = ARCHIVE_NAME.match(file.name) if is_archive else None
     session_id = archive["id"] if archive else file.name.removesuffix(".json")
-    content = read_file(file.path, faults, session_id=session_id)
     below = faults.below(file.path)
+    content = read_file(file.path, faults, session_id=session_id)
     record: Record = {}
     problem = content.problem
     if content.text is not None and not content.text.strip():

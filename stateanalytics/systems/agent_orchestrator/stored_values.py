@@ -172,6 +172,7 @@ _ISO = (
     r"(?:[Tt ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]+))?)?"
     r" ?([Zz]|[+-][0-9]{2}:?[0-9]{2})?)?$"
 )
+_USUAL = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-5][0-9]\.[0-9]{3}Z$"
 # Fewer digits are a year or a typing error, more are beyond every calendar.
 _EPOCH = r"^([0-9]{9,15})(?:\.[0-9]+)?$"
 _LEAST_EPOCH_MS = 10**11
@@ -199,6 +200,26 @@ def iso_ms(text: pl.Expr) -> pl.Expr:
     >>> pl.DataFrame({"at": texts}).select(iso_ms(pl.col("at")))["at"].to_list()
     [86400000, 500, 1000000000000, None]
     """
+    return text.map_batches(_iso_ms, return_dtype=pl.Int64, is_elementwise=True)
+
+
+def _iso_ms(texts: pl.Series) -> pl.Series:
+    """Nearly every time is as JavaScript writes it, which is read in a tenth of the time."""
+    if texts.null_count() == texts.len():
+        return texts.cast(pl.Int64)
+    rows, text = texts.alias("text").to_frame(), pl.col("text")
+    seconds = text.str.slice(0, 19).str.to_datetime(
+        "%Y-%m-%dT%H:%M:%S", time_unit="ms", strict=False
+    )
+    fraction = text.str.slice(20, 3).cast(pl.Int64, strict=False)
+    ms = rows.select(seconds.dt.epoch("ms") + fraction).to_series()
+    odd = rows.select((~text.str.contains(_USUAL)).arg_true()).to_series()
+    if odd.is_empty():
+        return ms
+    return ms.scatter(odd, rows[odd].select(_any_ms(text)).to_series())
+
+
+def _any_ms(text: pl.Expr) -> pl.Expr:
     date, minute, second, fraction, zone = (text.str.extract(_ISO, group) for group in range(1, 6))
     written = pl.concat_str(
         date,

@@ -19,12 +19,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.io.opening import MAX_LINE_BYTES, open_regular
+
+if TYPE_CHECKING:
+    import duckdb
 
 CHUNK_BYTES = 32 * 2**20
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -293,19 +296,30 @@ def moment(name: str) -> pl.Expr:
     return (sound(name) * 1000).cast(schema.MOMENT)
 
 
+@functools.cache
+def _database(_process_id: int) -> duckdb.DuckDBPyConnection:
+    """DuckDB in memory, once a process: to begin it costs as much as to read a small input.
+
+    A forked process begins its own. There are no threads of DuckDB's, which would not
+    survive the fork: `Parser.read` brings its own.
+    """
+    import duckdb
+
+    return duckdb.connect(
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "threads": "1",
+        }
+    )
+
+
 class Parser:
-    """DuckDB in memory, for the time that one input is read."""
+    """DuckDB in memory, for the time that inputs are read."""
 
     def __init__(self) -> None:
-        import duckdb
-
-        self._connection = duckdb.connect(
-            config={
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                "python_enable_replacements": "false",
-            }
-        )
+        self._connection = _database(os.getpid()).cursor()
 
     def __enter__(self) -> Parser:
         return self
