@@ -298,10 +298,11 @@ class Snapshot(Facts):
         -----
         An input that nobody wrote to is not read again: that is told by SQLite's own
         counters of commits and by the sizes and times of all other files, which prove nothing
-        within two seconds of a write. Of one that was written to, tables that only grow
-        (messages, transitions, signals, …) are gone on with from the last row, if the rows
-        before it are still there; all else is read again. Raw tables of a snapshot stay
-        those of its own instant until it is closed.
+        within two seconds of a write. Of a store that was written to, only rows on pages
+        that changed are read again, and only what follows from them is made again; beside an
+        open writer in WAL mode not even the store is looked at, only its log. Where not every
+        page that changed is accounted for, all of it is read again. Raw tables of a snapshot
+        stay those of its own instant until it is closed.
 
         Examples
         --------

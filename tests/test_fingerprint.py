@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from polars.testing.parametric import dataframes
 
 from stateanalytics.core import schema
+from stateanalytics.io import parts
 from stateanalytics.io.parts import fingerprint
 from tests.examples import examples
 
@@ -67,3 +68,15 @@ def test_how_rows_lie_in_memory_is_not_seen(frame, cut):
     assert fingerprint([pl.concat([frame[:cut], frame[cut:]], rechunk=False)]) == whole
     around = pl.concat([frame, frame, frame])
     assert fingerprint([around[frame.height : 2 * frame.height]]) == whole
+
+
+@pytest.mark.parametrize("n_kept", [0, 3, 4, 9])
+def test_pieces_that_are_as_before_are_not_digested_again(monkeypatch, n_kept):
+    monkeypatch.setattr(parts, "_PIECE", 4)
+    rows = pl.concat([ROWS] * 4)
+    [before] = parts.digested([[rows]])
+    changed = pl.concat([rows.head(n_kept), ROWS.reverse(), rows])
+    [again] = parts.digested([[changed]], before)
+    assert again.fingerprint == fingerprint([changed]) != before.fingerprint
+    each = parts.digested([[changed], [rows]])
+    assert [one.fingerprint for one in each] == [again.fingerprint, before.fingerprint]

@@ -2,8 +2,6 @@
 
 import ctypes
 import gc
-import io
-import json
 import os
 import random
 import shutil
@@ -17,7 +15,7 @@ import sys
 import textwrap
 import time
 import warnings
-from contextlib import closing, contextmanager, redirect_stdout, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -271,9 +269,7 @@ def test_a_disk_that_fills_while_copying_is_no_room(tmp_path, monkeypatch, probl
         raise problem
 
     monkeypatch.setattr(shutil, "copyfile", full)
-    with redirect_stdout(io.StringIO()) as said:
-        sqlite_copy.copy_and_check(str(path), str(tmp_path / "copy.db"), 1)
-    answer = json.loads(said.getvalue())
+    answer = sqlite_copy.answered(sqlite_copy.copied, str(path), str(tmp_path / "copy.db"), 1)
     assert answer["problem"] == "no_room"
     assert isinstance(refusals.explained(path, **answer), errors.NoRoomError)
 
@@ -855,7 +851,7 @@ def test_an_index_by_a_function_that_is_not_trusted_is_named_and_is_no_damage(
     """SQLite before 3.42 does not trust its own json_extract, and calls the schema malformed."""
     path = written(tmp_path / "state.db")
     words = "malformed database schema (i) - unsafe use of json_extract()"
-    _copier_that(tmp_path, monkeypatch, fails_at="say(copied(source, target, busy_s))", words=words)
+    _copier_that(tmp_path, monkeypatch, fails_at="return request(*arguments)", words=words)
     said = refusal(path, errors.NotAStoreError)
     assert words in said
     assert "damaged" not in said

@@ -20,7 +20,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.io.as_of import newest_proven
 from stateanalytics.io.findings import counted
-from stateanalytics.io.parts import Parts, fingerprints
+from stateanalytics.io.parts import Digested, Parts, digested
 
 _THING = ("entity_type", "entity_id", "created_at")
 # What of a row of history is the same in every copy: not its number, and no text that one
@@ -50,24 +50,25 @@ class Observed:
     findings: pl.DataFrame
 
 
-def digests(parts: Sequence[Parts]) -> list[str]:
+def digests(parts: Sequence[Parts], before: Digested | None = None) -> list[Digested]:
     """The fingerprint of what was read of each input, wherever it lies and however it is labelled.
 
     Numbers of rows are left out too: compacting a file may change them.
     """
     unknown = [part for part in parts if not part.fingerprint]
     found = iter(
-        fingerprints(
+        digested(
             [
                 [
                     frame.drop("source", "seq", strict=False)
                     for frame in (part.entities, part.transitions, part.events)
                 ]
                 for part in unknown
-            ]
+            ],
+            before,
         )
     )
-    return [part.fingerprint or next(found) for part in parts]
+    return [Digested(part.fingerprint) if part.fingerprint else next(found) for part in parts]
 
 
 def observe_once(

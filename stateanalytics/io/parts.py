@@ -1,29 +1,25 @@
 """Parts: what one reader hands over for one input, before inputs are pooled.
 
-With them the fingerprint of frames, and tables that only grow, of which only the new rows
-are read again. A writer that appends gives each row a greater number than all before it.
-Whether it really only appended is seen by a witness that the private copies of then and
-of now must agree on: how many old rows there are, their greatest number, and the sums of
-their numbers and of the lengths of their texts. No text is loaded for it. What it cannot
-see is a text that was replaced by another of the same length.
+With them the fingerprint of frames, and tables of which only those rows are read again that
+differ from an earlier copy (`stateanalytics.io.changed_rows`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.cells import Cell
-from stateanalytics.io.scanning import cursor_of
+from stateanalytics.io.changed_rows import Rows
 from stateanalytics.io.sqlite import Store, read_table
-from stateanalytics.io.sqlite_copy import quoted
 
 
 @dataclass(frozen=True)
@@ -48,8 +44,8 @@ class Parts:
         Whether a writer had it open.
     stores : tuple of Store
         Private copies that stay open for raw tables; whoever pools the parts closes them.
-    kept : mapping of str to Kept
-        Tables that the next read of the same input can go on from.
+    kept : object
+        What the next read of the same input can go on from, in the system's own shape.
     proven_at : polars.Series
         Moments at which something certainly happened, and that no event, transition or
         creation tells: the newest that each record of a system without logs proves.
@@ -69,7 +65,7 @@ class Parts:
     size_bytes: int = 0
     is_live: bool = False
     stores: tuple[Store, ...] = ()
-    kept: Mapping[str, Kept] = field(default_factory=dict)
+    kept: Any = None
     fingerprint: str = ""
     proven_at: pl.Series = field(default_factory=lambda: pl.Series(dtype=MOMENT))
     inputs: tuple[Path, ...] = ()
@@ -114,6 +110,22 @@ def _sliced(frame: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
     return lambda label: together.slice(*places.get(label, (0, 0)))
 
 
+@dataclass(frozen=True)
+class Digested:
+    """A fingerprint, and the digests that it was made from.
+
+    Attributes
+    ----------
+    fingerprint : str
+        64 hexadecimal digits (SHA-256).
+    columns : tuple
+        Every column with the digest of each of its pieces, where they are kept.
+    """
+
+    fingerprint: str
+    columns: tuple[tuple[pl.Series | None, tuple[bytes, ...]], ...] = ()
+
+
 def fingerprint(frames: Iterable[pl.DataFrame]) -> str:
     """A digest of the names, types, values and order of all rows and columns.
 
@@ -136,40 +148,91 @@ def fingerprint(frames: Iterable[pl.DataFrame]) -> str:
     >>> fingerprint([rows]) == fingerprint([rows.reverse()])
     False
     """
-    [digest] = fingerprints([list(frames)])
-    return digest
+    [of_frames] = digested([list(frames)])
+    return of_frames.fingerprint
 
 
-def fingerprints(groups: Sequence[Sequence[pl.DataFrame]]) -> list[str]:
+def digested(
+    groups: Sequence[Sequence[pl.DataFrame]], before: Digested | None = None
+) -> list[Digested]:
     """The `fingerprint` of each of some groups of frames.
 
     Parameters
     ----------
     groups : sequence of sequence of polars.DataFrame
         As many frames in each; those at one place have the same columns.
+    before : Digested, optional
+        What came out for earlier frames, where there is one group.
     """
     together = [pl.concat(frames) for frames in zip(*groups, strict=True)]
-    tasks: list[tuple[pl.Series | None, list[int]]] = []
+    columns: list[pl.Series | None] = []
+    bounds: list[list[int]] = []
     for place, whole in enumerate(together):
-        bounds = list(accumulate((frames[place].height for frames in groups), initial=0))
-        tasks += [(column, bounds) for column in (None, *whole.get_columns())]
+        heights = [frames[place].height for frames in groups]
+        columns += [None, *whole.get_columns()]
+        bounds += [list(accumulate(heights, initial=0))] * (whole.width + 1)
+    known = (None,) * len(columns) if before is None or len(groups) > 1 else before.columns
+    tasks = (columns, bounds, known)
     if sum(whole.width * whole.height for whole in together) < _THREADED_CELLS:
-        digests = [_digests(*task) for task in tasks]
+        digests = list(map(_digests, *tasks))
     else:
         with ThreadPoolExecutor() as threads:
-            digests = list(threads.map(_digests, *zip(*tasks, strict=True)))
+            digests = list(threads.map(_digests, *tasks))
+    if len(groups) == 1:
+        of_columns = [pieces for [pieces] in digests]
+        kept = tuple(zip(columns, of_columns, strict=True))
+        return [Digested(_of_columns(of_columns), kept)]
     of_groups = zip(*digests, strict=True) if digests else [()] * len(groups)
-    return [hashlib.sha256(b"".join(columns)).hexdigest() for columns in of_groups]
+    return [Digested(_of_columns(of_group)) for of_group in of_groups]
 
 
 _THREADED_CELLS = 1_000_000
 """Fewer are digested sooner than threads begin."""
+_PIECE = 2**16
+"""Rows; what is appended to a long column changes the last piece of it only."""
 
 
-def _digests(column: pl.Series | None, bounds: Sequence[int]) -> list[bytes]:
-    """The digest of a column between each two bounds; of none where a frame begins."""
+def _of_columns(columns: Iterable[Sequence[bytes]]) -> str:
+    """The digest of columns, each by that of its only piece, or by those of its pieces."""
+    each = (p[0] if len(p) == 1 else hashlib.sha256(b"".join(p)).digest() for p in columns)
+    return hashlib.sha256(b"".join(each)).hexdigest()
+
+
+def _digests(
+    column: pl.Series | None,
+    bounds: Sequence[int],
+    known: tuple[pl.Series | None, tuple[bytes, ...]] | None,
+) -> list[tuple[bytes, ...]]:
+    """The digest of each piece of a column between each two bounds; of none at a frame's begin."""
     if column is None:
-        return [b"frame"] * (len(bounds) - 1)
+        return [(b"frame",)] * (len(bounds) - 1)
+    same = () if known is None or known[0] is None else _same_pieces(column, known[0], known[1])
+    ends = [[*range(begin, max(end, begin + 1), _PIECE), end] for begin, end in pairwise(bounds)]
+    n_same = len(same) * _PIECE
+    ranges = [
+        (begin - n_same, end - n_same)
+        for of_group in ends
+        for begin, end in pairwise(of_group)
+        if begin >= n_same
+    ]
+    pieces = iter([*same, *_digests_between(column.slice(n_same), ranges)])
+    return [tuple(next(pieces) for _ in of_group[1:]) for of_group in ends]
+
+
+def _same_pieces(
+    column: pl.Series, known: pl.Series, digests: tuple[bytes, ...]
+) -> tuple[bytes, ...]:
+    """The digests of those whole pieces that a column begins with as the earlier one did."""
+    if (known.name, known.dtype) != (column.name, column.dtype):
+        return ()
+    begins = range(0, min(known.len(), column.len()) - _PIECE + 1, _PIECE)
+    slices = ((each.slice(begin, _PIECE) for each in (column, known)) for begin in begins)
+    is_same = (now.equals(before) for now, before in slices)
+    return tuple(digest for digest, _ in zip(digests, takewhile(bool, is_same), strict=False))
+
+
+def _digests_between(column: pl.Series, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    """The digest of the name, type and values of a column in each range of rows."""
     n_null, name, type_name = column.null_count(), column.name, type(column.dtype).__name__
     is_empty, gaps = n_null == column.len(), b""
     octets: list[Callable[[int, int], memoryview | bytes]] = []
@@ -179,7 +242,7 @@ def _digests(column: pl.Series | None, bounds: Sequence[int]) -> list[bytes]:
             gaps = bytes(_octets(column.is_null().cast(pl.UInt8)))
         octets = _octets_between(column, has_gaps=n_null > 0)
     digests = []
-    for begin, end in pairwise(bounds):
+    for begin, end in ranges:
         n_own = end - begin if is_empty else gaps.count(1, begin, end)
         total = hashlib.sha256(f"{name!r} {type_name} {end - begin} {n_own}".encode())
         if n_own < end - begin:
@@ -224,9 +287,10 @@ def _octets(numbers: pl.Series) -> memoryview:
     return memoryview(array.buffers()[1])[array.offset * size : (array.offset + len(array)) * size]
 
 
-_NUMBERS = ("moment", "real", "integer", "yes_no")
-Witness = tuple[float | None, ...]
+_ROW = "_row"
 _MOST_PIECES = 64
+_MOST_AGAIN = 20_000
+"""More rows are read sooner with all the others than one by one."""
 
 
 @dataclass(frozen=True)
@@ -235,21 +299,29 @@ class Kept:
 
     Attributes
     ----------
-    store : Store
-        The copy that it was read from; where it was closed, all is read again.
+    copy : pathlib.Path
+        The copy that it was read from.
     rows, findings : polars.DataFrame
         As `sqlite.read_table` gave them.
-    witness : tuple of float, optional
-        What is true of all rows, where a scan has found it already.
+    numbers : polars.Series, optional
+        The number of each row; None where the table has none.
+    gone, came : polars.DataFrame, optional
+        The rows of the table before that are not among these, and those of these that were
+        not there before; a row that was read again may be in both. None: not known.
+    changed : Rows, optional
+        The numbers of these rows.
     """
 
-    store: Store
+    copy: Path
     rows: pl.DataFrame
     findings: pl.DataFrame
-    witness: Witness | None = None
+    numbers: pl.Series | None = None
+    gone: pl.DataFrame | None = None
+    came: pl.DataFrame | None = None
+    changed: Rows | None = None
 
 
-def read_appended(
+def read_again(
     store: Store,
     table: str,
     columns: Mapping[str, Cell],
@@ -257,7 +329,7 @@ def read_appended(
     *,
     system: str = "",
 ) -> Kept:
-    """What `sqlite.read_table` gives, from the rows that are new where that is the same.
+    """What `sqlite.read_table` gives, from those rows only that changed where that is the same.
 
     Parameters
     ----------
@@ -269,50 +341,65 @@ def read_appended(
     Returns
     -------
     Kept
-        Rows and findings are those of a fresh read.
+        Rows and findings are those of a fresh read; the very same frame where no row differs.
     """
-    if before is not None and _has_same_shape(before.store, store, table):
-        there = before.witness or _witness(before.store, table, columns)
-        last = int(there[1] or 0)
-        both = _witness(store, table, columns, up_to=last)
-        if both[: len(there)] == there:
-            new, odd = read_table(store, table, columns, system=system, after=last)
-            if odd.is_empty():  # else both parts would have to be counted together
-                rows = pl.concat([before.rows, new]) if new.height else before.rows
-                # A piece a refresh would slow down whoever reads them after thousands.
-                rows = rows.rechunk() if rows.n_chunks() > _MOST_PIECES else rows
-                return Kept(store, rows, before.findings, both[len(there) :])
-    return Kept(store, *read_table(store, table, columns, system=system))
+    changed = _changed(store, table, before)
+    if before is not None and changed is not None:
+        if not changed.before and not changed.now:
+            none = before.rows.clear()
+            return replace(before, copy=store.copy, gone=none, came=none, changed=changed)
+        part = _read_numbered(store, table, columns, system, changed.now)
+        # A finding counts, so that it would have to be put together from both parts.
+        if part.findings.is_empty() and part.rows.height == len(changed.now):
+            return _patched(before, part, changed)
+    fresh = _read_numbered(store, table, columns, system)
+    # What is made of the very same frame need not be made again.
+    is_same = before is not None and fresh.rows.equals(before.rows)
+    return replace(fresh, rows=before.rows) if before is not None and is_same else fresh
 
 
-def _has_same_shape(old: Store, new: Store, table: str) -> bool:
-    return (
-        old.copy.exists()
-        and not old.losses
-        and not new.losses
-        and old.tables.get(table) == new.tables.get(table) is not None
-        and old.rowids.get(table) == new.rowids.get(table) is not None
-    )
+def _changed(store: Store, table: str, before: Kept | None) -> Rows | None:
+    """The rows that may differ, where they are known, few, and nothing was odd in the others."""
+    if before is None or store.since is None or store.since.copy != before.copy:
+        return None
+    # A table that is not there was not there before: the same tables are in both.
+    changed = store.since.rows.get(table, None if table in store.tables else Rows())
+    is_few = changed is not None and len(changed.now) <= _MOST_AGAIN
+    return changed if is_few and before.findings.is_empty() else None
 
 
-def _witness(
-    store: Store, table: str, columns: Mapping[str, Cell], *, up_to: int | None = None
-) -> Witness:
-    """What is true of the rows of a table: of those up to some row number, then of all."""
-    rowid = store.rowids[table]
-    needed = dict.fromkeys(
-        name
-        for column, cell in columns.items()
-        for name in (cell.needs if cell.sql is not None else (column,))
-        if name in store.tables[table]
-    )
-    numbers = {name for name, cell in columns.items() if cell.kind in _NUMBERS and not cell.sql}
-    sums = [
-        f"total({quoted(name) if name in numbers else f'octet_length({quoted(name)})'})"
-        for name in needed
-    ]
-    whole = ["count(*)", f"max({rowid})", *sums]
-    part = [] if up_to is None else [f"{f} FILTER (WHERE {rowid} <= {up_to})" for f in whole]
-    with cursor_of(store) as cursor:
-        # An index could answer for rows that the table no longer has.
-        return cursor.row(f"SELECT {', '.join([*part, *whole])} FROM {quoted(table)} NOT INDEXED")
+def _read_numbered(
+    store: Store,
+    table: str,
+    columns: Mapping[str, Cell],
+    system: str,
+    only: Collection[int] | None = None,
+) -> Kept:
+    has_numbers = store.rowids.get(table) is not None
+    wanted = {**columns, _ROW: Cell("rowid")} if has_numbers else columns
+    rows, findings = read_table(store, table, wanted, system=system, only=only)
+    numbers = rows[_ROW] if has_numbers else None
+    return Kept(store.copy, rows.drop(_ROW, strict=False), findings, numbers)
+
+
+def _patched(before: Kept, part: Kept, changed: Rows) -> Kept:
+    """The rows that did not change with those that were read again, by row number."""
+    numbers, again = before.numbers, part.numbers
+    assert numbers is not None
+    assert again is not None
+    is_gone = numbers.is_in(pl.Series([*changed.before, *changed.now], dtype=pl.Int64).implode())
+    places = is_gone.arg_true()
+    first = places[0] if len(places) else len(numbers)
+    if len(places) == len(numbers) - first:  # what was written last: nothing has to be moved
+        left, left_numbers = before.rows.head(first), numbers.head(first)
+    else:
+        left, left_numbers = before.rows.filter(~is_gone), numbers.filter(~is_gone)
+    rows, all_numbers = pl.concat([left, part.rows]), pl.concat([left_numbers, again])
+    if first and again.len() and again[0] < (left_numbers.max() or 0):
+        order = all_numbers.arg_sort()
+        rows, all_numbers = rows[order], all_numbers.gather(order)
+    elif rows.n_chunks() > _MOST_PIECES:
+        # A piece a refresh would slow down whoever reads them after thousands.
+        rows, all_numbers = rows.rechunk(), all_numbers.rechunk()
+    gone = before.rows.filter(is_gone)
+    return Kept(part.copy, rows, before.findings, all_numbers, gone, part.rows, changed)

@@ -15,7 +15,7 @@ UTF-8 no answer, and a file that is missing is made); the standard library 3.8;
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -167,8 +167,8 @@ def cursor_of(store: Store) -> Iterator[Cursor]:
     import adbc_driver_sqlite
     import pyarrow as pa
 
-    # Nobody writes to the copy, so that SQLite need not lock it or look for a log.
-    uri = f"file:{quote(str(store.copy))}?immutable=1"
+    # Nobody writes to the copy, so that SQLite need not lock it, nor look for a log but ours.
+    uri = f"file:{quote(str(store.copy))}?{'mode=ro' if store.has_log else 'immutable=1'}"
     try:
         with (
             adbc_driver_sqlite.connect(uri) as database,
@@ -187,11 +187,11 @@ def cursor_of(store: Store) -> Iterator[Cursor]:
         raise refusals.damaged(store.path, [problem]) from error
 
 
-def parts(plan: Plan, after: int | None, cursor: Cursor) -> list[str]:
-    """WHERE clauses that cut the table, or its rows after one, into ranges of row numbers."""
+def parts(plan: Plan, only: Collection[int] | None, cursor: Cursor) -> list[str]:
+    """WHERE clauses that cut the table into ranges of row numbers, or choose some rows of it."""
     name = plan.rowid
-    if after is not None:
-        return [f"WHERE {name} > {after}"]
+    if only is not None:
+        return [f"WHERE {name} IN ({', '.join(map(str, sorted(only)))})"]
     if name is None or N_THREADS == 1:
         return [""]
     table = quoted(plan.table)

@@ -23,6 +23,7 @@ from stateanalytics.core import schema
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io import refusals, salvaging, tables
 from stateanalytics.io.cells import INTEGER, JSON, MOMENT, REAL, ROWID, TEXT, YES_NO, Cell
+from stateanalytics.io.changed_rows import Rows, Tree, difference
 from stateanalytics.io.private_folders import PrivateFolder, make_private_folder
 from stateanalytics.io.store_process import StoreProcess, idle_or_new
 
@@ -41,6 +42,26 @@ __all__ = [
 ]
 
 BUSY_S = 5.0  # how long a locked store is waited for
+_MOST_LOGGED = 2**26  # octets of a log that are read along with a copy; SQLite's own limit is 4 MB
+
+
+@dataclass(frozen=True)
+class Since:
+    """What differs from an earlier copy of the same store.
+
+    Attributes
+    ----------
+    copy : Path
+        The earlier copy.
+    rows : mapping of str to Rows
+        By table; one without row numbers is not named.
+    trees : mapping of str to Tree
+        The pages of these tables.
+    """
+
+    copy: Path
+    rows: Mapping[str, Rows]
+    trees: Mapping[str, Tree]
 
 
 @dataclass(frozen=True)
@@ -69,6 +90,12 @@ class Store:
     state : str or None
         What was another if anybody had written to the original before the copy was made
         (`store_process.state_of_store`); None where nothing tells.
+    roots : mapping of str to int
+        The page that each table begins at.
+    logged : tuple of str and int, optional
+        Which log it had, and how many frames of it: what a later copy can go on from.
+    since : Since, optional
+        What differs from an earlier copy, where that is known.
     """
 
     label: str
@@ -84,7 +111,22 @@ class Store:
     illegible: Collection[str] = field(default=(), repr=False)
     losses: Mapping[str, Any] = field(default_factory=dict, repr=False)
     state: str | None = field(default=None, repr=False)
+    roots: Mapping[str, int] = field(default_factory=dict, repr=False)
+    logged: tuple[str, int] | None = field(default=None, repr=False)
+    since: Since | None = field(default=None, repr=False, compare=False)
     _lease: _Lease | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the copy is a file and the log beside it."""
+        return self.copy.with_name(self.copy.name + "-wal").exists()
+
+    @property
+    def can_be_followed(self) -> bool:
+        """Whether it is a copy of a sound store that is still there."""
+        if self._lease is None or self.losses or not self.is_open:
+            return False
+        return self._lease.copying.is_sound and self.copy.exists()
 
     def check(self) -> None:
         """Wait until the copy has been checked.
@@ -149,14 +191,24 @@ class _Lease:
 class _Copying:
     """A private folder, and the process that fills it and then checks what it filled."""
 
-    def __init__(self, source: str, folder: PrivateFolder) -> None:
+    def __init__(self, folder: PrivateFolder, request: str, source: str, *more: Any) -> None:
         self.copy = folder.path / "copy.db"
         self.n_leases = 0
         self._busy = [idle_or_new()]
+        self._is_asked = False
         self.end = weakref.finalize(self, _end, self._busy, folder)
         self._verdict: dict[str, Any] | None = None
-        self._busy[0].ask("copy", source, os.path.abspath(self.copy), BUSY_S)  # noqa: PTH100
-        self.answer = self._busy[0].answer()
+        self.answer = self._ask(request, source, os.path.abspath(self.copy), *more)  # noqa: PTH100
+
+    def _ask(self, *request: Any) -> dict[str, Any]:
+        self._busy[0].ask(*request)
+        return self._busy[0].answer()
+
+    def begin_check(self) -> None:
+        """Let the copy be checked while the caller goes on."""
+        if not self._is_asked:
+            self._is_asked = True
+            self._busy[0].ask("check", os.path.abspath(self.copy))  # noqa: PTH100
 
     def give_back(self) -> None:
         """One who used the copy does not need it any more."""
@@ -164,13 +216,24 @@ class _Copying:
         if not self.n_leases:
             self.end()
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether it was checked, and nothing was found."""
+        return self._verdict is not None and not any(self._verdict.values())
+
     def verdict(self) -> dict[str, Any]:
         """What the check of the copy came to; waits for it the first time."""
         if self._verdict is None:
-            self._verdict = self._busy[0].answer()
-            if not any(map(self._verdict.get, ("problem", "damage"))):
-                self._busy.pop().keep()
+            self.begin_check()
+            self.found(self._busy[0].answer())
+        assert self._verdict is not None
         return self._verdict
+
+    def found(self, verdict: dict[str, Any]) -> None:
+        """What a check found, of this copy or of all that is the same in another."""
+        self._verdict = verdict
+        if not any(map(verdict.get, ("problem", "damage"))):
+            self._busy.pop().keep()
 
 
 def _end(busy: list[StoreProcess], folder: PrivateFolder) -> None:
@@ -179,7 +242,13 @@ def _end(busy: list[StoreProcess], folder: PrivateFolder) -> None:
     folder.delete()
 
 
-def open_store(path: str | Path, *, label: str | None = None, salvage: bool = False) -> Store:
+def open_store(
+    path: str | Path,
+    *,
+    label: str | None = None,
+    salvage: bool = False,
+    before: Store | None = None,
+) -> Store:
     """A store to read from: a consistent private copy of a SQLite file.
 
     Parameters
@@ -191,6 +260,9 @@ def open_store(path: str | Path, *, label: str | None = None, salvage: bool = Fa
     salvage : bool
         Whether to read what is left of a store that is damaged; its ``losses`` say what
         is not. Its check is waited for.
+    before : Store, optional
+        An earlier copy of the same file. Where it is still there, the new one says which
+        rows may differ, and the check of the earlier one holds for all others.
 
     Returns
     -------
@@ -221,20 +293,16 @@ def open_store(path: str | Path, *, label: str | None = None, salvage: bool = Fa
     if salvage:
         return _whole_or_salvaged(path, label)
     path, source, size_bytes = Path(path), *refusals.located(path)
-    try:
-        folder = make_private_folder()
-    except OSError as error:
-        raise refusals.no_room(path, f"the system says: {error.strerror}", size_bytes) from error
-    room = shutil.disk_usage(folder.path).free
-    if room < size_bytes + 2**20:
-        folder.delete()
-        raise refusals.no_room(path, f"{refusals.megabytes(room)} are free", size_bytes)
-    copying = _Copying(source, folder)
+    if before is not None and before.can_be_followed:
+        followed = _followed(before, path, source, size_bytes)
+        if followed is not None:
+            return followed
+    copying = _Copying(_folder_for(path, size_bytes), "copy", source, BUSY_S)
     answer = copying.answer
     if "problem" in answer:
         copying.end()
         raise refusals.explained(path, answer["problem"], answer["found"], size_bytes, BUSY_S)
-    return Store(
+    store = Store(
         label=str(path) if label is None else label,
         path=path,
         copy=copying.copy,
@@ -243,12 +311,77 @@ def open_store(path: str | Path, *, label: str | None = None, salvage: bool = Fa
         is_live=answer["is_live"],
         others=answer["others"],
         rowids={name: table["rowid"] for name, table in answer["tables"].items()},
+        roots={name: table["root"] for name, table in answer["tables"].items()},
         texts={name: frozenset(table["texts"]) for name, table in answer["tables"].items()},
         encoding=answer["encoding"],
         illegible=tuple(answer["illegible"]),
         state=answer["state"],
+        logged=answer["logged"],
         _lease=_Lease(copying),
     )
+    if before is not None and before.can_be_followed:
+        store = _compared(before, store)
+    if store.since is None:
+        copying.begin_check()
+    return store
+
+
+def _folder_for(path: Path, size_bytes: int) -> PrivateFolder:
+    """A private folder with room for so many bytes."""
+    try:
+        folder = make_private_folder()
+    except OSError as error:
+        raise refusals.no_room(path, f"the system says: {error.strerror}", size_bytes) from error
+    room = shutil.disk_usage(folder.path).free
+    if room < size_bytes + 2**20:
+        folder.delete()
+        raise refusals.no_room(path, f"{refusals.megabytes(room)} are free", size_bytes)
+    return folder
+
+
+def _followed(before: Store, path: Path, source: str, size_bytes: int) -> Store | None:
+    """The store as its log says since an earlier copy was made; None where it does not."""
+    if before.logged is None:
+        return None
+    arguments = (str(before.copy), before.logged, _MOST_LOGGED)
+    copying = _Copying(_folder_for(path, _MOST_LOGGED), "follow", source, *arguments)
+    answer = copying.answer
+    if "problem" in answer:
+        copying.end()
+        return None
+    store = replace(
+        before,
+        copy=copying.copy,
+        size_bytes=size_bytes,
+        is_live=answer["is_live"],
+        state=answer["state"],
+        logged=tuple(answer["logged"]),
+        since=None,
+        _lease=_Lease(copying),
+    )
+    store = _compared(before, store, answer["changed"])
+    if store.since is None:
+        store.close()
+        return None
+    return store
+
+
+def _compared(before: Store, now: Store, changed: Collection[int] | None = None) -> Store:
+    """A store with what differs from an earlier copy, where that can be told."""
+    shapes = [
+        (each.tables, each.others, each.roots, each.rowids, each.texts) for each in (before, now)
+    ]
+    if shapes[0] != shapes[1]:
+        return now
+    numbered = {name: root for name, root in now.roots.items() if now.rowids[name]}
+    trees = {} if before.since is None else before.since.trees
+    found = difference(before.copy, now.copy, numbered, trees, changed)
+    if found is None:
+        return now
+    assert before._lease is not None
+    assert now._lease is not None
+    now._lease.copying.found(before._lease.copying.verdict())
+    return replace(now, since=Since(before.copy, found.rows, found.trees))
 
 
 def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
@@ -282,7 +415,7 @@ def read_table(
     columns: Mapping[str, Cell],
     *,
     system: str = "",
-    after: int | None = None,
+    only: Collection[int] | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows of a table in the columns and kinds that are asked for, and what was wrong.
 
@@ -297,8 +430,8 @@ def read_table(
         is null in every row.
     system : str
         Goes into the ``system`` column of the findings.
-    after : int, optional
-        Only rows with greater row numbers; the table must have some.
+    only : collection of int, optional
+        Only rows with these row numbers; the table must have some.
 
     Returns
     -------
@@ -333,7 +466,7 @@ def read_table(
     """
     if not (store.is_open and store.copy.exists()):
         raise refusals.closed(store.label)
-    rows, problems = tables.read(store, table, columns, after)
+    rows, problems = tables.read(store, table, columns, only)
     store.check()
     named = [{"source": store.label, "system": system, **finding} for finding in problems]
     findings = pl.DataFrame(named) if named else schema.FINDINGS.empty()

@@ -1,7 +1,7 @@
 """Copies SQLite stores, consistently and one after the other, in a process of its own.
 
-`store_process` starts it. It reads requests, each a line of JSON, and answers a copy with two
-lines: what was copied, and later what the check of the copy found.
+`store_process` starts it. It reads requests, each a line of JSON, and answers each with
+another: what was copied, what the check of a copy found, and so on.
 
 Why a process: POSIX drops every lock that a process holds on a file as soon as it
 closes any descriptor of that file. A notebook may well hold a connection to the very
@@ -33,6 +33,7 @@ from contextlib import closing
 
 TYPE_CHECKING = False  # what `typing` calls so, without waiting for it
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 MAGIC = b"SQLite format 3\0"
@@ -76,42 +77,31 @@ class Problem(Exception):  # noqa: N818 - it is handed over as data, not raised 
 
 def main() -> None:
     """Answer requests until whoever sends them is gone."""
+    requests: dict[str, Callable[..., dict[str, Any]]] = {
+        "copy": copied,
+        "follow": followed,
+        "check": checked,
+        "state": state_now,
+        "mentions": look_for_words,
+    }
     for line in sys.stdin.buffer:
         request, *arguments = json.loads(line)
-        if request == "copy":
-            copy_and_check(*arguments)
-        elif request == "state":
-            (source,) = arguments
-            say({"state": state(source, is_open_elsewhere(source))})
-        else:
-            look_for_words(*arguments)
+        say(answered(requests[request], *arguments))
 
 
-def look_for_words(path: str, words: list[str], n_bytes: int) -> None:
-    """Say whether the beginning of a file holds any of some words."""
+def answered(request: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """What a request comes to, or what is wrong with the store."""
     try:
-        begin = beginning(path, n_bytes)
-    except (OSError, Problem):
-        begin = b""
-    say({"is_there": any(word.encode() in begin for word in words)})
-
-
-def copy_and_check(source: str, target: str, busy_s: float) -> None:
-    """Copy, say what was copied, check the copy, say what was found."""
-    try:
-        say(copied(source, target, busy_s))
-        say(checked(target))
+        return request(*arguments)
     except Problem as problem:
-        say({"problem": problem.word, "found": problem.found})
+        return {"problem": problem.word, "found": problem.found}
     except sqlite3.DatabaseError as error:
-        if "full" in str(error):
-            say({"problem": "no_room", "found": str(error)})
-        elif "unsafe use of" in str(error):
-            say({"problem": "untrusted", "found": str(error)})
-        elif missing := missing_bytes(source):
-            say({"problem": "truncated", "found": missing})
-        else:
-            say({"problem": "damaged", "found": str(error)})
+        word = "no_room" if "full" in str(error) else "damaged"
+        if "unsafe use of" in str(error):
+            word = "untrusted"
+        elif word == "damaged" and (missing := missing_bytes(arguments[0])):
+            return {"problem": "truncated", "found": missing}
+        return {"problem": word, "found": str(error)}
     except OSError as error:
         words = {
             errno.ENOENT: "missing",
@@ -120,7 +110,18 @@ def copy_and_check(source: str, target: str, busy_s: float) -> None:
         }
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         word = "no_room" if full else words.get(error.errno or 0, "unreadable")
-        say({"problem": word, "found": error.strerror or str(error)})
+        return {"problem": word, "found": error.strerror or str(error)}
+
+
+def look_for_words(path: str, words: list[str], n_bytes: int) -> dict[str, Any]:
+    """Whether the beginning of a file holds any of some words."""
+    begin = beginning(path, n_bytes)
+    return {"is_there": any(word.encode() in begin for word in words)}
+
+
+def state_now(source: str) -> dict[str, Any]:
+    """What was another if anybody had written to the store."""
+    return {"state": state(source, is_open_elsewhere(source))}
 
 
 def say(answer: dict[str, Any]) -> None:
@@ -132,7 +133,7 @@ def copied(source: str, target: str, busy_s: float) -> dict[str, Any]:
     """Copy the store by the route that disturbs nobody; what the copy holds."""
     is_live = is_open_elsewhere(source)
     # Before anything is read: what is committed meanwhile is news to whoever asks again.
-    known = state(source, is_live)
+    known, logged = state(source, is_live), log_position(source)
     header = read_header(source)
     is_wal = header[18] == 2 and header[19] == 2
     if not is_wal and os.path.exists(source + "-wal"):  # noqa: PTH110
@@ -144,7 +145,54 @@ def copied(source: str, target: str, busy_s: float) -> dict[str, Any]:
         by_backup(source, target, busy_s)
     else:
         by_stable_bytes(source, target)
-    return {"is_live": is_live, "state": known, **contents(target)}
+    logged = logged if is_wal and is_live else None
+    return {"is_live": is_live, "state": known, "logged": logged, **contents(target)}
+
+
+def followed(
+    source: str, target: str, base: str, logged: tuple[str, int], most_bytes: int
+) -> dict[str, Any]:
+    """A copy that goes on from another by the log that the store has kept since.
+
+    The copy is the other's file, by another name, and beside it the log up to its last
+    commit, which SQLite then reads along with it. A frame of a log is never written over
+    before the log begins anew, with other salts in its header.
+    """
+    is_live, (salts, n_frames) = is_open_elsewhere(source), logged
+    known, position = state(source, is_live), log_position(source)
+    header = read_header(source)
+    if not is_live or position is None or position[0] != salts or header[18:20] != b"\2\2":
+        raise Problem("moved")
+    log = source + "-wal"
+    page_size = int.from_bytes(first_octets(log)[8:12], "big")
+    size = 32 + position[1] * (24 + page_size)
+    if position[1] < n_frames or size > most_bytes:
+        raise Problem("moved")
+    octets = beginning(log, size)
+    if len(octets) < size or first_octets(log)[:32] != octets[:32] or octets[16:24].hex() != salts:
+        raise Problem("moved")
+    heads = [octets[at : at + 24] for at in range(32, size, 24 + page_size)]
+    if any(head[8:16].hex() != salts for head in heads) or (heads and not any(heads[-1][4:8])):
+        raise Problem("moved")
+    try:
+        os.link(base, target)
+    except OSError:
+        shutil.copyfile(base, target)
+    with open(target + "-wal", "wb") as file:  # noqa: PTH123
+        file.write(octets)
+    changed = sorted({int.from_bytes(head[:4], "big") for head in heads[n_frames:]})
+    return {"is_live": is_live, "state": known, "logged": position, "changed": changed}
+
+
+def log_position(source: str) -> tuple[str, int] | None:
+    """Which log there is, by its salts, and how many frames of it are committed."""
+    index, log = (first_octets(source + ending) for ending in ("-shm", "-wal"))
+    header = index[:INDEX_HEADER]
+    if not log or len(header) < INDEX_HEADER or header != index[INDEX_HEADER : 2 * INDEX_HEADER]:
+        return None
+    if header[32:40] != log[16:24]:
+        return None
+    return header[32:40].hex(), int.from_bytes(header[16:20], sys.byteorder)
 
 
 def read_header(source: str) -> bytes:
@@ -363,6 +411,7 @@ def contents(target: str) -> dict[str, Any]:
                 if row[6] in (0, 3):
                     declared[column] = row[2].decode(errors="replace")
             tables[name] = {
+                "root": root,
                 "columns": list(declared),
                 "texts": [column for column, kind in declared.items() if keeps_text(kind)],
                 "rowid": rowid_name(copy, name, list(declared)),

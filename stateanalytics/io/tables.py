@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -28,13 +28,13 @@ Problem = dict[str, object]
 
 
 def read(
-    store: Store, table: str, columns: Mapping[str, Cell], after: int | None = None
+    store: Store, table: str, columns: Mapping[str, Cell], only: Collection[int] | None = None
 ) -> tuple[pl.DataFrame, list[Problem]]:
     """Rows of a table, as `sqlite.read_table` gives them, and problems as dicts."""
     shape = pl.Schema({name: cells.DTYPES[cell.kind] for name, cell in columns.items()})
     if table not in store.tables:
         return shape.to_frame(), _why_absent(store, table)
-    scanned, n_rows, problems = _columns(plans(store, table, columns), after)
+    scanned, n_rows, problems = _columns(plans(store, table, columns), only)
     documents_in = [name for name in scanned.columns if columns[name].kind == "json"]
     scanned, of_documents = cells.check_json(scanned, documents_in)
     rows = pl.DataFrame(
@@ -49,12 +49,12 @@ def read(
 
 
 def _columns(
-    planned: list[Plan], after: int | None = None
+    planned: list[Plan], only: Collection[int] | None = None
 ) -> tuple[pl.DataFrame, int, list[Problem]]:
     """The columns of all plans side by side, how many rows, and what was odd in them."""
     scan = _Scan()
     with cursor_of(planned[0].store) as cursor:
-        ranges = parts(planned[0], after, cursor)
+        ranges = parts(planned[0], only, cursor)
         tasks = [(plan, where) for plan in planned for where in ranges]
         # To open the copy takes as long as to read a small table.
         scanned = [scan(task, cursor) for task in tasks] if len(ranges) == 1 else []

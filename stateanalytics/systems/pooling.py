@@ -16,7 +16,7 @@ from stateanalytics.io.archive.changes import digest_of_files
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.findings import counted
 from stateanalytics.io.observations import Observed, digests, observe_once
-from stateanalytics.io.parts import Parts
+from stateanalytics.io.parts import Digested, Parts
 from stateanalytics.io.store_process import state_of_store
 from stateanalytics.systems import detail_frames
 from stateanalytics.systems.history import rewound, with_notes
@@ -33,7 +33,7 @@ class Reading:
         What was read.
     part : Parts
         What it holds.
-    digest : str
+    digested : Digested
         The fingerprint of that.
     state : str or None
         What was another if anybody had written to its files since; None where nothing tells.
@@ -41,27 +41,37 @@ class Reading:
 
     place: Place
     part: Parts
-    digest: str
+    digested: Digested
     state: str | None
 
     @classmethod
-    def of(cls, place: Place, part: Parts, began: datetime) -> Reading:
-        """What was read of a place, by the clock since before."""
-        [reading] = cls.of_many([place], [part], began)
+    def of(cls, place: Place, part: Parts, began: datetime, last: Reading | None = None) -> Reading:
+        """What was read of a place, by the clock since before; and what was the last time."""
+        [reading] = cls.of_many([place], [part], began, last)
         return reading
 
     @classmethod
     def of_many(
-        cls, places: Sequence[Place], parts: Sequence[Parts], began: datetime
+        cls,
+        places: Sequence[Place],
+        parts: Sequence[Parts],
+        began: datetime,
+        last: Reading | None = None,
     ) -> list[Reading]:
         """What was read of places at once."""
+        known = None if last is None else last.digested
         of_stores = [part.stores[0].state if part.stores else None for part in parts]
         return [
-            cls(place, part, digest, _state(place, part, began, of_store))
-            for place, part, digest, of_store in zip(
-                places, parts, digests(parts), of_stores, strict=True
+            cls(place, part, own, _state(place, part, began, of_store))
+            for place, part, own, of_store in zip(
+                places, parts, digests(parts, known), of_stores, strict=True
             )
         ]
+
+    @property
+    def digest(self) -> str:
+        """The fingerprint of what was read."""
+        return self.digested.fingerprint
 
     def is_of_now(self, place: Place) -> bool:
         """Would reading the place again give the same."""

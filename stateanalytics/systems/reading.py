@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ from stateanalytics.io.archive.reading import Weeks, labelled, read_archived
 from stateanalytics.io.archive.weeks import ChosenWeeks
 from stateanalytics.io.as_of import as_utc
 from stateanalytics.io.findings import counted, per_entity
-from stateanalytics.io.parts import Kept, Parts
+from stateanalytics.io.parts import Parts
 from stateanalytics.io.private_folders import delete_abandoned_now_and_then
 from stateanalytics.io.salvaging import findings_of_store
 from stateanalytics.io.sqlite import Store, open_store
@@ -202,9 +202,9 @@ def _read_places(
             continue
         for place in some:
             known, began = before.readings.get(place.label), _wall_clock()
-            kept = None if known is None else known.part.kept
-            part = read_place(place, bodies=bodies, on_error=on_error, before=kept, weeks=weeks)
-            yield Reading.of(place, part, began)
+            last = None if known is None else known.part
+            part = read_place(place, bodies=bodies, on_error=on_error, before=last, weeks=weeks)
+            yield Reading.of(place, part, began, known)
 
 
 def _reader_of_many(place: Place) -> Callable[..., Iterator[Parts]] | None:
@@ -220,7 +220,7 @@ def read_place(
     *,
     bodies: bool,
     on_error: OnError,
-    before: Mapping[str, Kept] | None = None,
+    before: Parts | None = None,
     weeks: Weeks | None = None,
 ) -> Parts:
     """One input: a store by whoever knows its tables, anything else by who found it."""
@@ -229,13 +229,14 @@ def read_place(
         if on_error == "raise":
             _refuse_damage(part)
         return _without_bodies(labelled(part, place.label), bodies=bodies)
-    known = place.system
+    known, kept = place.system, None if before is None else before.kept
     if known is not None and known.files is not None:
         read = partial(known.files.read, place.path, label=place.label, on_error=on_error)
-        return _read_by(known, read, place.label, on_error, bodies=bodies, before=before)
+        return _read_by(known, read, place.label, on_error, bodies=bodies, before=kept)
     with ExitStack() as opened:
+        last = before.stores[0] if before is not None and before.stores else None
         store = opened.enter_context(
-            open_store(place.path, label=place.label, salvage=on_error == "salvage")
+            open_store(place.path, label=place.label, salvage=on_error == "salvage", before=last)
         )
         known = _owner_of(store)
         if known is None and place.is_named:
@@ -244,7 +245,7 @@ def read_place(
             part = _skipped(store)
         else:
             read = partial(known.stores.read, store)
-            part = _read_by(known, read, store.label, on_error, bodies=bodies, before=before)
+            part = _read_by(known, read, store.label, on_error, bodies=bodies, before=kept)
         odd = findings_of_store(store, system=part.system)
         opened.pop_all()
     return replace(

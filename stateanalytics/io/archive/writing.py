@@ -90,7 +90,7 @@ def archive_part(
     """
     part = _as_kept(part, options)
     earlier = archived_source(root, key)
-    part = replace(part, fingerprint=digests([part])[0])
+    part = replace(part, fingerprint=digests([part])[0].fingerprint)
     content = _digest_of_all(part)
     last = earlier.last
     is_same = _is_same(last, content, options)

@@ -170,19 +170,30 @@ class File:
         """A whole row, with what overflows; empty where a page of it is not there."""
         page = self.page(number)
         size, after = _varint(page, at)
-        if size > len(self.octets):  # it would go round in circles
-            return b""
+        _, begin = _varint(page, after)
+        octets = bytearray(page[begin : begin + self.local_size(size)])
+        overflow = self.overflow(number, at)
+        for following in overflow or ():
+            octets += self.page(following)[4 : 4 + min(size - len(octets), self.usable - 4)]
+        return b"" if overflow is None else bytes(octets)
+
+    def overflow(self, number: int, at: int) -> list[int] | None:
+        """The pages that a row goes on to; None where one of them is not there."""
+        page = self.page(number)
+        size, after = _varint(page, at)
         _, begin = _varint(page, after)
         local = self.local_size(size)
-        octets = bytearray(page[begin : begin + local])
+        if size > self.n_pages * self.page_size:  # it would go round in circles
+            return None
+        pages = []
         following = int.from_bytes(page[begin + local : begin + local + 4], "big")
-        while len(octets) < size:
+        for _ in range(0, size - local, self.usable - 4):
             page = self.page(following)
             if not page:
-                return b""
-            octets += page[4 : 4 + min(size - len(octets), self.usable - 4)]
+                return None
+            pages.append(following)
             following = int.from_bytes(page[:4], "big")
-        return bytes(octets)
+        return pages
 
 
 def size_of(kind: int) -> int:

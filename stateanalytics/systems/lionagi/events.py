@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import polars as pl
 
 from stateanalytics.core import schema
@@ -29,7 +31,7 @@ _ALIVE = (
     "NodeAwaitingApproval",
 )
 _NOISE = ("HookSignal", "DispatchSignal")
-_ID_IN_LIST = r'"[^"\\]*"'
+ID_IN_LIST = r'"[^"\\]*"'
 
 
 def listed_messages(owners: pl.DataFrame, progressions: pl.DataFrame) -> pl.DataFrame:
@@ -48,8 +50,14 @@ def listed_messages(owners: pl.DataFrame, progressions: pl.DataFrame) -> pl.Data
         ``message_id``, ``session_id``, each pair once.
     """
     return (
-        owners.join(progressions, left_on="progression_id", right_on="id", how="inner")
-        .select("session_id", message_id=pl.col("collection").str.extract_all(_ID_IN_LIST))
+        owners.join(
+            progressions,
+            left_on="progression_id",
+            right_on="id",
+            how="inner",
+            maintain_order="left_right",
+        )
+        .select("session_id", message_id=pl.col("collection").str.extract_all(ID_IN_LIST))
         .explode("message_id", empty_as_null=False, keep_nulls=False)
         .select(pl.col("message_id").str.strip_chars('"'), "session_id")
         .unique(maintain_order=True)
@@ -69,7 +77,7 @@ def message_events(raw: Raw) -> pl.DataFrame:
         raw["branches"].select("session_id", "progression_id"), raw["progressions"]
     )
     rows = messages.join(
-        by_branch, left_on="id", right_on="message_id", how="left", maintain_order="left"
+        by_branch, left_on="id", right_on="message_id", how="left", maintain_order="left_right"
     )
     if rows["session_id"].null_count():
         by_session = listed_messages(
@@ -79,7 +87,13 @@ def message_events(raw: Raw) -> pl.DataFrame:
         rows = pl.concat(
             [
                 rows.filter(pl.col("session_id").is_not_null()),
-                unlisted.join(by_session, left_on="id", right_on="message_id", how="left"),
+                unlisted.join(
+                    by_session,
+                    left_on="id",
+                    right_on="message_id",
+                    how="left",
+                    maintain_order="left_right",
+                ),
             ]
         )
     return _shaped(
@@ -187,8 +201,16 @@ def events(raw: Raw) -> pl.DataFrame:
     polars.DataFrame, shape (n_events, ...)
         Names as in `stateanalytics.core.schema.EVENTS`; sorted by ``at``, then ``seq``.
     """
-    kinds = (message_events, signal_events, admin_events, attention_events, team_events)
-    frames = [frame for frame in (kind(raw) for kind in kinds) if frame.height]
+    return in_order([kind(raw) for kind in (message_events, *OTHER_KINDS)])
+
+
+OTHER_KINDS = (signal_events, admin_events, attention_events, team_events)
+"""From tables to events that are no messages of a session."""
+
+
+def in_order(events: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Events of several kinds in order of time."""
+    frames = [frame for frame in events if frame.height]
     pooled = pl.concat(frames) if frames else _shaped(schema.EVENTS.empty())
     return pooled.sort("at", "seq", nulls_last=True, maintain_order=True)
 

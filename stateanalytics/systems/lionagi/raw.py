@@ -13,8 +13,8 @@ import polars as pl
 
 from stateanalytics.core.facts import pool
 from stateanalytics.core.schema import FINDINGS
-from stateanalytics.io.parts import Kept, read_appended
-from stateanalytics.io.sqlite import Cell, Store, read_table
+from stateanalytics.io.parts import Kept, read_again
+from stateanalytics.io.sqlite import Cell, Store
 
 SYSTEM = "lionagi"
 
@@ -238,17 +238,6 @@ _BODIES = {"messages": "content", "session_signals": "payload", "team_messages":
 Raw = Mapping[str, pl.DataFrame]
 
 
-# Each of their rows is written once, and never touched again but to be pruned.
-APPENDED = (
-    "messages",
-    "status_transitions",
-    "session_signals",
-    "team_messages",
-    "admin_events",
-    "attention_disposition_history",
-)
-
-
 def read_raw(
     store: Store,
     *,
@@ -264,8 +253,7 @@ def read_raw(
     bodies : bool
         Whether to load the texts of messages, signals and team messages too.
     before : mapping of str to Kept, optional
-        What an earlier read of the same store kept; of `APPENDED` tables only new rows
-        are read then.
+        What an earlier read of the same store kept; only rows that changed are read then.
 
     Returns
     -------
@@ -283,12 +271,7 @@ def read_raw(
             wanted["body"] = Cell("text", f"CAST({column} AS TEXT)", (column,))
         if table == "sessions" and "run_id" in store.tables[table]:
             wanted["metadata_run_id"] = _RUN_ID_OF_OLD_ROWS
-        if table in APPENDED:
-            kept[table] = read_appended(
-                store, table, wanted, (before or {}).get(table), system=SYSTEM
-            )
-            tables[table], findings = kept[table].rows, kept[table].findings
-        else:
-            tables[table], findings = read_table(store, table, wanted, system=SYSTEM)
-        of_tables.append(findings)
+        kept[table] = read_again(store, table, wanted, (before or {}).get(table), system=SYSTEM)
+        tables[table] = kept[table].rows
+        of_tables.append(kept[table].findings)
     return tables, pool(of_tables, FINDINGS), kept

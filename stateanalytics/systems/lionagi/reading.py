@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -13,9 +14,11 @@ from stateanalytics.core.facts import pool
 from stateanalytics.core.vocabulary import TABLES
 from stateanalytics.io.parts import Kept, Parts
 from stateanalytics.io.sqlite import Store
+from stateanalytics.systems.derived import Derived
 from stateanalytics.systems.lionagi import frames, schedules, sessions, store_findings, work
 from stateanalytics.systems.lionagi.end_writers import add_end_writers
-from stateanalytics.systems.lionagi.events import decisions, dispositions, events
+from stateanalytics.systems.lionagi.events import OTHER_KINDS, decisions, dispositions
+from stateanalytics.systems.lionagi.events_again import Happened, events_since
 from stateanalytics.systems.lionagi.findings import per_entity
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, read_raw
 from stateanalytics.systems.lionagi.run_directories import (
@@ -99,7 +102,16 @@ def recognises(store: Store) -> bool:
     return is_lionagi(store.tables)
 
 
-def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | None = None) -> Parts:
+@dataclass(frozen=True)
+class Remembered:
+    """What the next read of a store can go on from."""
+
+    tables: Mapping[str, Kept]
+    happened: Happened
+    derived: Derived
+
+
+def read(store: Store, *, bodies: bool = False, before: Remembered | None = None) -> Parts:
     """The facts of one lionagi store and of the run and show directories beside it.
 
     Parameters
@@ -108,7 +120,7 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
         An open lionagi store, of any release.
     bodies : bool
         Whether to load the texts of messages and signals too.
-    before : mapping of str to Kept, optional
+    before : Remembered, optional
         What an earlier read of the same store kept.
 
     Returns
@@ -117,48 +129,65 @@ def read(store: Store, *, bodies: bool = False, before: Mapping[str, Kept] | Non
         Canonical frames; a table that the store does not have gives no rows.
     """
     label = store.label
-    raw, cells, kept = read_raw(store, bodies=bodies, before=before)
-    raw, doubles = _distinct(raw, label)
+    derive = Derived(None if before is None else before.derived)
+    raw, cells, kept = read_raw(
+        store, bodies=bodies, before=None if before is None else before.tables
+    )
+    distinct, doubles = derive(_distinct, raw, label)
+    raw = {**raw, **distinct}
     runs, run_files = read_runs(store.path, label)
-    runs = link_runs(runs, raw)
+    runs = derive(link_runs, derive.same(runs), raw)
     shows = find_shows(raw, store.path)
     disk = read_shows(shows, raw)
-    history, happened = transitions(raw), events(raw)
-    details = schedules.schedule_details(raw)
-    everything = _entities(raw, history, happened, details)
-    known = add_end_writers(add_timeouts(everything, runs), history)
+    history = derive(transitions, raw)
+    others = [derive(kind, raw) for kind in OTHER_KINDS]
+    last = None if before is None else before.happened
+    all_happened = events_since(raw, kept, others, last)
+    happened = all_happened.events
+    details = derive(schedules.schedule_details, raw)
+    everything = _entities(raw, history, happened, details, derive)
+    known = derive(_with_ends, everything, runs, history)
     findings = [
         cells,
         doubles,
         run_files,
-        run_findings(runs, known.filter(pl.col("entity_type") == "session"), label),
+        derive(_findings_of_runs, runs, known, label),
         show_findings(disk, label),
-        store_findings.entity_findings(known, label),
-        store_findings.list_findings(raw, happened, label),
-        store_findings.history_findings(history, known, label),
-        store_findings.json_findings(raw, label),
-        store_findings.schedule_findings(details, label),
+        derive(store_findings.entity_findings, known, label),
+        derive(store_findings.list_findings, raw, label),
+        store_findings.message_findings(happened, label),
+        derive(store_findings.history_findings, history, known, label),
+        derive(store_findings.json_findings, raw, label),
+        derive(store_findings.schedule_findings, details, label),
     ]
     details_of = {
         frames.SCHEDULES: details,
-        frames.FIRES: schedules.fires(raw),
-        frames.DISPOSITIONS: dispositions(raw),
-        frames.DECISIONS: decisions(raw),
+        frames.FIRES: derive(schedules.fires, raw),
+        frames.DISPOSITIONS: derive(dispositions, raw),
+        frames.DECISIONS: derive(decisions, raw),
         frames.RUNS: runs,
         frames.SHOWS_ON_DISK: disk,
     }
     return Parts(
         system=SYSTEM,
         format=generation(store.tables),
-        entities=_named(known, schema.ENTITIES, label),
-        transitions=_named(history, schema.TRANSITIONS, label),
-        events=_named(happened, schema.EVENTS, label),
+        entities=derive(_named, known, schema.ENTITIES, label),
+        transitions=derive(_named, history, schema.TRANSITIONS, label),
+        events=derive(_named, happened, schema.EVENTS, label),
         findings=pool(findings, schema.FINDINGS),
         details={shape.name: _named(frame, shape, label) for shape, frame in details_of.items()},
-        kept=kept,
+        kept=Remembered(kept, all_happened, derive),
         # Those that are not there, too: what comes to lie there will be read.
         inputs=_elsewhere([*shows.values(), *stored_folders(raw)], beside(store.path)),
     )
+
+
+def _with_ends(everything: pl.DataFrame, runs: pl.DataFrame, history: pl.DataFrame) -> pl.DataFrame:
+    return add_end_writers(add_timeouts(everything, runs), history)
+
+
+def _findings_of_runs(runs: pl.DataFrame, known: pl.DataFrame, label: str) -> pl.DataFrame:
+    return run_findings(runs, known.filter(pl.col("entity_type") == "session"), label)
 
 
 def beside(store_path: Path) -> list[Path]:
@@ -177,22 +206,31 @@ def _elsewhere(folders: Iterable[Path], roots: Iterable[Path]) -> tuple[Path, ..
 
 
 def _entities(
-    raw: Raw, history: pl.DataFrame, happened: pl.DataFrame, details: pl.DataFrame
+    raw: Raw,
+    history: pl.DataFrame,
+    happened: pl.DataFrame,
+    details: pl.DataFrame,
+    derive: Derived,
 ) -> pl.DataFrame:
     """All entities, type by type, in the order of their tables."""
-    of_sessions = add_plays_as_parents(sessions.sessions(raw), raw)
+    of_sessions = derive(add_plays_as_parents, derive(sessions.sessions, raw), raw)
     frames = [
         _with_last_messages(of_sessions, happened),
-        sessions.branches(raw),
-        work.shows(raw),
-        work.plays(raw),
-        work.invocations(raw),
-        schedules.schedules(raw, history, details),
-        schedules.schedule_runs(raw),
-        work.teams(raw),
-        work.engine_runs(raw),
-        work.dispatches(raw, history),
+        derive(sessions.branches, raw),
+        derive(work.shows, raw),
+        derive(work.plays, raw),
+        derive(work.invocations, raw),
+        derive(schedules.schedules, raw, history, details),
+        derive(schedules.schedule_runs, raw),
+        derive(work.teams, raw),
+        derive(work.engine_runs, raw),
+        derive(work.dispatches, raw, history),
     ]
+    everything: pl.DataFrame = derive(_pooled, *frames)
+    return everything
+
+
+def _pooled(*frames: pl.DataFrame) -> pl.DataFrame:
     return pool([schema.ENTITIES.conform(frame) for frame in frames], schema.ENTITIES)
 
 
@@ -215,9 +253,10 @@ def _with_last_messages(of_sessions: pl.DataFrame, happened: pl.DataFrame) -> pl
     )
 
 
-def _distinct(raw: Raw, label: str) -> tuple[Raw, pl.DataFrame]:
-    """Tables whose ids are there and distinct, as a key must be; the others are a finding."""
-    kept, findings = dict(raw), []
+def _distinct(raw: Raw, label: str) -> tuple[dict[str, pl.DataFrame], pl.DataFrame]:
+    """Tables without the rows whose ids are not distinct, as a key must be, which are a finding."""
+    kept: dict[str, pl.DataFrame] = {}
+    findings = []
     for entity_type, table in {**TABLES, "progression": "progressions"}.items():
         rows = raw[table]
         if rows["id"].n_unique() == rows.height and not rows["id"].null_count():

@@ -142,8 +142,8 @@ def _links(entities: pl.DataFrame, source: str) -> list[pl.DataFrame]:
     return findings
 
 
-def list_findings(raw: Raw, events: pl.DataFrame, source: str) -> pl.DataFrame:
-    """Lists of messages that nobody refers to, and messages and branches without a list.
+def list_findings(raw: Raw, source: str) -> pl.DataFrame:
+    """Lists of messages that nobody refers to, and branches without a list.
 
     Pruning deletes sessions and leaves their lists and messages behind (ADR-0017), so
     these are traces of runs that no longer count.
@@ -155,7 +155,6 @@ def list_findings(raw: Raw, events: pl.DataFrame, source: str) -> pl.DataFrame:
         lists.select("id"), left_on="progression_id", right_on="id", how="anti"
     )
     odd = lists.filter(~pl.col("collection").str.starts_with("["))
-    unlisted = events.filter((pl.col("kind") == "message") & pl.col("entity_id").is_null())
     findings = [
         counted(source, code, rows.height, least(rows, column))
         for code, rows, column in (
@@ -164,7 +163,14 @@ def list_findings(raw: Raw, events: pl.DataFrame, source: str) -> pl.DataFrame:
             ("progression.not_a_list", odd, "collection"),
         )
     ]
-    return pool([*findings, counted(source, "message.orphaned", unlisted.height)], schema.FINDINGS)
+    return pool(findings, schema.FINDINGS)
+
+
+def message_findings(events: pl.DataFrame, source: str) -> pl.DataFrame:
+    """Messages that no list names, which pruning leaves behind, too."""
+    is_unlisted = pl.col("entity_id").is_null() & (pl.col("kind") == "message")
+    n_unlisted = events.select(is_unlisted.sum()).item()
+    return counted(source, "message.orphaned", n_unlisted)
 
 
 def history_findings(

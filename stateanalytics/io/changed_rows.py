@@ -1,0 +1,251 @@
+"""Which rows differ between two copies of one store, told by the pages that differ.
+
+A page that is the same in both holds the same rows, so that only rows of other pages are
+looked at, whatever the size of the store. All that a page may be is accounted for: a leaf or
+an inner page of a table, a page of an index, what overflows from a row of a leaf that was
+looked at, or free. Whatever else changed is no proof of anything, and then there is no
+answer: what overflows from a row may be written over where the row's own page is not.
+
+References
+----------
+.. [1] https://www.sqlite.org/fileformat2.html, sections 1.3, 1.5, 1.6 and 4.1.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from stateanalytics.io.salvage.pages import INTERIOR, LEAF, File
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OF_INDEXES = (2, 10)
+# Where a row's text overflows to begins with a page number: its first octet is 0 below this.
+_MOST_PAGES = 2**24
+LOG_HEADER, FRAME_HEADER = 32, 24
+
+
+class _NotProvenError(Exception):
+    """Something changed that no rule here accounts for."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The pages of one table: inner ones, each with those below it, and leaves."""
+
+    inner: Mapping[int, tuple[int, ...]]
+    leaves: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Row numbers of one table: on pages that changed, before and now."""
+
+    before: frozenset[int] = frozenset()
+    now: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs between two copies.
+
+    Attributes
+    ----------
+    rows : mapping of str to Rows
+        Of every table that has row numbers.
+    trees : mapping of str to Tree
+        The pages of these tables now, for the next look.
+    """
+
+    rows: Mapping[str, Rows]
+    trees: Mapping[str, Tree]
+
+
+@dataclass(frozen=True)
+class _Copy(File):
+    """A copy and the log beside it, which holds the newer pages."""
+
+    log: bytes = b""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    n_logged: int = 0
+
+    @cached_property
+    def n_pages(self) -> int:
+        """As the last commit says, or the file."""
+        return self.n_logged or len(self.octets) // self.page_size
+
+    def page(self, number: int) -> bytes:
+        """One page, as it was written last; empty where there is none."""
+        end = self.ends.get(number)
+        return super().page(number) if end is None else self.log[end - self.page_size : end]
+
+    def _number(self, at: int) -> int:
+        return int.from_bytes(self.page(1)[at : at + 4], "big")
+
+
+def difference(
+    before: Path,
+    now: Path,
+    roots: Mapping[str, int],
+    trees: Mapping[str, Tree],
+    changed: Collection[int] | None = None,
+) -> Difference | None:
+    """The rows that may differ between two copies; all others are the same.
+
+    Parameters
+    ----------
+    before, now : pathlib.Path
+        The copies, each with its log, if it has one.
+    roots : mapping of str to int
+        Where each table with row numbers begins, in both.
+    trees : mapping of str to Tree
+        The pages of the tables before, where they are known.
+    changed : collection of int, optional
+        The pages that may differ, where that is known.
+
+    Returns
+    -------
+    Difference or None
+        None where it cannot be told.
+    """
+    with _opened(before) as old, _opened(now) as new:
+        if not _is_comparable(old, new):
+            return None
+        pages = frozenset(_differing(old, new) if changed is None else changed)
+        try:
+            return _difference(old, new, pages, roots, trees)
+        except (_NotProvenError, struct.error, IndexError):
+            return None
+
+
+def frames_of(log: bytes) -> tuple[list[int], int]:
+    """The page of each frame of a log, in order, and how many pages the last commit leaves."""
+    page_size = int.from_bytes(log[8:12], "big")
+    ats = range(LOG_HEADER, len(log) - page_size - FRAME_HEADER + 1, page_size + FRAME_HEADER)
+    heads = [struct.unpack_from(">II", log, at) for at in ats]
+    return [page for page, _ in heads], heads[-1][1] if heads else 0
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Copy]:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as octets:
+        log_path = path.with_name(path.name + "-wal")
+        log = log_path.read_bytes() if log_path.exists() else b""
+        pages, n_pages = frames_of(log)
+        whole = File.of(octets)  # type: ignore[arg-type]
+        size = whole.page_size + FRAME_HEADER
+        ends = {page: LOG_HEADER + size * (i + 1) for i, page in enumerate(pages)}
+        yield _Copy(whole.octets, whole.page_size, log, ends, n_pages)
+
+
+def _is_comparable(old: _Copy, new: _Copy) -> bool:
+    """Same sizes of pages and same tables; and pages are what their first octet says."""
+    one, other = old.page(1), new.page(1)
+    # Not the counter of changes to the tables: a backup has one of its own. If definitions fill
+    # more than the first page, the others belong to no table that is looked at.
+    same = [slice(16, 18), slice(20, 24), slice(44, 48), slice(52, 60), slice(64, 68)]
+    same.append(slice(100, old.page_size))
+    moves_pages = one[52:56] != b"\0\0\0\0"  # pages that say where others are have no kind
+    return (
+        all(one[at] == other[at] for at in same)
+        and not moves_pages
+        and max(old.n_pages, new.n_pages) < _MOST_PAGES
+    )
+
+
+def _differing(old: _Copy, new: _Copy) -> set[int]:
+    """Pages whose octets differ, and those that a log holds."""
+    size = old.page_size
+    n_common = min(len(old.octets), len(new.octets)) // size
+    numbers = [_as_numbers(copy.octets, n_common * size) for copy in (old, new)]
+    places = (numbers[0] != numbers[1]).arg_true()
+    pages = set((places // (size // 8) + 1).unique())
+    return {*pages, *old.ends, *new.ends, *range(n_common + 1, new.n_pages + 1)}
+
+
+def _as_numbers(octets: bytes, n_octets: int) -> pl.Series:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    held = pa.py_buffer(octets)
+    numbers = pl.from_arrow(pa.Array.from_buffers(pa.uint64(), n_octets // 8, [None, held]))
+    assert isinstance(numbers, pl.Series)
+    return numbers
+
+
+def _difference(
+    old: _Copy,
+    new: _Copy,
+    changed: frozenset[int],
+    roots: Mapping[str, int],
+    trees: Mapping[str, Tree],
+) -> Difference:
+    explained: set[int] = {1}
+    rows, later = {}, {}
+    for table, root in roots.items():
+        before = trees.get(table) or _tree(old, root)
+        is_same = root not in changed and changed.isdisjoint(before.inner)
+        kept = {page: below for page, below in before.inner.items() if page not in changed}
+        now = before if is_same else _tree(new, root, kept)
+        left, came = before.leaves & changed, now.leaves & changed
+        if now is not before:
+            left |= before.leaves - now.leaves
+            came |= now.leaves - before.leaves
+        rows[table] = Rows(_rows(old, left, set()), _rows(new, came, explained))
+        explained |= came | now.inner.keys()
+        later[table] = now
+    odd = {
+        page
+        for page in changed - explained
+        if page <= new.n_pages and new.page(page)[0] not in _OF_INDEXES
+    }
+    if odd and not odd <= (new.free_pages() or set()):
+        raise _NotProvenError
+    return Difference(rows, later)
+
+
+def _tree(file: _Copy, root: int, known: Mapping[int, tuple[int, ...]] | None = None) -> Tree:
+    """All pages of a table, some of whose inner ones are known; its leaves all lie as deep."""
+    inner: dict[int, tuple[int, ...]] = {}
+    level = [root]
+    while file.page(level[0])[0] == INTERIOR:
+        if not inner.keys().isdisjoint(level):
+            raise _NotProvenError
+        below = {page: (known or {}).get(page) or _children(file.page(page)) for page in level}
+        inner.update(below)
+        level = [child for children in below.values() for child in children]
+    return Tree(inner, frozenset(level))
+
+
+def _children(page: bytes) -> tuple[int, ...]:
+    kind, _, n_cells, _, _, last = struct.unpack_from(">BHHHBI", page)
+    if kind != INTERIOR:
+        raise _NotProvenError
+    cells = struct.unpack_from(f">{n_cells}H", page, 12)
+    return (*(struct.unpack_from(">I", page, at)[0] for at in cells), last)
+
+
+def _rows(file: _Copy, leaves: Iterable[int], overflow: set[int]) -> frozenset[int]:
+    """The row numbers of some leaves; the pages that their rows overflow to are noted."""
+    numbers: set[int] = set()
+    for leaf in leaves:
+        page = file.page(leaf)
+        cells = file.cells(leaf)
+        if page[0] != LEAF or cells is None or len(cells) != int.from_bytes(page[3:5], "big"):
+            raise _NotProvenError
+        for cell in cells:
+            following = file.overflow(leaf, cell.at)
+            if following is None:
+                raise _NotProvenError
+            numbers.add(cell.rowid)
+            overflow.update(following)
+    return frozenset(numbers)
