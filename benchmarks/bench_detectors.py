@@ -1,9 +1,10 @@
-"""Every threshold of silence, judged at once: gap_sums and quality_of_service."""
+"""Detectors: what all of them say of a store, and every threshold of silence, judged at once."""
 
 from __future__ import annotations
 
 import functools
 import tempfile
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from stateanalytics.detectors.quality import quality_of_service
 from stateanalytics.detectors.sums import gap_sums
 
 GOAL_S, GOAL_MB = 3.0, 1_000
+N_JUDGED, JUDGED_CPU_S, JUDGED_MB = 300_000, 6.0, 2_500
 N_OUT_OF_CORE, N_EVENTS, EVENTS_PER_SESSION = 100_000_000, 10_000_000, 20
 KINDS = pl.Series(["agent", "play", "flow", "fanout", "show-play", "engine", "other"])
 THRESHOLDS_S = [10 * 1.04**step for step in range(200)]
@@ -32,13 +34,43 @@ WINDOW = """
 
 
 def run(n_gaps: int = 20_000_000) -> list[Row]:
-    """Measure silences in memory and out of core, and events beside DuckDB's bare window."""
+    """Measure detectors, silences in memory and out of core, events beside DuckDB's window."""
     with tempfile.TemporaryDirectory() as folder:
         return [
+            of_store(min(N_JUDGED, n_gaps), Path(folder)),
             in_memory(n_gaps, Path(folder) / "gaps.parquet"),
             out_of_core(Path(folder) / "many_gaps.parquet"),
             from_events(Path(folder) / "events.parquet"),
         ]
+
+
+def of_store(n_sessions: int, folder: Path) -> Row:
+    """All detectors on all sessions of a store, and how far they agree."""
+    from tests.generators import write_store
+
+    path = str(write_store(folder / "state.db", n_sessions))
+    peak = peak_mb(functools.partial(judge, path))
+    cpu_s, wall_s = judge(path)
+    return Row(
+        work=f"detect and agreement of {n_sessions:,} sessions",
+        ours_s=wall_s,
+        peer="",
+        peer_s=None,
+        goal=f"≤ {JUDGED_CPU_S:g} CPU s, {JUDGED_MB:,} MB",
+        is_met=cpu_s <= JUDGED_CPU_S and peak <= JUDGED_MB,
+        note=f"{cpu_s:.2g} CPU s, peak {peak:,.0f} MB with the snapshot and its reading",
+    )
+
+
+def judge(path: str) -> tuple[float, float]:
+    """CPU and wall seconds of the detectors and their agreement, without reading the store."""
+    from stateanalytics.detectors import agreement, detect
+    from stateanalytics.snapshot import read
+
+    with read(path, progress=False) as snap:
+        cpu, begun = time.process_time(), time.perf_counter()
+        agreement(detect(snap))
+        return time.process_time() - cpu, time.perf_counter() - begun
 
 
 def in_memory(n_gaps: int, path: Path) -> Row:
