@@ -181,6 +181,31 @@ def test_json_that_was_encoded_twice_is_decoded_once_more(tmp_path):
     assert (finding["severity"], finding["action"]) == ("info", "decoded once more")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1}',
+        "not json",
+        '"only a string"',
+        '"null"',
+        ' "[2]"',
+        '"[NaN]"',
+        '"[1,]"',
+        '"{\\"a\\": \\"\\\\ud800\\"}"',
+        "null",
+        "nan",
+        '"' + "[" * 300 + "]" * 300 + '"',
+    ],
+)
+def test_a_cell_beside_one_encoded_twice_is_judged_alike_in_few_and_in_many(text, monkeypatch):
+    frame = pl.DataFrame({"c": [text, '"[1]"', None]})
+    few, problems = cells.check_json(frame, ["c"])
+    monkeypatch.setattr(cells, "FEW_CELLS", -1)
+    many, same_problems = cells.check_json(frame, ["c"])
+    assert few["c"].to_list() == many["c"].to_list()
+    assert problems == same_problems
+
+
 def test_few_and_many_documents_are_judged_alike(tmp_path, monkeypatch):
     values = [
         '{"a": 1}',

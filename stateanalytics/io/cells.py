@@ -253,35 +253,65 @@ def check_json(
     >>> [(problem["code"], problem["n_rows"]) for problem in problems]
     [('cell.not_json', 1), ('cell.double_encoded', 1)]
     """
-    columns = [name for name in columns if not _are_few_and_fine(frame[name])]
-    if not columns:
-        return frame, []
+    decoded = {name: _decoded_few(frame[name]) for name in columns}
+    many = [name for name, cells in decoded.items() if cells is None]
+    mended = {
+        name: _mended(name, cells)
+        for name, cells in {**decoded, **_decoded_many(frame.select(many))}.items()
+        if cells is not None and cells.height
+    }
+    problems = [problem for _, of_column in mended.values() for problem in of_column]
+    return frame.with_columns(**{name: column for name, (column, _) in mended.items()}), problems
+
+
+def _decoded_few(cells: pl.Series) -> pl.DataFrame | None:
+    """What `_DECODED` gives of a few cells, by the strict parser, before DuckDB has begun.
+
+    No rows where nothing is to be mended; None where the parser alone cannot say it, or the
+    cells are many.
+    """
+    if cells.len() - cells.null_count() > FEW_CELLS:
+        return None
+    raw, inner = pl.col("raw"), pl.col("inner")
+    holds_more = inner.str.contains(r"^\s*[\[{]")
+    # The parser says null of a null as of what is no JSON.
+    is_unsure = (raw.is_not_null() & pl.col("value").is_null()) | (
+        inner.str.contains(r"^\s*null\s*$")
+        | (holds_more & inner.str.json_path_match("$").is_null())
+    )
+    looked = (
+        pl.DataFrame({"raw": cells})
+        .with_columns(value=raw.str.json_path_match("$"))
+        .with_columns(inner=pl.when(raw.str.contains(r'^\s*"')).then("value"))
+        .select(
+            "raw",
+            is_json=True,
+            decoded=pl.when(holds_more).then(inner).otherwise(raw),
+            is_unsure=is_unsure.fill_null(value=False),
+        )
+    )
+    if looked["is_unsure"].any():
+        return None
+    return looked.drop("is_unsure") if cells.str.starts_with('"').any() else looked.clear()
+
+
+def _decoded_many(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """The same of any cells, by DuckDB, of the columns in which something may be odd."""
+    if not frame.width:
+        return {}
     import duckdb
 
     config = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-    problems: list[dict[str, object]] = []
-    mended: dict[str, pl.Series] = {}
-    names = {name: f"k{i}" for i, name in enumerate(columns)}
+    names = {name: f"k{i}" for i, name in enumerate(frame.columns)}
+    decoded = dict.fromkeys(names, pl.DataFrame())
     with duckdb.connect(config={**config, "python_enable_replacements": "false"}) as connection:
-        connection.register("cells", frame.select(columns).rename(names).to_arrow())
+        connection.register("cells", frame.rename(names).to_arrow())
         asked = ", ".join(_COUNTS.format(c=c) for c in names.values())
         counts = connection.sql(f"SELECT {asked} FROM cells").fetchall()[0]
         for i, (name, c) in enumerate(names.items()):
-            n_bad, n_strings, n_doubtful = counts[3 * i : 3 * i + 3]
-            if n_bad or n_strings or n_doubtful:
-                cells = pl.DataFrame(connection.sql(_DECODED.format(c=c)).to_arrow_table())
-                mended[name], of_column = _mended(name, cells)
-                problems += of_column
-    return frame.with_columns(**mended), problems
-
-
-def _are_few_and_fine(cells: pl.Series) -> bool:
-    """Are there so few cells that the strict parser is done before DuckDB has begun."""
-    if cells.len() - cells.null_count() > FEW_CELLS:
-        return False
-    cells = cells.drop_nulls()
-    parsed = cells.str.json_path_match("$")
-    return parsed.null_count() == 0 and not cells.str.starts_with('"').any()
+            if any(counts[3 * i : 3 * i + 3]):
+                decoded[name] = pl.DataFrame(connection.sql(_DECODED.format(c=c)).to_arrow_table())
+    return decoded
 
 
 def _mended(name: str, cells: pl.DataFrame) -> tuple[pl.Series, list[dict[str, object]]]:
