@@ -25,7 +25,7 @@ def run(
         store = write_store(folder / "state.db", n_sessions, n_messages_per_session=4)
         return [
             *beside_the_store(store, folder / "history", n_sessions, n_runs),
-            one_week_of(folder, n_a_week, n_weeks, n_runs),
+            one_week_of(folder, min(n_a_week, n_sessions), n_weeks, n_runs),
         ]
 
 

@@ -19,7 +19,7 @@ from stateanalytics.detectors.sums import gap_sums
 
 GOAL_S, GOAL_MB = 3.0, 1_000
 N_JUDGED, JUDGED_CPU_S, JUDGED_MB = 300_000, 6.0, 2_500
-N_OUT_OF_CORE, N_EVENTS, EVENTS_PER_SESSION = 100_000_000, 10_000_000, 20
+EVENTS_PER_SESSION = 20
 KINDS = pl.Series(["agent", "play", "flow", "fanout", "show-play", "engine", "other"])
 THRESHOLDS_S = [10 * 1.04**step for step in range(200)]
 AS_OF = datetime(2026, 7, 1, tzinfo=UTC)
@@ -39,8 +39,8 @@ def run(n_gaps: int = 20_000_000) -> list[Row]:
         return [
             of_store(min(N_JUDGED, n_gaps), Path(folder)),
             in_memory(n_gaps, Path(folder) / "gaps.parquet"),
-            out_of_core(Path(folder) / "many_gaps.parquet"),
-            from_events(Path(folder) / "events.parquet"),
+            out_of_core(5 * n_gaps, Path(folder) / "many_gaps.parquet"),
+            from_events(n_gaps // 2, Path(folder) / "events.parquet"),
         ]
 
 
@@ -90,7 +90,7 @@ def in_memory(n_gaps: int, path: Path) -> Row:
     )
 
 
-def out_of_core(path: Path, n_gaps: int = N_OUT_OF_CORE) -> Row:
+def out_of_core(n_gaps: int, path: Path) -> Row:
     """Five times as many, streamed from a file."""
     write_gaps(n_gaps, path)
     ours_s = median_s(lambda: count_streamed(path), n_runs=1)
@@ -106,7 +106,7 @@ def out_of_core(path: Path, n_gaps: int = N_OUT_OF_CORE) -> Row:
     )
 
 
-def from_events(path: Path, n_events: int = N_EVENTS) -> Row:
+def from_events(n_events: int, path: Path) -> Row:
     """From events to quality of service, beside the bare gaps of the same events."""
     write_events(n_events, path)
     facts = facts_of(pl.read_parquet(path))
