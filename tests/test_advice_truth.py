@@ -107,7 +107,7 @@ def judged(name, n, first_seed):
     return verdicts, wrong / n, covered / n, gains, sorted(regrets)
 
 
-@pytest.mark.parametrize("name", [*MUST_NOT_DECIDE, *DECIDES])
+@pytest.mark.parametrize("name", sorted({*MUST_NOT_DECIDE, *DECIDES}))
 def test_advice_is_given_where_it_can_be_and_only_there(name):
     verdicts = judged(name, 3, 50)[0]
     assert (set(verdicts) <= UNDECIDED) == (name in MUST_NOT_DECIDE)
