@@ -68,7 +68,10 @@ def test_a_state_is_what_the_weeks_say(days, state, n_quiet):
 
 
 def test_growing_is_what_change_says():
-    well = [run(f"ok{i}", status="completed", ended=ago(days=1 + 7 * (i % 2))) for i in range(100)]
+    well = [
+        run(f"ok{i}", status="completed", ended=ago(days=1 + 7 * (i % 2) + i / 33))
+        for i in range(100)
+    ]
     rows = [*well, *broke("it", *(1 + i / 10 for i in range(30)), 8, 9, 10), *broke("even", 1, 8)]
     found = lives(*rows)
     assert found[named("it")]["state"] == "growing" and found[named("it")]["q_value"] < 0.05

@@ -17,7 +17,6 @@ from stateanalytics.failures.failure_rows import ended_runs, find_members, judge
 from stateanalytics.failures.known_ids import find_entries
 from stateanalytics.failures.ownership import SCHEMA, checked_ledger
 from stateanalytics.failures.weekly_change import as_long_before, compare_stretches
-from stateanalytics.state.population import within
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
@@ -107,11 +106,9 @@ def count_lives(
     """Tell the lives of `members` of all time; ``every`` is the `population`. See `life`."""
     past = as_long_before(now)
     known = rows.filter(pl.col("failed_at") < now.until)
-    n_runs, n_runs_before = (
-        ended_runs(within(every, stretch, as_of=as_of)).height for stretch in (now, past)
-    )
+    ended = ended_runs(every)
     changed = compare_stretches(
-        (known, known), (now, past), (n_runs, n_runs_before), as_of=(as_of, as_of), fdr=fdr
+        (known, known), (now, past), (ended, ended), as_of=(as_of, as_of), fdr=fdr
     ).select(
         *("cluster_id", "status", "n_incidents_before", "n_incidents", "n_rows"),
         *("ratio", "q_value"),

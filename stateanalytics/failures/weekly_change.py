@@ -21,6 +21,7 @@ from stateanalytics.failures.failure_rows import (
     select_failures,
 )
 from stateanalytics.failures.incident_grouping import members_within
+from stateanalytics.failures.overdispersion import dispersions, history
 from stateanalytics.failures.templates import merge_templates, mine_templates
 from stateanalytics.state.population import within
 from stateanalytics.stats.distributions import benjamini_hochberg
@@ -48,6 +49,7 @@ COLUMNS = (
         "n_runs",
     ),
     *("run_s_before", "run_s", "cost_usd_before", "cost_usd"),
+    "dispersion",
     *("rate_before", "rate", "ratio", "ratio_low", "ratio_high", "p_value", "q_value"),
     *("is_seen_before", "first_at", "last_at"),
 )
@@ -88,16 +90,18 @@ def change(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 29)
+    polars.DataFrame, shape (n_clusters, 30)
         The key of `clusters` and ``rule_name``; ``status``: new and gone where
         one stretch has none, growing and shrinking where ``q_value`` is at most ``fdr``,
         steady where the interval of the ratio lies between a half and two, else unclear;
         ``why`` in words; ``n_causes``, ``n_incidents`` and ``n_rows`` of both; ``n_runs``,
         the runs that ended; ``run_s`` and ``cost_usd`` of both (null: not reported, or
-        nothing failed); ``rate``, incidents per run, and their ``ratio`` with its exact
-        95 % interval; ``p_value`` and ``q_value`` (null: no runs to compare);
-        ``is_seen_before``: also before both stretches, so a new one is back; ``first_at``,
-        ``last_at`` of all time. In the order of `STATUSES`; the smallest p-value first.
+        nothing failed); ``dispersion``, how many times as much as by chance incidents vary
+        from day to day, now and in the stretches before; ``rate``, incidents per run, and
+        their ``ratio`` with its exact 95 % interval; ``p_value`` and ``q_value`` (null: no
+        runs to compare); ``is_seen_before``: also before both stretches, so a new one is
+        back; ``first_at``, ``last_at`` of all time. In the order of `STATUSES`; the smallest
+        p-value first.
 
     Raises
     ------
@@ -109,7 +113,8 @@ def change(
     -----
     Incidents are compared and not rows or causes, since the sessions of a fan-out and of an
     outage fail together. The test is exact and conditional on the incidents of both
-    stretches (`rate_ratio`), with runs as exposure; the q-value is Benjamini and
+    stretches (`rate_ratio`), with runs as exposure; where incidents come in bursts, so
+    many of them count as one (`dispersions`); the q-value is Benjamini and
     Hochberg's over all clusters. A status of new or gone is a fact and no test; its
     q-value says whether it could be chance. Both snapshots are mined together, so ids agree.
 
@@ -135,12 +140,10 @@ def change(
         # Only now: templates are mined from all messages, so that ids stay the same.
         rows, rows_before = (found.filter(~pl.col("is_mass")) for found in (rows, rows_before))
         every, every_before = without_mass(every), without_mass(every_before)
-    n_runs = ended_runs(within(every, now, as_of=snap.as_of)).height
-    n_runs_before = ended_runs(within(every_before, past, as_of=base.as_of)).height
     return compare_stretches(
         (rows, rows_before),
         (now, past),
-        (n_runs, n_runs_before),
+        (ended_runs(every), ended_runs(every_before)),
         as_of=(snap.as_of, base.as_of),
         fdr=fdr,
     )
@@ -149,13 +152,21 @@ def change(
 def compare_stretches(
     rows: tuple[pl.DataFrame, pl.DataFrame],
     stretches: tuple[Window, Window],
-    n_runs: tuple[int, int],
+    runs: tuple[pl.DataFrame, pl.DataFrame],
     *,
     as_of: tuple[datetime, datetime],
     fdr: float,
 ) -> pl.DataFrame:
-    """Compare the `members` of now and before, each with its runs that ended; see `change`."""
-    now, past = stretches
+    """Compare the `members` of now and before, each with all runs that ended; see `change`."""
+    past = stretches[1]
+    n_runs, n_runs_before = (
+        within(ended, stretch, as_of=at).height
+        for ended, stretch, at in zip(runs, stretches, as_of, strict=True)
+    )
+    members, members_before = (
+        members_within(found, stretch, at)
+        for found, stretch, at in zip(rows, stretches, as_of, strict=True)
+    )
     everything = pl.concat(rows).unique(
         [*KEY, "cause", "failed_at", "entity_type", "entity_id"], maintain_order=True
     )
@@ -167,18 +178,18 @@ def compare_stretches(
             last_at=pl.col("failed_at").max(),
             is_seen_before=(pl.col("failed_at") < past.since).any(),
         )
-        .join(_count(members_within(rows[0], now, as_of[0]), ""), on="cluster_id", how="left")
-        .join(
-            _count(members_within(rows[1], past, as_of[1]), "_before"), on="cluster_id", how="left"
-        )
+        .join(_count(members, ""), on="cluster_id", how="left")
+        .join(_count(members_before, "_before"), on="cluster_id", how="left")
+        .join(_dispersions(rows, runs, stretches, as_of), on="cluster_id", how="left")
         .with_columns(
             *(
                 pl.col(f"{name}{suffix}").fill_null(0)
                 for name in ("n_causes", "n_incidents", "n_rows")
                 for suffix in ("", "_before")
             ),
-            n_runs=pl.lit(n_runs[0], pl.Int64),
-            n_runs_before=pl.lit(n_runs[1], pl.Int64),
+            pl.col("dispersion").fill_null(1.0),
+            n_runs=pl.lit(n_runs, pl.Int64),
+            n_runs_before=pl.lit(n_runs_before, pl.Int64),
         )
         .filter((pl.col("n_causes") > 0) | (pl.col("n_causes_before") > 0))
     )
@@ -216,10 +227,31 @@ def _count(rows: pl.DataFrame, suffix: str) -> pl.DataFrame:
     return counts.rename(lambda name: name if name == "cluster_id" else f"{name}{suffix}")
 
 
+def _dispersions(
+    rows: tuple[pl.DataFrame, pl.DataFrame],
+    runs: tuple[pl.DataFrame, pl.DataFrame],
+    stretches: tuple[Window, Window],
+    as_of: tuple[datetime, datetime],
+) -> pl.DataFrame:
+    """How much more than by chance incidents vary, now and in the stretches before."""
+    spans = (stretches[0], history(*stretches))
+    seen = pl.concat(
+        members_within(found, span, at)
+        .group_by("cluster_id", incident=pl.coalesce("incident_id", "cause"))
+        .agg(at=pl.col("failed_at").min())
+        for found, span, at in zip(rows, spans, as_of, strict=True)
+    )
+    ended = pl.concat(
+        within(those, span, as_of=at).select(at="placed_at").drop_nulls()
+        for those, span, at in zip(runs, spans, as_of, strict=True)
+    )
+    return dispersions(seen, ended, stretches[0])
+
+
 def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
-    numbers = ("n_incidents", "n_runs", "n_incidents_before", "n_runs_before")
+    numbers = ("n_incidents", "n_runs", "n_incidents_before", "n_runs_before", "dispersion")
     pairs = counts.select(numbers).unique()
-    ratios = [astuple(rate_ratio(*row)) for row in pairs.rows()]
+    ratios = [astuple(rate_ratio(*row[:4], dispersion=row[4])) for row in pairs.rows()]
     names = ("ratio", "ratio_low", "ratio_high", "p_value")
     tested = pl.DataFrame(ratios, schema=dict.fromkeys(names, pl.Float64), orient="row")
     is_change = pl.col("q_value") <= fdr

@@ -145,11 +145,14 @@ def clopper_pearson(n_hits: int, n: int, *, confidence: float = 0.95) -> tuple[f
         )
     if n == 0:
         return None
+    return _exact_share(n_hits, n - n_hits, confidence)
+
+
+def _exact_share(n_hits: float, n_others: float, confidence: float) -> tuple[float, float]:
+    """Clopper and Pearson's ends; counts may be fractions, where one event is only part of one."""
     tail = (1 - confidence) / 2
-    low = solve(lambda x: beta_cdf(x, n_hits, n - n_hits + 1) - tail, 0, 1) if n_hits else 0.0
-    high = (
-        solve(lambda x: beta_cdf(x, n_hits + 1, n - n_hits) - 1 + tail, 0, 1) if n_hits < n else 1.0
-    )
+    low = solve(lambda x: beta_cdf(x, n_hits, n_others + 1) - tail, 0, 1) if n_hits else 0.0
+    high = solve(lambda x: beta_cdf(x, n_hits + 1, n_others) - 1 + tail, 0, 1) if n_others else 1.0
     return low, high
 
 
@@ -350,6 +353,7 @@ def rate_ratio(
     exposure_before: float,
     *,
     confidence: float = 0.95,
+    dispersion: float = 1.0,
 ) -> RateRatio:
     """Compare two rates exactly: the ratio, its interval and the probability of equality.
 
@@ -361,6 +365,8 @@ def rate_ratio(
         The same of the stretch it is compared with.
     confidence : float
         Between 0 and 1.
+    dispersion : float
+        How many times as much as Poisson counts these vary, at least 1.
 
     Returns
     -------
@@ -377,7 +383,10 @@ def rate_ratio(
     Given all events, those of the first stretch are binomial with its share of the
     exposure, so both are exact however few events there are [1]_; R's ``poisson.test``
     gives the same numbers. The interval is Clopper-Pearson's, the p-value adds up all
-    splits that are at most as likely: near the level the two can disagree.
+    splits that are at most as likely: near the level the two can disagree. Where events
+    come in bursts, ``dispersion`` of them count as one (quasi-Poisson): the same tails of
+    the beta distribution at counts that may be fractions, the smaller one twice, with half
+    of the count itself in each (mid-p).
 
     References
     ----------
@@ -397,15 +406,24 @@ def rate_ratio(
         return RateRatio(None, None, None, None)
     n = n_events + n_events_before
     scale = exposure_before / exposure
-    share = clopper_pearson(n_events, n, confidence=confidence)
-    if share is None:
+    if n == 0:
         return RateRatio(None, 0.0, None, 1.0)
-    low, high = share
+    counted, before = n_events / dispersion, n_events_before / dispersion
+    low, high = _exact_share(counted, before, confidence)
+    at_equality = exposure / (exposure + exposure_before)
+    if dispersion > 1:
+        at_least = beta_cdf(at_equality, counted, before + 1) if counted else 1.0
+        above = beta_cdf(at_equality, counted + 1, before) if before else 0.0
+        # Half of what was seen itself lies in each tail.
+        more = (at_least + above) / 2
+        p_value = min(1.0, 2 * min(more, 1 - more))
+    else:
+        p_value = binomial_p(n_events, n, at_equality)
     return RateRatio(
         ratio=n_events / n_events_before * scale if n_events_before else None,
         low=low / (1 - low) * scale if low < 1 else None,
         high=high / (1 - high) * scale if high < 1 else None,
-        p_value=binomial_p(n_events, n, exposure / (exposure + exposure_before)),
+        p_value=p_value,
     )
 
 
