@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -71,6 +72,7 @@ class Snapshot(Facts):
     has_bodies: bool = False
     _asked: _Asked | None = None
     _memory: Memory | None = None
+    _read_by: int = field(default_factory=os.getpid)
     _tables: dict[Policy | None, Mapping[str, Table]] = field(default_factory=dict, init=False)
 
     __hash__ = object.__hash__
@@ -290,7 +292,8 @@ class Snapshot(Facts):
         Raises
         ------
         ArgumentError
-            If this snapshot does not know what it was read from, or as-of is no moment.
+            If this snapshot does not know what it was read from, or as-of is no moment, or
+            this process is a fork of the one that read it.
         SourceError
             If an input cannot be read any more.
 
@@ -316,6 +319,12 @@ class Snapshot(Facts):
             raise ArgumentError(
                 "This snapshot does not know what it was read from.",
                 "sa.read(…) gives one that does",
+            )
+        if self._read_by != os.getpid():
+            raise ArgumentError(
+                "This snapshot was read by another process, of which this one is a fork: the "
+                "threads that read frames are not in it, and it would wait for them for ever.",
+                'sa.read(…) in a process of multiprocessing.get_context("spawn")',
             )
         asked = self._asked if as_of is None else replace(self._asked, as_of=_instant(as_of))
         again = read_and_keep(

@@ -20,7 +20,6 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError, NotAStoreError
 from stateanalytics.systems.opencode import payloads, reading
 from stateanalytics.systems.opencode.places import find
-from stateanalytics.systems.opencode.record_frames import OF_MESSAGES, OF_PARTS, OF_SESSIONS
 from stateanalytics.systems.opencode.tables import ALLOWED
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few
@@ -28,7 +27,6 @@ from tests.opencode_logs import event, facts_of, in_sessions, read_once, step, w
 from tests.test_opencode_fold import CRASH
 
 SECRET_TABLES = ("account", "account_state", "control_account", "credential", "session_share")
-KEPT_WITHOUT_ORDER = {frame.name for frame in (OF_MESSAGES, OF_PARTS, OF_SESSIONS)}
 SHAPES = (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS, schema.FINDINGS)
 
 
@@ -125,8 +123,7 @@ def test_logs_that_are_read_at_once_tell_what_each_tells_alone(
         for name, frame in (*frames, *part.details.items()):
             own = alone.details[name] if name in alone.details else getattr(alone, name)
             assert frame.schema == own.schema
-            # Of records the kept ones alone have no order.
-            assert_frame_equal(frame, own, check_row_order=name not in KEPT_WITHOUT_ORDER)
+            assert_frame_equal(frame, own)
     assert "file.vanished" in set(reading.read(tmp_path / "gone.jsonl").findings["code"])
 
 

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import warnings
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -538,3 +539,17 @@ def test_a_refresh_beside_lionagi_itself_equals_a_fresh_read(tmp_path):
             assert_same(snap.refresh(progress=False), read(path))
 
     asyncio.run(work())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_that_would_wait_for_ever_is_refused(tmp_path):
+    snap = read(first(tmp_path / "state.db"))
+    with warnings.catch_warnings(action="ignore"):  # threads of polars, which the child lets be
+        child = os.fork()
+    if not child:
+        try:
+            snap.refresh(progress=False)
+        except ArgumentError as error:
+            os._exit(7 if "is a fork" in str(error) and "spawn" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

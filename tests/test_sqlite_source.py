@@ -15,6 +15,7 @@ import sys
 import textwrap
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -345,6 +346,12 @@ def test_a_process_of_other_rights_or_of_a_parent_is_not_asked(tmp_path, monkeyp
             os._exit(asked(path) == before)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_threads_that_ask_for_the_first_check_at_once_get_one_answer(tmp_path):
+    path = written(tmp_path / "state.db")
+    with open_store(path) as store, ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda _: store.unchecked(), range(8))) == [[]] * 8
 
 
 def test_a_path_is_of_the_directory_of_now(tmp_path, monkeypatch):

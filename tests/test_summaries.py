@@ -330,6 +330,12 @@ NO_SUMMARY = {
     "nothing there": (shutil.rmtree, SourceNotFoundError, "Nothing is at"),
     "no head": (lambda folder: (folder / "head.json").unlink(), NotAStoreError, "is no summary"),
     "another version": (lambda folder: lie(folder, version=2), NotAStoreError, "of version 2"),
+    "a version that is 1 to Python": (
+        lambda folder: lie(folder, version=True), NotAStoreError, "of version True"
+    ),
+    "an instant of no zone": (
+        lambda folder: lie(folder, as_of="2026-05-27T00:00:00"), DamagedStoreError, "makes no sense"
+    ),
     "another kind": (lambda folder: lie(folder, kind="x"), DamagedStoreError, "its head is none"),
     "a pickle": (
         lambda folder: (folder / "head.json").write_bytes(b"\x80\x04\x95"),

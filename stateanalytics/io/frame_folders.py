@@ -152,9 +152,10 @@ def read_frames(
         raise _no_head(folder, kind, error) from None
     if not is_it:
         raise _no_head(folder, kind, ValueError())
-    if head.get("version") != kind.version:
+    version = head.get("version")
+    if type(version) is not int or version != kind.version:  # True is 1 to Python
         raise NotAStoreError(
-            f"{str(path)!r} is a {kind.name} of version {head.get('version')!r:.20}; this program "
+            f"{str(path)!r} is a {kind.name} of version {version!r:.20}; this program "
             f"reads {kind.version}.",
             f"count it again: {kind.made_by}",
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -198,6 +199,7 @@ class _Copying:
         self._is_asked = False
         self.end = weakref.finalize(self, _end, self._busy, folder)
         self._verdict: dict[str, Any] | None = None
+        self._one_by_one = threading.Lock()
         self.answer = self._ask(request, source, os.path.abspath(self.copy), *more)  # noqa: PTH100
 
     def _ask(self, *request: Any) -> dict[str, Any]:
@@ -223,11 +225,12 @@ class _Copying:
 
     def verdict(self) -> dict[str, Any]:
         """What the check of the copy came to; waits for it the first time."""
-        if self._verdict is None:
-            self.begin_check()
-            self.found(self._busy[0].answer())
-        assert self._verdict is not None
-        return self._verdict
+        with self._one_by_one:
+            if self._verdict is None:
+                self.begin_check()
+                self.found(self._busy[0].answer())
+            assert self._verdict is not None
+            return self._verdict
 
     def found(self, verdict: dict[str, Any]) -> None:
         """What a check found, of this copy or of all that is the same in another."""

@@ -32,6 +32,13 @@ def merge(summaries: Iterable[Summary]) -> Summary:
     ArgumentError
         If there is none, they do not fit together, or one input is in several.
 
+    Notes
+    -----
+    A summary has no ids, so that an input is known to be in several by its fingerprint alone.
+    A copy that reads another way, such as a store without the run directories that lie beside
+    the original, is counted twice: give both to one `summarize`, or collect them into an
+    archive, which tell such copies by what they hold.
+
     Examples
     --------
     >>> import stateanalytics as sa

@@ -232,7 +232,9 @@ def _shapes(head: Mapping[str, Any]) -> Mapping[str, Frame]:
     as_of, policy, k = head["as_of"], head["policy"], head["k"]
     if type(k) is not int or not 1 <= k < _MOST_PLACES or not _is_name(policy):
         raise ValueError("k or policy")
-    if not 1900 < datetime.fromisoformat(as_of).astimezone(UTC).year < 2200:
+    moment = datetime.fromisoformat(as_of)
+    # Without its offset it would be read in the zone of whoever reads it.
+    if moment.tzinfo is None or not 1900 < moment.astimezone(UTC).year < 2200:
         raise ValueError(as_of)
     by, detectors = _names(head["by"]), _names(head["detectors"])
     if not {*by} <= {*GROUPED_BY} or "n" in detectors:

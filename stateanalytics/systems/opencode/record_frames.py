@@ -191,9 +191,11 @@ def kept_records(gathered: Gathered, order: Ordered) -> dict[str, pl.DataFrame]:
     asks = OF_EVENTS["ask"].name
     frames[asks] = pl.concat([frames[asks].select(live.columns), live])
     frames |= {
-        OF_MESSAGES.name: pl.concat([gathered.messages, gathered.projections]).unique(),
-        OF_PARTS.name: gathered.parts.unique(),
-        OF_SESSIONS.name: gathered.session_rows.unique(),
+        OF_MESSAGES.name: pl.concat([gathered.messages, gathered.projections]).unique(
+            maintain_order=True
+        ),
+        OF_PARTS.name: gathered.parts.unique(maintain_order=True),
+        OF_SESSIONS.name: gathered.session_rows.unique(maintain_order=True),
     }
     return {name: _with_moments(frame) for name, frame in frames.items()}
 
