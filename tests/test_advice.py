@@ -209,6 +209,22 @@ def test_sessions_whose_last_message_is_their_end_say_nothing_per_hour():
         assert "no time passed between signs of life" in row["in_words"]
 
 
+def test_what_the_only_session_that_lived_for_a_while_says_is_carried_by_it():
+    """Without it no time alive is left to divide by."""
+    none = gaps(80, death_share=0.3).with_columns(gap_s=pl.lit(0.0))
+    one = none.head(1).with_columns(gap_s=pl.lit(7200.0))
+    row = judge(constant("stale.agent"), pl.concat([none, one]), Costs()).row
+    assert row["flips"]
+    assert row["verdict"] not in ("change", "keep")
+
+
+def test_silences_of_seconds_say_nothing_about_minutes():
+    short = gaps(90, death_share=0.3).with_columns(gap_s=pl.col("gap_s").clip(0.0, 5.0))
+    still_open = short.head(9).with_columns(gap_s=pl.lit(8.0), closed_by=pl.lit("as_of"))
+    row = judge(constant("stale.agent"), pl.concat([short, still_open]), Costs()).row
+    assert row["in_words"].endswith("alive; the data end within 10 s.")
+
+
 def test_what_closes_runs_needs_more():
     phantom = constant("phantom")
     assert judge(phantom, gaps(298), Costs()).row["n_needed"] == 299

@@ -134,7 +134,10 @@ def choose(
     losses = _Losses(counts, support, price, hour, conf_level)
     choice = _decided(losses, today_s)
     others = [
+        # One unit may be all that was alive: without it nothing is known.
         _decided(replace(losses, counts=rest), today_s).verdict
+        if rest[EXPOSURE].sum() > 0
+        else "not_enough_data"
         for rest in _without_one(losses, choice, today_s)
     ]
     flips = any(verdict != choice.verdict for verdict in others)

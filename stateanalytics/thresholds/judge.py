@@ -45,6 +45,9 @@ MIN_DEATHS = 5
 """With fewer deaths in a kind, the rate of its whole system is taken."""
 
 
+_TOO_SHORT = f"the data end within {how_long(CANDIDATES_S[0])}"
+
+
 @dataclass(frozen=True)
 class Judged:
     """A constant, the row of advice on it, and the curve behind it (None: none)."""
@@ -114,6 +117,8 @@ def _silence(
         why = "no time passed between signs of life"
         return _Weighed(n, n_deaths, upper, why_not=why)
     reach = silence_support(mine, _candidates(constant.today_s), constant.today_s)
+    if not reach.candidates_s:
+        return _Weighed(n, n_deaths, upper, why_not=_TOO_SHORT)
     per_hour = None if rate is None else rate / 100
     count = partial(
         silence_counts,
@@ -167,7 +172,7 @@ def _elapsed(constant: Constant, mine: pl.DataFrame) -> _Weighed:
         return weighed
     reach = support(mine, _candidates(constant.today_s))
     if not reach.candidates_s:
-        return replace(weighed, why_not=f"the data end within {how_long(CANDIDATES_S[0])}")
+        return replace(weighed, why_not=_TOO_SHORT)
     counts = elapsed_counts(mine, reach.candidates_s, mistake=constant.mistake)
     return replace(weighed, counts=counts, support=reach)
 
