@@ -330,6 +330,15 @@ def test_order_of_rows_changes_nothing():
     )
 
 
+def test_a_unit_of_several_projects_is_of_one_whatever_the_order_of_rows():
+    rows = pl.DataFrame({"unit": 1, "project": [None, "b", "a"], "duration_s": [1.0, 2.0, 3.0]})
+    found = rows.with_columns(ended=True, is_good=True, gap_s="duration_s", is_dead=False)
+    found = found.with_columns(closed_by=pl.lit("sign_of_life"))
+    for each in (found, found.reverse()):
+        assert elapsed_counts(each, LIMITS)["project"].to_list() == ["a"]
+        assert silence_counts(each, LIMITS)["project"].to_list() == ["a"]
+
+
 def test_projects_that_differ_make_all_less_sure():
     counts = counts_of([1, 0, 0], [0, 0, 1], n=160).with_columns(
         project=pl.col("unit") // 20,

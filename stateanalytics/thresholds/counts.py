@@ -293,8 +293,8 @@ def elapsed_counts(
 
 
 def _projects(rows: pl.DataFrame) -> list[pl.Expr]:
-    """The project of each unit, where it is known what it is."""
-    return [pl.col("project").first()] if "project" in rows.columns else []
+    """The project of each unit, where it is known what it is; of several the first by name."""
+    return [pl.col("project").min()] if "project" in rows.columns else []
 
 
 def with_weights(spells: pl.DataFrame) -> pl.DataFrame:
