@@ -62,8 +62,8 @@ def thresholds(
 ) -> None:
     """Recommend a value for every threshold, beside today's, with what speaks for it.
 
-    Costs are minutes of a person's attention; only their ratios matter. Today's value is
-    kept where the gain over it is within noise.
+    Costs are minutes of a person's attention; only their ratios matter. Another value
+    is only recommended where it saves more than noise, today's only where none saves much.
     """
     from stateanalytics.thresholds.advice import recommend
     from stateanalytics.thresholds.costs import Costs
