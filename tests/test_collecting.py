@@ -5,6 +5,7 @@ import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -15,6 +16,7 @@ from stateanalytics.cli import run
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.archive.attempts import read_attempts
 from stateanalytics.systems import collecting
+from stateanalytics.systems.places import files_of, find_places
 from tests.conftest import ROOT
 from tests.lionagi_stores import session, write_store
 
@@ -66,6 +68,19 @@ def test_what_fails_is_a_row_and_the_others_are_collected(hosts, collected):
         assert_frame_equal(
             sa.states(snap, as_of=pooled.as_of).drop("source"), sa.states(pooled).drop("source")
         )
+
+
+def test_a_source_of_an_archive_is_told_by_files_of_its_own(hosts, tmp_path):
+    """All of the archive for each of a thousand sources would be looked at a million times."""
+    sa.collect(named(hosts), tmp_path)
+    own = [files_of(place, "lionagi") for place in find_places([tmp_path])[0]]
+    files = [
+        {file for path in map(Path, paths) for file in (path, *path.rglob("*")) if file.is_file()}
+        for paths in own
+    ]
+    every = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert set().union(*files) == every
+    assert sum(map(len, files)) == len(every)
 
 
 def test_what_was_not_collected_is_told_until_it_is(hosts, tmp_path):

@@ -83,6 +83,14 @@ class Archived:
         """The run that was made last, whatever it observed."""
         return max(self.runs, key=lambda run: (run.number, run.run), default=None)
 
+    @property
+    def own_files(self) -> list[Path]:
+        """Where it alone lies: its manifests, the folders of its rows, the notes of it."""
+        folders = {(run.system, run.key) for run in self.runs}
+        rows = [self.root / "shards" / system / key for system, key in sorted(folders)]
+        notes = {attempts.path_of(self.root, key) for _, key in folders}
+        return [*self.files, *rows, *sorted(notes)]
+
 
 def is_archive(path: Path) -> bool:
     """Is a directory an archive, with or without a run that was finished."""
