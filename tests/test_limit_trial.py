@@ -1,13 +1,17 @@
 """A limit trial: who goes on, for how long, what it costs; and which limit is today's."""
 
 import re
+from dataclasses import replace
 
 import polars as pl
 import pytest
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
+from stateanalytics.systems.lionagi.constants import time_limit
+from stateanalytics.thresholds.costs import Costs
 from stateanalytics.thresholds.evidence import time_limits
+from stateanalytics.thresholds.judge import judge
 from stateanalytics.thresholds.trial import ENOUGH
 
 
@@ -31,6 +35,23 @@ def test_a_trial_lasts_until_enough_got_beyond(advice, trial):
     assert trial.n_beyond >= ENOUGH > trial.n_beyond - a_week
     hours = (trial.to_s - trial.from_s) / 3600
     assert trial.cost == pytest.approx(trial.n_beyond * hours * advice.costs.undetected_hour)
+
+
+def test_what_stands_for_a_larger_fleet_gets_beyond_in_a_shorter_time(advice, trial):
+    of_ten = replace(advice, n_sessions=10 * advice.n_sessions_drawn)
+    planned = sa.thresholds.plan_trial(of_ten, "phantom", share=0.05, weeks=trial.weeks)
+    assert planned.n_beyond == pytest.approx(10 * trial.n_beyond)
+
+
+def test_those_that_a_limit_stopped_would_get_beyond_it_too():
+    """700 of 1,012 come to 900 s and are stopped there: as many more than the 12 as that."""
+    lengths = [(100.0, True)] * 300 + [(900.0, False)] * 700 + [(2000.0, True)] * 12
+    runs = pl.DataFrame(lengths, schema=["duration_s", "ended"], orient="row").with_columns(
+        unit=pl.int_range(pl.len()), system=pl.lit("lionagi"), kind=pl.lit("agent"), is_good=True
+    )
+    row = judge(time_limit("agent", 900.0), runs, Costs()).row
+    assert (row["n"], row["reached_s"]) == (312, 1800.0)
+    assert row["outlasting"] * row["n"] == pytest.approx(712)
 
 
 def test_the_snippet_draws_the_share_that_was_asked_for_and_always_the_same(trial):

@@ -266,9 +266,9 @@ def recommend(
         (invocations, of which a session without one is its own) behind it, ``n_needed``,
         ``n_effective`` (Kish: so many of one size would say as much), ``n_deaths`` (null:
         not asked), ``n_at_risk`` at the recommended value, else at the best; ``reached_s``,
-        the last candidate that enough units reached to recommend it, and ``outlasting``, the
-        share of units that goes on beyond it; ``is_mixed``: today's limit is one of several,
-        the commonest; ``flips``: the
+        the last candidate that enough units reached to recommend it, and ``outlasting``, how
+        many would go on beyond it for each of ``n``, the stopped ones too; ``is_mixed``:
+        today's limit is one of several, the commonest; ``flips``: the
         verdict is another one without some one unit; ``best_if_half_s`` and
         ``best_if_double_s``, the best if a mistake cost half or twice as much (an hour twice
         or half), with ``excess_…``, how much dearer the recommended value is then, as a

@@ -76,7 +76,9 @@ def judge(constant: Constant, seen: pl.DataFrame, costs: Costs, conf_level: floa
     is_silence = constant.is_of_silence
     weighed = _silence(constant, mine, of_system, costs) if is_silence else _elapsed(constant, mine)
     weighed = _chosen(weighed, constant, costs, conf_level)
-    row = dict.fromkeys(COLUMNS) | _named(constant) | _numbers(constant, weighed, costs)
+    n_units = mine["unit"].n_unique()
+    row = dict.fromkeys(COLUMNS) | _named(constant)
+    row |= _numbers(constant, weighed, costs, n_units)
     row |= {
         "per": "100 session-hours" if is_silence else "100 runs",
         "n": weighed.n,
@@ -221,7 +223,7 @@ def _named(constant: Constant) -> dict[str, Any]:
     return {name: getattr(constant, name) for name in names}
 
 
-def _numbers(constant: Constant, weighed: _Weighed, costs: Costs) -> dict[str, Any]:
+def _numbers(constant: Constant, weighed: _Weighed, costs: Costs, n_units: int) -> dict[str, Any]:
     """The numbers of a row; what is absent is null."""
     choice, reach, counts = weighed.choice, weighed.support, weighed.counts
     if choice is None or reach is None or counts is None:
@@ -248,7 +250,8 @@ def _numbers(constant: Constant, weighed: _Weighed, costs: Costs) -> dict[str, A
         "n_effective": weighed.n_effective,
         "n_at_risk": reach.n_at_risk[reach.candidates_s.index(looked_at)],
         "reached_s": reached_s,
-        "outlasting": weight * n_left / counts.height,
+        # Several runs of a unit may stand for it together.
+        "outlasting": min(weight * n_left, n_units) / weighed.n,
         "flips": choice.flips,
         **_at_other_costs(choice, prices(constant, costs)),
     }

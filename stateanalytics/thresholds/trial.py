@@ -141,7 +141,8 @@ def plan_trial(
         later = [limit for limit in CANDIDATES_S if limit >= TIMES_AS_LONG * from_s]
         to_s = later[0] if later else TIMES_AS_LONG * from_s
     check_number("to_s", to_s, TIMES_AS_LONG * from_s, least=from_s, is_above=True)
-    a_week = row["n"] / advice.n_weeks * share * row["outlasting"]
+    drawn = advice.n_sessions_drawn / advice.n_sessions if advice.n_sessions else 1.0
+    a_week = row["n"] / drawn / advice.n_weeks * share * row["outlasting"]
     if weeks is None:
         weeks = max(1, math.ceil(ENOUGH / a_week))
     check_number("weeks", weeks, 4, least=1, is_whole=True)
