@@ -2,7 +2,9 @@
 
 import itertools
 import re
+import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -231,3 +233,31 @@ def test_a_page_is_the_same_whoever_draws_it(made):
     process.end()
     assert render(made.summary) == drawn_here
     assert not report_charts._PREPARED
+
+
+class Interrupted:
+    """A process that draws, and somebody presses Ctrl-C meanwhile."""
+
+    def __init__(self, command):
+        self.command, self.is_ended = command, False
+
+    def is_alive(self):
+        return not self.is_ended
+
+    def ask(self, *asked):
+        raise KeyboardInterrupt
+
+    def end(self):
+        self.is_ended = True
+
+
+def test_what_draws_is_ended_by_ctrl_c_and_starts_whatever_stands_on_the_path(monkeypatch):
+    monkeypatch.setattr(report_charts, "AskedProcess", Interrupted)
+    monkeypatch.setattr(report_charts, "_PREPARED", [])
+    monkeypatch.setattr(sys, "path", ["/somewhere", Path("/no/text")])
+    report_charts.prepare()
+    [process] = report_charts._PREPARED
+    assert process.command[-1] == '["/somewhere"]'
+    with pytest.raises(KeyboardInterrupt):
+        report_charts.drawn({})
+    assert process.is_ended

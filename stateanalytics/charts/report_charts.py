@@ -40,7 +40,9 @@ _PREPARED: list[AskedProcess] = []
 def prepare() -> None:
     """Start the process that draws the next page, so that it is ready when numbers are."""
     if not any(process.is_alive() for process in _PREPARED):
-        command = [sys.executable, "-I", "-c", _START, json.dumps(sys.path)]
+        # Python passes over what is no text there, such as paths that somebody put in.
+        places = [place for place in sys.path if isinstance(place, str)]
+        command = [sys.executable, "-I", "-c", _START, json.dumps(places)]
         with contextlib.suppress(OSError):  # then they are drawn here
             _PREPARED.append(AskedProcess(command))
 
@@ -65,8 +67,12 @@ def _drawn_beside(sections: Mapping[str, Plain]) -> Drawings | None:
     with contextlib.suppress(IndexError):
         process = _PREPARED.pop()
         if process.is_alive():
-            process.ask("draw", sections)
-            answer = process.answer()
+            try:
+                process.ask("draw", sections)
+                answer = process.answer()
+            except BaseException:
+                process.end()
+                raise
             if "drawn" in answer:
                 _PREPARED.append(process)
                 drawings: Drawings = answer["drawn"]
