@@ -86,7 +86,8 @@ def _claimed(texts: pl.Series, by: str) -> pl.Series:
     """The group of the first rule that claims each text; null: none, or no text."""
     known = _CLAIMED[by]
     if len(known) > N_KEPT:
-        known.clear()
+        # Another one, because another thread may be looking things up in this.
+        known = _CLAIMED[by] = {}
     distinct = texts.unique().drop_nulls().to_list()
     if new := [text for text in distinct if text not in known]:
         patterns = [(rule.cause_group, getattr(rule, by)) for rule in RULES if getattr(rule, by)]

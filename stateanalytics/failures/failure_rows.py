@@ -285,7 +285,8 @@ def _mined(texts: pl.Series, earlier: pl.DataFrame | None) -> pl.DataFrame:
     One look at a store asks for clusters, rows and incidents of the same failures.
     """
     known = None if earlier is None else earlier["pattern"]
-    for asked, asked_before, templates in _LAST_MINED:
+    # A copy, because another thread may add its own meanwhile.
+    for asked, asked_before, templates in tuple(_LAST_MINED):
         if _are_equal(asked, texts) and _are_equal(asked_before, known):
             return templates
     templates = mine_templates(texts, earlier=earlier).select("template", message=texts)
