@@ -108,7 +108,7 @@ ROUNDS = st.lists(st.lists(st.sampled_from(sorted(WRITES)), max_size=3), max_siz
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+@pytest.mark.parametrize("mode", a_few(["WAL", "DELETE"]))
 @examples(
     5,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -328,7 +328,7 @@ def test_of_several_stores_only_the_one_that_was_written_to_is_read_again(tmp_pa
     assert_same(again, read(str(tmp_path / "*.db")))
 
 
-@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("is_there", a_few([True, False]))
 def test_what_was_a_copy_of_a_store_is_whole_when_it_is_none_any_more(tmp_path, copied, is_there):
     store, backup = first(tmp_path / "a.db"), tmp_path / "b.db"
     shutil.copy(store, backup)
