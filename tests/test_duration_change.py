@@ -1,6 +1,7 @@
 """One week against the one before: planted regressions are found, chance is not."""
 
 import math
+from random import Random
 
 import polars as pl
 import pytest
@@ -164,3 +165,35 @@ def test_wrong_columns_and_rates_are_refused():
         changed([], by="colour")
     with pytest.raises(sa.errors.ArgumentError, match="fdr is a share"):
         changed([], fdr=5)
+
+
+def fan_outs(draw, days_ago, first):
+    """Ten invocations of 24 sessions each, which are alike; nothing differs between weeks."""
+    rows = []
+    for invocation in range(first, first + 10):
+        median_s = 600 * math.exp(draw.gauss(0, 0.5))
+        begun = ago(days=days_ago, hours=-160 * draw.random())
+        for _ in range(24):
+            seconds = median_s * math.exp(draw.gauss(0, 0.5))
+            ended = begun + (ago() - ago(seconds=seconds))
+            row = {"started_at": begun, "ended_at": ended, "agent": "coder"}
+            rows.append(({**row, "invocation_id": f"i{invocation}"}, DONE))
+    return rows
+
+
+def n_false(seed, n):
+    """Weeks of `n` without any change in which an agent is called worse or better."""
+    draw = Random(seed)
+    found = [changed(fan_outs(draw, 14, 0) + fan_outs(draw, 7, 10)) for _ in range(n)]
+    return sum(table["verdict"].is_in(["worse", "better"]).any() for table in found)
+
+
+def test_fan_outs_that_are_alike_are_few_witnesses():
+    """Taken for 240 witnesses, four weeks of ten had a change."""
+    assert n_false(3, 5) <= 1
+
+
+@pytest.mark.slow
+def test_at_most_one_week_in_ten_is_called_changed_where_fan_outs_are_alike():
+    """The family's false discovery rate is a tenth."""
+    assert n_false(4, 60) <= 9
