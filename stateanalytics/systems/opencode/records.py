@@ -238,7 +238,7 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
         pl.col("message_id").is_not_null()
     )
     finished = pl.col("raw_type") == "step_finish"
-    sentences = placed.group_by(*SESSION_KEY, "message_id").agg(
+    sentences = placed.group_by(*SESSION_KEY, "message_id", maintain_order=True).agg(
         created_ms=pl.col("timestamp_ms").min(),
         completed_ms=pl.col("timestamp_ms").filter(finished).max(),
         **{
