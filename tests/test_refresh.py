@@ -25,6 +25,7 @@ from stateanalytics.io import parts, sqlite, sqlite_copy
 from stateanalytics.io.archive import changes
 from stateanalytics.io.sqlite import TEXT, open_store
 from stateanalytics.systems import reading
+from stateanalytics.systems.derived import Derived
 from tests.ao_trees import lifecycle, put, record, write_json
 from tests.examples import a_few, examples
 from tests.frames import AS_OF, facts
@@ -553,3 +554,13 @@ def test_a_fork_that_would_wait_for_ever_is_refused(tmp_path):
             os._exit(7 if "is a fork" in str(error) and "spawn" in str(error) else 1)
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_what_looked_for_a_table_is_made_again_once_there_is_one():
+    def rows(tables):
+        return tables["teams"] if "teams" in tables else pl.DataFrame()
+
+    teams = pl.DataFrame({"id": ["a"]})
+    first = Derived()
+    assert first(rows, {}).is_empty()
+    assert Derived(first)(rows, {"teams": teams}).equals(teams)

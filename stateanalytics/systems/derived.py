@@ -21,8 +21,9 @@ class _Watched(Mapping[str, Any]):
         self.seen: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        self.seen[name] = self._tables[name]
-        return self.seen[name]
+        # That a table is not there is seen, too: it may be there the next time.
+        self.seen[name] = self._tables.get(name)
+        return self._tables[name]
 
     def __iter__(self) -> Iterator[str]:
         self.seen.update(self._tables)
@@ -98,7 +99,7 @@ def _itself(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _is_same(known: Any, now: Any) -> bool:
     if isinstance(known, dict):
-        return all(name in now and now[name] is value for name, value in known.items())
+        return all(now.get(name) is value for name, value in known.items())
     return known is now or (not isinstance(known, pl.DataFrame) and bool(known == now))
 
 
