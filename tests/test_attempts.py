@@ -6,6 +6,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems import system_named
+from tests import opencode_logs
 from tests.frames import AS_OF, WHOSE, ago, facts
 
 
@@ -124,6 +125,40 @@ def test_ends_in_a_row_and_what_comes_after_as_of_are_no_attempts():
         raw_status="failed", ended_at=ago(hours=8), end_written_by="executor",
     )  # fmt: skip
     assert spells_of(late).height == 1
+
+
+def test_a_session_of_agent_orchestrator_that_was_restored_is_two_attempts():
+    restored = life(
+        "restored", (9, "working", "poll"), (7, "done", "agent_report"), (6, "working", "poll"),
+        (2, "merged", "poll"), system="agent_orchestrator",
+        recorded_outcome="merged", recorded_lifecycle="completed",
+    )  # fmt: skip
+    for change in restored[1]:
+        change["system"] = "agent_orchestrator"
+    found = spells_of(restored)
+    shown = found.select("n_resumed", pl.col("duration_s") / 3600, "ending", "left_out")
+    assert shown.rows() == [(0, 2.0, "completed", None), (1, 4.0, "completed", None)]
+    whole = spells_of(restored, per="work")
+    assert (whole["duration_s"] / 3600).to_list() == [7.0]
+
+
+def test_a_turn_of_opencode_that_crashed_and_went_on_is_two_attempts(tmp_path):
+    given = opencode_logs.facts_of(
+        tmp_path,
+        opencode_logs.event(1, "execution.started"),
+        opencode_logs.step(2, "step.started"),
+        opencode_logs.event(60, "execution.started"),
+        opencode_logs.step(61, "step.started", "msg_2"),
+        opencode_logs.step(62, "step.ended", "msg_2", finish="stop"),
+        opencode_logs.event(63, "execution.succeeded"),
+    )
+    found = sa.survival.spells(given)
+    shown = found.select("n_resumed", "duration_s", "ending", "end_from", "end_width_s")
+    assert shown.rows() == [
+        (0, 1.0, "aborted", "last_activity", 58.0),
+        (1, 3.0, "completed", "recorded", None),
+    ]
+    assert sa.survival.spells(given, per="work")["duration_s"].to_list() == [62.0]
 
 
 def test_a_window_takes_the_attempts_that_began_in_it():

@@ -161,7 +161,7 @@ def _changes(facts: Facts) -> pl.DataFrame:
         at_work = pl.col(status) == _RUNNING
         for known in all_systems():
             if known.ends.statuses:
-                is_over = pl.col(status).is_in(known.ends.statuses)
+                is_over = pl.col(status).is_in(list(known.ends.statuses))
                 at_work = pl.when(system=known.name).then(~is_over).otherwise(at_work)
         return at_work
 

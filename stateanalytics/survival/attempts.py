@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.vocabulary import words_of
+from stateanalytics.core.schema import ENTITY_KEY, MOMENT
+from stateanalytics.systems import all_systems
+from stateanalytics.systems.base import System
 
-_OUTCOMES = {word.raw_status: word.outcome for word in words_of("session") if word.is_terminal}
-_RESUMED_AT, _ENDED_AT = "_resumed_at", "_attempt_ended_at"
+_MOMENTS = ("ended_at", "resumed_at", "last_sign_at")
+_OF_ATTEMPT = ("outcome", "raw_status", "reason_code", "reason_message", "end_written_by")
+_COLUMNS = (*ENTITY_KEY, *_MOMENTS, *_OF_ATTEMPT)
+_NONE = pl.DataFrame(
+    schema={**dict.fromkeys(_COLUMNS, pl.String), **dict.fromkeys(_MOMENTS, MOMENT)}
+)
 
 
 def split_into_attempts(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
@@ -34,37 +41,32 @@ def split_into_attempts(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
     The time between an end and the resumption belongs to no attempt. What transitions do
     not tell apart by session, such as turns, is unknown for all but single attempts.
     """
-    breaks = _breaks(runs, snap)
     whole = runs.with_row_index("_run").with_columns(n_resumed=pl.lit(0, pl.Int64))
-    if breaks.is_empty():
+    ended = _ends_of_attempts(runs, snap)
+    if ended.is_empty():
         return whole.drop("_run")
-    signs = _last_signs(breaks, snap)
-    before = pl.col(_RESUMED_AT).shift(1).over(ENTITY_KEY)
-    ended = (
-        breaks.join(signs, on=[*ENTITY_KEY, _ENDED_AT], how="left")
-        .sort(*ENTITY_KEY, _ENDED_AT)
-        .with_columns(_from=before, _n=pl.int_range(pl.len()).over(ENTITY_KEY))
+    numbered = ended.sort(*ENTITY_KEY, "ended_at").with_columns(
+        resumed_before_at=pl.col("resumed_at").shift(1).over(ENTITY_KEY),
+        number=pl.int_range(pl.len(), dtype=pl.Int64).over(ENTITY_KEY),
     )
-    earlier = whole.join(ended, on=ENTITY_KEY, how="inner", suffix="_of_attempt").with_columns(
-        n_resumed=pl.col("_n").cast(pl.Int64),
-        started_at=pl.coalesce("_from", "started_at"),
-        ended_at=pl.col(_ENDED_AT),
-        last_activity_at="last_sign_of_attempt",
+    earlier = whole.join(numbered, on=ENTITY_KEY, how="inner", suffix="_of_attempt").with_columns(
+        n_resumed="number",
+        started_at=pl.coalesce("resumed_before_at", "started_at"),
+        ended_at="ended_at_of_attempt",
+        last_activity_at="last_sign_at_of_attempt",
         is_open=pl.lit(value=False),
         is_end_approximate=pl.lit(value=False),
-        outcome=pl.col("outcome_of_attempt").cast(runs.schema["outcome"]),
-        raw_status="raw_status_of_attempt",
-        reason_code="reason_code_of_attempt",
-        reason_message="reason_message_of_attempt",
-        end_written_by=pl.col("end_written_by_of_attempt").cast(runs.schema["end_written_by"]),
         health=pl.lit(None, runs.schema["health"]),
         n_turns=pl.lit(None, runs.schema["n_turns"]),
+        **{name: pl.col(f"{name}_of_attempt").cast(runs.schema[name]) for name in _OF_ATTEMPT},
     )
-    resumed = ended.group_by(ENTITY_KEY).agg(pl.col(_RESUMED_AT).max(), _n=pl.len().cast(pl.Int64))
+    resumed = ended.group_by(ENTITY_KEY).agg(
+        pl.col("resumed_at").max(), number=pl.len().cast(pl.Int64)
+    )
     last = whole.join(resumed, on=ENTITY_KEY, how="left", maintain_order="left").with_columns(
-        started_at=pl.coalesce(_RESUMED_AT, "started_at"),
-        n_resumed=pl.col("_n").fill_null(0),
-        n_turns=pl.when(pl.col("_n").is_null()).then("n_turns"),
+        started_at=pl.coalesce("resumed_at", "started_at"),
+        n_resumed=pl.col("number").fill_null(0),
+        n_turns=pl.when(pl.col("number").is_null()).then("n_turns"),
     )
     return (
         pl.concat([earlier.select(whole.columns), last.select(whole.columns)])
@@ -73,43 +75,71 @@ def split_into_attempts(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
     )
 
 
-def _breaks(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
-    """Ends of sessions that a status of work follows, each with what it was and when it went on."""
-    ends = list(_OUTCOMES)
-    is_end = pl.col("status").is_in(ends)
+def _ends_of_attempts(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
+    """Ends of runs that work followed, each with what it was and when it went on."""
+    told = [
+        known.ends.of_attempts(snap).select(_COLUMNS)
+        if known.ends.of_attempts is not None
+        else _of_transitions(known, snap)
+        for known in all_systems()
+        if known.name in runs["system"].unique()
+    ]
     return (
-        snap.transitions.filter(pl.col("entity_type") == "session", pl.col("at") <= snap.as_of)
+        pl.concat([_NONE, *told], how="vertical_relaxed")
         .join(runs.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
+        .filter(pl.col("resumed_at") <= snap.as_of)
+    )
+
+
+def _of_transitions(known: System, snap: Facts) -> pl.DataFrame:
+    """Ends of a system's runs that a status of work follows, by its own words for ends."""
+    outcomes: Mapping[str, str | None] = known.ends.statuses or {
+        word.raw_status: word.outcome
+        for word in known.vocabulary
+        if word.entity_type == known.run_type and word.is_terminal
+    }
+    ends = list(outcomes)
+    is_end = pl.col("status").is_in(ends)
+    is_death = pl.col("reason_code").is_in(known.ends.death_codes).fill_null(value=False)
+    is_own = pl.col("writer").is_in(known.ends.own_writers) & ~is_death
+    ended = (
+        snap.transitions.filter(
+            pl.col("system") == known.name,
+            pl.col("entity_type") == known.run_type,
+            pl.col("at") <= snap.as_of,
+        )
         .sort(*ENTITY_KEY, "at", "seq")
         # Two ends in a row are one end, the first.
         .filter(~(is_end & is_end.shift(1, fill_value=False).over(ENTITY_KEY)))
         .with_columns(
-            pl.col("at").shift(-1).over(ENTITY_KEY).alias(_RESUMED_AT),
+            resumed_at=pl.col("at").shift(-1).over(ENTITY_KEY),
             is_left=~pl.col("status").shift(-1).over(ENTITY_KEY).is_in(ends),
         )
         .filter(is_end, "is_left")
         .select(
             *ENTITY_KEY,
-            pl.col("at").alias(_ENDED_AT),
-            _RESUMED_AT,
-            outcome_of_attempt=pl.col("status").replace_strict(_OUTCOMES, return_dtype=pl.String),
-            raw_status_of_attempt="status",
-            reason_code_of_attempt="reason_code",
-            reason_message_of_attempt="message",
-            end_written_by_of_attempt=pl.when(pl.col("writer") == "executor")
+            "resumed_at",
+            "reason_code",
+            ended_at="at",
+            outcome=pl.col("status").replace_strict(outcomes, default=None, return_dtype=pl.String),
+            raw_status="status",
+            reason_message="message",
+            end_written_by=pl.when(is_own.fill_null(value=False))
             .then(pl.lit("executor"))
             .otherwise(pl.lit("observer")),
         )
     )
+    signs = _last_signs(ended, snap)
+    return ended.join(signs, on=[*ENTITY_KEY, "ended_at"], how="left").select(_COLUMNS)
 
 
-def _last_signs(breaks: pl.DataFrame, snap: Facts) -> pl.DataFrame:
+def _last_signs(ended: pl.DataFrame, snap: Facts) -> pl.DataFrame:
     """The last sign of life before each of those ends."""
     return (
         snap.events.filter("is_activity")
         .select(*ENTITY_KEY, "at")
-        .join(breaks.select(*ENTITY_KEY, _ENDED_AT), on=ENTITY_KEY, how="inner")
-        .filter(pl.col("at") <= pl.col(_ENDED_AT))
-        .group_by(*ENTITY_KEY, _ENDED_AT)
-        .agg(last_sign_of_attempt=pl.col("at").max())
+        .join(ended.select(*ENTITY_KEY, "ended_at"), on=ENTITY_KEY, how="inner")
+        .filter(pl.col("at") <= pl.col("ended_at"))
+        .group_by(*ENTITY_KEY, "ended_at")
+        .agg(last_sign_at=pl.col("at").max())
     )

@@ -234,8 +234,11 @@ class Ends:
 
     Attributes
     ----------
-    statuses : tuple of str
-        Statuses after which a session does not work; empty: it works while *running*.
+    statuses : mapping of str to str
+        Statuses of transitions after which a session does not work, each with its outcome;
+        empty: it works while *running*, and the terminal words of the vocabulary end it.
+    own_writers : tuple of str
+        Writers of transitions whose ends are the run's own: it ended when they say.
     death_codes, death_messages : tuple of str
         Reasons of an observer that looked for the process and did not find it. Sweeps by
         age alone, and people who kill, prove nothing about whether the work had died.
@@ -246,18 +249,25 @@ class Ends:
         Was an end that nobody signed written by the run itself.
     never_there : callable or None
         ``never_there(facts)``: keys of entities that never had a place for an end.
+    of_attempts : callable or None
+        ``of_attempts(facts) -> frame`` of ends of runs that the same work went on after,
+        where their transitions do not tell: the key, ``ended_at``, ``resumed_at``,
+        ``last_sign_at``, ``outcome``, ``raw_status``, ``reason_code``, ``reason_message``,
+        ``end_written_by``.
     of_silences : callable or None
         ``of_silences(facts) -> frame`` of ends of sessions that work may have followed:
         ``source``, ``system``, ``entity_id``, ``at``, and ``boundary``: crash (noticed when
         work starts again), own_end or other_end.
     """
 
-    statuses: tuple[str, ...] = ()
+    statuses: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    own_writers: tuple[str, ...] = ("executor",)
     death_codes: tuple[str, ...] = ()
     death_messages: tuple[str, ...] = ()
     failure_codes: tuple[str, ...] = ()
     are_unsigned_own: bool = False
     never_there: Callable[[Facts], pl.DataFrame] | None = None
+    of_attempts: Callable[[Facts], pl.DataFrame] | None = None
     of_silences: Callable[[Facts], pl.DataFrame] | None = None
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from stateanalytics.systems.base import Ends, Files, Stores, System, codes_from_csv, expanded, later
 
@@ -48,8 +49,21 @@ SYSTEM = System(
         "`ao session kill ID`",
     },
     ends=Ends(
-        statuses=("killed", "terminated", "done", "cleanup", "errored", "merged"),
+        statuses=MappingProxyType(
+            {
+                "killed": "aborted",
+                "terminated": "aborted",
+                "done": "completed",
+                "cleanup": "aborted",
+                "errored": "failed",
+                "merged": "merged",
+            }
+        ),
+        # The poller tells of every end within seconds, but of the deaths that it finds.
+        own_writers=("agent_report", "poll"),
         death_codes=(
+            # As transitions call them.
+            *("agent_process_exited", "process_missing", "runtime_lost", "auto_cleanup"),
             "run.aborted.agent_process_exited",
             "run.aborted.runtime_lost",
             "run.aborted.auto_cleanup",

@@ -53,6 +53,7 @@ SYSTEM = System(
             "run.aborted.process_dead_no_terminal",
         ),
         are_unsigned_own=True,
+        of_attempts=later(f"{_HERE}.constants:attempt_ends"),
         of_silences=later(f"{_HERE}.constants:silence_ends"),
     ),
 )

@@ -9,6 +9,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.base import Constant
 from stateanalytics.systems.opencode import frames
+from stateanalytics.systems.opencode.recorded import turn_id
 
 if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
@@ -45,5 +46,38 @@ def silence_ends(facts: Facts) -> pl.DataFrame:
             entity_id="session_id",
             at=pl.when(is_crash).then(started_again).otherwise("ended_at"),
             boundary=pl.when(is_crash).then(pl.lit("crash")).otherwise(pl.lit("own_end")),
+        )
+    )
+
+
+def attempt_ends(facts: Facts) -> pl.DataFrame:
+    """Executions that crashed or were shut down, where another one went on with their turn."""
+    is_crash = pl.col("outcome") == "crashed"
+    execution = ["source", "session_id"]
+    resumed_at = pl.col("started_at").shift(-1).over(execution)
+    return (
+        facts.detail(frames.EXECUTIONS)
+        .sort(*execution, "exec_no")
+        .with_columns(
+            resumed_at=resumed_at,
+            is_gone_on_with=pl.col("is_continuation").shift(-1).over(execution),
+        )
+        .filter("is_gone_on_with")
+        .select(
+            "source",
+            "resumed_at",
+            system=pl.lit("opencode"),
+            entity_type=pl.lit("turn"),
+            entity_id=turn_id(),
+            # A crash is noticed when work starts again.
+            ended_at=pl.coalesce("ended_at", "resumed_at"),
+            last_sign_at="last_active_at",
+            outcome=pl.lit("aborted"),
+            raw_status="outcome",
+            reason_code=pl.when(is_crash)
+            .then(pl.lit("run.aborted.process_dead_no_terminal"))
+            .otherwise(pl.lit("run.aborted.server_shutdown")),
+            reason_message="error_message",
+            end_written_by=pl.when(is_crash).then(pl.lit("observer")),
         )
     )
