@@ -102,12 +102,20 @@ def _of_transitions(known: System, snap: Facts) -> pl.DataFrame:
     is_end = pl.col("status").is_in(ends)
     is_death = pl.col("reason_code").is_in(known.ends.death_codes).fill_null(value=False)
     is_own = pl.col("writer").is_in(known.ends.own_writers) & ~is_death
+    changes = snap.transitions.filter(
+        pl.col("system") == known.name,
+        pl.col("entity_type") == known.run_type,
+        pl.col("at") <= snap.as_of,
+    )
+    first_ends = changes.filter(is_end).group_by(ENTITY_KEY).agg(first_end_at=pl.col("at").min())
+    # Few runs go on after an end: only theirs are put in order.
+    went_on = (
+        changes.filter(~is_end)
+        .join(first_ends, on=ENTITY_KEY)
+        .filter(pl.col("at") >= pl.col("first_end_at"))
+    )
     ended = (
-        snap.transitions.filter(
-            pl.col("system") == known.name,
-            pl.col("entity_type") == known.run_type,
-            pl.col("at") <= snap.as_of,
-        )
+        changes.join(went_on, on=ENTITY_KEY, how="semi")
         .sort(*ENTITY_KEY, "at", "seq")
         # Two ends in a row are one end, the first.
         .filter(~(is_end & is_end.shift(1, fill_value=False).over(ENTITY_KEY)))

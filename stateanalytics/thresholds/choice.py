@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import polars as pl
 
@@ -12,6 +13,7 @@ from stateanalytics.stats.intervals import weighted_count
 from stateanalytics.thresholds.counts import EXPOSURE, Support, mistake_columns, waiting_columns
 
 CURVE = ("threshold_s", "mistakes", "waiting_h", "loss", "loss_low", "loss_high")
+_CURVE_SCHEMA = dict.fromkeys(CURVE, pl.Float64)
 VERDICTS = {
     "change": "another value costs less, beyond noise and whichever unit is left out",
     "choose": "no value is set; this one is the cheapest",
@@ -143,7 +145,7 @@ def choose(
     flips = any(verdict != choice.verdict for verdict in others)
     if flips and choice.verdict in ("change", "keep"):
         choice = replace(choice, verdict="cannot_tell", recommended_s=None)
-    return replace(choice, flips=flips)
+    return replace(choice, curve=_curve(losses), flips=flips)
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,8 @@ class _Losses:
         limits = self.support.candidates_s
         steps = [self._step(0.0, place) for place in range(self.n)]
         names = [*mistake_columns(limits), *waiting_columns(limits)]
-        ends = self._sum_interval([pl.col(name) for name in names], [*self.together, *steps])
+        units = self.counts.select(EXPOSURE, *self._projects, *names)
+        ends = self._sum_interval(units, [*self.together, *steps])
         found = []
         for mistakes, waiting in zip(ends[: self.n], ends[self.n :], strict=True):
             cost = self.price * mistakes[0] + self.hour * waiting[0]
@@ -218,15 +221,21 @@ class _Losses:
     def _apart(self, place: int) -> Iterator[tuple[tuple[float, ...], tuple[float, ...]]]:
         """Costs of the mistakes and of the hours between a candidate and each one."""
         pairs = [tuple(sorted((place, other))) for other in range(self.n)]
-        columns = [
-            *(pl.col(self._mistakes(i)) - pl.col(self._mistakes(j)) for i, j in pairs),
-            *(pl.col(self._waiting(j)) - pl.col(self._waiting(i)) for i, j in pairs),
-        ]
         heaviest = [
             *(self.together[j] if i != j else 0.0 for i, j in pairs),
             *(self._step(self.support.candidates_s[i], j) for i, j in pairs),
         ]
-        ends = self._sum_interval(columns, heaviest)
+        limits = self.support.candidates_s
+        mistakes_of, waiting_of = mistake_columns(limits), waiting_columns(limits)
+        # One expression for many columns: of one each, most of the time went into planning.
+        apart = self.counts.select(
+            pl.col(EXPOSURE, *self._projects),
+            pl.col(mistakes_of[: place + 1]) - pl.col(mistakes_of[place]),
+            -(pl.col(mistakes_of[place + 1 :]) - pl.col(mistakes_of[place])),
+            -(pl.col(waiting_of[:place]) - pl.col(waiting_of[place])),
+            pl.col(waiting_of[place:]) - pl.col(waiting_of[place]),
+        )
+        ends = self._sum_interval(apart, heaviest)
         for (_, to), mistakes, waiting in zip(pairs, ends[: self.n], ends[self.n :], strict=True):
             seen, low, high = mistakes
             if self.support.is_beyond and to == self.n - 1:
@@ -237,19 +246,17 @@ class _Losses:
             )
 
     def _sum_interval(
-        self, columns: Sequence[pl.Expr], heaviest: Sequence[float]
+        self, units: pl.DataFrame, heaviest: Sequence[float]
     ) -> list[tuple[float, float, float]]:
-        """Sums of columns that are never negative, each with both ends of its interval."""
-        names = [f"x{place}" for place in range(len(columns))]
-        named = [column.alias(name) for name, column in zip(names, columns, strict=True)]
-        units = self.counts.select(EXPOSURE, *named, *(["project"] if self._has_projects else []))
-        totals = units.select(names).sum().row(0)
-        variances = _variances(units.select(EXPOSURE, *names), names)
-        if self._has_projects:
-            of_projects = units.group_by("project").sum().drop("project")
-            by_project = _variances(of_projects, names)
+        """Sums of all columns that are never negative, each with both ends of its interval."""
+        numbers = units.select(pl.exclude(EXPOSURE, *self._projects))
+        totals = numbers.sum().row(0)
+        variances = _variances(units.drop(self._projects))
+        if self._projects:
+            of_projects = units.group_by("project", maintain_order=True).sum().drop("project")
+            by_project = _variances(of_projects)
             variances = [max(pair) for pair in zip(variances, by_project, strict=True)]
-        hit = units.select((pl.col(names) > 0).sum()).row(0)
+        hit = numbers.select((pl.all() > 0).sum()).row(0)
         found = []
         for total, variance, n_hit, heavy in zip(totals, variances, hit, heaviest, strict=True):
             # What few units show of their own variance is not to be relied on.
@@ -258,10 +265,11 @@ class _Losses:
             found.append((total, low, high))
         return found
 
-    @property
-    def _has_projects(self) -> bool:
+    @cached_property
+    def _projects(self) -> list[str]:
+        """The column of projects, where there are enough of them to vary."""
         known = "project" in self.counts.columns
-        return known and self.counts["project"].n_unique() >= FEWEST_PROJECTS
+        return ["project"] * (known and self.counts["project"].n_unique() >= FEWEST_PROJECTS)
 
     def _together(self) -> list[float]:
         """How many mistakes come with one unit; where hardly any was hit, as shortly before."""
@@ -292,16 +300,14 @@ class _Losses:
         return f"waiting_h_{place}"
 
 
-def _variances(units: pl.DataFrame, names: Sequence[str]) -> list[float]:
+def _variances(units: pl.DataFrame) -> list[float]:
     """Of each sum, in relation to the exposure that comes with it, as independent units vary."""
     n, exposure = units.height, units[EXPOSURE].sum()
     if n < 2:
-        return [0.0] * len(names)
-    rest = (pl.col(name) - pl.col(name).sum() / exposure * pl.col(EXPOSURE) for name in names)
-    squares = units.select(
-        (one**2).sum().alias(name) for one, name in zip(rest, names, strict=True)
-    )
-    return [n / (n - 1) * square for square in squares.row(0)]
+        return [0.0] * (units.width - 1)
+    each = pl.exclude(EXPOSURE)
+    rest = each - each.sum() / exposure * pl.col(EXPOSURE)
+    return [n / (n - 1) * square for square in units.select((rest**2).sum()).row(0)]
 
 
 def _difference(
@@ -315,7 +321,7 @@ def _difference(
 
 
 def _decided(losses: _Losses, today_s: float | None) -> Choice:
-    """The verdict on all units that are there."""
+    """The verdict on all units that are there, without the curve, which it does not take."""
     tried, at_risk = losses.support.candidates_s, losses.support.n_at_risk
     cost = [losses.at(place) for place in range(losses.n)]
     best = _nearest(
@@ -329,7 +335,7 @@ def _decided(losses: _Losses, today_s: float | None) -> Choice:
     alike = [place for place, (_, _, high) in enumerate(dearer) if high >= -slack]
     is_open = losses.beyond(best) > 0
     today = list(tried).index(float(today_s)) if today_s in tried else None
-    saved = losses.saved(today) if today is not None else None
+    saved = None if today is None else dearer if today == best else losses.saved(today)
     near = [
         place
         for place in alike
@@ -352,26 +358,30 @@ def _decided(losses: _Losses, today_s: float | None) -> Choice:
     gains: tuple[float | None, float | None, float | None] = (None, None, None)
     if saved is not None:
         gains = saved[best if taken in (None, today) else taken]
-    ends = losses.intervals()
-    sums = losses.sums
     return Choice(
-        pl.DataFrame(
-            {
-                "threshold_s": list(tried),
-                "mistakes": [losses.per_hundred * sums[name] for name in mistake_columns(tried)],
-                "waiting_h": [losses.per_hundred * sums[name] for name in waiting_columns(tried)],
-                "loss": cost,
-                "loss_low": [low for low, _ in ends],
-                "loss_high": [high for _, high in ends],
-            },
-            schema=dict.fromkeys(CURVE, pl.Float64),
-        ),
+        pl.DataFrame(schema=_CURVE_SCHEMA),
         verdict,
         tried[taken] if taken is not None and verdict in ("keep", "change", "choose") else None,
         tried[best],
         tried[min(alike)],
         None if is_open else tried[max(alike)],
         *gains,
+    )
+
+
+def _curve(losses: _Losses) -> pl.DataFrame:
+    """What each candidate costs, with its interval."""
+    tried, ends, sums = losses.support.candidates_s, losses.intervals(), losses.sums
+    return pl.DataFrame(
+        {
+            "threshold_s": list(tried),
+            "mistakes": [losses.per_hundred * sums[name] for name in mistake_columns(tried)],
+            "waiting_h": [losses.per_hundred * sums[name] for name in waiting_columns(tried)],
+            "loss": [losses.at(place) for place in range(losses.n)],
+            "loss_low": [low for low, _ in ends],
+            "loss_high": [high for _, high in ends],
+        },
+        schema=_CURVE_SCHEMA,
     )
 
 
