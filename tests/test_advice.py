@@ -260,6 +260,7 @@ def test_todays_value_is_kept_where_the_gain_is_noise():
     assert kept["in_words"].startswith("Keep ")
 
 
+@pytest.mark.slow
 def test_the_advice_does_not_flutter_from_week_to_week():
     """Who has the right value already is told to keep it, whatever the week brought."""
     true_best = stale_after(1200.0)

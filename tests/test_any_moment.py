@@ -116,7 +116,7 @@ def check(copy, said, *, is_judged=True):
 def test_states_of_an_instant_are_those_of_a_copy_cut_off_there(store, tmp_path):
     with sa.read(at_hand(store)) as whole:
         every = proven(store, whole)
-    for i, at in enumerate(random.Random(12).sample(every, 2)):
+    for i, at in enumerate(random.Random(12).sample(every, 1)):
         with (
             sa.read(cut_off(store, at, tmp_path / f"{i}.db"), as_of=at) as copy,
             sa.read(store, as_of=at) as said,

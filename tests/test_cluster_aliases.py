@@ -166,6 +166,7 @@ def test_reports_of_two_versions_are_of_one_world(next_version):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("read_once")
 def test_commands_and_explorers_find_a_cluster_under_either_id(
     next_version, capsys, tmp_path, demo

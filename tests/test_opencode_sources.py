@@ -97,6 +97,7 @@ def test_every_form_is_read(samples: Path, name: str, n_executions: int) -> None
     assert facts.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0
 
 
+@pytest.mark.slow
 def test_logs_that_are_read_at_once_tell_what_each_tells_alone(
     samples: Path, tmp_path: Path
 ) -> None:

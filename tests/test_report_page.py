@@ -223,6 +223,7 @@ def test_the_page_of_a_big_week_stays_small():
     assert len(report(facts(rows)).as_html()) < 250_000
 
 
+@pytest.mark.slow
 def test_a_page_is_the_same_whoever_draws_it(made):
     report_charts.end_prepared()
     drawn_here = render(made.summary)

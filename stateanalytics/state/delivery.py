@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from types import MappingProxyType
 
 import narwhals as nw
@@ -42,6 +43,7 @@ _NONE = ("invocation", "schedule", "team", "branch", "engine_run", "dispatch", N
 _NOT_EXPECTED = ("show", "schedule_run", "play")
 
 
+@lru_cache(maxsize=8)
 def delivery_rules(table: StatusTable) -> dict[str, nw.Expr]:
     """The rules as expressions that are never null, by name.
 

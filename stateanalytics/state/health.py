@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import and_
 
 import narwhals as nw
@@ -132,6 +132,7 @@ def numbered(rules: Mapping[str, nw.Expr]) -> dict[int, nw.Expr]:
     return {_NUMBERS[name]: rule for name, rule in rules.items()}
 
 
+@lru_cache(maxsize=8)
 def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     """The rules for sessions, by their number in `RULES`.
 
@@ -169,6 +170,7 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     return numbered({"status_unknown": of_sessions(is_terminal=None), **named})
 
 
+@lru_cache(maxsize=8)
 def entity_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     """The rules for everything but sessions, by their number in `RULES`.
 

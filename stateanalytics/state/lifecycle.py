@@ -242,7 +242,7 @@ _FEW = 3
 
 def _within(first: int, last: int) -> nw.Expr:
     cell = nw.col(CELL)
-    return cell == first if first == last else (cell >= first) & (cell <= last)
+    return cell == first if first == last else cell.is_between(first, last)
 
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:

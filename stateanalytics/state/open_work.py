@@ -6,6 +6,7 @@ they recorded no health. All other open work is judged by the silence of its kin
 
 from __future__ import annotations
 
+from functools import lru_cache
 from types import MappingProxyType
 
 import narwhals as nw
@@ -46,6 +47,7 @@ def add_limits(frame: Frame, policy: Policy) -> Frame:
     return lookup(coded, limits).with_columns(runs_away.fill_null(value=False).alias(RUNAWAY))
 
 
+@lru_cache(maxsize=8)
 def open_work_rules(table: StatusTable) -> dict[str, nw.Expr]:
     """The rules as expressions by name, over `SIGN_AGE`, `DUE_AGE` and what `add_limits` added."""
     is_open = table.where(lambda cell: cell.is_recorded and cell.lifecycle == "running")
