@@ -8,7 +8,7 @@ OUT    ?= weekly.html
 SEED   ?= 1
 NUMBER ?= 40
 MINUTES ?= 60
-QUICK  := 'not slow and not spark and not lab and not fleet and not instants'
+QUICK  := 'not slow and not spark and not lab and not fleet and not models and not instants'
 
 .PHONY: help report test slow instants check check-all fuzz mutants bench lint docs clean
 
@@ -18,7 +18,7 @@ help:
 	@echo "make instants   states at every instant of every sample, for an hour or two"
 	@echo "make check      test, format, lint and types, and two minutes of make fuzz"
 	@echo "make slow       what make test leaves out: browsers, notebooks, limits, every example"
-	@echo "make check-all  everything, on JupyterLab, Spark, Dask and Ray too"
+	@echo "make check-all  everything, on JupyterLab, Spark, Dask, Ray and statsmodels too"
 	@echo "make fuzz       mutated inputs through every reader and step (MINUTES=… SEED=…)"
 	@echo "make mutants    make small wrong changes and show which no test noticed (SEED=… NUMBER=…)"
 	@echo "make bench      print the benchmark table (N=… for another size), best on a quiet machine"
@@ -47,7 +47,7 @@ test: $(VENV)/.developed
 
 # Properties again, on all of their examples and with polars in as many threads as it likes.
 slow: $(VENV)/.developed
-	$(BIN)/pytest -q -n 2 --dist worksteal -m '(slow or hypothesis) and not lab and not spark and not fleet and not instants'
+	$(BIN)/pytest -q -n 2 --dist worksteal -m '(slow or hypothesis) and not lab and not spark and not fleet and not models and not instants'
 
 # States at every instant of every sample against copies that end there: an hour or two.
 instants: $(VENV)/.developed
@@ -62,7 +62,7 @@ check: lint test
 	$(MAKE) fuzz MINUTES=2
 
 check-all: lint
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,lab,spark,fleet]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,lab,spark,fleet,models]'
 	$(BIN)/pytest -q -n 2 --dist worksteal -m 'not instants'
 
 # Answers are kept in .fuzz/: it goes on where it was stopped, with what was wrong first.

@@ -108,6 +108,29 @@ def beta_cdf(x: float, a: float, b: float) -> float:
     return math.exp(log_front) * (value - 1) / a
 
 
+def student_tail(t: float, df: float) -> float:
+    """Two-sided tail of Student's distribution, for degrees that may be a fraction.
+
+    Examples
+    --------
+    >>> round(student_tail(2.228139, 10), 6)
+    0.05
+    """
+    return beta_cdf(df / (df + t * t), df / 2, 0.5)
+
+
+def student_quantile(level: float, df: float) -> float:
+    """What a variable of Student's distribution stays below in size, with this chance.
+
+    Examples
+    --------
+    >>> round(student_quantile(0.95, 10), 6)
+    2.228139
+    """
+    below = solve(lambda share: beta_cdf(share, df / 2, 0.5) - (1 - level), 0.0, 1.0)
+    return math.sqrt(df * (1 - below) / below) if below > 0 else math.inf
+
+
 def gamma_cdf(x: float, shape: float) -> float:
     """Probability that a gamma(shape, 1) variable is at most ``x``.
 

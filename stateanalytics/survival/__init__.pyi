@@ -1,4 +1,5 @@
 from .candidates import timeout_candidates as timeout_candidates
+from .comparison import compare as compare
 from .curves import confidence_band as confidence_band
 from .curves import kaplan_meier as kaplan_meier
 from .estimates import quantiles as quantiles

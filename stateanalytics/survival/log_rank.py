@@ -87,7 +87,7 @@ def logrank(
         numbered = numbered.join(tests, on=strata, how="left", nulls_equal=True)
     else:
         numbered = numbered.with_columns(pl.lit(0, pl.UInt32).alias(_TEST))
-    statistics = _statistics(_counts(numbered, rho))
+    statistics = _statistics(counts_at_ends(numbered, rho))
     totals = numbered.group_by(_TEST).agg(
         n_groups=pl.col("group").n_unique().cast(pl.Int64),
         n_events=pl.col("ended").sum().cast(pl.Int64),
@@ -101,7 +101,7 @@ def logrank(
     )
 
 
-def _counts(spells: pl.DataFrame, rho: float) -> pl.DataFrame:
+def counts_at_ends(spells: pl.DataFrame, rho: float) -> pl.DataFrame:
     """Per test, distinct duration and group: at risk, ended, and both pooled, with the weight."""
     key = [_TEST, "group"]
     ends = spells.filter("ended").select(_TEST, "duration_s").unique()

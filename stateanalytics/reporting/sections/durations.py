@@ -10,12 +10,14 @@ from stateanalytics.core.units import how_long
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
+from stateanalytics.survival.comparison import compare
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
 from stateanalytics.survival.run_spells import count_spells, spells
 from stateanalytics.systems import all_systems
 
 N_KINDS_SHOWN = 12
+N_MODELS_COMPARED = 6
 CUT_OFF_BY = {
     "time_limit": "their time limit ended them",
     "as_of": "they are still running",
@@ -42,6 +44,7 @@ def summarize_durations(material: Material) -> Plain:
         "steps": plain_rows(steps),
         "table": _table(steps),
         "by_kind": _by_kind(kept),
+        "reversed": _reversed(kept),
         "cut_off": cut_off,
         "cut_off_in_words": _cut_off_in_words(cut_off),
         "found_dead": _found_dead(kept),
@@ -163,6 +166,17 @@ def _median_in_words(row: dict[str, Any]) -> str:
         how_long(row[name], "?", is_estimate=True) for name in ("median_low_s", "median_high_s")
     )
     return f"{how_long(row['median_s'], is_estimate=True)} ({low} to {high})"
+
+
+def _reversed(kept: pl.DataFrame) -> list[Plain]:
+    """Models that look slower and are not, or the other way round: the mix of work does it."""
+    largest = (
+        kept["model"].drop_nulls().value_counts().sort(-pl.col("count").cast(pl.Int64), "model")
+    )
+    models = largest["model"].head(N_MODELS_COMPARED).to_list()
+    compared = compare(kept.filter(pl.col("model").is_in(models)), by="model")
+    pairs = compared.filter("is_reversed").partition_by("value", "measure", maintain_order=True)
+    return [dict(zip(("raw", "adjusted"), pair["in_words"], strict=True)) for pair in pairs]
 
 
 def _found_dead(kept: pl.DataFrame) -> Plain:

@@ -1,0 +1,416 @@
+"""Like with like: differences of durations and outcomes, raw and for the same mix of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import exp, inf, log
+from typing import Any, TypeAlias
+
+import polars as pl
+
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.units import how_long
+from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
+from stateanalytics.state.policy import Policy
+from stateanalytics.stats.distributions import (
+    benjamini_hochberg,
+    student_quantile,
+    student_tail,
+)
+from stateanalytics.survival.curves import kaplan_meier
+from stateanalytics.survival.estimates import TOLERANCE, quantiles
+from stateanalytics.survival.influence import (
+    CELL,
+    incidence_and_influence,
+    log_rank_scores,
+    mean_and_influence,
+)
+from stateanalytics.survival.regression import hazard_ratio
+from stateanalytics.survival.risk_sets import strata_of
+from stateanalytics.survival.run_spells import spells
+
+GOOD_END = "completed"
+MEASURES = {
+    "duration": "difference of mean seconds within the horizon, however the run ended",
+    "completed": "difference of the shares that completed within the horizon",
+    "hazard_ratio": "how many times as fast runs end, by Cox's regression; 1: as fast",
+}
+Estimate: TypeAlias = Callable[[pl.DataFrame, list[str], float], tuple[pl.DataFrame, pl.DataFrame]]
+METHODS = ("raw", "adjusted")
+VERDICTS = ("higher", "lower", "no_difference", "not_enough_data")
+FEWEST_UNITS = 2
+"""Units of each group that a stratum needs: one alone does not show how much units vary."""
+FEWEST_PROJECTS = 8
+"""With as many, what projects have in common widens the intervals, too."""
+MOST_NAMED = 3
+RESULT = {
+    **dict.fromkeys(("dimension", "value", "against", "measure", "method"), pl.String),
+    "until_s": pl.Float64,
+    **dict.fromkeys(("n_runs", "n_units", "n_runs_against", "n_units_against"), pl.Int64),
+    **dict.fromkeys(("estimate", "low", "high", "p_value", "log_rank_p"), pl.Float64),
+    "compared": pl.Float64,
+    "not_compared": pl.String,
+}
+_GROUP, _STRATA = "_is_value", "_strata"
+
+
+def compare(
+    runs: pl.DataFrame | Facts,
+    by: str = "model",
+    *,
+    adjust: str | Sequence[str] = ("kind", "project"),
+    against: str | None = None,
+    until_s: float | None = None,
+    conf_level: float = 0.95,
+    fdr: float = 0.1,
+    least: int = 5,
+    regression: bool = False,
+    policy: Policy | None = None,
+) -> pl.DataFrame:
+    """Which model (agent, project …) is slower, raw and with the same mix of work.
+
+    Parameters
+    ----------
+    runs : polars.DataFrame, Snapshot or Facts
+        What `spells` gave, or a snapshot, of which all runs are taken.
+    by : str
+        Column whose values are compared; runs without a value are in no group.
+    adjust : str or sequence of str
+        Columns that make up the mix; null is a stratum of its own.
+    against : str, optional
+        The value that the others are compared with; by default that with most runs.
+    until_s : float, optional
+        Horizon in seconds; by default of each pair the duration by which nine in ten have
+        ended, or the longest that both were seen for, whichever comes first.
+    conf_level : float
+        Level of the intervals, each by itself.
+    fdr : float
+        False discovery rate over all comparisons of one method.
+    least : int
+        Units (invocations) that each group needs; with fewer nothing is concluded.
+    regression : bool
+        Add Cox's regression, which needs the extra ``stateanalytics[models]``.
+    policy : Policy, optional
+        For computing states, where a snapshot is given.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_values * n_measures * 2, 20)
+        ``dimension``, ``value``, ``against``; ``measure``, a key of `MEASURES`;
+        ``method``: raw, adjusted; ``until_s``; ``n_runs`` and ``n_units`` of the value and
+        of what it is compared with, as far as they were compared; ``estimate`` (of value
+        minus against, or the ratio) with its interval and ``p_value``; ``log_rank_p``, of
+        a duration that of the log-rank test, stratified where adjusted; ``compared``, the
+        share of runs in strata that both have, and ``not_compared``, the largest others;
+        ``q_value``; ``verdict``, one of `VERDICTS`; ``is_reversed``: raw and adjusted point
+        in opposite directions, one of them beyond chance (Simpson's paradox);
+        ``in_words``. Reversed ones first.
+
+    Raises
+    ------
+    MissingColumnsError, ArgumentError
+        If a column is absent, or an argument makes no sense.
+    MissingComponentError
+        If a regression is asked for and its library is not installed.
+
+    Notes
+    -----
+    Adjusted differences are standardised directly: the difference within each stratum that
+    both have, weighed by the runs of both in it [1]_. A stratum counts where each group has
+    two units in it that can be followed up to the horizon. The variance is the infinitesimal
+    jackknife's by unit, so that runs of one fan-out are no witnesses of their own, with
+    Welch's degrees of freedom; where eight projects or more are not adjusted for, it is
+    that by project, if that is larger. Weights are held fixed: what is said holds for this
+    mix. A run that timed out is cut off for a duration and has ended for an outcome.
+    No adjustment helps against what is in none of the columns: harder work that only one
+    model gets looks like a slower model.
+
+    References
+    ----------
+    .. [1] Royston, P. and Parmar, M. (2013). Restricted mean survival time: an alternative
+       to the hazard ratio. BMC Medical Research Methodology 13, 152.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> compare(demo(), by="model", adjust="kind")["method"].unique().sort().to_list()
+    ['adjusted', 'raw']
+    """
+    known = runs if isinstance(runs, pl.DataFrame) else spells(runs, policy=policy)
+    columns = strata_of(adjust)
+    check_columns(known, ["duration_s", "ended", "ending", by, *columns], "compare")
+    if not columns or by in columns:
+        raise ArgumentError(
+            f"adjust needs columns other than {by!r}; found {columns}.", 'adjust=("kind",)'
+        )
+    check_share("conf_level", conf_level, 0.95)
+    check_share("fdr", fdr, 0.1)
+    check_number("least", least, 5, least=FEWEST_UNITS)
+    if until_s is not None:
+        check_number("until_s", until_s, 3600, is_above=True)
+    kept = _prepared(known, by, columns)
+    sizes = kept.group_by(by).len().sort(-pl.col("len").cast(pl.Int64), by)[by].to_list()
+    if against is not None and against not in sizes:
+        raise ArgumentError(f"against needs a value of {by}; found {against!r}.", f"{sizes[:3]}")
+    base = against if against is not None else next(iter(sizes), None)
+    rows = [
+        row
+        for value in sorted(value for value in sizes if value != base)
+        for row in _pair(
+            kept.filter(pl.col(by).is_in([value, base])).with_columns(
+                (pl.col(by) == value).alias(_GROUP)
+            ),
+            {"dimension": by, "value": value, "against": base},
+            columns,
+            until_s=until_s,
+            conf_level=conf_level,
+            least=least,
+            regression=regression,
+        )
+    ]
+    return _judged(pl.DataFrame(rows, schema={**RESULT, "in_words": pl.String}), fdr)
+
+
+def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFrame:
+    """Runs that count, with their unit, the words of their stratum, and how they ended."""
+    parts = ("source", "invocation_id", "session_id", "entity_id")
+    if "unit" not in runs.columns:
+        check_columns(runs, parts, "compare")
+        unit = pl.concat_str("source", pl.coalesce(parts[1:]), separator="\n")
+        runs = runs.with_columns(unit=unit)
+    if "left_out" in runs.columns:
+        runs = runs.filter(pl.col("left_out").is_null())
+    is_stopped = (pl.col("ending") == "timed_out").fill_null(value=False)
+    words = (
+        pl.format(f"{name} {{}}", pl.col(name).cast(pl.String).fill_null("not recorded"))
+        for name in columns
+    )
+    return runs.filter(pl.col(by).is_not_null()).with_columns(
+        pl.col(by).cast(pl.String),
+        pl.concat_str(*words, separator=", ").alias(_STRATA),
+        ended=pl.col("ended") & ~is_stopped,
+        has_ended=pl.col("ended") | is_stopped,
+        is_good=(pl.col("ending") == GOOD_END).fill_null(value=False),
+    )
+
+
+def _pair(
+    runs: pl.DataFrame,
+    named: dict[str, Any],
+    columns: Sequence[str],
+    *,
+    until_s: float | None,
+    conf_level: float,
+    least: int,
+    regression: bool,
+) -> list[dict[str, Any]]:
+    """Every measure of one value against another, raw and adjusted."""
+    until = _horizon(runs) if until_s is None else until_s
+    is_unadjusted = "project" in runs.columns and "project" not in columns
+    rows = []
+    for method in METHODS:
+        mixed = runs if method == "adjusted" else runs.with_columns(pl.lit("all").alias(_STRATA))
+        asked = {
+            "duration": (mixed, mean_and_influence),
+            "completed": (mixed.with_columns(ended="has_ended"), incidence_and_influence),
+        }
+        projects = _projects(runs) if is_unadjusted or method == "raw" else None
+        for measure, (counted, estimate) in asked.items():
+            difference = _difference(counted, estimate, until, projects)
+            rows += [{**difference, "measure": measure, "method": method}]
+        if regression:
+            terms = columns if method == "adjusted" else []
+            rows += [
+                {
+                    **rows[-2],
+                    "score": None,
+                    "measure": "hazard_ratio",
+                    **hazard_ratio(mixed, _GROUP, terms),
+                }
+            ]
+    return [_told(row | named | {"until_s": until}, columns, conf_level, least) for row in rows]
+
+
+def _told(
+    row: dict[str, Any], columns: Sequence[str], conf_level: float, least: int
+) -> dict[str, Any]:
+    """A row with its interval, where there are units enough for one, and its words."""
+    is_enough = min(row["n_units"], row["n_units_against"]) >= least
+    whole = row | (_interval(row, conf_level) if is_enough else {})
+    whole["in_words"] = _in_words(whole, columns, least)
+    return {name: whole.get(name) for name in (*RESULT, "in_words")}
+
+
+def _horizon(runs: pl.DataFrame) -> float:
+    """How far both groups were seen, but not beyond where nine in ten have ended."""
+    curves = kaplan_meier(runs, by=_GROUP)
+    reached = curves.group_by(_GROUP).agg(
+        pl.when(pl.col("survival").min() > TOLERANCE).then(pl.col("duration_s").max())
+    )
+    most = quantiles(kaplan_meier(runs), [0.9])["duration_s"].to_list()
+    longest = [curves["duration_s"].max()]
+    return float(
+        min(value for value in (*reached["duration_s"], *most, *longest) if value is not None)
+    )
+
+
+def _projects(runs: pl.DataFrame) -> pl.DataFrame | None:
+    """The project of each unit, where there are enough of them to see how much they vary."""
+    if "project" not in runs.columns or runs["project"].n_unique() < FEWEST_PROJECTS:
+        return None
+    return runs.group_by("unit").agg(pl.col("project").min())
+
+
+def _difference(
+    runs: pl.DataFrame, estimate: Estimate, until_s: float, projects: pl.DataFrame | None
+) -> dict[str, Any]:
+    """The difference within strata that both groups have, and how much it varies."""
+    key = [_STRATA, _GROUP]
+    estimates, influences = estimate(runs, key, until_s)
+    sizes = runs.group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
+    cells = estimates.join(sizes, on=key)
+    both = (
+        cells.filter("is_reached", pl.col("n_units") >= FEWEST_UNITS)
+        .group_by(_STRATA)
+        .agg(n_groups=pl.len(), weight=pl.col("n_runs").sum())
+        .filter(pl.col("n_groups") == len(METHODS))
+        .with_columns(pl.col("weight") / pl.col("weight").sum())
+    )
+    used = cells.join(both, on=_STRATA).with_columns(
+        weight=pl.col("weight") * pl.when(_GROUP).then(1.0).otherwise(-1.0)
+    )
+    kept = runs.join(both, on=_STRATA, how="semi")
+    row = _sizes(kept) | _left_over(runs, both)
+    if both.is_empty():
+        return row | {"estimate": None, "variance": None, "degrees": None}
+    n = pl.col("n_units")
+    # Within a cell, what units add is drawn together by their own mean.
+    weight = pl.col("weight") * (n / (n - 1)).sqrt()
+    moved = (
+        influences.join(used.select(CELL, "n_units", weight=weight), on=CELL)
+        .group_by(CELL, "unit", "n_units")
+        .agg(moved=(pl.col("influence") * pl.col("weight")).sum())
+    )
+    variance = _sum_of_squares(moved.group_by("unit").agg(pl.col("moved").sum()))
+    of_cells = moved.group_by(CELL, "n_units").agg((pl.col("moved") ** 2).sum())
+    spread = of_cells.select((pl.col("moved") ** 2 / (n - 1)).sum()).item()
+    degrees = of_cells["moved"].sum() ** 2 / spread if spread else inf
+    if projects is not None:
+        shared = moved.join(projects, on="unit").group_by("project").agg(pl.col("moved").sum())
+        of_projects = _sum_of_squares(shared) * shared.height / (shared.height - 1)
+        if of_projects > variance:
+            variance, degrees = of_projects, shared.height - 1
+    return row | {
+        "estimate": used.select((pl.col("weight") * pl.col("estimate")).sum()).item(),
+        "variance": variance,
+        "degrees": max(degrees, 1.0),
+        "score": _log_rank(kept) if estimate is mean_and_influence else None,
+    }
+
+
+def _log_rank(kept: pl.DataFrame) -> tuple[float, float]:
+    """Observed minus expected ends over all strata, and its variance by unit."""
+    scores = log_rank_scores(kept, [_STRATA], _GROUP)
+    by_unit = scores.group_by("unit").agg(moved=pl.col("influence").sum())
+    return float(by_unit["moved"].sum()), _sum_of_squares(by_unit)
+
+
+def _sum_of_squares(moved: pl.DataFrame) -> float:
+    return float((moved["moved"] ** 2).sum())
+
+
+def _sizes(kept: pl.DataFrame) -> dict[str, int]:
+    """Runs and units that were compared, of both groups."""
+    named: dict[str, int] = {}
+    for suffix, is_value in (("", True), ("_against", False)):
+        group = kept.filter(pl.col(_GROUP) == is_value)
+        named |= {f"n_runs{suffix}": group.height, f"n_units{suffix}": group["unit"].n_unique()}
+    return named
+
+
+def _left_over(runs: pl.DataFrame, both: pl.DataFrame) -> dict[str, Any]:
+    """The share of runs that have a counterpart, and where the largest others stand."""
+    others = (
+        runs.join(both, on=_STRATA, how="anti")
+        .group_by(_STRATA)
+        .len()
+        .sort(-pl.col("len").cast(pl.Int64), _STRATA)
+    )
+    words = [f"{name} ({n} run{'s' * (n > 1)})" for name, n in others.head(MOST_NAMED).rows()]
+    n_more = others.height - len(words)
+    words += [f"{n_more} more"] if n_more else []
+    return {
+        "compared": 1 - others["len"].sum() / runs.height,
+        "not_compared": "; ".join(words) or None,
+    }
+
+
+def _interval(row: dict[str, Any], conf_level: float) -> dict[str, Any]:
+    """Interval and p-value by Student's distribution; of a ratio on the scale of its logarithm."""
+    if row["estimate"] is None or not row["variance"]:
+        return {}
+    is_ratio = row["measure"] == "hazard_ratio"
+    middle = log(row["estimate"]) if is_ratio else row["estimate"]
+    error = row["variance"] ** 0.5
+    spread = student_quantile(conf_level, row["degrees"]) * error
+    low, high = middle - spread, middle + spread
+    observed, variance = row["score"] or (0.0, 0.0)
+    return {
+        "low": exp(low) if is_ratio else low,
+        "high": exp(high) if is_ratio else high,
+        "p_value": student_tail(middle / error, row["degrees"]),
+        "log_rank_p": student_tail(observed / variance**0.5, row["degrees"]) if variance else None,
+    }
+
+
+def _judged(rows: pl.DataFrame, fdr: float) -> pl.DataFrame:
+    """Verdicts, with all comparisons of one method as a family, and who is turned round."""
+    neutral = pl.when(pl.col("measure") == "hazard_ratio").then(1.0).otherwise(0.0)
+    is_up = pl.col("estimate") > neutral
+    is_found = (pl.col("q_value") <= fdr).fill_null(value=False)
+    verdict = (
+        pl.when(pl.col("p_value").is_null())
+        .then(pl.lit("not_enough_data"))
+        .when(~is_found)
+        .then(pl.lit("no_difference"))
+        .when(is_up)
+        .then(pl.lit("higher"))
+        .otherwise(pl.lit("lower"))
+    )
+    of_both = ["value", "measure"]
+    is_reversed = (
+        (is_up.n_unique() == len(METHODS)) & is_found.any() & pl.col("p_value").is_not_null().all()
+    ).over(of_both)
+    order = pl.col("measure").replace_strict({name: i for i, name in enumerate(MEASURES)})
+    return (
+        rows.with_columns(benjamini_hochberg(over="method"))
+        .with_columns(verdict=verdict, is_reversed=is_reversed)
+        .sort(~pl.col("is_reversed"), "value", order, pl.col("method") == "adjusted")
+        .select(*RESULT, "q_value", "verdict", "is_reversed", "in_words")
+    )
+
+
+def _in_words(row: dict[str, Any], columns: Sequence[str], least: int) -> str:
+    value, against = row["value"], row["against"]
+    mix = f" with the same mix of {' and '.join(columns)}" if row["method"] == "adjusted" else ""
+    if row.get("p_value") is None:
+        found = f"{row['n_units']} and {row['n_units_against']} comparable invocations"
+        return (
+            f"{value} against {against}{mix}: not enough data, {found} (it takes {least} of each)"
+        )
+    within = how_long(row["until_s"], is_estimate=True)
+    low, high, estimate = row["low"], row["high"], row["estimate"]
+    if row["measure"] == "duration":
+        ends = " to ".join(how_long(end, is_estimate=True) for end in (low, high))
+        longer = "longer" if estimate > 0 else "shorter"
+        return (
+            f"{value} takes {how_long(abs(estimate), is_estimate=True)} {longer} than {against} "
+            f"within {within} ({ends}){mix}"
+        )
+    if row["measure"] == "completed":
+        more = "more" if estimate > 0 else "fewer"
+        return (
+            f"{value} completes {100 * abs(estimate):.0f} of 100 runs {more} than {against} "
+            f"within {within} ({100 * low:+.0f} to {100 * high:+.0f}){mix}"
+        )
+    return f"{value} ends {estimate:.2f} times as fast as {against} ({low:.2f} to {high:.2f}){mix}"
