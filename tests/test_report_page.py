@@ -231,6 +231,10 @@ def test_a_page_is_the_same_whoever_draws_it(made):
     [process] = report_charts._PREPARED
     assert render(made.summary) == drawn_here
     assert [process] == report_charts._PREPARED
+    other = made.summary["over_time"] | {"finding": "another finding"}
+    report_charts.begin_drawing("over_time", lambda: other)
+    report_charts.begin_drawing("durations", lambda: made.summary["durations"])
+    assert render(made.summary) == drawn_here
     process.end()
     assert render(made.summary) == drawn_here
     assert not report_charts._PREPARED

@@ -1,7 +1,8 @@
 """The charts of a report, drawn by a process of their own while the numbers are made.
 
 To load what draws takes a second, as long as to draw everything, and a page waits for it
-only at its end: `prepare` begins with it early, on a core that is idle then.
+only at its end: `prepare` begins with it early, and `begin_drawing` with each section, on a
+core that is idle then.
 """
 
 from __future__ import annotations
@@ -47,6 +48,13 @@ def prepare() -> None:
             _PREPARED.append(AskedProcess(command))
 
 
+def begin_drawing(name: str, section: Callable[[], Plain]) -> None:
+    """Let the process that is prepared draw a section while others are made, if there is one."""
+    for process in _PREPARED[:1]:
+        if name in DRAWN and process.is_alive():
+            process.ask("begin", {name: section()})
+
+
 def drawn(summary: Plain) -> dict[str, dict[str, Markup]]:
     """The drawings of a summary, by section and width; the same whoever drew them."""
     of_sections = {name: summary[name] for name in DRAWN if name in summary}
@@ -89,13 +97,19 @@ def end_prepared() -> None:
 
 
 def main() -> None:
-    """What the process does: get ready, then answer each line of sections with drawings."""
+    """What the process does: get ready, draw what comes, and tell it when all is asked for."""
     import altair as alt
 
     to_svg(alt.Chart(pl.DataFrame({"x": [1]})).mark_bar().encode(x="x:Q"), name="x", label="x")
+    known: dict[str, tuple[Plain, dict[str, str]]] = {}
     for line in sys.stdin:
-        _, sections = json.loads(line)
-        print(json.dumps({"drawn": draw(sections)}), flush=True)
+        request, sections = json.loads(line)
+        for name, section in sections.items():
+            if name not in known or known[name][0] != section:
+                known[name] = section, DRAWN[name](section)
+        # What is begun is not answered: nobody reads before all is asked for.
+        if request == "draw":
+            print(json.dumps({"drawn": {name: known[name][1] for name in sections}}), flush=True)
 
 
 def _attention(section: Plain) -> dict[str, str]:

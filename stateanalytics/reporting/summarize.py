@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.charts.report_charts import begin_drawing
 from stateanalytics.core.facts import losses_of
 from stateanalytics.core.windows import TICK, WEEK, Window, in_utc, read_window
 from stateanalytics.errors import ArgumentError
@@ -66,7 +67,7 @@ def summarize(
         stand only in values. The same input gives the same summary.
     """
     window = material.window
-    summaries, before, ledger = _parts(material, sections, earlier)
+    summaries, before, ledger = _parts(material, sections, earlier, redact=redact)
     if before:
         headline = summaries[HEADLINE]
         numbers = with_changes(
@@ -92,7 +93,7 @@ def summarize(
 
 
 def _parts(
-    material: Material, sections: Sequence[Section], earlier: Window | None
+    material: Material, sections: Sequence[Section], earlier: Window | None, *, redact: bool
 ) -> tuple[dict[str, Plain], Material | None, list[str]]:
     """The sections, the material of the earlier window, and the ledger.
 
@@ -100,7 +101,7 @@ def _parts(
     idle between its many small steps: of a large material several are made at a time.
     """
     work: dict[str, Callable[[], Any]] = {
-        section.name: partial(section.summarize, material) for section in sections
+        section.name: partial(_made, section, material, redact=redact) for section in sections
     }
     work |= {_LEDGER: partial(write_ledger, material), _BEFORE: lambda: None}
     if earlier:
@@ -113,6 +114,13 @@ def _parts(
             waiting = {name: threads.submit(make) for name, make in work.items()}
             made = {name: each.result() for name, each in waiting.items()}
     return {section.name: made[section.name] for section in sections}, made[_BEFORE], made[_LEDGER]
+
+
+def _made(section: Section, material: Material, *, redact: bool) -> Plain:
+    """A section, which is drawn as it will be shown while the next ones are made."""
+    made = section.summarize(material)
+    begin_drawing(section.name, lambda: clean(made, secrets=redact)[0])
+    return made
 
 
 def said_of(window: Window, title: str, as_of: datetime) -> Plain:
