@@ -37,7 +37,7 @@ from stateanalytics.systems.collecting import collect_each
 from tests.conftest import EXTRACTS
 from tests.examples import a_few, examples
 from tests.frames import WHOSE, frame
-from tests.test_archive import codes
+from tests.test_archive import COLLECTED, codes
 from tests.test_observations import store_at
 
 ARCHIVES = EXTRACTS / "archives"
@@ -178,7 +178,7 @@ def test_a_run_that_is_killed_leaves_nothing_to_mend(tmp_path):
     with sa.read(store) as snap:
         snap.archive(history)
         assert left < set(history.rglob("*.parquet"))
-        assert_frame_equal(sa.read(history).sources, snap.sources)
+        assert_frame_equal(sa.read(history).sources.drop(COLLECTED), snap.sources.drop(COLLECTED))
 
 
 def test_two_runs_at_once_harm_nobody(of_day, tmp_path):
@@ -194,7 +194,8 @@ def test_two_runs_at_once_harm_nobody(of_day, tmp_path):
     for thread in threads:
         thread.join()
     kept = sa.read(history)
-    assert_frame_equal(kept.sources.drop("fingerprint"), snap.sources.drop("fingerprint"))
+    others = ["fingerprint", *COLLECTED]
+    assert_frame_equal(kept.sources.drop(others), snap.sources.drop(others))
     assert codes(kept) == []
 
 
@@ -416,7 +417,7 @@ def test_of_runs_that_prove_the_same_moment_the_later_one_holds(tmp_path):
         writer.execute("VACUUM")
     with sa.read(store) as snap:
         assert snap.archive(history)["status"].to_list() == ["archived"]
-        assert_frame_equal(sa.read(history).sources, snap.sources)
+        assert_frame_equal(sa.read(history).sources.drop(COLLECTED), snap.sources.drop(COLLECTED))
     later = sa.read(history)
     assert later.entities.filter(entity_id="s2")["raw_status"].to_list() == ["failed"]
     assert codes(later) == []
@@ -433,7 +434,7 @@ def test_a_store_whose_writer_closed_it_did_not_go_back(tmp_path):
     with sa.read(store) as snap:
         kept = sa.read(history)
         assert codes(kept) == []
-        assert_frame_equal(kept.sources, snap.sources)
+        assert_frame_equal(kept.sources.drop(COLLECTED), snap.sources.drop(COLLECTED))
 
 
 def test_what_has_no_name_stays_where_only_files_were_touched(tmp_path):

@@ -4,6 +4,8 @@ import os
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.archive.attempts import read_attempts
-from stateanalytics.systems import collecting
+from stateanalytics.systems import archiving, collecting
 from stateanalytics.systems.places import files_of, find_places
 from tests.conftest import ROOT
 from tests.lionagi_stores import session, write_store
@@ -78,7 +80,9 @@ def test_a_source_of_an_archive_is_told_by_files_of_its_own(hosts, tmp_path):
         {file for path in map(Path, paths) for file in (path, *path.rglob("*")) if file.is_file()}
         for paths in own
     ]
-    every = {path for path in tmp_path.rglob("*") if path.is_file()}
+    # When they were collected is told with the names of the sources, each time.
+    looks = set((tmp_path / "looks").iterdir())
+    every = {path for path in tmp_path.rglob("*") if path.is_file()} - looks
     assert set().union(*files) == every
     assert sum(map(len, files)) == len(every)
 
@@ -152,6 +156,118 @@ def test_a_note_is_no_device_and_no_stranger(hosts, tmp_path):
     (other.with_name("readme.json")).write_text("{}")
     assert set(read_attempts(tmp_path)) == {note.stem, other.stem}
     assert read_attempts(tmp_path)[note.stem].message == "the note of it cannot be read"
+
+
+def at_clock(monkeypatch, day):
+    now, at = datetime(2026, 6, day, tzinfo=UTC), archiving.Archiving.at
+    monkeypatch.setattr(
+        archiving.Archiving,
+        "at",
+        lambda *to, **options: replace(at(*to, **options), clock=lambda: now),
+    )
+
+
+def looked(history):
+    """When each source was collected last, and whether anything was new then."""
+    rows = sa.read(history).sources.select(
+        pl.col("source").str.extract(r"(\w)/state"), "looked_at", "is_unchanged"
+    )
+    return {name: (at.day, is_unchanged) for name, at, is_unchanged in rows.iter_rows()}
+
+
+def test_an_archive_tells_when_each_source_was_collected_last(hosts, tmp_path, monkeypatch):
+    for day, names in ((1, "abc"), (2, "abd"), (20, "bd")):
+        at_clock(monkeypatch, day)
+        sa.collect([hosts / name / "state.db" for name in names], tmp_path)
+    assert looked(tmp_path) == {"a": (2, True), "b": (20, True), "c": (1, False)}
+    with sa.read(tmp_path) as snap:
+        told = sa.report(snap, sections=[], shown=False).summary["coverage"]
+        assert [snap.sources["source"][n][-10] for n in (0, 2)] == ["a", "c"]
+    assert (told["n_read"], told["n_unchanged"], told["n_failed"]) == (3, 2, 1)
+    assert [each["since"][:10] for each in told["stale"]] == ["2026-06-01", "2026-06-02"]
+
+
+def test_what_a_snapshot_archives_is_collected_too(hosts, tmp_path, monkeypatch):
+    for day in (1, 5):
+        at_clock(monkeypatch, day)
+        sa.read(hosts / "a" / "state.db").archive(tmp_path)
+    assert looked(tmp_path) == {"a": (5, True)}
+
+
+def test_notes_of_what_was_collected_stay_few(hosts, tmp_path, monkeypatch):
+    """Also those of a clock that was ahead once."""
+    for day in (1, 28, 2, 3):
+        at_clock(monkeypatch, day)
+        sa.collect(named(hosts)[:2], tmp_path)
+    (note,) = (tmp_path / "looks").iterdir()
+    assert note.name.startswith("20260603T000000Z-")
+    at_clock(monkeypatch, 4)
+    sa.collect(named(hosts)[1:3], tmp_path)
+    assert len(list((tmp_path / "looks").iterdir())) == 2
+    assert looked(tmp_path) == {"a": (3, True), "b": (4, True), "c": (4, False)}
+
+
+def test_an_archive_without_notes_of_what_was_collected_tells_its_runs(
+    hosts, tmp_path, monkeypatch
+):
+    for day in (1, 5):
+        at_clock(monkeypatch, day)
+        sa.collect(named(hosts)[:1], tmp_path)
+    shutil.rmtree(tmp_path / "looks")
+    assert looked(tmp_path) == {"a": (1, False)}
+
+
+def test_a_refresh_tells_that_a_source_was_collected_again(hosts, tmp_path, monkeypatch):
+    monkeypatch.setattr("stateanalytics.io.archive.changes._TICK_NS", 0)
+    at_clock(monkeypatch, 1)
+    sa.collect(named(hosts)[:2], tmp_path)
+    snap = sa.read(tmp_path)
+    at_clock(monkeypatch, 5)
+    sa.collect(named(hosts)[:2], tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("stateanalytics.systems.reading.read_place", None)  # no row is read again
+        again = snap.refresh(progress=False)
+    assert again.sources["is_unchanged"].to_list() == [True, True]
+    assert_frame_equal(again.sources, sa.read(tmp_path).sources)
+
+
+BROKEN_LOOKS = {
+    "nested": "[" * 100_000,
+    "no object": "[]",
+    "no moment": '{"at": "9999-12-31", "sources": {}}',
+    "another status": '{"at": "2026-06-01", "sources": {"0123456789abcdef": "failed"}}',
+    "another type": '{"at": "2026-06-01", "sources": {"0123456789abcdef": []}}',
+    "no key": '{"at": "2026-06-01", "sources": {"../../x": "unchanged"}}',
+    "half a character": '{"at": "2026-06-01", "sources": {"a\\ud800": "unchanged"}}',
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN_LOOKS.values(), ids=BROKEN_LOOKS)
+def test_no_note_of_what_was_collected_makes_an_archive_unreadable(collected, tmp_path, text):
+    history = shutil.copytree(collected[1], tmp_path / "history")
+    (note,) = (history / "looks").iterdir()
+    note.write_text(text)
+    with sa.read(history) as snap:
+        (found,) = snap.findings.filter(code="archive.look_unreadable").to_dicts()
+        assert (found["example"], found["severity"]) == (note.name, "warning")
+        assert snap.sources["looked_at"].null_count() == 0
+
+
+def test_of_what_was_collected_a_stranger_tells_nothing(collected, tmp_path):
+    history = shutil.copytree(collected[1], tmp_path / "history")
+    (note,) = (history / "looks").iterdir()
+    note.unlink()
+    note.symlink_to("/dev/zero")
+    (note.with_name("20260601T000000Z-00000000.json")).write_text(
+        '{"at": "2026-06-01", "sources": {"0123456789abcdef": "unchanged"}}'
+    )
+    (note.with_name("readme.json")).write_text("{}")
+    with sa.read(history) as snap:
+        assert snap.findings.filter(code="archive.look_unreadable")["example"].to_list() == [
+            note.name
+        ]
+        assert snap.sources.height == 3
 
 
 def test_a_first_run_of_failures_leaves_an_archive_to_go_on_with(hosts, tmp_path):

@@ -3,7 +3,7 @@
 import random
 import re
 import shutil
-from datetime import UTC, datetime
+from datetime import datetime
 from math import exp
 
 import polars as pl
@@ -195,10 +195,22 @@ def test_of_all_systems_too(tmp_path):
         assert without_provenance(snap, QUICK) == without_provenance(pooled, QUICK)
 
 
-def sources(**last_at):
-    moments = {name: datetime.fromisoformat(at).replace(tzinfo=UTC) for name, at in last_at.items()}
-    return pl.DataFrame({"source": [*moments], "last_at": [*moments.values()]}).with_columns(
-        pl.col("last_at").cast(pl.Datetime("us", "UTC"))
+def sources(*, unchanged="", **looked_at):
+    return pl.DataFrame(
+        [
+            (
+                name,
+                None if at is None else datetime.fromisoformat(f"{at}T00:00Z"),
+                name in unchanged,
+            )
+            for name, at in looked_at.items()
+        ],
+        schema={
+            "source": pl.String,
+            "looked_at": pl.Datetime("us", "UTC"),
+            "is_unchanged": pl.Boolean,
+        },
+        orient="row",
     )
 
 
@@ -212,7 +224,17 @@ LOST = pl.DataFrame({"source": ["x", "y"], "code": ["archive.not_collected", "sa
         pytest.param(
             {"a": "2026-05-01", "b": "2026-05-25", "c": "2026-05-26"}, LOST,
             "3 sources read; 1 could not be collected; 1 stale: a since Fri 1 May 2026.",
-            id="one ended long before the others",
+            id="one was collected long before the others",
+        ),
+        pytest.param(
+            {"a": "2026-05-25", "b": "2026-05-26", "c": "2026-05-26", "unchanged": "ac"}, LOST[:0],
+            "3 sources read, 2 of them unchanged when they were collected last.",
+            id="what has nothing new is not stale",
+        ),
+        pytest.param(
+            {"a": "2026-05-01", "b": None, "c": "2026-05-26"}, LOST[:0],
+            "3 sources read; 1 stale: a since Fri 1 May 2026.",
+            id="what is read itself is never stale",
         ),
         pytest.param(
             dict.fromkeys("abc", "2026-04-01"), LOST[:0], "3 sources read.",
@@ -228,7 +250,7 @@ LOST = pl.DataFrame({"source": ["x", "y"], "code": ["archive.not_collected", "sa
     ],
 )  # fmt: skip
 def test_coverage_says_what_was_read_what_failed_and_what_is_stale(ends, losses, words):
-    told = coverage_of(sources(**ends), losses, datetime(2026, 5, 27, tzinfo=UTC))
+    told = coverage_of(sources(**ends), losses)
     assert told["in_words"] == words
 
 
@@ -239,12 +261,13 @@ def test_coverage_stands_on_top_of_the_page(history, stores, tmp_path):
     sa.collect([*stores, broken], tmp_path / "history")
     with sa.read(tmp_path / "history", progress=False) as snap:
         page = sa.report(snap, sections=[], shown=False).as_html()
-    assert "12 sources read; 1 could not be collected." in page
+    told = "12 sources read, 12 of them unchanged when they were collected last; 1 could not be "
+    assert told in page
     assert page.index("12 sources read") < page.index("The window in five numbers")
 
 
 def test_a_coverage_of_one_source_is_none():
-    assert coverage_of(sources(a="2026-05-20"), LOST[:0], datetime(2026, 5, 27, tzinfo=UTC)) is None
+    assert coverage_of(sources(a="2026-05-20"), LOST[:0]) is None
 
 
 @pytest.fixture(scope="module")

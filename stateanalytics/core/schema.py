@@ -368,6 +368,8 @@ SOURCES = Frame(
         Column("last_at", MOMENT, "newest moment that its events prove"),
         Column("fingerprint", TEXT, "digest of what was read; same rows, same digest"),
         Column("same_as", TEXT, "the input that tells its work too, later; null: none does"),
+        Column("looked_at", MOMENT, "when an archive collected it last; null: read itself"),
+        Column("is_unchanged", YES_NO, "nothing was new in it then; null: read itself"),
     ),
 )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 import polars as pl
 
 from stateanalytics.core.windows import WEEK, day_of
@@ -11,52 +9,53 @@ from stateanalytics.reporting.material import Plain, iso
 from stateanalytics.reporting.phrases import count, listed, number
 
 N_SHOWN = 3
-_TIMES = 3
 
 
-def coverage_of(sources: pl.DataFrame, losses: pl.DataFrame, as_of: datetime) -> Plain | None:
+def coverage_of(sources: pl.DataFrame, losses: pl.DataFrame) -> Plain | None:
     """What the sources of a fleet cover; None where there is one only.
 
     Parameters
     ----------
     sources : polars.DataFrame
-        One row a source: ``source`` and ``last_at``, its newest moment.
+        One row a source: ``source``, and of archives ``looked_at`` and ``is_unchanged``, as
+        of `schema.SOURCES`.
     losses : polars.DataFrame
         What `losses_of` gave.
-    as_of : datetime
-        The instant of the report.
 
     Returns
     -------
     dict or None
-        ``n_read``, ``n_failed``, ``n_stale``, ``stale`` (each with ``source`` and ``since``),
-        and all of it ``in_words``. Stale is what ends more than a week before as-of, and three
-        times as long before it as the sources do in the middle.
+        ``n_read``, ``n_unchanged``, ``n_failed``, ``n_stale``, ``stale`` (each with ``source``
+        and ``since``), and all of it ``in_words``. Stale is what was collected for the last
+        time more than a week before the last time that any of them was: a store may well
+        have had nothing new for longer.
     """
     failed = losses.filter(pl.col("code") == "archive.not_collected")["source"].n_unique()
     if sources.height + failed < 2:
         return None
-    ends = sources.drop_nulls("last_at").with_columns(
-        behind=pl.lit(as_of, dtype=pl.Datetime("us", "UTC")) - pl.col("last_at")
-    )
-    usual = ends["behind"].median()
-    limit = max(WEEK, _TIMES * usual) if isinstance(usual, timedelta) else WEEK
-    stale = ends.filter(pl.col("behind") > limit).sort("last_at", "source")
-    told = [
+    n_unchanged = int(sources["is_unchanged"].sum())
+    is_stale = pl.col("looked_at").max() - pl.col("looked_at") > WEEK
+    stale = [
         {"source": source, "since": iso(since), "day": f"{day_of(since)} {since.year}"}
-        for source, since in stale.select("source", "last_at").iter_rows()
+        for source, since in sources.filter(is_stale)
+        .sort("looked_at", "source")
+        .select("source", "looked_at")
+        .iter_rows()
     ]
     return {
         "n_read": sources.height,
+        "n_unchanged": n_unchanged,
         "n_failed": failed,
-        "n_stale": len(told),
-        "stale": told,
-        "in_words": _in_words(sources.height, failed, told),
+        "n_stale": len(stale),
+        "stale": stale,
+        "in_words": _in_words(sources.height, n_unchanged, failed, stale),
     }
 
 
-def _in_words(n_read: int, n_failed: int, stale: list[Plain]) -> str:
+def _in_words(n_read: int, n_unchanged: int, n_failed: int, stale: list[Plain]) -> str:
     parts = [f"{count(n_read, 'source')} read"]
+    if n_unchanged:
+        parts[0] += f", {number(n_unchanged)} of them unchanged when they were collected last"
     if n_failed:
         parts.append(f"{number(n_failed)} could not be collected")
     if stale:

@@ -80,7 +80,7 @@ def summarize(
         **said_of(window, title or title_of(window), facts.as_of),
         "compared_with": compared_with(earlier, material, before),
         "losses": plain_rows(losses, LOSSES),
-        "coverage": coverage_of(facts.sources, losses, facts.as_of),
+        "coverage": coverage_of(facts.sources, losses),
         **summaries,
     }
     cleaned, masked = clean(raw, secrets=redact)

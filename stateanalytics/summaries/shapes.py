@@ -38,7 +38,8 @@ _SHAPES = (
         "one input",
         ("source", "system"),
         SOURCES.named(
-            "source", "system", "format", "fingerprint", "n_entities", "n_events", "last_at"
+            *("source", "system", "format", "fingerprint", "n_entities", "n_events"),
+            *("last_at", "looked_at", "is_unchanged"),
         ),
     ),
     Frame(

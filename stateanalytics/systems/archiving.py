@@ -15,10 +15,12 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import ArgumentError, NoRoomError, SourceError
+from stateanalytics.io.archive.attempts import Attempt, note_attempts
 from stateanalytics.io.archive.changes import digest_of_files
+from stateanalytics.io.archive.looks import STATUSES, drop_old_looks, note_looks
 from stateanalytics.io.archive.manifests import SCHEMA_VERSION, Manifest, source_key
 from stateanalytics.io.archive.reading import archived_source, is_archive
-from stateanalytics.io.archive.writing import Options, archive_part
+from stateanalytics.io.archive.writing import Options, archive_part, masked_text, no_more_room
 from stateanalytics.io.findings import OF_POOLING
 from stateanalytics.io.outputs import refuse_inputs
 from stateanalytics.io.parts import Parts
@@ -176,7 +178,7 @@ class Archiving:
                 'read it without as_of: sa.read("state.db").archive("history/")',
             )
         places = {place.label: place for place in find_places(named)[0]}
-        rows = []
+        rows, noted = [], []
         for source in facts.sources.iter_rows(named=True):
             label = source["source"]
             if source["same_as"] is not None:
@@ -187,7 +189,49 @@ class Archiving:
             key, where = key_of(place) if place else (source_key(platform.node(), label), label)
             part = _part_of(facts, source)
             rows.append(self.add(part, key, where=where, files="", observed_at=self.clock()))
+            noted.append((key, rows[-1]))
+        self.note(noted)
+        self.drop_old_notes()
         return pl.concat(rows)
+
+    def note(self, told: Sequence[tuple[str, pl.DataFrame]], there: Sequence[str] = ()) -> None:
+        """Keep notes, for whoever reads the archive, of what was collected and what failed.
+
+        Parameters
+        ----------
+        told : sequence of (str, polars.DataFrame)
+            Keys of sources, each with its row of `ARCHIVED`.
+        there : sequence of str
+            Keys of what failed before and is there now.
+
+        Raises
+        ------
+        NoRoomError
+            If the archive cannot be written to.
+        """
+        if not self.root.exists():
+            return
+        now, is_masked = self.clock(), self.options.redacted
+        statuses = {key: row["status"].item() for key, row in told}
+        collected = {key: status for key, status in statuses.items() if status in STATUSES}
+        failed = []
+        for key, row in told:
+            if statuses[key] == "failed":
+                words = [row[name].item() for name in ("source", "message")]
+                label, message = map(masked_text, words) if is_masked else words
+                failed.append(Attempt(key, label, now, message))
+        try:
+            note_attempts(self.root, failed, [*there, *collected])
+            note_looks(self.root, collected, now)
+        except OSError as error:
+            raise no_more_room(self.root, error) from None
+
+    def drop_old_notes(self) -> None:
+        """Delete notes of what newer ones tell, at the end of a run."""
+        try:
+            drop_old_looks(self.root, self.clock())
+        except OSError as error:
+            raise no_more_room(self.root, error) from None
 
     def _refuse_inputs(self, inputs: Iterable[Path]) -> None:
         """An error where the archive is what was read, or lies in it."""

@@ -18,10 +18,8 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.errors import ArgumentError, check_number
-from stateanalytics.io.archive.attempts import Attempt, note_attempts
 from stateanalytics.io.archive.manifests import manifest_paths, source_key
 from stateanalytics.io.archive.reading import Archived, archived_sources
-from stateanalytics.io.archive.writing import masked_text, no_more_room
 from stateanalytics.systems import system_named
 from stateanalytics.systems.archiving import ARCHIVED, Archiving, key_of, outcome
 from stateanalytics.systems.base import expanded
@@ -162,7 +160,7 @@ def collect_each(
     absent = _absent(archiving, named, [each for each in found if isinstance(each, pl.DataFrame)])
     is_absent = {row["source"].item() for _, row in absent}
     there = [_key_of_name(str(name)) for name in named if str(name) not in is_absent]
-    _note(archiving, absent, there)
+    archiving.note(absent, there)
     yield from (row for _, row in absent)
     batches = [
         _Batch(tuple(map(_Source.of, places[i : i + N_A_BATCH])), archiving, on_error)
@@ -171,6 +169,7 @@ def collect_each(
     if executor is None and jobs == 1:
         for batch in batches:
             yield _noted(batch, _archived(batch))
+        archiving.drop_old_notes()
         return
     with ExitStack() as begun:
         run = _Processes(begun).run if executor is None else _runs(executor)
@@ -182,6 +181,7 @@ def collect_each(
         finally:
             # Whoever interrupts waits for what is being read, and for nothing else.
             threads.shutdown(cancel_futures=True)
+    archiving.drop_old_notes()
 
 
 def _absent(
@@ -291,29 +291,8 @@ def _end_with_its_parent() -> None:
 
 
 def _noted(batch: _Batch, rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a batch, with a note in the archive of what failed."""
+    """The rows of a batch, noted in the archive."""
     keys = [source.key[0] for source in batch.sources]
     each = [rows[i : i + 1] for i in range(rows.height)]
-    _note(batch.archiving, list(zip(keys, each, strict=True)))
+    batch.archiving.note(list(zip(keys, each, strict=True)))
     return rows
-
-
-def _note(
-    archiving: Archiving, told: Sequence[tuple[str, pl.DataFrame]], there: Sequence[str] = ()
-) -> None:
-    """Keep a note of what failed in the archive, for whoever reads it; none of what is there."""
-    is_masked = archiving.options.redacted
-    failed, collected = [], [*there]
-    for key, row in told:
-        if row["status"].item() != "failed":
-            collected.append(key)
-            continue
-        label, message = (row[name].item() for name in ("source", "message"))
-        words = (masked_text(text) if is_masked else text for text in (label, message))
-        failed.append(Attempt(key, next(words), archiving.clock(), next(words)))
-    if not archiving.root.exists():
-        return
-    try:
-        note_attempts(archiving.root, failed, collected)
-    except OSError as error:
-        raise no_more_room(archiving.root, error) from None

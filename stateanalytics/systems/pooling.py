@@ -13,6 +13,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, changed_facts, pool
 from stateanalytics.io.archive.changes import digest_of_files
+from stateanalytics.io.archive.looks import Look
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.findings import counted
 from stateanalytics.io.observations import Observed, digests, observe_once
@@ -85,10 +86,15 @@ class Reading:
         """Whether none of its stores was closed."""
         return all(store.is_open for store in self.part.stores)
 
-    def again(self) -> Reading:
-        """The same with stores of its own."""
+    def again(self, place: Place) -> Reading:
+        """The same with stores of its own, as its archive tells now when it was collected."""
         stores = tuple(store.again() for store in self.part.stores)
-        return replace(self, part=replace(self.part, stores=stores))
+        return replace(self, place=place, part=replace(self.part, stores=stores))
+
+    @property
+    def look(self) -> Look | None:
+        """When an archive collected it last."""
+        return None if self.place.archived is None else self.place.archived.look
 
 
 def _state(place: Place, part: Parts, now: datetime, of_store: str | None) -> str | None:
@@ -123,6 +129,12 @@ class Pooled:
         parts, digests = zip(*((each.part, each.digest) for each in readings), strict=True)
         once = observe_once(parts, digests, detail_frames())
         return cls(tuple(readings), tuple(again), once)
+
+    def looked_at(self, readings: Sequence[Reading]) -> Pooled:
+        """The same rows, of inputs that may have been collected again without anything new."""
+        if [each.look for each in readings] == [each.look for each in self.readings]:
+            return self
+        return replace(self, readings=tuple(readings))
 
     def at(
         self,
@@ -236,8 +248,11 @@ def _sources(readings: Sequence[Reading], same_as: Mapping[str, str]) -> pl.Data
             "last_at": newest_proven([whole]),
             "fingerprint": each.digest,
             "same_as": same_as.get(whole.label),
+            "looked_at": None if archived is None else archived.looked_at,
+            "is_unchanged": None if archived is None else archived.is_unchanged,
         }
         for each in readings
+        for archived in [each.place.archived]
         if (whole := each.part).system
     ]
     return schema.SOURCES.conform(pl.DataFrame(rows, schema_overrides=schema.SOURCES.dtypes))

@@ -147,7 +147,7 @@ def read_and_keep(
             for place in places:
                 begin(place.label)
                 same = unchanged.get(place.label)
-                reading = next(fresh) if same is None else same.again()
+                reading = next(fresh) if same is None else same.again(place)
                 for store in reading.part.stores:
                     open_stores.enter_context(store)
                 readings.append(reading)
@@ -157,6 +157,7 @@ def read_and_keep(
         is_same = pooled is not None and not changed and pooled.again == tuple(again)
         if pooled is None or not is_same or len(readings) != len(pooled.readings):
             pooled = Pooled.of(readings, again)
+        pooled = pooled.looked_at(readings)
         facts = pooled.at(given, clock)
         open_stores.pop_all()
     stores = []

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import pairwise
@@ -19,8 +19,9 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.core.windows import in_utc
 from stateanalytics.errors import NotAStoreError
-from stateanalytics.io.archive import attempts
+from stateanalytics.io.archive import attempts, looks
 from stateanalytics.io.archive.attempts import Attempt
+from stateanalytics.io.archive.looks import Look
 from stateanalytics.io.archive.manifests import (
     ACROSS,
     Manifest,
@@ -37,7 +38,7 @@ FACTS = {frame.name: frame for frame in (schema.ENTITIES, schema.TRANSITIONS, sc
 _CANONICAL = {**FACTS, "findings": schema.FINDINGS}
 
 _THING = ["entity_type", "entity_id", "created_at"]
-_FOLDERS = {"manifests", "shards", attempts.FOLDER}
+_FOLDERS = {"manifests", "shards", attempts.FOLDER, looks.FOLDER}
 _OTHER_BYTES = "not the bytes that were written"
 _OVERLAP = timedelta(hours=1)
 """How long two runs at once may take, before one of them looks like a clock that went back."""
@@ -61,9 +62,13 @@ class Archived:
     files : tuple of pathlib.Path
         All its manifests.
     wrong : mapping of pathlib.Path to str
-        What is wrong with those that cannot be read.
+        What is wrong with those that cannot be read; a note of looks that cannot be read is a
+        source of its own.
     attempt : Attempt, optional
         The last time that it was asked for, where it gave nothing then.
+    look : Look, optional
+        The last time that it was collected, where the archive has a note of it. One that found
+        nothing new is no other source.
     """
 
     root: Path
@@ -72,6 +77,7 @@ class Archived:
     files: tuple[Path, ...]
     wrong: Mapping[Path, str]
     attempt: Attempt | None = None
+    look: Look | None = field(default=None, compare=False)
 
     @property
     def last_at(self) -> datetime | None:
@@ -82,6 +88,20 @@ class Archived:
     def last(self) -> Manifest | None:
         """The run that was made last, whatever it observed."""
         return max(self.runs, key=lambda run: (run.number, run.run), default=None)
+
+    @property
+    def looked_at(self) -> datetime | None:
+        """When it was collected last; a run that was killed may have left no note of it."""
+        if self.last is None:
+            return None
+        observed_at = self.last.observed_at
+        return observed_at if self.look is None else max(self.look.at, observed_at)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether nothing was new in it then."""
+        look = self.look
+        return look is not None and look.status == "unchanged" and look.at == self.looked_at
 
     @property
     def own_files(self) -> list[Path]:
@@ -113,9 +133,10 @@ def archived_sources(root: Path) -> list[Archived]:
         If no run of it was ever finished.
     """
     by_key, failed = manifest_paths(root), attempts.read_attempts(root)
+    last_looks, unreadable = looks.read_looks(root)
     sources = [
         *(
-            replace(_archived(root, paths), attempt=failed.get(key))
+            replace(_archived(root, paths), attempt=failed.get(key), look=last_looks.get(key))
             for key, paths in by_key.items()
         ),
         *(
@@ -123,6 +144,7 @@ def archived_sources(root: Path) -> list[Archived]:
             for key, attempt in failed.items()
             if key not in by_key
         ),
+        *(Archived(root, str(path), (), (path,), {path: ""}) for path in unreadable),
     ]
     if not by_key:
         raise NotAStoreError(
@@ -304,6 +326,18 @@ def labelled(part: Parts, label: str) -> Parts:
 def _of_manifests(source: Archived) -> Iterator[pl.DataFrame]:
     system = source.runs[-1].system if source.runs else ""
     for path, problem in source.wrong.items():
+        if path.parent.name == looks.FOLDER:
+            yield counted(
+                source.label,
+                system,
+                "archive.look_unreadable",
+                "warning",
+                "a note of what was collected last cannot be read",
+                table=looks.FOLDER,
+                example=path.name,
+                action="told by the other notes, and by the runs that found something new",
+            )
+            continue
         yield counted(
             source.label,
             system,
