@@ -24,6 +24,7 @@ from stateanalytics.charts.survival import COLOURS, DASHES, MOST
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.incidence import cumulative_incidence
+from stateanalytics.survival.occupancy import state_occupancy
 
 HOSTILE = '</script><script>window.PWNED=1</script><img src=x onerror="x()">\x1b[31m'
 RUNS = pl.DataFrame(
@@ -81,6 +82,19 @@ def texts(chart) -> list[str]:
     # A title of several lines is a text of several parts.
     parts = ElementTree.fromstring(svg).iter("text")
     return [" ".join(part.itertext()) for part in parts if "".join(part.itertext()).strip()]
+
+
+def test_states_are_stacked_like_ends():
+    """Where every end is final, both draw the same areas."""
+    lives = RUNS.filter(pl.col("duration_s") > 0).select(
+        state=pl.lit("running"), from_s=0.0, until_s="duration_s", next_state="cause"
+    )
+    occupancy = state_occupancy(lives).filter(pl.col("duration_s") > 0)
+    ends = cumulative_incidence(RUNS.filter(pl.col("duration_s") > 0))
+    drawn, meant = (chart_cumulative_incidence(frame).layer[0].data for frame in (occupancy, ends))
+    assert set(drawn["fate"]) == set(meant["fate"])
+    last = [frame.group_by("fate").last().sort("fate")["high"] for frame in (drawn, meant)]
+    assert last[0].to_list() == pytest.approx(last[1].to_list())
 
 
 def test_survival_says_its_median_and_how_many_were_at_risk():

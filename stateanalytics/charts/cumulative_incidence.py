@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 NEEDED = ("cause", "duration_s", "incidence")
 RUNNING = "running"
 _OWN = (*NEEDED, "incidence_se", "incidence_low", "incidence_high")
+_OF_STATES = ("n_in_state", "share_se", "share_low", "share_high", "recover")
 _STEPS = 200
 _LEAST_HEIGHT = 0.035
 _LABELS = 150
@@ -41,12 +42,12 @@ def chart_cumulative_incidence(
     width: int = 620,
     height: int = 260,
 ) -> alt.LayerChart:
-    """Shares of runs by how they have ended, stacked over time; the rest still runs.
+    """Shares of runs by how they have ended, or by state, stacked over time; the rest still runs.
 
     Parameters
     ----------
     incidence : polars.DataFrame
-        What `cumulative_incidence` gave, of one stratum.
+        What `cumulative_incidence` or `state_occupancy` gave, of one stratum.
     what : str
         What the runs are called.
     at_s : float
@@ -73,6 +74,9 @@ def chart_cumulative_incidence(
     """
     import altair as alt
 
+    if "state" in incidence.columns:
+        shares = incidence.filter(pl.col("state") != RUNNING).drop(_OF_STATES, strict=False)
+        incidence = shares.rename({"state": "cause", "share": "incidence"})
     check_columns(incidence, NEEDED, "chart_cumulative_incidence")
     if strata := [name for name in incidence.columns if name not in _OWN]:
         raise ArgumentError(

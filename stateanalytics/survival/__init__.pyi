@@ -7,8 +7,10 @@ from .estimates import restricted_mean as restricted_mean
 from .incidence import completion_times as completion_times
 from .incidence import cumulative_incidence as cumulative_incidence
 from .log_rank import logrank as logrank
+from .occupancy import state_occupancy as state_occupancy
 from .period_change import duration_change as duration_change
 from .run_spells import spells as spells
 from .slow import slow_thresholds as slow_thresholds
+from .state_stretches import stretches_of as stretches_of
 from .time_limits import implicit_timeouts as implicit_timeouts
 from .time_limits import timeouts as timeouts

@@ -109,7 +109,7 @@ def spells(
     _check_option("observed_ends", observed_ends, ("last_activity", "left_out"))
     as_of = snap.as_of
     within = None if window is None else read_window(window, as_of=as_of)
-    runs = _runs(rows_of(snap, policy=policy, states=states, rows=rows))
+    runs = runs_of(rows_of(snap, policy=policy, states=states, rows=rows))
     attempts = (
         split_into_attempts(runs, snap)
         if per == "attempt"
@@ -118,7 +118,7 @@ def spells(
     rows = (
         attempts.with_columns(is_found_dead=_is_found_dead() & (observed_ends == "last_activity"))
         .with_columns(
-            ending=_ending(),
+            ending=ending(),
             cut_off_by=_cut_off_by(silent_runs, is_limit_an_end=timeouts == "event"),
         )
         .with_columns(ending_at=_ending_at(as_of))
@@ -147,7 +147,7 @@ def spells(
     )
 
 
-def _runs(rows: pl.DataFrame) -> pl.DataFrame:
+def runs_of(rows: pl.DataFrame) -> pl.DataFrame:
     """The entities that are runs; turns know from their session what work they are."""
     own_types = {
         known.name: known.run_type for known in all_systems() if known.run_type != "session"
@@ -176,7 +176,8 @@ def _is_found_dead() -> pl.Expr:
     ).fill_null(value=False)
 
 
-def _ending() -> pl.Expr:
+def ending() -> pl.Expr:
+    """How a run ended: completed, else its outcome; running."""
     return (
         pl.when("is_open")
         .then(pl.lit("running"))

@@ -301,6 +301,9 @@ class System:
         fills the canonical columns itself.
     reason_codes : callable
         The `ReasonCode` values that it writes or that its words are mapped to.
+    working_states : mapping of str to str
+        Statuses of transitions, and kinds of events, that say what open work does instead of
+        running: queued, waiting (for a person), blocked, retrying, stalled.
     are_codes_closed : bool
         Is a stored code outside of them a row of the audit.
     run_type : str
@@ -365,6 +368,7 @@ class System:
     count_errors: Callable[[Store], pl.DataFrame] | None = None
     vocabulary: tuple[StatusWord, ...] = ()
     reason_codes: Callable[[], Iterable[ReasonCode]] = nothing
+    working_states: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     are_codes_closed: bool = False
     run_type: str = "session"
     part_types: tuple[str, ...] = ()

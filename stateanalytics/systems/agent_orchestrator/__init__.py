@@ -33,6 +33,18 @@ SYSTEM = System(
         opens=later(f"{_HERE}.places:opens"),
     ),
     frames=later(f"{_HERE}.frames:frames"),
+    working_states=MappingProxyType(
+        {
+            "spawning": "queued",
+            "needs_input": "waiting",
+            "idle": "waiting",
+            "review_pending": "waiting",
+            "approved": "waiting",
+            "mergeable": "waiting",
+            "stuck": "stalled",
+            "detecting": "stalled",
+        }
+    ),
     reason_codes=lambda: codes_from_csv(_HERE),
     detectors=later(f"{_HERE}.detectors:agent_orchestrator"),
     features=later(f"{_HERE}.features:features"),

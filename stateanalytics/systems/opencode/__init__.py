@@ -35,6 +35,7 @@ SYSTEM = System(
         beside=later(f"{_HERE}.places:beside"),
     ),
     frames=later(f"{_HERE}.frames:frames"),
+    working_states=MappingProxyType({"session.retry.scheduled": "retrying"}),
     reason_codes=lambda: codes_from_csv(_HERE, "mapped_codes.csv"),
     # What works without a person in between: a session also waits for its user.
     run_type="turn",

@@ -1,0 +1,270 @@
+"""Where runs are after how long: the share in each state of a multi-state model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import polars as pl
+
+from stateanalytics.core.facts import Facts
+from stateanalytics.errors import ArgumentError, check_columns
+from stateanalytics.survival.curves import interval
+from stateanalytics.survival.incidence import cumulative_incidence
+from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
+from stateanalytics.survival.state_stretches import AT_WORK, STRETCH, stretches_of
+
+OCCUPANCY = (
+    *("duration_s", "state", "n_in_state", "share", "share_se", "share_low", "share_high"),
+    "recover",
+)
+_GOES_ON = ("running", "completed")
+_ORDER = {state: place for place, state in enumerate((*AT_WORK, "completed"))}
+
+
+def state_occupancy(
+    lives: Facts | pl.DataFrame,
+    by: str | Sequence[str] = (),
+    *,
+    at_s: float | Sequence[float] = (),
+    window: object = None,
+    silent_after_s: float | None = None,
+    conf_level: float = 0.95,
+) -> pl.DataFrame:
+    """Share of runs in each state after each duration: queued, running, stalled, completed, ….
+
+    Parameters
+    ----------
+    lives : Snapshot, Facts or polars.DataFrame
+        What `read` gave; or a row a stretch of a life: ``state``, ``from_s``, ``until_s``
+        and ``next_state`` (null: cut off).
+    by : str or sequence of str
+        Strata: columns such as ``kind``.
+    at_s : float or sequence of float
+        Only after these durations; none: wherever something changed.
+    window, silent_after_s : optional
+        Of a snapshot: only what a window saw (lives that began before enter late); and after
+        how long without a sign of life a run counts as stalled, where not as the policy says.
+    conf_level : float
+        Level of the pointwise interval.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_durations * n_states, n_by + 8)
+        ``duration_s``, ``state``, ``n_in_state`` (seen in it just before), ``share`` with
+        ``share_se``, ``share_low`` and ``share_high`` (null where the share is 0 or 1).
+        Shares of one duration add up to 1. ``recover``: of the runs that are stalled,
+        waiting, queued, … then, the share that run again or complete next, within the longest
+        time that such runs were watched (null elsewhere, and without ``at_s``).
+
+    Raises
+    ------
+    MissingColumnsError, ArgumentError
+        If a column is absent, or a stretch has no length.
+
+    Notes
+    -----
+    The Aalen-Johansen estimate [1]_: the product over all moments of change of the identity
+    plus the changes per run at risk, times the shares with which lives begin. Its variance
+    is Greenwood's [2]_, with that of the first shares. Where every end is final it equals
+    `cumulative_incidence`. Runs are taken as independent. ``recover`` follows only the runs
+    that are in the state then, so that it rests on no Markov assumption [3]_.
+
+    References
+    ----------
+    .. [1] Aalen, O. O. and Johansen, S. (1978). An empirical transition matrix for
+       non-homogeneous Markov chains. Scand. J. Statist. 5, 141-150.
+    .. [2] Andersen, P. K. et al. (1993). Statistical Models Based on Counting Processes,
+       section IV.4.1.3. Springer.
+    .. [3] Putter, H. and Spitoni, C. (2018). Non-parametric estimation of transition
+       probabilities in non-Markov multi-state models. Stat. Methods Med. Res. 27, 2081-2092.
+
+    Examples
+    --------
+    >>> lives = pl.DataFrame(
+    ...     {"state": ["running", "stalled", "running", "running"],
+    ...      "from_s": [0.0, 5.0, 7.0, 0.0], "until_s": [5.0, 7.0, 9.0, 8.0],
+    ...      "next_state": ["stalled", "running", None, "completed"]}
+    ... )
+    >>> state_occupancy(lives, at_s=6).select("state", "share").rows()
+    [('running', 0.5), ('stalled', 0.5), ('completed', 0.0)]
+    """
+    strata = strata_of(by)
+    stretches = (
+        lives
+        if isinstance(lives, pl.DataFrame)
+        else stretches_of(lives, window=window, silent_after_s=silent_after_s)
+    )
+    check_columns(stretches, [*STRETCH, *strata], "state_occupancy")
+    no_length = stretches.filter(~(pl.col("until_s") > pl.col("from_s")).fill_null(value=False))
+    if no_length.height:
+        raise ArgumentError(
+            f"state_occupancy needs stretches that end after they begin; {no_length.height} of "
+            f"{stretches.height} do not.",
+            "stretches.filter(pl.col('until_s') > pl.col('from_s'))",
+        )
+    times = sorted({float(at) for at in ([at_s] if isinstance(at_s, int | float) else at_s)})
+    numbered, names = number(stretches.select(*STRETCH, *strata), strata)
+    states = sorted(
+        {*numbered["state"], *numbered["next_state"].drop_nulls()},
+        key=lambda state: (_ORDER.get(state, len(_ORDER)), state),
+    )
+    shares = [
+        _shares_of(own, states, times).with_columns(pl.lit(key, pl.UInt32).alias(STRATUM))
+        for (key,), own in numbered.partition_by(STRATUM, as_dict=True, include_key=True).items()
+    ]
+    schema = {"duration_s": pl.Float64, "state": pl.String, "n_in_state": pl.Int64}
+    empty = pl.DataFrame(
+        schema={**schema, "share": pl.Float64, "share_se": pl.Float64, STRATUM: pl.UInt32}
+    )
+    recovered = [_recovering(numbered, at) for at in times]
+    none = pl.DataFrame(
+        schema={
+            STRATUM: pl.UInt32, "state": pl.String, "duration_s": pl.Float64,
+            "recover": pl.Float64,
+        }
+    )  # fmt: skip
+    return (
+        pl.concat([empty, *shares])
+        .with_columns(interval("share", conf_level))
+        .join(
+            pl.concat([none, *recovered]),
+            on=[STRATUM, "duration_s", "state"],
+            how="left",
+            maintain_order="left",
+        )
+        .join(names, on=STRATUM, how="left", maintain_order="left")
+        .select(*strata, *OCCUPANCY)
+    )
+
+
+def _recovering(stretches: pl.DataFrame, at_s: float) -> pl.DataFrame:
+    """Of the runs that are held up after so long, the share that goes on next, by state."""
+    held = [state for state in AT_WORK if state != "running"]
+    there = stretches.filter(
+        pl.col("from_s") <= at_s, pl.col("until_s") > at_s, pl.col("state").is_in(held)
+    ).with_columns(
+        duration_s=pl.col("until_s") - at_s,
+        cause=pl.when(pl.col("next_state").is_not_null()).then(
+            pl.col("next_state").is_in(list(_GOES_ON))
+        ),
+    )
+    there, key = there.rename({STRATUM: "stratum"}), ["stratum", "state"]
+    ended = (
+        cumulative_incidence(there.select(*key, "duration_s", "cause"), by=key)
+        .filter(pl.col("cause").cast(pl.Boolean))
+        .group_by(key)
+        .agg(recover=pl.col("incidence").last())
+    )
+    known = there.filter(pl.col("cause").is_not_null()).select(key).unique()
+    return known.join(ended, on=key, how="left").select(
+        pl.col("stratum").alias(STRATUM),
+        "state",
+        duration_s=pl.lit(at_s),
+        recover=pl.col("recover").fill_null(0.0),
+    )
+
+
+def _shares_of(
+    stretches: pl.DataFrame, states: Sequence[str], times: Sequence[float]
+) -> pl.DataFrame:
+    """The shares of one stratum, with their standard errors."""
+    place = {state: number for number, state in enumerate(states)}
+    first = stretches.filter(pl.col("from_s") == pl.col("from_s").min())
+    began = dict(first["state"].value_counts().rows())
+    share = [began.get(state, 0) / first.height for state in states]
+    covariance = [
+        [((i == j) * of_i - of_i * of_j) / first.height for j, of_j in enumerate(share)]
+        for i, of_i in enumerate(share)
+    ]
+    told = [(first["from_s"].item(0), share, _standard_errors(covariance))]
+    for at, jumps in _changes(stretches, place):
+        share, covariance = _step(share, covariance, jumps)
+        told.append((at, share, _standard_errors(covariance)))
+    curve = pl.DataFrame(
+        {
+            "duration_s": [at for at, _, _ in told],
+            "state": [list(states)] * len(told),
+            "share": [shares for _, shares, _ in told],
+            "share_se": [errors for _, _, errors in told],
+        }
+    ).unique("duration_s", keep="last", maintain_order=True)
+    if times:
+        asked = pl.DataFrame({"duration_s": times}, schema={"duration_s": pl.Float64})
+        curve = asked.join_asof(curve, on="duration_s").filter(pl.col("state").is_not_null())
+    return _with_counts(curve.explode("state", "share", "share_se"), stretches)
+
+
+def _with_counts(curve: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
+    """How many were seen in each state just before."""
+    joined = curve.sort("duration_s", maintain_order=True)
+    for moment, name in (("from_s", "n_entered"), ("until_s", "n_left")):
+        counted = (
+            stretches.select("state", duration_s=moment)
+            .sort("duration_s")
+            .with_columns(pl.int_range(1, pl.len() + 1).over("state").alias(name))
+        )
+        joined = joined.join_asof(
+            counted, on="duration_s", by="state", allow_exact_matches=False, check_sortedness=False
+        )
+    n = pl.col("n_entered").fill_null(0) - pl.col("n_left").fill_null(0)
+    return joined.select("duration_s", "state", n_in_state=n, share="share", share_se="share_se")
+
+
+Jumps = dict[int, tuple[float, list[tuple[int, float]]]]
+"""State to how many were in it, and how many went from it to which."""
+
+
+def _changes(stretches: pl.DataFrame, place: dict[str, int]) -> Iterator[tuple[float, Jumps]]:
+    """Every moment at which a run went from one state to another."""
+    at_risk = _with_counts(
+        stretches.filter(pl.col("next_state").is_not_null())
+        .select("state", duration_s="until_s", share=0.0, share_se=0.0)
+        .unique(["state", "duration_s"]),
+        # Who leaves at a moment was there just before it, who enters at it was not.
+        stretches,
+    )
+    counted = (
+        stretches.filter(pl.col("next_state").is_not_null())
+        .group_by("until_s", "state", "next_state")
+        .agg(n=pl.len())
+        .join(at_risk.select("state", "n_in_state", until_s="duration_s"), on=["state", "until_s"])
+        .sort("until_s", "state", "next_state")
+        .select("until_s", "state", "n_in_state", "next_state", "n")
+    )
+    for at, rows in groupby(counted.iter_rows(), key=lambda row: row[0]):
+        jumps: Jumps = {}
+        for _, state, n_there, then, n in rows:
+            jumps.setdefault(place[state], (float(n_there), []))[1].append((place[then], float(n)))
+        yield at, jumps
+
+
+def _step(
+    share: list[float], covariance: list[list[float]], jumps: Jumps
+) -> tuple[list[float], list[list[float]]]:
+    """Shares and their covariance after one moment: (I + dA)' C (I + dA), and what dA adds."""
+    size = range(len(share))
+    after = list(share)
+    columns = [list(line) for line in covariance]
+    for state, (n, went) in jumps.items():
+        for then, d in [*went, (state, -sum(d for _, d in went))]:
+            after[then] += share[state] * d / n
+            for i in size:
+                columns[i][then] += covariance[i][state] * d / n
+    both = [list(line) for line in columns]
+    for state, (n, went) in jumps.items():
+        leaving = sum(d for _, d in went)
+        for then, d in [*went, (state, -leaving)]:
+            for j in size:
+                both[then][j] += columns[state][j] * d / n
+        # Multinomial: of n in the state, so many went to each other one, and the rest stayed.
+        chances = [*((then, d / n) for then, d in went), (state, 1 - leaving / n)]
+        for i, of_i in chances:
+            both[i][i] += share[state] ** 2 * of_i / n
+            for j, of_j in chances:
+                both[i][j] -= share[state] ** 2 * of_i * of_j / n
+    return after, both
+
+
+def _standard_errors(covariance: list[list[float]]) -> list[float]:
+    return [max(0.0, covariance[i][i]) ** 0.5 for i in range(len(covariance))]

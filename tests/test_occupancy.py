@@ -1,0 +1,204 @@
+"""Shares of runs in each state: by hand, against the competing-risks curve, against truth."""
+
+from random import Random
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.errors import ArgumentError
+from tests.frames import AS_OF, WHOSE, ago, facts
+
+STRETCH = {"state": pl.String, "from_s": pl.Float64, "until_s": pl.Float64, "next_state": pl.String}
+
+
+def stretches(*rows):
+    return pl.DataFrame(rows, schema=STRETCH, orient="row")
+
+
+def at(lives, seconds, column="share", **asked):
+    found = sa.survival.state_occupancy(lives, at_s=seconds, **asked)
+    return dict(found.select("state", column).rows())
+
+
+def test_shares_by_hand_with_a_way_back_and_a_cut():
+    lives = stretches(
+        ("running", 0, 2, "stalled"), ("stalled", 2, 4, "running"), ("running", 4, 9, "completed"),
+        ("running", 0, 3, None),
+        ("running", 0, 5, "stalled"), ("stalled", 5, 8, "failed"),
+        ("running", 0, 7, "completed"),
+    )  # fmt: skip
+    # At 2 one of four stalls. At 3 one is cut off. At 4 the stalled one runs again: all run.
+    assert at(lives, 2) == {"running": 0.75, "stalled": 0.25, "completed": 0, "failed": 0}
+    assert at(lives, 4)["running"] == 1
+    # At 5 one of three stalls, at 7 one of two completes, at 8 the stalled one fails.
+    assert at(lives, 8) == pytest.approx(
+        {"running": 1 / 3, "stalled": 0, "completed": 1 / 3, "failed": 1 / 3}
+    )
+    assert at(lives, 2, "recover")["stalled"] == 1.0
+    assert at(lives, 6, "recover")["stalled"] == 0.0
+
+
+def test_variance_by_hand():
+    lives = stretches(("running", 0, 1, "completed"), *[("running", 0, 9, None)] * 3)
+    assert at(lives, 1, "share_se")["completed"] == pytest.approx((0.25 * 0.75 / 4) ** 0.5)
+
+
+def competing(draw, n, *, is_late=False):
+    rows = []
+    for _ in range(n):
+        entry = draw.choice([0.0, 0.0, draw.randrange(4)]) if is_late else 0.0
+        until = entry + draw.randrange(1, 12)
+        rows.append((entry, until, draw.choice(["failed", "completed", None])))
+    return pl.DataFrame(rows, schema=["entry_s", "duration_s", "cause"], orient="row").cast(
+        {"entry_s": pl.Float64, "duration_s": pl.Float64}
+    )
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_final_ends_give_the_competing_risks_curve_and_its_variance(seed, is_late):
+    ends = competing(Random(seed), 60, is_late=is_late)
+    curve = sa.survival.cumulative_incidence(ends, conf_type="log-log")
+    lives = ends.select(
+        state=pl.lit("running"), from_s="entry_s", until_s="duration_s", next_state="cause"
+    )
+    found = sa.survival.state_occupancy(lives)
+    both = curve.join(found, left_on=["cause", "duration_s"], right_on=["state", "duration_s"])
+    assert both.height > 10
+    for ours, theirs in (("share", "incidence"), ("share_se", "incidence_se")):
+        assert both[ours].to_list() == pytest.approx(both[theirs].to_list(), abs=1e-12)
+    sums = found.group_by("duration_s").agg(pl.col("share").sum())["share"]
+    assert sums.to_list() == pytest.approx([1.0] * sums.len())
+
+
+def test_strata_are_apart_and_what_has_no_length_is_refused():
+    lives = stretches(("running", 0, 2, "completed"), ("running", 0, 3, "failed"))
+    apart = sa.survival.state_occupancy(
+        lives.with_columns(kind=pl.Series(["a", "b"])), by="kind", at_s=[2.5]
+    )
+    assert apart.filter(kind="a", state="completed")["share"].item() == 1
+    assert apart.filter(kind="b", state="running")["share"].item() == 1
+    with pytest.raises(ArgumentError, match="1 of 1 do not"):
+        sa.survival.state_occupancy(stretches(("running", 2, 2, None)))
+
+
+def test_no_lives_give_no_rows():
+    assert sa.survival.state_occupancy(stretches()).is_empty()
+    assert sa.survival.state_occupancy(facts([])).is_empty()
+
+
+def session(entity_id, began, ended=None, status="running", **row):
+    return {
+        **WHOSE, "entity_id": entity_id, "kind": "agent", "raw_status": status,
+        "started_at": ago(minutes=began),
+        "ended_at": None if ended is None else ago(minutes=ended),
+        "last_activity_at": ago(minutes=began), **row,
+    }  # fmt: skip
+
+
+def signs(entity_id, *minutes):
+    return [
+        {**WHOSE, "entity_id": entity_id, "at": ago(minutes=m), "seq": n, "is_activity": True}
+        for n, m in enumerate(minutes)
+    ]
+
+
+def test_a_silent_run_is_stalled_until_its_next_sign():
+    given = facts(
+        [session("a", 60, 10, "completed"), session("b", 60)],
+        events=signs("a", 55, 30, 28, 20) + signs("b", 58),
+    )
+    lives = sa.survival.stretches_of(given, silent_after_s=600)
+    minutes = (pl.col("from_s") / 60, pl.col("until_s") / 60)
+    assert lives.filter(entity_id="a").select("state", *minutes, "next_state").rows() == [
+        ("running", 0, 15, "stalled"), ("stalled", 15, 30, "running"),
+        ("running", 30, 50, "completed"), ("completed", 50, 60, None),
+    ]  # fmt: skip
+    assert lives.filter(entity_id="b").select("state", *minutes).rows() == [
+        ("running", 0, 12), ("stalled", 12, 60),
+    ]  # fmt: skip
+    shares = at(given, 20 * 60, silent_after_s=600)
+    assert (shares["stalled"], shares["running"]) == (1.0, 0.0)
+    # One ran again; the other had not when the data ended.
+    assert at(given, 20 * 60, "recover", silent_after_s=600)["stalled"] == 0.5
+
+
+def test_a_window_lets_older_lives_enter_late():
+    given = facts([session("a", 60, 10, "completed")], events=signs("a", *range(60, 10, -5)))
+    seen = sa.survival.stretches_of(given, window=(ago(minutes=40), AS_OF), silent_after_s=900)
+    assert seen.select("state", "from_s", "until_s").rows() == [
+        ("running", 1200.0, 3000.0), ("completed", 3000.0, 3600.0),
+    ]  # fmt: skip
+
+
+def test_waiting_for_a_person_is_a_state_of_its_own():
+    whose = {**WHOSE, "system": "agent_orchestrator", "entity_id": "w"}
+    steps = (("working", 50), ("needs_input", 40), ("working", 25), ("merged", 10))
+    given = facts(
+        [session("w", 60, 10, "merged", system="agent_orchestrator", recorded_outcome="merged",
+                 recorded_lifecycle="completed", created_at=ago(minutes=70))],
+        transitions=[
+            {**whose, "at": ago(minutes=m), "seq": n, "status": status, "writer": "poll"}
+            for n, (status, m) in enumerate(steps)
+        ],
+    )  # fmt: skip
+    lives = sa.survival.stretches_of(given, silent_after_s=3000)
+    assert lives["state"].to_list() == ["queued", "running", "waiting", "running", "completed"]
+    assert (lives["from_s"] / 60).to_list() == [0, 10, 30, 45, 60]
+
+
+def test_the_sample_adds_up(demo):
+    found = sa.survival.state_occupancy(demo, by="kind", at_s=[600, 1800], silent_after_s=600)
+    sums = found.group_by("kind", "duration_s").agg(pl.col("share").sum())["share"]
+    assert sums.to_list() == pytest.approx([1.0] * sums.len())
+
+
+RATES = {
+    "running": {"stalled": 0.02, "completed": 0.03},
+    "stalled": {"running": 0.05, "failed": 0.02},
+}
+
+
+def truth(seconds):
+    """The closed form: the Markov chain, stepped finely."""
+    share, n_steps = {"running": 1.0, "stalled": 0.0, "completed": 0.0, "failed": 0.0}, 4000
+    for _ in range(n_steps):
+        step = dict(share)
+        for state, rates in RATES.items():
+            for then, rate in rates.items():
+                moved = share[state] * rate * seconds / n_steps
+                step[state], step[then] = step[state] - moved, step[then] + moved
+        share = step
+    return share
+
+
+def chain(draw, n):
+    rows = []
+    for _ in range(n):
+        now, state, stop = 0.0, "running", draw.uniform(20, 150)
+        entry = draw.choice([0.0, draw.uniform(0, 30)])
+        while True:
+            rates = RATES.get(state)
+            until = now + draw.expovariate(sum(rates.values())) if rates else float("inf")
+            then = draw.choices(list(rates), list(rates.values()))[0] if rates else None
+            if min(until, stop) > max(now, entry):
+                rows.append(
+                    (state, max(now, entry), min(until, stop), then if until < stop else None)
+                )
+            if until >= stop:
+                break
+            now, state = until, then
+    return stretches(*rows)
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_truth_of_a_markov_chain():
+    """300 samples of 150 lives, cut off and entered late, at a seed that nothing was tuned on."""
+    draw, meant = Random(90_210), truth(40.0)
+    covered = dict.fromkeys(meant, 0)
+    for _ in range(300):
+        found = sa.survival.state_occupancy(chain(draw, 150), at_s=40.0)
+        for state, low, high in found.select("state", "share_low", "share_high").rows():
+            covered[state] += low is not None and low <= meant[state] <= high
+    assert all(0.92 <= n / 300 <= 0.98 for n in covered.values()), covered
