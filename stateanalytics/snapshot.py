@@ -271,6 +271,46 @@ class Snapshot(Facts):
 
         return weekly_numbers(self, n, policy=policy, top=top)
 
+    def control_limits(
+        self,
+        n: int = 26,
+        *,
+        policy: Policy | None = None,
+        top: int | None = 10,
+        fdr: float = 0.05,
+    ) -> pl.DataFrame:
+        """The numbers of the last weeks, what chance allows each, and since when they hold.
+
+        Parameters
+        ----------
+        n : int
+            How many weeks; at least 8 of them must be whole, and no more than 26 are judged.
+        policy, top
+            As for `weeks`.
+        fdr : float
+            The share of false alarms that is accepted.
+
+        Returns
+        -------
+        polars.DataFrame, shape (n_weeks * n_series, 23)
+            `weeks` with ``limit_low`` to ``limit_high``, ``verdict``, ``level_since`` and
+            others: see `stateanalytics.weekly_limits.control_limits`, which takes any such
+            frame.
+
+        Raises
+        ------
+        ArgumentError
+            If a number is none, or out of range.
+
+        Examples
+        --------
+        >>> demo().control_limits(3)["verdict"].count()  # three weeks are too few
+        0
+        """
+        from stateanalytics.weekly_limits import control_limits
+
+        return control_limits(self.weeks(n, policy=policy, top=top), fdr=fdr)
+
     def refresh(
         self, *, as_of: datetime | date | str | float | None = None, progress: bool | None = None
     ) -> Snapshot:

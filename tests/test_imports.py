@@ -36,6 +36,7 @@ ORDER = (
     ("detectors",),
     ("thresholds",),
     ("queries", "weekly"),
+    ("weekly_limits",),
     ("sql",),
     ("snapshot",),
     ("summaries",),

@@ -30,6 +30,7 @@ WORDS = {
     "failure_cost_usd": "Cost of failures",
     "duration": "Median duration",
 }
+LIMITS = ("limit_low", "limit_high")
 MOST = 24
 """More drawings than this nobody compares; the first series of the frame are drawn."""
 _UNITS_OF_TIME = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
@@ -49,8 +50,8 @@ def chart_weeks(
     Parameters
     ----------
     weeks : polars.DataFrame
-        What `Snapshot.weeks` gave, or some of its rows. Series without a group are drawn where
-        there are any, else those of groups.
+        What `Snapshot.weeks` or `Snapshot.control_limits` gave, or some of its rows. Series
+        without a group are drawn where there are any, else those of groups.
     sentence : str, optional
         Heading; by default which weeks are drawn, "" for none.
     palette : mapping of str to str, optional
@@ -63,7 +64,8 @@ def chart_weeks(
     Returns
     -------
     altair.ConcatChart
-        A line with its interval as a band; hollow points are weeks that the data cover in
+        A line with its interval as a band, and broken lines for its limits where they are
+        there; hollow points are weeks that the data cover in
         part, and where there is no value the line has a gap.
 
     Raises
@@ -109,6 +111,7 @@ def _panel(
             pl.when(is_bounded).then(pl.col(name) / scale).alias(name)
             for name in ("lower", "upper")
         ),
+        *(pl.col(name) / scale for name in LIMITS if name in series.columns),
         is_part=pl.col("coverage") == "part",
     )
     every = max(1, -(-drawn.height * 64 // width))
@@ -136,7 +139,14 @@ def _panel(
         words + (f" ({unit})" if unit else ""), anchor="start", fontSize=FONT_SIZE,
         fontWeight="normal", color=palette["text"], offset=4,
     )  # fmt: skip
-    layers: Any = alt.layer(band, line, points)
+    limits = [
+        base.mark_line(strokeDash=[4, 3], strokeWidth=1, interpolate="step").encode(
+            x=x, y=f"{name}:Q", stroke=alt.value(palette["muted"])
+        )
+        for name in LIMITS
+        if name in drawn.columns and drawn[name].count()
+    ]
+    layers: Any = alt.layer(band, *limits, line, points)
     panel: alt.LayerChart = layers.properties(width=width, height=70, title=title)
     return panel
 

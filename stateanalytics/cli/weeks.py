@@ -9,6 +9,7 @@ from stateanalytics.cli.options import examples, sources_argument
 from stateanalytics.cli.request import READING, Request, limit_option, takes
 
 SHOWN = ("week", "coverage", "measure", "group_label", "value", "lower", "upper", "n", "n_of")
+LIMITED = (*SHOWN[:5], "limit_low", "limit_high", "verdict", "level_since", "n", "n_of")
 KINDS = {"numbers": None, "clusters": "cluster", "codes": "code", "kinds": "kind"}
 
 
@@ -16,6 +17,7 @@ KINDS = {"numbers": None, "clusters": "cluster", "codes": "code", "kinds": "kind
     epilog=examples(
         "stateanalytics weeks state.db",
         "stateanalytics weeks state.db --n 8 --show clusters --top 5",
+        "stateanalytics weeks history/ --n 26 --limits",
         "stateanalytics weeks 'fleet/*/state.db' --n 52 --show all -o weeks.parquet",
     )
 )
@@ -43,16 +45,22 @@ KINDS = {"numbers": None, "clusters": "cluster", "codes": "code", "kinds": "kind
     show_default=True,
     help="How many clusters, codes and kinds.",
 )
+@click.option(
+    "--limits",
+    is_flag=True,
+    help="With what chance lets expect of each number, and since when it runs at its level.",
+)
 @takes(limit_option, *READING)
-def weeks(request: Request, *, n: int, show: str, top: int) -> None:
+def weeks(request: Request, *, n: int, show: str, top: int, limits: bool) -> None:
     """List the numbers of the last ISO weeks, each as it stood at its end.
 
     The five numbers of the report, what failed and what it cost, and the median duration, with
     their intervals. What the data do not reach is empty, and said in `coverage`.
     """
     with request.opened() as snap:
-        frame = snap.weeks(n, policy=request.chosen_policy, top=top)
+        numbers = snap.control_limits if limits else snap.weeks
+        frame = numbers(n, policy=request.chosen_policy, top=top)
         if show != "all":
             kind = pl.col("group_kind")
             frame = frame.filter(kind.eq_missing(pl.lit(KINDS[show], pl.String)))
-        request.write(frame, columns=SHOWN, inputs=snap.inputs)
+        request.write(frame, columns=LIMITED if limits else SHOWN, inputs=snap.inputs)

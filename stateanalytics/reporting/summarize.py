@@ -22,6 +22,7 @@ from stateanalytics.reporting.material import Material, Plain, Section, iso, pla
 from stateanalytics.reporting.phrases import count, number, points, share
 from stateanalytics.reporting.sections import HEADLINE, SECTIONS
 from stateanalytics.reporting.sections.headline import summarize_headline
+from stateanalytics.reporting.since_when import with_limits
 from stateanalytics.stats.intervals import newcombe
 
 SHAPE_VERSION = 1
@@ -68,6 +69,7 @@ def summarize(
     """
     window = material.window
     summaries, before, ledger = _parts(material, sections, earlier, redact=redact)
+    summaries[HEADLINE] = with_limits(summaries[HEADLINE], material)
     if before:
         headline = summaries[HEADLINE]
         numbers = with_changes(

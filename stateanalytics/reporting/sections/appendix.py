@@ -68,6 +68,13 @@ DEFINITIONS = (
         "chance may have made it. Where nobody recorded how open runs stood then, that is said.",
     ),
     (
+        "Within what chance does",
+        "Between limits that 95 % of such windows lie between, by up to 25 earlier ones of the "
+        "same length. How much they vary is learned from them, so that runs that fail together do "
+        "not make limits too narrow; incidents are held against the runs that ended. Higher or "
+        "lower since: by a test that finds a new level in at most 5 % of series without one.",
+    ),
+    (
         "Open at the end of a step",
         "Runs that had begun and not ended at that moment, of all that rates count.",
     ),

@@ -1,0 +1,123 @@
+"""Whether a number of the window is within what chance does, and since when it is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.core.windows import WEEK, Window, iso_week
+from stateanalytics.failures.counting import count_run_incidents
+from stateanalytics.failures.incident_grouping import members_within
+from stateanalytics.reporting.material import Material, Plain
+from stateanalytics.reporting.phrases import number, sentence, share
+from stateanalytics.state.definitions import RUN
+from stateanalytics.state.headline import count_headline
+from stateanalytics.state.population import counted, within
+from stateanalytics.weekly_limits import (
+    FEWEST_WEEKS,
+    MOST_WEEKS,
+    SHARES,
+    control_limits,
+    newest,
+)
+
+MEASURES = ("completed", "timed_out", "incidents")
+"""Those of the five numbers that can be told of a past window as it is known now."""
+
+
+def with_limits(headline: Plain, material: Material) -> Plain:
+    """The numbers of the headline, each with what earlier windows of the same length let expect.
+
+    Notes
+    -----
+    Earlier windows are counted as they are known now, over runs that had ended; there must
+    be at least `FEWEST_WEEKS` with this one, else nothing is said.
+    """
+    windows = _earlier(material)
+    if len(windows) + 1 < FEWEST_WEEKS:
+        return headline
+    found = newest(control_limits(_numbers(material, windows)), MEASURES)
+    numbers = [
+        {**each, "limits": _limits(found[each["name"]])} if each["name"] in found else each
+        for each in headline["numbers"]
+    ]
+    return {**headline, "numbers": numbers}
+
+
+def _earlier(material: Material) -> list[Window]:
+    """Windows of the same length, back to back before this one, that the data cover whole."""
+    window = material.window
+    length = window.until - window.since
+    ended = material.ever.filter(~pl.col("is_open"))
+    begins = ended.select(pl.min_horizontal("created_at", "started_at", "ended_at").min()).item()
+    if begins is None:
+        return []
+    n = min(MOST_WEEKS - 1, (window.since - begins) // length)
+    since = [window.since - length * back for back in range(n, 0, -1)]
+    return [Window(moment, moment + length, _name(moment, window)) for moment in since]
+
+
+def _name(moment: Any, window: Window) -> str:
+    """An ISO week by its name, any other stretch by its first day."""
+    is_week = window.until - window.since == WEEK and window.since == _monday(window)
+    return iso_week(moment) if is_week else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def _monday(window: Window) -> Any:
+    midnight = window.since.replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight - WEEK / 7 * window.since.weekday()
+
+
+def _numbers(material: Material, windows: list[Window]) -> pl.DataFrame:
+    """The shape of `Snapshot.weeks`, of ended runs alone."""
+    as_of, window = material.facts.as_of, material.window
+    here = Window(window.since, window.until, _name(window.since, window))
+    rows = [
+        (each.label, measure, count.n, count.of)
+        for each in (*windows, here)
+        for measure, count in count_headline(
+            counted(within(material.ever, each, as_of=as_of), RUN).filter(~pl.col("is_open")),
+            count_run_incidents(members_within(material.failed_ever, each, as_of)),
+        ).items()
+    ]
+    schema = {"week": pl.String, "measure": pl.String, "n": pl.Int64, "n_of": pl.Int64}
+    absent = pl.lit(None, pl.String)
+    is_share = pl.col("measure").is_in(SHARES)
+    return pl.DataFrame(rows, schema=schema, orient="row").filter(
+        pl.col("measure").is_in(MEASURES)
+    ).with_columns(
+        coverage=pl.lit("whole"), group_kind=absent, group_id=absent,
+        value=pl.when(is_share).then(pl.col("n") / pl.col("n_of")).otherwise(pl.col("n")),
+    )  # fmt: skip
+
+
+def _limits(row: Mapping[str, Any]) -> Plain:
+    """What is said below a number of the headline."""
+    is_share = row["measure"] in SHARES
+    if is_share:
+        ends, levels = (
+            [share(row[name]) for name in names]
+            for names in (("limit_low", "limit_high"), ("level_before", "level"))
+        )
+    else:
+        ends = [number(math.ceil(row["limit_low"])), number(math.floor(row["limit_high"]))]
+        levels = [number(round(row[name] or 0)) for name in ("level_before", "level")]
+    since, expected = row["level_since"], f"95 %: {ends[0]} to {ends[1]}"
+    words = f"within what chance does since {since} ({expected})"
+    if row["verdict"] != "within":
+        words = f"{row['verdict']} what chance does ({expected})"
+    if row["level_before"] is not None:
+        step = "higher" if row["level"] > row["level_before"] else "lower"
+        words = f"{step} since {since}: {levels[1]}, before {levels[0]}; {words}"
+    return {
+        "verdict": row["verdict"],
+        "since": since,
+        "expected": row["expected"],
+        "interval": [row["limit_low"], row["limit_high"]],
+        "level": row["level"],
+        "level_before": row["level_before"],
+        "words": sentence(words),
+    }

@@ -1,0 +1,249 @@
+"""Control limits over many weeks: by hand, by chance alone, and in the report."""
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+
+from stateanalytics.charts import chart_weeks
+from stateanalytics.cli import run as run_command
+from stateanalytics.core.windows import iso_week
+from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.reporting import report
+from stateanalytics.stats.levels import (
+    change_points,
+    count_back,
+    count_point,
+    duration_point,
+    limits,
+    share_back,
+    share_point,
+)
+from stateanalytics.weekly_limits import control_limits
+from tests import draws
+from tests.conftest import ROOT
+from tests.failures import run
+from tests.frames import facts
+
+MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
+STEADY = (9, 11, 8, 12, 10, 9, 11, 10, 9, 12)
+
+
+def weeks_of(measure, values, *, n_of=None, coverage="whole", **group):
+    """The shape of `Snapshot.weeks`: one number week after week."""
+    rows = [
+        {
+            "week": iso_week(MONDAY + timedelta(weeks=place)), "coverage": coverage,
+            "measure": measure, "group_kind": group.get("kind"), "group_id": group.get("id"),
+            "value": value / n_of if n_of else float(value), "n": int(value), "n_of": n_of,
+        }
+        for place, value in enumerate(values)
+    ]  # fmt: skip
+    schema = dict.fromkeys(("week", "coverage", "measure", "group_kind", "group_id"), pl.String)
+    numbers = {"value": pl.Float64, "n": pl.Int64, "n_of": pl.Int64}
+    return pl.DataFrame(rows, schema=schema | numbers)
+
+
+def with_ended(weeks, n_ended):
+    n_weeks = weeks["week"].n_unique()
+    ended = weeks_of("completed", [0] * n_weeks).with_columns(n_of=pl.Series(n_ended))
+    return pl.concat([weeks, ended.with_columns(n=pl.col("n_of"), value=1.0)])
+
+
+def test_a_steady_count_is_within_what_chance_does():
+    limited = control_limits(weeks_of("runs", STEADY))
+    assert limited["verdict"].to_list() == ["within"] * 10
+    assert limited["level_since"].unique().to_list() == ["2026-W02"]
+    assert limited["level_before"].null_count() == 10
+    assert limited["expected"][0] == pytest.approx(10.2, abs=0.1)
+
+
+def test_one_week_that_stands_out_is_told_and_begins_no_level():
+    limited = control_limits(weeks_of("runs", (*STEADY, 40)))
+    assert limited["verdict"].to_list() == [*["within"] * 10, "above"]
+    assert limited["limit_high"][-1] < 40
+    assert limited["level_since"][-1] == "2026-W02"
+
+
+@pytest.mark.parametrize(
+    ("values", "n_of", "measure"),
+    [
+        pytest.param((*STEADY, 31, 28, 33, 30), None, "runs", id="a count"),
+        pytest.param((*[80 + n for n in STEADY], 61, 58, 60, 57), 100, "completed", id="a share"),
+        pytest.param((*[600 + n for n in STEADY], 900, 890, 910, 905), None, "duration",
+                     id="a duration"),
+    ],
+)  # fmt: skip
+def test_a_level_says_since_when(values, n_of, measure):
+    last = control_limits(weeks_of(measure, values, n_of=n_of)).row(-1, named=True)
+    assert (last["level_since"], last["verdict"]) == ("2026-W12", "within")
+    before, now = sum(values[:10]) / 10, sum(values[10:]) / 4
+    assert last["level_before"] == pytest.approx(before / (n_of or 1), rel=0.05)
+    assert last["level"] == pytest.approx(now / (n_of or 1), rel=0.05)
+
+
+def test_three_times_the_work_has_three_times_the_incidents():
+    n_ended = [100] * 10 + [300]
+    doubled = weeks_of("incidents", (*STEADY, 30))
+    verdicts = [
+        control_limits(with_ended(doubled, n)).filter(measure="incidents")["verdict"][-1]
+        for n in (n_ended, [100] * 11)
+    ]
+    assert verdicts == ["within", "above"]
+
+
+def test_groups_have_limits_of_their_own():
+    other = weeks_of("failure_incidents", STEADY, kind="cluster", id="b")
+    mine = weeks_of("failure_incidents", [3 * n for n in STEADY], kind="cluster", id="a")
+    weeks = with_ended(pl.concat([other, mine]), [100] * 10)
+    expected = control_limits(weeks).group_by("group_id").agg(pl.col("expected").mean())
+    by_id = dict(expected.drop_nulls().iter_rows())
+    assert by_id["a"] > 2.5 * by_id["b"]
+
+
+@pytest.mark.parametrize(
+    "weeks",
+    [
+        pytest.param(weeks_of("runs", STEADY[:7]), id="too few weeks"),
+        pytest.param(weeks_of("runs", STEADY, coverage="part"), id="weeks in part"),
+        pytest.param(weeks_of("failure_causes", STEADY), id="causes"),
+        pytest.param(weeks_of("duration", [60] * 10), id="nothing varies"),
+        pytest.param(weeks_of("incidents", STEADY), id="nobody knows of how many runs"),
+        pytest.param(weeks_of("completed", [0] * 10, n_of=0), id="nothing to share"),
+        pytest.param(weeks_of("runs", ()), id="no weeks"),
+    ],
+)
+def test_where_nothing_is_known_there_are_no_limits(weeks):
+    limited = control_limits(weeks)
+    assert limited.height == weeks.height
+    assert limited["verdict"].null_count() == limited.height
+
+
+def test_the_chart_draws_limits_where_there_are_any():
+    weeks = weeks_of("runs", STEADY).with_columns(
+        lower=pl.lit(None, pl.Float64), upper=pl.lit(None, pl.Float64), unit=pl.lit("runs"),
+        group_label=pl.lit(None, pl.String),
+    )  # fmt: skip
+    n_layers = [
+        len(chart_weeks(drawn).to_dict()["concat"][0]["layer"])
+        for drawn in (weeks, control_limits(weeks))
+    ]
+    assert n_layers == [3, 5]
+
+
+def test_the_command_adds_limits(capsys, read_once):
+    assert run_command(["weeks", str(ROOT / "data/samples/state.db"), "--limits"]) == 0
+    assert "level_since" in capsys.readouterr().out
+
+
+def test_what_makes_no_sense_is_refused():
+    with pytest.raises(MissingColumnsError, match="control_limits needs columns"):
+        control_limits(pl.DataFrame({"week": ["2026-W21"]}))
+    with pytest.raises(ArgumentError, match="fdr is a share"):
+        control_limits(weeks_of("runs", STEADY), fdr=2)
+
+
+def test_the_order_of_rows_does_not_matter():
+    weeks = weeks_of("runs", (*STEADY, 31, 28, 33, 30))
+    again = control_limits(weeks.reverse()).reverse()
+    assert again.equals(control_limits(weeks))
+
+
+@pytest.mark.parametrize("n", [0, 1, 40])
+def test_scales_lead_back(n):
+    assert count_back(count_point(n, 7.0).value, 7.0) == pytest.approx(n)
+    assert share_back(share_point(n, 40).value, 40) == pytest.approx(n / 40)
+
+
+CHANCE = {
+    "few": lambda rng: count_point(draws.poisson(rng, 0.5), 1.0),
+    "many": lambda rng: count_point(draws.poisson(rng, 10), 1.0),
+    "weeks that differ": lambda rng: count_point(draws.negative_binomial(rng, 10, 0.3), 1.0),
+    "bursts of 4": lambda rng: count_point(draws.bursts(rng, 10, 4), 1.0),
+    "bursts of 8": lambda rng: count_point(draws.bursts(rng, 10, 8), 1.0),
+    "shares of weeks that differ": lambda rng: share_point(draws.alike(rng, 100, 0.8, 0.05), 100),
+    "shares of fan-outs": lambda rng: share_point(
+        sum(draws.alike(rng, 24, 0.8, 0.3) for _ in range(5)), 120
+    ),
+    "durations": lambda rng: duration_point(rng.lognormvariate(5, 0.3), 20),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_weeks", [8, 12, 26])
+@pytest.mark.parametrize("name", CHANCE)
+def test_chance_alone_is_seldom_taken_for_a_change(name, n_weeks):
+    """Of 1,000 series: a level in at most 5 %, and the newest week beyond limits in as many."""
+    n, rng = 1000, random.Random()
+    least = 0.0 if name == "durations" else 1.0
+    n_levels = n_beyond = 0
+    for _ in range(n):
+        points = [CHANCE[name](rng) for _ in range(n_weeks)]
+        starts = change_points(points, least_variance=least)
+        last = limits(points, starts, least_variance=least)[-1]
+        n_levels += bool(starts)
+        n_beyond += last.p_value < 0.05
+    # Four standard errors of a share of 5 %; shortest and burstiest series have heavy tails.
+    room = 0.05 + 4 * (0.05 * 0.95 / n) ** 0.5
+    assert n_levels / n <= room
+    assert n_beyond / n <= room
+
+
+@pytest.mark.slow
+def test_a_doubled_rate_is_found_within_weeks():
+    """From 10 a week to 20: three weeks of 26 tell it in at least 60 %, eight in 95 %."""
+    n, rng = 500, random.Random()
+    found = {3: 0, 8: 0}
+    for n_after in found:
+        for _ in range(n):
+            rates = [10.0] * (26 - n_after) + [20.0] * n_after
+            points = [count_point(draws.poisson(rng, rate), 1.0) for rate in rates]
+            found[n_after] += bool(change_points(points))
+    assert found[3] / n > 0.6
+    assert found[8] / n > 0.95
+
+
+def many_weeks(n_failed, n_runs=20):
+    """As many failed runs in each week, a day apart from each other, among so many."""
+    rows = []
+    for week, n in enumerate(n_failed):
+        for place in range(n_runs):
+            is_bad = place < n
+            rows.append(
+                run(
+                    f"w{week}r{place}",
+                    status="failed" if is_bad else "completed",
+                    ended=MONDAY + timedelta(weeks=week, hours=1 + place * 8),
+                    invocation_id=f"i{week}-{place}",
+                    reason_code=f"run.failed.exception_{place}" if is_bad else None,
+                )
+            )
+    return facts(rows, as_of=MONDAY + timedelta(weeks=len(n_failed)))
+
+
+@pytest.fixture(scope="module")
+def step():
+    """Nine weeks of few failures, then four of many."""
+    facts_of_it = many_weeks((2, 3, 1, 2, 3, 2, 1, 2, 3, 9, 8, 10, 9))
+    return report(facts_of_it, window="2026-W14", sections=["headline"])
+
+
+def test_the_report_says_since_when_a_number_is_another(step):
+    said = {each["name"]: each.get("limits") for each in step.summary["headline"]["numbers"]}
+    assert said["runs"] is None
+    completed = said["completed"]
+    assert completed["since"] == "2026-W11"
+    assert completed["words"].startswith("Lower since 2026-W11: 55 %, before 90 %; within")
+    assert said["incidents"]["words"].startswith("Higher since 2026-W11: 9, before 2")
+    assert completed["words"] in step.as_html()
+
+
+def test_the_report_of_a_steady_store_says_so():
+    steady = report(many_weeks((2, 3, 1, 2, 3, 2, 1, 2, 3)), window="2026-W10")
+    said = {each["name"]: each.get("limits") for each in steady.summary["headline"]["numbers"]}
+    assert said["completed"]["words"].startswith("Within what chance does since 2026-W03 (95 %: ")
+
+
+def test_a_report_of_few_weeks_says_nothing_of_levels(demo_week):
+    assert all("limits" not in each for each in demo_week.summary["headline"]["numbers"])
