@@ -162,9 +162,9 @@ def test_the_report_shows_a_pair_that_the_mix_turns_round():
     ]
     shown = sa.report(facts(rows), sections=["durations"])
     told, *_ = shown.summary["durations"]["reversed"]
-    assert told["raw"].startswith("new takes ")
-    assert "shorter than old" in told["adjusted"]
-    assert "The mix of work turns this round: new takes " in shown.as_html()
+    assert told["raw"].startswith("old takes ")
+    assert "longer than new" in told["adjusted"]
+    assert "The mix of work turns this round: old takes " in shown.as_html()
 
 
 # --- what a spell adds, against the formulas of Greenwood and of differences ----------------
