@@ -27,7 +27,9 @@ COLLECTED = ["looked_at", "is_unchanged"]
 
 
 def files(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.*")}
+    """All but the notes of when somebody looked."""
+    paths = (path for path in root.rglob("*.*") if path.parent.name != "looks")
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
 
 def codes(snap: sa.Snapshot) -> list[str]:
