@@ -16,6 +16,7 @@ from polars.testing import assert_frame_equal
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.errors import ArgumentError
+from stateanalytics.io.archive import manifests, reading
 from stateanalytics.io.archive.attempts import read_attempts
 from stateanalytics.systems import archiving, collecting
 from stateanalytics.systems.places import files_of, find_places
@@ -85,6 +86,19 @@ def test_a_source_of_an_archive_is_told_by_files_of_its_own(hosts, tmp_path):
     every = {path for path in tmp_path.rglob("*") if path.is_file()} - looks
     assert set().union(*files) == every
     assert sum(map(len, files)) == len(every)
+
+
+def test_the_archive_is_looked_through_once_and_not_for_each_source(hosts, tmp_path, monkeypatch):
+    monkeypatch.setattr("stateanalytics.io.archive.changes._TICK_NS", 0)
+    sa.collect(named(hosts)[:3], tmp_path)
+    listed, find = [], manifests.manifest_paths
+    for module in (manifests, reading):
+        monkeypatch.setattr(
+            module, "manifest_paths", lambda root: listed.append(root) or find(root)
+        )
+    monkeypatch.setattr(archiving, "read_place", None)  # none of them is opened
+    assert set(sa.collect(named(hosts)[:3], tmp_path)["status"]) == {"unchanged"}
+    assert len(listed) == 2  # is it an archive at all, and what are its runs
 
 
 def test_what_was_not_collected_is_told_until_it_is(hosts, tmp_path):

@@ -7,7 +7,6 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 import polars as pl
@@ -18,8 +17,13 @@ from stateanalytics.errors import ArgumentError, NoRoomError, SourceError
 from stateanalytics.io.archive.attempts import Attempt, note_attempts
 from stateanalytics.io.archive.changes import digest_of_files
 from stateanalytics.io.archive.looks import STATUSES, drop_old_looks, note_looks
-from stateanalytics.io.archive.manifests import SCHEMA_VERSION, Manifest, source_key
-from stateanalytics.io.archive.reading import archived_source, is_archive
+from stateanalytics.io.archive.manifests import (
+    SCHEMA_VERSION,
+    Manifest,
+    package_version,
+    source_key,
+)
+from stateanalytics.io.archive.reading import is_archive
 from stateanalytics.io.archive.writing import Options, archive_part, masked_text, no_more_room
 from stateanalytics.io.findings import OF_POOLING
 from stateanalytics.io.outputs import refuse_inputs
@@ -107,16 +111,23 @@ class Archiving:
                     yield place
 
     def add_place(
-        self, place: Place, on_error: OnError, named: tuple[str, str] | None = None
+        self, place: Place, on_error: OnError, named: tuple[str, str], last: Manifest | None
     ) -> pl.DataFrame:
         """Archive the source at a place, in a row of `ARCHIVED`; one that fails ends nothing.
 
-        ``named`` is its `key_of`, where another machine than this knows it.
+        Parameters
+        ----------
+        place : Place
+            The source.
+        on_error : {"skip", "raise", "salvage"}
+            As for `read`.
+        named : (str, str)
+            Its `key_of`, as the machine that asked for it knows it.
+        last : Manifest or None
+            Its last run, of those that there were when somebody asked for it.
         """
-        began = self.clock()
-        key, where = named or key_of(place)
-        last = archived_source(self.root, key).last
-        words = (self.options, on_error, SCHEMA_VERSION, version("stateanalytics"))
+        began, (key, where) = self.clock(), named
+        words = (self.options, on_error, SCHEMA_VERSION, package_version())
         system = "" if last is None else last.system
         files = digest_of_files(files_of(place, system), began, *words)
         if last is not None and files and files == last.files:
@@ -140,7 +151,6 @@ class Archiving:
         self, part: Parts, key: str, *, where: str, files: str, observed_at: datetime
     ) -> pl.DataFrame:
         """Archive one source that was read."""
-        last = archived_source(self.root, key).last
         if not part.system:
             why = part.findings["message"].to_list()[:1]
             return outcome(part.label, "", "failed", message=why[0] if why else "nothing in it")
@@ -154,7 +164,7 @@ class Archiving:
             options=self.options,
             observed_at=observed_at,
         )
-        if written is None or (last is not None and last.content == written.content):
+        if written is None:
             return outcome(part.label, part.system, "unchanged")
         return outcome(part.label, part.system, "archived", written)
 

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
@@ -18,8 +18,8 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.errors import ArgumentError, check_number
-from stateanalytics.io.archive.manifests import manifest_paths, source_key
-from stateanalytics.io.archive.reading import Archived, archived_sources
+from stateanalytics.io.archive.manifests import Manifest, last_runs, source_key
+from stateanalytics.io.archive.reading import Archived
 from stateanalytics.systems import system_named
 from stateanalytics.systems.archiving import ARCHIVED, Archiving, key_of, outcome
 from stateanalytics.systems.base import expanded
@@ -43,12 +43,14 @@ class _Source:
     archived: Archived | None
     key: tuple[str, str]
     """Of the machine that asks: whichever reads it, it is the same source."""
+    last: Manifest | None
+    """Its last run: to look for it in the archive takes longer than to see what it says."""
 
     @classmethod
-    def of(cls, place: Place) -> _Source:
+    def of(cls, place: Place, runs: Mapping[str, Manifest]) -> _Source:
         system = "" if place.system is None else place.system.name
-        path = place.path.absolute()
-        return cls(path, place.label, place.is_named, system, place.archived, key_of(place))
+        path, key = place.path.absolute(), key_of(place)
+        return cls(path, place.label, place.is_named, system, place.archived, key, runs.get(key[0]))
 
     def place(self) -> Place:
         system = system_named(self.system) if self.system else None
@@ -157,14 +159,16 @@ def collect_each(
     check_number("jobs", jobs, 4, is_whole=True, is_above=True)
     found = list(archiving.places_of(named))
     places = [each for each in found if isinstance(each, Place)]
-    absent = _absent(archiving, named, [each for each in found if isinstance(each, pl.DataFrame)])
+    runs = last_runs(archiving.root)
+    absent = _absent(runs, named, [each for each in found if isinstance(each, pl.DataFrame)])
     is_absent = {row["source"].item() for _, row in absent}
     there = [_key_of_name(str(name)) for name in named if str(name) not in is_absent]
     archiving.note(absent, there)
     yield from (row for _, row in absent)
+    asked = [_Source.of(place, runs) for place in places]
     batches = [
-        _Batch(tuple(map(_Source.of, places[i : i + N_A_BATCH])), archiving, on_error)
-        for i in range(0, len(places), N_A_BATCH)
+        _Batch(tuple(asked[i : i + N_A_BATCH]), archiving, on_error)
+        for i in range(0, len(asked), N_A_BATCH)
     ]
     if executor is None and jobs == 1:
         for batch in batches:
@@ -185,19 +189,18 @@ def collect_each(
 
 
 def _absent(
-    archiving: Archiving, named: Sequence[str | Path], nothing: Sequence[pl.DataFrame]
+    runs: Mapping[str, Manifest], named: Sequence[str | Path], nothing: Sequence[pl.DataFrame]
 ) -> list[tuple[str, pl.DataFrame]]:
     """Names of nothing, and sources of the archive that patterns gave and that are gone."""
     node = platform.node()
     rows = [(_key_of_name(row["source"].item()), row) for row in nothing]
     patterns = [os.path.realpath(expanded(str(name))) for name in named if is_pattern(str(name))]
-    known = _places_then(archiving.root) if patterns else {}
     gone = [
-        (key, outcome(place, "", "failed", message="It is not there any more."))
-        for key, place in known.items()
-        if key == source_key(node, place)
-        and any(fnmatch(place, pattern) for pattern in patterns)
-        and not os.path.lexists(place)
+        (key, outcome(run.place, "", "failed", message="It is not there any more."))
+        for key, run in runs.items()
+        if any(fnmatch(run.place, pattern) for pattern in patterns)
+        and key == source_key(node, run.place)
+        and not os.path.lexists(run.place)
     ]
     return rows + gone
 
@@ -207,17 +210,11 @@ def _key_of_name(name: str) -> str:
     return source_key(platform.node(), os.path.realpath(expanded(name)))
 
 
-def _places_then(root: Path) -> dict[str, str]:
-    """Where each source of an archive lay when it was collected last."""
-    sources = archived_sources(root) if manifest_paths(root) else []
-    return {source.last.key: source.last.place for source in sources if source.last is not None}
-
-
 def _archived(batch: _Batch) -> pl.DataFrame:
     """What became of the sources of a batch; runs in whatever process."""
     return pl.concat(
         [
-            batch.archiving.add_place(source.place(), batch.on_error, source.key)
+            batch.archiving.add_place(source.place(), batch.on_error, source.key, source.last)
             for source in batch.sources
         ]
     )

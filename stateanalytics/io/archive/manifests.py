@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
+from functools import cache
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -201,14 +204,29 @@ def source_key(host: str, place: str) -> str:
     return sha256(f"{host}\0{place}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
+@cache
+def package_version() -> str:
+    """The version of this program; looking it up takes as long as all else of a source."""
+    return version("stateanalytics")
+
+
 def manifest_paths(root: Path) -> dict[str, list[Path]]:
     """By source key the manifests of an archive, in the order in which they were written."""
     folder = root / "manifests"
     by_key: dict[str, list[Path]] = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if match := _NAME.fullmatch(path.name):
-            by_key.setdefault(match[1], []).append(path)
+    for name in sorted(os.listdir(folder)) if folder.is_dir() else ():  # noqa: PTH208 - names sort faster
+        if match := _NAME.fullmatch(name):
+            by_key.setdefault(match[1], []).append(folder / name)
     return by_key
+
+
+def last_runs(root: Path) -> dict[str, Manifest]:
+    """By source key the run that was made last, of those that can be read; without its files."""
+    found = {
+        key: next((run for path in reversed(paths) for run in read_manifests([path])[0]), None)
+        for key, paths in manifest_paths(root).items()
+    }
+    return {key: replace(run, shards=()) for key, run in found.items() if run is not None}
 
 
 def read_manifests(paths: Iterable[Path]) -> tuple[list[Manifest], dict[Path, str]]:

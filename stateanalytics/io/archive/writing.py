@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 
 import polars as pl
@@ -18,7 +17,13 @@ from stateanalytics.core.facts import losses_of
 from stateanalytics.core.redaction import redact
 from stateanalytics.errors import NoRoomError
 from stateanalytics.io.archive import filing
-from stateanalytics.io.archive.manifests import ACROSS, SCHEMA_VERSION, Manifest, Shard
+from stateanalytics.io.archive.manifests import (
+    ACROSS,
+    SCHEMA_VERSION,
+    Manifest,
+    Shard,
+    package_version,
+)
 from stateanalytics.io.archive.reading import FACTS, Archived, archived_source, read_archived
 from stateanalytics.io.as_of import newest_proven
 from stateanalytics.io.observations import CHANGE, EVENT, digests, is_owned_elsewhere
@@ -80,8 +85,8 @@ def archive_part(
     Returns
     -------
     Manifest or None
-        None where the last run observed the same; a manifest without rows where only the
-        files were touched since.
+        None where the last run observed the same; where only the files were touched since,
+        a manifest without rows is written, so that the next run knows it by them.
 
     Raises
     ------
@@ -129,7 +134,7 @@ def archive_part(
                 "name a folder that you may write to, on a disk with room",
             ) from None
         raise no_more_room(root, error) from None
-    return manifest
+    return None if last is not None and last.content == content else manifest
 
 
 def no_more_room(root: Path, error: OSError) -> NoRoomError:
@@ -225,7 +230,7 @@ def _draft(
         status="partial" if losses_of(part.findings).height else "complete",
         bodies=options.bodies,
         redacted=options.redacted,
-        package=version("stateanalytics"),
+        package=package_version(),
         shards=(),
     )
 
