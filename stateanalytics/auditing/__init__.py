@@ -10,7 +10,11 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.auditing.contradictions import SHARED_CHECKS, judged_transitions
+from stateanalytics.auditing.contradictions import (
+    SHARED_CHECKS,
+    changes_against_graphs,
+    judged_transitions,
+)
 from stateanalytics.auditing.stored import outside_vocabulary, stored_axes, unknown_reasons
 from stateanalytics.core import schema
 from stateanalytics.core.audit import CODES, PREFIX, Cases
@@ -23,7 +27,9 @@ from stateanalytics.systems import all_systems
 __all__ = ["CODES", "PREFIX", "as_findings", "audit", "count_transitions", "outside_vocabulary"]
 
 CHECKS = (*SHARED_CHECKS, stored_axes, unknown_reasons)
-"""Each takes the `Cases` and gives rows of ``schema.AUDIT``; systems add theirs."""
+"""Each takes the `Cases` and gives rows of ``schema.AUDIT``; systems add theirs.
+
+Before them stand changes of status against their graphs, which are judged once for all."""
 
 
 def audit(
@@ -67,11 +73,24 @@ def audit(
     >>> rows.filter(code="audit.end_while_open").select("says", "against").row(0)
     ("its status is 'running'", 'ended 2026-05-25 05:26:40 UTC')
     """
+    return audited(snap, policy=policy, states=states)[0]
+
+
+def audited(
+    snap: Facts, *, policy: Policy | None = None, states: pl.DataFrame | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What `audit` and `count_transitions` give, of changes that are judged once for both."""
     cases = _cases(snap, policy, states)
+    judged = judged_transitions(cases.facts)
     own = [check for known in all_systems() for check in known.audits()]
-    rows = _with_commands(pl.concat([check(cases) for check in (*CHECKS, *own)]))
+    found = [changes_against_graphs(judged), *(check(cases) for check in (*CHECKS, *own))]
     # A parent may belong to two families that say the same of it.
-    return rows.unique(maintain_order=True).sort(
+    rows = _with_commands(pl.concat(found)).unique(maintain_order=True)
+    return _sorted(rows), _by_verdict(judged)
+
+
+def _sorted(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.sort(
         _rank("severity", schema.FINDING_SEVERITIES),
         _rank("code", tuple(CODES)),
         "at",
@@ -104,7 +123,10 @@ def count_transitions(snap: Facts, *, policy: Policy | None = None) -> pl.DataFr
     >>> count_transitions(demo()).filter(entity_type="session")["verdict"].to_list()
     ['first', 'legal', 'override']
     """
-    judged = judged_transitions(_cases(snap, policy, schema.STATES.empty()))
+    return _by_verdict(judged_transitions(_cases(snap, policy, schema.STATES.empty()).facts))
+
+
+def _by_verdict(judged: pl.DataFrame) -> pl.DataFrame:
     return judged.group_by("entity_type", "verdict").agg(n=pl.len()).sort("entity_type", "verdict")
 
 

@@ -6,6 +6,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, moment, word
+from stateanalytics.core.facts import Facts
 from stateanalytics.core.units import how_long_each
 from stateanalytics.systems import all_systems
 
@@ -25,11 +26,11 @@ _CODE_OF = {
 }
 
 
-def judged_transitions(cases: Cases) -> pl.DataFrame:
+def judged_transitions(facts: Facts) -> pl.DataFrame:
     """The changes that a system can judge (`System.judge_transitions`), with ``verdict``."""
-    there = set(cases.facts.transitions["system"].unique())
+    there = set(facts.transitions["system"].unique())
     judged = [
-        known.judge_transitions(cases.facts)
+        known.judge_transitions(facts)
         for known in all_systems()
         if known.judge_transitions is not None and known.name in there
     ]
@@ -37,9 +38,8 @@ def judged_transitions(cases: Cases) -> pl.DataFrame:
     return pl.concat([nothing, *judged], how="diagonal_relaxed")
 
 
-def changes_against_graphs(cases: Cases) -> pl.DataFrame:
-    """Changes that the graph of their entity type does not declare."""
-    judged = judged_transitions(cases)
+def changes_against_graphs(judged: pl.DataFrame) -> pl.DataFrame:
+    """Changes, judged, that the graph of their entity type does not declare."""
     return pl.concat(
         audit_rows(
             judged.filter(pl.col("verdict") == verdict),
@@ -402,7 +402,6 @@ def fires_and_requests(cases: Cases) -> pl.DataFrame:
 
 
 SHARED_CHECKS = (
-    changes_against_graphs,
     changes_against_each_other,
     changes_against_rows,
     without_sign_of_life,

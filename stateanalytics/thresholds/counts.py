@@ -6,7 +6,7 @@ estimate, its interval, and every price that somebody may put on them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -169,9 +169,8 @@ def silence_counts(
     >>> silence_counts(gaps, [3600.0, 36000.0]).rows()
     [(1, 3.0, 0, 1.0, 0.0, 0.0, 0.0), (2, 0.0, 1, 0.0, 0.0, 1.0, 10.0)]
     """
-    names = mistake_columns(candidates_s)
-    gap, spoke = pl.col("gap_s"), pl.col("closed_by") == "sign_of_life"
-    is_alive = spoke | (pl.col("closed_by") == "own_end")
+    names, spoke = mistake_columns(candidates_s), pl.col("closed_by") == "sign_of_life"
+    gap = pl.col("gap_s")
     over = [gap >= limit if at_least else gap > limit for limit in candidates_s]
     is_closed = pl.col("closed_by").is_in(["other_end", "as_of"])
     mistakes = (
@@ -189,28 +188,47 @@ def silence_counts(
     if deaths_per_hour is not None:
         deaths = deaths_per_hour * pl.col(EXPOSURE)
     return (
-        gaps.lazy()
-        .group_by("unit")
-        .agg(
-            (gap.filter(is_alive).sum() / 3600).alias(EXPOSURE),
-            *_projects(gaps),
-            n_dead=pl.col("is_dead").sum().cast(pl.Int64),
-        )
+        _alive(gaps)
         .join(mistakes, on="unit", how="left")
         .select(
-            "unit",
-            *(["project"] if "project" in gaps.columns else []),
+            *_named(gaps),
             EXPOSURE,
             "n_dead",
             *(pl.col(name).fill_null(0).cast(pl.Float64) for name in names),
-            *(
-                (deaths * (limit / 3600)).alias(name)
-                for name, limit in zip(waiting_columns(candidates_s), candidates_s, strict=True)
-            ),
+            *_waiting(candidates_s, deaths),
         )
         .sort("unit")
         .collect()
     )
+
+
+def waiting_counts(gaps: pl.DataFrame, candidates_s: Sequence[float]) -> pl.DataFrame:
+    """Of what `silence_counts` gives, ``unit``, ``project`` and the hours of waiting alone."""
+    waited = _alive(gaps).select(*_named(gaps), *_waiting(candidates_s, pl.col("n_dead")))
+    return waited.sort("unit").collect()
+
+
+def _alive(gaps: pl.DataFrame) -> pl.LazyFrame:
+    """Hours proven alive and deaths of each unit."""
+    is_alive = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
+    return (
+        gaps.lazy()
+        .group_by("unit")
+        .agg(
+            (pl.col("gap_s").filter(is_alive).sum() / 3600).alias(EXPOSURE),
+            *_projects(gaps),
+            n_dead=pl.col("is_dead").sum().cast(pl.Int64),
+        )
+    )
+
+
+def _named(gaps: pl.DataFrame) -> list[str]:
+    return ["unit", *(["project"] if "project" in gaps.columns else [])]
+
+
+def _waiting(candidates_s: Sequence[float], deaths: pl.Expr) -> Iterator[pl.Expr]:
+    for name, limit in zip(waiting_columns(candidates_s), candidates_s, strict=True):
+        yield (deaths * (limit / 3600)).alias(name)
 
 
 def elapsed_counts(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import polars as pl
@@ -19,6 +18,7 @@ from stateanalytics.thresholds.counts import (
     silence_counts,
     silence_support,
     support,
+    waiting_counts,
 )
 from stateanalytics.thresholds.wording import in_words
 
@@ -122,13 +122,9 @@ def _silence(
     if not reach.candidates_s:
         return _Weighed(n, n_deaths, upper, why_not=_TOO_SHORT)
     per_hour = None if rate is None else rate / 100
-    count = partial(
-        silence_counts,
-        candidates_s=reach.candidates_s,
-        at_least=constant.at_least,
-        deaths_per_hour=per_hour,
+    counts = silence_counts(
+        mine, reach.candidates_s, at_least=constant.at_least, deaths_per_hour=per_hour
     )
-    counts = count(mine)
     if rate is not None:
         # What is given does not vary from unit to unit.
         reach = replace(reach, waits=0.0)
@@ -137,7 +133,7 @@ def _silence(
         # Deaths of other kinds weigh as much as this kind is of all time alive.
         share = _hours(mine) / _hours(of_system)
         reach = replace(reach, waits=share)
-        counts = _with_borrowed(counts, count(of_system), share)
+        counts = _with_borrowed(counts, waiting_counts(of_system, reach.candidates_s), share)
         if n_deaths < MIN_DEATHS:
             why = "too few runs are known to have died to weigh the delay"
             return _Weighed(n, n_deaths, upper, why_not=why)

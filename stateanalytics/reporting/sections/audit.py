@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.auditing import CODES, audit, count_transitions
+from stateanalytics.auditing import CODES, audited
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.reporting.phrases import count, listed, number
 
@@ -24,8 +24,7 @@ VERDICTS = {
 def summarize_audit(material: Material) -> Plain:
     """Contradictions by code with examples, and changes of status by their legality."""
     facts, policy = material.facts, material.policy
-    contradictions = audit(facts, policy=policy, states=material.states)
-    transitions = count_transitions(facts, policy=policy)
+    contradictions, transitions = audited(facts, policy=policy, states=material.states)
     return {
         "finding": _sentence(contradictions, transitions),
         "denominator": "all entities and changes of status that were read, of any time",
