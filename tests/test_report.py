@@ -197,6 +197,7 @@ def test_durations_count_what_can_be_trusted(week):
     assert durations["found_dead"] == {"n": 0, "widest_s": None, "in_words": ""}
     for row in durations["by_kind"]["rows"]:
         assert row["median"] == "not identified" or " to " in row["median"]
+        assert row["never"].startswith("cannot tell") or "% (" in row["never"]
     left_out = {one["reason"]: one["n"] for one in durations["left_out"]}
     assert left_out == {"legacy": 2, "mirrored": 1, "imported": 1, "undated": 1}
     assert sum(step["n"] for step in durations["steps"]) == durations["n"]

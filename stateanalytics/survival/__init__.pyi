@@ -9,6 +9,7 @@ from .incidence import cumulative_incidence as cumulative_incidence
 from .log_rank import logrank as logrank
 from .occupancy import state_occupancy as state_occupancy
 from .period_change import duration_change as duration_change
+from .plateau import never_ending as never_ending
 from .run_spells import spells as spells
 from .slow import slow_thresholds as slow_thresholds
 from .state_stretches import stretches_of as stretches_of

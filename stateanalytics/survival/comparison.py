@@ -27,7 +27,7 @@ from stateanalytics.survival.influence import (
 )
 from stateanalytics.survival.regression import hazard_ratio
 from stateanalytics.survival.risk_sets import strata_of
-from stateanalytics.survival.run_spells import spells
+from stateanalytics.survival.run_spells import spells, with_units
 
 GOOD_END = "completed"
 MEASURES = {
@@ -173,11 +173,7 @@ def compare(
 
 def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFrame:
     """Runs that count, with their unit, the words of their stratum, and how they ended."""
-    parts = ("source", "invocation_id", "session_id", "entity_id")
-    if "unit" not in runs.columns:
-        check_columns(runs, parts, "compare")
-        unit = pl.concat_str("source", pl.coalesce(parts[1:]), separator="\n")
-        runs = runs.with_columns(unit=unit)
+    runs = with_units(runs)
     if "left_out" in runs.columns:
         runs = runs.filter(pl.col("left_out").is_null())
     is_stopped = (pl.col("ending") == "timed_out").fill_null(value=False)

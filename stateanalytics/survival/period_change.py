@@ -19,7 +19,7 @@ from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
 from stateanalytics.survival.log_rank import logrank
 from stateanalytics.survival.risk_sets import strata_of
-from stateanalytics.survival.run_spells import spells
+from stateanalytics.survival.run_spells import spells, with_units
 
 DIMENSIONS = ("kind", "agent", "model", "playbook")
 ALL = "all"
@@ -199,9 +199,7 @@ def duration_change(
 
 def _grouped(runs: pl.DataFrame, dimensions: Sequence[str]) -> pl.DataFrame:
     """Each run once for every group that it is in."""
-    runs = runs.with_columns(
-        unit=pl.concat_str("source", pl.coalesce("invocation_id", "session_id", "entity_id"))
-    )
+    runs = with_units(runs)
     kept = ("unit", "period", "duration_s", "ended", "ending")
     everything = runs.select(
         pl.lit(ALL).alias("dimension"), pl.lit(None, pl.String).alias("value"), *kept

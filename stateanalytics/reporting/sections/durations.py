@@ -13,6 +13,7 @@ from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
 from stateanalytics.survival.comparison import compare
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
+from stateanalytics.survival.plateau import never_ending
 from stateanalytics.survival.run_spells import count_spells, spells
 from stateanalytics.systems import all_systems
 
@@ -126,6 +127,7 @@ def _by_kind(kept: pl.DataFrame) -> Plain:
             longest_s=pl.col("duration_s").max(),
         )
         .join(_medians(kept), on="kind", how="left", nulls_equal=True)
+        .join(_never_ending(kept), on="kind", how="left", nulls_equal=True)
         .sort(-pl.col("n").cast(pl.Int64), "kind", nulls_last=True)
     )
     return {
@@ -143,6 +145,8 @@ def _by_kind(kept: pl.DataFrame) -> Plain:
                 "median_low_s": row["median_low_s"],
                 "median_high_s": row["median_high_s"],
                 "median": _median_in_words(row),
+                **{name: row[name] for name in ("never_share", "never_low", "never_high")},
+                "never": _never_in_words(row),
             }
             for row in per_kind.head(N_KINDS_SHOWN).iter_rows(named=True)
         ],
@@ -166,6 +170,23 @@ def _median_in_words(row: dict[str, Any]) -> str:
         how_long(row[name], "?", is_estimate=True) for name in ("median_low_s", "median_high_s")
     )
     return f"{how_long(row['median_s'], is_estimate=True)} ({low} to {high})"
+
+
+def _never_ending(kept: pl.DataFrame) -> pl.DataFrame:
+    """The share of each kind that would never end, where that can be told."""
+    return never_ending(kept, by="kind").select(
+        "kind", never_share="share", never_low="share_low", never_high="share_high"
+    )
+
+
+def _never_in_words(row: dict[str, Any]) -> str:
+    share, low, high = (
+        None if row[name] is None else f"{100 * row[name]:.0f}"
+        for name in ("never_share", "never_low", "never_high")
+    )
+    if share is None:
+        return "cannot tell" if high is None else f"cannot tell; at most {high} %"
+    return f"{share} % ({low} to {high})"
 
 
 def _reversed(kept: pl.DataFrame) -> list[Plain]:
