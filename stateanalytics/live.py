@@ -17,6 +17,7 @@ from stateanalytics.errors import StoreBusyError, check_number
 from stateanalytics.snapshot import Snapshot
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states
+from stateanalytics.weekly_alarm import failure_alarm
 
 __all__ = ["CHANGES", "severity_changes", "watch"]
 
@@ -74,6 +75,7 @@ def watch(
     every_s: float = 5.0,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     sleep: Callable[[float], None] = time.sleep,
+    on_alarm: Callable[[pl.DataFrame], None] | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Changes of severity as they happen, without end.
 
@@ -87,6 +89,9 @@ def watch(
         Seconds between two looks.
     clock, sleep : callable
         The clock that ages are measured by, and how to wait.
+    on_alarm : callable, optional
+        Called with what `failure_alarm` gave, once a week at most: when more has failed
+        in it than chance does in one week of 20, however often one looks.
 
     Yields
     ------
@@ -111,6 +116,7 @@ def watch(
     # What was written since the snapshot was read is found at the first look.
     now = replace(snap, as_of=clock())
     known = _judged(now, policy)
+    told: str | None = None
     try:
         while True:
             sleep(every_s)
@@ -118,6 +124,12 @@ def watch(
             if later.stores is not now.stores and now.stores is not snap.stores:
                 now.close()
             judged = _judged(later, policy)
+            # Evidence only rises where something fails; what stalled before keeps its severity.
+            if on_alarm and not judged.equals(known):
+                alarm = failure_alarm(later, policy=policy)
+                if alarm["is_alarm"].item() and alarm["week"].item() != told:
+                    told = alarm["week"].item()
+                    on_alarm(alarm)
             yield _differences(known, judged, later)
             now, known = later, judged
     finally:

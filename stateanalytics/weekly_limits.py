@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import polars as pl
 
+from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_columns, check_share
+from stateanalytics.failures.counting import count_run_incidents
+from stateanalytics.failures.failure_rows import ended_runs
+from stateanalytics.failures.incident_grouping import members_within
+from stateanalytics.state.headline import count_headline
+from stateanalytics.state.population import within
 from stateanalytics.stats import levels
 from stateanalytics.stats.distributions import benjamini_hochberg
 from stateanalytics.weekly import DURATION
@@ -177,6 +184,45 @@ def _of_series(series: pl.DataFrame, alpha: float) -> Iterator[tuple[Any, ...]]:
             scale.back(means[here - 1], row) if here else None,
             rows[starts[here - 1] if here else 0]["week"],
         )
+
+
+def numbers_of_ended(
+    ever: pl.DataFrame, failed: pl.DataFrame, windows: Sequence[Window], as_of: datetime
+) -> pl.DataFrame:
+    """The headline numbers of windows as they are known now, of the runs that had ended.
+
+    Parameters
+    ----------
+    ever : polars.DataFrame
+        The `population` of all time.
+    failed : polars.DataFrame
+        The `members` of all time.
+    windows : sequence of Window
+        Whose labels are the weeks.
+    as_of : datetime
+        The instant that states were read at.
+
+    Returns
+    -------
+    polars.DataFrame
+        What `control_limits` takes.
+    """
+    rows = [
+        (window.label, measure, count.n, count.of)
+        for window in windows
+        for measure, count in count_headline(
+            ended_runs(within(ever, window, as_of=as_of)),
+            count_run_incidents(members_within(failed, window, as_of)),
+        ).items()
+    ]
+    schema = {"week": pl.String, "measure": pl.String, "n": pl.Int64, "n_of": pl.Int64}
+    absent, is_share = pl.lit(None, pl.String), pl.col("measure").is_in(SHARES)
+    return pl.DataFrame(rows, schema=schema, orient="row").with_columns(
+        coverage=pl.lit("whole"),
+        group_kind=absent,
+        group_id=absent,
+        value=pl.when(is_share).then(pl.col("n") / pl.col("n_of")).otherwise(pl.col("n")),
+    )
 
 
 def newest(limited: pl.DataFrame, measures: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -37,6 +37,7 @@ ORDER = (
     ("thresholds",),
     ("queries", "weekly"),
     ("weekly_limits",),
+    ("weekly_alarm",),
     ("sql",),
     ("snapshot",),
     ("summaries",),

@@ -189,8 +189,8 @@ def places() -> None:
 def watch(*, sources: tuple[str, ...], every_s: float, looks: int | None, policy: str) -> None:
     """Print changes of severity as they happen, until interrupted (Ctrl-C).
 
-    A line is the moment, the severity before and now, and what it is about. The writer
-    never waits.
+    A line is the moment, the severity before and now, and what it is about. Once a week at
+    most an ALARM says that more fails than chance does. The writer never waits.
     """
     from stateanalytics.live import watch as follow
 
@@ -198,12 +198,18 @@ def watch(*, sources: tuple[str, ...], every_s: float, looks: int | None, policy
     with opened(sources) as snap:
         note(f"watching {snap.entities.height:,} entities every {every_s:g} s; Ctrl-C ends it")
         try:
-            for changed in islice(follow(snap, policy=policy_of(policy), every_s=every_s), looks):
+            seen = follow(snap, policy=policy_of(policy), every_s=every_s, on_alarm=_print_alarm)
+            for changed in islice(seen, looks):
                 n_changes += changed.height
                 _print(changed)
         except KeyboardInterrupt:
             click.echo(err=True)
     note(f"{n_changes:,} change{'' if n_changes == 1 else 's'} of severity seen")
+
+
+def _print_alarm(alarm: pl.DataFrame) -> None:
+    at, words = alarm.select("at", "in_words").row(0)
+    click.echo(f"{at:%H:%M:%S}  ALARM  {words}")
 
 
 def _print(changed: pl.DataFrame) -> None:

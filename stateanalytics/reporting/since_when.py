@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
 from stateanalytics.core.windows import WEEK, Window, iso_week
-from stateanalytics.failures.counting import count_run_incidents
-from stateanalytics.failures.incident_grouping import members_within
 from stateanalytics.reporting.material import Material, Plain
 from stateanalytics.reporting.phrases import number, sentence, share
-from stateanalytics.state.definitions import RUN
-from stateanalytics.state.headline import count_headline
-from stateanalytics.state.population import counted, within
 from stateanalytics.weekly_limits import (
     FEWEST_WEEKS,
     MOST_WEEKS,
     SHARES,
     control_limits,
     newest,
+    numbers_of_ended,
 )
 
 MEASURES = ("completed", "timed_out", "incidents")
@@ -39,7 +36,11 @@ def with_limits(headline: Plain, material: Material) -> Plain:
     windows = _earlier(material)
     if len(windows) + 1 < FEWEST_WEEKS:
         return headline
-    found = newest(control_limits(_numbers(material, windows)), MEASURES)
+    here = replace(material.window, label=_name(material.window.since, material.window))
+    counted = numbers_of_ended(
+        material.ever, material.failed_ever, (*windows, here), material.facts.as_of
+    )
+    found = newest(control_limits(counted.filter(pl.col("measure").is_in(MEASURES))), MEASURES)
     numbers = [
         {**each, "limits": _limits(found[each["name"]])} if each["name"] in found else each
         for each in headline["numbers"]
@@ -69,29 +70,6 @@ def _name(moment: Any, window: Window) -> str:
 def _monday(window: Window) -> Any:
     midnight = window.since.replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight - WEEK / 7 * window.since.weekday()
-
-
-def _numbers(material: Material, windows: list[Window]) -> pl.DataFrame:
-    """The shape of `Snapshot.weeks`, of ended runs alone."""
-    as_of, window = material.facts.as_of, material.window
-    here = Window(window.since, window.until, _name(window.since, window))
-    rows = [
-        (each.label, measure, count.n, count.of)
-        for each in (*windows, here)
-        for measure, count in count_headline(
-            counted(within(material.ever, each, as_of=as_of), RUN).filter(~pl.col("is_open")),
-            count_run_incidents(members_within(material.failed_ever, each, as_of)),
-        ).items()
-    ]
-    schema = {"week": pl.String, "measure": pl.String, "n": pl.Int64, "n_of": pl.Int64}
-    absent = pl.lit(None, pl.String)
-    is_share = pl.col("measure").is_in(SHARES)
-    return pl.DataFrame(rows, schema=schema, orient="row").filter(
-        pl.col("measure").is_in(MEASURES)
-    ).with_columns(
-        coverage=pl.lit("whole"), group_kind=absent, group_id=absent,
-        value=pl.when(is_share).then(pl.col("n") / pl.col("n_of")).otherwise(pl.col("n")),
-    )  # fmt: skip
 
 
 def _limits(row: Mapping[str, Any]) -> Plain:
