@@ -72,11 +72,13 @@ UNITS: Mapping[str, str] = {**HEADLINE, **FAILED, DURATION: "s"}
 _COUNTS = ("runs", "incidents", "failure_causes", "failure_incidents", "failure_rows")
 _SHARES = ("completed", "timed_out", "unresolved")
 _MOST_WEEKS = 520
+_UNIT = ("source", "show_id", "invocation_id", "session_id", "entity_id", "project")
 _GROUP = ["group_kind", "group_id"]
 _SERIES = ["measure", *_GROUP]
 _KNOWN = {
     **{name: WEEKS.dtypes[name] for name in ("week", *_SERIES, "group_label")},
     **{name: WEEKS.dtypes[name] for name in ("n", "n_of", "value", "lower", "upper")},
+    "n_effective": REAL,
 }
 
 
@@ -122,7 +124,7 @@ class _Week(NamedTuple):
         return cls(
             window.label,
             seen_s(window, past.as_of),
-            counted(rows, RUN).select("is_open", "outcome", "severity"),
+            counted(rows, RUN).select("is_open", "outcome", "severity", *_UNIT),
             priced(select_failures(rows), past).with_columns(week),
             started.select("kind", "duration_s", "ended", week),
             select_failures(ever)["reason_message"],
@@ -166,7 +168,12 @@ def _grid(calendar: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
             n_of=pl.when(is_covered & ~measure.is_in(_COUNTS)).then(n_of.fill_null(0)),
             a_week=pl.lit(1.0),
         )
-        .with_columns(*wilson_columns("n", "n_of"), *poisson_columns("n", "a_week"))
+        # Runs of one unit are alike: the interval is that of as many independent ones.
+        .with_columns(n_effective=pl.col("n_effective").fill_null(pl.col("n_of")))
+        .with_columns(hits_effective=pl.col("n_effective") * pl.col("n") / pl.col("n_of"))
+        .with_columns(
+            *wilson_columns("hits_effective", "n_effective"), *poisson_columns("n", "a_week")
+        )
         .with_columns(
             value=pl.when(measure.is_in(_COUNTS)).then(n.cast(REAL)).when(is_share).then("share")
             .when(is_nothing).then(0.0).otherwise("value"),
@@ -181,13 +188,13 @@ def _grid(calendar: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
 def _headline(weeks: Sequence[_Week], failed: pl.DataFrame) -> Iterator[pl.DataFrame]:
     rows = [
-        (week.name, measure, count.n, count.of)
+        (week.name, measure, count.n, count.of, count.sure.n_effective if count.sure else None)
         for week in weeks
         for measure, count in count_headline(
             week.runs, count_run_incidents(failed.filter(pl.col("week") == week.name))
         ).items()
     ]
-    yield pl.DataFrame(rows, schema=["week", "measure", "n", "n_of"], orient="row")
+    yield pl.DataFrame(rows, schema=["week", "measure", "n", "n_of", "n_effective"], orient="row")
 
 
 def _failed(weeks: Sequence[_Week]) -> pl.DataFrame:

@@ -85,7 +85,8 @@ def test_runs_are_what_ended_in_the_window_and_what_is_open(week):
 def test_completed_is_of_ended_runs_and_names_the_empty_handed(week):
     completed = numbers(week)["completed"]
     assert (completed["n"], completed["of"]) == (7, 13)
-    assert completed["interval"] == pytest.approx([0.2914, 0.7679], abs=1e-3)
+    # A fan-out among them is no three witnesses: Wilson's would be 0.29 to 0.77.
+    assert completed["interval"] == pytest.approx([0.2528, 0.8009], abs=1e-3)
     assert completed["note"] == "1 of them without all they promised"
     assert completed["denominator"] == "runs that ended in the window"
 

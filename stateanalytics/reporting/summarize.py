@@ -23,7 +23,7 @@ from stateanalytics.reporting.phrases import count, number, points, share
 from stateanalytics.reporting.sections import HEADLINE, SECTIONS
 from stateanalytics.reporting.sections.headline import summarize_headline
 from stateanalytics.reporting.since_when import with_limits
-from stateanalytics.stats.intervals import newcombe
+from stateanalytics.stats.clustered import ClusteredShare
 
 SHAPE_VERSION = 1
 """Of the summary: changes when a key changes its meaning or goes away."""
@@ -252,7 +252,11 @@ def _change(now: Plain, then: Plain, n_unknown: int) -> Plain:
         return _as_change(now, then, _more_or_less(now["n"], then["n"]))
     if not now["of"] or not then["of"]:
         return _as_change(now, then, "No run ended in one of the two windows.")
-    difference, low, high = newcombe(now["n"], now["of"], then["n"], then["of"])
+    shares = [
+        ClusteredShare(side["n"], side["of"], side["n_units"], side["n_effective"])
+        for side in (now, then)
+    ]
+    difference, low, high = shares[0].minus(shares[1])
     is_clear = low > 0 or high < 0
     verdict = "" if is_clear else ", within what chance does"
     words = (

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import polars as pl
 
 from stateanalytics.state.definitions import TROUBLE, ended_well
+from stateanalytics.state.sampling_units import sampling_units
+from stateanalytics.stats.clustered import ClusteredShare, clustered_share
 
 HEADLINE: Mapping[str, str] = {
     "runs": "runs",
@@ -20,10 +22,15 @@ HEADLINE: Mapping[str, str] = {
 
 
 class Count(NamedTuple):
-    """How many, and of how many; of None: a count, and no share."""
+    """How many, and of how many; of None: a count, and no share.
+
+    Of a share, ``sure`` says how many independent units it comes from, which are a ``unit`` each.
+    """
 
     n: int
     of: int | None = None
+    sure: ClusteredShare | None = None
+    unit: str = ""
 
 
 def count_headline(runs: pl.DataFrame, n_incidents: int) -> dict[str, Count]:
@@ -49,22 +56,21 @@ def count_headline(runs: pl.DataFrame, n_incidents: int) -> dict[str, Count]:
     ...         "severity": ["neutral", "critical", "warning"],
     ...     }
     ... )
-    >>> [tuple(count) for count in count_headline(runs, 1).values()]
+    >>> [(count.n, count.of) for count in count_headline(runs, 1).values()]
     [(3, None), (1, 2), (0, 2), (1, 1), (1, None)]
     """
-    is_open = pl.col("is_open")
-    counted = runs.select(
-        n_ended=(~is_open).sum(),
-        n_open=is_open.sum(),
-        completed=(~is_open & ended_well()).sum(),
-        timed_out=(~is_open & (pl.col("outcome") == "timed_out")).sum(),
-        unresolved=(is_open & pl.col("severity").is_in(list(TROUBLE))).sum(),
-    ).row(0, named=True)
-    n_ended, n_open = counted["n_ended"], counted["n_open"]
+    ended, still_open = runs.filter(~pl.col("is_open")), runs.filter("is_open")
     return {
         "runs": Count(runs.height),
-        "completed": Count(counted["completed"], n_ended),
-        "timed_out": Count(counted["timed_out"], n_ended),
-        "unresolved": Count(counted["unresolved"], n_open),
+        "completed": share_of(ended, ended_well()),
+        "timed_out": share_of(ended, pl.col("outcome") == "timed_out"),
+        "unresolved": share_of(still_open, pl.col("severity").is_in(list(TROUBLE))),
         "incidents": Count(n_incidents),
     }
+
+
+def share_of(runs: pl.DataFrame, is_hit: pl.Expr) -> Count:
+    """How many of some runs have a property, and how many independent units say so."""
+    units, unit = sampling_units(runs)
+    sure = clustered_share(runs.select(is_hit.fill_null(value=False)).to_series(), units)
+    return Count(sure.n_hits, sure.n, sure, unit)

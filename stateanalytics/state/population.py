@@ -17,6 +17,7 @@ from stateanalytics.core.schema import ENTITIES, ENTITY_KEY, STATES
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_columns
 from stateanalytics.state.policy import Policy
+from stateanalytics.state.sampling_units import shows_of
 from stateanalytics.state.states import states_at_hand
 from stateanalytics.systems import all_systems
 
@@ -48,7 +49,8 @@ def population(
     -------
     polars.DataFrame
         ``entities`` in its order, narrowed to the window, with the columns of ``states``
-        and four more: ``is_open`` (not ended, by a status that is understood),
+        and five more: ``show_id`` (whose play its session works for),
+        ``is_open`` (not ended, by a status that is understood),
         ``placed_at`` (the moment that placed it: as-of where open), ``left_out`` (null:
         counted; else a key of `LEFT_OUT`) and ``is_mirror`` (another row tells it already,
         as a session tells its branches: totals over several types leave it out). Undated
@@ -63,7 +65,7 @@ def population(
     check_columns(entities, ENTITIES.dtypes.names(), "population (entities)")
     check_columns(states, (*ENTITY_KEY, *_STATE_COLUMNS), "population (states)")
     known = once(states.select(*ENTITY_KEY, *_STATE_COLUMNS))
-    joined = beside(entities.with_columns(is_mirror(entities)), known)
+    joined = beside(entities.with_columns(is_mirror(entities), shows_of(entities)), known)
     rows = joined.with_columns(is_open=_is_open()).with_columns(
         placed_at=pl.when("is_open").then(pl.lit(as_of)).otherwise(_stored_moment()),
         left_out=_left_out(as_of),

@@ -15,13 +15,14 @@ from stateanalytics.stats.distributions import beta_cdf, binomial_p, gamma_cdf, 
 _FEW_EVENTS = 1_000
 
 
-def wilson(n_hits: int, n: int, *, confidence: float = 0.95) -> tuple[float, float] | None:
+def wilson(n_hits: float, n: float, *, confidence: float = 0.95) -> tuple[float, float] | None:
     """Interval for a share of ``n_hits`` in ``n``; None where there is nothing to share.
 
     Parameters
     ----------
-    n_hits, n : int
-        How many had the property, of how many; 0 <= n_hits <= n.
+    n_hits, n : float
+        How many had the property, of how many; 0 <= n_hits <= n. Effective numbers may be
+        fractions.
     confidence : float
         Between 0 and 1.
 
@@ -39,7 +40,7 @@ def wilson(n_hits: int, n: int, *, confidence: float = 0.95) -> tuple[float, flo
     -----
     The score interval of [1]_. It stays inside [0, 1] and keeps a width at 0 and at n,
     where the textbook interval collapses. It takes the n to be independent: the many
-    sessions of one fan-out are not, and make it too narrow.
+    sessions of one fan-out are not, and make it too narrow (`clustered_share`).
 
     References
     ----------
@@ -437,15 +438,15 @@ def _need_counts(function: str, n_events: int, exposure: float) -> None:
 
 
 def newcombe(
-    n_hits: int, n: int, n_hits_before: int, n_before: int, *, confidence: float = 0.95
+    n_hits: float, n: float, n_hits_before: float, n_before: float, *, confidence: float = 0.95
 ) -> tuple[float, float, float]:
     """Difference of two independent shares, with its interval.
 
     Parameters
     ----------
-    n_hits, n : int
-        How many had the property, of how many; ``n`` at least 1.
-    n_hits_before, n_before : int
+    n_hits, n : float
+        How many had the property, of how many; ``n`` above 0.
+    n_hits_before, n_before : float
         The same of the share that is subtracted.
     confidence : float
         Between 0 and 1.

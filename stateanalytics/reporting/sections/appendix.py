@@ -51,8 +51,9 @@ DEFINITIONS = (
     ),
     (
         "Interval",
-        "Wilson's 95 % interval of a share. It takes runs to be independent; those of one "
-        "fan-out are not, so it is rather too narrow.",
+        "Wilson's 95 % interval of a share. Runs of one show or invocation are "
+        "alike, so it is that of as many independent ones as they are worth; from eight projects "
+        "of like weight on, the unit is the project.",
     ),
     (
         "Duration",

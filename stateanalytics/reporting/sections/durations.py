@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.units import how_long
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.reporting.phrases import count, listed, number
@@ -61,11 +62,13 @@ def summarize_durations(material: Material) -> Plain:
 def _denominator(kept: pl.DataFrame) -> str:
     """What was counted; where a session also waits for people, its parts are (`run_type`)."""
     whole = "runs that started in the window and whose times can be trusted"
+    # A turn that crashed and went on is one, however many attempts.
+    turns = kept.select(ENTITY_KEY).unique()
     counted = [
         f"{number(n)} of them are {known.run_type}s of {known.title}"
         for known in all_systems()
         if known.run_type != RUN
-        and (n := kept.filter(system=known.name, entity_type=known.run_type).height)
+        and (n := turns.filter(system=known.name, entity_type=known.run_type).height)
     ]
     return "; ".join([whole, *counted])
 

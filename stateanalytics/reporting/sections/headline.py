@@ -13,7 +13,6 @@ from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, RUN, ended_well
 from stateanalytics.state.headline import Count, count_headline
 from stateanalytics.state.population import counted
-from stateanalytics.stats.intervals import wilson
 
 FAILED_AS = {"failed": "failed", "timed_out": "timed out", "aborted": "died"}
 """How what failed ended, in words."""
@@ -111,7 +110,8 @@ def headline_of(
 
 
 def _sentence(label: str, counts: Mapping[str, Count], failed: pl.DataFrame, in_all: str) -> str:
-    (n_completed, n_ended), (n_unresolved, n_open) = counts["completed"], counts["unresolved"]
+    n_completed, n_ended = counts["completed"][:2]
+    n_unresolved, n_open = counts["unresolved"][:2]
     if not n_ended and not n_open:
         return f"No run ended in this window ({label}), and none is open."
     parts = []
@@ -155,6 +155,9 @@ def _count(name: str, title: str, counted: Count, note: str, denominator: str) -
         "interval": None,
         "shown": number(n),
         "shown_interval": None,
+        "unit": None,
+        "n_units": None,
+        "n_effective": None,
         "note": note,
         "denominator": denominator,
     }
@@ -162,7 +165,7 @@ def _count(name: str, title: str, counted: Count, note: str, denominator: str) -
 
 def _share(name: str, title: str, part: Count, denominator: str, note: str) -> Plain:
     n, of = part.n, part.of or 0
-    ends = wilson(n, of)
+    ends = part.sure.interval() if part.sure else None
     value = n / of if of else None
     return {
         "name": name,
@@ -173,6 +176,9 @@ def _share(name: str, title: str, part: Count, denominator: str, note: str) -> P
         "interval": None if ends is None else list(ends),
         "shown": share(value) if of else "none",
         "shown_interval": None if ends is None else interval(ends),
+        "unit": part.unit,
+        "n_units": part.sure.n_units if part.sure else None,
+        "n_effective": part.sure.n_effective if part.sure else None,
         "note": note,
         "denominator": denominator,
     }

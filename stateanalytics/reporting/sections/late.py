@@ -56,7 +56,7 @@ def summarize_late(material: Material) -> Plain:
         "known_at": iso(until),
         "n": len(rows),
         "numbers": [
-            {"name": name, **{key: list(counted[name]) for key, counted in counts}}
+            {"name": name, **{key: list(counted[name][:2]) for key, counted in counts}}
             for name in counts[0][1]
         ],
         "kinds": [

@@ -13,8 +13,8 @@ from stateanalytics.reporting.phrases import count, interval, listed, number, sh
 from stateanalytics.reporting.sections.attention import items_of, things_of
 from stateanalytics.reporting.sections.failures import plural
 from stateanalytics.state.definitions import BAD_ENDS, GOOD_ENDS, LEFT_OUT
+from stateanalytics.state.headline import share_of
 from stateanalytics.state.population import part_types
-from stateanalytics.stats.intervals import wilson
 from stateanalytics.systems import all_systems, system_named
 
 ENDS = ("completed", "failed", "timed_out", "aborted", "cancelled", "other")
@@ -86,7 +86,8 @@ def _runs(rows: pl.DataFrame) -> Plain:
     outcomes, severities = tally(ended, "outcome"), tally(kept, "severity")
     n_completed = sum(outcomes.get(word, 0) for word in GOOD_ENDS)
     by_end = {"completed": n_completed, **{name: outcomes.get(name, 0) for name in ENDS[1:-1]}}
-    ends = wilson(n_completed, ended.height)
+    sure = share_of(ended, pl.col("outcome").is_in(list(GOOD_ENDS))).sure
+    ends = sure.interval() if sure else None
     left_out = tally(sessions, "left_out")
     return {
         "n": kept.height,
