@@ -3,12 +3,14 @@
 import itertools
 import re
 import sys
+from contextlib import nullcontext
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from stateanalytics.charts import report_charts
+from stateanalytics.io.asked_process import AskedProcess
 from stateanalytics.reporting import report
 from stateanalytics.reporting.render import render
 from tests.frames import AS_OF, ago, facts
@@ -249,6 +251,9 @@ class Interrupted:
     def is_alive(self):
         return not self.is_ended
 
+    def within(self, limit_s):
+        return nullcontext()
+
     def ask(self, *asked):
         raise KeyboardInterrupt
 
@@ -266,3 +271,22 @@ def test_what_draws_is_ended_by_ctrl_c_and_starts_whatever_stands_on_the_path(mo
     with pytest.raises(KeyboardInterrupt):
         report_charts.drawn({})
     assert process.is_ended
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param("import time; time.sleep(60)", id="hangs"),
+        pytest.param("print('a warning', flush=True); input(); input()", id="prints"),
+        pytest.param("print('[1]', flush=True); input(); input()", id="answers something else"),
+        pytest.param("", id="ends"),
+    ],
+)  # fmt: skip
+def test_charts_are_drawn_here_where_what_draws_does_not_answer(monkeypatch, program):
+    process = AskedProcess([sys.executable, "-S", "-c", program])
+    monkeypatch.setattr(report_charts, "_PREPARED", [process])
+    monkeypatch.setattr(report_charts, "LIMIT_S", 0.3)
+    monkeypatch.setattr(report_charts, "DRAWN", {"late": lambda section: section})
+    assert report_charts.drawn({"late": {"wide": "<svg>"}}) == {"late": {"wide": "<svg>"}}
+    assert report_charts._PREPARED == []
+    assert not process.is_alive()

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
+from stateanalytics.cli import run
 from stateanalytics.core import schema
 from stateanalytics.core.windows import read_moment
 from stateanalytics.demo_data import demo_path
@@ -274,6 +275,24 @@ def test_what_was_written_is_read(parts, tmp_path):
     assert (again.k, again.by) == (everything.k, everything.by)
     assert_same(merge([Summary.read(part.write(tmp_path / "p")) for part in parts]), everything)
     assert {path.suffix for path in folder.iterdir()} == {".json", ".parquet"}
+
+
+def test_the_command_reports_what_was_written(parts, tmp_path, capsys):
+    folders = [str(part.write(tmp_path / f"host-{n}")) for n, part in enumerate(parts)]
+    page = tmp_path / "fleet.html"
+    asked = ["report", *folders, "--week", "2026-W20", "-o", str(page)]
+    assert run(asked) == 0
+    assert page.read_text() == sa.report(merge(parts), window="2026-W20").as_html()
+    capsys.readouterr()
+    refused = {
+        "Summaries are reported apart from stores; found 'state.db' too": ["state.db"],
+        "found --as-of, --policy or --salvage": ["--policy", "operator"],
+        "found as_known_at, policy, ledger or compare": ["--compare", "2026-W10"],
+        "is in '" + folders[0]: ["-o", f"{folders[0]}/week.html"],
+    }
+    for words, arguments in refused.items():
+        assert run([*asked, *arguments]) != 0
+        assert words in capsys.readouterr().err
 
 
 def test_it_takes_the_place_of_a_summary_and_of_nothing_else(parts, tmp_path):

@@ -27,6 +27,8 @@ from stateanalytics.charts.svg import to_svg
 from stateanalytics.charts.thresholds import chart_worksheet
 from stateanalytics.io.asked_process import AskedProcess
 
+LIMIT_S = 30.0
+"""For what takes a second; then they are drawn here, by what cannot hang unseen."""
 WIDTHS = {"wide": 820, "narrow": 310}
 Plain = dict[str, Any]
 Drawings = dict[str, dict[str, str]]
@@ -52,7 +54,8 @@ def begin_drawing(name: str, section: Callable[[], Plain]) -> None:
     """Let the process that is prepared draw a section while others are made, if there is one."""
     for process in _PREPARED[:1]:
         if name in DRAWN and process.is_alive():
-            process.ask("begin", {name: section()})
+            with process.within(LIMIT_S):
+                process.ask("begin", {name: section()})
 
 
 def drawn(summary: Plain) -> dict[str, dict[str, Markup]]:
@@ -76,8 +79,9 @@ def _drawn_beside(sections: Mapping[str, Plain]) -> Drawings | None:
         process = _PREPARED.pop()
         if process.is_alive():
             try:
-                process.ask("draw", sections)
-                answer = process.answer()
+                with process.within(LIMIT_S):
+                    process.ask("draw", sections)
+                    answer = process.answer()
             except BaseException:
                 process.end()
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +29,12 @@ from stateanalytics.cli.request import READING, Request, limit_option, takes
 from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.io.frame_folders import kind_at
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
     from stateanalytics.state.policy import Policy
+    from stateanalytics.summaries import Summary
 
 
 @click.command(
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
         "stateanalytics report fleet/*/state.db --week 2026-W21 --policy operator --json",
         "stateanalytics report state.db --since 2026-05-18 --until 2026-05-25",
         "stateanalytics report history/ --week 2026-W21 --ledger owners.csv",
+        "stateanalytics report host-7/ host-8/ -o fleet.html",
     )
 )
 @sources_argument
@@ -99,7 +103,8 @@ def report(
 ) -> None:
     """Write the report on a window of time: one HTML file that opens anywhere.
 
-    Without a window, the seven days up to as-of are reported.
+    Without a window, the seven days up to as-of are reported. Folders that `sa.summarize`
+    counted and wrote are added up; their page is that of a week, by default the last whole one.
     """
     from stateanalytics.charts.report_charts import prepare
     from stateanalytics.reporting import report as make_report
@@ -115,20 +120,24 @@ def report(
     targets = [output, output.with_suffix(".json")] if with_json and not is_json else [output]
     if not is_json and sections is None:
         prepare()
-    with opened(sources, as_of=as_of, salvage=salvage) as snap:
+    said: dict[str, Any] = {
+        "window": window,
+        "compare": compare,
+        "as_known_at": as_known_at,
+        "ledger": ledger,
+        "sections": None if sections is None else sections.replace(" ", "").split(","),
+        "redact": redact,
+        "title": title,
+    }
+    with ExitStack() as open_stores:
+        summary = _summary_at(sources, as_of=as_of, policy=policy, salvage=salvage)
+        inputs = tuple(map(Path, sources))
+        if summary is None:
+            snap = open_stores.enter_context(opened(sources, as_of=as_of, salvage=salvage))
+            inputs, said["policy"] = snap.inputs, policy_of(policy)
         for target in targets:
-            refuse_inputs_of(target, (*snap.inputs, *([ledger] if ledger else [])))
-        made = make_report(
-            snap,
-            window=window,
-            compare=compare,
-            as_known_at=as_known_at,
-            policy=policy_of(policy),
-            ledger=ledger,
-            sections=None if sections is None else sections.replace(" ", "").split(","),
-            redact=redact,
-            title=title,
-        )
+            refuse_inputs_of(target, (*inputs, *([ledger] if ledger else [])))
+        made = make_report(summary or snap, **said)
     written = [
         made.write_json(target) if target.suffix.lower() == ".json" else made.write_html(target)
         for target in targets
@@ -137,6 +146,28 @@ def report(
         click.echo(f"wrote {visible(str(path))} ({path.stat().st_size / 1000:,.0f} kB)")
     if is_opened:
         click.launch(str(written[0].resolve()))
+
+
+def _summary_at(
+    sources: Sequence[str], *, as_of: str | None, policy: str, salvage: bool
+) -> Summary | None:
+    """The sum of folders that `Summary.write` made; None where these are stores."""
+    stores = [source for source in sources if kind_at(source) != "summary"]
+    if len(stores) == len(sources):
+        return None
+    if stores:
+        raise click.UsageError(
+            f"Summaries are reported apart from stores; found {stores[0]!r} too. Hint: count "
+            'it first, with sa.summarize("state.db").write("host-9/")'
+        )
+    if as_of is not None or policy != "v1" or salvage:
+        raise click.UsageError(
+            "A summary was counted at one instant by one policy; found --as-of, --policy or "
+            "--salvage. Hint: leave them out"
+        )
+    from stateanalytics.summaries import Summary, merge
+
+    return merge(map(Summary.read, sources))
 
 
 listing = takes(

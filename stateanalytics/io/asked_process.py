@@ -6,7 +6,8 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 
@@ -50,12 +51,28 @@ class AskedProcess:
             self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """The next thing that the process says."""
+        """The next thing that the process says; what is no answer has a ``problem``."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             return {"problem": "crashed", "found": f"exit code {self._process.wait()}"}
-        return dict(json.loads(line))
+        try:
+            return dict(json.loads(line))
+        except (ValueError, TypeError, RecursionError):
+            # Something in it prints, and what comes next would answer another question.
+            self._process.kill()
+            return {"problem": "crashed", "found": f"no answer, but {line[:60]!r}"}
+
+    @contextlib.contextmanager
+    def within(self, limit_s: float) -> Iterator[None]:
+        """Kill it where asking and answering take longer: it has crashed then."""
+        timer = threading.Timer(limit_s, self._process.kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def is_alive(self) -> bool:
         """Whether it can be asked, by whoever this process is now."""

@@ -29,6 +29,7 @@ from stateanalytics.errors import (
     NotAStoreError,
     SourceNotFoundError,
 )
+from stateanalytics.io.files import read_json_object
 from stateanalytics.io.opening import read_octets
 from stateanalytics.io.outputs import put_whole, refuse_inputs
 
@@ -165,6 +166,12 @@ def read_frames(
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise _damaged(folder, kind, f"its head makes no sense ({type(error).__name__})") from None
     return head, {name: _read(folder, kind, shape, listed[name]) for name, shape in wanted.items()}
+
+
+def kind_at(path: str | Path) -> object:
+    """What `write_frames` made at a path, of whatever version and however damaged; or None."""
+    found = read_json_object(Path(path).expanduser() / HEAD, max_bytes=MAX_HEAD_BYTES).value
+    return None if found is None else found.get("kind")
 
 
 def _no_head(folder: Path, kind: Kind, error: Exception) -> Exception:
