@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +22,8 @@ from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import ArgumentError, did_you_mean
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
     from stateanalytics.core import schema
     from stateanalytics.io.sqlite import Store
     from stateanalytics.sql import Table
@@ -66,10 +69,13 @@ class Snapshot(Facts):
         Private copies of the inputs, for raw tables; `close` deletes them.
     has_bodies : bool
         Whether texts of messages were read.
+    own_tables : mapping of str to polars.DataFrame
+        Tables of yours, by name: see `with_table`.
     """
 
     stores: tuple[Store, ...] = ()
     has_bodies: bool = False
+    own_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     _asked: _Asked | None = None
     _memory: Memory | None = None
     _read_by: int = field(default_factory=os.getpid)
@@ -164,6 +170,129 @@ class Snapshot(Facts):
             timeout_s=timeout_s,
             memory_bytes=memory_bytes,
         )
+
+    def with_table(self, name: str, rows: Any) -> Snapshot:
+        """The same snapshot with a table of yours, to be joined in SQL: who owns what, say.
+
+        Parameters
+        ----------
+        name : str
+            What SQL calls it: small letters, digits and ``_``.
+        rows : frame, str or pathlib.Path
+            A frame of polars, pandas or Arrow, or a CSV, Parquet or JSON file.
+
+        Returns
+        -------
+        Snapshot
+            Shares its stores with this one: closing either closes both.
+
+        Raises
+        ------
+        ArgumentError
+            If the name is taken or none, or the rows are no table.
+
+        Examples
+        --------
+        >>> owners = pl.DataFrame({"kind": ["agent", "flow"], "owner": ["ann", "bob"]})
+        >>> snap = demo().with_table("owners", owners)
+        >>> q = "SELECT owner, count(*) > 0 AS any FROM entities JOIN owners USING (kind)"
+        >>> snap.sql(f"{q} GROUP BY ALL ORDER BY ALL").rows()
+        [('ann', True), ('bob', True)]
+        """
+        from stateanalytics.sql.own_tables import own_table
+
+        rows = own_table(name, rows, self._tables_for(None))
+        return replace(self, own_tables={**self.own_tables, name: rows})
+
+    def export(
+        self,
+        to: str | Path,
+        *,
+        tables: Sequence[str] | None = None,
+        policy: Policy | None = None,
+        redact: bool = True,
+    ) -> Path:
+        """Every table in one file that other programs open.
+
+        Parameters
+        ----------
+        to : str or pathlib.Path
+            ``x.duckdb``, ``x.sqlite`` or ``x.xlsx``; anything else is a new folder, with a
+            Parquet file a table.
+        tables : sequence of str, optional
+            Only these; by default every frame, ready view and table of yours. Raw tables
+            are copied where they are named.
+        policy : Policy, optional
+            For ``states``, ``reasons`` and ``attention``; v1 by default.
+        redact : bool
+            Whether what looks like a secret is masked.
+
+        Returns
+        -------
+        pathlib.Path
+            Where it is; a file of that name is replaced once the new one is whole.
+
+        Raises
+        ------
+        ArgumentError
+            If it cannot be written there, a table is not there, or does not fit.
+        MissingComponentError
+            If an Excel file is asked for and xlsxwriter is not installed.
+
+        Notes
+        -----
+        Moments are UTC; in SQLite ISO text. Words with a rank keep it in DuckDB; elsewhere
+        they are text. In Excel no text is run as a formula, and long ones end in ``…``.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     demo().export(f"{folder}/week.duckdb", tables=["entities", "states"]).name
+        'week.duckdb'
+        """
+        from stateanalytics.sql.exporting import export_tables
+
+        loaders = self._loaders(tables, policy)
+        return export_tables(loaders, to, as_of=self.as_of, inputs=self.inputs, is_masked=redact)
+
+    def duckdb(self, *, policy: Policy | None = None) -> DuckDBPyConnection:
+        """A DuckDB in memory of your own with every frame and view, and all that DuckDB can do.
+
+        Parameters
+        ----------
+        policy : Policy, optional
+            For ``states``, ``reasons`` and ``attention``; v1 by default.
+
+        Returns
+        -------
+        duckdb.DuckDBPyConnection
+            With `as_of()`; changes in it reach nothing else.
+
+        Notes
+        -----
+        Outside of the sandbox that `sql` runs in: a query here reads and writes files and
+        reaches the network. Run nothing in it that you would not run in a shell.
+
+        Examples
+        --------
+        >>> connection = demo().duckdb()
+        >>> connection.sql("SELECT count(*) > 0 FROM states WHERE severity = 'critical'").fetchall()
+        [(True,)]
+        """
+        from stateanalytics.sql.exporting import duckdb_of
+
+        return duckdb_of(self._loaders(None, policy), self.as_of)
+
+    def _loaders(
+        self, names: Sequence[str] | None, policy: Policy | None
+    ) -> dict[str, Callable[[], pl.DataFrame]]:
+        """Each table that is asked for, by default all but raw ones, with what gives its rows."""
+        if isinstance(names, str):
+            names = [names]
+        there = self._tables_for(policy)
+        chosen = [name for name in there if not name.startswith("raw_")] if names is None else names
+        return {name: partial(self.table, name, policy=policy) for name in chosen}
 
     def schema(self, frame: str | None = None) -> pl.DataFrame:
         """Every table that SQL can name, raw ones included: column, dtype, unit, meaning.
@@ -376,7 +505,7 @@ class Snapshot(Facts):
             before=self._memory,
             weeks=asked.weeks,
         )
-        return _snapshot(*again, self._asked)
+        return replace(_snapshot(*again, self._asked), own_tables=self.own_tables)
 
     def archive(
         self, to: str | Path, *, bodies: bool = False, redact: bool = False
@@ -454,7 +583,11 @@ class Snapshot(Facts):
             # Not self: its frames would then live until the next garbage collection.
             facts = changed_facts(self)
             self._tables[policy] = tables_of(
-                facts, self.stores, policy=policy, bodies=self.has_bodies
+                facts,
+                self.stores,
+                policy=policy,
+                bodies=self.has_bodies,
+                own=self.own_tables,
             )
         return self._tables[policy]
 

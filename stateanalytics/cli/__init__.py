@@ -46,6 +46,10 @@ COMMANDS = {
     ),
     "diff": ("reports", "Say why the numbers of one report differ from those of another."),
     "durations": ("durations", "Show how long runs take, with what is not known said."),
+    "export": (
+        "exporting",
+        "Write every frame, ready view and table of yours into a file that other programs open.",
+    ),
     "failures": (
         "failures",
         "Why runs fail: by reason code and message template, ranked by what it cost.",

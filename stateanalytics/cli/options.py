@@ -43,6 +43,32 @@ salvage_option = click.option(
     "--salvage", is_flag=True, help="Read what is left of a damaged store, and say what is lost."
 )
 
+tables_option = click.option(
+    "--table",
+    "own",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="A table of yours, of a CSV, Parquet or JSON file; may be repeated.",
+)
+
+
+def pairs_of(texts: Sequence[str], rule: str, example: str) -> dict[str, str]:
+    """What ``NAME=VALUE`` arguments say, by name."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip("$ "):
+            raise click.UsageError(f"{rule}, found {text!r}. Hint: {example}")
+        pairs[name.strip("$ ")] = value
+    return pairs
+
+
+def with_tables(snap: Snapshot, own: Sequence[str]) -> Snapshot:
+    """The snapshot with the tables that ``--table`` names."""
+    for name, path in pairs_of(own, "A table is NAME=FILE", "--table teams=teams.csv").items():
+        snap = snap.with_table(name, path)
+    return snap
+
 
 def examples(*lines: str) -> str:
     """The end of a command's help: lines to copy, each kept as it is."""

@@ -16,10 +16,13 @@ from stateanalytics.cli.options import (
     examples,
     note,
     opened,
+    pairs_of,
     policy_of,
     policy_option,
     salvage_option,
     sources_argument,
+    tables_option,
+    with_tables,
 )
 from stateanalytics.cli.output import form_of, put
 from stateanalytics.cli.request import Request, takes
@@ -81,11 +84,13 @@ def _size(ctx: click.Context, param: click.Parameter, written: str) -> int:
     metavar="SIZE",
     help="Memory that the query may take, such as 500MB.",
 )
+@tables_option
 @takes(as_of_option, policy_option, bodies_option, salvage_option)
 def sql(
     request: Request,
     *,
     query: str,
+    own: tuple[str, ...],
     params: tuple[str, ...],
     max_rows: int,
     timeout: float,
@@ -98,12 +103,12 @@ def sql(
     `stateanalytics schema` lists them. It cannot reach files, the network or settings.
     A QUERY of - is read from standard input.
     """
-    values = _values(params)
+    values = pairs_of(params, "A parameter is NAME=VALUE", "-p since=2026-05-18")
     text = sys.stdin.read() if query == "-" else query
     with request.opened() as snap:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TruncatedWarning)
-            frame = snap.sql(
+            frame = with_tables(snap, own).sql(
                 text,
                 values or None,
                 max_rows=max_rows,
@@ -114,18 +119,6 @@ def sql(
         request.write(frame, limit=frame.height, inputs=snap.inputs)
         for warning in caught:
             note(str(warning.message).replace("max_rows=…", "--max-rows"))
-
-
-def _values(params: tuple[str, ...]) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for text in params:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip("$ "):
-            raise click.UsageError(
-                f"A parameter is NAME=VALUE, found {text!r}. Hint: -p since=2026-05-18"
-            )
-        values[name.strip("$ ")] = value
-    return values
 
 
 @click.command(

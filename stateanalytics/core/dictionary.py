@@ -22,6 +22,7 @@ def data_dictionary(
     *,
     raw: Mapping[str, Sequence[str]] | None = None,
     left_out: Mapping[str, Sequence[str]] | None = None,
+    own: Mapping[str, pl.DataFrame] | None = None,
 ) -> pl.DataFrame:
     """One row for every column of every frame.
 
@@ -33,6 +34,8 @@ def data_dictionary(
         Raw tables with their columns; their types are known once they are read.
     left_out : mapping of str to sequence of str, optional
         Columns of raw tables that hold bodies and are not read.
+    own : mapping of str to polars.DataFrame, optional
+        Tables of the user.
 
     Returns
     -------
@@ -56,6 +59,11 @@ def data_dictionary(
         rows += [
             (name, column, "", "", "not read: `read(…, bodies=True)`, or `--bodies`")
             for column in columns
+        ]
+    for name, frame in (own or {}).items():
+        rows += [
+            (name, column, dtype_name(dtype), "", "of a table of yours")
+            for column, dtype in frame.schema.items()
         ]
     return pl.DataFrame(rows, schema=SHAPE, orient="row")
 

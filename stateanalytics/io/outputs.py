@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -59,6 +59,62 @@ def write_output(
     ...     write_output(Path(folder) / "week.html", b"<p>").read_bytes()
     b'<p>'
     """
+    target = _target(path, inputs)
+    try:
+        if _is_stream(target):
+            target.write_bytes(content)
+        else:
+            put_whole(target, content, is_private=is_private)
+    except OSError as error:
+        raise _not_written(path, error) from None
+    return target
+
+
+def put_in_place(
+    path: str | Path,
+    write: Callable[[Path], None],
+    *,
+    inputs: Iterable[Path] = (),
+    is_private: bool = False,
+) -> Path:
+    """Let a function write a file, or a folder, beside its place, and move it there when whole.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        Where to; a folder must not be there yet.
+    write : callable
+        ``write(path)`` makes it, in a folder that nobody else can look into.
+    inputs, is_private
+        As for `write_output`.
+
+    Raises
+    ------
+    ArgumentError
+        As for `write_output`, and if the place is no regular file.
+    """
+    target = _target(path, inputs)
+    if target.exists() and not target.is_file():
+        what = "a folder that is there already" if target.is_dir() else "no regular file"
+        raise ArgumentError(f"{str(path)!r} is {what}.", "name a new file or folder")
+    beside = target.with_name(f".{target.name[:_LONGEST_STEM]}.{secrets.token_hex(6)}")
+    try:
+        beside.mkdir(mode=0o700)
+        try:
+            made = beside / target.name
+            write(made)
+            if is_private:
+                made.chmod(PRIVATE | (0o100 if made.is_dir() else 0))
+            made.replace(target)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    except OSError as error:
+        raise _not_written(path, error) from None
+    return target
+
+
+def _target(path: str | Path, inputs: Iterable[Path]) -> Path:
+    """Where a path is, if nothing that was read is there."""
     try:
         target = Path(path).expanduser()
     except RuntimeError as error:
@@ -66,17 +122,14 @@ def write_output(
             f"{str(path)!r} cannot be written: {error}", "name the directory in full"
         ) from None
     refuse_inputs(target, inputs)
-    try:
-        if _is_stream(target):
-            target.write_bytes(content)
-        else:
-            put_whole(target, content, is_private=is_private)
-    except OSError as error:
-        raise ArgumentError(
-            f"{str(path)!r} cannot be written: {error.strerror or error}.",
-            "name a file in a directory that exists and that you may write to",
-        ) from None
     return target
+
+
+def _not_written(path: str | Path, error: OSError) -> ArgumentError:
+    return ArgumentError(
+        f"{str(path)!r} cannot be written: {error.strerror or error}.",
+        "name a file in a directory that exists and that you may write to",
+    )
 
 
 @contextmanager

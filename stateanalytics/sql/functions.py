@@ -148,7 +148,10 @@ SESSION_WORDS = _words(
 )
 
 _CLOCK = "the clock makes the same query give other rows tomorrow: write as_of()"
-_FILES = "a query sees the snapshot only, no files and no network"
+_FILES = (
+    "a query sees the snapshot only, no files and no network; a table of yours comes along "
+    'with snap.with_table("teams", "teams.csv"), or --table teams=teams.csv'
+)
 _ENGINE = "a query sees the snapshot only, not the engine and its settings"
 
 _CLOCKS = _words("now today ago get_current_time get_current_timestamp transaction_timestamp")

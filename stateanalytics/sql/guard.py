@@ -229,9 +229,7 @@ class _Walk:
         if name.casefold() in WHY_NOT or _SYSTEM_TABLE.match(name):
             raise refused(f"the table {name!r} was found", HOW)
         if _LIKE_A_FILE.search(name):
-            raise refused(
-                f"the file {name!r:.80} was found", "a query sees the snapshot only, no files"
-            )
+            raise refused(f"the file {name!r:.80} was found", WHY_NOT["read_csv"])
         raise no_such_table(name, self.known.values())
 
     def _check_table_function(self, node: dict[str, Any]) -> None:

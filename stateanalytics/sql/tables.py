@@ -24,6 +24,7 @@ from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
 from stateanalytics.io.sqlite import Cell, Store, read_table
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.queries import find_phantoms
+from stateanalytics.sql.own_tables import tables_of_own
 from stateanalytics.sql.running import Table
 from stateanalytics.sql.views import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES, VIEWS
 from stateanalytics.state.attention import ATTENTION, attention_items
@@ -183,6 +184,7 @@ def tables_of(
     *,
     policy: Policy | None = None,
     bodies: bool = False,
+    own: Mapping[str, pl.DataFrame] | None = None,
 ) -> Mapping[str, Table]:
     """The tables that queries over these facts may name.
 
@@ -196,13 +198,15 @@ def tables_of(
         For ``states``, ``reasons``, ``attention`` and ``phantoms``; v1 by default.
     bodies : bool
         Whether raw tables show what people and models said.
+    own : mapping of str to polars.DataFrame, optional
+        Tables of the user, from `own_tables.own_table`.
 
     Returns
     -------
     mapping of str to Table
         Derived and raw tables are computed once, when a query first names them.
     """
-    policy = policy or Policy.v1()
+    policy, own = policy or Policy.v1(), own or {}
     # A directory may have brought along databases of something else.
     stores = [store for store in stores if store.label in set(facts.sources["source"])]
     raw = raw_columns(stores, bodies=bodies)
@@ -212,8 +216,8 @@ def tables_of(
         REASON_CODES.name: lambda: REASON_CODES.conform(reason_codes()),
         ERROR_COUNTS.name: lambda: _error_counts(stores),
         SNAPSHOT.name: lambda: _snapshot_row(facts, policy, bodies),
-        TABLES.name: lambda: _table_list(raw),
-        COLUMNS.name: lambda: data_dictionary(FRAMES, raw=raw, left_out=unread),
+        TABLES.name: lambda: _table_list(raw, own),
+        COLUMNS.name: lambda: data_dictionary(FRAMES, raw=raw, left_out=unread, own=own),
     }
     return {
         **{name: _table(name, load) for name, load in loaders.items()},
@@ -231,6 +235,7 @@ def tables_of(
             )
             for name, columns in raw.items()
         },
+        **tables_of_own(own),
     }
 
 
@@ -297,7 +302,8 @@ def _snapshot_row(facts: Facts, policy: Policy, bodies: bool) -> pl.DataFrame:
     return pl.DataFrame([row], schema=SNAPSHOT.dtypes)
 
 
-def _table_list(raw: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+def _table_list(raw: Mapping[str, Sequence[str]], own: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     rows = [(shape.name, shape.row, ", ".join(shape.key)) for shape in FRAMES]
     rows += [(name, "one row as it is stored", "") for name in raw]
+    rows += [(name, "one row of a table of yours", "") for name in own]
     return pl.DataFrame(rows, schema=TABLES.dtypes, orient="row")

@@ -1,0 +1,120 @@
+"""Every table of a snapshot in a file that other programs open, or in a DuckDB of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from stateanalytics.core.redaction import redact
+from stateanalytics.io.outputs import put_in_place
+from stateanalytics.io.sqlite_copy import quoted
+from stateanalytics.io.table_files import Tables, write_excel, write_folder, write_sqlite
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+def export_tables(
+    tables: Mapping[str, Callable[[], pl.DataFrame]],
+    to: str | Path,
+    *,
+    as_of: datetime,
+    inputs: Iterable[Path] = (),
+    is_masked: bool = True,
+) -> Path:
+    """Write tables into one file, or into a new folder.
+
+    Parameters
+    ----------
+    tables : mapping of str to callable
+        Each name, and what gives its rows.
+    to : str or pathlib.Path
+        ``.duckdb``, ``.sqlite`` or ``.xlsx``; anything else is a folder of Parquet files.
+    as_of : datetime
+        What ``as_of()`` gives in a DuckDB file.
+    inputs : iterable of pathlib.Path
+        What was read; never written over.
+    is_masked : bool
+        Whether what looks like a secret is masked.
+
+    Returns
+    -------
+    pathlib.Path
+        Where it is now.
+
+    Raises
+    ------
+    ArgumentError
+        If it cannot be written there, or a table does not fit.
+    MissingComponentError
+        If Excel's writer is not installed.
+    """
+
+    def rows() -> Iterator[tuple[str, pl.DataFrame]]:
+        for name, load in tables.items():
+            yield name, redact(load())[0] if is_masked else load()
+
+    def write(path: Path) -> None:
+        match Path(to).suffix.lower():
+            case ".duckdb":
+                _write_duckdb(rows(), path, as_of)
+            case ".sqlite" | ".db":
+                write_sqlite(rows(), path)
+            case ".xlsx":
+                write_excel(rows(), path)
+            case _:
+                write_folder(rows(), path)
+
+    return put_in_place(to, write, inputs=inputs, is_private=not is_masked)
+
+
+def duckdb_of(
+    tables: Mapping[str, Callable[[], pl.DataFrame]], as_of: datetime
+) -> DuckDBPyConnection:
+    """A DuckDB in memory with every table in it, and ``as_of()``; nothing of it is closed."""
+    import duckdb
+
+    connection = duckdb.connect(":memory:")
+    _fill(connection, ((name, load()) for name, load in tables.items()), as_of)
+    return connection
+
+
+def _write_duckdb(tables: Tables, path: Path, as_of: datetime) -> None:
+    import duckdb
+
+    with closing(duckdb.connect(str(path))) as connection:
+        _fill(connection, tables, as_of)
+
+
+def _fill(connection: DuckDBPyConnection, tables: Tables, as_of: datetime) -> None:
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(f"CREATE MACRO as_of() AS TIMESTAMPTZ '{as_of.isoformat(' ')}'")
+    for name, rows in tables:
+        connection.register("_rows", rows.to_arrow(compat_level=pl.CompatLevel.newest()))
+        words = {
+            column: dtype.categories.to_list()
+            for column, dtype in rows.schema.items()
+            if isinstance(dtype, pl.Enum)
+        }
+        kinds = {
+            column: f"ENUM({', '.join(map(_text, listed))})" for column, listed in words.items()
+        }
+        for column, kind in kinds.items():
+            # So that a query can say 'warning'::severity.
+            connection.execute(f"CREATE TYPE IF NOT EXISTS {quoted(column)} AS {kind}")
+        ranked = ", ".join(
+            f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}"
+            for column, kind in kinds.items()
+        )
+        replaced = f" REPLACE ({ranked})" if ranked else ""
+        connection.execute(f"CREATE TABLE {quoted(name)} AS SELECT *{replaced} FROM _rows")
+        connection.unregister("_rows")
+
+
+def _text(word: str) -> str:
+    return "'" + word.replace("'", "''") + "'"

@@ -1,0 +1,98 @@
+"""A user's own table beside those of a snapshot: which team owns which project, say."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import narwhals as nw
+import polars as pl
+
+from stateanalytics.errors import ArgumentError, found
+from stateanalytics.io.opening import open_regular
+from stateanalytics.sql.running import Table
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+_READERS: Mapping[str, Callable[[IO[bytes]], pl.DataFrame]] = {
+    ".csv": lambda file: pl.read_csv(file, infer_schema_length=None, try_parse_dates=True),
+    ".parquet": pl.read_parquet,
+    ".json": lambda file: pl.read_json(file.read(), infer_schema_length=None),
+    ".jsonl": lambda file: pl.read_ndjson(file, infer_schema_length=None),
+}
+_HINT = 'snap.with_table("teams", "teams.csv"), or a frame instead of the file'
+
+
+def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
+    """The rows of a user's own table, as SQL can name them.
+
+    Parameters
+    ----------
+    name : str
+        Small letters, digits and ``_``, at most 31.
+    rows : frame, str or pathlib.Path
+        A frame of polars, pandas or Arrow, or a CSV, Parquet or JSON file.
+    known : collection of str
+        Names that are taken.
+
+    Raises
+    ------
+    ArgumentError
+        If the name is taken or none, or the rows are no table.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith("raw_"):
+        raise ArgumentError(
+            f"A table cannot be called {name!r:.60}.",
+            "begin with a small letter, then small letters, digits and _, at most 31 in all; "
+            "raw_ is for tables of stores",
+        )
+    if name in known:
+        raise ArgumentError(f"There is a table {name!r} already.", "give yours another name")
+    frame = _read(rows) if isinstance(rows, str | Path) else _as_polars(rows)
+    unlike = Counter(column.casefold() for column in frame.columns)
+    if twice := [column for column in frame.columns if unlike[column.casefold()] > 1]:
+        raise ArgumentError(
+            f"Columns of table {name!r} are one in SQL: {', '.join(map(repr, twice[:4]))}.",
+            "rename them",
+        )
+    if objects := [column for column, dtype in frame.schema.items() if dtype == pl.Object]:
+        raise ArgumentError(
+            f"Column {objects[0]!r:.60} of table {name!r} holds Python objects.",
+            "make it text or numbers first",
+        )
+    # Words without a documented rank sort as text does.
+    return frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+
+
+def tables_of_own(own: Mapping[str, pl.DataFrame]) -> dict[str, Table]:
+    """What queries may name, of the user's own tables."""
+    return {name: Table(tuple(frame.columns), load=frame.clone) for name, frame in own.items()}
+
+
+def _read(path: str | Path) -> pl.DataFrame:
+    place = Path(path).expanduser()
+    read = _READERS.get(place.suffix.lower())
+    if read is None:
+        raise ArgumentError(
+            f"{str(path)!r:.200} is no kind of table that is read; those are "
+            f"{', '.join(_READERS)}.",
+            _HINT,
+        )
+    try:
+        with open_regular(place) as file:
+            return read(file)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(getattr(error, "strerror", None) or error).partition("\n")[0]
+        raise ArgumentError(
+            f"{str(path)!r:.200} cannot be read as a table: {reason:.200}", _HINT
+        ) from error
+
+
+def _as_polars(rows: Any) -> pl.DataFrame:
+    try:
+        frame: pl.DataFrame = nw.from_native(rows, eager_only=True).to_polars()
+    except TypeError:
+        raise ArgumentError(f"A table is a frame or a file; found {found(rows)}.", _HINT) from None
+    return frame

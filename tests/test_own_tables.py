@@ -1,0 +1,159 @@
+"""Tables of one's own in SQL, and everything in a file that other programs open."""
+
+import sqlite3
+import stat
+from datetime import date, timedelta
+
+import duckdb
+import polars as pl
+import pytest
+
+from stateanalytics.cli import run as cli
+from stateanalytics.demo_data import demo_path
+from stateanalytics.errors import ArgumentError, MissingComponentError, QueryRefusedError
+from stateanalytics.io import table_files
+from tests.test_sql import EVENTS, SESSIONS, snapshot
+
+TEAMS = pl.DataFrame({"kind": ["agent", "=1+1"], "owner": ["ann", "bob"]})
+FORMULA = '=HYPERLINK("http://x.invalid","y")'
+SECRET = "DB_PASS=hunter2"
+
+
+@pytest.fixture(scope="module")
+def snap():
+    return snapshot(SESSIONS, events=EVENTS)
+
+
+def test_a_table_of_ones_own_is_joined_and_described(snap, tmp_path):
+    mine = snap.with_table("teams", TEAMS)
+    expected = [(name,) for name in ("ann", "bob")]
+    assert mine.sql("SELECT owner FROM teams ORDER BY ALL").rows() == expected
+    assert mine.schema("teams")["dtype"].to_list() == ["text", "text"]
+    assert ("teams",) in mine.sql("SELECT name FROM tables").rows()
+    assert "teams" not in snap._tables_for(None)
+    TEAMS.write_csv(tmp_path / "t.csv")
+    TEAMS.write_parquet(tmp_path / "t.parquet")
+    TEAMS.write_ndjson(tmp_path / "t.jsonl")
+    TEAMS.write_json(tmp_path / "t.json")
+    for path in tmp_path.iterdir():
+        assert snap.with_table("teams", path).own_tables["teams"].equals(TEAMS), path
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "words"),
+    [
+        ("entities", TEAMS, "There is a table 'entities' already"),
+        ("raw_teams", TEAMS, "cannot be called 'raw_teams'"),
+        ("Teams", TEAMS, "cannot be called 'Teams'"),
+        ("a b; DROP", TEAMS, "cannot be called"),
+        (None, TEAMS, "cannot be called None"),
+        ("t", 7, "found int 7"),
+        ("t", pl.DataFrame({"a": [1], "A": [2]}), "are one in SQL: 'a', 'A'"),
+        ("t", pl.DataFrame({"a": [object()]}, schema={"a": pl.Object}), "holds Python objects"),
+        ("t", "no/such.csv", "cannot be read as a table: No such file"),
+        ("t", "teams.exe", "no kind of table"),
+        ("t", "empty.csv", "cannot be read as a table"),
+        ("t", "/dev/zero", "no kind of table"),
+    ],
+)
+def test_what_is_no_table_is_one_line(snap, tmp_path, monkeypatch, name, rows, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(ArgumentError, match=words):
+        snap.with_table(name, rows)
+
+
+def test_a_refused_file_says_how_it_comes_along(snap):
+    for query in ("FROM read_csv('teams.csv')", "FROM 'teams.csv'"):
+        with pytest.raises(QueryRefusedError, match="with_table") as raised:
+            snap.sql(query)
+        assert "--table teams=teams.csv" in str(raised.value)
+
+
+@pytest.fixture(scope="module")
+def odd(snap):
+    rows = {
+        "text": [FORMULA, SECRET, None],
+        "listed": [["a", "b"], [], None],
+        "day": [date(2026, 5, 1), None, None],
+        "lasted": [timedelta(seconds=90), None, None],
+        "long": ["x" * 40_000, "", None],
+    }
+    return snap.with_table("odd", pl.DataFrame(rows))
+
+
+def test_duckdb_and_sqlite_hold_the_rows(odd, tmp_path):
+    names = ["states", "odd"]
+    place = odd.export(tmp_path / "x.duckdb", tables=names)
+    with duckdb.connect(str(place)) as connection:
+        kept = connection.sql("SELECT entity_id, age_s FROM states").pl()
+        assert kept.equals(odd.table("states").select("entity_id", "age_s"))
+        query = "SELECT count(*) FROM states WHERE severity <= 'warning'::severity"
+        assert connection.sql(query).fetchall() == odd.sql(query).rows() == [(1,)]
+        assert connection.sql("SELECT text FROM odd").fetchall()[1] == ("DB_PASS=[secret]",)
+        assert connection.sql("SELECT epoch(as_of())").fetchall() == [(odd.as_of.timestamp(),)]
+    with sqlite3.connect(odd.export(tmp_path / "x.sqlite", tables=names)) as connection:
+        rows = connection.execute("SELECT text, listed, day, lasted FROM odd").fetchall()
+        assert rows[0] == (FORMULA, '["a","b"]', "2026-05-01", 90.0)
+        assert rows[1:] == [("DB_PASS=[secret]", "[]", None, None), (None,) * 4]
+    connection.close()
+
+
+def test_a_sheet_runs_nothing_and_loses_no_row(odd, tmp_path):
+    import zipfile
+
+    place = odd.export(tmp_path / "x.xlsx", tables=["odd"])
+    with zipfile.ZipFile(place) as book:
+        sheet = book.read("xl/worksheets/sheet1.xml").decode()
+        texts = book.read("xl/sharedStrings.xml").decode()
+    assert "<f>" not in sheet
+    assert "<hyperlink" not in sheet
+    assert "=HYPERLINK" in texts
+    assert "hunter2" not in texts
+
+
+def test_what_is_too_large_or_missing_for_a_sheet_is_said(odd, tmp_path, monkeypatch):
+    monkeypatch.setattr(table_files, "_MOST_ROWS", 2)
+    with pytest.raises(ArgumentError, match=r"Table 'odd' has 3 rows"):
+        odd.export(tmp_path / "x.xlsx", tables=["odd"])
+    monkeypatch.setitem(__import__("sys").modules, "xlsxwriter", None)
+    with pytest.raises(MissingComponentError, match=r"needs xlsxwriter"):
+        odd.export(tmp_path / "x.xlsx", tables=["odd"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_parquet_is_new_and_whole(odd, tmp_path):
+    place = odd.export(tmp_path / "week", tables=["odd", "entities"], redact=False)
+    assert {file.name for file in place.iterdir()} == {"odd.parquet", "entities.parquet"}
+    assert pl.read_parquet(place / "entities.parquet").equals(odd.entities)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    with pytest.raises(ArgumentError, match="a folder that is there already"):
+        odd.export(place)
+    with pytest.raises(ArgumentError, match="cannot be written"):
+        odd.export(tmp_path / "no" / "such.duckdb", tables=["odd"])
+    with pytest.raises(ArgumentError, match="no regular file"):
+        odd.export("/dev/null", tables=["odd"])
+    with pytest.raises(ArgumentError, match="There is no table 'nope'"):
+        odd.export(tmp_path / "x.duckdb", tables=["nope"])
+
+
+def test_a_duckdb_of_ones_own_holds_every_table(odd):
+    with odd.duckdb() as connection:
+        names = {name for (name,) in connection.sql("SHOW TABLES").fetchall()}
+        assert names == {name for name in odd._tables_for(None) if not name.startswith("raw_")}
+        connection.sql("CREATE TABLE mine AS FROM odd")
+
+
+def test_the_commands_take_tables_along(tmp_path, capsys):
+    store_file = str(demo_path() / "state.db")
+    TEAMS.write_csv(tmp_path / "teams.csv")
+    table = ["--table", f"teams={tmp_path / 'teams.csv'}"]
+    assert cli(["sql", store_file, "FROM teams", *table, "-f", "csv", "--raw-csv"]) == 0
+    assert capsys.readouterr().out == TEAMS.write_csv()
+    place = tmp_path / "x.sqlite"
+    assert cli(["export", store_file, "-o", str(place), "--only", "teams", *table]) == 0
+    assert capsys.readouterr().out == f"{place}\n"
+    assert cli(["export", store_file, "-o", store_file]) == 2
+    assert "which was read" in capsys.readouterr().err
+    assert cli(["sql", store_file, "FROM teams", "--table", "teams"]) == 2
+    assert "A table is NAME=FILE" in capsys.readouterr().err
