@@ -28,7 +28,10 @@ def lifted(*rows, **asked):
 
 
 def test_an_agent_that_a_cluster_has_more_of_is_found():
-    rows = [run(f"bad{i}", reason_message="boom", agent="coder", model="m") for i in range(10)]
+    rows = [
+        run(f"bad{i}", reason_message="boom", agent="coder", model="m", ended=ago(days=1 + i))
+        for i in range(10)
+    ]
     rows += [run(f"ok{i}", status="completed", agent="critic", model="m") for i in range(90)]
     found = lifted(*rows)
     coder = found["agent", "coder"]
@@ -50,8 +53,60 @@ def test_sessions_of_one_fan_out_prove_nothing():
     assert lifted(*rows) == {}
 
 
+def test_failures_of_one_incident_prove_nothing_either():
+    """One outage of ten minutes takes whoever runs then, and all of them run in one hour."""
+    rows = [
+        run(f"bad{i}", reason_message="boom", agent="coder",
+            ended=ago(days=1) + timedelta(seconds=50 * i))
+        for i in range(10)
+    ]  # fmt: skip
+    rows += [run(f"ok{i}", status="completed", agent="critic") for i in range(90)]
+    assert lifted(*rows) == {}
+    apart = lifted(*rows, run("bad", reason_message="boom", agent="coder", ended=ago(days=3)))
+    assert apart["agent", "coder"]["n_in"] == apart["agent", "coder"]["n_cluster"] == 2
+
+
+PROJECTS, AGENTS = [f"project-{i}" for i in range(6)], ["coder", "critic", "tester"]
+WORDS = [
+    "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet",
+    "kilo", "lima", "mike", "november", "oscar",
+]  # fmt: skip
+
+
+def null_report(draw):
+    """What fails, fails in pairs minutes apart in one project; nothing tells clusters apart."""
+
+    def at():
+        return ago(hours=draw.uniform(1, 28 * 24))
+
+    def one(name, ended, project, **rest):
+        return run(name, ended=ended, project=project, agent=draw.choice(AGENTS), **rest)
+
+    rows = [one(f"ok{i}", at(), draw.choice(PROJECTS), status="completed") for i in range(620)]
+    for word in WORDS:
+        for pair in range(6):
+            began, project = at(), draw.choice(PROJECTS)
+            for place in range(2):
+                ended = began + place * timedelta(seconds=draw.uniform(1, 400))
+                message = f"the {word} service said {word} is not {word} at all"
+                rows.append(one(f"{word}{pair}{place}", ended, project, reason_message=message))
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [31, 977])
+def test_reports_of_failures_in_pairs_have_hardly_ever_a_false_finding(seed):
+    draw, n = random.Random(seed), 100
+    found = [sa.failures.lift(store(*null_report(draw))) for _ in range(n)]
+    assert all(frame["cluster_id"].n_unique() >= 10 for frame in found)
+    assert sum(frame["is_over_represented"].any() for frame in found) / n <= 0.05 + 0.04
+
+
 def test_a_dimension_that_was_not_recorded_is_left_out():
-    rows = [run(f"bad{i}", reason_message="boom", agent="coder" if i else None) for i in range(3)]
+    rows = [
+        run(f"bad{i}", reason_message="boom", agent="coder" if i else None, ended=ago(days=1 + i))
+        for i in range(3)
+    ]
     rows += [run("ok", status="completed", agent="critic")]
     assert lifted(*rows)["agent", "coder"]["n_cluster"] == 2
 

@@ -52,8 +52,8 @@ def lift(
     -------
     polars.DataFrame, shape (n_findings, 19)
         The key of `clusters`, ``rule_name``, ``dimension`` (of `DIMENSIONS`) and
-        ``value``; ``n_in`` of ``n_cluster`` requests of the cluster have the value, and
-        ``n_value`` of ``n_all`` requests of all; the two shares, and ``lift``, the first
+        ``value``; ``n_in`` of ``n_cluster`` requests of the cluster, one an incident, have the
+        value, and ``n_value`` of ``n_all`` requests of all; the two shares, and ``lift``, the first
         over the second, with its 95 % interval; ``p_value`` and ``q_value``;
         ``is_over_represented`` where the q-value is at most ``fdr``. Smallest p-value
         first. Values that no failure of the cluster has are not listed.
@@ -68,7 +68,9 @@ def lift(
     -----
     Counted are requests (an invocation, else a session) whose runs have ended, each once
     for every value that one of its runs has: the sessions of a fan-out are alike and would
-    prove anything. Requests for which a dimension was not recorded are left out of it.
+    prove anything. Of the requests of a cluster that one incident took, only the first counts:
+    what fails together shares its hour and project anyway. Requests for which a dimension was
+    not recorded are left out of it.
     The test is Fisher's, one-sided; the interval is Wilson's for the share in the cluster,
     with the share of all taken as known. ``hour`` is that of the start, UTC; ``version``
     is what wrote the store. Tested are clusters with at least two requests and dimensions
@@ -122,7 +124,16 @@ def _compared(rows: pl.DataFrame, values: pl.DataFrame, fdr: float) -> pl.DataFr
             on=whole,
         )
     )
-    theirs = rows.select(*KEY, "rule_name", "request").unique().join(values, on="request")
+    # Failures of one incident happen to like requests for one reason: its first speaks for all.
+    theirs = (
+        rows.join(values, on="request", how="semi")
+        .with_columns(unit=pl.coalesce("incident_id", "request"))
+        .sort("failed_at", "request")
+        .unique(["cluster_id", "unit"], keep="first", maintain_order=True)
+        .select(*KEY, "rule_name", "request")
+        .unique()
+        .join(values, on="request")
+    )
     of_cluster = theirs.group_by("cluster_id", "dimension").agg(
         n_cluster=pl.col("request").n_unique().cast(pl.Int64)
     )
