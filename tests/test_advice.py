@@ -345,6 +345,15 @@ def test_each_curve_marks_todays_value_and_the_best_once(advice):
     assert set(marked["is_today"]) <= {0, 1}
 
 
+def test_what_small_kinds_borrow_is_marked_and_nothing_rests_on_it(advice):
+    frame = advice.frame.filter(pl.col("borrowed_s").is_not_null())
+    assert frame.filter(name="stale.engine").height == 1
+    assert frame["verdict"].unique().to_list() == ["not_enough_data"]
+    assert frame["recommended_s"].null_count() == frame.height
+    assert frame["in_words"].str.contains(r"Borrowed from \d other kinds: 9[59] % of").all()
+    assert (frame["borrowed_low_s"] <= frame["borrowed_s"]).all()
+
+
 def test_a_sample_of_sessions_takes_everything_that_is_theirs_and_says_how_many(demo):
     snap = demo
     some = sampled(snap, 100, seed=3)

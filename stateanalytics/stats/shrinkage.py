@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from math import exp, lgamma, log
 from typing import NamedTuple
 
@@ -142,3 +142,63 @@ def _log_likelihood(counts: Counter[tuple[int, int]], share: float, strength: fl
         for (n_hits, n), times in counts.items()
     )
     return sum(likelihoods) - log(strength) / 2
+
+
+def borrowed(own: tuple[int, int], others: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """What is known of the share of a small group beside others like it, as a beta distribution.
+
+    Parameters
+    ----------
+    own : (int, int)
+        Hits and how many there were, of the group in question.
+    others : sequence of (int, int)
+        The same of groups like it; with few of them little is borrowed.
+
+    Returns
+    -------
+    tuple of float
+        The two parameters of the distribution of its share.
+
+    Notes
+    -----
+    As `fit_prior`, but what groups have in common is not taken as known: its mean and
+    strength are weighed by how likely they make all groups [1]_, over a grid, with
+    Jeffreys' prior of the mean and one that is flat in how much groups vary. What comes out
+    is drawn together into the beta distribution with the same mean and variance.
+
+    References
+    ----------
+    .. [1] Gelman, A. et al. (2013). Bayesian data analysis, third edition, section 5.3.
+
+    Examples
+    --------
+    >>> a, b = borrowed((1, 4), [(2, 100)] * 20)
+    >>> round(a / (a + b), 2)
+    0.02
+    """
+    counts = Counter(sorted([own, *others]))
+    known = [
+        (_log_likelihood(counts, prior.share, prior.strength) + weight, *prior.after(*own))
+        for prior, weight in _PRIORS
+    ]
+    most = max(likelihood for likelihood, _, _ in known)
+    total = mean = square = 0.0
+    for likelihood, a, b in known:
+        weight, sum_ = exp(likelihood - most), a + b
+        total += weight
+        mean += weight * a / sum_
+        square += weight * a * (a + 1) / (sum_ * (sum_ + 1))
+    mean, square = mean / total, square / total
+    strength = (mean - square) / (square - mean * mean)
+    return mean * strength, (1 - mean) * strength
+
+
+def _grid() -> Iterator[tuple[Prior, float]]:
+    """Means on a scale of their odds, strengths on that of their logarithm, both with weights."""
+    for odds in (0.5 * step for step in range(-15, 16)):
+        share = 1 / (1 + exp(-odds))
+        for strength in (0.5 * 3.0**step for step in range(10)):
+            yield Prior(share, strength), (log(share) + log(1 - share)) / 2
+
+
+_PRIORS = tuple(_grid())

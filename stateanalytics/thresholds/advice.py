@@ -273,7 +273,10 @@ def recommend(
         ``best_if_double_s``, the best if a mistake cost half or twice as much (an hour twice
         or half), with ``excess_…``, how much dearer the recommended value is then, as a
         share; ``healthy_upper_s``, a bound that 95 or 99 % of healthy work stays below, as the
-        constant needs (null: too little data); ``verdict``, a key of `VERDICTS`;
+        constant needs (null: too little data); ``borrowed_s`` with ``borrowed_low_s`` and
+        ``borrowed_high_s``, where a kind has too little: what its own few and
+        ``n_kinds_borrowed`` other kinds say of that bound, as context (see `borrow`) and
+        never the ground of a recommendation; ``verdict``, a key of `VERDICTS`;
         ``in_words``.
 
     Raises

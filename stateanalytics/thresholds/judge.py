@@ -9,6 +9,7 @@ import polars as pl
 
 from stateanalytics.core.units import CANDIDATES_S, how_long
 from stateanalytics.systems.base import OTHER, Constant
+from stateanalytics.thresholds.borrowing import BORROWED, borrow, healthy_lengths
 from stateanalytics.thresholds.choice import FEWEST_AT_RISK, Choice, choose
 from stateanalytics.thresholds.costs import Costs, n_needed, upper_bound
 from stateanalytics.thresholds.counts import (
@@ -30,11 +31,12 @@ COLUMNS = {
             "mistakes_today", "mistakes_recommended", "loss_today", "loss_recommended",
             "gain", "gain_low", "gain_high",
             "best_if_half_s", "excess_if_half", "best_if_double_s", "excess_if_double",
+            *BORROWED,
         ),
         pl.Float64,
     ),
     "per": pl.String,
-    **dict.fromkeys(("n", "n_needed", "n_deaths", "n_at_risk"), pl.Int64),
+    **dict.fromkeys(("n", "n_needed", "n_deaths", "n_at_risk", "n_kinds_borrowed"), pl.Int64),
     **dict.fromkeys(("n_effective", "healthy_upper_s", "reached_s", "outlasting"), pl.Float64),
     **dict.fromkeys(("is_mixed", "flips"), pl.Boolean),
     **dict.fromkeys(("verdict", "in_words"), pl.String),
@@ -88,6 +90,14 @@ def judge(constant: Constant, seen: pl.DataFrame, costs: Costs, conf_level: floa
         "is_mixed": constant.is_mixed,
         "verdict": weighed.choice.verdict if weighed.choice else "not_enough_data",
     }
+    if weighed.n < n_needed(constant.prob) and constant.kind is not None:
+        row |= borrow(
+            of_system,
+            _is_of_kind(constant),
+            prob=constant.prob,
+            is_silence=is_silence,
+            conf_level=conf_level,
+        )
     row["in_words"] = in_words(constant, row, why_not=weighed.why_not)
     return Judged(constant, row, None if weighed.choice is None else weighed.choice.curve)
 
@@ -109,7 +119,7 @@ class _Weighed:
 def _silence(
     constant: Constant, mine: pl.DataFrame, of_system: pl.DataFrame, costs: Costs
 ) -> _Weighed:
-    longest = mine.filter(_is_alive()).group_by("unit").agg(pl.col("gap_s").max())["gap_s"]
+    longest = healthy_lengths(mine, is_silence=True)["longest_s"]
     n, n_deaths = longest.len(), int(mine["is_dead"].sum())
     upper, rate = upper_bound(longest, constant.prob), costs.deaths_per_100_hours
     if n < n_needed(constant.prob):
@@ -162,10 +172,8 @@ def _hours(gaps: pl.DataFrame) -> float:
 def _elapsed(constant: Constant, mine: pl.DataFrame) -> _Weighed:
     is_good = pl.col("ended") & pl.col("is_good").fill_null(False)
     n = mine.filter(is_good)["unit"].n_unique()
-    known = pl.when(is_good).then("duration_s").otherwise(float("inf"))
-    # Runs of one unit are alike, so it counts once, by its longest.
-    units = mine.filter(is_good | ~pl.col("ended")).group_by("unit").agg(known=known.max())
-    weighed = _Weighed(n, None, upper_bound(units["known"], constant.prob))
+    lengths = healthy_lengths(mine, is_silence=False)["longest_s"]
+    weighed = _Weighed(n, None, upper_bound(lengths, constant.prob))
     if n < n_needed(constant.prob):
         return weighed
     reach = support(mine, _candidates(constant.today_s))

@@ -25,8 +25,19 @@ def in_words(constant: Constant, row: Mapping[str, Any], *, why_not: str = "") -
         behind = f"{row['n']} {'invocation' if row['n'] == 1 else 'invocations'}"
         what = "alive" if constant.is_of_silence else "that ended well"
         missing = why_not or f"it takes {row['n_needed']}"
-        return f"Not enough data: {behind} {what}; {missing}."
+        return f"Not enough data: {behind} {what}; {missing}.{_borrowed(constant, row)}"
     return f"{_verdict(constant, row)} {_behind(row)}"
+
+
+def _borrowed(constant: Constant, row: Mapping[str, Any]) -> str:
+    """What kinds have in common says of this one: context, never advice."""
+    if row["borrowed_s"] is None:
+        return ""
+    alike = _range(row["borrowed_low_s"], row["borrowed_high_s"])
+    return (
+        f" Borrowed from {row['n_kinds_borrowed']} other kinds: {100 * constant.prob:.0f} % of "
+        f"the healthy stay within {how_long(row['borrowed_s'])} ({alike})."
+    )
 
 
 def _verdict(constant: Constant, row: Mapping[str, Any]) -> str:
