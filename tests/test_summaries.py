@@ -29,11 +29,12 @@ from stateanalytics.errors import (
     SourceNotFoundError,
 )
 from stateanalytics.summaries import Summary, merge, summarize
+from stateanalytics.summaries.copies import N_SAMPLED, work_samples
 from stateanalytics.summaries.shapes import FRAMES
 from stateanalytics.systems import shards
 from tests.examples import a_few, examples
 from tests.frames import ago, facts
-from tests.lionagi_stores import session, write_store
+from tests.lionagi_stores import NOW_S, session, write_store
 
 AS_OF = "2026-11-22"
 
@@ -277,12 +278,55 @@ def test_what_was_written_is_read(parts, tmp_path):
     assert {path.suffix for path in folder.iterdir()} == {".json", ".parquet"}
 
 
-def test_the_command_reports_what_was_written(parts, tmp_path, capsys):
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    """A store, a later backup of it without what was pruned, and a store of others."""
+    folder = tmp_path_factory.mktemp("host")
+    every = [session(f"s{n}", created_at=NOW_S - 3_600 * n) for n in range(60)]
+    kept = {"store": every[10:50], "backup": every[:40], "other": every[50:]}
+    for name, sessions in kept.items():
+        write_store(folder / f"{name}.db", sessions=sessions)
+    return {name: folder / f"{name}.db" for name in kept}
+
+
+def test_a_copy_that_reads_another_way_is_named(host):
+    store, backup, other = (summarize(path, as_of=AS_OF) for path in host.values())
+    assert merge([store, other]).losses.is_empty()
+    everything = merge([store, backup, other])
+    assert everything.states["n"].sum() == 90
+    (lost,) = everything.losses.to_dicts()
+    assert (lost["source"], lost["code"]) == (str(host["store"]), "summary.counted_twice")
+    assert lost["message"] == f"work of it is told by {host['backup']} too"
+    assert_same(merge([merge([other, backup]), store]), everything)
+    page = sa.report(everything, window="2026-W21").as_html()
+    assert "1 source tells work of another one." in page
+    assert "A store was damaged" not in page
+
+
+@pytest.mark.slow
+def test_a_copy_that_is_counted_with_its_original_is_counted_once(host):
+    with sa.read(host["store"], host["backup"], as_of=AS_OF, progress=False) as snap:
+        together = merge([summarize(snap), summarize(host["other"], as_of=AS_OF)])
+    assert together.states["n"].sum() == 60
+    assert together.losses.is_empty()
+
+
+def test_of_much_work_of_one_moment_a_few_are_remembered(host):
+    rows = [{"source": "a", "entity_id": f"e{n}", "created_at": ago(hours=5)} for n in range(100)]
+    rows += [{"source": "b", "entity_id": "e7"}]
+    (sample,) = work_samples(snapshot_of(rows).entities)["work_sample"].to_list()
+    again = work_samples(snapshot_of(rows[::-1]).entities)["work_sample"].to_list()
+    assert [sample] == again
+    assert len(set(sample.split(" "))) == N_SAMPLED
+
+
+def test_the_command_reports_what_was_written(host, tmp_path, capsys):
+    parts = [summarize(host[name], as_of=AS_OF) for name in ("store", "other")]
     folders = [str(part.write(tmp_path / f"host-{n}")) for n, part in enumerate(parts)]
     page = tmp_path / "fleet.html"
-    asked = ["report", *folders, "--week", "2026-W20", "-o", str(page)]
+    asked = ["report", *folders, "--week", "2026-W21", "-o", str(page)]
     assert run(asked) == 0
-    assert page.read_text() == sa.report(merge(parts), window="2026-W20").as_html()
+    assert page.read_text() == sa.report(merge(parts), window="2026-W21").as_html()
     capsys.readouterr()
     refused = {
         "Summaries are reported apart from stores; found 'state.db' too": ["state.db"],

@@ -22,6 +22,7 @@ from stateanalytics.state.definitions import RUN, cause_key, is_failure
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, rows_of
 from stateanalytics.state.states import states
+from stateanalytics.summaries.copies import work_samples
 from stateanalytics.summaries.merging import (
     add_codes,
     add_counts,
@@ -132,7 +133,7 @@ def _counted(
         policy=policy.version,
         k=k,
         by=tuple(by),
-        sources=in_order("sources", [facts.sources]),
+        sources=in_order("sources", [_sampled(facts)]),
         losses=in_order("losses", [_masked(losses_of(facts.findings))]),
         states=add_counts([_one_each(_masked(_dated(rows).select("week", "began_week", *_STATE)))]),
         codes=add_codes([_masked(_codes(failed))]),
@@ -142,6 +143,11 @@ def _counted(
         detections=_detections(facts, policy, judged),
         templates=_templates(facts, policy, rows, k),
     )
+
+
+def _sampled(facts: Facts) -> pl.DataFrame:
+    """The inputs, each with a sample of the work that is counted of it."""
+    return facts.sources.join(work_samples(facts.entities), on="source", how="left")
 
 
 def _week(moment: str = "placed_at") -> pl.Expr:

@@ -10,6 +10,7 @@ from stateanalytics.core.text import visible
 from stateanalytics.detectors.sums import merge_gap_sums
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.placeholders import WILDCARD
+from stateanalytics.summaries.copies import CODE, counted_twice
 from stateanalytics.summaries.shapes import FIXED
 from stateanalytics.summaries.summary import FAILURE_SUMS, Summary
 
@@ -34,10 +35,11 @@ def merge(summaries: Iterable[Summary]) -> Summary:
 
     Notes
     -----
-    A summary has no ids, so that an input is known to be in several by its fingerprint alone.
-    A copy that reads another way, such as a store without the run directories that lie beside
-    the original, is counted twice: give both to one `summarize`, or collect them into an
-    archive, which tell such copies by what they hold.
+    A summary has no ids. An input that is in several is refused by its fingerprint. A copy
+    that reads another way, such as a later backup, or a store without the run directories that
+    lie beside the original, is counted twice, and ``losses`` name it
+    (``summary.counted_twice``) by the sample that each summary has of its work: give both to
+    one `summarize`, or collect them into an archive, which count their work once.
 
     Examples
     --------
@@ -49,13 +51,16 @@ def merge(summaries: Iterable[Summary]) -> Summary:
     parts = list(summaries) if isinstance(summaries, Iterable) else [summaries]
     _check_fit(parts)
     first = parts[0]
+    sources = in_order("sources", [part.sources for part in parts])
+    # Of all inputs again, so that it matters not in which order parts are merged.
+    losses = [part.losses.filter(pl.col("code") != CODE) for part in parts]
     return Summary(
         as_of=first.as_of,
         policy=first.policy,
         k=first.k,
         by=first.by,
-        sources=in_order("sources", [part.sources for part in parts]),
-        losses=in_order("losses", [part.losses for part in parts]),
+        sources=sources,
+        losses=in_order("losses", [*losses, counted_twice(sources)]),
         states=add_counts([part.states for part in parts]),
         codes=add_codes([part.codes for part in parts]),
         groups=add_groups([part.groups for part in parts]),

@@ -37,9 +37,10 @@ _SHAPES = (
         "sources",
         "one input",
         ("source", "system"),
-        SOURCES.named(
-            *("source", "system", "format", "fingerprint", "n_entities", "n_events"),
-            *("last_at", "looked_at", "is_unchanged"),
+        (
+            *SOURCES.named("source", "system", "format", "fingerprint", "n_entities", "n_events"),
+            *SOURCES.named("last_at", "looked_at", "is_unchanged"),
+            Column("work_sample", TEXT, "digests of some of its work; null: none has a date"),
         ),
     ),
     Frame(

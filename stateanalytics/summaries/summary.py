@@ -45,7 +45,8 @@ class Summary:
         The columns that runs and silences are counted apart by.
     sources : polars.DataFrame
         Which inputs are in it: ``source``, ``system``, ``format``, ``fingerprint``,
-        ``n_entities``, ``n_events``, ``last_at``, ``looked_at``, ``is_unchanged``.
+        ``n_entities``, ``n_events``, ``last_at``, ``looked_at``, ``is_unchanged``,
+        ``work_sample`` (of `copies.work_samples`).
     losses : polars.DataFrame
         What of them is missing, in the words of ``findings``.
     states : polars.DataFrame
