@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -160,24 +161,75 @@ class Cursor:
         return tuple(column[0].as_py() for column in columns)
 
 
+@dataclass
+class _Kept:
+    """A connection that is opened when it is first wanted, and what closes it."""
+
+    ends: ExitStack
+    cursor: Cursor | None = None
+
+
+_KEPT: dict[Path, _Kept] = {}
+
+
+@contextmanager
+def one_connection(store: Store) -> Iterator[None]:
+    """Let `small_cursor_of` give one cursor of a store again and again, until the block ends.
+
+    To open the copy takes as long as to read a small table, and most tables are small.
+    """
+    with ExitStack() as ends:
+        _KEPT[store.copy] = _Kept(ends)
+        ends.callback(_KEPT.pop, store.copy)
+        yield
+
+
+@contextmanager
+def small_cursor_of(store: Store) -> Iterator[Cursor]:
+    """A cursor for the thread that reads the store: that of `one_connection`, or its own."""
+    kept = _KEPT.get(store.copy)
+    with _told(store), ExitStack() as ends:
+        if kept is None:
+            yield ends.enter_context(_connected(store))
+            return
+        if kept.cursor is None:
+            kept.cursor = kept.ends.enter_context(_connected(store))
+        yield kept.cursor
+
+
 @contextmanager
 def cursor_of(store: Store) -> Iterator[Cursor]:
-    """A cursor of the Arrow driver on the private copy, which trusts nothing in it."""
+    """A cursor of the Arrow driver on the private copy, for a thread of its own."""
+    with _told(store), _connected(store) as cursor:
+        yield cursor
+
+
+@contextmanager
+def _connected(store: Store) -> Iterator[Cursor]:
+    """A connection to the private copy that trusts nothing in it."""
     import adbc_driver_manager
     import adbc_driver_sqlite
-    import pyarrow as pa
 
     # Nobody writes to the copy, so that SQLite need not lock it, nor look for a log but ours.
     uri = f"file:{quote(str(store.copy))}?{'mode=ro' if store.has_log else 'immutable=1'}"
+    with (
+        adbc_driver_sqlite.connect(uri) as database,
+        adbc_driver_manager.AdbcConnection(database) as connection,
+    ):
+        cursor = Cursor(connection)
+        for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=2147418112"):
+            cursor.table(f"PRAGMA {pragma}")
+        yield cursor
+
+
+@contextmanager
+def _told(store: Store) -> Iterator[None]:
+    """Errors of the driver as errors of ours."""
+    import adbc_driver_manager
+    import pyarrow as pa
+
     try:
-        with (
-            adbc_driver_sqlite.connect(uri) as database,
-            adbc_driver_manager.AdbcConnection(database) as connection,
-        ):
-            cursor = Cursor(connection)
-            for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=2147418112"):
-                cursor.table(f"PRAGMA {pragma}")
-            yield cursor
+        yield
     except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
         # Behind the first line the driver repeats the whole query.
         problem = str(error).split("\n")[0].split(" query: ", 1)[-1]

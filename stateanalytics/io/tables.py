@@ -19,6 +19,7 @@ from stateanalytics.io.scanning import (
     plans,
     scan_guarded,
     scan_unguarded,
+    small_cursor_of,
 )
 
 if TYPE_CHECKING:
@@ -53,10 +54,9 @@ def _columns(
 ) -> tuple[pl.DataFrame, int, list[Problem]]:
     """The columns of all plans side by side, how many rows, and what was odd in them."""
     scan = _Scan()
-    with cursor_of(planned[0].store) as cursor:
+    with small_cursor_of(planned[0].store) as cursor:
         ranges = parts(planned[0], only, cursor)
         tasks = [(plan, where) for plan in planned for where in ranges]
-        # To open the copy takes as long as to read a small table.
         scanned = [scan(task, cursor) for task in tasks] if len(ranges) == 1 else []
     if not scanned:
         with ThreadPoolExecutor(scanning.N_THREADS) as threads:

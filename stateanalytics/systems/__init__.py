@@ -91,9 +91,10 @@ def limits_of_systems() -> Mapping[str, Mapping[str, float]]:
 
 
 @cache
-def detail_frames() -> Mapping[str, Frame]:
-    """The frames that systems add to the canonical ones, by name."""
-    return {frame.name: frame for known in all_systems() for frame in known.frames()}
+def detail_frames(systems: frozenset[str] | None = None) -> Mapping[str, Frame]:
+    """The frames that some systems, or all, add to the canonical ones, by name."""
+    asked = (known for known in all_systems() if systems is None or known.name in systems)
+    return {frame.name: frame for known in asked for frame in known.frames()}
 
 
 def _loaded(entry: EntryPoint, origin: str) -> System | None:

@@ -127,7 +127,9 @@ class Pooled:
     def of(cls, readings: Sequence[Reading], again: Sequence[Place]) -> Pooled:
         """Inputs that were read."""
         parts, digests = zip(*((each.part, each.digest) for each in readings), strict=True)
-        once = observe_once(parts, digests, detail_frames())
+        # Of systems that are not here nothing is imported.
+        frames = detail_frames(frozenset(part.system for part in parts))
+        once = observe_once(parts, digests, frames)
         return cls(tuple(readings), tuple(again), once)
 
     def looked_at(self, readings: Sequence[Reading]) -> Pooled:
@@ -178,6 +180,7 @@ class Pooled:
         """All that the inputs hold, of no instant yet."""
         parts = self.once.parts
         names = dict.fromkeys(name for part in parts for name in part.details)
+        frames = detail_frames(frozenset(part.system for part in parts))
         return Facts(
             entities=pool([part.entities for part in parts], schema.ENTITIES),
             transitions=pool([part.transitions for part in parts], schema.TRANSITIONS),
@@ -188,7 +191,7 @@ class Pooled:
             details={
                 name: pool(
                     [part.details[name] for part in parts if name in part.details],
-                    detail_frames()[name],
+                    frames[name],
                 )
                 for name in names
             },

@@ -30,6 +30,7 @@ from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.private_folders import delete_abandoned_now_and_then
 from stateanalytics.io.salvaging import findings_of_store
+from stateanalytics.io.scanning import one_connection
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
 from stateanalytics.systems.base import System
@@ -246,7 +247,8 @@ def read_place(
             part = _skipped(store)
         else:
             read = partial(known.stores.read, store)
-            part = _read_by(known, read, store.label, on_error, bodies=bodies, before=kept)
+            with one_connection(store):
+                part = _read_by(known, read, store.label, on_error, bodies=bodies, before=kept)
         odd = findings_of_store(store, system=part.system)
         opened.pop_all()
     return replace(
