@@ -74,7 +74,7 @@ def chart_cumulative_incidence(
     """
     import altair as alt
 
-    if "state" in incidence.columns:
+    if "state" in getattr(incidence, "columns", ()):
         shares = incidence.filter(pl.col("state") != RUNNING).drop(_OF_STATES, strict=False)
         incidence = shares.rename({"state": "cause", "share": "incidence"})
     check_columns(incidence, NEEDED, "chart_cumulative_incidence")

@@ -272,13 +272,14 @@ def with_units(spells: pl.DataFrame) -> pl.DataFrame:
     """Spells with what is independent of each other: the invocation of a run, as ``unit``.
 
     A frame that names its units keeps them; where there are no keys, each spell is alone.
+    What is no frame stays as it is, for whoever checks it.
 
     Examples
     --------
     >>> with_units(pl.DataFrame({"duration_s": [1.0, 2.0]}))["unit"].to_list()
     ['0', '1']
     """
-    if "unit" in spells.columns:
+    if not isinstance(spells, pl.DataFrame) or "unit" in spells.columns:
         return spells
     known = [
         name for name in ("invocation_id", "session_id", "entity_id") if name in spells.columns
