@@ -8,6 +8,7 @@ from stateanalytics.cli.options import examples, note, sources_argument
 from stateanalytics.cli.output import put
 from stateanalytics.cli.request import READING, Request, takes
 
+REVIEWED = ("name", "changed_at", "measure", "before", "promised", "since", "verdict", "in_words")
 SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
 
 
@@ -16,6 +17,7 @@ SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
         "stateanalytics thresholds state.db",
         "stateanalytics thresholds state.db --false-alarm 20 -o thresholds.csv",
         "stateanalytics thresholds state.db --settings toml -o thresholds.toml",
+        "stateanalytics thresholds history/ --review",
     )
 )
 @sources_argument
@@ -49,6 +51,11 @@ SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
     type=click.Choice(("toml", "json", "python")),
     help="Give the settings in their owners' words instead of the table.",
 )
+@click.option(
+    "--review",
+    is_flag=True,
+    help="What came of time limits that changed: before, as promised, since.",
+)
 @takes(*READING)
 def thresholds(
     request: Request,
@@ -59,6 +66,7 @@ def thresholds(
     run_hour: float,
     deaths: float | None,
     settings: str | None,
+    review: bool,
 ) -> None:
     """Recommend a value for every threshold, beside today's, with what speaks for it.
 
@@ -73,6 +81,9 @@ def thresholds(
             "Settings have a format of their own; found --format, too. Hint: leave it out"
         )
     costs = Costs(false_alarm, undetected_hour, lost_run, run_hour, deaths)
+    if review:
+        _write_review(request)
+        return
     with request.opened() as snap:
         advice = recommend(snap, costs=costs, policy=request.chosen_policy)
         if settings:
@@ -87,3 +98,11 @@ def thresholds(
         silent = advice.frame.filter(verdict="not_enough_data").height
         if silent:
             note(f"for {silent} of {advice.frame.height} thresholds there is not enough data")
+
+
+def _write_review(request: Request) -> None:
+    from stateanalytics.thresholds.promises import review
+
+    with request.opened() as snap:
+        changed = review(snap, policy=request.chosen_policy)
+        request.write(changed, columns=REVIEWED, inputs=snap.inputs)

@@ -74,7 +74,7 @@ def judge(constant: Constant, seen: pl.DataFrame, costs: Costs, conf_level: floa
         Of the intervals.
     """
     of_system = seen.filter(pl.col("system") == constant.system)
-    mine = of_system.filter(_is_of_kind(constant))
+    mine = of_system.filter(is_of_kind(constant))
     is_silence = constant.is_of_silence
     weighed = _silence(constant, mine, of_system, costs) if is_silence else _elapsed(constant, mine)
     weighed = _chosen(weighed, constant, costs, conf_level)
@@ -93,7 +93,7 @@ def judge(constant: Constant, seen: pl.DataFrame, costs: Costs, conf_level: floa
     if weighed.n < n_needed(constant.prob) and constant.kind is not None:
         row |= borrow(
             of_system,
-            _is_of_kind(constant),
+            is_of_kind(constant),
             prob=constant.prob,
             is_silence=is_silence,
             conf_level=conf_level,
@@ -214,7 +214,8 @@ def _candidates(today_s: float | None) -> list[float]:
     return sorted({*CANDIDATES_S, *([today_s] if today_s else [])})
 
 
-def _is_of_kind(constant: Constant) -> pl.Expr:
+def is_of_kind(constant: Constant) -> pl.Expr:
+    """Whether a row is of the kind of work that a constant holds for."""
     if constant.kind is None:
         return pl.lit(True)
     if constant.kind == OTHER:

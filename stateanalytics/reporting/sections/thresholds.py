@@ -9,6 +9,8 @@ from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.thresholds.advice import Advice, recommend
+from stateanalytics.thresholds.promises import VERDICTS as KEPT
+from stateanalytics.thresholds.promises import review
 
 MOST_SESSIONS = 5_000
 VERDICTS = {
@@ -62,6 +64,7 @@ def summarize_thresholds(material: Material) -> Plain:
             for row in plain_rows(known)
         ],
         "worksheet": _worksheet(advice, known),
+        "review": _review(material),
     }
 
 
@@ -87,6 +90,25 @@ def _sentence(advice: Advice, known: pl.DataFrame) -> str:
         f"{first['name']}: {how_long(first['today_s'], 'none')} to "
         f"{how_long(first['recommended_s'], 'none')}; {rest}."
     )
+
+
+def _review(material: Material) -> Plain | None:
+    """What came of the limits that changed."""
+    changed = review(material.facts, policy=material.policy, rows=material.ever)
+    if changed.is_empty():
+        return None
+    n_of = dict(changed["verdict"].value_counts().iter_rows())
+    verdicts = listed(
+        f"{number(n_of[name])} {name.replace('_', ' ')}" for name in KEPT if name in n_of
+    )
+    n = changed["name"].n_unique()
+    return {
+        "finding": f"{count(n, 'limit').capitalize()} changed; of what was promised: {verdicts}.",
+        "rows": [
+            {**row, "verdict": row["verdict"].replace("_", " ")}
+            for row in plain_rows(changed, ("name", "changed_at", "verdict", "in_words"))
+        ],
+    }
 
 
 def _costs(advice: Advice) -> str:
