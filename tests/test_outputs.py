@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stateanalytics import cli
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import refuse_inputs, write_output
+from stateanalytics.io.walking import files_below
 from tests.ao_trees import lifecycle, record, write_json
 from tests.examples import a_few, examples
 from tests.lionagi_stores import session, write_store
@@ -281,3 +282,24 @@ def test_no_control_sequence_of_a_path_reaches_the_terminal_with_the_progress(tm
     assert b"\x1b]" not in drawn
     assert b"\x07" not in drawn
     assert "\x9b".encode() not in drawn
+
+
+def test_below_a_folder_all_is_found_and_behind_a_link_what_records_may_hold(tmp_path):
+    asked, elsewhere = tmp_path / "asked", tmp_path / "elsewhere"
+    for folder in (asked / "own", elsewhere):
+        deep = folder.joinpath(*"12345678")
+        deep.mkdir(parents=True)
+        for place in (deep, deep.parents[4]):
+            (place / "file").touch()
+    (asked / "again").symlink_to(asked / "own")
+    (asked / "link").symlink_to(elsewhere)
+    (asked / "nowhere").symlink_to(tmp_path / "nothing")
+    (asked / "circle").symlink_to(asked / "circle")
+    found = {path for path, _ in files_below(str(asked), is_strict=False)}
+    parts = {Path(path).relative_to(asked).parts for path in found}
+    assert {(len(part), part[0]) for part in parts} == {
+        *((10, "own"), (5, "own")),
+        *((5, "again"), (5, "link")),
+    }
+    with pytest.raises(OSError, match="circle"):
+        list(files_below(str(asked), is_strict=True))

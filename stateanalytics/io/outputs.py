@@ -8,19 +8,17 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import chain
+from contextlib import contextmanager
 from pathlib import Path
 
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.files import LOG_ENDINGS
+from stateanalytics.io.walking import files_below
 
 PRIVATE = 0o600
 """The mode of a file with secrets in it: for its owner only."""
 
 _LONGEST_STEM = 40
-DEPTH = 5
-"""How deep in a directory links are looked for; no system's records lie deeper."""
 
 
 def write_output(
@@ -222,35 +220,8 @@ def _is_linked_into(target: Path, folder: Path) -> bool:
         return False
     if not stat.S_ISREG(there.st_mode):
         return False
-    # Few files have a hard link, and no other one is worth a look at all that is there.
-    inside = _statuses(folder) if there.st_nlink > 1 else ()
-    linked = _behind_links(str(folder), DEPTH, set())
-    return any(os.path.samestat(there, status) for status in chain(inside, linked))
-
-
-def _behind_links(
-    folder: str, depth: int, seen: set[str], *, is_behind: bool = False
-) -> Iterator[os.stat_result]:
-    """The files that links in a directory lead to, or that lie in one that they lead to."""
-    real = os.path.realpath(folder)
-    if not depth or real in seen:
-        return
-    seen.add(real)
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            is_linked = is_behind or entry.is_symlink()
-            if os.path.isdir(entry.path):  # noqa: PTH112 - and no link in a circle is one
-                yield from _behind_links(entry.path, depth - 1, seen, is_behind=is_linked)
-            elif is_linked:
-                with suppress(OSError):
-                    yield entry.stat()
-
-
-def _statuses(folder: Path) -> Iterator[os.stat_result]:
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                yield os.stat(os.path.join(place, name))  # noqa: PTH116, PTH118 - names of bytes
+    files = files_below(str(folder), is_strict=False)
+    return any(os.path.samestat(there, status) for _, status in files)
 
 
 def _is_link_of_system(target: Path) -> bool:
