@@ -190,6 +190,8 @@ def _seconds_ago(seconds: float) -> datetime:
         ),
         pytest.param({"last_sign_at": 3599, "n_running": 1}, "running", None, id="a tool works"),
         pytest.param({"last_sign_at": 3600, "n_running": 1}, "stalled", "stalled", id="too long"),
+        pytest.param({"last_sign_at": 700, "patience_s": 701.0}, "running", None, id="patient"),
+        pytest.param({"last_sign_at": 90, "patience_s": 90.0}, "stalled", "stalled", id="hasty"),
         pytest.param({"last_sign_at": 9999, "n_questions": 1}, "idle", "awaiting_permission"),
         pytest.param({"n_unknown_finishes": 9}, "running", None, id="nine odd steps"),
         pytest.param({"n_unknown_finishes": 10}, "degraded", "runaway_steps", id="ten odd steps"),

@@ -15,8 +15,8 @@ import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError
-from stateanalytics.io import opening
-from stateanalytics.systems.opencode import payloads, places, records
+from stateanalytics.io import json_lines, opening
+from stateanalytics.systems.opencode import places, records
 from stateanalytics.systems.opencode import reading as opencode
 from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.reading import read_facts
@@ -68,8 +68,8 @@ def test_a_last_line_without_its_break_may_be_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("chunk_bytes", a_few([7, 100, 1000, 10_000]))
 @pytest.mark.parametrize("ending", a_few(["\n", ""]))
 def test_a_line_too_long_to_take_apart_is_counted(tmp_path, monkeypatch, chunk_bytes, ending):
-    monkeypatch.setattr(payloads, "CHUNK_BYTES", chunk_bytes)
-    monkeypatch.setattr(payloads, "MAX_LINE_BYTES", 400)
+    monkeypatch.setattr(json_lines, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(json_lines, "MAX_LINE_BYTES", 400)
     lines = [json.dumps(line) for line in GOOD]
     assert max(map(len, lines)) < 400
     long = json.dumps({"type": "session.made.up", "id": "x" * 2000})
@@ -241,7 +241,7 @@ def test_a_file_that_may_not_be_read_hides_no_other(tmp_path: Path, monkeypatch)
             raise PermissionError(13, "Permission denied")
         return opened(path)
 
-    for module in (places, records, payloads):
+    for module in (places, records, json_lines):
         monkeypatch.setattr(module, "open_regular", refuse)
     assert find(tmp_path) == [log]
     lost = opencode.read(locked, label="b.jsonl").findings

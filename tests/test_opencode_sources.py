@@ -18,7 +18,8 @@ import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError, NotAStoreError
-from stateanalytics.systems.opencode import payloads, reading
+from stateanalytics.io import json_lines
+from stateanalytics.systems.opencode import reading
 from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.opencode.tables import ALLOWED
 from stateanalytics.systems.reading import read_facts
@@ -135,14 +136,14 @@ def test_a_log_that_breaks_off_while_it_is_read_is_left_out_whole(
         write(tmp_path / f"{name}.jsonl", [event(0, "execution.started", session=f"ses_{name}")])
         for name in ("good", "bad")
     )
-    octets_of = payloads._octets_of
+    octets_of = json_lines._octets_of
 
     def failing(path: Path) -> Iterator[tuple[bytes, bool]]:
         yield from octets_of(path)
         if path == bad:
             raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(payloads, "_octets_of", failing)
+    monkeypatch.setattr(json_lines, "_octets_of", failing)
     of_bad, of_good = reading.read_many([bad, good], labels=["bad", "good"])
     assert of_good.entities.height > 0
     assert of_bad.entities.is_empty()

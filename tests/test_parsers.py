@@ -14,13 +14,13 @@ from stateanalytics.core.windows import read_moment
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures import Rules, mine_templates
 from stateanalytics.io.files import as_moment, as_text, parsed, without_halves
+from stateanalytics.io.json_lines import Parser
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems.agent_orchestrator.files import Faults
 from stateanalytics.systems.agent_orchestrator.logs import read_logs
 from stateanalytics.systems.agent_orchestrator.places import File, Kind
 from stateanalytics.systems.agent_orchestrator.records import NoRecordError, key_value_record
 from stateanalytics.systems.lionagi.schedules import cadence_s
-from stateanalytics.systems.opencode.payloads import Parser
 from stateanalytics.systems.opencode.records import read_record_files
 from tests.examples import examples
 from tests.opencode_logs import event, step

@@ -223,6 +223,9 @@ ENTITIES = Frame(
         Column("recorded_reason_codes", TEXT, "codes of recorded_reasons, joined by ', '"),
         Column("recorded_reasons", TEXT, "JSON list: why, in the columns of `reasons`"),
         Column("last_sign_at", MOMENT, "what open work's silence is judged from, if not activity"),
+        Column(
+            "patience_s", REAL, "silence that open work may have; null: its system's limit", "s"
+        ),
         Column("cadence_s", REAL, "time between the fires of a schedule; null: no rhythm", "s"),
         Column("due_at", MOMENT, "when its next fire or retry is due"),
         Column("retry_code", TEXT, "reason code of what it waits to retry; null: no retry waits"),

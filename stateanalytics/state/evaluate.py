@@ -87,6 +87,7 @@ RECORDED = kinds_of(
         if name.startswith("recorded_") and name != "recorded_by"
     ),
     *("retry_code", "n_questions", "n_unknown_finishes", "is_resume_claimed"),
+    "patience_s",
 )
 """The columns of ``entities`` that states are read off too, where there are any."""
 

@@ -1,5 +1,8 @@
 """Is work that is not over well: by its age, its retries, its questions and its steps.
 
+How long it may be silent is a limit of its system, or its own (``patience_s``), where that
+depends on what it waits for. Without ``dead_after_s`` silence alone never makes it dead.
+
 Only systems with limits of their own (`System.limits`) are judged so, and only where
 they recorded no health. All other open work is judged by the silence of its kind.
 """
@@ -55,14 +58,16 @@ def open_work_rules(table: StatusTable) -> dict[str, nw.Expr]:
     waits = ~nw.col("retry_code").is_null()
     silence_s = nw.col(SIGN_AGE)
     factor = nw.when(nw.col("n_running") > 0).then(nw.col(_LIMIT["tool_factor"]))
-    patience = factor.otherwise(nw.lit(1.0))
+    times = nw.coalesce(factor, nw.lit(1.0))
+    patience_s = nw.coalesce(nw.col("patience_s"), nw.col(_LIMIT["stalled_after_s"]) * times)
+    is_late = (silence_s >= nw.col(_LIMIT["dead_after_s"]) * times).fill_null(value=False)
     is_claimed = nw.col("is_resume_claimed").fill_null(value=False)
     rules = {
         "retry_overdue": waits & (nw.col(DUE_AGE) > nw.col(_LIMIT["retry_grace_s"])),
         "retry_scheduled": waits,
         "question_open": nw.col("n_questions") > 0,
-        "dead": (silence_s >= nw.col(_LIMIT["dead_after_s"]) * patience) & ~is_claimed,
-        "stalled": silence_s >= nw.col(_LIMIT["stalled_after_s"]) * patience,
+        "dead": is_late & ~is_claimed,
+        "stalled": silence_s >= patience_s,
         "runaway": nw.col(RUNAWAY),
         "active": nw.lit(value=True),
     }

@@ -23,6 +23,7 @@ _NO_HISTORY = (
     *("n_turns", "exit_code"),
     *("stored_health", "stored_delivery", "stored_reason_codes"),
     *("due_at", "retry_code", "n_running", "n_questions", "n_unknown_finishes"),
+    "patience_s",
     *("is_resume_claimed", "recorded_health", "recorded_delivery", "recorded_display"),
     *("recorded_reason_codes", "recorded_reasons", "recorded_lifecycle", "recorded_outcome"),
 )

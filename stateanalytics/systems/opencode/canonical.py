@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.io.json_lines import moment
 from stateanalytics.systems.opencode.details import ENTITY_IDS
 from stateanalytics.systems.opencode.log import QUIET, SESSION_KEY, TERMINALS, Ordered
 from stateanalytics.systems.opencode.mapping import SYSTEM
-from stateanalytics.systems.opencode.payloads import moment
 from stateanalytics.systems.opencode.recorded import add_recorded, turn_id
 
 _STEP_WORDS = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
+from stateanalytics.io.json_lines import moment
 from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.causes import with_cause
 from stateanalytics.systems.opencode.executions import Folded
 from stateanalytics.systems.opencode.log import SESSION_KEY, Log
 from stateanalytics.systems.opencode.message_fold import FoldedMessages
-from stateanalytics.systems.opencode.payloads import moment
 
 DECLINE_WINDOW_MS = 2000
 """How near to an end a refusal must be, or how far others must have run on."""

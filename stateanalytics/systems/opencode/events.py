@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.io.json_lines import Fields, Parser, conform, numbered, sound
 from stateanalytics.systems.opencode.gathered import Broken
 from stateanalytics.systems.opencode.log import (
     ERA_A_PREFIX,
@@ -20,17 +21,7 @@ from stateanalytics.systems.opencode.log import (
     kind_of,
 )
 from stateanalytics.systems.opencode.message_fold import MESSAGES, PARTS
-from stateanalytics.systems.opencode.payloads import (
-    ENVELOPE,
-    FIELDS,
-    MESSAGE,
-    PART,
-    Fields,
-    Parser,
-    conform,
-    numbered,
-    sound,
-)
+from stateanalytics.systems.opencode.payloads import ENVELOPE, FIELDS, MESSAGE, PART
 
 # Messages of V2 hold their parts themselves.
 _CONTENT = {

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
+from stateanalytics.io.json_lines import conform, dtypes_of
 from stateanalytics.systems.opencode.log import SESSION_KEY, Log, pooled_logs
 from stateanalytics.systems.opencode.message_fold import MESSAGES, PARTS
-from stateanalytics.systems.opencode.payloads import SESSION, conform, dtypes_of
+from stateanalytics.systems.opencode.payloads import SESSION
 
 SESSION_ROWS = pl.Schema(
     {

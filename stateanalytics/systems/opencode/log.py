@@ -8,7 +8,8 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.systems.opencode.payloads import FIELDS, USAGE, dtypes_of
+from stateanalytics.io.json_lines import dtypes_of
+from stateanalytics.systems.opencode.payloads import FIELDS, USAGE
 
 ERA_A_PREFIX = "session.next."
 

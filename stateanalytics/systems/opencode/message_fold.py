@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from stateanalytics.io.json_lines import dtypes_of
 from stateanalytics.systems.opencode.log import SESSION_KEY
-from stateanalytics.systems.opencode.payloads import MESSAGE, PART, dtypes_of
+from stateanalytics.systems.opencode.payloads import MESSAGE, PART
 from stateanalytics.systems.opencode.steps import is_content_filtered
 
 MESSAGES = pl.Schema(

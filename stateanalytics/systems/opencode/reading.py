@@ -11,6 +11,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.errors import DamagedStoreError
+from stateanalytics.io.json_lines import CHUNK_BYTES, Parser, moment
 from stateanalytics.io.parts import Parts, by_source
 from stateanalytics.io.salvaging import loss_findings
 from stateanalytics.io.sqlite import Store, open_store
@@ -24,7 +25,6 @@ from stateanalytics.systems.opencode.gathered import Broken, Gathered, completed
 from stateanalytics.systems.opencode.log import SESSION_KEY, rows_of
 from stateanalytics.systems.opencode.mapping import SYSTEM
 from stateanalytics.systems.opencode.message_fold import PROJECTED, FoldedMessages, fold_messages
-from stateanalytics.systems.opencode.payloads import CHUNK_BYTES, Parser, moment
 from stateanalytics.systems.opencode.places import beside, is_database, is_storage
 from stateanalytics.systems.opencode.record_frames import kept_records
 from stateanalytics.systems.opencode.records import read_record_files, read_storage, size_of

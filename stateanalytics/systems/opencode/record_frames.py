@@ -12,6 +12,7 @@ from types import MappingProxyType
 import polars as pl
 
 from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column, Frame
+from stateanalytics.io.json_lines import moment
 from stateanalytics.systems.opencode.gathered import SESSION_ROWS, Gathered
 from stateanalytics.systems.opencode.log import (
     ERA_A_PREFIX,
@@ -29,7 +30,6 @@ from stateanalytics.systems.opencode.message_fold import (
     PARTS,
     PROJECTED,
 )
-from stateanalytics.systems.opencode.payloads import moment
 
 _UNITS = MappingProxyType(
     {

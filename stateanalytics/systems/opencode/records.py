@@ -14,7 +14,19 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.io.files import legible, without_halves
-from stateanalytics.io.opening import MAX_LINE_BYTES, open_regular, read_octets
+from stateanalytics.io.json_lines import (
+    HALF_SURROGATE,
+    TOO_LONG,
+    UNFINISHED,
+    Chunk,
+    Parser,
+    chunks_of,
+    conform,
+    in_pieces,
+    numbered,
+    records_of,
+)
+from stateanalytics.io.opening import open_regular, read_octets
 from stateanalytics.systems.opencode.events import (
     events_of_records,
     messages_of,
@@ -31,21 +43,9 @@ from stateanalytics.systems.opencode.gathered import (
 )
 from stateanalytics.systems.opencode.log import SESSION_KEY
 from stateanalytics.systems.opencode.message_fold import MESSAGES
-from stateanalytics.systems.opencode.payloads import (
-    CHUNK_BYTES,
-    SESSION,
-    Chunk,
-    Parser,
-    chunks_of,
-    conform,
-    numbered,
-    records_of,
-)
+from stateanalytics.systems.opencode.payloads import SESSION
 
 MAX_DOCUMENT_BYTES = 512 * 2**20
-TOO_LONG = f"a line of more than {MAX_LINE_BYTES // 2**20} MiB"
-UNFINISHED = "a last line that is cut off: it was being written, or its writer died"
-_HALF = r"\\u[dD][89a-fA-F]"
 RUN_TYPES = ("step_start", "text", "reasoning", "tool_use", "step_finish", "error")
 _UNWRAPPED = (
     "CAST(coalesce(json_extract(sound, '$.payload.syncEvent'), "
@@ -98,25 +98,11 @@ def read_record_files(files: Iterable[tuple[str, Path]], parser: Parser) -> Gath
             except OSError as error:
                 failed[source] = lost(source, [(path, error)])
 
-    pieces = [_piece(records_of(piece), parser) for piece in _in_pieces(chunks())]
+    pieces = [_piece(records_of(piece), parser) for piece in in_pieces(chunks())]
     gathered = together([*pieces, *exports])
     # A file that cannot be read to its end is left out as a whole.
     kept = without(gathered, failed) if failed else gathered
     return replace(kept, broken=(*kept.broken, *failed.values()))
-
-
-def _in_pieces(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
-    """Chunks that are parsed at once: as many as have no more bytes than one may have."""
-    piece: list[Chunk] = []
-    n_bytes = 0
-    for chunk in chunks:
-        if piece and n_bytes + chunk.n_bytes > CHUNK_BYTES:
-            yield piece
-            piece, n_bytes = [], 0
-        piece.append(chunk)
-        n_bytes += chunk.n_bytes
-    if piece:
-        yield piece
 
 
 def _piece(records: pl.DataFrame, parser: Parser) -> Gathered:
@@ -124,7 +110,7 @@ def _piece(records: pl.DataFrame, parser: Parser) -> Gathered:
     too_long = records.filter("is_too_long")
     not_text = records.filter(~is_text, ~pl.col("is_too_long"))
     texts = numbered(records.filter(is_text).drop("is_too_long"))
-    halved = texts.filter(pl.col("text").str.contains(_HALF))
+    halved = texts.filter(pl.col("text").str.contains(HALF_SURROGATE))
     if halved.height:
         texts = texts.with_columns(pl.col("text").map_elements(_whole, return_dtype=pl.String))
     decoded = events_of_records(texts, parser)

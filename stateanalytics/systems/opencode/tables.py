@@ -12,10 +12,10 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
+from stateanalytics.io.json_lines import Parser, numbered
 from stateanalytics.io.sqlite import INTEGER, TEXT, Cell, Store, read_table
 from stateanalytics.systems.opencode.gathered import completed_rows, session_rows_of
 from stateanalytics.systems.opencode.mapping import SYSTEM
-from stateanalytics.systems.opencode.payloads import Parser, numbered
 
 ALLOWED = (
     "event", "session", "session_v2", "session_message", "message", "part",

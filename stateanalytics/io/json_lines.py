@@ -1,0 +1,334 @@
+r"""Lines of JSON, from bytes to typed columns: logs, streams, captures and transcripts.
+
+A line that is not UTF-8 or no JSON is counted and left out; the rest is read. A last
+line without its line break is named, as a writer may be in the middle of it. Streams
+put ``data: `` before each record and empty lines between them.
+
+A wrong cell of a record is null and nothing else is lost. DuckDB's parser reads records
+in the time that `orjson` needs, is not stopped by a value of an unexpected type, and says
+which texts are no JSON at all.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.io.opening import MAX_LINE_BYTES, open_regular
+
+if TYPE_CHECKING:
+    import duckdb
+
+CHUNK_BYTES = 32 * 2**20
+TOO_LONG = f"a line of more than {MAX_LINE_BYTES // 2**20} MiB"
+UNFINISHED = "a last line that is cut off: it was being written, or its writer died"
+HALF_SURROGATE = r"\\u[dD][89a-fA-F]"
+"""Escapes that may stand for half a character, for which DuckDB refuses a whole text."""
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some lines of one file.
+
+    Attributes
+    ----------
+    source : str
+        The input.
+    origin : str
+        What kind of file it is, in the words of its system.
+    lines : list of bytes
+        Without their line breaks.
+    n_before : int
+        How many lines of the file come before.
+    is_finished : bool
+        Does a line break end the last of them.
+    n_bytes : int
+        How large they are together.
+    """
+
+    source: str
+    origin: str
+    lines: list[bytes]
+    n_before: int
+    is_finished: bool
+    n_bytes: int
+
+
+def records_of(chunks: Sequence[Chunk]) -> pl.DataFrame:
+    """The records in the lines of files.
+
+    Parameters
+    ----------
+    chunks : sequence of Chunk
+        Of any files, at least one.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``source``, ``origin``, ``line_no`` (from 1 in each file), ``is_finished`` (does a line
+        break end it), ``text`` (null: the line is not UTF-8, or too long) and ``is_too_long``.
+    """
+    heads = pl.DataFrame(
+        {
+            "source": [chunk.source for chunk in chunks],
+            "origin": [chunk.origin for chunk in chunks],
+            "is_finished": [chunk.is_finished for chunk in chunks],
+            "begin": [chunk.n_before + 1 for chunk in chunks],
+            "end": [chunk.n_before + len(chunk.lines) + 1 for chunk in chunks],
+        }
+    )
+    places = heads.with_columns(line_no=pl.int_ranges("begin", "end")).explode("line_no")
+    lines = _decoded_lines([line for chunk in chunks for line in chunk.lines])
+    text = pl.col("text")
+    return (
+        places.hstack(lines)
+        .select(
+            pl.col("source", "origin", "is_too_long"),
+            pl.col("line_no").cast(pl.UInt32),
+            text.str.strip_chars(),
+            is_finished=(pl.col("line_no") < pl.col("end") - 1) | pl.col("is_finished"),
+        )
+        .filter((text != "").fill_null(value=True))
+        .filter(~text.str.contains(r"^(?:event|id|retry):|^:").fill_null(value=False))
+        .with_columns(text.str.strip_prefix("data:").str.strip_chars_start())
+    )
+
+
+def _decoded_lines(octets: Sequence[bytes]) -> pl.DataFrame:
+    """Lines as ``text``, null where one is not UTF-8 or too long; and which are too long."""
+    lines = pl.Series("text", octets, dtype=pl.Binary)
+    sized = lines.to_frame().with_columns(is_too_long=pl.col("text").bin.size() > MAX_LINE_BYTES)
+    kept = sized.with_columns(pl.when(~pl.col("is_too_long")).then("text"))
+    try:
+        return kept.with_columns(pl.col("text").cast(pl.String))
+    except pl.exceptions.ComputeError:
+        texts = [None if line is None else _decoded(line) for line in kept["text"]]
+        return kept.with_columns(text=pl.Series(texts, dtype=pl.String))
+
+
+def _decoded(line: bytes) -> str | None:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
+    """The lines of a file, some megabytes at a time.
+
+    Text in UTF-16 is taken whole and converted.
+    """
+    n_before = 0
+    for octets, is_finished in _octets_of(path):
+        chunk = Chunk(source, origin, octets.split(b"\n"), n_before, is_finished, len(octets))
+        n_before += len(chunk.lines)
+        yield chunk
+
+
+def _octets_of(path: Path) -> Iterator[tuple[bytes, bool]]:
+    """Whole lines without the last line break, and whether there was one."""
+    with open_regular(path) as file:
+        begin = file.read(4)
+        file.seek(len(_BOM) if begin.startswith(_BOM) else 0)
+        if begin.startswith(_UTF16):
+            converted = file.read().decode("utf-16", "replace").encode()
+            yield converted, converted.endswith(b"\n")
+            return
+        rest = b""
+        while chunk := file.read(CHUNK_BYTES):
+            whole, newline, rest_of_chunk = chunk.rpartition(b"\n")
+            if newline:
+                yield rest + whole, True
+                rest = rest_of_chunk
+            else:
+                rest += chunk
+            rest = rest[: MAX_LINE_BYTES + 1]  # as much as shows that it is too long
+        if rest:
+            yield rest, False
+
+
+def in_pieces(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
+    """Chunks that are parsed at once: as many as have no more bytes than one may have."""
+    piece: list[Chunk] = []
+    n_bytes = 0
+    for chunk in chunks:
+        if piece and n_bytes + chunk.n_bytes > CHUNK_BYTES:
+            yield piece
+            piece, n_bytes = [], 0
+        piece.append(chunk)
+        n_bytes += chunk.n_bytes
+    if piece:
+        yield piece
+
+
+BATCH = 100_000
+"""Most rows that are parsed at once; never so few that a thread is not worth it."""
+_FEWEST = 10_000
+_MOST_THREADS = 4
+
+# Where a field may be: the first place that holds something counts, and the type to read.
+Fields = Mapping[str, tuple[tuple[str, ...], str]]
+DTYPES = {"VARCHAR": pl.String(), "BIGINT": pl.Int64(), "DOUBLE": pl.Float64()}
+
+
+def dtypes_of(fields: Fields) -> dict[str, pl.DataType]:
+    """The type of each field's column."""
+    return {name: DTYPES[kind] for name, (_, kind) in fields.items()}
+
+
+def conform(frame: pl.DataFrame, shape: pl.Schema) -> pl.DataFrame:
+    """The columns of a shape, those that are absent null."""
+    return frame.select(
+        (pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype)).alias(name)
+        for name, dtype in shape.items()
+    )
+
+
+def numbered(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with their number as ``row``, as `Parser.read` needs it."""
+    return rows.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
+
+
+def sound(name: str) -> pl.Expr:
+    """Epoch milliseconds; 0 and absurd ones are null."""
+    number = pl.col(name)
+    return pl.when(number.is_between(946_684_800_000, 4_102_444_800_000)).then(number)
+
+
+@functools.cache
+def moment(name: str) -> pl.Expr:
+    """Epoch milliseconds as a moment in UTC; 0 and absurd ones are null."""
+    return (sound(name) * 1000).cast(schema.MOMENT)
+
+
+@functools.cache
+def _database(_process_id: int) -> duckdb.DuckDBPyConnection:
+    """DuckDB in memory, once a process: to begin it costs as much as to read a small input.
+
+    A forked process begins its own. There are no threads of DuckDB's, which would not
+    survive the fork: `Parser.read` brings its own.
+    """
+    import duckdb
+
+    return duckdb.connect(
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "threads": "1",
+        }
+    )
+
+
+class Parser:
+    """DuckDB in memory, for the time that inputs are read."""
+
+    def __init__(self) -> None:
+        self._connection = _database(os.getpid()).cursor()
+
+    def __enter__(self) -> Parser:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+
+    def read(
+        self,
+        texts: pl.DataFrame,
+        fields: Fields,
+        *,
+        lengths: Mapping[str, str] | None = None,
+        is_hashed: bool = False,
+        sql: Mapping[str, str] | None = None,
+    ) -> pl.DataFrame:
+        """The fields of each text, and whether it is a JSON object.
+
+        Parameters
+        ----------
+        texts : polars.DataFrame, shape (n_rows, 2)
+            ``row`` (UInt32) and ``text``.
+        fields : mapping of str to (paths, type)
+            Columns to make, with DuckDB's name of their type.
+        lengths : mapping of str to str, optional
+            Columns with the characters of the text at a path, which is not kept.
+        is_hashed : bool
+            Whether to add ``digest``, a number that stands for the text.
+        sql : mapping of str to str, optional
+            Columns by an expression over ``sound``: the text, null where it is no JSON.
+
+        Returns
+        -------
+        polars.DataFrame
+            ``row``, ``is_object`` and one column a field, in the order of the input.
+        """
+        measured = lengths or {}
+        paths = {path: kind for places, kind in fields.values() for path in places}
+        structure = json.dumps(_nested({**paths, **dict.fromkeys(measured.values(), "VARCHAR")}))
+        columns = [
+            f"coalesce({', '.join(f'v.{_quoted(path)}' for path in places)}) AS {name}"
+            if len(places) > 1
+            else f"v.{_quoted(places[0])} AS {name}"
+            for name, (places, _) in fields.items()
+        ]
+        columns += [f"length(v.{_quoted(path)}) AS {name}" for name, path in measured.items()]
+        columns += ["hash(text) AS digest"] if is_hashed else []
+        columns += [f"TRY({expression}) AS {name}" for name, expression in (sql or {}).items()]
+        # TRY alone does not stop the errors of JSON inside lists.
+        sound = ", CASE WHEN json_valid(text) THEN text END AS sound" if sql else ""
+        query = (
+            f"SELECT row, v IS NOT NULL AND starts_with(ltrim(text), '{{') AS is_object, "
+            f"{', '.join(columns)} FROM (SELECT row, text, "
+            f"TRY(json_transform(text, '{structure}')) AS v{sound} FROM texts)"
+        )
+        pair = texts.select("row", "text")
+        n_threads = min(os.cpu_count() or 1, _MOST_THREADS)
+        n_rows = max(_FEWEST, min(BATCH, -(-texts.height // n_threads)))
+        parts = list(pair.iter_slices(n_rows)) if texts.height else [pair]
+        if len(parts) == 1:
+            return self._run(query, pair)
+        with ThreadPoolExecutor(n_threads) as threads:
+            return pl.concat(threads.map(lambda part: self._run(query, part), parts))
+
+    def _run(self, query: str, part: pl.DataFrame) -> pl.DataFrame:
+        with self._connection.cursor() as cursor:
+            cursor.register("texts", part.to_arrow())
+            return pl.DataFrame(cursor.sql(query).to_arrow_table())
+
+
+def _nested(paths: Mapping[str, str]) -> dict[str, Any]:
+    """What DuckDB wants to hear: ``{"a": {"b": "VARCHAR"}}`` for ``a.b``.
+
+    Examples
+    --------
+    >>> _nested({"id": "VARCHAR", "tokens.input": "BIGINT", "tokens.output": "BIGINT"})
+    {'id': 'VARCHAR', 'tokens': {'input': 'BIGINT', 'output': 'BIGINT'}}
+    """
+    tree: dict[str, Any] = {}
+    for path, kind in paths.items():
+        *branches, leaf = path.split(".")
+        place = tree
+        for branch in branches:
+            place = place.setdefault(branch, {})
+        place[leaf] = kind
+    return tree
+
+
+def _quoted(path: str) -> str:
+    return ".".join(f'"{part}"' for part in path.split("."))
