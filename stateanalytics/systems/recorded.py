@@ -2,12 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import STATUS_WORDS, StatusWord
+
+OBSERVED, INFERRED = "observed", "inferred"
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a situation means.
+
+    Attributes
+    ----------
+    lifecycle, outcome, health, delivery : str or None
+        ADR-0033's words.
+    delivery_without_output : str, optional
+        The delivery where nothing was put out, if that differs.
+    """
+
+    lifecycle: str
+    outcome: str | None
+    health: str | None
+    delivery: str | None
+    delivery_without_output: str | None = None
+
+    @property
+    def empty_delivery(self) -> str | None:
+        """The delivery where nothing was put out."""
+        return self.delivery_without_output or self.delivery
+
+
+@dataclass(frozen=True)
+class Because:
+    """One reason that a situation has.
+
+    Attributes
+    ----------
+    dimension, code : str
+        The axis, and the code; ``{cause}`` is the row's own.
+    message : str
+        In words.
+    claim, confidence : str, float
+        ADR-0033's claim status; a confidence of the row's cause goes before this one.
+    has_event : bool
+        Is the event that ended it the evidence; else the rule is.
+    is_quoted : bool
+        Are the words of the error the message, where there are any.
+    """
+
+    dimension: str
+    code: str
+    message: str
+    claim: str = OBSERVED
+    confidence: float = 1.0
+    has_event: bool = True
+    is_quoted: bool = False
+
 
 CONTENT_FILTER_FINISHES = (
     "content_filter", "content_filtered", "refusal", "safety", "image_safety", "recitation",
@@ -137,4 +192,49 @@ def add_reasons(entities: pl.DataFrame, reasons: pl.DataFrame) -> pl.DataFrame:
     joined = entities.join(by_entity, on=_KEY, how="left", maintain_order="left")
     return joined.with_columns(recorded_reason_codes="codes", recorded_reasons="listed").drop(
         "codes", "listed"
+    )
+
+
+def first_that_holds(rules: Mapping[str, pl.Expr]) -> pl.Expr:
+    """The name of the first rule that is true; null where none is."""
+    return pl.coalesce(
+        pl.when(holds.fill_null(value=False)).then(pl.lit(name)) for name, holds in rules.items()
+    )
+
+
+def with_axes(frame: pl.DataFrame, meanings: Mapping[str, Meaning]) -> pl.DataFrame:
+    """Add the four axes of each row's ``situation``."""
+
+    def read(values: Mapping[str, str | None]) -> pl.Expr:
+        return pl.col("situation").replace_strict(values, default=None, return_dtype=pl.String)
+
+    has_output = (
+        pl.col("has_output").fill_null(value=False)
+        if "has_output" in frame.columns
+        else pl.lit(value=True)
+    )
+    full = read({name: meaning.delivery for name, meaning in meanings.items()})
+    empty = read({name: meaning.empty_delivery for name, meaning in meanings.items()})
+    return frame.with_columns(
+        lifecycle=read({name: meaning.lifecycle for name, meaning in meanings.items()}),
+        outcome_word=read({name: meaning.outcome for name, meaning in meanings.items()}),
+        health=read({name: meaning.health for name, meaning in meanings.items()}),
+        delivery=pl.when(has_output).then(full).otherwise(empty),
+    )
+
+
+def evidence(kind: pl.Expr, identity: pl.Expr, detail: pl.Expr) -> pl.Expr:
+    """One piece of evidence as a JSON list; what a store says is escaped."""
+    piece = pl.struct(
+        kind.alias("kind"), identity.alias("id"), detail.str.slice(0, 200).alias("detail")
+    )
+    return pl.concat_str(pl.lit("["), piece.struct.json_encode(), pl.lit("]"))
+
+
+def numbered(reasons: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
+    """Sort reasons and number them from 0 within their key; ``place`` goes."""
+    return (
+        reasons.sort(*key, "place", maintain_order=True)
+        .with_columns(order=pl.int_range(pl.len()).over(key).cast(pl.Int64))
+        .drop("place")
     )

@@ -8,38 +8,14 @@ every era and whatever else was recorded about it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import polars as pl
 
 from stateanalytics.systems.opencode.causes import DEGRADING
+from stateanalytics.systems.recorded import Meaning, first_that_holds, with_axes
 
 SYSTEM = "opencode"
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """What a situation means.
-
-    Attributes
-    ----------
-    lifecycle, outcome, health, delivery : str or None
-        ADR-0033's words.
-    delivery_without_output : str, optional
-        The delivery where nothing was put out, if that differs.
-    """
-
-    lifecycle: str
-    outcome: str | None
-    health: str | None
-    delivery: str | None
-    delivery_without_output: str | None = None
-
-    @property
-    def empty_delivery(self) -> str | None:
-        """The delivery where nothing was put out."""
-        return self.delivery_without_output or self.delivery
 
 
 def _end(word: str, health: str, delivery: str, empty: str | None = None) -> Meaning:
@@ -118,7 +94,7 @@ def situations(executions: pl.DataFrame) -> pl.DataFrame:
         The same rows with ``situation``, ``lifecycle``, ``outcome_word``, ``health``,
         ``delivery`` and `OPEN_FACTS`.
     """
-    named = executions.with_columns(situation=_first(_rules()))
+    named = executions.with_columns(situation=first_that_holds(_rules()))
     return with_axes(named.with_columns(**_open_facts()), EXECUTIONS)
 
 
@@ -171,33 +147,6 @@ def _rules() -> dict[str, pl.Expr]:
         "open": word("outcome", "open"),
         "unrecorded": word("outcome", "unknown"),
     }
-
-
-def _first(rules: Mapping[str, pl.Expr]) -> pl.Expr:
-    return pl.coalesce(
-        pl.when(holds.fill_null(value=False)).then(pl.lit(name)) for name, holds in rules.items()
-    )
-
-
-def with_axes(frame: pl.DataFrame, meanings: Mapping[str, Meaning]) -> pl.DataFrame:
-    """Add the four axes of each row's ``situation``."""
-
-    def read(values: Mapping[str, str | None]) -> pl.Expr:
-        return pl.col("situation").replace_strict(values, default=None, return_dtype=pl.String)
-
-    has_output = (
-        pl.col("has_output").fill_null(value=False)
-        if "has_output" in frame.columns
-        else pl.lit(value=True)
-    )
-    full = read({name: meaning.delivery for name, meaning in meanings.items()})
-    empty = read({name: meaning.empty_delivery for name, meaning in meanings.items()})
-    return frame.with_columns(
-        lifecycle=read({name: meaning.lifecycle for name, meaning in meanings.items()}),
-        outcome_word=read({name: meaning.outcome for name, meaning in meanings.items()}),
-        health=read({name: meaning.health for name, meaning in meanings.items()}),
-        delivery=pl.when(has_output).then(full).otherwise(empty),
-    )
 
 
 def session_situations(sessions: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
@@ -273,5 +222,7 @@ def call_situations(
         "left_open": pl.col("is_execution_over"),
         "running": pl.lit(value=True),
     }
-    named = joined.with_columns(situation=_first(rules).replace({"cancelled_open": "cancelled"}))
+    named = joined.with_columns(
+        situation=first_that_holds(rules).replace({"cancelled_open": "cancelled"})
+    )
     return with_axes(named, CALLS)

@@ -3,40 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import MappingProxyType
 
 import polars as pl
 
-OBSERVED, INFERRED = "observed", "inferred"
+from stateanalytics.systems.recorded import INFERRED, OBSERVED, Because, evidence, numbered
+
 RUN_KEY = ("source", "session_id", "exec_no")
-
-
-@dataclass(frozen=True)
-class Because:
-    """One reason that a situation has.
-
-    Attributes
-    ----------
-    dimension, code : str
-        The axis, and the code; ``{cause}`` is the row's own.
-    message : str
-        In words.
-    claim, confidence : str, float
-        ADR-0033's claim status; a confidence of the row's cause goes before this one.
-    has_event : bool
-        Is the event that ended it the evidence; else the rule is.
-    is_quoted : bool
-        Are the words of the error the message, where there are any.
-    """
-
-    dimension: str
-    code: str
-    message: str
-    claim: str = OBSERVED
-    confidence: float = 1.0
-    has_event: bool = True
-    is_quoted: bool = False
 
 
 _FAILED = Because("lifecycle", "run.failed.{cause}", "It failed", is_quoted=True)
@@ -224,23 +198,6 @@ def quoted(otherwise: pl.Expr) -> pl.Expr:
     """The words of the error; ``otherwise`` where it has none."""
     message = pl.col("error_message")
     return pl.when(message.str.strip_chars() != "").then(message).otherwise(otherwise)
-
-
-def evidence(kind: pl.Expr, identity: pl.Expr, detail: pl.Expr) -> pl.Expr:
-    """One piece of evidence as a JSON list; what a store says is escaped."""
-    piece = pl.struct(
-        kind.alias("kind"), identity.alias("id"), detail.str.slice(0, 200).alias("detail")
-    )
-    return pl.concat_str(pl.lit("["), piece.struct.json_encode(), pl.lit("]"))
-
-
-def numbered(reasons: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
-    """Sort reasons and number them from 0 within their key; ``place`` goes."""
-    return (
-        reasons.sort(*key, "place", maintain_order=True)
-        .with_columns(order=pl.int_range(pl.len()).over(key).cast(pl.Int64))
-        .drop("place")
-    )
 
 
 def call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:

@@ -18,11 +18,9 @@ from stateanalytics.systems.opencode.mapping_reasons import (
     INPUT_PENDING,
     RUN_KEY,
     call_reasons,
-    evidence,
     execution_reasons,
-    numbered,
 )
-from stateanalytics.systems.recorded import add_axes, add_reasons
+from stateanalytics.systems.recorded import add_axes, add_reasons, evidence, numbered
 
 BLOCKED = "Failed · Blocked by provider content filter · {}"
 
