@@ -2,9 +2,12 @@
 
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
@@ -13,6 +16,9 @@ from stateanalytics.thresholds.costs import Costs
 from stateanalytics.thresholds.evidence import time_limits
 from stateanalytics.thresholds.judge import judge
 from stateanalytics.thresholds.trial import ENOUGH
+from tests.examples import examples
+from tests.failures import run, store
+from tests.frames import ago
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +118,49 @@ def test_declared_limits_count_wherever_their_runs_ended():
     declared = [(600.0, "checkpoint", 60.0)] * 20 + [(1200.0, "checkpoint", 60.0)]
     inferred = [(900.0, "inferred", 900.0)] * 9
     assert limits_of([*declared, *inferred]) == (600.0, False, False)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([None, 10.0, 20.0, 30.0]), st.booleans(),
+            st.sampled_from([5.0, 9.0, 9.5, 10.0, 19.0, 19.2, 29.0, 29.0, 40.0]),
+        ),
+        max_size=30,
+    )
+)  # fmt: skip
+@examples(60)
+def test_limits_are_those_of_the_slow_loop(rows):
+    runs = [
+        (limit, "inferred" if is_inferred else "metadata", length)
+        for limit, is_inferred, length in rows
+    ]
+    shares = {False: {}, True: {}}
+    for is_inferred, word in ((False, "metadata"), (True, "inferred")):
+        left = 1.0
+        for limit in sorted({row[0] for row in runs if row[0] and row[1] == word}):
+            n = sum(row[:2] == (limit, word) for row in runs)
+            n_left = sum(row[2] >= limit - 1 for row in runs)
+            stopped = min(1.0, n / n_left) if n_left else 1.0
+            shares[is_inferred][limit] = stopped * left if is_inferred else n / len(runs)
+            left *= 1 - stopped
+    found = next((kind for kind in (False, True) if shares[kind]), None)
+    if found is None:
+        return
+    best = max(shares[found], key=lambda limit: (shares[found][limit], -limit))
+    is_mixed = sum(share >= 0.1 for share in shares[found].values()) > 1
+    assert limits_of(runs) == (best, found, is_mixed)
+
+
+def test_as_many_limits_as_runs_take_no_square_of_time_or_memory():
+    n = 40_000
+    assert limits_of([(float(i), "metadata", float(i)) for i in range(1, n)]) == (1.0, False, False)
+
+
+def test_one_start_of_1970_does_not_stretch_a_trial():
+    weeks = [run(f"w{week}", ended=ago(days=7 * week + 1), status="completed") for week in range(8)]
+    usual = sa.thresholds.recommend(store(*weeks)).n_weeks
+    old = run("old", status="completed", ended=datetime(1970, 1, 2, tzinfo=UTC))
+    stretched = sa.thresholds.recommend(store(*weeks, old)).n_weeks
+    assert usual == pytest.approx(7.1, abs=0.1)
+    assert usual < stretched <= 9

@@ -11,6 +11,8 @@ import stateanalytics as sa
 from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError
 from stateanalytics.thresholds.advice import CURVES
+from stateanalytics.thresholds.choice import VERDICTS
+from stateanalytics.thresholds.wording import SAID
 from stateanalytics.widgets.drawing import drawing, heading, priced, priced_table, sentence
 
 HOSTILE = "</script><script>x()</script>\x1b[31m"
@@ -96,6 +98,15 @@ def test_an_export_shows_whole_curves_and_tables_instead_of_sliders(sheet):
     assert "application/vnd.jupyter.widget-view+json" in sheet._repr_mimebundle_()
     assert "<script" not in page
     assert "id=" not in page
+
+
+def test_to_keep_is_not_to_know_nothing(sheet):
+    """Report, command and widget use the same words for the two."""
+    verdicts = dict(sheet.advice.frame.select("name", "verdict").iter_rows())
+    for name in sheet.names:
+        assert f"<strong>{SAID[verdicts[name]]}</strong>" in sheet.view(name)
+        assert f"<td>{SAID[verdicts[name]]}</td>" in sheet.advice._repr_html_()
+    assert len(set(SAID.values())) == len(VERDICTS) == len(SAID)
 
 
 def test_text_of_a_store_stays_text():

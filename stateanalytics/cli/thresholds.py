@@ -75,6 +75,7 @@ def thresholds(
     """
     from stateanalytics.thresholds.advice import recommend
     from stateanalytics.thresholds.costs import Costs
+    from stateanalytics.thresholds.wording import SAID
 
     if settings and request.form:
         raise click.UsageError(
@@ -95,9 +96,9 @@ def thresholds(
             put(text.encode(), request.output, inputs=snap.inputs)
             return
         request.write(advice.frame, columns=SHOWN, inputs=snap.inputs)
-        silent = advice.frame.filter(verdict="not_enough_data").height
-        if silent:
-            note(f"for {silent} of {advice.frame.height} thresholds there is not enough data")
+        n_of = dict(advice.frame["verdict"].value_counts().iter_rows())
+        told = (f"{n_of[name]} {words}" for name, words in SAID.items() if name in n_of)
+        note(f"{advice.frame.height} thresholds: {', '.join(told)}")
 
 
 def _write_review(request: Request) -> None:

@@ -21,6 +21,7 @@ from stateanalytics.thresholds.costs import Costs
 from stateanalytics.thresholds.evidence import evidence, sampled
 from stateanalytics.thresholds.judge import COLUMNS, Judged, judge, prices
 from stateanalytics.thresholds.settings import UNIT_S, Constant, constants
+from stateanalytics.thresholds.wording import SAID
 
 
 def to_json(judged: Sequence[Judged], costs: Costs) -> str:
@@ -167,7 +168,7 @@ class Advice:
     n_sessions, n_sessions_drawn : int
         How many sessions the snapshot holds, and how many were looked at.
     n_weeks : float
-        From the first start to as-of.
+        From the first start to as-of, without weeks in which nothing began.
     """
 
     frame: pl.DataFrame
@@ -203,19 +204,19 @@ class Advice:
         rows = "".join(
             f"<tr><th scope='row'>{html.escape(visible(row['name']))}</th>"
             f"<td>{how_long(row['today_s'], 'none')}</td>"
-            f"<td>{how_long(row['recommended_s'], 'none')}</td>"
+            f"<td>{how_long(row['recommended_s'], 'none')}</td><td>{SAID[row['verdict']]}</td>"
             f"<td>{html.escape(row['in_words'])}</td></tr>"
             for row in self.frame.iter_rows(named=True)
         )
         return (
             f"<p><strong>Advice on {self.frame.height} thresholds</strong>: {self._counts()}</p>"
-            "<table><tr><th>threshold</th><th>today</th><th>recommended</th><th>why</th></tr>"
+            "<table><tr><th>threshold</th><th>today</th><th>recommended</th><th>verdict</th><th>why</th></tr>"
             f"{rows}</table><p>Next: <code>.frame, .curves, .to_toml()</code></p>"
         )
 
     def _counts(self) -> str:
         counted = self.frame["verdict"].value_counts(sort=True).sort("count", "verdict")
-        words = (f"{n} {verdict.replace('_', ' ')}" for verdict, n in counted[::-1].iter_rows())
+        words = (f"{n} {SAID[verdict]}" for verdict, n in counted[::-1].iter_rows())
         return ", ".join(words) or "none"
 
     def _lines(self) -> Iterator[str]:
@@ -338,9 +339,15 @@ def _count_sessions(facts: Facts) -> int:
 
 
 def _count_weeks(facts: Facts) -> float:
-    """Weeks since the first start; a day where none is known."""
-    first = facts.entities.select((facts.as_of - pl.col("started_at")).max()).item()
-    return max(1.0, first.total_seconds() / 86_400 if first else 1.0) / 7
+    """Weeks since the first start, without those in which nothing began; at least a day.
+
+    A single start of 1970 does not stretch them.
+    """
+    started_at = pl.col("started_at")
+    first, n_active = facts.entities.select(
+        (facts.as_of - started_at).max(), started_at.dt.truncate("1w").drop_nulls().n_unique()
+    ).row(0)
+    return max(1 / 7, min(first.total_seconds() / 604_800, n_active)) if first else 1 / 7
 
 
 def _asked(snap: Facts, policy: Policy | None, seen: Mapping[str, pl.DataFrame]) -> list[Constant]:

@@ -156,21 +156,35 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         .group_by(*key, "limit_s", is_inferred=pl.col("limit_from") == "inferred")
         .agg(n=pl.len())
     )
-    came_so_far = (
-        found.join(runs.select(*key, "duration_s"), on=key)
-        .group_by(*key, "limit_s", "is_inferred")
-        .agg(
-            n_runs=pl.len(),
-            # Stopping takes a moment, and ends are found to the second.
-            n_left=(pl.col("duration_s") >= pl.col("limit_s") - 1).sum(),
+    # Each run with how many are as long or longer: a limit looks up the first that reaches it.
+    ranked = (
+        runs.select(*key, "duration_s")
+        .sort("duration_s")
+        .with_columns(
+            n_runs=pl.len().over(key),
+            n_left=pl.len().over(key) - pl.int_range(pl.len()).over(key),
         )
+    )
+    came_so_far = (
+        # Stopping takes a moment, and ends are found to the second.
+        found.with_columns(reached_s=pl.col("limit_s") - 1)
+        .sort("reached_s")
+        .join_asof(
+            ranked.drop("n_runs"),
+            left_on="reached_s",
+            right_on="duration_s",
+            by=key,
+            strategy="forward",
+            check_sortedness=False,
+        )
+        .join(ranked.select(*key, "n_runs").unique(), on=key)
+        .with_columns(pl.col("n_left").fill_null(0))
     )
     stopped = (pl.col("n") / pl.col("n_left")).clip(upper_bound=1.0)
     without_shorter = (1 - pl.col("stopped")).cum_prod().shift(1, fill_value=1.0)
     among = [*key, "is_inferred"]
     return (
-        found.join(came_so_far, on=[*key, "limit_s", "is_inferred"])
-        .sort(*among, "limit_s")
+        came_so_far.sort(*among, "limit_s")
         .with_columns(stopped=stopped)
         .with_columns(
             share=pl.when("is_inferred")

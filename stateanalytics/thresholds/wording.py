@@ -8,6 +8,16 @@ from typing import Any
 from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.systems.base import Constant
 
+SAID = {
+    "change": "change",
+    "choose": "choose",
+    "keep": "keep",
+    "cannot_tell": "cannot tell",
+    "not_identified": "not identified",
+    "not_enough_data": "not enough data",
+}
+"""Verdicts as people read them, in the order in which they stand."""
+
 
 def in_words(constant: Constant, row: Mapping[str, Any], *, why_not: str = "") -> str:
     """A row of advice as sentences.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,7 @@ from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.thresholds.advice import Advice
+from stateanalytics.thresholds.wording import SAID
 from stateanalytics.widgets.drawing import drawing, heading, priced, priced_table, sentence
 
 _DEAREST = 240.0
@@ -80,7 +82,7 @@ class ThresholdWorksheet:
             hour=curve["hour"][0] if hour is None else hour,
             threshold_s=threshold_s,
         )
-        return f"<p>{sentence(of)}</p>{drawing(of)}"
+        return f"<p>{sentence(of)}</p>{drawing(of)}{self._verdict(name)}"
 
     def as_html(self) -> str:
         """Every curve with its table, for pages where nothing moves."""
@@ -90,8 +92,8 @@ class ThresholdWorksheet:
             of = priced(curve, price=curve["price"][0], hour=curve["hour"][0])
             parts.append(
                 f"<section><h4>{heading(name, curve['kind'][0])}</h4><p>{sentence(of)}</p>"
-                f"{drawing(of)}<details><summary>Every value</summary>{priced_table(of)}</details>"
-                "</section>"
+                f"{drawing(of)}{self._verdict(name)}<details><summary>Every value</summary>"
+                f"{priced_table(of)}</details></section>"
             )
         return "".join(parts) or "<p>Not enough data for any threshold.</p>"
 
@@ -135,6 +137,11 @@ class ThresholdWorksheet:
             slider.observe(draw, "value")
         draw()
         return w.VBox([which, value, price, hour, shown])
+
+    def _verdict(self, name: str) -> str:
+        """What the advice says at its own costs: to keep a value is not to know nothing of it."""
+        verdict, words = self.advice.frame.filter(name=name).select("verdict", "in_words").row(0)
+        return f"<p><strong>{SAID[verdict]}</strong> {html.escape(visible(words))}</p>"
 
     def _curve(self, name: str) -> pl.DataFrame:
         if name not in self.names:

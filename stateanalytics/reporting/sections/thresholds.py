@@ -11,16 +11,9 @@ from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.thresholds.advice import Advice, recommend
 from stateanalytics.thresholds.promises import VERDICTS as KEPT
 from stateanalytics.thresholds.promises import review
+from stateanalytics.thresholds.wording import SAID
 
 MOST_SESSIONS = 5_000
-VERDICTS = {
-    "change": "change",
-    "choose": "choose",
-    "keep": "keep",
-    "cannot_tell": "cannot tell",
-    "not_identified": "not identified",
-    "not_enough_data": "not enough data",
-}
 _DRAWN = ("name", "threshold_s", "mistakes", "mistake", "per", "is_today", "is_best")
 
 
@@ -39,7 +32,7 @@ def summarize_thresholds(material: Material) -> Plain:
         most_sessions=MOST_SESSIONS,
     )
     known = advice.frame.filter(pl.col("verdict") != "not_enough_data").sort(
-        pl.col("verdict").replace_strict({name: place for place, name in enumerate(VERDICTS)}),
+        pl.col("verdict").replace_strict({name: place for place, name in enumerate(SAID)}),
         -(pl.col("gain_low") / pl.col("loss_today")),
         "name",
         nulls_last=True,
@@ -57,7 +50,7 @@ def summarize_thresholds(material: Material) -> Plain:
                 "setting": row["setting"],
                 "today": how_long(row["today_s"], "none"),
                 "recommended": how_long(row["recommended_s"]) if row["recommended_s"] else None,
-                "verdict": VERDICTS[row["verdict"]],
+                "verdict": SAID[row["verdict"]],
                 "n": row["n"],
                 "in_words": row["in_words"],
             }
