@@ -395,6 +395,19 @@ def test_the_command_sums_up(hosts, tmp_path, capsys):
     assert told.out.count("archived ") == 2
     assert told.out.splitlines()[-1] == "4 sources: 2 archived, 2 failed"
     assert told.err.count("failed ") == 2
+    assert "stale" not in told.err
+
+
+def test_the_command_names_what_nobody_collects_any_more(hosts, tmp_path, capsys, monkeypatch):
+    for day, names in ((1, "abc"), (20, "b")):
+        at_clock(monkeypatch, day)
+        asked = [str(hosts / name / "state.db") for name in names]
+        assert run(["collect", *asked, "--to", str(tmp_path)]) == 0
+    a, c = (hosts / name / "state.db" for name in "ac")
+    assert capsys.readouterr().err == (
+        "stale, not collected for more than a week: "
+        f"{a} since Mon 1 Jun 2026, {c} since Mon 1 Jun 2026\n"
+    )
 
 
 def test_what_is_no_executor_is_refused(hosts, tmp_path):

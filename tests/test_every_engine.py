@@ -99,11 +99,15 @@ def test_duckdb_on_an_archive_as_the_page_says(history: Path, name: str) -> None
     _assert_those_of_polars(scope[name], name, DUCKDB, history)
 
 
+@pytest.fixture(scope="module")
+def on_spark(history: Path) -> dict[str, object]:
+    return _as_the_page_says("py", 0, history, spark=spark(), sa=sa)
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ["states", "reasons"])
-def test_spark_on_an_archive_as_the_page_says(history: Path, name: str) -> None:
-    scope = _as_the_page_says("py", 0, history, spark=spark(), sa=sa)
-    _assert_those_of_polars(scope[name], name, SPARK, history)
+def test_spark_on_an_archive_as_the_page_says(history: Path, on_spark: dict, name: str) -> None:
+    _assert_those_of_polars(on_spark[name], name, SPARK, history)
 
 
 def test_no_system_of_the_samples_is_unknown_to_a_bare_frame(fleet: sa.Snapshot) -> None:

@@ -9,9 +9,14 @@ import click
 
 from stateanalytics.cli.options import examples, salvage_option, sources_argument
 from stateanalytics.core.text import visible
+from stateanalytics.core.windows import day_of
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from stateanalytics.systems.reading import OnError
+
+_N_STALE = 3
 
 
 @click.command(
@@ -48,8 +53,9 @@ def archive(
     """Keep what is in the stores, so that it stays when they forget it.
 
     One line a source: archived, unchanged, or failed; after a failed one the others go on,
-    and the exit code is 1. Asked again, it goes on where it was interrupted. FOLDER is read
-    like a store by every command.
+    and the exit code is 1. Asked again, it goes on where it was interrupted. Sources that the
+    archive has and nobody collected for a week are named at the end. FOLDER is read like a
+    store by every command.
     """
     from stateanalytics.systems.archiving import Archiving
     from stateanalytics.systems.collecting import collect_each
@@ -64,6 +70,9 @@ def archive(
     if totals.total() > 1:
         counts = ", ".join(f"{n:,} {status}" for status, n in sorted(totals.items()))
         click.echo(f"{totals.total():,} sources: {counts}")
+    late = archiving.stale()
+    if late.height:
+        click.echo(visible(_in_words(late)), err=True)
     if totals["failed"]:
         ctx.exit(1)
 
@@ -72,3 +81,11 @@ def _line(row: dict[str, Any]) -> str:
     added = f": {row['n_rows']:,} new rows, {row['size_bytes'] / 1000:,.0f} kB"
     ending = f": {row['message']}" if row["message"] else ""
     return f"{row['status']} {row['source']}{added if row['status'] == 'archived' else ending}"
+
+
+def _in_words(late: pl.DataFrame) -> str:
+    """Which sources of an archive nobody collects any more."""
+    shown = late.head(_N_STALE).iter_rows()
+    named = ", ".join(f"{source} since {day_of(at)} {at.year}" for source, at in shown)
+    more = f", and {late.height - _N_STALE:,} more" if late.height > _N_STALE else ""
+    return f"stale, not collected for more than a week: {named}{more}"

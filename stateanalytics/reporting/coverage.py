@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.core.windows import WEEK, day_of
+from stateanalytics.core.windows import day_of
+from stateanalytics.io.archive.looks import stale
 from stateanalytics.reporting.material import Plain, iso
 from stateanalytics.reporting.phrases import count, listed, number
 
@@ -34,32 +35,28 @@ def coverage_of(sources: pl.DataFrame, losses: pl.DataFrame) -> Plain | None:
     if sources.height + failed < 2:
         return None
     n_unchanged = int(sources["is_unchanged"].sum())
-    is_stale = pl.col("looked_at").max() - pl.col("looked_at") > WEEK
-    stale = [
+    told = [
         {"source": source, "since": iso(since), "day": f"{day_of(since)} {since.year}"}
-        for source, since in sources.filter(is_stale)
-        .sort("looked_at", "source")
-        .select("source", "looked_at")
-        .iter_rows()
+        for source, since in stale(sources).iter_rows()
     ]
     return {
         "n_read": sources.height,
         "n_unchanged": n_unchanged,
         "n_failed": failed,
-        "n_stale": len(stale),
-        "stale": stale,
-        "in_words": _in_words(sources.height, n_unchanged, failed, stale),
+        "n_stale": len(told),
+        "stale": told,
+        "in_words": _in_words(sources.height, n_unchanged, failed, told),
     }
 
 
-def _in_words(n_read: int, n_unchanged: int, n_failed: int, stale: list[Plain]) -> str:
+def _in_words(n_read: int, n_unchanged: int, n_failed: int, told: list[Plain]) -> str:
     parts = [f"{count(n_read, 'source')} read"]
     if n_unchanged:
         parts[0] += f", {number(n_unchanged)} of them unchanged when they were collected last"
     if n_failed:
         parts.append(f"{number(n_failed)} could not be collected")
-    if stale:
-        named = [f"{each['source']} since {each['day']}" for each in stale[:N_SHOWN]]
-        more = [f"{number(len(stale) - N_SHOWN)} more"] if len(stale) > N_SHOWN else []
-        parts.append(f"{number(len(stale))} stale: {listed([*named, *more])}")
+    if told:
+        named = [f"{each['source']} since {each['day']}" for each in told[:N_SHOWN]]
+        more = [f"{number(len(told) - N_SHOWN)} more"] if len(told) > N_SHOWN else []
+        parts.append(f"{number(len(told))} stale: {listed([*named, *more])}")
     return "; ".join(parts) + "."

@@ -16,10 +16,11 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.errors import ArgumentError, NoRoomError, SourceError
 from stateanalytics.io.archive.attempts import Attempt, note_attempts
 from stateanalytics.io.archive.changes import digest_of_files
-from stateanalytics.io.archive.looks import STATUSES, drop_old_looks, note_looks
+from stateanalytics.io.archive.looks import STATUSES, drop_old_looks, note_looks, read_looks, stale
 from stateanalytics.io.archive.manifests import (
     SCHEMA_VERSION,
     Manifest,
+    last_runs,
     package_version,
     source_key,
 )
@@ -242,6 +243,16 @@ class Archiving:
             drop_old_looks(self.root, self.clock())
         except OSError as error:
             raise no_more_room(self.root, error) from None
+
+    def stale(self) -> pl.DataFrame:
+        """The sources that nobody has collected for a week, as of `looks.stale`."""
+        looks, _ = read_looks(self.root)
+        rows = [
+            (run.label, max(run.observed_at, looks[key].at) if key in looks else run.observed_at)
+            for key, run in last_runs(self.root).items()
+        ]
+        shape = {"source": schema.TEXT, "looked_at": schema.MOMENT}
+        return stale(pl.DataFrame(rows, schema=shape, orient="row"))
 
     def _refuse_inputs(self, inputs: Iterable[Path]) -> None:
         """An error where the archive is what was read, or lies in it."""

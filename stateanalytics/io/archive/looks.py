@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import polars as pl
+
+from stateanalytics.core.windows import WEEK
 from stateanalytics.io.files import as_moment, read_json_object
 from stateanalytics.io.outputs import put_whole
 
@@ -82,6 +85,23 @@ def read_looks(root: Path) -> tuple[dict[str, Look], list[Path]]:
             if key not in last or last[key].at < look.at:
                 last[key] = look
     return last, unreadable
+
+
+def stale(sources: pl.DataFrame) -> pl.DataFrame:
+    """The sources that were collected last more than a week before the last time any was.
+
+    Parameters
+    ----------
+    sources : polars.DataFrame
+        ``source`` and ``looked_at``, null where none of an archive.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same columns, longest ago first.
+    """
+    behind = pl.col("looked_at").max() - pl.col("looked_at")
+    return sources.filter(behind > WEEK).select("source", "looked_at").sort("looked_at", "source")
 
 
 _Note = tuple[Path, dict[str, Look]]
