@@ -86,11 +86,18 @@ def slow_incidence(rows, cause):
     return found
 
 
-def slow_logrank(rows):
+def slow_logrank(*strata):
     """Chi-square of two groups, by observed minus expected at each end; None without spread.
 
-    ``rows`` are (entry, duration, ended, is_first).
+    Of each stratum the rows are (entry, duration, ended, is_first).
     """
+    scores = [_slow_scores(rows) for rows in strata]
+    u, v = (sum(part) for part in zip(*scores, strict=True))
+    return u * u / v if v > 1e-12 else None
+
+
+def _slow_scores(rows):
+    """Observed minus expected ends of the first group, and the variance of that."""
     u = v = 0.0
     for moment in sorted({duration for _, duration, ended, _ in rows if ended}):
         at_risk = [row for row in rows if row[0] < moment <= row[1]]
@@ -99,4 +106,4 @@ def slow_logrank(rows):
         d, d_1 = len(ends), sum(row[3] for row in ends)
         u += d_1 - n_1 * d / n
         v += n_1 * (n - n_1) * d * (n - d) / (n * n * (n - 1)) if n > 1 else 0.0
-    return u * u / v if v > 1e-12 else None
+    return u, v

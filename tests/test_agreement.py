@@ -41,7 +41,16 @@ def test_kappa_and_its_interval_equal_the_reference():
     assert found["pabak"] == pytest.approx(0.4, abs=1e-12)
 
 
+def test_the_interval_of_kappa_stays_within_what_kappa_can_be():
+    nearly = compared(30, 1, 0, 30)
+    assert nearly["kappa_high"] == 1.0
+    assert 0.8 < nearly["kappa_low"] < nearly["kappa"] < 1
+    opposed = compared(0, 30, 30, 1)
+    assert opposed["kappa_low"] == -1.0
+
+
 def test_kappa_collapses_at_high_prevalence_and_ac1_does_not():
+    """Gwet, K. (2002), Kappa statistic is not satisfactory for assessing agreement."""
     found = compared(118, 5, 2, 0)
     assert found["raw_agreement"] == 0.944
     assert found["kappa"] == pytest.approx(-0.0233918, abs=5e-8)
@@ -60,6 +69,7 @@ def test_mcnemar_equals_the_reference():
 
 
 def test_fleiss_kappa_equals_the_reference():
+    """The worked example of 14 raters on ten subjects, after Fleiss, J. L. (1971)."""
     counts = [
         [0, 0, 0, 0, 14],
         [0, 2, 6, 4, 2],
@@ -105,6 +115,7 @@ THREE_BY_FIFTEEN = pl.DataFrame(
     ],
 )
 def test_krippendorff_alpha_equals_the_reference(ratings, level, alpha):
+    """Krippendorff, K. (2011), Computing Krippendorff's alpha-reliability, sections C and D."""
     assert krippendorff_alpha(ratings, level) == pytest.approx(alpha, abs=5e-7)
     assert krippendorff_alpha(ratings.reverse(), level) == pytest.approx(alpha, abs=5e-7)
 

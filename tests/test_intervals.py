@@ -11,6 +11,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.stats.distributions import benjamini_hochberg, beta_cdf, binomial_p, gamma_cdf
 from stateanalytics.stats.intervals import (
     clopper_pearson,
+    newcombe,
     poisson_rate,
     rate_ratio,
     wilson,
@@ -95,6 +96,26 @@ def test_two_weeks_compare_as_in_the_reference():
     found = rate_ratio(15, 1000, 7, 1100)
     assert found.p_value == pytest.approx(0.0574532, abs=5e-8)
     assert found.ratio == pytest.approx(15 / 1000 / (7 / 1100))
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "low", "high"),
+    [
+        ((56, 70), (48, 80), 0.0524, 0.3339),
+        ((9, 10), (3, 10), 0.1705, 0.8090),
+        ((6, 7), (2, 7), 0.0582, 0.8062),
+        ((5, 56), (0, 29), -0.0381, 0.1926),
+        ((0, 10), (0, 20), -0.1611, 0.2775),
+        ((0, 10), (0, 10), -0.2775, 0.2775),
+        ((10, 10), (0, 20), 0.6791, 1.0),
+        ((10, 10), (0, 10), 0.6075, 1.0),
+    ],
+)
+def test_newcombes_differences_equal_his_table(now, before, low, high):
+    """Newcombe, R. G. (1998), Statistics in Medicine 17, 873-890, table II, method 10."""
+    difference, *ends = newcombe(*now, *before)
+    assert difference == pytest.approx(now[0] / now[1] - before[0] / before[1])
+    assert ends == pytest.approx([low, high], abs=5e-5)
 
 
 def test_rate_ratio_equals_poisson_test_of_r():

@@ -493,11 +493,32 @@ def test_incidences_of_late_entries_equal_the_formula_term_by_term(rows):
     )
     # An entry of 0 is from the start, as nobody ends at 0.
     for cause in {row[2] for row in rows} - {None}:
-        found = cumulative_incidence(spells).filter(cause=cause)
+        found = cumulative_incidence(spells, least_at_risk=0).filter(cause=cause)
         slow = slow_incidence(rows, cause)
         assert found["duration_s"].to_list() == [row[0] for row in slow]
         assert found["incidence"].to_list() == pytest.approx([row[1] for row in slow], abs=1e-12)
         assert found["incidence_se"].to_list() == pytest.approx([row[2] for row in slow], abs=1e-7)
+
+
+@given(LATE)
+@examples(60)
+def test_a_curve_that_begins_late_is_that_of_the_spells_that_lasted_until_then(rows):
+    spells = pl.DataFrame(
+        [(entry, duration, why is not None) for entry, duration, why in rows],
+        schema={"entry_s": pl.Float64, "duration_s": pl.Float64, "ended": pl.Boolean},
+        orient="row",
+    )
+    curve = kaplan_meier(spells)
+    from_s = curve["from_s"][0]
+    if from_s is None:
+        assert curve["survival"].null_count() == curve.height
+        return
+    lasted = spells.filter(pl.col("duration_s") >= from_s).with_columns(
+        entry_s=pl.max_horizontal("entry_s", pl.lit(from_s - 0.5))
+    )
+    later = kaplan_meier(lasted, least_at_risk=0).drop("from_s")
+    assert curve.filter(pl.col("duration_s") >= from_s).drop("from_s").equals(later)
+    assert (curve.filter(pl.col("duration_s") < from_s)["survival"] == 1).all()
 
 
 @given(SPELLS, st.randoms(use_true_random=False))
@@ -534,6 +555,64 @@ def test_log_rank_of_late_entries_equals_the_slow_loop(rows):
         assert not found
     else:
         assert found == pytest.approx(slow, rel=1e-9, abs=1e-9)
+
+
+EARLY = pl.DataFrame(
+    {
+        "entry_s": [0.0] + [100.0] * 20,
+        "duration_s": [50.0, *(200.0 + second for second in range(20))],
+        "ended": True,
+    }
+)
+
+
+def test_one_early_entrant_does_not_take_the_curve_to_zero():
+    curve = kaplan_meier(EARLY)
+    assert curve["from_s"].unique().to_list() == [200.0]
+    assert curve["survival"][:2].to_list() == pytest.approx([1.0, 0.95])
+    assert curve["n_events"][0] == 0
+    assert kaplan_meier(EARLY, least_at_risk=0)["survival"][0] == 0
+    words = quantiles(curve, [0.5])["in_words"].item()
+    assert words.startswith("of those that lasted 3 min 20 s: 50 % end within 3 min 2")
+    incidence = cumulative_incidence(EARLY.with_columns(cause=pl.lit("failed")))
+    assert incidence["incidence"][:2].to_list() == pytest.approx([0.0, 0.05])
+
+
+def test_a_curve_begins_again_where_all_had_ended_before_others_came():
+    first = pl.DataFrame({"entry_s": 0.0, "duration_s": [10.0] * 6, "ended": True})
+    curve = kaplan_meier(pl.concat([first, EARLY[1:]]))
+    assert curve["from_s"][0] == 200.0
+    assert curve["survival"][-2] == pytest.approx(0.05)
+
+
+def test_fewer_than_five_at_once_give_no_curve_and_say_so():
+    curve = kaplan_meier(EARLY.head(4))
+    assert curve["from_s"].null_count() == curve["survival"].null_count() == 4
+    assert quantiles(curve, [0.5])["in_words"].item() == (
+        "not identified: all came late, and too few were there at once"
+    )
+    assert not restricted_mean(curve, 60)["is_identified"].item()
+
+
+@pytest.mark.parametrize("estimate", [kaplan_meier, lambda rows: logrank(rows, "ended")])
+def test_weights_are_refused_not_ignored(estimate):
+    with pytest.raises(ArgumentError, match=r"counts every spell once; found a column 'weight'"):
+        estimate(TYPE_I.with_columns(weight=2.0))
+
+
+def test_one_log_rank_test_over_strata_equals_the_slow_sum_of_each():
+    spells = TRUNCATED.with_columns(arm=pl.int_range(pl.len()) % 2 == 0, one=pl.lit("a"))
+    other = TRUNCATED.with_columns(arm=pl.int_range(pl.len()) % 3 == 0, one=pl.lit("b"))
+    both = pl.concat([spells, other.with_columns(pl.col("duration_s") + 1)])
+    found = logrank(both, "arm", strata="one")
+    parts = both.partition_by("one")
+    columns = ("entry_s", "duration_s", "ended", "arm")
+    slow = slow_logrank(*(part.select(columns).rows() for part in parts))
+    assert found["statistic"].item() == pytest.approx(slow)
+    assert found["df"].item() == 1
+    twice = pl.concat([both.with_columns(week=1), both.with_columns(week=2)])
+    each = logrank(twice, "arm", within="week", strata="one")
+    assert each["statistic"].to_list() == pytest.approx([slow, slow])
 
 
 @pytest.mark.parametrize("dtype", [pl.Int64, pl.UInt8])

@@ -322,8 +322,9 @@ def _kappa_interval(conf_level: float) -> list[pl.Expr]:
     )
     spread = z * variance.clip(lower_bound=0.0).sqrt()
     return [
-        _finite(kappa - spread).alias("kappa_low"),
-        _finite(kappa + spread).alias("kappa_high"),
+        # Near perfect agreement a normal interval reaches beyond what kappa can be.
+        _finite(kappa - spread).clip(lower_bound=-1.0).alias("kappa_low"),
+        _finite(kappa + spread).clip(upper_bound=1.0).alias("kappa_high"),
     ]
 
 

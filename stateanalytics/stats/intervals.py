@@ -231,7 +231,10 @@ def poisson_columns(
     Notes
     -----
     As `poisson_rate` for up to 1000 events. Above that, Wilson and Hilferty's cube root
-    [1]_, which is off by less than a millionth there.
+    [1]_, which is off by less than a millionth there. Both take the events to come one by
+    one: where they come in bursts (24 runs of one fan-out that fail together), the interval
+    is too narrow, by the square root of the size of a burst. Count incidents, or see
+    `weighted_count`.
 
     References
     ----------

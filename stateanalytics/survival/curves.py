@@ -8,9 +8,15 @@ from typing import Literal, TypeAlias
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, check_columns, check_share
+from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.stats.distributions import kolmogorov_quantile
-from stateanalytics.survival.risk_sets import STRATUM, checked_spells, risk_sets, strata_of
+from stateanalytics.survival.risk_sets import (
+    LEAST_AT_RISK,
+    STRATUM,
+    checked_spells,
+    risk_sets,
+    strata_of,
+)
 
 ConfType: TypeAlias = Literal["log-log", "log", "plain"]
 CONF_TYPES: tuple[ConfType, ...] = ("log-log", "log", "plain")
@@ -73,6 +79,7 @@ CURVE = (
     "survival_se",
     "survival_low",
     "survival_high",
+    "from_s",
 )
 
 
@@ -82,6 +89,7 @@ def kaplan_meier(
     conf_level: float = 0.95,
     *,
     conf_type: ConfType = "log-log",
+    least_at_risk: int = LEAST_AT_RISK,
 ) -> pl.DataFrame:
     """Probability that a spell is still open after each duration, with its interval.
 
@@ -98,14 +106,19 @@ def kaplan_meier(
         Level of the pointwise interval.
     conf_type : {"log-log", "log", "plain"}
         Its scale. R's default is ``log``: say which one a number was made with.
+    least_at_risk : int
+        Where spells enter late, the curve begins with so many under observation; 0: R's
+        curve, which a single early one can take to 0.
 
     Returns
     -------
-    polars.DataFrame, shape (n_distinct_durations, n_by + 7)
+    polars.DataFrame, shape (n_distinct_durations, n_by + 8)
         Sorted by stratum and ``duration_s``; ``n_at_risk``, ``n_events`` count spells,
         ``survival`` is a probability, ``survival_se`` its standard error (Greenwood; null
         where the curve is 0), ``survival_low`` and ``survival_high`` the interval, null
-        where it is not defined (at 0, and for log-log at 1).
+        where it is not defined (at 0, and for log-log at 1); ``from_s``, where the curve
+        begins: above 0 it holds for spells that lasted until then, and ends before are not
+        counted (null: there were never ``least_at_risk``, and nothing is known).
 
     Raises
     ------
@@ -136,12 +149,14 @@ def kaplan_meier(
     """
     strata = strata_of(by)
     ends = interval("survival", conf_level, conf_type)
-    sets = risk_sets(checked_spells(spells, strata, "kaplan_meier"), strata)
+    check_number("least_at_risk", least_at_risk, LEAST_AT_RISK, is_whole=True)
+    checked = checked_spells(spells, strata, "kaplan_meier")
+    sets = risk_sets(checked, strata, least_at_risk=least_at_risk)
     n, d = pl.col("n_at_risk"), pl.col("n_events")
     # Greenwood's sum is infinite from where everyone at risk ended.
     greenwood = (d / (n * (n - d))).cum_sum().over(STRATUM)
     curve = (
-        sets.table.with_columns(survival=survival(), _greenwood=greenwood)
+        sets.table.with_columns(survival=known_survival(), _greenwood=greenwood)
         .with_columns(survival_se=pl.col("survival") * pl.col("_greenwood").sqrt())
         .with_columns(pl.col("survival_se").fill_nan(None))
         .with_columns(ends)
@@ -152,6 +167,11 @@ def kaplan_meier(
 def survival() -> pl.Expr:
     """The product of shares that stay open, over a table of risk sets."""
     return (1 - pl.col("n_events") / pl.col("n_at_risk")).cum_prod().over(STRATUM)
+
+
+def known_survival() -> pl.Expr:
+    """The same where the stratum has begun to be known at all."""
+    return pl.when(pl.col("from_s").is_not_null()).then(survival())
 
 
 def confidence_band(curve: pl.DataFrame, conf_level: float = 0.95) -> pl.DataFrame:

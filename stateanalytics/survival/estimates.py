@@ -98,7 +98,7 @@ def quantiles(
         pl.concat(asked)
         .sort(*strata, "prob")
         .with_columns(is_identified=pl.col("duration_s").is_not_null(), in_words=_in_words())
-        .drop("longest_s", "share_outlasting")
+        .drop("longest_s", "share_outlasting", "from_s")
     )
 
 
@@ -124,7 +124,8 @@ def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
     -----
     The area under the curve up to the horizon; the variance is the sum over ends u of
     (area from u to the horizon)² d/(n(n-d)). Where medians are not identified, this is
-    the honest mean: "within the first hour, 22 minutes".
+    the honest mean: "within the first hour, 22 minutes". A curve with late entries that
+    begins at ``from_s`` gives the mean of those that lasted until then.
 
     Examples
     --------
@@ -154,6 +155,7 @@ def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
     )
     until = pl.col("until_s").first()
     reached = (at.max() >= until) | (pl.col("survival").last() <= TOLERANCE)
+    reached &= pl.col("from_s").first().is_not_null()
     summary = [
         until.alias("_until_s"),
         (pl.col("_step").sum() + pl.min_horizontal(at.min(), until)).alias("mean_s"),
@@ -191,6 +193,7 @@ def _quantile(inverted: Callable[[str, float], pl.Expr], prob: float) -> list[pl
         pl.col("n_events").sum(),
         pl.col("duration_s").max().alias("longest_s"),
         pl.col("survival").min().alias("share_outlasting"),
+        pl.col("from_s").first(),
     ]
 
 
@@ -218,10 +221,17 @@ def _in_words() -> pl.Expr:
         how_long_each("longest_s", is_estimate=True),
     )
     empty = pl.lit("not identified: no spells")
+    too_few = pl.lit("not identified: all came late, and too few were there at once")
+    late = pl.format("of those that lasted {}: ", how_long_each("from_s", is_estimate=True))
     return (
-        pl.when(pl.col("duration_s").is_not_null())
-        .then(known)
-        .otherwise(pl.when(pl.col("longest_s").is_null()).then(empty).otherwise(unknown))
+        pl.when(pl.col("longest_s").is_null())
+        .then(empty)
+        .when(pl.col("from_s").is_null())
+        .then(too_few)
+        .otherwise(
+            pl.when(pl.col("from_s") > 0).then(late).otherwise(pl.lit(""))
+            + pl.when(pl.col("duration_s").is_not_null()).then(known).otherwise(unknown)
+        )
     )
 
 

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, check_columns
-from stateanalytics.survival.curves import ConfType, interval, survival
-from stateanalytics.survival.risk_sets import STRATUM, checked_spells, risk_sets, strata_of
+from stateanalytics.errors import ArgumentError, check_columns, check_number
+from stateanalytics.survival.curves import ConfType, interval, known_survival
+from stateanalytics.survival.risk_sets import (
+    LEAST_AT_RISK,
+    STRATUM,
+    checked_spells,
+    risk_sets,
+    strata_of,
+)
 
 INCIDENCE = (
     "cause",
@@ -18,6 +24,7 @@ INCIDENCE = (
     "incidence_se",
     "incidence_low",
     "incidence_high",
+    "from_s",
 )
 _NUMBER = "_number"
 
@@ -29,6 +36,7 @@ def cumulative_incidence(
     conf_level: float = 0.95,
     *,
     conf_type: ConfType = "log-log",
+    least_at_risk: int = LEAST_AT_RISK,
 ) -> pl.DataFrame:
     """Probability to have ended by each duration, apart for every way to end.
 
@@ -46,14 +54,16 @@ def cumulative_incidence(
         Level of the pointwise interval.
     conf_type : {"log-log", "log", "plain"}
         Its scale; R's survfit prints ``log``.
+    least_at_risk : int
+        As for `kaplan_meier`.
 
     Returns
     -------
-    polars.DataFrame, shape (n_distinct_durations * n_causes, n_by + 6)
+    polars.DataFrame, shape (n_distinct_durations * n_causes, n_by + 7)
         ``cause``, ``duration_s``, ``incidence``, ``incidence_se``, ``incidence_low``,
-        ``incidence_high`` (null where the interval is not defined), sorted by stratum,
-        cause and duration. Every cause has a row at every distinct duration of its
-        stratum; no ends at all give no rows.
+        ``incidence_high`` (null where the interval is not defined), ``from_s`` as for
+        `kaplan_meier`, sorted by stratum, cause and duration. Every cause has a row at every
+        distinct duration of its stratum; no ends at all give no rows.
 
     Raises
     ------
@@ -63,9 +73,12 @@ def cumulative_incidence(
     Notes
     -----
     The Aalen-Johansen estimate [1]_ with its delta-method variance, equal to R survfit's
-    on unweighted data. One minus the Kaplan-Meier curve of one cause overstates its
-    incidence, because it treats the other ends as if they had not happened. The sum of
-    all incidences and the all-cause survival is 1 at every duration.
+    on unweighted data without late entries. With them R takes the infinitesimal jackknife,
+    which differs: it sums over spells, of which each was at risk for a stretch only, and
+    this one over durations. Both are right for many spells. One minus the Kaplan-Meier
+    curve of one cause overstates its incidence, because it treats the other ends as if they
+    had not happened. The sum of all incidences and the all-cause survival is 1 at every
+    duration.
 
     References
     ----------
@@ -82,7 +95,8 @@ def cumulative_incidence(
     """
     strata = strata_of(by)
     ends = interval("incidence", conf_level, conf_type)
-    causes = cause_table(spells, cause, strata, "cumulative_incidence")
+    check_number("least_at_risk", least_at_risk, LEAST_AT_RISK, is_whole=True)
+    causes = cause_table(spells, cause, strata, "cumulative_incidence", least_at_risk)
     curves = [
         of_one_cause(causes.table.lazy(), number)
         .with_columns(incidence_se=covariance(pl.col("incidence")).clip(lower_bound=0.0).sqrt())
@@ -134,7 +148,13 @@ class Causes:
     strata: pl.DataFrame
 
 
-def cause_table(spells: pl.DataFrame, cause: str, strata: Sequence[str], function: str) -> Causes:
+def cause_table(
+    spells: pl.DataFrame,
+    cause: str,
+    strata: Sequence[str],
+    function: str,
+    least_at_risk: int = LEAST_AT_RISK,
+) -> Causes:
     """Count the ends of each cause, per stratum and distinct duration."""
     check_columns(spells, [cause], function)
     if "ended" not in spells.columns:
@@ -151,11 +171,12 @@ def cause_table(spells: pl.DataFrame, cause: str, strata: Sequence[str], functio
         _count(number): pl.col("ended") & (pl.col(cause) == word)
         for number, word in enumerate(names["cause"])
     }
-    sets = risk_sets(spells, strata, counts)
+    sets = risk_sets(spells, strata, counts, least_at_risk=least_at_risk)
     n, d = pl.col("n_at_risk").cast(pl.Float64), pl.col("n_events")
-    before = pl.col("_alive").shift(1, fill_value=1.0).over(STRATUM)
+    is_known = pl.col("from_s").is_not_null()
+    before = pl.when(is_known).then(pl.col("_alive").shift(1, fill_value=1.0).over(STRATUM))
     table = (
-        sets.table.with_columns(_alive=survival(), _n=n)
+        sets.table.with_columns(_alive=known_survival(), _n=n)
         # Where everyone at risk ended, the term that it weighs is 0.
         .with_columns(
             _each=before / n, _greenwood=pl.when(n > d).then(d / (n * (n - d))).otherwise(0.0)

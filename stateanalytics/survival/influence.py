@@ -92,7 +92,7 @@ def incidence_and_influence(
     rows = with_ties(checked_spells(spells, cells, "compare", also=[unit, "is_good"]))
     sets = risk_sets(rows, cells, {"n_good": pl.col("is_good") & pl.col("ended")})
     before = pl.col("survival").shift(1, fill_value=1.0).over(CELL)
-    is_within = pl.col("duration_s") <= until_s
+    is_within = (pl.col("duration_s") <= until_s) & (pl.col("n_events") > 0)
     n, d = pl.col("n_at_risk"), pl.col("n_events")
     table = (
         sets.table.with_columns(survival=survival())
@@ -109,7 +109,7 @@ def incidence_and_influence(
 def _shared(still_to_come: pl.Expr, until_s: float) -> pl.Expr:
     """What is still to come, for each of those that went on; where nobody did, nothing is."""
     left = pl.col("n_at_risk") - pl.col("n_events")
-    counts = (left > 0) & (pl.col("duration_s") <= until_s)
+    counts = (left > 0) & (pl.col("duration_s") <= until_s) & (pl.col("n_events") > 0)
     return pl.when(counts).then(still_to_come / left).otherwise(0.0)
 
 
@@ -117,7 +117,13 @@ def _estimates(table: pl.DataFrame, estimate: pl.Expr, until_s: float) -> pl.Dat
     is_over = pl.col("survival").last() <= TOLERANCE
     return (
         table.group_by(CELL)
-        .agg(estimate=estimate, is_reached=(pl.col("duration_s").max() >= until_s) | is_over)
+        .agg(
+            estimate=estimate,
+            is_reached=(pl.col("duration_s").max() >= until_s) | is_over,
+            is_known=pl.col("from_s").first().is_not_null(),
+        )
+        .with_columns(is_reached=pl.col("is_reached") & pl.col("is_known"))
+        .drop("is_known")
         .sort(CELL)
     )
 
@@ -167,14 +173,15 @@ def log_rank_scores(
        hazards model. JASA 84, 1074-1078.
     """
     rows = with_ties(checked_spells(spells, [*strata, group], "compare", also=[unit]))
-    rows = number(rows, strata)[0].rename({STRATUM: "_test"}).with_columns(group=pl.col(group))
-    rows = number(rows, ["_test", "group"])[0].with_columns(is_good=False)
-    of_group = (pl.col("n_at_risk") * pl.col("group")).sum().over("_test", "duration_s")
+    rows = number(rows, strata)[0].with_columns(group=pl.col(group))
+    of_group = (pl.col("n_at_risk") * pl.col("group")).sum().over(STRATUM, "duration_s")
     table = (
         counts_at_ends(rows, rho=0.0)
-        .join(rows.select("_test", "group", CELL).unique(), on=["_test", "group"])
-        .sort(CELL, "duration_s")
         .with_columns(of_end=pl.col("group") - of_group / pl.col("n"), of_good=pl.lit(0.0))
         .with_columns(drift=pl.col("of_end") * pl.col("d") / pl.col("n"))
+        .rename({STRATUM: "_of"})
     )
-    return _moved(rows, table, unit)
+    rows = rows.rename({STRATUM: "_of"}).with_columns(is_good=False)
+    cells, names = number(rows, ["_of", "group"])
+    of_cells = table.join(names, on=["_of", "group"]).sort(CELL, "duration_s")
+    return _moved(cells, of_cells, unit)

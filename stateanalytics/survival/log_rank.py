@@ -9,7 +9,13 @@ import polars as pl
 
 from stateanalytics.errors import ArgumentError
 from stateanalytics.stats.distributions import chi_square_tail
-from stateanalytics.survival.risk_sets import checked_spells, strata_of, with_ties
+from stateanalytics.survival.risk_sets import (
+    STRATUM,
+    checked_spells,
+    number,
+    strata_of,
+    with_ties,
+)
 
 # The covariance of all pairs of groups is held in memory, and nobody reads such a test.
 MOST_GROUPS = 200
@@ -22,6 +28,7 @@ def logrank(
     rho: float = 0.0,
     *,
     within: str | Sequence[str] = (),
+    strata: str | Sequence[str] = (),
 ) -> pl.DataFrame:
     """Test whether groups of spells share one curve.
 
@@ -35,12 +42,15 @@ def logrank(
         Weight S(t-)**rho of the pooled curve: 0 is the log-rank test, 1 Peto's, which
         looks harder at early ends.
     within : str or sequence of str
-        One test in each stratum of these columns; none: one test.
+        A test of its own in each group of these columns; none: one test.
+    strata : str or sequence of str
+        Spells are only compared with those of their own stratum, and one test sums up all
+        strata: what work is made of then makes no difference.
 
     Returns
     -------
     polars.DataFrame, shape (n_tests, n_within + 5)
-        The strata of ``within``; ``statistic`` (chi-square), ``df``, ``p_value`` (all but
+        The columns of ``within``; ``statistic`` (chi-square), ``df``, ``p_value`` (all but
         ``df`` null with fewer than two groups that were at risk when something ended),
         ``n_groups``, ``n_events``. Without ``within`` one row, whatever the input.
 
@@ -69,43 +79,37 @@ def logrank(
     >>> logrank(spells, by="arm").select(pl.col("statistic").round(3), "df").row(0)
     (2.882, 1)
     """
-    groups, strata = strata_of(by), strata_of(within)
+    groups, tested, alike = strata_of(by), strata_of(within), strata_of(strata)
     if not groups:
         raise ArgumentError("logrank needs groups to compare; found none.", "by='kind'")
-    spells = with_ties(checked_spells(spells, [*strata, *groups], "logrank"))
+    spells = with_ties(checked_spells(spells, [*tested, *alike, *groups], "logrank"))
     names = spells.select(groups).unique().sort(groups).with_row_index("group")
-    tests = pl.DataFrame({_TEST: [0]}, schema={_TEST: pl.UInt32})
-    if strata:
-        tests = spells.select(strata).unique().sort(strata).with_row_index(_TEST)
     if names.height > MOST_GROUPS:
         raise ArgumentError(
             f"logrank compares at most {MOST_GROUPS} groups; found {names.height}.",
             "compare fewer, or one test each: logrank(spells, by='week', within='agent')",
         )
-    numbered = spells.join(names, on=groups, how="left", nulls_equal=True)
-    if strata:
-        numbered = numbered.join(tests, on=strata, how="left", nulls_equal=True)
-    else:
-        numbered = numbered.with_columns(pl.lit(0, pl.UInt32).alias(_TEST))
-    statistics = _statistics(counts_at_ends(numbered, rho))
+    numbered, tests = (frame.rename({STRATUM: _TEST}) for frame in number(spells, tested))
+    numbered = numbered.join(names, on=groups, how="left", nulls_equal=True)
     totals = numbered.group_by(_TEST).agg(
         n_groups=pl.col("group").n_unique().cast(pl.Int64),
         n_events=pl.col("ended").sum().cast(pl.Int64),
     )
+    statistics = _statistics(counts_at_ends(number(numbered, [_TEST, *alike])[0], rho))
     results = tests.join(totals, on=_TEST, how="left").join(statistics, on=_TEST, how="left")
     counts = pl.col("n_groups", "n_events", "df").fill_null(0)
     return (
         results.sort(_TEST)
         .with_columns(counts)
-        .select(*strata, "statistic", "df", "p_value", "n_groups", "n_events")
+        .select(*tested, "statistic", "df", "p_value", "n_groups", "n_events")
     )
 
 
 def counts_at_ends(spells: pl.DataFrame, rho: float) -> pl.DataFrame:
-    """Per test, distinct duration and group: at risk, ended, and both pooled, with the weight."""
-    key = [_TEST, "group"]
-    ends = spells.filter("ended").select(_TEST, "duration_s").unique()
-    grid = ends.join(spells.select(key).unique(), on=_TEST)
+    """Per stratum, distinct duration and group: at risk, ended, both pooled, with the weight."""
+    key = [STRATUM, "group"]
+    ends = spells.filter("ended").select(STRATUM, "duration_s").unique()
+    grid = ends.join(spells.select(*key, pl.col("^_test$")).unique(), on=STRATUM)
     ended = spells.group_by(*key, "duration_s").agg(n_events=pl.col("ended").sum())
     entry = pl.col("entry_s") if "entry_s" in spells.columns else pl.lit(None, pl.Float64)
     is_late = entry > 0
@@ -135,15 +139,15 @@ def counts_at_ends(spells: pl.DataFrame, rho: float) -> pl.DataFrame:
         n_events=pl.col("n_events").fill_null(0).cast(pl.Int64),
     )
     pooled = (
-        per_group.group_by(_TEST, "duration_s")
+        per_group.group_by(STRATUM, "duration_s")
         .agg(n=pl.col("n_at_risk").sum(), d=pl.col("n_events").sum())
-        .sort(_TEST, "duration_s")
-        .with_columns(survival=(1 - pl.col("d") / pl.col("n")).cum_prod().over(_TEST))
+        .sort(STRATUM, "duration_s")
+        .with_columns(survival=(1 - pl.col("d") / pl.col("n")).cum_prod().over(STRATUM))
         .with_columns(
-            weight=pl.col("survival").shift(1, fill_value=1.0).over(_TEST).pow(rho),
+            weight=pl.col("survival").shift(1, fill_value=1.0).over(STRATUM).pow(rho),
         )
     )
-    return per_group.join(pooled, on=[_TEST, "duration_s"])
+    return per_group.join(pooled, on=[STRATUM, "duration_s"])
 
 
 def _statistics(table: pl.DataFrame) -> pl.DataFrame:
@@ -161,7 +165,7 @@ def _statistics(table: pl.DataFrame) -> pl.DataFrame:
     spread = pl.when(n > 1).then(pl.col("weight").pow(2) * d * (n - d) / (n.pow(2) * (n - 1)))
     shared = table.with_columns(spread=spread.otherwise(0.0))
     pairs = shared.join(
-        shared.select(_TEST, "duration_s", "group", "n_at_risk"), on=[_TEST, "duration_s"]
+        shared.select(STRATUM, "duration_s", "group", "n_at_risk"), on=[STRATUM, "duration_s"]
     )
     same = (pl.col("group") == pl.col("group_right")).cast(pl.Float64)
     covariance = pairs.group_by(_TEST, "group", "group_right").agg(

@@ -16,6 +16,8 @@ from stateanalytics.errors import ArgumentError, ColumnTypeError, check_columns
 STRATUM = "_stratum"
 # R's: the square root of the machine's epsilon.
 TIE = 2.0**-26
+LEAST_AT_RISK = 5
+"""Spells under observation that a curve with late entries begins with."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class RiskSets:
     ----------
     table : polars.DataFrame
         Sorted by `STRATUM` (a number) and ``duration_s``; ``n_at_risk`` just before that
-        duration, ``n_events``, and the counts that were asked for.
+        duration, ``n_events``, and the counts that were asked for; ``from_s``, where the
+        stratum begins to be known: nothing is counted before (null: it never is).
     strata : polars.DataFrame
         One row per stratum number: the columns that were stratified by.
     """
@@ -44,7 +47,11 @@ class RiskSets:
 
 
 def risk_sets(
-    spells: pl.DataFrame, strata: Sequence[str], counts: Mapping[str, pl.Expr] | None = None
+    spells: pl.DataFrame,
+    strata: Sequence[str],
+    counts: Mapping[str, pl.Expr] | None = None,
+    *,
+    least_at_risk: int = LEAST_AT_RISK,
 ) -> RiskSets:
     """Count, per stratum and distinct duration, who is at risk, and what happens.
 
@@ -56,6 +63,8 @@ def risk_sets(
         Columns to stratify by; null is a stratum of its own.
     counts : mapping of str to polars.Expr, optional
         Further sums over the spells that leave at a duration.
+    least_at_risk : int
+        Spells that a stratum with late entries begins with; 0: it begins at 0.
 
     Returns
     -------
@@ -67,6 +76,10 @@ def risk_sets(
     Durations that differ by less than floats can tell are ties, by R's rule (``timefix``):
     a step of at most 2**-26 of their mean, or of a second, starts no new duration. The
     first of them stands for all.
+
+    Where spells enter late, the first may be alone, and its end would take the whole curve
+    to 0. So a stratum begins where ``least_at_risk`` are at risk, and begins again if all of
+    them have ended before others came.
     """
     rows, names = number(spells, strata)
     sums = {"n_events": pl.col("ended"), **(counts or {})}
@@ -91,11 +104,32 @@ def risk_sets(
     present = pl.col("n_leaving").sum()
     if has_entries:
         present = pl.col("n_entering").cum_sum() - pl.col("n_entering")
-    return RiskSets(
+    table = (
         table.with_columns(n_at_risk=(present - gone).over(STRATUM))
         .filter(pl.col("n_leaving") > 0)
-        .select(pl.col(STRATUM).set_sorted(), "duration_s", "n_at_risk", *sums),
-        names,
+        .select(pl.col(STRATUM).set_sorted(), "duration_s", "n_at_risk", *sums)
+    )
+    if not (has_entries and least_at_risk):
+        return RiskSets(table.with_columns(from_s=pl.lit(0.0)), names)
+    is_late = rows.group_by(STRATUM).agg(is_late=(pl.col("entry_s") > 0).any())
+    table = table.join(is_late, on=STRATUM, how="left", maintain_order="left")
+    return RiskSets(_begun(table, least_at_risk, list(sums)), names)
+
+
+def _begun(table: pl.DataFrame, least_at_risk: int, sums: Sequence[str]) -> pl.DataFrame:
+    """The table with ``from_s``, and nothing counted before it."""
+    at, n = pl.col("duration_s"), pl.col("n_at_risk")
+    is_last = pl.int_range(pl.len()).over(STRATUM) == pl.len().over(STRATUM) - 1
+    all_ended_at = at.filter((n == pl.col("n_events")) & ~is_last).max()
+    is_enough = (n >= least_at_risk) & (at > all_ended_at.fill_null(-1.0).over(STRATUM))
+    begins = pl.when("is_late").then(at.filter(is_enough).min().over(STRATUM)).otherwise(0.0)
+    return (
+        table.with_columns(from_s=begins)
+        .with_columns(
+            pl.when(at >= pl.col("from_s")).then(name).otherwise(0).alias(name) for name in sums
+        )
+        .drop("is_late")
+        .with_columns(pl.col(STRATUM).set_sorted())
     )
 
 
@@ -180,6 +214,12 @@ def checked_spells(
     """
     needed = list(dict.fromkeys(["duration_s", "ended", *strata, *also]))
     check_columns(spells, needed, function)
+    if weights := [name for name in ("weight", "weights") if name in spells.columns]:
+        raise ArgumentError(
+            f"{function} counts every spell once; found a column {weights[0]!r}.",
+            f".drop({weights[0]!r}), or .select(pl.all().repeat_by({weights[0]!r})) and "
+            ".explode(pl.all()) for spells that stand for several",
+        )
     seconds = [name for name in ("duration_s", "entry_s") if name in spells.columns]
     if "left_out" in spells.columns:
         spells = spells.filter(pl.col("left_out").is_null())
