@@ -79,7 +79,7 @@ def counted_twice(sources: pl.DataFrame) -> pl.DataFrame:
     )
     names = inputs.select(first="number", other="source")
     found = inputs.join(again, on="number").join(names, on="first").sort("number")
-    others = [visible(other) for other in found["other"]]
+    others = [None if other is None else visible(other) for other in found["other"]]
     return found.select(
         "source",
         "system",

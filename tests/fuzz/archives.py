@@ -17,7 +17,7 @@ import polars as pl
 
 import stateanalytics as sa
 from stateanalytics.errors import StateAnalyticsError
-from stateanalytics.io.archive import writing
+from stateanalytics.io.archive import looks, writing
 from stateanalytics.io.archive.writing import Options, archive_part
 from stateanalytics.io.opening import read_octets
 from stateanalytics.io.parts import Parts
@@ -70,6 +70,11 @@ def archive(folder: Path) -> Path:
         _archived(_narrowed(whole, kept), root, "0123456789abcdef", n)
     with sa.read(seeds.opencode_log(folder), progress=False) as snap:
         _archived(_part(snap, "log.jsonl"), root, "fedcba9876543210", 1)
+    for day in (3, 4):
+        with mock.patch.object(looks, "secrets", _named(day)):
+            keys = ("0123456789abcdef", "fedcba9876543210")
+            statuses = dict.fromkeys(keys[: 5 - day], "unchanged")
+            looks.note_looks(root, statuses, datetime(2026, 6, day, tzinfo=UTC))
     for path in sorted(folder.iterdir()):
         if path != root:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -105,11 +110,14 @@ def _narrowed(part: Parts, names: pl.Series) -> Parts:
 
 def _archived(part: Parts, root: Path, key: str, number: int) -> None:
     """A run whose name is the same every time."""
-    named = SimpleNamespace(token_hex=lambda _: f"{number:08x}")
     at = datetime(2026, 6, number, tzinfo=UTC)
-    with mock.patch.object(writing, "secrets", named):
+    with mock.patch.object(writing, "secrets", _named(number)):
         archive_part(part, root, key, detail_frames(), place=part.label, files="",
                      options=Options(), observed_at=at)  # fmt: skip
+
+
+def _named(number: int) -> SimpleNamespace:
+    return SimpleNamespace(token_hex=lambda _: f"{number:08x}")
 
 
 def summary(folder: Path) -> Path:

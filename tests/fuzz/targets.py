@@ -98,6 +98,7 @@ TARGETS = (
             ("history/manifests/*.json", archives.MANIFESTS),
             ("history/shards/**/*.parquet", archives.SHARDS),
             ("history/manifests/*.json", (*DOCUMENTS, *PLACES)),
+            ("history/looks/*.json", (*DOCUMENTS, *PLACES)),
         ),
         10,
         steps.read_archive,
