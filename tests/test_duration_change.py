@@ -7,7 +7,14 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.survival.period_change import VERDICTS, two_windows
+from stateanalytics.survival.period_change import (
+    PERIODS,
+    RATES,
+    VERDICTS,
+    _durations,
+    _rates,
+    two_windows,
+)
 from tests.frames import AS_OF, DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
 from tests.generators.distributions import log_normal
 
@@ -191,6 +198,70 @@ def n_false(seed, n):
 def test_fan_outs_that_are_alike_are_few_witnesses():
     """Taken for 240 witnesses, four weeks of ten had a change."""
     assert n_false(3, 5) <= 1
+
+
+def groups(draw, n_units, size, sd, icc, *, times=1.0, sizes=None):
+    """Runs of two weeks whose invocations take alike long and fail alike often."""
+    rows = []
+    for period in PERIODS:
+        for unit in range(n_units):
+            work = math.exp(draw.gauss(0, sd)) * (times if period == "now" else 1)
+            odds = 1 / icc - 1 if icc else None
+            fails = draw.betavariate(0.2 * odds, 0.8 * odds) if odds else 0.2
+            for _ in range(draw.choice(sizes) if sizes else size):
+                took = 600 * work * math.exp(draw.gauss(0, 0.8))
+                ending = "failed" if draw.random() < fails else "completed"
+                if took > 3600:
+                    took, ending = 3600.0, "timed_out"
+                rows.append((f"{period}{unit}", period, took, draw.random() > 0.03, ending))
+    names = ["unit", "period", "duration_s", "ended", "ending"]
+    return pl.DataFrame(rows, schema=names, orient="row").with_columns(
+        dimension=pl.lit("all"), value=pl.lit(None, pl.String)
+    )
+
+
+def p_values(runs):
+    """Of each measure."""
+    found = pl.concat([_durations(runs, 0.95), _rates(runs, 0.95, 5)])
+    return dict(found.select("measure", "p_value").iter_rows())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "design",
+    [
+        pytest.param((10, 24, 0.0, 0.0), id="10 of 24 that are not alike"),
+        pytest.param((10, 24, 0.5, 0.1), id="10 of 24"),
+        pytest.param((20, 24, 1.0, 0.3), id="20 of 24"),
+        pytest.param((60, 8, 0.5, 0.5), id="60 of 8"),
+        pytest.param((200, 1, 0.0, 0.0), id="each alone"),
+        pytest.param((30, 0, 0.5, 0.1, [1, 1, 2, 4, 24]), id="uneven"),
+    ],
+)
+@pytest.mark.parametrize("seed", [20_871, 555])
+def test_at_most_one_null_week_in_twenty_differs_at_5_percent(design, seed):
+    """However alike the runs of an invocation are; room for three deviations of 150 weeks."""
+    draw, n = Random(seed), 150
+    found = dict.fromkeys(("duration", *RATES), 0)
+    for _ in range(n):
+        runs = groups(draw, *design[:4], sizes=design[4] if len(design) > 4 else None)
+        for measure, p in p_values(runs).items():
+            found[measure] += p is not None and p < 0.05
+    assert all(n_false / n <= 0.05 + 0.053 for n_false in found.values()), found
+
+
+@pytest.mark.slow
+def test_twice_as_long_is_found_though_runs_are_alike():
+    """Twenty invocations of 24 a week that vary by half: power is not thrown away."""
+    draw, n = Random(8_086), 100
+    found = [p_values(groups(draw, 20, 24, 0.5, 0.1, times=2.0))["duration"] for _ in range(n)]
+    assert sum(p < 0.05 for p in found) / n >= 0.8
+
+
+def test_a_window_with_one_invocation_is_not_compared():
+    lone = [({**row, "invocation_id": "one"}, state) for row, state in week_of(30, days_ago=7)]
+    table = changed(week_of(60, days_ago=14) + lone)
+    assert table["verdict"].unique().to_list() == ["not_enough_data"]
 
 
 @pytest.mark.slow

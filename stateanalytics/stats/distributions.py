@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from statistics import NormalDist
 
 import polars as pl
 
@@ -116,6 +117,8 @@ def student_tail(t: float, df: float) -> float:
     >>> round(student_tail(2.228139, 10), 6)
     0.05
     """
+    if math.isinf(df):
+        return math.erfc(abs(t) / math.sqrt(2))
     return beta_cdf(df / (df + t * t), df / 2, 0.5)
 
 
@@ -127,6 +130,8 @@ def student_quantile(level: float, df: float) -> float:
     >>> round(student_quantile(0.95, 10), 6)
     2.228139
     """
+    if math.isinf(df):
+        return NormalDist().inv_cdf((1 + level) / 2)
     below = solve(lambda share: beta_cdf(share, df / 2, 0.5) - (1 - level), 0.0, 1.0)
     return math.sqrt(df * (1 - below) / below) if below > 0 else math.inf
 

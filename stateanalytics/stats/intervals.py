@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -10,7 +11,14 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.errors import ArgumentError, check_share
-from stateanalytics.stats.distributions import beta_cdf, binomial_p, gamma_cdf, solve
+from stateanalytics.stats.distributions import (
+    beta_cdf,
+    binomial_p,
+    gamma_cdf,
+    solve,
+    student_quantile,
+    student_tail,
+)
 
 _FEW_EVENTS = 1_000
 
@@ -358,6 +366,7 @@ def rate_ratio(
     *,
     confidence: float = 0.95,
     dispersion: float = 1.0,
+    degrees: float = math.inf,
 ) -> RateRatio:
     """Compare two rates exactly: the ratio, its interval and the probability of equality.
 
@@ -371,6 +380,8 @@ def rate_ratio(
         Between 0 and 1.
     dispersion : float
         How many times as much as Poisson counts these vary, at least 1.
+    degrees : float
+        Of freedom, that the dispersion was learned with; infinite: it is known.
 
     Returns
     -------
@@ -390,7 +401,8 @@ def rate_ratio(
     splits that are at most as likely: near the level the two can disagree. Where events
     come in bursts, ``dispersion`` of them count as one (quasi-Poisson): the same tails of
     the beta distribution at counts that may be fractions, the smaller one twice, with half
-    of the count itself in each (mid-p).
+    of the count itself in each (mid-p), and Student's in place of normal deviations where
+    few units told the dispersion.
 
     References
     ----------
@@ -413,14 +425,17 @@ def rate_ratio(
     if n == 0:
         return RateRatio(None, 0.0, None, 1.0)
     counted, before = n_events / dispersion, n_events_before / dispersion
-    low, high = _exact_share(counted, before, confidence)
+    wider = (student_quantile(confidence, degrees) / _z(confidence)) ** 2 if dispersion > 1 else 1.0
+    low, high = _exact_share(counted / wider, before / wider, confidence)
     at_equality = exposure / (exposure + exposure_before)
     if dispersion > 1:
         at_least = beta_cdf(at_equality, counted, before + 1) if counted else 1.0
         above = beta_cdf(at_equality, counted + 1, before) if before else 0.0
         # Half of what was seen itself lies in each tail.
         more = (at_least + above) / 2
-        p_value = min(1.0, 2 * min(more, 1 - more))
+        # More than eight deviations: no number tells them apart from none.
+        p_value = max(min(1.0, 2 * min(more, 1 - more)), 1e-15)
+        p_value = student_tail(NormalDist().inv_cdf(1 - p_value / 2), degrees)
     else:
         p_value = binomial_p(n_events, n, at_equality)
     return RateRatio(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import NormalDist
 
 import polars as pl
 
@@ -13,7 +12,11 @@ from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, check_number, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
-from stateanalytics.stats.distributions import benjamini_hochberg, chi_square_tail
+from stateanalytics.stats.distributions import (
+    benjamini_hochberg,
+    student_quantile,
+    student_tail,
+)
 from stateanalytics.stats.intervals import RateRatio, rate_ratio
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
@@ -145,7 +148,8 @@ def duration_change(
     Durations: log-rank test, and the ratio of mean durations within the longest time that
     both windows saw. Rates: the conditional exact test of two Poisson counts. The unit is the
     invocation: where runs of one are alike, the statistic is divided by its design effect,
-    and so many ends count as one. The family of
+    and so many ends count as one; how well few units, or unequal ones, tell it, Student's
+    distribution says. A window with a single unit is not compared. The family of
     Benjamini and Hochberg's procedure is this table. A shorter duration is called better,
     but runs that fail sooner are shorter, too: read it beside ``failed``.
 
@@ -231,9 +235,10 @@ def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
     both = _side_by_side(measured, ["n", "median", "mean_s", "mean_se"])
     tests = logrank(taken, by="period", within=_GROUP).select(*_GROUP, "statistic")
     ratio = pl.col("mean_s_now") / pl.col("mean_s_before")
-    z = NormalDist().inv_cdf(0.5 + conf_level / 2)
     spread = (
-        z
+        pl.col("degrees").map_elements(
+            lambda degrees: student_quantile(conf_level, degrees), return_dtype=pl.Float64
+        )
         * (
             (pl.col("mean_se_now") / pl.col("mean_s_now")).pow(2)
             + (pl.col("mean_se_before") / pl.col("mean_s_before")).pow(2)
@@ -247,9 +252,9 @@ def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
             ratio=pl.when(is_known).then(ratio),
             ratio_low=pl.when(is_known).then(ratio * (-spread * pl.col("effect").sqrt()).exp()),
             ratio_high=pl.when(is_known).then(ratio * (spread * pl.col("effect").sqrt()).exp()),
-            p_value=(pl.col("statistic") / pl.col("effect")).map_elements(
-                lambda statistic: chi_square_tail(statistic, 1), return_dtype=pl.Float64
-            ),
+            p_value=pl.struct(
+                (pl.col("statistic") / pl.col("effect")).sqrt(), "degrees"
+            ).map_elements(_tail, return_dtype=pl.Float64),
         )
         .select(
             *_GROUP,
@@ -262,22 +267,20 @@ def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
             ratio="ratio",
             ratio_low="ratio_low",
             ratio_high="ratio_high",
-            p_value=pl.when(is_known).then("p_value"),
+            p_value=pl.when(is_known & pl.col("effect").is_not_null()).then("p_value"),
         )
     )
 
 
-def _few(n: pl.Expr) -> pl.Expr:
-    """What a variance that so few units show is raised by: Student's quantiles are wider."""
-    degrees = (n.cast(pl.Int64) - 2).clip(lower_bound=1)
-    return n / degrees * (1 + 4 / degrees)
+def _tail(row: dict[str, float | None]) -> float | None:
+    deviations, degrees = row.values()
+    return None if deviations is None or degrees is None else student_tail(deviations, degrees)
 
 
 def _design_effects(taken: pl.DataFrame) -> pl.DataFrame:
     """How much more the log-rank statistic varies because runs of one invocation are alike.
 
-    Ends minus those expected of each run (martingale residuals), squared by invocation and by
-    run [1]_; at least 1, and more where few invocations say so.
+    Ends and those expected of each run (its cumulative hazard), by invocation and by run [1]_.
 
     References
     ----------
@@ -293,15 +296,73 @@ def _design_effects(taken: pl.DataFrame) -> pl.DataFrame:
     key = pl.concat_str(pl.col("dimension"), pl.col("value").fill_null(""), separator="\n")
     left = taken.with_columns(key.alias("_key")).sort("duration_s")
     known = expected.select(key.alias("_key"), "duration_s", "hazard").sort("duration_s")
-    residuals = left.join_asof(known, on="duration_s", by="_key", check_sortedness=False)
-    residuals = residuals.with_columns(rest=pl.col("ended") - pl.col("hazard").fill_null(0.0))
-    by_unit = residuals.group_by(*_GROUP, "period", "unit").agg(
-        squares=(pl.col("rest") ** 2).sum(), whole=pl.col("rest").sum() ** 2
+    runs = (
+        left.join_asof(known, on="duration_s", by="_key", check_sortedness=False)
+        .with_row_index("run")
+        .select(
+            *_GROUP, "period", "unit", "run", count=pl.col("ended").cast(pl.Float64),
+            weight=pl.col("hazard").fill_null(0.0),
+        )
+    )  # fmt: skip
+    alone = runs.with_columns(unit=pl.col("run").cast(pl.String))
+    return _effects(runs, _variances(alone))
+
+
+def _variances(rows: pl.DataFrame) -> pl.DataFrame:
+    """Variance of the ratio of counts to weights in each period, as its units show it.
+
+    Each residual is raised for the weight of its own unit (CR2 [1]_), so that few units or
+    unequal ones do not look steadier than they are. Null where one unit is all there is.
+
+    References
+    ----------
+    .. [1] Bell, R. M. and McCaffrey, D. F. (2002). Bias reduction in standard errors for
+       linear regression with multi-stage samples. Survey Methodology 28, 169-181.
+    """
+    own = [*_GROUP, "period"]
+    whole = pl.col("weight").sum()
+    part = pl.col("weight") / whole.over(own)
+    rest = pl.col("count") - part * pl.col("count").sum().over(own)
+    squares, fourths = (pl.col("weight") ** 2).sum(), (pl.col("weight") ** 4).sum()
+    return (
+        rows.group_by(*own, "unit")
+        .agg(pl.col("count", "weight").sum())
+        .filter((pl.col("weight") > 0) | (pl.col("count") > 0))
+        .with_columns(square=pl.when(part < 1).then(rest**2 / (1 - part)))
+        .group_by(own)
+        .agg(
+            variance=pl.when(pl.len() > 1).then(pl.col("square").sum() / whole**2),
+            by_weight=squares / whole**2,
+            # As many units as would vary alike.
+            degrees=(squares**2 / fourths - 1).clip(lower_bound=1.0),
+            n_runs=pl.col("count").sum(),
+        )
     )
-    n = pl.len()
-    return by_unit.group_by(_GROUP).agg(
-        effect=(pl.col("whole").sum() / pl.col("squares").sum()).fill_nan(1.0).clip(lower_bound=1.0)
-        * pl.when(pl.col("whole").sum() > pl.col("squares").sum()).then(_few(n)).otherwise(1.0)
+
+
+def _effects(rows: pl.DataFrame, by_chance: pl.DataFrame) -> pl.DataFrame:
+    """How many times as much the two ratios vary as by chance, and how well that is known.
+
+    ``effect`` is at least 1, and null where a period has a single unit; ``degrees`` are
+    Welch's of its units, as far as the variance is due to them.
+    """
+    own = [*_GROUP, "period"]
+    due = 1 - 1 / pl.col("effect")
+    of_units = pl.col("by_weight").sum() ** 2 / (pl.col("by_weight") ** 2 / pl.col("degrees")).sum()
+    return (
+        _variances(rows)
+        .join(by_chance.select(*own, chance="variance"), on=own, nulls_equal=True)
+        .join(rows.group_by(own).agg(n=pl.len()), on=own, nulls_equal=True)
+        .group_by(_GROUP)
+        .agg(
+            effect=pl.when(pl.col("variance").is_not_null().all() & (pl.len() == len(PERIODS)))
+            .then(pl.col("variance").sum() / pl.col("chance").sum())
+            .fill_nan(1.0)
+            .clip(lower_bound=1.0),
+            of_units=of_units,
+            n=pl.col("n").sum(),
+        )
+        .with_columns(degrees=1 / (due / pl.col("of_units") + (1 - due) / pl.col("n")))
     )
 
 
@@ -316,20 +377,24 @@ def _rates(groups: pl.DataFrame, conf_level: float, least: int) -> pl.DataFrame:
         },
     )
     both = _side_by_side(counts, ["n", "hours", *RATES])
-    both = both.join(_dispersions(groups), on=_GROUP, how="left", nulls_equal=True)
     both = both.with_columns(pl.col(name).fill_null(0) for name in both.columns[len(_GROUP) :])
-    return pl.concat(_rate(both, name, conf_level, least) for name in RATES)
+    parts = []
+    for name in RATES:
+        own = _dispersions(groups, name)
+        known = both.join(own, on=_GROUP, how="left", nulls_equal=True)
+        parts.append(_rate(known, name, conf_level, least))
+    return pl.concat(parts)
 
 
 def _rate(both: pl.DataFrame, name: str, conf_level: float, least: int) -> pl.DataFrame:
     now, before = f"{name}_now", f"{name}_before"
     counts = both.select(
-        now, "hours_now", before, "hours_before", "n_before", "n_now", f"dispersion_{name}"
+        now, "hours_now", before, "hours_before", "n_before", "n_now", "effect", "degrees"
     )
     ratios = [
         # With no end in either window there is nothing to compare, though p would be 1.
-        rate_ratio(*row[:4], confidence=conf_level, dispersion=row[6])
-        if min(row[4:6]) >= least and row[0] + row[2]
+        rate_ratio(*row[:4], confidence=conf_level, dispersion=row[6], degrees=row[7])
+        if min(row[4:6]) >= least and row[0] + row[2] and row[6] is not None
         else RateRatio(None, None, None, None)
         for row in counts.iter_rows()
     ]
@@ -354,30 +419,15 @@ def _rate(both: pl.DataFrame, name: str, conf_level: float, least: int) -> pl.Da
     )
 
 
-def _dispersions(groups: pl.DataFrame) -> pl.DataFrame:
+def _dispersions(groups: pl.DataFrame, name: str) -> pl.DataFrame:
     """How many times as much as by chance ends vary between invocations, per run-hour."""
-    units = groups.group_by(*_GROUP, "period", "unit").agg(
-        hours=pl.col("duration_s").sum() / 3600,
-        **{name: (pl.col("ended") & (pl.col("ending") == name)).sum() for name in RATES},
+    is_it = pl.col("ended") & (pl.col("ending") == name)
+    rows = groups.select(
+        *_GROUP, "period", "unit", count=is_it.cast(pl.Float64), weight=pl.col("duration_s") / 3600
     )
-    own = [*_GROUP, "period"]
-    rests = {
-        name: (pl.col(name) - pl.col("hours") * pl.col(name).sum().over(own)
-               / pl.col("hours").sum().over(own)) ** 2
-        for name in RATES
-    }  # fmt: skip
-    n = pl.len()
-    return (
-        units.with_columns(rest.alias(f"rest_{name}") for name, rest in rests.items())
-        .group_by(_GROUP)
-        .agg(
-            (pl.col(f"rest_{name}").sum() / pl.col(name).sum() * _few(n))
-            .fill_nan(1.0)
-            .clip(lower_bound=1.0)
-            .alias(f"dispersion_{name}")
-            for name in RATES
-        )
-    )
+    hours = pl.col("weight").sum()
+    poisson = rows.group_by(*_GROUP, "period").agg(variance=pl.col("count").sum() / hours**2)
+    return _effects(rows, poisson)
 
 
 def _side_by_side(measured: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
