@@ -9,9 +9,9 @@ from .core.session_health import classify_session_health as classify_session_hea
 from .live import watch as watch
 from .queries import attention as attention
 from .queries import phantoms as phantoms
-from .reporting import Report as Report
 from .reporting import report as report
 from .reporting.diff import diff as diff
+from .reporting.session import session as session
 from .snapshot import Snapshot as Snapshot
 from .snapshot import demo as demo
 from .snapshot import read as read

@@ -13,6 +13,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics import snapshot
+from stateanalytics.reporting import Report
 from tests.frames import facts
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,13 +53,13 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session")
-def demo_week(demo: sa.Snapshot) -> sa.Report:
+def demo_week(demo: sa.Snapshot) -> Report:
     """The whole report on the week of the shipped sample; its page is made once as well."""
     return sa.report(demo, window="2026-W21")
 
 
 @pytest.fixture(scope="session")
-def small_week() -> sa.Report:
+def small_week() -> Report:
     """The whole report on the small week of `tests.test_report`."""
     from tests.test_report import WEEK
 

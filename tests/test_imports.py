@@ -35,7 +35,7 @@ ORDER = (
     ("failures", "survival", "auditing"),
     ("detectors",),
     ("thresholds",),
-    ("queries", "weekly"),
+    ("queries", "weekly", "timeline"),
     ("weekly_limits",),
     ("weekly_alarm",),
     ("sql",),

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.reporting import phrases, report
+from stateanalytics.reporting import Report, phrases, report
 from stateanalytics.reporting.cleaning import clean
 from stateanalytics.reporting.render import _pages
 from stateanalytics.reporting.sections.attention import summarize_attention
@@ -39,12 +39,12 @@ def snap() -> sa.Snapshot:
 
 
 @pytest.fixture(scope="module")
-def whole(snap: sa.Snapshot) -> sa.Report:
+def whole(snap: sa.Snapshot) -> Report:
     return report(snap, window=EVER, sections=["systems", "attention", "durations"])
 
 
 @pytest.fixture(scope="module")
-def systems(whole: sa.Report) -> dict[str, dict]:
+def systems(whole: Report) -> dict[str, dict]:
     return {one["system"]: one for one in whole.summary["systems"]["systems"]}
 
 

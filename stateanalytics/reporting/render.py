@@ -6,10 +6,13 @@ from functools import cache
 from importlib import resources
 
 import jinja2
+import polars as pl
 from markupsafe import Markup
 
-from stateanalytics.charts.report_charts import drawn
-from stateanalytics.charts.style import DARK, LIGHT
+from stateanalytics.charts.report_charts import WIDTHS, drawn
+from stateanalytics.charts.style import DARK, LIGHT, VARIABLES
+from stateanalytics.charts.svg import to_svg
+from stateanalytics.charts.timeline import chart_timeline
 from stateanalytics.reporting import phrases
 from stateanalytics.reporting.material import Plain
 from stateanalytics.reporting.pills import COLOURS
@@ -28,6 +31,31 @@ def render(summary: Plain) -> str:
             report=summary,
             sections=[section for section in SECTIONS if section.name in summary],
             charts=drawn(summary),
+            content_policy=POLICY,
+            style=Markup(_style()),
+            phrases=phrases,
+        )
+    )
+    return page
+
+
+def render_session(summary: Plain, timeline: pl.DataFrame) -> str:
+    """The page of one entity."""
+    page: str = (
+        _pages()
+        .get_template("session.html.j2")
+        .render(
+            one=summary,
+            chart={
+                size: Markup(
+                    to_svg(
+                        chart_timeline(timeline, palette=VARIABLES, width=width),
+                        name=f"timeline-{size}",
+                        label=summary["finding"],
+                    )
+                )
+                for size, width in WIDTHS.items()
+            },
             content_policy=POLICY,
             style=Markup(_style()),
             phrases=phrases,

@@ -1,0 +1,134 @@
+"""One entity's life: a lane for its states, attempts, silences, messages and relatives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, finished
+from stateanalytics.core.text import shortened, visible
+from stateanalytics.errors import check_columns
+from stateanalytics.timeline import LANES
+
+if TYPE_CHECKING:
+    import altair as alt
+
+NEEDED = ("at", "until", "lane", "what", "detail")
+MOST = 400
+"""Rows; of more the first are drawn."""
+_LANE_HEIGHT = 26
+_WIDTH_OF_A_LETTER = 7
+_LABELS, _LETTERS, _MOST_LINES = 96, 16, 18
+_RELATIVES = ("parent", "child")
+_FILLS = {"silence": "warning", "attempt": "info", "state": "neutral", "child": "success"}
+
+
+def chart_timeline(
+    timeline: pl.DataFrame,
+    *,
+    sentence: str = "",
+    palette: Palette = LIGHT,
+    width: int = 620,
+) -> alt.LayerChart:
+    """What lasted as bars, moments as strokes, one lane for each kind of thing.
+
+    Parameters
+    ----------
+    timeline : polars.DataFrame
+        What `sa.session(snap, id).timeline` is.
+    sentence : str
+        Heading; "" for none.
+    palette : mapping of str to str, optional
+        Colours by name.
+    width : int
+        Of the plotting area, in pixels.
+
+    Returns
+    -------
+    altair.LayerChart
+        Bars are named where their name fits; a silence past a limit is the colour of what
+        is critical. Nothing is drawn of what has no moment.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column is absent.
+    """
+    import altair as alt
+
+    check_columns(timeline, NEEDED, "chart_timeline")
+    drawn = _drawn(timeline, width)
+    lanes = [lane for lane in LANES if lane in drawn["lane"]]
+    lines = drawn["line"].unique(maintain_order=True).to_list()
+    lane = alt.Y(
+        "line:N",
+        sort=lines,
+        title=None,
+        axis=alt.Axis(domain=False, ticks=False, minExtent=_LABELS, labelLimit=_LABELS),
+    )
+    time = alt.X(
+        "at:T",
+        title="UTC",
+        scale=alt.Scale(type="utc", nice=False),
+        axis=alt.Axis(format=_day_or_hour(drawn), tickCount=max(2, width // 110)),
+    )
+    told: list[str | alt.Tooltip] = [alt.Tooltip("at:T", title="at"), "what:N", "detail:N"]
+    fills = alt.Scale(
+        domain=[*lanes, "past a limit"],
+        range=[*(palette[_FILLS.get(name, "muted")] for name in lanes), palette["critical"]],
+    )
+    base = alt.Chart(drawn).encode(y=lane, x=time, tooltip=told)
+    fill = alt.Color("fill:N", scale=fills, legend=None)
+    bars = (
+        base.transform_filter("datum.lasts")
+        .mark_bar(height=14, fillOpacity=0.4, stroke=palette["surface"], strokeWidth=1)
+        .encode(x2="until:T", color=fill)
+    )
+    moments = (
+        base.transform_filter("!datum.lasts")
+        .mark_tick(thickness=2, height=16, orient="vertical")
+        .encode(color=fill)
+    )
+    names = (
+        base.transform_filter("datum.label != ''")
+        .mark_text(align="left", dx=4, fontSize=FONT_SIZE - 1)
+        .encode(text="label:N", color=alt.value(palette["text"]))
+    )
+    chart = alt.layer(bars, moments, names).properties(
+        width=width - _LABELS, height=_LANE_HEIGHT * max(len(lines), 1)
+    )
+    return finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
+
+
+def _day_or_hour(drawn: pl.DataFrame) -> str:
+    first, last = drawn["at"].min(), drawn["until"].max() or drawn["at"].max()
+    is_long = first is not None and (last - first).days >= 1  # type: ignore[operator, union-attr]
+    return "%d %b %H:%M" if is_long else "%H:%M:%S" if drawn.height < 2 else "%H:%M"
+
+
+def _drawn(timeline: pl.DataFrame, width: int) -> pl.DataFrame:
+    """Rows with a moment, drawn to the end of the last, with the name that fits into a bar."""
+    rows = timeline.filter(pl.col("at").is_not_null()).head(MOST)
+    last = rows.select(pl.max_horizontal(pl.col("at").max(), pl.col("until").max())).item()
+    span_s = ((last - rows["at"].min()).total_seconds() if rows.height else 0) or 1.0
+    lasts = pl.col("until").is_not_null() & (pl.col("until") > pl.col("at"))
+    share = (pl.col("until") - pl.col("at")).dt.total_microseconds() / (1e6 * span_s)
+    is_past = (pl.col("lane") == "silence") & pl.col("detail").is_not_null()
+    room = (share * (width - _LABELS) / _WIDTH_OF_A_LETTER).fill_null(0.0)
+    placed = rows.with_columns(
+        pl.col("what", "detail").map_elements(
+            lambda text: shortened(visible(text), 200), return_dtype=pl.String
+        )
+    )
+    is_near = pl.col("lane").is_in(_RELATIVES)
+    own = pl.when(is_near).then(pl.col("what").str.slice(0, _LETTERS)).otherwise("lane")
+    named = pl.when(is_near).then(pl.col("detail").fill_null("")).otherwise("what")
+    order = pl.col("lane").replace_strict(list(LANES), list(range(len(LANES))), default=None)
+    lines = placed.with_columns(line=own).sort(order, "at", maintain_order=True)
+    few = lines["line"].unique(maintain_order=True).head(_MOST_LINES)
+    return lines.filter(pl.col("line").is_in(few.implode())).with_columns(
+        lasts=lasts.fill_null(value=False),
+        fill=pl.when(is_past).then(pl.lit("past a limit")).otherwise("lane"),
+        label=pl.when(room > named.str.len_chars()).then(named).otherwise(pl.lit("")),
+    )

@@ -1,0 +1,69 @@
+"""The command that goes down to one run: ``show``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stateanalytics.cli.options import (
+    as_of_option,
+    examples,
+    opened,
+    policy_of,
+    policy_option,
+    redact_option,
+    salvage_option,
+    sources_argument,
+)
+from stateanalytics.core.text import visible
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics show state.db 6009d20f",
+        "stateanalytics show state.db 6009d20f -o run.html --open",
+    )
+)
+@sources_argument
+@click.argument("entity_id", metavar="ID")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the page with its drawing to this file.",
+)
+@click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
+@as_of_option
+@policy_option
+@salvage_option
+@redact_option
+def show(
+    *,
+    sources: tuple[str, ...],
+    entity_id: str,
+    output: Path | None,
+    is_opened: bool,
+    as_of: str | None,
+    policy: str,
+    salvage: bool,
+    redact: bool,
+) -> None:
+    """Tell everything that is known of one run, or any other entity, in order.
+
+    ID is its id, or the beginning of it; type:ID where several types share one. Its states,
+    attempts, messages and silences, the entities around it, and what became of others that
+    failed with the same words.
+    """
+    from stateanalytics.reporting.session import session
+
+    if is_opened and output is None:
+        raise click.UsageError("Nothing to open without a page. Hint: -o run.html --open")
+    with opened(sources, as_of=as_of, salvage=salvage) as snap:
+        one = session(snap, entity_id, policy=policy_of(policy), redact=redact)
+    if output is None:
+        click.echo("\n".join(map(visible, repr(one).split("\n"))))
+        return
+    click.echo(f"wrote {visible(str(one.write_html(output)))}")
+    if is_opened:
+        click.launch(str(output.resolve()))

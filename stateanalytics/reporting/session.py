@@ -1,0 +1,239 @@
+"""One entity's life on one page: what it was, what happened, why it ended so, who is like it."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.units import how_long
+from stateanalytics.core.windows import in_utc
+from stateanalytics.failures.failure_rows import find_members
+from stateanalytics.io.outputs import write_output
+from stateanalytics.reporting.cleaning import clean
+from stateanalytics.reporting.material import Plain, iso
+from stateanalytics.reporting.phrases import count
+from stateanalytics.reporting.pills import pill_of
+from stateanalytics.state.definitions import GOOD_ENDS
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import rows_of
+from stateanalytics.state.states import states_and_reasons
+from stateanalytics.survival.run_spells import spells
+from stateanalytics.timeline import find_entity, timeline_of
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_MOST_ROWS = 300
+_FACTS = {
+    "system": "System",
+    "kind": "Kind",
+    "agent": "Agent",
+    "model": "Model",
+    "project": "Project",
+    "playbook": "Playbook",
+    "invocation_id": "Invocation",
+    "source": "Store",
+}
+
+
+def session(
+    snap: Facts, entity_id: str, *, policy: Policy | None = None, redact: bool = True
+) -> Session:
+    """Everything that is known of one run, or of any other entity.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    entity_id : str
+        Its id, or the beginning of one that no other has; ``play:id`` where several types
+        share it.
+    policy : Policy, optional
+        What counts as bad, and the limits that silences are held against; ADR-0033's.
+    redact : bool
+        Mask what looks like a secret on the page; `Session.timeline` is as it is stored.
+
+    Returns
+    -------
+    Session
+        Shows itself in a notebook; ``.timeline`` is a frame, ``.chart()`` a drawing,
+        ``.write_html(path)`` a page.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such entity, or several; the message names them.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> one = session(demo(), "6009d20f")
+    >>> one.summary["finding"][:58]
+    'Failed after 4 min 59 s: ProviderQuotaError: API Error: 42'
+    >>> one.timeline["lane"].unique().sort().to_list()
+    ['attempt', 'child', 'event', 'message', 'silence', 'state']
+    """
+    facts = checked_snapshot(snap, "session")
+    entity = find_entity(facts.entities, entity_id)
+    states, reasons = states_and_reasons(facts, policy=policy)
+    timeline = timeline_of(facts, entity, states=states, policy=policy)
+    is_it = pl.all_horizontal(pl.col(name) == entity[name] for name in schema.ENTITY_KEY)
+    state = states.filter(is_it).row(0, named=True)
+    plain = {
+        "name": entity["name"] or entity["entity_id"],
+        "entity_type": entity["entity_type"],
+        "entity_id": entity["entity_id"],
+        "as_of": in_utc(facts.as_of),
+        "finding": _finding(entity, state, facts.as_of),
+        "pill": pill_of(state),
+        "severity": state["severity"],
+        "facts": _facts(entity),
+        "reasons": reasons.filter(is_it).sort("order").select(_REASON).to_dicts(),
+        "similar": _similar(facts, states, is_it, policy),
+        "rows": [_row(row) for row in timeline.head(_MOST_ROWS).iter_rows(named=True)],
+        "n_rows": timeline.height,
+    }
+    shown, n_masked = clean(plain, secrets=redact)
+    return Session({**shown, "n_masked": n_masked.total()}, timeline, facts.inputs, redact)
+
+
+_REASON = ("dimension", "code", "message", "claim_status", "confidence", "evidence")
+
+
+@dataclass(frozen=True, repr=False)
+class Session:
+    """One entity, from `session`.
+
+    Attributes
+    ----------
+    summary : dict
+        What the page says, as plain data, fit to be shown.
+    timeline : polars.DataFrame
+        `timeline.TIMELINE`: everything that happened, as it is stored.
+    inputs : tuple of Path
+        What was read: it refuses to write over them.
+    is_redacted : bool
+        Whether secrets were masked in the summary.
+    """
+
+    summary: Plain
+    timeline: pl.DataFrame
+    inputs: tuple[Path, ...] = field(default=())
+    is_redacted: bool = True
+
+    def chart(self, *, width: int = 620) -> alt.LayerChart:
+        """The timeline as a drawing: a lane for each kind of thing."""
+        from stateanalytics.charts.timeline import chart_timeline
+
+        return chart_timeline(self.timeline, sentence=self.summary["finding"], width=width)
+
+    def as_html(self) -> str:
+        """The whole page: one file, no network, no script."""
+        return self._page
+
+    @cached_property
+    def _page(self) -> str:
+        from stateanalytics.reporting.render import render_session
+
+        return render_session(self.summary, self.timeline)
+
+    def write_html(self, path: str | Path) -> Path:
+        """Write the page, whole or not at all, and say where."""
+        return write_output(
+            path, self.as_html().encode(), inputs=self.inputs, is_private=not self.is_redacted
+        )
+
+    def __repr__(self) -> str:
+        told = self.summary
+        lines = [f"{told['entity_type']} {told['name']} ({told['entity_id']}): {told['finding']}"]
+        lines += [f"  {row['at'] or '?':24}  {row['words']}" for row in told["rows"]]
+        lines += [f"  and {_left(told)} more"] if _left(told) else []
+        return "\n".join([*lines, *filter(None, [told["similar"]["in_words"]])])
+
+    def _repr_html_(self) -> str:
+        told = self.summary
+        cells = "".join(
+            f"<tr><td>{html.escape(row['at'] or '?')}</td><td>{html.escape(row['words'])}</td></tr>"
+            for row in told["rows"]
+        )
+        head = f"{told['entity_type']} {told['name']} ({told['entity_id']})"
+        return (
+            f"<p><strong>{html.escape(head)}.</strong> {html.escape(told['finding'])}</p>"
+            f"<table>{cells}</table><p>{html.escape(told['similar']['in_words'])}</p>"
+        )
+
+
+def _left(told: Plain) -> int:
+    return int(told["n_rows"]) - len(told["rows"])
+
+
+def _finding(entity: dict[str, Any], state: dict[str, Any], as_of: datetime) -> str:
+    """The state in words, after how long, and why."""
+    began, ended = entity["started_at"], entity["ended_at"]
+    lasted = ((ended or as_of) - began).total_seconds() if began else None
+    words = state["display"] or state["lifecycle"] or "unknown"
+    when = "" if lasted is None else f" {'after' if ended else 'for'} {how_long(lasted)}"
+    why = entity["reason_message"] or entity["reason_code"]
+    return f"{words}{when}{f': {why}' if why else ''}"
+
+
+def _facts(entity: dict[str, Any]) -> list[Plain]:
+    told = [{"label": label, "value": entity[name]} for name, label in _FACTS.items()]
+    limit_s, cost = entity["timeout_s"], entity["cost_usd"]
+    tokens = [entity["n_input_tokens"], entity["n_output_tokens"]]
+    told += [
+        {"label": "Time limit", "value": None if limit_s is None else how_long(limit_s)},
+        {"label": "Cost", "value": None if cost is None else f"{cost:,.2f} USD"},
+        {
+            "label": "Tokens read, written",
+            "value": None if None in tokens else f"{tokens[0]:,}, {tokens[1]:,}",
+        },
+    ]
+    return [one for one in told if one["value"] is not None]
+
+
+def _similar(facts: Facts, states: pl.DataFrame, is_it: pl.Expr, policy: Policy | None) -> Plain:
+    """What became of the others that failed with the same words."""
+    failed = find_members(facts, rows=rows_of(facts, states=states))
+    own = failed.filter(is_it)
+    if own.is_empty():
+        return {"in_words": "", "cluster_id": None, "template": None}
+    cluster = own["cluster_id"][0]
+    others = failed.filter(pl.col("cluster_id") == cluster, ~is_it)
+    runs = spells(facts, policy=policy).join(others, on=schema.ENTITY_KEY, how="semi")
+    works = runs.group_by(schema.ENTITY_KEY).agg(
+        is_resumed=pl.len() > 1, ended_well=pl.col("ending").last().is_in(list(GOOD_ENDS))
+    )
+    n_resumed = int(works["is_resumed"].sum())
+    n_well = works.filter("is_resumed", "ended_well").height
+    then = f"; {n_resumed} of them went on later, {n_well} to a good end" if n_resumed else ""
+    together = failed.join(own.drop_nulls("incident_id"), on="incident_id", how="semi")
+    if together.height > 1:
+        span_s = (together["failed_at"].max() - together["failed_at"].min()).total_seconds()  # type: ignore[operator, union-attr]
+        then += f"; {together.height} failed together within {how_long(span_s)}"
+    words = f"{count(others.height, 'other entity', 'other entities')} failed with the same words"
+    return {
+        "in_words": f"{words[0].upper()}{words[1:]} (cluster {cluster}){then}.",
+        "cluster_id": cluster,
+        "template": own["template"][0],
+    }
+
+
+def _row(row: dict[str, Any]) -> Plain:
+    lasted = row["duration_s"]
+    long = f", {how_long(lasted)}" if lasted and row["lane"] != "silence" else ""
+    why = f": {row['detail']}" if row["detail"] else ""
+    return {
+        "at": iso(row["at"]),
+        "lane": row["lane"],
+        "entity_id": row["entity_id"],
+        "words": f"{row['what'] or 'unknown'}{long}{why}",
+    }

@@ -1,0 +1,268 @@
+"""What happened to one entity, in order: its states, attempts, messages, silences, relatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.units import how_long, how_long_each
+from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.state.policy import Policy
+from stateanalytics.survival.run_spells import spells
+from stateanalytics.systems.base import OTHER, Constant
+from stateanalytics.thresholds.settings import constants
+
+LANES = ("state", "attempt", "parent", "child", "event", "message", "silence")
+SHORTEST_SILENCE_S = 60.0
+_MOST_LISTED = 4
+
+TIMELINE = schema.Frame(
+    "timeline",
+    "one thing that happened to an entity, or lasted",
+    ("at", "lane", "what"),
+    (
+        schema.Column("at", schema.MOMENT, "when it happened or began"),
+        schema.Column(
+            "until",
+            schema.MOMENT,
+            "when it ended; null: a moment, or it goes on",
+        ),
+        schema.Column("lane", schema.TEXT, "which kind of thing: " + ", ".join(LANES)),
+        schema.Column("what", schema.TEXT, "the status, ending, message, entity or silence"),
+        schema.Column("detail", schema.TEXT, "why, or which limits a silence is past"),
+        schema.Column("duration_s", schema.REAL, "how long, of an event before it", "s"),
+        schema.Column("entity_type", schema.TEXT, "of a relative: its type"),
+        schema.Column("entity_id", schema.TEXT, "of a relative: its id"),
+    ),
+)
+
+
+def find_entity(entities: pl.DataFrame, entity_id: str) -> dict[str, Any]:
+    """The row of an entity by its id, or by the beginning of one that no other has.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        `schema.ENTITIES`.
+    entity_id : str
+        Or ``type:id`` where several types share an id.
+
+    Raises
+    ------
+    ArgumentError
+        If there is none, or there are several.
+    """
+    if not isinstance(entity_id, str) or not entity_id.strip():
+        raise ArgumentError(
+            f"session needs the id of an entity; found {entity_id!r:.60}.",
+            'sa.session(snap, "6009d20f"): the beginning is enough',
+        )
+    kind, colon, rest = entity_id.strip().partition(":")
+    is_typed = bool(colon) and kind in entities["entity_type"]
+    rows = entities.filter(entity_type=kind) if is_typed else entities
+    asked = rest if is_typed else entity_id.strip()
+    same = rows.filter(pl.col("entity_id") == asked)
+    alike = rows.filter(pl.col("entity_id").str.starts_with(asked)) if same.is_empty() else same
+    # A session and the run of it in its own words may share an id: the session is meant.
+    of_work = alike.filter(pl.col("entity_type") == "session")
+    chosen = of_work if alike.height > 1 and of_work.height == 1 else alike
+    if chosen.height == 1:
+        return chosen.row(0, named=True)
+    if chosen.is_empty():
+        near = did_you_mean(asked, rows["entity_id"].drop_nulls().unique())
+        raise ArgumentError(
+            f"There is no entity {entity_id!r:.80} among {entities.height:,}.",
+            f'snap.sql("FROM entity_states") lists them{near}',
+        )
+    names = chosen.select(pl.format("{}:{}", "entity_type", "entity_id")).to_series()
+    raise ArgumentError(
+        f"{entity_id!r:.80} is {chosen.height:,} entities: "
+        f"{', '.join(names.head(_MOST_LISTED))}{', …' if chosen.height > _MOST_LISTED else ''}.",
+        "write more of it, with its type before a colon where ids are the same",
+    )
+
+
+def timeline_of(
+    facts: Facts, entity: dict[str, Any], *, states: pl.DataFrame, policy: Policy | None = None
+) -> pl.DataFrame:
+    """Everything that is known of one entity's life, in order.
+
+    Parameters
+    ----------
+    facts : Facts
+    entity : dict
+        A row of ``facts.entities``, from `find_entity`.
+    states : polars.DataFrame
+        The states of the facts, for the words of its relatives.
+    policy : Policy, optional
+        For the limits that silences are held against.
+
+    Returns
+    -------
+    polars.DataFrame
+        `TIMELINE`, in the order of ``at``. Silences shorter than a minute are left out.
+    """
+    is_it = pl.all_horizontal(pl.col(name) == entity[name] for name in schema.ENTITY_KEY)
+    changes = facts.transitions.filter(is_it)
+    events = facts.events.filter(is_it)
+    parts = (
+        _states(changes, entity),
+        _attempts(facts, is_it, policy),
+        _silences(events, entity, facts, policy),
+        _events(events),
+        _relatives(facts.entities, entity, states),
+    )
+    order = pl.col("lane").replace_strict(list(LANES), list(range(len(LANES))))
+    return pl.concat([TIMELINE.conform(part) for part in parts]).sort(
+        "at", order, "what", nulls_last=True, maintain_order=True
+    )
+
+
+def _states(changes: pl.DataFrame, entity: dict[str, Any]) -> pl.DataFrame:
+    """One row a status; where no change was recorded, the one that the row has."""
+    if changes.is_empty():
+        at, until = entity["started_at"] or entity["created_at"], entity["ended_at"]
+        row = {"at": at, "what": entity["raw_status"], "detail": entity["reason_message"]}
+        return _lasting(pl.DataFrame([{**row, "until": until}], schema=_SHAPE), "state")
+    ordered = changes.sort("at", "seq")
+    return _lasting(
+        ordered.select(
+            "at",
+            until=pl.col("at").shift(-1),
+            what="status",
+            detail=pl.coalesce("message", "reason_code"),
+        ),
+        "state",
+    )
+
+
+_SHAPE = {name: TIMELINE.dtypes[name] for name in ("at", "what", "detail", "until")}
+
+
+def _attempts(facts: Facts, is_it: pl.Expr, policy: Policy | None) -> pl.DataFrame:
+    own = spells(facts, policy=policy).filter(is_it)
+    return _lasting(
+        own.select(
+            at="started_at",
+            until="ended_at",
+            what=pl.format("attempt {}: {}", pl.int_range(1, pl.len() + 1), "ending"),
+            detail=pl.when(pl.col("timeout_s").is_not_null()).then(
+                pl.format("time limit {}", how_long_each("timeout_s"))
+            ),
+        ),
+        "attempt",
+    )
+
+
+def _silences(
+    events: pl.DataFrame, entity: dict[str, Any], facts: Facts, policy: Policy | None
+) -> pl.DataFrame:
+    """Stretches without a sign of life while it worked, and the limits that they are past."""
+    ends = [entity["started_at"], entity["ended_at"] or facts.as_of]
+    signs = pl.concat(
+        [events.filter("is_activity")["at"], pl.Series(ends, dtype=schema.MOMENT)]
+    ).drop_nulls()
+    within = signs.to_frame("at").unique().sort("at").filter(
+        pl.col("at") <= ends[1], pl.col("at") >= (ends[0] or signs.min())
+    )  # fmt: skip
+    gaps = _lasting(within.with_columns(until=pl.col("at").shift(-1)), "silence").filter(
+        pl.col("duration_s") >= SHORTEST_SILENCE_S
+    )
+    passed = pl.concat_str(
+        [
+            pl.when(pl.col("duration_s") > limit.today_s).then(
+                pl.lit(f"{limit.name} ({how_long(limit.today_s)})")
+            )
+            for limit in _limits(entity, policy)
+        ]
+        or [pl.lit(None, pl.String)],
+        separator=", ",
+        ignore_nulls=True,
+    )
+    return gaps.with_columns(
+        what=pl.format("silent for {}", how_long_each("duration_s")),
+        detail=pl.when(passed != "").then(pl.format("past {}", passed)),
+    )
+
+
+def _limits(entity: dict[str, Any], policy: Policy | None) -> list[Constant]:
+    """What today's values say of silences of such work, the shortest first."""
+    kind = entity["kind"]
+    held = [
+        constant
+        for constant in constants(policy)
+        if constant.system == entity["system"]
+        and constant.is_of_silence
+        and constant.is_there
+        and constant.today_s is not None
+        and (
+            constant.kind in (None, kind)
+            or (constant.kind == OTHER and kind not in constant.other_kinds)
+        )
+    ]
+    return sorted(held, key=lambda constant: (constant.today_s, constant.name))
+
+
+def _events(events: pl.DataFrame) -> pl.DataFrame:
+    is_message = pl.col("kind").str.starts_with("message")
+    words = pl.concat_str("kind", "role", "name", separator=" · ", ignore_nulls=True)
+    return events.sort("at", "seq").select(
+        "at",
+        "detail",
+        "duration_s",
+        lane=pl.when(is_message).then(pl.lit("message")).otherwise(pl.lit("event")),
+        what=words,
+    )
+
+
+def _relatives(
+    entities: pl.DataFrame, entity: dict[str, Any], states: pl.DataFrame
+) -> pl.DataFrame:
+    """Who it belongs to, and what belongs to it or works for it."""
+    own_type, own_id = entity["entity_type"], entity["entity_id"]
+    is_alike = pl.all_horizontal(pl.col(name) == entity[name] for name in ("source", "system"))
+    is_self = (pl.col("entity_type") == own_type) & (pl.col("entity_id") == own_id)
+    is_child = (pl.col("parent_type") == own_type) & (pl.col("parent_id") == own_id)
+    if own_type == "session":
+        is_child = is_child | (pl.col("session_id") == own_id)
+    if own_type == "invocation":
+        is_child = is_child | (pl.col("invocation_id") == own_id)
+    named = {entity["parent_type"]: entity["parent_id"], "invocation": entity["invocation_id"]}
+    if own_type != "session":
+        named["session"] = entity["session_id"]
+    is_parent = pl.any_horizontal(
+        pl.lit(value=False),
+        *(
+            (pl.col("entity_type") == kind) & (pl.col("entity_id") == its_id)
+            for kind, its_id in named.items()
+            if kind is not None and its_id is not None
+        ),
+    )
+    near = entities.filter(
+        is_alike & ~is_self & (is_child.fill_null(value=False) | is_parent)
+    ).with_columns(lane=pl.when(is_parent).then(pl.lit("parent")).otherwise(pl.lit("child")))
+    worded = near.join(
+        states.select(*schema.ENTITY_KEY, "display"), on=schema.ENTITY_KEY, how="left"
+    )
+    began = pl.coalesce("started_at", "created_at", "ended_at")
+    return worded.select(
+        "lane",
+        "entity_type",
+        "entity_id",
+        at=began,
+        until="ended_at",
+        what=pl.concat_str("entity_type", pl.coalesce("name", "entity_id"), separator=" "),
+        detail="display",
+        duration_s=_seconds(pl.col("ended_at") - pl.col("started_at")),
+    )
+
+
+def _lasting(rows: pl.DataFrame, lane: str) -> pl.DataFrame:
+    return rows.with_columns(lane=pl.lit(lane), duration_s=_seconds(pl.col("until") - pl.col("at")))
+
+
+def _seconds(lasted: pl.Expr) -> pl.Expr:
+    return lasted.dt.total_microseconds() / 1e6

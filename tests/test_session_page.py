@@ -1,0 +1,186 @@
+"""One entity's life: found by the beginning of its id, told in order, and nothing of it runs."""
+
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.charts.timeline import chart_timeline
+from stateanalytics.cli import run as cli
+from stateanalytics.demo_data import demo_path
+from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.timeline import LANES, TIMELINE, find_entity, timeline_of
+from tests.frames import AS_OF, WHOSE, ago, facts
+
+HOSTILE = '</title><img src=x onerror="alert(1)">\x1b[2J<script>alert(1)</script>'
+SECRET = "DB_PASS=hunter2"
+
+
+def made(**more):
+    row = {
+        "entity_id": "s-1",
+        "raw_status": "failed",
+        "kind": "agent",
+        "started_at": ago(hours=9),
+        "ended_at": ago(hours=1),
+        **more,
+    }
+    return facts(
+        [
+            row,
+            {"entity_id": "s-2", "raw_status": "running", "started_at": ago(hours=1)},
+            {"entity_id": "b", "entity_type": "branch", "parent_type": "session",
+             "parent_id": "s-1", "session_id": "s-1", "ended_at": ago(hours=1)},
+            {"entity_id": "s-1", "entity_type": "invocation", "started_at": ago(hours=9)},
+        ],
+        events=[
+            {**WHOSE, "entity_id": "s-1", "at": ago(hours=8), "kind": "message",
+             "role": "user", "is_activity": True},
+            {**WHOSE, "entity_id": "s-1", "at": ago(hours=8), "kind": "signal.X",
+             "is_activity": False, "duration_s": 5.0},
+        ],
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def one(demo):
+    largest = sa.failures.incidents(demo).sort("n_sessions", descending=True).row(0, named=True)
+    failed = sa.failures.members(demo).filter(
+        entity_type="session", incident_id=largest["incident_id"]
+    )
+    return sa.session(demo, failed.sort("entity_id")["entity_id"][0])
+
+
+def told(snap, entity_id="session:s-1"):
+    entity = find_entity(snap.entities, entity_id)
+    return timeline_of(snap, entity, states=sa.states(snap))
+
+
+def test_the_failed_one_of_a_fan_out_says_why_and_who_failed_with_it(one):
+    assert one.summary["finding"].startswith("Failed after ")
+    assert "429 rate limit" in one.summary["finding"]
+    assert "25 failed together within 47 s" in one.summary["similar"]["in_words"]
+    page = one.as_html()
+    assert "25 failed together within 47 s" in page
+    assert page.count("<svg") >= 2
+    assert "<script" not in page
+
+
+def test_what_happened_stands_in_order_with_every_lane():
+    rows = told(made())
+    assert rows.schema == TIMELINE.dtypes
+    assert rows["at"].drop_nulls().is_sorted()
+    by_lane = {lane: rows.filter(lane=lane) for lane in LANES}
+    assert by_lane["state"]["what"].to_list() == ["failed"]
+    assert by_lane["attempt"]["duration_s"].to_list() == [8 * 3600.0]
+    assert by_lane["message"]["what"].to_list() == ["message · user"]
+    assert by_lane["event"]["duration_s"].to_list() == [5.0]
+    assert by_lane["child"].select("entity_type", "entity_id").rows() == [("branch", "b")]
+    silences = by_lane["silence"]
+    assert silences["what"].to_list() == ["silent for 1 h", "silent for 7 h"]
+    # 1 h is not longer than a limit of 1 h; 7 h is longer than all of them.
+    assert silences["detail"].to_list() == [
+        "past worker.idle (10 min)",
+        "past worker.idle (10 min), idle (1 h), phantom (1 h), stale.agent (6 h)",
+    ]
+
+
+def test_what_still_runs_is_silent_up_to_as_of():
+    rows = told(made(), "s-2").filter(lane="silence")
+    assert rows["until"].to_list() == [AS_OF]
+
+
+def test_order_of_rows_does_not_matter_and_null_is_survived():
+    snap = made()
+    shuffled = facts(snap.entities.reverse().to_dicts(), events=snap.events.reverse().to_dicts())
+    assert told(snap).equals(told(shuffled))
+    bare = facts([{"entity_id": "x", "raw_status": None}])
+    rows = told(bare, "x")
+    assert rows["lane"].to_list() == ["state", "attempt"]
+    chart_timeline(rows)
+    chart_timeline(TIMELINE.empty())
+    assert sa.session(bare, "x").as_html()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("s-", "is 3 entities: session:s-1, session:s-2, invocation:s-1"),
+        ("nope", "There is no entity 'nope' among 4"),
+        ("", "session needs the id"),
+        (None, "session needs the id"),
+        ("branch:s-1", "There is no entity"),
+    ],
+)
+def test_what_is_not_one_entity_is_one_line(asked, words):
+    with pytest.raises(ArgumentError, match=words):
+        find_entity(made().entities, asked)
+
+
+def test_a_session_is_meant_where_an_id_is_shared():
+    assert find_entity(made().entities, "s-1")["entity_type"] == "session"
+    assert find_entity(made().entities, "invocation:s-1")["entity_type"] == "invocation"
+
+
+def test_hostile_text_is_inert_and_secrets_are_masked(tmp_path):
+    snap = made(name=HOSTILE, reason_message=f"{HOSTILE} {SECRET}")
+    page = sa.session(snap, "session:s-1")
+    for shown in (page.as_html(), page._repr_html_(), repr(page)):
+        assert "hunter2" not in shown
+        assert "\x1b" not in shown
+    for shown in (page.as_html(), page._repr_html_()):
+        assert "<img" not in shown
+        assert "<script" not in shown
+    open_page = sa.session(snap, "session:s-1", redact=False)
+    path = open_page.write_html(tmp_path / "one.html")
+    assert "hunter2" in path.read_text("utf-8")
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_the_chart_draws_bars_moments_and_silences_past_a_limit(one):
+    chart = one.chart()
+    drawn = chart.to_dict()
+    fills = {row["fill"] for rows in drawn["datasets"].values() for row in rows if "fill" in row}
+    assert "silence" in fills
+    with pytest.raises(MissingColumnsError, match="chart_timeline needs columns"):
+        chart_timeline(pl.DataFrame({"a": [1]}))
+
+
+def test_a_long_life_is_cut_and_says_so():
+    events = [
+        {
+            **WHOSE,
+            "entity_id": "s",
+            "at": ago(minutes=n),
+            "kind": "message",
+            "is_activity": True,
+        }
+        for n in range(400)
+    ]
+    snap = facts([{"entity_id": "s", "raw_status": "running", "started_at": ago(hours=9)}],
+                 events=events)  # fmt: skip
+    page = sa.session(snap, "s")
+    assert page.timeline.height > 400
+    assert len(page.summary["rows"]) == 300
+    assert "are not shown here" in page.as_html()
+    assert f"and {page.timeline.height - 300} more" in repr(page)
+
+
+def test_the_command_tells_and_writes(tmp_path, capsys):
+    store = str(demo_path() / "state.db")
+    path = tmp_path / "one.html"
+    assert cli(["show", store, "6009d20f", "-o", str(path)]) == 0
+    assert capsys.readouterr().out == f"wrote {path}\n"
+    assert cli(["show", store, "6009d20f", "--open"]) == 2
+    assert "-o run.html --open" in capsys.readouterr().err
+    assert cli(["show", store, "zzz"]) == 2
+    assert "There is no entity 'zzz'" in capsys.readouterr().err
+
+
+def test_every_session_of_the_sample_has_a_timeline(demo):
+    states = sa.states(demo)
+    for key in demo.entities.filter(entity_type="session").head(3).iter_rows(named=True):
+        rows = timeline_of(demo, key, states=states)
+        assert rows.filter(lane="state").height >= 1
+        assert (rows["until"] - rows["at"]).drop_nulls().min() >= timedelta(0)
