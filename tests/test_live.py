@@ -12,10 +12,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import stateanalytics as sa
+from benchmarks.bench_watch import GOAL_S, MOST_GROWTH_MB, N_SESSIONS, followed
 from stateanalytics import live
 from stateanalytics.errors import ArgumentError, StoreBusyError
 from stateanalytics.systems import reading
 from tests.frames import AS_OF
+from tests.generators import write_store as write_generated
 from tests.lionagi_stores import NOW_S, listing, session, write_store
 
 RUNNING = {"status": "running", "ended_at": None, "last_message_at": NOW_S - 1}
@@ -181,6 +183,15 @@ def test_the_command_prints_changes_until_it_is_interrupted(path):
     assert "\x1b" not in line + out
     assert process.returncode == 0
     assert said.strip().endswith("of severity seen")
+
+
+@pytest.mark.slow
+def test_a_busy_store_is_followed_closely_and_without_end(tmp_path):
+    path = write_generated(tmp_path / "state.db", N_SESSIONS, n_messages_per_session=20)
+    seen = followed(path, 1_000)
+    assert len(seen.lags_s) > 100
+    assert sorted(seen.lags_s)[len(seen.lags_s) // 2] < GOAL_S
+    assert seen.grown_mb < MOST_GROWTH_MB
 
 
 def test_the_command_may_stop_by_itself(path, capsys):

@@ -283,6 +283,14 @@ def _counted(facts: Facts) -> pl.DataFrame:
     }
     rows = facts.sources.drop(*frames)
     for name, frame in frames.items():
-        n_rows = frame.group_by("source").agg(pl.len().alias(name))
+        n_rows = _by_source(frame, facts.sources["source"], name)
         rows = rows.join(n_rows, on="source", how="left", maintain_order="left")
     return schema.SOURCES.conform(rows.with_columns(pl.col(*frames).fill_null(0)))
+
+
+def _by_source(frame: pl.DataFrame, sources: pl.Series, name: str) -> pl.DataFrame:
+    """How many rows each of some inputs has; of a single one a comparison tells at once."""
+    if sources.len() == 1:
+        n_rows = (frame["source"] == sources[0]).sum()
+        return pl.DataFrame({"source": sources, name: [n_rows]}, schema_overrides={name: pl.UInt32})
+    return frame["source"].value_counts(name=name)
