@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import exp, inf, log
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from math import exp, log
+from typing import Any
 
 import polars as pl
 
@@ -17,17 +17,18 @@ from stateanalytics.stats.distributions import (
     student_quantile,
     student_tail,
 )
-from stateanalytics.survival.curves import kaplan_meier
-from stateanalytics.survival.estimates import TOLERANCE, quantiles
-from stateanalytics.survival.influence import (
-    CELL,
-    incidence_and_influence,
-    log_rank_scores,
-    mean_and_influence,
-)
+from stateanalytics.survival.influence import incidence_and_influence, mean_and_influence
 from stateanalytics.survival.regression import hazard_ratio
 from stateanalytics.survival.risk_sets import strata_of
 from stateanalytics.survival.run_spells import spells, with_units
+from stateanalytics.survival.standardised import (
+    FEWEST_UNITS,
+    IS_FIRST,
+    STRATUM_NAME,
+    difference,
+    differing_projects,
+    horizon,
+)
 
 GOOD_END = "completed"
 MEASURES = {
@@ -35,14 +36,8 @@ MEASURES = {
     "completed": "difference of the shares that completed within the horizon",
     "hazard_ratio": "how many times as fast runs end, by Cox's regression; 1: as fast",
 }
-Estimate: TypeAlias = Callable[[pl.DataFrame, list[str], float], tuple[pl.DataFrame, pl.DataFrame]]
 METHODS = ("raw", "adjusted")
 VERDICTS = ("higher", "lower", "no_difference", "not_enough_data")
-FEWEST_UNITS = 2
-"""Units of each group that a stratum needs: one alone does not show how much units vary."""
-FEWEST_PROJECTS = 8
-"""With as many, what projects have in common widens the intervals, too."""
-MOST_NAMED = 3
 RESULT = {
     **dict.fromkeys(("dimension", "value", "against", "measure", "method"), pl.String),
     "until_s": pl.Float64,
@@ -51,7 +46,6 @@ RESULT = {
     "compared": pl.Float64,
     "not_compared": pl.String,
 }
-_GROUP, _STRATA = "_is_value", "_strata"
 
 
 def compare(
@@ -76,7 +70,7 @@ def compare(
     by : str
         Column whose values are compared; runs without a value are in no group.
     adjust : str or sequence of str
-        Columns that make up the mix; null is a stratum of its own.
+        Columns that make up the mix, other than ``by``; null is a stratum of its own.
     against : str, optional
         The value that the others are compared with; by default that with most runs.
     until_s : float, optional
@@ -95,7 +89,7 @@ def compare(
 
     Returns
     -------
-    polars.DataFrame, shape (n_values * n_measures * 2, 20)
+    polars.DataFrame, shape (n_values * n_measures * 2, 21)
         ``dimension``, ``value``, ``against``; ``measure``, a key of `MEASURES`;
         ``method``: raw, adjusted; ``until_s``; ``n_runs`` and ``n_units`` of the value and
         of what it is compared with, as far as they were compared; ``estimate`` (of value
@@ -137,11 +131,11 @@ def compare(
     ['adjusted', 'raw']
     """
     known = runs if isinstance(runs, pl.DataFrame) else spells(runs, policy=policy)
-    columns = strata_of(adjust)
+    columns = [name for name in strata_of(adjust) if name != by]
     check_columns(known, ["duration_s", "ended", "ending", by, *columns], "compare")
-    if not columns or by in columns:
+    if not columns:
         raise ArgumentError(
-            f"adjust needs columns other than {by!r}; found {columns}.", 'adjust=("kind",)'
+            f"adjust needs columns other than {by!r}; found {adjust!r}.", 'adjust=("kind",)'
         )
     check_share("conf_level", conf_level, 0.95)
     check_share("fdr", fdr, 0.1)
@@ -158,7 +152,7 @@ def compare(
         for value in sorted(value for value in sizes if value != base)
         for row in _pair(
             kept.filter(pl.col(by).is_in([value, base])).with_columns(
-                (pl.col(by) == value).alias(_GROUP)
+                (pl.col(by) == value).alias(IS_FIRST)
             ),
             {"dimension": by, "value": value, "against": base},
             columns,
@@ -183,7 +177,7 @@ def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFra
     )
     return runs.filter(pl.col(by).is_not_null()).with_columns(
         pl.col(by).cast(pl.String),
-        pl.concat_str(*words, separator=", ").alias(_STRATA),
+        pl.concat_str(*words, separator=", ").alias(STRATUM_NAME),
         ended=pl.col("ended") & ~is_stopped,
         has_ended=pl.col("ended") | is_stopped,
         is_good=(pl.col("ending") == GOOD_END).fill_null(value=False),
@@ -201,19 +195,21 @@ def _pair(
     regression: bool,
 ) -> list[dict[str, Any]]:
     """Every measure of one value against another, raw and adjusted."""
-    until = _horizon(runs) if until_s is None else until_s
+    until = horizon(runs) if until_s is None else until_s
     is_unadjusted = "project" in runs.columns and "project" not in columns
     rows = []
     for method in METHODS:
-        mixed = runs if method == "adjusted" else runs.with_columns(pl.lit("all").alias(_STRATA))
+        mixed = (
+            runs if method == "adjusted" else runs.with_columns(pl.lit("all").alias(STRATUM_NAME))
+        )
         asked = {
             "duration": (mixed, mean_and_influence),
             "completed": (mixed.with_columns(ended="has_ended"), incidence_and_influence),
         }
-        projects = _projects(runs) if is_unadjusted or method == "raw" else None
+        projects = differing_projects(runs) if is_unadjusted or method == "raw" else None
         for measure, (counted, estimate) in asked.items():
-            difference = _difference(counted, estimate, until, projects)
-            rows += [{**difference, "measure": measure, "method": method}]
+            found = difference(counted, estimate, until, projects)
+            rows += [{**found, "measure": measure, "method": method}]
         if regression:
             terms = columns if method == "adjusted" else []
             rows += [
@@ -221,7 +217,7 @@ def _pair(
                     **rows[-2],
                     "score": None,
                     "measure": "hazard_ratio",
-                    **hazard_ratio(mixed, _GROUP, terms),
+                    **hazard_ratio(mixed, IS_FIRST, terms),
                 }
             ]
     return [_told(row | named | {"until_s": until}, columns, conf_level, least) for row in rows]
@@ -235,110 +231,6 @@ def _told(
     whole = row | (_interval(row, conf_level) if is_enough else {})
     whole["in_words"] = _in_words(whole, columns, least)
     return {name: whole.get(name) for name in (*RESULT, "in_words")}
-
-
-def _horizon(runs: pl.DataFrame) -> float:
-    """How far both groups were seen, but not beyond where nine in ten have ended."""
-    curves = kaplan_meier(runs, by=_GROUP)
-    reached = curves.group_by(_GROUP).agg(
-        pl.when(pl.col("survival").min() > TOLERANCE).then(pl.col("duration_s").max())
-    )
-    most = quantiles(kaplan_meier(runs), [0.9])["duration_s"].to_list()
-    longest = [curves["duration_s"].max()]
-    return float(
-        min(value for value in (*reached["duration_s"], *most, *longest) if value is not None)
-    )
-
-
-def _projects(runs: pl.DataFrame) -> pl.DataFrame | None:
-    """The project of each unit, where there are enough of them to see how much they vary."""
-    if "project" not in runs.columns or runs["project"].n_unique() < FEWEST_PROJECTS:
-        return None
-    return runs.group_by("unit").agg(pl.col("project").min())
-
-
-def _difference(
-    runs: pl.DataFrame, estimate: Estimate, until_s: float, projects: pl.DataFrame | None
-) -> dict[str, Any]:
-    """The difference within strata that both groups have, and how much it varies."""
-    key = [_STRATA, _GROUP]
-    estimates, influences = estimate(runs, key, until_s)
-    sizes = runs.group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
-    cells = estimates.join(sizes, on=key)
-    both = (
-        cells.filter("is_reached", pl.col("n_units") >= FEWEST_UNITS)
-        .group_by(_STRATA)
-        .agg(n_groups=pl.len(), weight=pl.col("n_runs").sum())
-        .filter(pl.col("n_groups") == len(METHODS))
-        .with_columns(pl.col("weight") / pl.col("weight").sum())
-    )
-    used = cells.join(both, on=_STRATA).with_columns(
-        weight=pl.col("weight") * pl.when(_GROUP).then(1.0).otherwise(-1.0)
-    )
-    kept = runs.join(both, on=_STRATA, how="semi")
-    row = _sizes(kept) | _left_over(runs, both)
-    if both.is_empty():
-        return row | {"estimate": None, "variance": None, "degrees": None}
-    n = pl.col("n_units")
-    # Within a cell, what units add is drawn together by their own mean.
-    weight = pl.col("weight") * (n / (n - 1)).sqrt()
-    moved = (
-        influences.join(used.select(CELL, "n_units", weight=weight), on=CELL)
-        .group_by(CELL, "unit", "n_units")
-        .agg(moved=(pl.col("influence") * pl.col("weight")).sum())
-    )
-    variance = _sum_of_squares(moved.group_by("unit").agg(pl.col("moved").sum()))
-    of_cells = moved.group_by(CELL, "n_units").agg((pl.col("moved") ** 2).sum())
-    spread = of_cells.select((pl.col("moved") ** 2 / (n - 1)).sum()).item()
-    degrees = of_cells["moved"].sum() ** 2 / spread if spread else inf
-    if projects is not None:
-        shared = moved.join(projects, on="unit").group_by("project").agg(pl.col("moved").sum())
-        of_projects = _sum_of_squares(shared) * shared.height / (shared.height - 1)
-        if of_projects > variance:
-            variance, degrees = of_projects, shared.height - 1
-    return row | {
-        "estimate": used.select((pl.col("weight") * pl.col("estimate")).sum()).item(),
-        "variance": variance,
-        "degrees": max(degrees, 1.0),
-        "score": _log_rank(kept) if estimate is mean_and_influence else None,
-    }
-
-
-def _log_rank(kept: pl.DataFrame) -> tuple[float, float]:
-    """Observed minus expected ends over all strata, and its variance by unit."""
-    scores = log_rank_scores(kept, [_STRATA], _GROUP)
-    by_unit = scores.group_by("unit").agg(moved=pl.col("influence").sum())
-    return float(by_unit["moved"].sum()), _sum_of_squares(by_unit)
-
-
-def _sum_of_squares(moved: pl.DataFrame) -> float:
-    return float((moved["moved"] ** 2).sum())
-
-
-def _sizes(kept: pl.DataFrame) -> dict[str, int]:
-    """Runs and units that were compared, of both groups."""
-    named: dict[str, int] = {}
-    for suffix, is_value in (("", True), ("_against", False)):
-        group = kept.filter(pl.col(_GROUP) == is_value)
-        named |= {f"n_runs{suffix}": group.height, f"n_units{suffix}": group["unit"].n_unique()}
-    return named
-
-
-def _left_over(runs: pl.DataFrame, both: pl.DataFrame) -> dict[str, Any]:
-    """The share of runs that have a counterpart, and where the largest others stand."""
-    others = (
-        runs.join(both, on=_STRATA, how="anti")
-        .group_by(_STRATA)
-        .len()
-        .sort(-pl.col("len").cast(pl.Int64), _STRATA)
-    )
-    words = [f"{name} ({n} run{'s' * (n > 1)})" for name, n in others.head(MOST_NAMED).rows()]
-    n_more = others.height - len(words)
-    words += [f"{n_more} more"] if n_more else []
-    return {
-        "compared": 1 - others["len"].sum() / runs.height,
-        "not_compared": "; ".join(words) or None,
-    }
 
 
 def _interval(row: dict[str, Any], conf_level: float) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.survival.risk_sets import STRATUM, checked_spells, number, strata_of
 
 RESULT = ("duration_s", "n_events", "n_between", "survival")
-_CLOSE, _MOST_ROUNDS = 1e-9, 1000
+_CLOSE, _MOST_ROUNDS = 1e-7, 1000
 
 
 def turnbull(spells: pl.DataFrame, by: str | Sequence[str] = ()) -> pl.DataFrame:

@@ -1,0 +1,146 @@
+"""The difference of two groups within the strata that both have: direct standardisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any, TypeAlias
+
+import polars as pl
+
+from stateanalytics.survival.curves import kaplan_meier
+from stateanalytics.survival.estimates import TOLERANCE, quantiles
+from stateanalytics.survival.influence import CELL, log_rank_scores, mean_and_influence
+
+Estimate: TypeAlias = Callable[[pl.DataFrame, list[str], float], tuple[pl.DataFrame, pl.DataFrame]]
+IS_FIRST, STRATUM_NAME = "_is_first", "_stratum_name"
+"""Columns that say which of the two groups a run is of, and in which stratum."""
+FEWEST_UNITS = 2
+"""Units of each group that a stratum needs: one alone does not show how much units vary."""
+FEWEST_PROJECTS = 8
+"""With as many, what projects have in common widens the intervals, too."""
+MOST_NAMED = 3
+_BOTH = 2
+
+
+def difference(
+    runs: pl.DataFrame, estimate: Estimate, until_s: float, projects: pl.DataFrame | None
+) -> dict[str, Any]:
+    """The difference of the two groups, first minus second, and how much it varies.
+
+    Parameters
+    ----------
+    runs : polars.DataFrame
+        As ``estimate`` needs them, with ``unit``, `IS_FIRST` and `STRATUM_NAME`.
+    estimate : callable
+        `mean_and_influence` or `incidence_and_influence`.
+    until_s : float
+        The horizon, in seconds.
+    projects : polars.DataFrame, optional
+        What `differing_projects` gave, where projects are not adjusted for.
+
+    Returns
+    -------
+    dict
+        ``estimate`` with its ``variance`` and Welch's ``degrees`` (None where no stratum has
+        both), what was compared and what was not, and for a duration ``score``: observed
+        minus expected ends over all strata, and its variance by unit.
+    """
+    key = [STRATUM_NAME, IS_FIRST]
+    estimates, influences = estimate(runs, key, until_s)
+    sizes = runs.group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
+    cells = estimates.join(sizes, on=key)
+    both = (
+        cells.filter("is_reached", pl.col("n_units") >= FEWEST_UNITS)
+        .group_by(STRATUM_NAME)
+        .agg(n_groups=pl.len(), weight=pl.col("n_runs").sum())
+        .filter(pl.col("n_groups") == _BOTH)
+        .with_columns(pl.col("weight") / pl.col("weight").sum())
+    )
+    used = cells.join(both, on=STRATUM_NAME).with_columns(
+        weight=pl.col("weight") * pl.when(IS_FIRST).then(1.0).otherwise(-1.0)
+    )
+    kept = runs.join(both, on=STRATUM_NAME, how="semi")
+    row = _sizes(kept) | _left_over(runs, both)
+    if both.is_empty():
+        return row | {"estimate": None, "variance": None, "degrees": None}
+    n = pl.col("n_units")
+    # Within a cell, what units add is drawn together by their own mean.
+    weight = pl.col("weight") * (n / (n - 1)).sqrt()
+    moved = (
+        influences.join(used.select(CELL, "n_units", weight=weight), on=CELL)
+        .group_by(CELL, "unit", "n_units")
+        .agg(moved=(pl.col("influence") * pl.col("weight")).sum())
+    )
+    variance = _sum_of_squares(moved.group_by("unit").agg(pl.col("moved").sum()))
+    of_cells = moved.group_by(CELL, "n_units").agg((pl.col("moved") ** 2).sum())
+    spread = of_cells.select((pl.col("moved") ** 2 / (n - 1)).sum()).item()
+    degrees = of_cells["moved"].sum() ** 2 / spread if spread else inf
+    if projects is not None:
+        shared = moved.join(projects, on="unit").group_by("project").agg(pl.col("moved").sum())
+        of_projects = _sum_of_squares(shared) * shared.height / (shared.height - 1)
+        if of_projects > variance:
+            variance, degrees = of_projects, shared.height - 1
+    return row | {
+        "estimate": used.select((pl.col("weight") * pl.col("estimate")).sum()).item(),
+        "variance": variance,
+        "degrees": max(degrees, 1.0),
+        "score": _log_rank(kept) if estimate is mean_and_influence else None,
+    }
+
+
+def _log_rank(kept: pl.DataFrame) -> tuple[float, float]:
+    """Observed minus expected ends over all strata, and its variance by unit."""
+    scores = log_rank_scores(kept, [STRATUM_NAME], IS_FIRST)
+    by_unit = scores.group_by("unit").agg(moved=pl.col("influence").sum())
+    return float(by_unit["moved"].sum()), _sum_of_squares(by_unit)
+
+
+def _sum_of_squares(moved: pl.DataFrame) -> float:
+    return float((moved["moved"] ** 2).sum())
+
+
+def _sizes(kept: pl.DataFrame) -> dict[str, int]:
+    """Runs and units that were compared, of both groups."""
+    named: dict[str, int] = {}
+    for suffix, is_value in (("", True), ("_against", False)):
+        group = kept.filter(pl.col(IS_FIRST) == is_value)
+        named |= {f"n_runs{suffix}": group.height, f"n_units{suffix}": group["unit"].n_unique()}
+    return named
+
+
+def _left_over(runs: pl.DataFrame, both: pl.DataFrame) -> dict[str, Any]:
+    """The share of runs that have a counterpart, and where the largest others stand."""
+    others = (
+        runs.join(both, on=STRATUM_NAME, how="anti")
+        .group_by(STRATUM_NAME)
+        .len()
+        .sort(-pl.col("len").cast(pl.Int64), STRATUM_NAME)
+    )
+    words = [f"{name} ({n} run{'s' * (n > 1)})" for name, n in others.head(MOST_NAMED).rows()]
+    n_more = others.height - len(words)
+    words += [f"{n_more} more"] if n_more else []
+    return {
+        "compared": 1 - others["len"].sum() / runs.height,
+        "not_compared": "; ".join(words) or None,
+    }
+
+
+def horizon(runs: pl.DataFrame) -> float:
+    """How far both groups were seen, but not beyond where nine in ten have ended."""
+    curves = kaplan_meier(runs, by=IS_FIRST)
+    reached = curves.group_by(IS_FIRST).agg(
+        pl.when(pl.col("survival").min() > TOLERANCE).then(pl.col("duration_s").max())
+    )
+    most = quantiles(kaplan_meier(runs), [0.9])["duration_s"].to_list()
+    longest = [curves["duration_s"].max()]
+    return float(
+        min(value for value in (*reached["duration_s"], *most, *longest) if value is not None)
+    )
+
+
+def differing_projects(runs: pl.DataFrame) -> pl.DataFrame | None:
+    """The project of each unit, where there are enough of them to see how much they vary."""
+    if "project" not in runs.columns or runs["project"].n_unique() < FEWEST_PROJECTS:
+        return None
+    return runs.group_by("unit").agg(pl.col("project").min())
