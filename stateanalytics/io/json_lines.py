@@ -179,7 +179,7 @@ _FEWEST = 10_000
 _MOST_THREADS = 4
 
 # Where a field may be: the first place that holds something counts, and the type to read.
-Fields = Mapping[str, tuple[tuple[str, ...], str]]
+Fields = Mapping[str, tuple[tuple[str, ...], Any]]
 DTYPES = {"VARCHAR": pl.String(), "BIGINT": pl.Int64(), "DOUBLE": pl.Float64()}
 
 

@@ -1,0 +1,163 @@
+"""The features and detectors of Claude Code: its own timeouts, and what lies beyond them."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.systems.base import Features
+from stateanalytics.systems.claude_code import LIMITS, frames
+from stateanalytics.systems.claude_code.constants import BASH_S, STREAM_S, SUBAGENT_S
+from stateanalytics.systems.claude_code.folding import BASH_GRACE_S, MCP_PATIENCE_S, PATIENCE_S
+from stateanalytics.systems.claude_code.states import SYSTEM
+from stateanalytics.systems.detector import Detector, catalogued
+from stateanalytics.systems.history import Past
+
+COLUMNS = MappingProxyType(
+    {
+        "situation": "what the records of a turn show: good, failed, open_tool, …",
+        "record_age_s": "since the last sign of life of it, or of the subagents it waits for",
+        "own_patience_s": "how long it may be silent, by what it waits for; null: as usual",
+        "open_tool_name": "tool that it waits for",
+        "open_tool_age_s": "since that was called",
+        "open_tool_timeout_s": "time limit of that call, where it asked for one",
+        "retry_due_age_s": "since a retry was due that nothing followed; negative: to come",
+        "is_subagent": "is it a turn of a subagent",
+    }
+)
+
+
+def features() -> Features:
+    """The columns that this system's detectors read."""
+    return Features(columns=COLUMNS, add=add_features)
+
+
+def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
+    """Turns with the columns of `COLUMNS`; other entities have null there.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        Entities with ages, from `detectors.features.with_ages`.
+    past : Past
+        The facts at the instant.
+    """
+
+    def age(moment: str) -> pl.Expr:
+        return (pl.lit(past.at) - pl.col(moment)).dt.total_microseconds() / 1e6
+
+    agents = past.facts.detail(frames.SESSIONS).select(
+        "source", "thread_id", is_subagent=pl.col("agent_id").is_not_null()
+    )
+    own = (
+        past.facts.detail(frames.TURNS)
+        .join(agents, on=["source", "thread_id"], how="left")
+        .select(
+            "source",
+            "entity_id",
+            "situation",
+            "is_subagent",
+            record_age_s=age("last_sign_at"),
+            own_patience_s="patience_s",
+            open_tool_name="open_tool",
+            open_tool_age_s=age("open_since"),
+            open_tool_timeout_s="open_timeout_s",
+            retry_due_age_s=age("retry_at"),
+        )
+        .unique(["source", "entity_id"], keep="last", maintain_order=True)
+    )
+    return rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
+
+
+def detectors() -> tuple[Detector, ...]:
+    """The detectors of Claude Code."""
+    situation = pl.col("situation")
+    words: dict[str, Any] = {
+        "family": SYSTEM,
+        "system": SYSTEM,
+        "entity_types": ("turn",),
+        "origin": "time limits of Claude Code",
+    }
+    waits = {"scope": situation == "awaiting_model", "scope_words": "turns that wait for the model"}
+    called = {"scope": situation == "open_tool", "scope_words": "turns that wait for a tool"}
+    silent: dict[str, Any] = {
+        "measures": "record_age_s",
+        "comparison": ">=",
+        "construct": "silence",
+        "question": "stale",
+        "restarts_on": "activity",
+    }
+    usual = pl.col("own_patience_s").fill_null(LIMITS["stalled_after_s"])
+    return (
+        catalogued(
+            "claude_code_stalled",
+            threshold_s=usual,
+            limits=f"10 min; a command its own limit and {BASH_GRACE_S:.0f} s; MCP "
+            f"{MCP_PATIENCE_S / 60:.0f} min",
+            scope=situation.is_in(["awaiting_model", "open_tool"]),
+            scope_words="turns that wait for the model or a tool",
+            label="stalled",
+            rule="no record for longer than what it waits for may take",
+            **silent,
+            **words,
+        ),
+        catalogued(
+            "claude_code_stream",
+            threshold_s=STREAM_S,
+            label="no answer",
+            rule="no record for five minutes while it waits for the model, which aborts by itself",
+            **silent,
+            **waits,
+            **words,
+        ),
+        catalogued(
+            "claude_code_subagent",
+            threshold_s=SUBAGENT_S,
+            when=pl.col("is_subagent"),
+            label="subagent stalled",
+            rule="no record of a subagent for ten minutes while it waits for the model",
+            **silent,
+            **waits,
+            **words,
+        ),
+        catalogued(
+            "claude_code_command",
+            measures="open_tool_age_s",
+            threshold_s=pl.col("open_tool_timeout_s").fill_null(BASH_S) + BASH_GRACE_S,
+            limits=f"its own limit, else {BASH_S:.0f} s, and {BASH_GRACE_S:.0f} s",
+            when=pl.col("open_tool_name") == "Bash",
+            label="command overdue",
+            construct="schedule",
+            question="overdue",
+            rule="a command has had no result for a minute longer than its time limit",
+            **called,
+            **words,
+        ),
+        catalogued(
+            "claude_code_tool",
+            measures="open_tool_age_s",
+            threshold_s=PATIENCE_S,
+            when=(pl.col("open_tool_name") != "Bash")
+            & ~pl.col("open_tool_name").str.starts_with("mcp__"),
+            label="tool overdue",
+            construct="schedule",
+            question="overdue",
+            rule="a tool other than commands and MCP has had no result for ten minutes",
+            **called,
+            **words,
+        ),
+        catalogued(
+            "claude_code_retry_overdue",
+            measures="retry_due_age_s",
+            threshold_s=LIMITS["retry_grace_s"],
+            scope=situation == "retrying",
+            scope_words="turns that wait for a retry",
+            label="retry overdue",
+            construct="schedule",
+            question="overdue",
+            rule="a retry was due more than a minute ago, and nothing came",
+            **words,
+        ),
+    )

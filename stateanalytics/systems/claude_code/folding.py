@@ -1,0 +1,320 @@
+"""From lines to sessions, turns, answers and tool calls, each counted once.
+
+Resumes and forks write old records again, one answer stands on several lines with its
+usage on each, and one session may lie in two folders: what is shared has one owner.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import polars as pl
+
+from stateanalytics.systems.claude_code.frames import BLOCKS, MESSAGES, SESSIONS, TOOLS, USAGE
+
+THREAD = ("source", "thread_id")
+TURN = (*THREAD, "turn_no")
+_PLACE = ("source", "file", "line_no")
+_UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+SIGNS = (
+    *("prompt", "tool_result", "interrupt", "summary", "injected"),
+    *("assistant", "api_error", "synthetic", "retry", "progress"),
+)
+"""Records that are signs of life; titles, snapshots and hooks are none."""
+BASH_TIMEOUT_S, BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 120.0, 60.0, 600.0, 3600.0
+AGENTS = ("Task", "Agent")
+QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
+_USED = [column.name for column in USAGE]
+_DENIED = (
+    r"(?i)doesn't want to proceed|user (?:rejected|denied|declined)|permission (?:to .* )?"
+    r"(?:has been )?denied|requested permissions? to|was blocked by"
+)
+_CAUSES = {
+    "interrupted": r"(?i)\[Request interrupted|interrupted by user|^Interrupted",
+    "denied": _DENIED,
+    "timeout": r"(?i)timed? ?out",
+    "exit_nonzero": r"(?i)exit code:? [1-9]",
+    "not_found": r"(?i)no such (?:file|tool)|not found|does not exist",
+}
+
+
+def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
+    """The lines in the order of each thread, each once, with what is a copy marked.
+
+    Parameters
+    ----------
+    lines : polars.DataFrame
+        `frames.LINES`, of any inputs.
+
+    Returns
+    -------
+    polars.DataFrame
+        With ``owner_id`` (the session), ``agent``, ``thread_id``, ``seq``, ``is_copied``,
+        ``is_repeated``, and ``answer_id`` of answers.
+    """
+    file = ("source", "file")
+    stem = pl.col("file").str.extract(rf"(?:^|/)({_UUID})\.jsonl$")
+    of_agent = pl.col("file").str.extract(r"(?:^|/)agent-([^/]+)\.jsonl$")
+    told = pl.col("session_id").drop_nulls().first().over(file)
+    folder = pl.col("file").str.extract(r"([^/]+)/subagents/[^/]+$")
+    name = pl.col("file").str.extract(r"([^/]+?)(?:\.jsonl)?$")
+    is_side = pl.col("is_sidechain").fill_null(value=False)
+    named = lines.with_columns(
+        owner_id=pl.when(of_agent.is_not_null())
+        .then(pl.coalesce(folder.str.extract(f"^({_UUID})$"), told, name))
+        .otherwise(pl.coalesce(stem, "session_id", told, name)),
+        agent=pl.coalesce(
+            of_agent, pl.when(is_side).then(pl.coalesce("agent_id", pl.lit("sidechain")))
+        ),
+    ).with_columns(
+        thread_id=pl.when(pl.col("agent").is_null())
+        .then("owner_id")
+        .otherwise(pl.concat_str("owner_id", pl.lit("/"), "agent")),
+        # Files keep their order of writing, whatever their clocks did.
+        by=pl.col("at").cum_max().forward_fill().over(file, order_by="line_no"),
+        request=pl.col("request_id").fill_null(
+            pl.col("request_id").max().over("source", "message_id")
+        ),
+    )
+    keyed = named.sort(*THREAD, "by", "file", "line_no", nulls_last=False).with_columns(
+        answer_id=pl.when(pl.col("what") == "assistant").then(
+            pl.coalesce(
+                pl.concat_str("message_id", pl.lit(" "), pl.col("request").fill_null("")),
+                "uuid",
+                pl.concat_str("file", pl.lit(":"), "line_no"),
+            )
+        ),
+        is_repeated=pl.col("uuid").is_not_null() & ~pl.struct(*THREAD, "uuid").is_first_distinct(),
+        seq=pl.int_range(pl.len()).over(THREAD),
+    )
+    return _with_replays(_with_copies(keyed))
+
+
+def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add ``is_copied``: the record belongs to another thread, which has it too."""
+    key = ("source", "key")
+    keyed = rows.with_columns(
+        key=pl.coalesce("answer_id", "uuid"), begins=pl.col("at").min().over(THREAD)
+    )
+    several = keyed.filter(
+        pl.col("key").is_not_null(), pl.col("thread_id").n_unique().over(key) > 1
+    )
+    owners = (
+        several.group_by(*key, "thread_id", "begins")
+        .agg(
+            is_side=pl.col("agent").is_not_null().all(),
+            is_fork=pl.col("forked_from").is_not_null().all(),
+        )
+        .sort(*key, "is_side", "is_fork", "begins", "thread_id", nulls_last=True)
+        .unique(key, keep="first", maintain_order=True)
+        .select(*key, keeper="thread_id")
+    )
+    # Side questions replay the answers of who asked, with request ids of their own.
+    spoken = rows.filter(pl.col("agent").is_null(), pl.col("what") == "assistant")
+    mine = spoken.select("source", "message_id", is_spoken=pl.lit(value=True)).unique()
+    joined = keyed.join(owners, on=key, how="left", maintain_order="left").join(
+        mine, on=["source", "message_id"], how="left", maintain_order="left"
+    )
+    is_replay = pl.col("agent").is_not_null() & pl.col("is_spoken").fill_null(value=False)
+    is_other = (pl.col("keeper") != pl.col("thread_id")).fill_null(value=False)
+    return joined.with_columns(is_copied=is_other | is_replay).drop(
+        "key", "begins", "keeper", "is_spoken"
+    )
+
+
+def _with_replays(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add ``turn_no``; a turn whose every answer was given in an earlier one is a replay."""
+    is_own = ~pl.col("is_copied") & ~pl.col("is_repeated")
+    is_prompt = is_own & (pl.col("what") == "prompt")
+    is_again = (
+        is_prompt
+        & pl.col("at").is_not_null()
+        & ~(pl.struct(*THREAD, "at", is_prompt.alias("is_prompt")).is_first_distinct())
+    )
+    number = (pl.col("what") == "prompt") & ~pl.col("is_copied") & ~pl.col("is_repeated")
+    numbered = rows.with_columns(is_repeated=pl.col("is_repeated") | is_again).with_columns(
+        turn_no=number.cum_sum().over(THREAD).cast(pl.Int64)
+    )
+    first = pl.col("turn_no").min().over(*THREAD, "answer_id")
+    answers = numbered.filter(pl.col("answer_id").is_not_null(), is_own)
+    replays = (
+        answers.with_columns(is_replay=pl.col("turn_no") > first)
+        .group_by(TURN)
+        .agg(pl.col("is_replay").all())
+        .filter("is_replay")
+    )
+    if replays.is_empty():
+        return numbered
+    joined = numbered.join(replays, on=TURN, how="left", maintain_order="left")
+    told_again = joined.with_columns(
+        is_repeated=pl.col("is_repeated") | pl.col("is_replay").fill_null(value=False)
+    ).drop("is_replay")
+    return told_again.with_columns(turn_no=number.cum_sum().over(THREAD).cast(pl.Int64))
+
+
+def own(rows: pl.DataFrame) -> pl.DataFrame:
+    """The records that count: neither copied from another session nor there twice."""
+    return rows.filter(~pl.col("is_copied"), ~pl.col("is_repeated"))
+
+
+def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
+    """`frames.MESSAGES`: every answer with the usage of the line that tells most.
+
+    The first line has the moment; until 2.1.96 it had a placeholder for the tokens written.
+    """
+    answers = own(rows).filter(pl.col("answer_id").is_not_null())
+    # Repeats of an answer in its own session: all of their lines would be added.
+    every = rows.filter(pl.col("answer_id").is_not_null())
+    total = functools.reduce(
+        lambda all_of_it, name: all_of_it + pl.col(name).fill_null(0), _USED, pl.lit(0)
+    )
+    return MESSAGES.conform(
+        answers.with_columns(total=total)
+        .group_by(*THREAD, "answer_id", maintain_order=True)
+        .agg(
+            pl.col("turn_no", "message_id", "request", "at", "file", "line_no", "uuid").first(),
+            pl.col("model", "stop_reason").drop_nulls().last(),
+            pl.col(_USED).sort_by("total", maintain_order=True).last(),
+        )
+        .join(
+            every.group_by(*THREAD, "answer_id").agg(
+                n_lines=pl.len().cast(pl.Int64), naive_output_tokens=pl.col("n_output_tokens").sum()
+            ),
+            on=[*THREAD, "answer_id"],
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(
+            message_id=pl.coalesce("message_id", "uuid", "answer_id"), request_id="request"
+        )
+    )
+
+
+def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
+    """`frames.TOOLS`: calls with their results, wherever in the thread those stand."""
+    place = ["source", "file", "line_no"]
+    columns = [
+        *_PLACE,
+        "thread_id",
+        "turn_no",
+        "at",
+        "result_agent_id",
+        "denial",
+        "owner_id",
+        "seq",
+    ]
+    placed = (
+        BLOCKS.conform(blocks)
+        .filter(pl.col("tool_id").is_not_null())
+        .join(own(rows).select(columns), on=place, how="inner", maintain_order="left")
+        .sort("source", "thread_id", "seq", "place")
+    )
+    call = (*THREAD, "tool_id")
+    calls = placed.filter(pl.col("type").is_in(["tool_use", "server_tool_use"])).unique(
+        call, keep="first", maintain_order=True
+    )
+    results = placed.filter(pl.col("type").str.ends_with("tool_result")).unique(
+        call, keep="first", maintain_order=True
+    )
+    kept = results.select(
+        *call, "is_error", "error_message", "denial", ended_at="at", has_result=pl.lit(value=True)
+    )
+    joined = (
+        calls.drop("is_error", "error_message", "denial")
+        .join(kept, on=call, how="left", maintain_order="left")
+        .join(_children(rows, results), on=["source", "tool_id"], how="left", maintain_order="left")
+    )
+    words = pl.col("error_message").fill_null("")
+    rules = {name: words.str.contains(pattern) for name, pattern in _CAUSES.items()}
+    rules["denied"] = rules["denied"] | pl.col("denial").is_not_null()
+    cause = pl.coalesce(
+        *(pl.when(rule).then(pl.lit(name)) for name, rule in rules.items()), pl.lit("tool_error")
+    )
+    is_bash = pl.col("name") == "Bash"
+    timeout_s = pl.when(is_bash).then(pl.col("timeout_s").clip(0, 1e7))
+    has_result = pl.col("has_result").fill_null(value=False)
+    is_error = pl.when(has_result).then(pl.col("is_error").fill_null(value=False))
+    return TOOLS.conform(
+        joined.with_columns(
+            entity_id=pl.concat_str("thread_id", pl.lit(":"), "tool_id"),
+            started_at="at",
+            ended_at=pl.when(has_result).then(pl.coalesce("ended_at", "at")),
+            timeout_s=timeout_s,
+            is_error=is_error,
+            cause=pl.when(is_error).then(cause),
+            patience_s=pl.when(is_bash)
+            .then(timeout_s.fill_null(BASH_TIMEOUT_S) + BASH_GRACE_S)
+            .when(pl.col("name").str.starts_with("mcp__"))
+            .then(pl.lit(MCP_PATIENCE_S))
+            .otherwise(pl.lit(PATIENCE_S)),
+        )
+    )
+
+
+def _children(rows: pl.DataFrame, results: pl.DataFrame) -> pl.DataFrame:
+    """Which subagent a call started, as its result, its progress or the subagent says."""
+    told = [results, rows.with_columns(tool_id="result_tool_id")]
+    columns = ("source", "tool_id", "owner_id", "result_agent_id")
+    return (
+        pl.concat([frame.select(columns).drop_nulls() for frame in told])
+        .unique(["source", "tool_id"], keep="first", maintain_order=True)
+        .select(
+            "source",
+            "tool_id",
+            child_thread_id=pl.concat_str("owner_id", pl.lit("/"), "result_agent_id"),
+        )
+    )
+
+
+def sessions_of(
+    rows: pl.DataFrame, turns: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame
+) -> pl.DataFrame:
+    """`frames.SESSIONS`: threads with what all of their turns add up to."""
+    counted = own(rows)
+    every = rows.group_by(THREAD, maintain_order=True).agg(
+        session_id=pl.col("owner_id").first(),
+        agent_id=pl.col("agent").first(),
+        file=pl.col("file").first(),
+        n_files=pl.col("file").n_unique().cast(pl.Int64),
+        title=pl.col("title").drop_nulls().last(),
+        directory=pl.col("directory").drop_nulls().last(),
+        program_version=pl.col("program_version").drop_nulls().last(),
+        forked_from=pl.col("forked_from").drop_nulls().first(),
+        n_copied=pl.col("is_copied").sum().cast(pl.Int64),
+        n_repeated=pl.col("is_repeated").sum().cast(pl.Int64),
+        n_compactions=(pl.col("what") == "compaction").sum().cast(pl.Int64),
+        naive_output_tokens=pl.col("n_output_tokens").filter(pl.col("what") == "assistant").sum(),
+    )
+    signs = (
+        counted.filter(pl.col("what").is_in(list(SIGNS)))
+        .group_by(THREAD)
+        .agg(first_at=pl.col("at").min(), last_activity_at=pl.col("at").max())
+    )
+    sums = (
+        "n_prompts",
+        "n_answers",
+        *_USED,
+        "n_tool_calls",
+        "n_tool_errors",
+        "n_open_tools",
+        "n_retries",
+    )
+    of_turns = turns.group_by(THREAD).agg(pl.col(sums).sum(), n_turns=pl.len().cast(pl.Int64))
+    parents = (
+        tools.filter(pl.col("child_thread_id").is_not_null())
+        .select("source", parent_tool_id="tool_id", caller="thread_id", thread_id="child_thread_id")
+        .unique(THREAD, keep="first", maintain_order=True)
+    )
+    joined = every
+    for part in (signs, of_turns, parents):
+        joined = joined.join(part, on=THREAD, how="left", maintain_order="left")
+    is_agent = pl.col("agent_id").is_not_null()
+    return SESSIONS.conform(
+        joined.with_columns(
+            parent_thread_id=pl.when(is_agent)
+            .then(pl.coalesce("caller", "session_id"))
+            .otherwise("forked_from"),
+            n_turns=pl.col("n_turns").fill_null(0),
+            **{name: pl.col(name).fill_null(0) for name in sums},
+        )
+    )

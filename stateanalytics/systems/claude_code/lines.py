@@ -1,0 +1,272 @@
+"""What the lines of transcripts say: one row a record, one a call or result of a tool.
+
+Text of people and models is measured and told apart, never kept; the words of errors are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from stateanalytics.core.schema import MOMENT
+from stateanalytics.io.files import legible, without_halves
+from stateanalytics.io.json_lines import (
+    HALF_SURROGATE,
+    Chunk,
+    Fields,
+    Parser,
+    chunks_of,
+    in_pieces,
+    numbered,
+    records_of,
+)
+from stateanalytics.systems.claude_code.frames import BLOCKS, LINES
+
+MOST_ERROR_CHARS = 500
+_BLOCK = {
+    **dict.fromkeys(("type", "id", "name", "tool_use_id", "text"), "VARCHAR"),
+    "is_error": "BOOLEAN",
+    "input": {"timeout": "DOUBLE"},
+}
+_LINE: Fields = {
+    "type": (("type",), "VARCHAR"),
+    "subtype": (("subtype", "attachment.type", "operation", "data.type"), "VARCHAR"),
+    "at": (("timestamp",), "TIMESTAMP"),
+    "uuid": (("uuid",), "VARCHAR"),
+    "parent_uuid": (("parentUuid",), "VARCHAR"),
+    "session_id": (("sessionId",), "VARCHAR"),
+    "agent_id": (("agentId",), "VARCHAR"),
+    "is_sidechain": (("isSidechain",), "BOOLEAN"),
+    "forked_from": (("forkedFrom.sessionId",), "VARCHAR"),
+    "program_version": (("version",), "VARCHAR"),
+    "directory": (("cwd",), "VARCHAR"),
+    "title": (("customTitle", "aiTitle", "agentName"), "VARCHAR"),
+    "permission_mode": (("permissionMode",), "VARCHAR"),
+    "message_id": (("message.id",), "VARCHAR"),
+    "request_id": (("requestId",), "VARCHAR"),
+    "model": (("message.model",), "VARCHAR"),
+    "stop_reason": (("message.stop_reason",), "VARCHAR"),
+    "n_input_tokens": (("message.usage.input_tokens",), "BIGINT"),
+    "n_output_tokens": (("message.usage.output_tokens",), "BIGINT"),
+    "n_cache_read_tokens": (("message.usage.cache_read_input_tokens",), "BIGINT"),
+    "n_created": (("message.usage.cache_creation_input_tokens",), "BIGINT"),
+    "n_created_5m": (("message.usage.cache_creation.ephemeral_5m_input_tokens",), "BIGINT"),
+    "n_created_1h": (("message.usage.cache_creation.ephemeral_1h_input_tokens",), "BIGINT"),
+    "error_type": (("error",), "VARCHAR"),
+    "error_status": (("apiErrorStatus",), "BIGINT"),
+    "retry_in_ms": (("retryInMs",), "DOUBLE"),
+    "result_agent_id": (("toolUseResult.agentId", "data.agentId"), "VARCHAR"),
+    "result_tool_id": (("parentToolUseID",), "VARCHAR"),
+    "denial": (("toolDenialKind",), "VARCHAR"),
+    "interrupted_id": (("interruptedMessageId",), "VARCHAR"),
+    "is_summary": (("isCompactSummary",), "BOOLEAN"),
+    "is_meta": (("isMeta",), "BOOLEAN"),
+    "origin_kind": (("origin.kind",), "VARCHAR"),
+    "is_api_error": (("isApiErrorMessage",), "BOOLEAN"),
+    "blocks": (("message.content",), [_BLOCK]),
+}
+_INJECTED = (
+    *("<command-name>", "<command-message>", "<local-command-", "<task-notification>"),
+    *("Stop hook feedback:", "This session is being continued"),
+)
+_INTERRUPTED = "[Request interrupted by user"
+_FIRST_TEXT = (
+    "list_transform(json_extract(sound, '$.message.content[*]'), lambda b: "
+    "left(coalesce(b->>'$.content[0].text', b->>'$.content'), 500))"
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What transcripts of one input tell.
+
+    Attributes
+    ----------
+    lines, blocks : polars.DataFrame
+        `frames.LINES` and `frames.BLOCKS`.
+    bad : polars.DataFrame
+        ``file``, ``line_no``, ``code``: lines that could not be read.
+    lost : tuple of (str, OSError)
+        Files that could not be opened or read to their end; what was read of one stays.
+    """
+
+    lines: pl.DataFrame
+    blocks: pl.DataFrame
+    bad: pl.DataFrame
+    lost: tuple[tuple[str, OSError], ...] = ()
+
+
+_BAD = pl.Schema({"file": pl.String(), "line_no": pl.Int64(), "code": pl.String()})
+
+
+def read_transcripts(root: Path, paths: Sequence[Path], source: str, parser: Parser) -> Told:
+    """Every record of some transcripts.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+        The input; files are named by their way from it.
+    paths : sequence of pathlib.Path
+    source : str
+        How the user named the input.
+    parser : Parser
+    """
+    lost: list[tuple[str, OSError]] = []
+
+    def chunks() -> Iterator[Chunk]:
+        for path in paths:
+            name = legible(
+                path.name
+                if path == root
+                else path.relative_to(root.parent if root.is_file() else root).as_posix()
+            )
+            try:
+                yield from chunks_of(path, name, "transcript")
+            except OSError as error:
+                lost.append((name, error))
+
+    told = [_piece(records_of(piece), source, parser) for piece in in_pieces(chunks())]
+    lines, blocks, bad = zip(*told, strict=True) if told else ((), (), ())
+    return Told(
+        pl.concat([LINES.empty(), *lines]),
+        pl.concat([BLOCKS.empty(), *blocks]),
+        pl.concat([pl.DataFrame(schema=_BAD), *bad]),
+        tuple(lost),
+    )
+
+
+def _piece(
+    records: pl.DataFrame, source: str, parser: Parser
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    texts = numbered(records.filter(pl.col("text").is_not_null()))
+    if texts["text"].str.contains(HALF_SURROGATE).any():
+        whole = pl.col("text").map_elements(lambda text: without_halves(text)[0], pl.String)
+        texts = texts.with_columns(whole)
+    read = parser.read(texts, _LINE)
+    place = texts.select("row", "line_no", "is_finished", file="source")
+    rows = place.join(read, on="row", how="left", maintain_order="left")
+    sound = rows.filter("is_object")
+    heads = _heads(sound, texts, parser)
+    lines = _lines(sound.join(heads, on="row", how="left", maintain_order="left"))
+    blocks = _blocks(lines, texts, parser)
+    not_json = (
+        pl.when("is_finished").then(pl.lit("record.not_json")).otherwise(pl.lit("line.unfinished"))
+    )
+    not_text = (
+        pl.when("is_too_long").then(pl.lit("record.too_long")).otherwise(pl.lit("record.not_utf8"))
+    )
+    bad = [
+        rows.filter(~pl.col("is_object")).select("file", "line_no", code=not_json),
+        records.filter(pl.col("text").is_null()).select("line_no", file="source", code=not_text),
+    ]
+    named = {"source": pl.lit(source)}
+    return (
+        LINES.conform(lines.with_columns(**named)),
+        BLOCKS.conform(blocks.with_columns(**named)),
+        pl.concat(
+            [frame.select(pl.col(name).cast(kind) for name, kind in _BAD.items()) for frame in bad]
+        ),
+    )
+
+
+def _heads(rows: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFrame:
+    """How the text of each message begins, and how long it is: content is a text or a list."""
+    is_text = pl.col("blocks").is_null() & pl.col("type").is_in(["user", "assistant"])
+    plain = texts.join(rows.filter(is_text), on="row", how="semi", maintain_order="left")
+    of_texts = parser.read(plain, {"text": (("message.content",), "VARCHAR")}).select("row", "text")
+    # Of blocks the first text says what a record is; all of them are the answer.
+    words = pl.col("blocks").list.eval(pl.element().struct.field("text").drop_nulls())
+    of_lists = rows.filter(pl.col("blocks").list.len() > 0).select(
+        "row",
+        text=words.list.first(),
+        n_text_chars=words.list.eval(pl.element().str.len_chars()).list.sum(),
+    )
+    both = pl.concat(
+        [of_texts.with_columns(n_text_chars=pl.col("text").str.len_chars()), of_lists],
+        how="diagonal_relaxed",
+    )
+    return both.select(
+        "row",
+        pl.col("n_text_chars").cast(pl.Int64),
+        head=pl.col("text").str.slice(0, MOST_ERROR_CHARS),
+    )
+
+
+def _lines(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `frames.LINES`, with ``row`` and ``blocks``."""
+    known = pl.col("at").dt.year().is_between(2001, 2099)
+    at = pl.when(known).then(pl.col("at").dt.replace_time_zone("UTC")).cast(MOMENT)
+    is_error = pl.when(pl.col("what").is_in(["api_error", "retry"]))
+    tag = pl.col("error_type").str.slice(0, MOST_ERROR_CHARS)
+    # Of a retry the error is an object, of which this is the text.
+    status = tag.str.extract(r'"status"\s*:\s*(\d{3})\b').cast(pl.Int64)
+    nested = pl.col("n_created_5m").fill_null(0) + pl.col("n_created_1h").fill_null(0)
+    return rows.with_columns(at=at, what=_what()).with_columns(
+        n_cache_creation_tokens=pl.max_horizontal("n_created", nested),
+        error_type=is_error.then(tag),
+        error_status=pl.coalesce("error_status", status),
+        error_message=is_error.then(pl.coalesce("head", tag)),
+        retry_at=pl.col("at") + pl.duration(milliseconds=pl.col("retry_in_ms").clip(0, 1e9)),
+    )
+
+
+def _what() -> pl.Expr:
+    """What a record is: the first that holds, in the order of the format page."""
+    head = pl.col("head").fill_null("")
+    kind, subtype = pl.col("type"), pl.col("subtype")
+    has_result = (
+        pl.col("blocks").list.eval(pl.element().struct.field("type") == "tool_result").list.any()
+    )
+    is_own = pl.col("origin_kind").is_null() | (pl.col("origin_kind") == "human")
+    begins = pl.any_horizontal(head.str.starts_with(word) for word in _INJECTED)
+    rules = {
+        "tool_result": (kind == "user") & has_result,
+        "interrupt": (kind == "user")
+        & (pl.col("interrupted_id").is_not_null() | head.str.starts_with(_INTERRUPTED)),
+        "summary": (kind == "user") & pl.col("is_summary"),
+        "injected": (kind == "user")
+        & (pl.col("is_meta").fill_null(value=False) | ~is_own | begins),
+        "prompt": kind == "user",
+        "api_error": (kind == "assistant") & pl.col("is_api_error"),
+        "synthetic": (kind == "assistant") & (pl.col("model") == "<synthetic>"),
+        "assistant": kind == "assistant",
+        "retry": (kind == "system") & (subtype == "api_error"),
+        "turn_end": (kind == "system") & subtype.is_in(["turn_duration", "stop_hook_summary"]),
+        "compaction": (kind == "system") & (subtype == "compact_boundary"),
+        "max_turns": (kind == "attachment") & (subtype == "max_turns_reached"),
+        "progress": kind == "progress",
+    }
+    return pl.coalesce(
+        *(pl.when(rule.fill_null(value=False)).then(pl.lit(name)) for name, rule in rules.items()),
+        pl.lit("other"),
+    )
+
+
+def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFrame:
+    """Calls and results of tools, and blocks of any other kind that nobody knows."""
+    own = lines.filter(pl.col("blocks").list.len() > 0).select("row", "file", "line_no", "blocks")
+    blocks = (
+        own.with_columns(place=pl.int_ranges(pl.col("blocks").list.len()))
+        .explode("blocks", "place")
+        .unnest("blocks")
+        .with_columns(
+            tool_id=pl.coalesce("tool_use_id", "id"),
+            timeout_s=pl.col("input").struct.field("timeout") / 1000,
+        )
+        .drop("text")
+    )
+    failed = blocks.filter("is_error")
+    if failed.is_empty():
+        return blocks
+    asked = texts.join(failed, on="row", how="semi", maintain_order="left")
+    said = parser.read(asked, {"type": _LINE["type"]}, sql={"error_message": _FIRST_TEXT})
+    words = (
+        said.select("row", "error_message")
+        .with_columns(place=pl.int_ranges(pl.col("error_message").list.len()))
+        .explode("error_message", "place")
+    )
+    joined = blocks.join(words, on=["row", "place"], how="left", maintain_order="left")
+    return joined.with_columns(error_message=pl.when("is_error").then("error_message"))

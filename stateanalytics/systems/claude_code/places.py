@@ -1,0 +1,110 @@
+"""Where Claude Code keeps its transcripts, and how they are told from other files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from stateanalytics.io.opening import open_regular
+
+SUFFIX = ".jsonl"
+PROJECTS = "projects"
+SETTINGS = "settings.json"
+HISTORY = "history.jsonl"
+_HEAD_BYTES = 2**16
+_MOST_LOOKED_AT = 200
+_TYPES = rb"user|assistant|system|summary|progress|attachment|file-history-snapshot|queue-operation"
+_TYPES += rb"|permission-mode|ai-title|custom-title|agent-name|agent-setting|last-prompt|pr-link"
+_TYPED = re.compile(rb'"type"\s*:\s*"(?:' + _TYPES + rb')"')
+_OWN_KEY = re.compile(rb'"(?:sessionId|leafUuid|isSnapshotUpdate)"\s*:')
+# Records of subagents' starts and ends, which their own transcripts tell better.
+NO_TRANSCRIPTS = ("journal.jsonl", HISTORY)
+
+
+def find(path: Path) -> list[Path]:
+    """The path itself, if it is a root, its ``projects``, one project or one transcript.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        Looked at for names and beginnings of files only.
+
+    Returns
+    -------
+    list of pathlib.Path
+        One input at most: usage is counted once over all transcripts of a root.
+    """
+    try:
+        if path.is_file():
+            return [path] if path.suffix == SUFFIX and is_transcript(path) else []
+        if not path.is_dir():
+            return []
+        root = path / PROJECTS
+        folder = root if root.is_dir() and not root.is_symlink() else path
+        found = any(is_transcript(file) for file in _first_files(folder))
+    except OSError:
+        return []
+    return [path] if found else []
+
+
+def _first_files(folder: Path) -> Iterator[Path]:
+    """Some files that may be transcripts, of a project or of the projects of a root."""
+    n_left = _MOST_LOOKED_AT
+    for pattern in (f"*{SUFFIX}", f"*/*{SUFFIX}", f"*/subagents/*{SUFFIX}"):
+        for file in folder.glob(pattern):
+            if not n_left:
+                return
+            n_left -= 1
+            if file.name not in NO_TRANSCRIPTS:
+                yield file
+
+
+def is_transcript(path: Path) -> bool:
+    """Does a file begin with records of a transcript."""
+    try:
+        with open_regular(path) as file:
+            begin = file.read(_HEAD_BYTES)
+    except OSError:  # one file that may not be read hides no other
+        return False
+    if begin.startswith((b"\xff\xfe", b"\xfe\xff")):
+        begin = begin.decode("utf-16", "replace").encode()
+    return bool(_TYPED.search(begin)) and bool(_OWN_KEY.search(begin))
+
+
+def transcripts_of(path: Path) -> list[Path]:
+    """Every transcript of an input, subagents' too, in the order of their paths.
+
+    Notes
+    -----
+    Depth says nothing: older installations nested deeper. Links are not followed, as one
+    may lead back.
+    """
+    if path.is_file():
+        return [path, *sorted((path.with_suffix("") / "subagents").glob(f"agent-*{SUFFIX}"))]
+    root = path / PROJECTS if (path / PROJECTS).is_dir() else path
+    return sorted(
+        Path(folder) / name
+        for folder, _, names in os.walk(root)
+        for name in names
+        if name.endswith(SUFFIX) and name not in NO_TRANSCRIPTS
+    )
+
+
+def others_of(path: Path) -> list[Path]:
+    """Further files of an input that are read, where they are there."""
+    if path.is_file():
+        return []
+    return [file for name in (SETTINGS, HISTORY) if (file := path / name).is_file()]
+
+
+def opens(path: Path) -> list[str | Path]:
+    """All that is opened of an input."""
+    return [*transcripts_of(path), *others_of(path)]
+
+
+def beside(path: Path) -> list[Path]:
+    """The subagents of a transcript that is named alone."""
+    folder = path.with_suffix("") / "subagents"
+    return [folder] if path.is_file() and folder.is_dir() else []

@@ -1,0 +1,400 @@
+"""Claude Code: transcripts of every shape, whole and broken, now and then."""
+
+import json
+import random
+import runpy
+import shutil
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stateanalytics.core.facts import Facts
+from stateanalytics.io import json_lines
+from stateanalytics.state.states import states
+from stateanalytics.systems.claude_code import frames, places
+from stateanalytics.systems.claude_code.turns import cause_of
+from stateanalytics.systems.history import facts_at
+from stateanalytics.systems.reading import read_facts
+from tests.conftest import ROOT
+from tests.examples import a_few, examples
+
+SAMPLE = ROOT / "data" / "samples" / "claude_code"
+NOON = datetime(2026, 5, 20, 17, 5, tzinfo=UTC)
+maker = SimpleNamespace(**runpy.run_path(str(SAMPLE / "make_transcripts.py")))
+Transcript, call, say = maker.Transcript, maker.call, maker.say
+USAGE = (1, 2, 3, 4)
+
+
+@pytest.fixture(scope="module")
+def sample() -> Facts:
+    return read_facts(SAMPLE, as_of=NOON)[0]
+
+
+def facts_of(folder: Path, *told: object, as_of: object = None, tail: str = "") -> Facts:
+    for transcript in told:
+        path = folder / f"{transcript.session_id}.jsonl"
+        if transcript.agent:
+            path = folder / transcript.session_id / "subagents" / f"agent-{transcript.agent}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(transcript.text() + tail)
+    return read_facts(folder, as_of=as_of or told[0].now + timedelta(seconds=30))[0]
+
+
+def state_of(facts: Facts, entity_id: str | None = None) -> dict:
+    found = states(facts).filter(entity_type="session")
+    [row] = (found if entity_id is None else found.filter(entity_id=entity_id)).to_dicts()
+    return row
+
+
+def axes(facts: Facts, entity_id: str | None = None) -> tuple:
+    row = state_of(facts, entity_id)
+    return row["lifecycle"], row["health"], row["delivery"], row["reason_codes"]
+
+
+def begun() -> Transcript:
+    told = Transcript("one", "2026-05-18T09:00:00")
+    told.user("Do it")
+    return told
+
+
+def test_the_sample_is_what_its_script_makes() -> None:
+    for name, text in maker.transcripts().items():
+        assert (SAMPLE / name).read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("good", ("completed", "ok", "passed", "run.completed.turn_ended")),
+        ("fork", ("completed", "ok", "passed", "run.completed.turn_ended")),
+        ("stopped", ("cancelled", "ok", "not_expected", "run.cancelled.user_interrupt")),
+        ("limit", ("failed", "ok", "missing", "run.failed.provider_quota")),
+        ("died", ("completed", "ok", "passed", "run.completed.turn_ended")),
+        ("compact", ("completed", "ok", "partial", "run.delivery.truncated_length")),
+        ("asking", ("running", "idle", "unknown", "run.health.awaiting_user")),
+        ("working", ("running", "running", "unknown", "run.health.open_tool")),
+    ],
+)
+def test_sessions_show_the_state_of_their_last_turn(sample, name, expected) -> None:
+    assert axes(sample, maker.session_id(name)) == expected
+
+
+def test_earlier_turns_keep_their_own(sample: Facts) -> None:
+    found = dict(states(sample).select("entity_id", "reason_codes").iter_rows())
+    died, good = maker.session_id("died"), maker.session_id("good")
+    assert found[f"{died}:turn:1"] == "run.aborted.process_dead_no_terminal"
+    assert found[f"{good}:turn:1"].endswith("run.health.recovered_after_retry")
+    assert found[f"{good}:toolu_g2"] == "invocation.failed.exit_nonzero"
+    assert found[f"{good}:toolu_g1"] is None
+
+
+def test_usage_is_counted_once_over_copies_and_repeated_lines(sample: Facts) -> None:
+    sessions = {row["thread_id"]: row for row in sample.detail(frames.SESSIONS).to_dicts()}
+    good, fork = (sessions[maker.session_id(name)] for name in ("good", "fork"))
+    assert (good["n_output_tokens"], good["naive_output_tokens"]) == (225, 228)
+    assert (fork["n_output_tokens"], fork["n_prompts"], fork["n_copied"]) == (66, 1, 8)
+    tokens = sample.entities.filter(entity_type="session")["n_output_tokens"].sum()
+    assert tokens == sample.detail(frames.MESSAGES)["n_output_tokens"].sum()
+
+
+def test_subagents_are_runs_with_the_call_that_started_them(sample: Facts) -> None:
+    [child] = sample.detail(frames.SESSIONS).filter(pl.col("agent_id").is_not_null()).to_dicts()
+    assert child["parent_thread_id"] == maker.session_id("parent")
+    assert child["parent_tool_id"] == "toolu_p1"
+    [calling] = sample.detail(frames.TOOLS).filter(tool_id="toolu_p1").to_dicts()
+    assert calling["child_thread_id"] == child["thread_id"]
+
+
+def test_no_text_of_anybody_is_loaded(sample: Facts) -> None:
+    loaded = [sample.entities, sample.events, *sample.details.values()]
+    everything = "".join(str(frame.to_dicts()) for frame in loaded)
+    for said in ("discount", "coupon", "callers", "database", "class Cart"):
+        assert said not in everything
+
+
+def after(minutes: float) -> timedelta:
+    return timedelta(minutes=minutes)
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "minutes", "health"),
+    [
+        pytest.param("Bash", {}, 2.9, "running", id="a command has two minutes, and one"),
+        pytest.param("Bash", {}, 3.1, "stalled", id="then it is overdue"),
+        pytest.param("Bash", {"timeout": 600000}, 10.9, "running", id="or as long as it asks for"),
+        pytest.param("Bash", {"timeout": 600000}, 11.1, "stalled", id="and no longer"),
+        pytest.param("mcp__a__b", {}, 59, "running", id="a server of tools has an hour"),
+        pytest.param("Read", {}, 10.1, "stalled", id="other tools have ten minutes"),
+    ],
+)
+def test_open_tools_are_judged_by_their_own_time_limit(
+    tmp_path: Path, tool: str, given: dict, minutes: float, health: str
+) -> None:
+    told = begun()
+    told.answer(call("t1", tool, **given), stop="tool_use", usage=USAGE)
+    facts = facts_of(tmp_path, told, as_of=told.now + after(minutes))
+    assert state_of(facts)["health"] == health
+    assert "run.health.awaiting_permission" in state_of(facts)["reason_codes"]
+
+
+def test_a_call_of_a_subagent_waits_as_long_as_that_is_heard_of(tmp_path: Path) -> None:
+    told = begun()
+    told.answer(call("t1", "Agent"), stop="tool_use", usage=USAGE)
+    told.add("progress", data={"agentId": "a1"}, parentToolUseID="t1")
+    child = Transcript("one", "2026-05-18T09:30:00", agent="a1")
+    child.user("Look")
+    facts = facts_of(tmp_path, told, child, as_of=child.now + after(9))
+    assert state_of(facts, told.session_id)["health"] == "running"
+
+
+def test_a_retry_is_waited_for(tmp_path: Path) -> None:
+    told = begun()
+    told.retry(1, 20_000.0)
+    facts = facts_of(tmp_path, told, as_of=told.now + after(0.5))
+    codes = "run.health.retry_scheduled, run.health.provider_rate_limit"
+    assert axes(facts) == ("running", "degraded", "unknown", codes)
+    late = facts_of(tmp_path, told, as_of=told.now + after(2))
+    assert state_of(late)["health"] == "stalled"
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        pytest.param(lambda told: None, "run.health.awaiting_model", id="prompt"),
+        pytest.param(
+            lambda told: told.answer(say("a"), stop=None, usage=USAGE),
+            "run.health.awaiting_model",
+            id="an answer that goes on",
+        ),
+        pytest.param(
+            lambda told: (
+                told.answer(say("a"), stop=None, usage=USAGE),
+                told.add("system", subtype="turn_duration"),
+            ),
+            "run.completed.turn_ended",
+            id="an answer that is confirmed",
+        ),
+        pytest.param(
+            lambda told: told.answer(say(""), stop="end_turn", usage=USAGE),
+            "run.delivery.empty_output",
+            id="an answer without words",
+        ),
+        pytest.param(
+            lambda told: told.answer(say("no"), stop="refusal", usage=USAGE),
+            "run.failed.content_filtered",
+            id="a refusal",
+        ),
+        pytest.param(
+            lambda told: told.answer(say("a"), stop="some_new_word", usage=USAGE),
+            "run.delivery.unknown_finish",
+            id="a reason that nobody knows",
+        ),
+        pytest.param(
+            lambda told: (
+                told.answer(say("a"), stop=None, usage=USAGE),
+                told.add("attachment", attachment={"type": "max_turns_reached"}),
+            ),
+            "run.timed_out.max_turns",
+            id="a limit of turns",
+        ),
+        pytest.param(
+            lambda told: told.api_error("overloaded", "server_error", 529),
+            "run.failed.provider_internal",
+            id="an error",
+        ),
+    ],
+)
+def test_the_last_turn_is_read_off_its_records(
+    tmp_path: Path, build: Callable, expected: str
+) -> None:
+    told = begun()
+    build(told)
+    assert state_of(facts_of(tmp_path, told))["reason_codes"] == expected
+
+
+def test_nothing_but_names_is_a_session_that_waits_for_its_prompt(tmp_path: Path) -> None:
+    told = Transcript("one", "2026-05-18T09:00:00")
+    told.add("ai-title", aiTitle="A title")
+    facts = facts_of(tmp_path, told)
+    assert axes(facts) == ("pending", "unknown", "not_expected", "run.pending.no_prompt")
+    assert facts.entities["name"].to_list() == ["A title"]
+
+
+def test_a_resume_that_writes_old_records_again_is_no_new_work(tmp_path: Path) -> None:
+    """Fresh ids of records, the same ids of answers, later moments."""
+    told = begun()
+    told.answer(say("Done."), stop="end_turn", usage=USAGE)
+    again = [
+        {**line, "uuid": f"again-{place}", "timestamp": f"2026-05-18T10:00:0{place}.000Z"}
+        for place, line in enumerate(told.lines)
+    ]
+    told.lines += again
+    told.user("More", 7200.0)
+    told.answer(say("More."), stop="end_turn", usage=USAGE)
+    facts = facts_of(tmp_path, told)
+    [session] = facts.detail(frames.SESSIONS).to_dicts()
+    counted = ("n_prompts", "n_answers", "n_turns", "n_output_tokens", "n_repeated")
+    assert [session[name] for name in counted] == [2, 2, 2, 8, 2]
+
+
+def test_a_session_in_two_folders_is_one(tmp_path: Path) -> None:
+    told = begun()
+    told.answer(say("Done."), stop="end_turn", usage=USAGE)
+    for folder, n_lines in (("-a", 1), ("-b", 2)):
+        path = tmp_path / folder / f"{told.session_id}.jsonl"
+        path.parent.mkdir()
+        path.write_text("".join(told.text().splitlines(keepends=True)[:n_lines]))
+    facts = read_facts(tmp_path, as_of=told.now)[0]
+    [session] = facts.detail(frames.SESSIONS).to_dicts()
+    assert (session["n_prompts"], session["n_files"], session["n_repeated"]) == (1, 2, 1)
+    assert "session.in_two_files" in set(facts.findings["code"])
+
+
+def test_repeated_lines_and_odd_clocks_are_counted_and_change_nothing(tmp_path: Path) -> None:
+    told = begun()
+    told.answer(say("Done."), stop="end_turn", usage=USAGE)
+    told.lines[1]["timestamp"] = "2026-05-18T08:00:00.000Z"
+    told.lines = [line for line in told.lines for _ in range(2)]
+    facts = facts_of(tmp_path, told, as_of=NOON)
+    assert axes(facts)[0] == "completed"
+    assert facts.entities.filter(entity_type="session")["n_messages"].to_list() == [2]
+    n_rows = dict(facts.findings.select("code", "n_rows").iter_rows())
+    assert (n_rows["record.repeated"], n_rows["time.out_of_order"]) == (2, 2)
+
+
+def test_hostile_lines_cost_only_themselves(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(json_lines, "MAX_LINE_BYTES", 2000)
+    told = begun()
+    told.answer(say("Done."), stop="end_turn", usage=USAGE)
+    bad = ["[]", "nonsense", '"text"', json.dumps({"type": "user", "x": "y" * 4000})]
+    odd = [
+        {"type": ["a"], "message": 3, "timestamp": {}, "uuid": [], "toolUseResult": "text"},
+        {"type": "assistant", "message": {"content": [3, None, {"type": {}}], "usage": [1]}},
+        {"type": "user", "message": {"content": [{"type": "text", "text": "\ud800"}]}},
+        {"type": "system", "timestamp": "99999-13-40", "retryInMs": 1e300},
+    ]
+    tail = "\n".join([*bad, *map(json.dumps, odd)]) + "\n"
+    facts = facts_of(tmp_path, told, tail=tail, as_of=NOON)
+    n_rows = dict(facts.findings.select("code", "n_rows").iter_rows())
+    assert (n_rows["record.not_json"], n_rows["record.too_long"]) == (3, 1)
+    path = tmp_path / f"{told.session_id}.jsonl"
+    path.write_bytes(path.read_text().encode("utf-16"))
+    assert read_facts(tmp_path, as_of=NOON)[0].entities.height == facts.entities.height
+
+
+def test_a_file_that_goes_away_costs_only_itself(tmp_path: Path, monkeypatch) -> None:
+    one, two = begun(), Transcript("two", "2026-05-18T09:00:00")
+    two.user("Do it")
+    listed = places.transcripts_of
+    gone = tmp_path / f"{two.session_id}.jsonl"
+
+    def found(path: Path) -> list[Path]:
+        files = listed(path)
+        gone.unlink(missing_ok=True)
+        return files
+
+    monkeypatch.setattr("stateanalytics.systems.claude_code.reading.transcripts_of", found)
+    facts = facts_of(tmp_path, one, two)
+    assert facts.entities.filter(entity_type="session").height == 1
+    assert facts.findings["code"].to_list() == ["file.vanished"]
+
+
+@given(st.data())
+@examples(24)
+def test_any_beginning_of_a_transcript_is_read(data: st.DataObject) -> None:
+    texts = maker.transcripts()
+    name = data.draw(st.sampled_from(sorted(name for name in texts if name.endswith(".jsonl"))))
+    octets = texts[name].encode()
+    n_bytes = data.draw(st.integers(0, len(octets)))
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        begun_one = begun()
+        (root / f"{begun_one.session_id}.jsonl").write_text(begun_one.text())
+        (root / Path(name).name).write_bytes(octets[:n_bytes])
+        facts = read_facts(root, as_of=NOON)[0]
+    n_lines = octets[:n_bytes].count(b"\n")
+    kept = facts.detail(frames.LINES).filter(pl.col("file") == Path(name).name).height
+    n_bad = facts.findings.filter(code="line.unfinished")["n_rows"].sum()
+    assert n_lines <= kept + n_bad <= n_lines + 1
+
+
+def cut_off(at: datetime, to: Path) -> Path:
+    """The sample as a copy that was made at an instant."""
+    shutil.copytree(SAMPLE, to, ignore=shutil.ignore_patterns("*.py", "history.jsonl"))
+    for path in to.rglob("*.jsonl"):
+        kept = [
+            line
+            for line in path.read_text().splitlines(keepends=True)
+            if line.endswith("\n")
+            and datetime.fromisoformat(json.loads(line)["timestamp"].replace("Z", "+00:00")) <= at
+        ]
+        path.write_text("".join(kept))
+        if not kept:
+            path.unlink()
+            path.with_suffix(".meta.json").unlink(missing_ok=True)
+    return to
+
+
+def instants() -> list[datetime]:
+    moments = read_facts(SAMPLE, as_of=NOON)[0].detail(frames.LINES)["at"]
+    return sorted(set(moments.drop_nulls()))
+
+
+@pytest.mark.parametrize("share", a_few(range(8), 1))
+def test_an_earlier_instant_is_what_a_copy_of_then_says(sample, tmp_path, share) -> None:
+    moments = instants()[:-1]
+    random.Random(2026).shuffle(moments)
+    chosen = moments[share::8][: 2 if share == 0 else None]
+    for number, at in enumerate(chosen):
+        then = facts_at(sample, at).facts
+        copy = read_facts(cut_off(at, tmp_path / str(number)), as_of=at)[0]
+        key = ["entity_type", "entity_id"]
+        ours, theirs = (facts.entities.drop("source").sort(key) for facts in (then, copy))
+        assert ours.equals(theirs), at
+        seen = [states(facts).drop("source").sort(key) for facts in (then, copy)]
+        assert seen[0].equals(seen[1]), at
+
+
+def test_places_are_told_by_what_is_inside(tmp_path: Path) -> None:
+    assert places.find(SAMPLE) == [SAMPLE]
+    assert places.find(SAMPLE / "projects") == [SAMPLE / "projects"]
+    [project] = (SAMPLE / "projects").iterdir()
+    assert places.find(project) == [project]
+    other = tmp_path / "log.jsonl"
+    other.write_text('{"type":"user","sessionID":"ses_1"}\n')
+    assert places.find(tmp_path) == places.find(other) == []
+    other.unlink()
+    hostile = tmp_path / "projects" / "-a\n[x]*" / f"{maker.session_id('x')}.jsonl"
+    hostile.parent.mkdir(parents=True)
+    hostile.write_text(begun().text())
+    assert places.find(tmp_path) == [tmp_path]
+    assert read_facts(tmp_path, as_of=NOON)[0].entities.height == 2
+
+
+@pytest.mark.parametrize(
+    ("tag", "status", "words", "cause"),
+    [
+        ("rate_limit", 429, "You've hit your session limit · resets 9pm", "provider_quota"),
+        ("rate_limit", 429, "Too many requests", "provider_rate_limit"),
+        (None, 401, None, "provider_auth"),
+        ("billing_error", None, None, "provider_quota"),
+        ("overloaded", 529, None, "provider_internal"),
+        ("invalid_request", 400, "Prompt is too long", "context_overflow"),
+        (None, 404, None, "provider_invalid_request"),
+        (None, None, "Request timed out.", "provider_transport"),
+        (None, None, None, "provider_unknown"),
+    ],
+)
+def test_causes_of_errors(tag, status, words, cause) -> None:
+    row = pl.DataFrame(
+        {"error_type": [tag], "error_status": [status], "error_message": [words]},
+        schema={"error_type": pl.String, "error_status": pl.Int64, "error_message": pl.String},
+    )
+    assert row.select(cause_of()).item() == cause
