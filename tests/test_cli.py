@@ -424,10 +424,11 @@ def test_schema_lists_and_finds(run, store):
 def test_places_are_shown(run, monkeypatch, store, tmp_path):
     monkeypatch.setenv("LIONAGI_HOME", str(Path(store).parent))
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
     code, out, _ = run("places")
     assert code == 0
     assert f"{store}  found" in out
-    assert out.count("nothing there") == 4
+    assert out.count("nothing there") == 6
     monkeypatch.setenv("LIONAGI_HOME", str(tmp_path))
     _, out, _ = run("places")
     _, _, err = run("states")
@@ -609,7 +610,7 @@ def test_hints_say_what_to_type_in_a_shell(run, store, tmp_path, monkeypatch, ar
 
 
 def test_hints_about_sources_say_what_to_type_in_a_shell(run, tmp_path, monkeypatch):
-    for name in ("LIONAGI_HOME", "HOME", "XDG_DATA_HOME"):
+    for name in ("LIONAGI_HOME", "HOME", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path))
     for arguments in (("states",), ("states", ""), ("states", "gone.db"), ("states", ":memory:")):
         _, _, err = run(*arguments)

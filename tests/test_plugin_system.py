@@ -120,7 +120,13 @@ def test_it_is_at_most_120_lines():
 
 
 def test_it_is_found_by_its_entry_point_and_reads_what_is_its_own(answers):
-    assert answers["systems"] == ["lionagi", "agent_orchestrator", "opencode", "pulse"]
+    assert answers["systems"] == [
+        "lionagi",
+        "agent_orchestrator",
+        "opencode",
+        "claude_code",
+        "pulse",
+    ]
     assert answers["of"] == ["pulse"]
     assert answers["findings"] == [["line.not_json", 1]]
 
@@ -215,7 +221,7 @@ def check_commands(expected):
 
 def test_without_a_name_its_usual_place_is_looked_up(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("LIONAGI_HOME", "AO_DATA_DIR", "XDG_DATA_HOME"):
+    for name in ("LIONAGI_HOME", "AO_DATA_DIR", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / ".pulse").symlink_to(folder)
     assert "62" in command("sql", "SELECT count(*) AS n FROM entities")
@@ -245,7 +251,13 @@ LIST = "import stateanalytics.systems as s; print(*(known.name for known in s.al
 def test_a_broken_package_is_a_warning_and_costs_its_own_rows_only(tmp_path, text, problem):
     folder = _installed(tmp_path, "broken_system", text, "broken = broken_system:SYSTEM")
     done = run("-c", LIST, more=(folder,))
-    assert done.stdout.split() == ["lionagi", "agent_orchestrator", "opencode", "pulse"]
+    assert done.stdout.split() == [
+        "lionagi",
+        "agent_orchestrator",
+        "opencode",
+        "claude_code",
+        "pulse",
+    ]
     assert "RuntimeWarning: The system 'broken' of the package broken_system" in done.stderr
     assert problem in done.stderr
 

@@ -141,10 +141,12 @@ def test_usual_places_are_named_once():
         home / ".agent-orchestrator",
         home / ".ao",
         home / ".local" / "share" / "opencode",
+        home / ".claude",
+        home / ".config" / "claude",
     ]
     assert usual_places({}, home) == own
     assert usual_places({"LIONAGI_HOME": "/home/me/.lionagi", "XDG_DATA_HOME": ""}, home) == own
-    assert usual_places({"XDG_DATA_HOME": "/data"}, home)[-1] == Path("/data/opencode")
+    assert usual_places({"XDG_DATA_HOME": "/data"}, home)[3] == Path("/data/opencode")
     assert usual_places({"AO_DATA_DIR": "/ao"}, home)[2] == Path("/ao")
 
 
