@@ -19,6 +19,7 @@ from stateanalytics.core.facts import Facts, beside, changed_facts, once, pool
 from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.findings import counted
+from stateanalytics.io.parts import Parts
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.recorded import add_words, has_own_words
 from stateanalytics.systems.values_then import (
@@ -200,6 +201,42 @@ def with_notes(facts: Facts, past: Past) -> Facts:
     notes = [left_out(facts, past), not_recorded(facts, past)]
     findings = pool([past.facts.findings, *notes], schema.FINDINGS)
     return changed_facts(past.facts, findings=findings)
+
+
+def with_rows_of(past: Past, part: Parts, labels: pl.Series, lost: pl.DataFrame) -> Past:
+    """An instant, with the rows of one system as its reader would have found them then.
+
+    Parameters
+    ----------
+    past : Past
+        As the shared history tells it.
+    part : Parts
+        The rows of then, of the inputs ``labels``.
+    labels : polars.Series
+    lost : polars.DataFrame
+        A row for each entity of ``part``, in the order of their sources.
+    """
+    known = past.facts
+    is_told = pl.col("source").is_in(labels.implode())
+    others = ~((pl.col("system") == part.system) & is_told)
+
+    def by_source(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.sort("source", maintain_order=True)
+
+    rows = {
+        name: pl.concat([getattr(known, name).filter(others), by_source(getattr(part, name))])
+        for name in ("entities", "transitions", "events")
+    }
+    details = {
+        name: pl.concat([known.details[name].filter(~is_told), by_source(frame)])
+        for name, frame in part.details.items()
+        if name in known.details
+    }
+    is_other = known.entities.select(others).to_series()
+    return Past(
+        changed_facts(known, **rows, details={**known.details, **details}),
+        pl.concat([past.lost.filter(is_other), lost]),
+    )
 
 
 _MOSTLY_AT_THE_END = (

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
 
 import polars as pl
 
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.claude_code import LIMITS, frames
 from stateanalytics.systems.claude_code.constants import BASH_S, STREAM_S, SUBAGENT_S
-from stateanalytics.systems.claude_code.folding import BASH_GRACE_S, MCP_PATIENCE_S, PATIENCE_S
-from stateanalytics.systems.claude_code.states import SYSTEM
-from stateanalytics.systems.detector import Detector, catalogued
+from stateanalytics.systems.claude_code.folding import BASH_GRACE_S, PATIENCE_S
+from stateanalytics.systems.detector import Detector, catalogue
 from stateanalytics.systems.history import Past
 
 COLUMNS = MappingProxyType(
@@ -72,92 +70,29 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
 
 
 def detectors() -> tuple[Detector, ...]:
-    """The detectors of Claude Code."""
-    situation = pl.col("situation")
-    words: dict[str, Any] = {
-        "family": SYSTEM,
-        "system": SYSTEM,
-        "entity_types": ("turn",),
-        "origin": "time limits of Claude Code",
-    }
-    waits = {"scope": situation == "awaiting_model", "scope_words": "turns that wait for the model"}
-    called = {"scope": situation == "open_tool", "scope_words": "turns that wait for a tool"}
-    silent: dict[str, Any] = {
-        "measures": "record_age_s",
-        "comparison": ">=",
-        "construct": "silence",
-        "question": "stale",
-        "restarts_on": "activity",
-    }
+    """The detectors of Claude Code; their words are ``data/detectors.csv``."""
+    situation, tool = pl.col("situation"), pl.col("open_tool_name")
+    silent = {"measures": "record_age_s", "comparison": ">="}
+    waits = silent | {"scope": situation == "awaiting_model"}
+    called = {"measures": "open_tool_age_s", "scope": situation == "open_tool"}
+    is_bash = tool == "Bash"
     usual = pl.col("own_patience_s").fill_null(LIMITS["stalled_after_s"])
-    return (
-        catalogued(
-            "claude_code_stalled",
-            threshold_s=usual,
-            limits=f"10 min; a command its own limit and {BASH_GRACE_S:.0f} s; MCP "
-            f"{MCP_PATIENCE_S / 60:.0f} min",
-            scope=situation.is_in(["awaiting_model", "open_tool"]),
-            scope_words="turns that wait for the model or a tool",
-            label="stalled",
-            rule="no record for longer than what it waits for may take",
-            **silent,
-            **words,
-        ),
-        catalogued(
-            "claude_code_stream",
-            threshold_s=STREAM_S,
-            label="no answer",
-            rule="no record for five minutes while it waits for the model, which aborts by itself",
-            **silent,
-            **waits,
-            **words,
-        ),
-        catalogued(
-            "claude_code_subagent",
-            threshold_s=SUBAGENT_S,
-            when=pl.col("is_subagent"),
-            label="subagent stalled",
-            rule="no record of a subagent for ten minutes while it waits for the model",
-            **silent,
-            **waits,
-            **words,
-        ),
-        catalogued(
-            "claude_code_command",
-            measures="open_tool_age_s",
-            threshold_s=pl.col("open_tool_timeout_s").fill_null(BASH_S) + BASH_GRACE_S,
-            limits=f"its own limit, else {BASH_S:.0f} s, and {BASH_GRACE_S:.0f} s",
-            when=pl.col("open_tool_name") == "Bash",
-            label="command overdue",
-            construct="schedule",
-            question="overdue",
-            rule="a command has had no result for a minute longer than its time limit",
-            **called,
-            **words,
-        ),
-        catalogued(
-            "claude_code_tool",
-            measures="open_tool_age_s",
-            threshold_s=PATIENCE_S,
-            when=(pl.col("open_tool_name") != "Bash")
-            & ~pl.col("open_tool_name").str.starts_with("mcp__"),
-            label="tool overdue",
-            construct="schedule",
-            question="overdue",
-            rule="a tool other than commands and MCP has had no result for ten minutes",
-            **called,
-            **words,
-        ),
-        catalogued(
-            "claude_code_retry_overdue",
-            measures="retry_due_age_s",
-            threshold_s=LIMITS["retry_grace_s"],
-            scope=situation == "retrying",
-            scope_words="turns that wait for a retry",
-            label="retry overdue",
-            construct="schedule",
-            question="overdue",
-            rule="a retry was due more than a minute ago, and nothing came",
-            **words,
-        ),
+    is_open = situation.is_in(["awaiting_model", "open_tool"])
+    limit = pl.col("open_tool_timeout_s").fill_null(BASH_S) + BASH_GRACE_S
+    return catalogue(
+        __package__,
+        {
+            "claude_code_stalled": silent | {"threshold_s": usual, "scope": is_open},
+            "claude_code_stream": waits | {"threshold_s": STREAM_S},
+            "claude_code_subagent": waits
+            | {"threshold_s": SUBAGENT_S, "when": pl.col("is_subagent")},
+            "claude_code_command": called | {"threshold_s": limit, "when": is_bash},
+            "claude_code_tool": called
+            | {"threshold_s": PATIENCE_S, "when": ~is_bash & ~tool.str.starts_with("mcp__")},
+            "claude_code_retry_overdue": {
+                "measures": "retry_due_age_s",
+                "threshold_s": LIMITS["retry_grace_s"],
+                "scope": situation == "retrying",
+            },
+        },
     )

@@ -13,8 +13,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
-from stateanalytics.io.findings import counted, rows_counted
-from stateanalytics.io.json_lines import TOO_LONG, UNFINISHED
+from stateanalytics.io.findings import counted
 from stateanalytics.io.opening import read_octets
 from stateanalytics.systems.claude_code import frames
 from stateanalytics.systems.claude_code.places import HISTORY, SETTINGS
@@ -41,46 +40,6 @@ _BLOCK_TYPES = (
     *("text", "thinking", "redacted_thinking", "tool_use", "tool_result", "server_tool_use"),
     *("advisor_tool_result", "tool_reference", "image", "document", "web_search_tool_result"),
 )
-_BROKEN = {
-    "record.not_json": ("warning", "a line that is no JSON object"),
-    "record.not_utf8": ("warning", "a line that is not UTF-8"),
-    "record.too_long": ("warning", TOO_LONG),
-    "line.unfinished": ("info", UNFINISHED),
-}
-
-
-def losses_of(told: Told, source: str) -> pl.DataFrame:
-    """Lines and files that could not be read, each kind counted by file."""
-    lost = [
-        counted(
-            source,
-            SYSTEM,
-            "file.vanished" if isinstance(error, FileNotFoundError) else "file.unreadable",
-            "warning",
-            "a file that was gone when it was to be opened"
-            if isinstance(error, FileNotFoundError)
-            else f"a file that cannot be read ({error.strerror})",
-            table=file,
-            action="what was read of it stays",
-        )
-        for file, error in told.lost
-    ]
-    by_file = told.bad.group_by("code", "file", maintain_order=True).agg(
-        n_rows=pl.len().cast(pl.Int64), line_no=pl.col("line_no").min()
-    )
-    words = {code: message for code, (_, message) in _BROKEN.items()}
-    severities = {code: severity for code, (severity, _) in _BROKEN.items()}
-    bad = rows_counted(
-        by_file.with_columns(source=pl.lit(source)),
-        SYSTEM,
-        pl.col("code"),
-        pl.col("code").replace_strict(severities, return_dtype=pl.String),
-        pl.col("code").replace_strict(words, return_dtype=pl.String),
-        table=pl.col("file"),
-        example=pl.format("line {}", "line_no"),
-        action="left out",
-    )
-    return pool([*lost, bad], schema.FINDINGS)
 
 
 def findings_of(
@@ -173,7 +132,7 @@ def _beside(
     root: Path, lines: pl.DataFrame, sessions: pl.DataFrame
 ) -> list[tuple[str, str, str, int, str | None]]:
     """What a root says of transcripts that are gone: files are deleted by age."""
-    days = _document(root / SETTINGS).get("cleanupPeriodDays")
+    days = document(root / SETTINGS).get("cleanupPeriodDays")
     kept = days if isinstance(days, int) and 0 < days < 10**6 else RETENTION_DAYS
     found: list[tuple[str, str, str, int, str | None]] = []
     oldest = lines["at"].min()
@@ -189,7 +148,8 @@ def _beside(
     return found
 
 
-def _document(path: Path) -> dict[str, Any]:
+def document(path: Path) -> dict[str, Any]:
+    """The object that a small file of JSON holds; empty where it holds none."""
     try:
         document = json.loads(read_octets(path, 2**20)[0])
     except (OSError, ValueError, RecursionError):

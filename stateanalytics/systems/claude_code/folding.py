@@ -24,7 +24,6 @@ SIGNS = (
 BASH_TIMEOUT_S, BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 120.0, 60.0, 600.0, 3600.0
 AGENTS = ("Task", "Agent")
 QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
-_USED = [column.name for column in USAGE]
 _DENIED = (
     r"(?i)doesn't want to proceed|user (?:rejected|denied|declined)|permission (?:to .* )?"
     r"(?:has been )?denied|requested permissions? to|was blocked by"
@@ -166,7 +165,7 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
     # Repeats of an answer in its own session: all of their lines would be added.
     every = rows.filter(pl.col("answer_id").is_not_null())
     total = functools.reduce(
-        lambda all_of_it, name: all_of_it + pl.col(name).fill_null(0), _USED, pl.lit(0)
+        lambda all_of_it, name: all_of_it + pl.col(name).fill_null(0), USAGE, pl.lit(0)
     )
     return MESSAGES.conform(
         answers.with_columns(total=total)
@@ -174,7 +173,7 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
         .agg(
             pl.col("turn_no", "message_id", "request", "at", "file", "line_no", "uuid").first(),
             pl.col("model", "stop_reason").drop_nulls().last(),
-            pl.col(_USED).sort_by("total", maintain_order=True).last(),
+            pl.col(USAGE).sort_by("total", maintain_order=True).last(),
         )
         .join(
             every.group_by(*THREAD, "answer_id").agg(
@@ -293,7 +292,7 @@ def sessions_of(
     sums = (
         "n_prompts",
         "n_answers",
-        *_USED,
+        *USAGE,
         "n_tool_calls",
         "n_tool_errors",
         "n_open_tools",

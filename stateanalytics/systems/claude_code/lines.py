@@ -12,18 +12,18 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core.schema import MOMENT
-from stateanalytics.io.files import legible, without_halves
 from stateanalytics.io.json_lines import (
-    HALF_SURROGATE,
     Chunk,
     Fields,
     Parser,
     chunks_of,
     in_pieces,
-    numbered,
     records_of,
 )
+from stateanalytics.io.json_losses import BAD, objects_of
 from stateanalytics.systems.claude_code.frames import BLOCKS, LINES
+from stateanalytics.systems.claude_code.places import name_of
+from stateanalytics.systems.columns import fields_from_csv
 
 MOST_ERROR_CHARS = 500
 _BLOCK = {
@@ -31,36 +31,13 @@ _BLOCK = {
     "is_error": "BOOLEAN",
     "input": {"timeout": "DOUBLE"},
 }
+_USAGE = "message.usage"
 _LINE: Fields = {
-    "type": (("type",), "VARCHAR"),
-    "subtype": (("subtype", "attachment.type", "operation", "data.type"), "VARCHAR"),
-    "at": (("timestamp",), "TIMESTAMP"),
-    "uuid": (("uuid",), "VARCHAR"),
-    "parent_uuid": (("parentUuid",), "VARCHAR"),
-    "session_id": (("sessionId",), "VARCHAR"),
-    "agent_id": (("agentId",), "VARCHAR"),
-    "is_sidechain": (("isSidechain",), "BOOLEAN"),
-    "forked_from": (("forkedFrom.sessionId",), "VARCHAR"),
-    "program_version": (("version",), "VARCHAR"),
-    "directory": (("cwd",), "VARCHAR"),
-    "title": (("customTitle", "aiTitle", "agentName"), "VARCHAR"),
-    "permission_mode": (("permissionMode",), "VARCHAR"),
-    "message_id": (("message.id",), "VARCHAR"),
-    "request_id": (("requestId",), "VARCHAR"),
-    "model": (("message.model",), "VARCHAR"),
-    "stop_reason": (("message.stop_reason",), "VARCHAR"),
-    "n_input_tokens": (("message.usage.input_tokens",), "BIGINT"),
-    "n_output_tokens": (("message.usage.output_tokens",), "BIGINT"),
-    "n_cache_read_tokens": (("message.usage.cache_read_input_tokens",), "BIGINT"),
-    "n_created": (("message.usage.cache_creation_input_tokens",), "BIGINT"),
-    "n_created_5m": (("message.usage.cache_creation.ephemeral_5m_input_tokens",), "BIGINT"),
-    "n_created_1h": (("message.usage.cache_creation.ephemeral_1h_input_tokens",), "BIGINT"),
-    "error_type": (("error",), "VARCHAR"),
-    "error_status": (("apiErrorStatus",), "BIGINT"),
+    **fields_from_csv(__package__),
+    "n_created": ((f"{_USAGE}.cache_creation_input_tokens",), "BIGINT"),
+    "n_created_5m": ((f"{_USAGE}.cache_creation.ephemeral_5m_input_tokens",), "BIGINT"),
+    "n_created_1h": ((f"{_USAGE}.cache_creation.ephemeral_1h_input_tokens",), "BIGINT"),
     "retry_in_ms": (("retryInMs",), "DOUBLE"),
-    "result_agent_id": (("toolUseResult.agentId", "data.agentId"), "VARCHAR"),
-    "result_tool_id": (("parentToolUseID",), "VARCHAR"),
-    "denial": (("toolDenialKind",), "VARCHAR"),
     "interrupted_id": (("interruptedMessageId",), "VARCHAR"),
     "is_summary": (("isCompactSummary",), "BOOLEAN"),
     "is_meta": (("isMeta",), "BOOLEAN"),
@@ -99,9 +76,6 @@ class Told:
     lost: tuple[tuple[str, OSError], ...] = ()
 
 
-_BAD = pl.Schema({"file": pl.String(), "line_no": pl.Int64(), "code": pl.String()})
-
-
 def read_transcripts(root: Path, paths: Sequence[Path], source: str, parser: Parser) -> Told:
     """Every record of some transcripts.
 
@@ -118,11 +92,7 @@ def read_transcripts(root: Path, paths: Sequence[Path], source: str, parser: Par
 
     def chunks() -> Iterator[Chunk]:
         for path in paths:
-            name = legible(
-                path.name
-                if path == root
-                else path.relative_to(root.parent if root.is_file() else root).as_posix()
-            )
+            name = name_of(path, root)
             try:
                 yield from chunks_of(path, name, "transcript")
             except OSError as error:
@@ -133,7 +103,7 @@ def read_transcripts(root: Path, paths: Sequence[Path], source: str, parser: Par
     return Told(
         pl.concat([LINES.empty(), *lines]),
         pl.concat([BLOCKS.empty(), *blocks]),
-        pl.concat([pl.DataFrame(schema=_BAD), *bad]),
+        pl.concat([pl.DataFrame(schema=BAD), *bad]),
         tuple(lost),
     )
 
@@ -141,35 +111,14 @@ def read_transcripts(root: Path, paths: Sequence[Path], source: str, parser: Par
 def _piece(
     records: pl.DataFrame, source: str, parser: Parser
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    texts = numbered(records.filter(pl.col("text").is_not_null()))
-    if texts["text"].str.contains(HALF_SURROGATE).any():
-        whole = pl.col("text").map_elements(lambda text: without_halves(text)[0], pl.String)
-        texts = texts.with_columns(whole)
-    read = parser.read(texts, _LINE)
-    place = texts.select("row", "line_no", "is_finished", file="source")
-    rows = place.join(read, on="row", how="left", maintain_order="left")
-    sound = rows.filter("is_object")
-    heads = _heads(sound, texts, parser)
-    lines = _lines(sound.join(heads, on="row", how="left", maintain_order="left"))
-    blocks = _blocks(lines, texts, parser)
-    not_json = (
-        pl.when("is_finished").then(pl.lit("record.not_json")).otherwise(pl.lit("line.unfinished"))
+    texts, rows, bad = objects_of(records, _LINE, parser)
+    heads = _heads(rows, texts, parser)
+    lines = _lines(rows.join(heads, on="row", how="left", maintain_order="left"))
+    told = ((LINES, lines), (BLOCKS, _blocks(lines, texts, parser)))
+    of_lines, of_blocks = (
+        frame.conform(found.with_columns(source=pl.lit(source))) for frame, found in told
     )
-    not_text = (
-        pl.when("is_too_long").then(pl.lit("record.too_long")).otherwise(pl.lit("record.not_utf8"))
-    )
-    bad = [
-        rows.filter(~pl.col("is_object")).select("file", "line_no", code=not_json),
-        records.filter(pl.col("text").is_null()).select("line_no", file="source", code=not_text),
-    ]
-    named = {"source": pl.lit(source)}
-    return (
-        LINES.conform(lines.with_columns(**named)),
-        BLOCKS.conform(blocks.with_columns(**named)),
-        pl.concat(
-            [frame.select(pl.col(name).cast(kind) for name, kind in _BAD.items()) for frame in bad]
-        ),
-    )
+    return of_lines, of_blocks, bad
 
 
 def _heads(rows: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFrame:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from stateanalytics.io.files import legible
 from stateanalytics.io.opening import open_regular
 
 SUFFIX = ".jsonl"
@@ -92,16 +93,15 @@ def transcripts_of(path: Path) -> list[Path]:
     )
 
 
-def others_of(path: Path) -> list[Path]:
-    """Further files of an input that are read, where they are there."""
-    if path.is_file():
-        return []
-    return [file for name in (SETTINGS, HISTORY) if (file := path / name).is_file()]
+def name_of(path: Path, root: Path) -> str:
+    """A transcript's way from its input."""
+    return legible(path.relative_to(root.parent if root.is_file() else root).as_posix())
 
 
 def opens(path: Path) -> list[str | Path]:
     """All that is opened of an input."""
-    return [*transcripts_of(path), *others_of(path)]
+    beside = () if path.is_file() else (path / SETTINGS, path / HISTORY)
+    return [*transcripts_of(path), *(file for file in beside if file.is_file())]
 
 
 def beside(path: Path) -> list[Path]:

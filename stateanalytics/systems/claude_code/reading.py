@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, changed_facts
+from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.files import legible
 from stateanalytics.io.json_lines import Parser
-from stateanalytics.io.opening import read_octets
+from stateanalytics.io.json_losses import losses
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.claude_code import frames
-from stateanalytics.systems.claude_code.findings import findings_of, losses_of
+from stateanalytics.systems.claude_code.findings import document, findings_of
 from stateanalytics.systems.claude_code.folding import (
     SIGNS,
     THREAD,
@@ -28,13 +26,12 @@ from stateanalytics.systems.claude_code.folding import (
     tools_of,
     with_threads,
 )
-from stateanalytics.systems.claude_code.lines import Told, read_transcripts
-from stateanalytics.systems.claude_code.places import opens, transcripts_of
+from stateanalytics.systems.claude_code.lines import read_transcripts
+from stateanalytics.systems.claude_code.places import name_of, opens, transcripts_of
 from stateanalytics.systems.claude_code.states import SYSTEM, add_recorded
 from stateanalytics.systems.claude_code.turns import OPEN, turns_of
-from stateanalytics.systems.history import LOST, Past
+from stateanalytics.systems.history import LOST, Past, with_rows_of
 
-_MOST_META_BYTES = 2**20
 _FORMAT = "transcripts"
 
 
@@ -71,8 +68,8 @@ def read(
     with Parser() as parser:
         told = read_transcripts(path, paths, source, parser)
     told = replace(told, lines=pl.concat([told.lines, _starts(path, paths, source)]))
-    losses = losses_of(told, source)
-    damage = losses.filter(pl.col("severity") != "info")
+    lost = losses(told.bad, told.lost, source, SYSTEM)
+    damage = lost.filter(pl.col("severity") != "info")
     if on_error == "raise" and damage.height:
         first = damage.row(0, named=True)
         raise DamagedStoreError(
@@ -83,7 +80,7 @@ def read(
     part = assembled(told.lines, told.blocks)
     found = findings_of(path, told, part.details, source)
     sizes = [_size_of(file) for file in opens(path)]
-    return replace(part, findings=pl.concat([losses, found]), label=source, size_bytes=sum(sizes))
+    return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=sum(sizes))
 
 
 def _size_of(file: str | Path) -> int:
@@ -96,20 +93,14 @@ def _starts(root: Path, paths: list[Path], source: str) -> pl.DataFrame:
     """Which call started each subagent, as the file beside its transcript says."""
     rows = []
     for path in paths:
-        if not path.name.startswith("agent-"):
-            continue
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            meta = json.loads(read_octets(path.with_suffix(".meta.json"), _MOST_META_BYTES)[0])
-            tool_id = meta.get("toolUseId") if isinstance(meta, dict) else None
-            if isinstance(tool_id, str):
-                base = root.parent if root.is_file() else root
-                name = legible(path.relative_to(base).as_posix())
-                agent = legible(path.stem.removeprefix("agent-"))
-                rows.append((source, name, 0, "meta", "other", agent, legible(tool_id)))
-    columns = ("source", "file", "line_no", "type", "what", "result_agent_id", "result_tool_id")
+        tool_id = document(path.with_suffix(".meta.json")).get("toolUseId")
+        if path.name.startswith("agent-") and isinstance(tool_id, str):
+            agent = legible(path.stem.removeprefix("agent-"))
+            rows.append((name_of(path, root), agent, legible(tool_id)))
+    columns = ("file", "result_agent_id", "result_tool_id")
     return frames.LINES.conform(
-        pl.DataFrame(
-            rows, schema={name: frames.LINES.dtypes[name] for name in columns}, orient="row"
+        pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String), orient="row").with_columns(
+            source=pl.lit(source), line_no=pl.lit(0), type=pl.lit("meta"), what=pl.lit("other")
         )
     )
 
@@ -317,31 +308,5 @@ def rewind(past: Past, facts: Facts) -> Past:
     then = lines.filter((by <= past.at).fill_null(value=True))
     place = list(frames.LINES.key)
     part = assembled(then, blocks.join(then, on=place, how="semi", maintain_order="left"))
-    is_told = pl.col("source").is_in(labels.implode())
-    others = ~((pl.col("system") == SYSTEM) & is_told)
-    is_other = past.facts.entities.select(others).to_series()
-    known = past.facts
-    details: Mapping[str, pl.DataFrame] = {
-        name: pl.concat(
-            [known.details[name].filter(~is_told), frame.sort("source", maintain_order=True)]
-        )
-        for name, frame in part.details.items()
-        if name in known.details
-    }
-    changed = {
-        name: pl.concat(
-            [
-                getattr(known, name).filter(others),
-                getattr(part, name).sort("source", maintain_order=True),
-            ]
-        )
-        for name in ("entities", "transitions", "events")
-    }
-    none = part.entities.select(**{word: pl.lit(value=word == "present") for word in LOST})
-    return Past(
-        changed_facts(known, **changed, details={**known.details, **details}),
-        pl.concat([past.lost.filter(is_other), none]),
-    )
-
-
-__all__ = ["Told", "assembled", "read", "rewind"]
+    lost = part.entities.select(**{word: pl.lit(word == "present") for word in LOST})
+    return with_rows_of(past, part, labels, lost)

@@ -16,7 +16,6 @@ from stateanalytics.systems.recorded import first_that_holds, is_content_filter
 
 OPEN = ("question", "open_tool", "retrying", "awaiting_model")
 """Situations of work that is not over."""
-_USED = [column.name for column in USAGE]
 _GOOD_STOPS = ("end_turn", "stop_sequence")
 _GOES_ON = ("tool_use", "pause_turn")
 _QUOTA = r"(?i)limit\b.*\bresets|usage limit reached|credit balance|billing"
@@ -74,7 +73,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     facts = _facts(rows)
     for part in (_of_messages(messages), _of_tools(tools, rows)):
         facts = facts.join(part, on=TURN, how="left", maintain_order="left")
-    counts = ("n_answers", *_USED, "n_tool_calls", "n_tool_errors", "n_open_tools", "n_tools_good")
+    counts = ("n_answers", *USAGE, "n_tool_calls", "n_tool_errors", "n_open_tools", "n_tools_good")
     known = facts.with_columns(
         pl.col(counts).fill_null(0),
         is_last=pl.col("turn_no") == pl.col("turn_no").max().over(THREAD),
@@ -160,7 +159,7 @@ def _facts(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _of_messages(messages: pl.DataFrame) -> pl.DataFrame:
     return messages.group_by(TURN).agg(
-        pl.col(_USED).sum(),
+        pl.col(USAGE).sum(),
         n_answers=pl.len().cast(pl.Int64),
         model=pl.col("model").drop_nulls().last(),
     )

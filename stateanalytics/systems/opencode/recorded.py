@@ -20,7 +20,8 @@ from stateanalytics.systems.opencode.mapping_reasons import (
     call_reasons,
     execution_reasons,
 )
-from stateanalytics.systems.recorded import add_axes, add_reasons, evidence, numbered
+from stateanalytics.systems.recorded import add_axes, evidence, numbered
+from stateanalytics.systems.situations import with_recorded
 
 BLOCKED = "Failed · Blocked by provider content filter · {}"
 
@@ -57,21 +58,7 @@ def add_recorded(entities: pl.DataFrame, details: Mapping[str, pl.DataFrame]) ->
         how="diagonal",
     )
     reasons = _reasons(executions, turns, sessions, (steps, tools))
-    key = list(schema.ENTITY_KEY)
-    bare = entities.drop(axes.columns[len(key) :])
-    known = add_reasons(bare.join(axes, on=key, how="left", maintain_order="left"), reasons)
-    ends = (
-        reasons.filter(pl.col("dimension") == "lifecycle")
-        .sort("order")
-        .unique(key, keep="first", maintain_order=True)
-        .select(*key, code="code", why="evidence")
-    )
-    is_over = pl.when(pl.col("recorded_outcome").is_not_null())
-    return schema.ENTITIES.conform(
-        known.join(ends, on=key, how="left", maintain_order="left").with_columns(
-            reason_code=is_over.then("code"), evidence=is_over.then("why")
-        )
-    )
+    return with_recorded(entities, axes, reasons)
 
 
 def turn_id() -> pl.Expr:

@@ -12,12 +12,11 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts, changed_facts
-from stateanalytics.systems.history import LOST, Past
+from stateanalytics.core.facts import Facts
+from stateanalytics.systems.history import LOST, Past, with_rows_of
 from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.gathered import Gathered
 from stateanalytics.systems.opencode.log import SESSION_KEY, Log
-from stateanalytics.systems.opencode.mapping import SYSTEM
 from stateanalytics.systems.opencode.payloads import USAGE
 from stateanalytics.systems.opencode.reading import assembled
 from stateanalytics.systems.opencode.record_frames import OF_SESSIONS, RECORDS, gathered_again
@@ -58,31 +57,9 @@ def rewind(past: Past, facts: Facts) -> Past:
     is_told = pl.col("source").is_in(labels.implode())
     told = gathered_again(facts.details, facts.events.filter(is_told))
     then = assembled(cut_off(told, at_ms))
-    others = ~((pl.col("system") == SYSTEM) & is_told)
-    is_other = past.facts.entities.select(others).to_series()
-    entities = _by_source(then.entities)
+    entities = then.entities.sort("source", maintain_order=True)
     gone = _lost(entities, then.details[frames.EXECUTIONS.name], facts, past.at)
-    details = {
-        name: pl.concat([past.facts.details[name].filter(~is_told), _by_source(frame)])
-        for name, frame in then.details.items()
-        if name in past.facts.details
-    }
-    changed = {
-        name: pl.concat([getattr(past.facts, name).filter(others), rows])
-        for name, rows in {
-            "entities": entities,
-            "transitions": _by_source(then.transitions),
-            "events": _by_source(then.events),
-        }.items()
-    }
-    return Past(
-        changed_facts(past.facts, **changed, details={**past.facts.details, **details}),
-        pl.concat([past.lost.filter(is_other), gone]),
-    )
-
-
-def _by_source(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.sort("source", maintain_order=True)
+    return with_rows_of(past, then, labels, gone)
 
 
 def _lost(

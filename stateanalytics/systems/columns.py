@@ -1,0 +1,65 @@
+"""The columns of a system's own frames as a table, with where each is read from."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from importlib import resources
+from types import MappingProxyType
+
+from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Column, Frame
+from stateanalytics.io.json_lines import Fields
+
+_DTYPES = MappingProxyType(
+    {"text": TEXT, "integer": INTEGER, "real": REAL, "yes_no": YES_NO, "moment": MOMENT}
+)
+_STORED = MappingProxyType(
+    {
+        "text": "VARCHAR",
+        "integer": "BIGINT",
+        "real": "DOUBLE",
+        "yes_no": "BOOLEAN",
+        "moment": "TIMESTAMP",
+    }
+)
+
+
+def _rows(package: str) -> list[dict[str, str]]:
+    text = resources.files(package).joinpath("data", "columns.csv").read_text("utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def frames_from_csv(
+    package: str, frames: Mapping[str, tuple[str, tuple[str, ...]]]
+) -> tuple[Frame, ...]:
+    """Frames with the columns that ``data/columns.csv`` of a package has for them.
+
+    Parameters
+    ----------
+    package : str
+    frames : mapping of str to (str, tuple of str)
+        By name, what a row is, and the key.
+    """
+    rows = _rows(package)
+    return tuple(
+        Frame(
+            name,
+            what,
+            key,
+            tuple(
+                Column(row["column"], _DTYPES[row["dtype"]], row["meaning"], row["unit"])
+                for row in rows
+                if row["frame"] == name
+            ),
+        )
+        for name, (what, key) in frames.items()
+    )
+
+
+def fields_from_csv(package: str) -> Fields:
+    """Where in a record each column is read from, for `io.json_lines.Parser.read`."""
+    return {
+        row["column"]: (tuple(row["read_from"].split("|")), _STORED[row["dtype"]])
+        for row in _rows(package)
+        if row["read_from"]
+    }

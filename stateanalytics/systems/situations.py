@@ -1,0 +1,132 @@
+"""Situations of work as a table: what each means in ADR-0033's terms, and why it holds.
+
+A system names the situation of each row; ``data/situations.csv`` of its package says the
+rest: the four axes, and a reason. In its text ``{cause}`` is the row's own; a health of
+``rules`` is left to the shared rules, as it depends on the instant.
+"""
+
+from __future__ import annotations
+
+import csv
+from importlib import resources
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.systems.recorded import add_axes, add_reasons, evidence, numbered
+
+BY_RULES = "rules"
+_AXES = ("lifecycle", "outcome", "health", "delivery", "delivery_without_output")
+_WHY = ("dimension", "code", "message", "claim", "confidence", "is_quoted")
+_KEY = schema.ENTITY_KEY
+
+
+def situations_from_csv(package: str) -> pl.DataFrame:
+    """The table of a package, one row a situation.
+
+    Parameters
+    ----------
+    package : str
+        The package with ``data/situations.csv``.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``situation``, four axes, ``delivery_without_output`` where that differs, and of its
+        reason the ``dimension``, ``code``, ``message``, ``claim`` and ``confidence``;
+        ``is_quoted``: the words of the error are the message, where there are any.
+    """
+    text = resources.files(package).joinpath("data", "situations.csv").read_text("utf-8")
+    rows = [
+        {column: word or None for column, word in row.items()}
+        for row in csv.DictReader(text.splitlines())
+    ]
+    names = ("situation", *_AXES, *_WHY)
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String)).with_columns(
+        pl.col("confidence").cast(pl.Float64), is_quoted=pl.col("is_quoted").is_not_null()
+    )
+
+
+def add_situations(
+    entities: pl.DataFrame, works: pl.DataFrame, table: pl.DataFrame, also: pl.Expr
+) -> pl.DataFrame:
+    """Add to entities what their situations mean, and why they hold.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        In the shape of `schema.ENTITIES`.
+    works : polars.DataFrame
+        One row an entity: its key, ``situation``, ``has_output``, ``cause``,
+        ``error_message``, ``detail`` (of the evidence), and further columns of ``entities``.
+    table : polars.DataFrame
+        From `situations_from_csv`.
+    also : polars.Expr
+        A list of further situations, whose reasons hold as well.
+    """
+    meant = works.join(
+        table.select("situation", *_AXES), on="situation", how="left", maintain_order="left"
+    )
+    empty = pl.when(~pl.col("has_output").fill_null(value=True)).then("delivery_without_output")
+    is_judged = pl.col("health").fill_null("") == BY_RULES
+    axes = add_axes(
+        meant.with_columns(delivery=pl.coalesce(empty, "delivery")), *_AXES[:4]
+    ).with_columns(recorded_health=pl.when(~is_judged).then("recorded_health"))
+    told = [name for name in axes.columns if name in entities.columns]
+    return with_recorded(entities, axes.select(told), _reasons(works, table, also))
+
+
+def _reasons(works: pl.DataFrame, table: pl.DataFrame, also: pl.Expr) -> pl.DataFrame:
+    """Why each situation holds, its own reason first, in the shape of `schema.REASONS`."""
+    whys = table.filter(pl.col("code").is_not_null()).select(*_WHY, why="situation")
+    rows = (
+        works.with_columns(why=pl.concat_list("situation", also))
+        .explode("why")
+        .join(whys, on="why", how="inner", maintain_order="left")
+    )
+    said = pl.when("is_quoted").then(pl.coalesce("error_message", "message")).otherwise("message")
+    cause = pl.col("cause").fill_null("unknown")
+    return numbered(
+        rows.select(
+            *_KEY,
+            "dimension",
+            "confidence",
+            place=pl.lit(0),
+            code=pl.col("code").str.replace("{cause}", cause, literal=True),
+            message=said,
+            claim_status="claim",
+            evidence=evidence(pl.lit("rule"), pl.col("why"), pl.coalesce("detail", "message")),
+        ),
+        _KEY,
+    )
+
+
+def with_recorded(
+    entities: pl.DataFrame, axes: pl.DataFrame, reasons: pl.DataFrame
+) -> pl.DataFrame:
+    """Entities with what their system knows of their states, and the code of what ended them.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        In the shape of `schema.ENTITIES`.
+    axes : polars.DataFrame
+        The key of entities, and columns that go in place of theirs.
+    reasons : polars.DataFrame
+        In the shape of `schema.REASONS`.
+    """
+    key = list(_KEY)
+    bare = entities.drop(name for name in axes.columns if name not in key)
+    known = add_reasons(bare.join(axes, on=key, how="left", maintain_order="left"), reasons)
+    ends = (
+        reasons.filter(pl.col("dimension") == "lifecycle")
+        .sort("order")
+        .unique(key, keep="first", maintain_order=True)
+        .select(*key, code="code", why="evidence")
+    )
+    is_over = pl.when(pl.col("recorded_outcome").is_not_null())
+    return schema.ENTITIES.conform(
+        known.join(ends, on=key, how="left", maintain_order="left").with_columns(
+            reason_code=is_over.then("code"), evidence=is_over.then("why")
+        )
+    )
