@@ -19,9 +19,9 @@ from stateanalytics.systems.agent_orchestrator.constants import (
 from stateanalytics.systems.lionagi.constants import time_limit
 from stateanalytics.thresholds import Advice, Costs
 from stateanalytics.thresholds.advice import to_json, to_python, to_toml, written
-from stateanalytics.thresholds.choice import VERDICTS
 from stateanalytics.thresholds.evidence import sampled
 from stateanalytics.thresholds.judge import COLUMNS, judge
+from stateanalytics.thresholds.rules import VERDICTS
 from stateanalytics.thresholds.settings import UNIT_S, constants
 from tests.conftest import component
 from tests.examples import examples

@@ -1,6 +1,7 @@
 """Choosing a threshold: counts equal slow loops and curves, known truth is found again."""
 
 import math
+from dataclasses import replace
 from functools import cache
 from statistics import NormalDist
 
@@ -15,7 +16,7 @@ from stateanalytics.stats.intervals import poisson_rate, weighted_count
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
 from stateanalytics.survival.incidence import cumulative_incidence
-from stateanalytics.thresholds.choice import choose
+from stateanalytics.thresholds.choice import Losses, choose, decided, verdicts_without_one
 from stateanalytics.thresholds.costs import Costs, n_needed, upper_bound
 from stateanalytics.thresholds.counts import (
     Support,
@@ -484,3 +485,55 @@ def test_known_truth_is_found_again_in_93_of_100(what):
     find, arguments = FINDS[what]
     found = [find(seed, **arguments) for seed in range(1000, 1200)]
     assert sum(found) / len(found) >= 0.93
+
+
+@st.composite
+def thin_counts(draw):
+    """Few units and three candidates, with units that carry everything, projects and ties."""
+    n = draw(st.integers(1, 24))
+    numbers = st.lists(st.sampled_from([0.0, 0.0, 1.0, 2.0, 40.0]), min_size=n, max_size=n)
+    steps = [draw(numbers) for _ in range(6)]
+    columns = {"unit": list(range(n)), "exposure": [float(v > 0) + 1 for v in draw(numbers)]}
+    if draw(st.booleans()):
+        columns["project"] = draw(
+            st.lists(st.sampled_from([None, *"abcdefghij"]), min_size=n, max_size=n)
+        )
+    for place in range(3):
+        # Mistakes fall with the limit and waiting rises, as they do for every unit.
+        columns[f"mistakes_{place}"] = [sum(each) for each in zip(*steps[place:3], strict=True)]
+        columns[f"waiting_h_{place}"] = [
+            sum(each) for each in zip(*steps[3 : place + 4], strict=True)
+        ]
+    at_risk = draw(st.sampled_from([(n,) * 3, (n, 9, 9), (80, 40, 9)]))
+    weights = draw(st.sampled_from([(1.0,) * 3, (1.0, 1.5, 8.0)]))
+    n_open = draw(st.sampled_from([0.0, 3.0]))
+    is_beyond = draw(st.booleans())
+    return pl.DataFrame(columns), Support(
+        tuple(LIMITS), at_risk, weights, n_open=n_open, is_beyond=is_beyond
+    )
+
+
+@given(thin_counts(), st.sampled_from([None, 1.0, 3.0, 10.0, 5.0]), st.sampled_from([0.1, 1, 30]))
+@examples(40)
+def test_verdicts_without_one_unit_are_those_of_the_slow_loop(thin, today_s, price):
+    counts, reach = thin
+    losses = Losses(counts, reach, price, 1.0, 0.95)
+    expected = [
+        decided(replace(losses, counts=rest), today_s).verdict if rest.height else None
+        for rest in (counts.filter(pl.col("unit") != unit) for unit in counts["unit"])
+    ]
+    assert verdicts_without_one(losses, today_s).to_list() == expected
+
+
+def test_any_unit_may_carry_a_verdict_not_only_the_heaviest():
+    """The only unit of the eighth project, which is like any other: seven widen nothing."""
+    counts = counts_of([0, 0, 0], [0, 0.2, 1], n=141).with_columns(
+        project=pl.col("unit") // 20,
+        mistakes_0=pl.when(pl.col("unit") < 20).then(4.0).otherwise(0.0),
+    )
+    seven, eight = (
+        choose(rows, all_seen(), price=1, hour=1, today_s=1.0)
+        for rows in (counts.head(140), counts)
+    )
+    assert (seven.verdict, seven.flips) == ("change", False)
+    assert (eight.verdict, eight.flips) == ("cannot_tell", True)

@@ -11,7 +11,7 @@ import stateanalytics as sa
 from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError
 from stateanalytics.thresholds.advice import CURVES
-from stateanalytics.thresholds.choice import VERDICTS
+from stateanalytics.thresholds.rules import VERDICTS
 from stateanalytics.thresholds.wording import SAID
 from stateanalytics.widgets.drawing import drawing, heading, priced, priced_table, sentence
 

@@ -62,7 +62,7 @@ def wilson(n_hits: float, n: float, *, confidence: float = 0.95) -> tuple[float,
     >>> wilson(0, 0) is None
     True
     """
-    z = _z(confidence)
+    z = two_sided_z(confidence)
     if not 0 <= n_hits <= n:
         raise ArgumentError(
             f"wilson needs 0 <= n_hits <= n; found n_hits={n_hits} and n={n}.",
@@ -102,7 +102,7 @@ def wilson_columns(
     """
     n = pl.when(pl.col(total) > 0).then(pl.col(total).cast(pl.Float64))
     n_hits = pl.col(hits).cast(pl.Float64)
-    low, high = _ends(n_hits, n, _z(confidence))
+    low, high = _ends(n_hits, n, two_sided_z(confidence))
     share = n_hits / n
     return [
         share.alias(prefix),
@@ -146,7 +146,7 @@ def clopper_pearson(n_hits: int, n: int, *, confidence: float = 0.95) -> tuple[f
     >>> [round(end, 6) for end in clopper_pearson(8, 10)]
     [0.443905, 0.974789]
     """
-    _z(confidence)
+    two_sided_z(confidence)
     if not 0 <= n_hits <= n:
         raise ArgumentError(
             f"clopper_pearson needs 0 <= n_hits <= n; found n_hits={n_hits} and n={n}.",
@@ -205,7 +205,7 @@ def poisson_rate(
     >>> [round(end, 4) for end in poisson_rate(15, 1000)]
     [0.0084, 0.0247]
     """
-    _z(confidence)
+    two_sided_z(confidence)
     _need_counts("poisson_rate", n_events, exposure)
     if exposure == 0:
         return None
@@ -255,7 +255,7 @@ def poisson_columns(
     >>> week.select(poisson_columns("flags", "hours")).rows()[1]
     (None, None, None)
     """
-    z = _z(confidence)
+    z = two_sided_z(confidence)
     n = pl.col(events).cast(pl.Int64)
     over = pl.when(pl.col(exposure) > 0).then(pl.col(exposure).cast(pl.Float64))
 
@@ -324,7 +324,7 @@ def weighted_count(
     >>> [round(end, 1) for end in weighted_count(15, 15, 1)]
     [8.4, 24.7]
     """
-    z = _z(confidence)
+    z = two_sided_z(confidence)
     low = _gamma_quantile(total, variance, -z) if total > 0 else 0.0
     return low, _gamma_quantile(total + heaviest, variance + heaviest * heaviest, z)
 
@@ -415,7 +415,7 @@ def rate_ratio(
     >>> round(two_weeks.ratio, 3), round(two_weeks.p_value, 7)
     (2.357, 0.0574532)
     """
-    _z(confidence)
+    two_sided_z(confidence)
     _need_counts("rate_ratio", n_events, exposure)
     _need_counts("rate_ratio", n_events_before, exposure_before)
     if exposure == 0 or exposure_before == 0:
@@ -507,7 +507,14 @@ def newcombe(
     return difference, max(-1.0, difference - below), min(1.0, difference + above)
 
 
-def _z(confidence: float) -> float:
+def two_sided_z(confidence: float) -> float:
+    """How many standard deviations an interval of a normal variable reaches to either side.
+
+    Examples
+    --------
+    >>> round(two_sided_z(0.95), 3)
+    1.96
+    """
     check_share("confidence", confidence, 0.95)
     return NormalDist().inv_cdf((1 + confidence) / 2)
 

@@ -11,31 +11,20 @@ import polars as pl
 
 from stateanalytics.stats.intervals import weighted_count
 from stateanalytics.thresholds.counts import EXPOSURE, Support, mistake_columns, waiting_columns
+from stateanalytics.thresholds.leave_one_out import Without
+from stateanalytics.thresholds.rules import (
+    ALIKE,
+    CLOSED,
+    FEWEST_AT_RISK,
+    FEWEST_HIT,
+    FEWEST_PROJECTS,
+    MUCH,
+    MUCH_PER_HUNDRED,
+    NEAR,
+)
 
 CURVE = ("threshold_s", "mistakes", "waiting_h", "loss", "loss_low", "loss_high")
 _CURVE_SCHEMA = dict.fromkeys(CURVE, pl.Float64)
-VERDICTS = {
-    "change": "another value costs less, beyond noise and whichever unit is left out",
-    "choose": "no value is set; this one is the cheapest",
-    "keep": "no other value can save much: that is known, not merely not refuted",
-    "cannot_tell": "others cost as much or less, as far as so few units can say",
-    "not_identified": "what lies beyond was closed by a limit or an observer before it was seen",
-    "not_enough_data": "too few sessions, or too few deaths to weigh the delay",
-}
-FEWEST_AT_RISK = 10
-"""Nothing is recommended where fewer units were still under observation."""
-FEWEST_PROJECTS = 8
-"""With as many, what projects have in common widens the intervals, too."""
-FEWEST_HIT = 5
-"""Units with a mistake that it takes to see how many of them come together."""
-NEAR = 0.05
-"""Of values that cannot be told apart, those so much dearer than the cheapest may be taken."""
-MUCH, MUCH_PER_HUNDRED = 0.5, 1.0
-"""What could be saved is little below this share of today's loss, or so many mistakes."""
-CLOSED = 2.0
-"""A value is beyond a limit where one unit stands for so many, the others having been closed."""
-ALIKE = 1e-9
-"""Losses so close, in relation, are ties within rounding."""
 
 
 @dataclass(frozen=True)
@@ -133,23 +122,17 @@ def choose(
     """
     if not support.candidates_s or counts.is_empty() or counts[EXPOSURE].sum() <= 0:
         return None
-    losses = _Losses(counts, support, price, hour, conf_level)
-    choice = _decided(losses, today_s)
-    others = [
-        # One unit may be all that was alive: without it nothing is known.
-        _decided(replace(losses, counts=rest), today_s).verdict
-        if rest[EXPOSURE].sum() > 0
-        else "not_enough_data"
-        for rest in _without_one(losses, choice, today_s)
-    ]
-    flips = any(verdict != choice.verdict for verdict in others)
+    losses = Losses(counts, support, price, hour, conf_level)
+    choice = decided(losses, today_s)
+    # One unit may be all that was alive: without it nothing is known.
+    flips = bool(verdicts_without_one(losses, today_s).ne_missing(choice.verdict).any())
     if flips and choice.verdict in ("change", "keep"):
         choice = replace(choice, verdict="cannot_tell", recommended_s=None)
     return replace(choice, curve=_curve(losses), flips=flips)
 
 
 @dataclass(frozen=True)
-class _Losses:
+class Losses:
     """What every candidate costs, and by how much two of them differ."""
 
     counts: pl.DataFrame
@@ -167,10 +150,12 @@ class _Losses:
 
     @property
     def n(self) -> int:
+        """How many candidates there are."""
         return len(self.support.candidates_s)
 
     @property
     def per_hundred(self) -> float:
+        """What a sum is multiplied by, per 100 units of exposure."""
         return 100 / self.sums[EXPOSURE]
 
     def at(self, place: int) -> float:
@@ -320,7 +305,7 @@ def _difference(
     return (gain, gain - below, gain + above) if sign > 0 else (-gain, -gain - above, below - gain)
 
 
-def _decided(losses: _Losses, today_s: float | None) -> Choice:
+def decided(losses: Losses, today_s: float | None) -> Choice:
     """The verdict on all units that are there, without the curve, which it does not take."""
     tried, at_risk = losses.support.candidates_s, losses.support.n_at_risk
     cost = [losses.at(place) for place in range(losses.n)]
@@ -369,7 +354,7 @@ def _decided(losses: _Losses, today_s: float | None) -> Choice:
     )
 
 
-def _curve(losses: _Losses) -> pl.DataFrame:
+def _curve(losses: Losses) -> pl.DataFrame:
     """What each candidate costs, with its interval."""
     tried, ends, sums = losses.support.candidates_s, losses.intervals(), losses.sums
     return pl.DataFrame(
@@ -385,7 +370,7 @@ def _curve(losses: _Losses) -> pl.DataFrame:
     )
 
 
-def _is_closed(losses: _Losses) -> bool:
+def _is_closed(losses: Losses) -> bool:
     """Whether those who would still be there had been stopped by somebody, not by their end."""
     support = losses.support
     n_seen = len(support.weights) - support.is_beyond
@@ -397,22 +382,25 @@ def _is_closed(losses: _Losses) -> bool:
 def _nearest(places: Sequence[int], tried: Sequence[float], today_s: float | None) -> int:
     if not today_s:
         return places[0]
-    return min(places, key=lambda place: abs(math.log(tried[place] / today_s)))
+    return min(places, key=lambda place: _far(tried[place], today_s))
 
 
-def _without_one(losses: _Losses, choice: Choice, today_s: float | None) -> Iterator[pl.DataFrame]:
-    """The units without each of those few that carry most of the choice."""
+def verdicts_without_one(losses: Losses, today_s: float | None) -> pl.Series:
+    """The verdict without each unit, in the order of the counts; null: nothing is known."""
+    places = range(losses.n)
     tried = losses.support.candidates_s
-    if today_s not in tried or losses.counts.height < 2:
-        return
-    today, then = (list(tried).index(float(limit or 0)) for limit in (today_s, choice.best_s))
-    if choice.recommended_s not in (None, today_s):
-        then = list(tried).index(float(choice.recommended_s or 0))
-    if then == today:
-        then = min((place for place in range(losses.n) if place != today), key=losses.at, default=0)
-    carried = losses.price * (
-        pl.col(f"mistakes_{today}") - pl.col(f"mistakes_{then}")
-    ) + losses.hour * (pl.col(f"waiting_h_{today}") - pl.col(f"waiting_h_{then}"))
-    ranked = losses.counts.with_columns(_carried=carried).sort("_carried", "unit")
-    for unit in {*ranked["unit"].head(2), *ranked["unit"].tail(2)}:
-        yield losses.counts.filter(pl.col("unit") != unit)
+    order = places if not today_s else sorted(places, key=lambda place: _far(tried[place], today_s))
+    return Without(
+        losses.counts,
+        losses.support,
+        losses.price,
+        losses.hour,
+        losses.conf_level,
+        today_s,
+        list(order),
+        "not_identified" if _is_closed(losses) else "cannot_tell",
+    ).verdicts()
+
+
+def _far(limit_s: float, today_s: float) -> float:
+    return abs(math.log(limit_s / today_s))

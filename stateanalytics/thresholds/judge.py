@@ -10,7 +10,7 @@ import polars as pl
 from stateanalytics.core.units import CANDIDATES_S, how_long
 from stateanalytics.systems.base import OTHER, Constant
 from stateanalytics.thresholds.borrowing import BORROWED, borrow, healthy_lengths
-from stateanalytics.thresholds.choice import FEWEST_AT_RISK, Choice, choose
+from stateanalytics.thresholds.choice import Choice, choose
 from stateanalytics.thresholds.costs import Costs, n_needed, upper_bound
 from stateanalytics.thresholds.counts import (
     EXPOSURE,
@@ -21,6 +21,7 @@ from stateanalytics.thresholds.counts import (
     support,
     waiting_counts,
 )
+from stateanalytics.thresholds.rules import FEWEST_AT_RISK
 from stateanalytics.thresholds.wording import in_words
 
 COLUMNS = {

@@ -23,10 +23,10 @@ from stateanalytics.stats.intervals import weighted_count
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import Constant
-from stateanalytics.thresholds.choice import FEWEST_AT_RISK, FEWEST_HIT, MUCH_PER_HUNDRED
 from stateanalytics.thresholds.counts import EXPOSURE, elapsed_counts, silence_counts, support
 from stateanalytics.thresholds.evidence import runs, silences
 from stateanalytics.thresholds.judge import is_of_kind
+from stateanalytics.thresholds.rules import FEWEST_AT_RISK, FEWEST_HIT, MUCH_PER_HUNDRED
 from stateanalytics.thresholds.settings import constants
 
 VERDICTS = {
