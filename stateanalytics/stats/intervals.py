@@ -425,7 +425,11 @@ def rate_ratio(
     if n == 0:
         return RateRatio(None, 0.0, None, 1.0)
     counted, before = n_events / dispersion, n_events_before / dispersion
-    wider = (student_quantile(confidence, degrees) / _z(confidence)) ** 2 if dispersion > 1 else 1.0
+    wider = (
+        (student_quantile(confidence, degrees) / two_sided_z(confidence)) ** 2
+        if dispersion > 1
+        else 1.0
+    )
     low, high = _exact_share(counted / wider, before / wider, confidence)
     at_equality = exposure / (exposure + exposure_before)
     if dispersion > 1:

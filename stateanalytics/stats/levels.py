@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from stateanalytics.stats.distributions import beta_cdf, solve
+from stateanalytics.stats.distributions import student_quantile, student_tail
 
 SHORTEST = 2
 """A level lasts at least so many weeks: one alone is an outlier, which its limits tell."""
@@ -141,7 +141,7 @@ def change_points(
         return []
     statistics = {place: _step(points, place, least_variance) for place in places}
     place = max(statistics, key=lambda place: statistics[place])
-    if t_tails(statistics[place], n - 2) * len(places) > alpha:
+    if student_tail(statistics[place], n - 2) * len(places) > alpha:
         return []
     before, after = (
         change_points(part, alpha=alpha, least_variance=least_variance)
@@ -216,17 +216,6 @@ def means(points: Sequence[Point], starts: Sequence[int] = ()) -> list[float]:
     return [_mean(points[since:until]) for since, until in pairwise(ends)]
 
 
-def t_tails(t: float, degrees: int) -> float:
-    """How often Student's t lies further from 0 than ``t``, on either side.
-
-    Examples
-    --------
-    >>> round(t_tails(2.228, 10), 3)
-    0.05
-    """
-    return beta_cdf(degrees / (degrees + t * t), degrees / 2, 0.5) if math.isfinite(t) else 0.0
-
-
 def _one_more(
     point: Point, others: Sequence[Point], variance: float, degrees: int, conf_level: float
 ) -> Limits | None:
@@ -235,15 +224,9 @@ def _one_more(
     if spread <= 0:
         return None
     expected = _mean(others)
-    reach = spread * _t_quantile(conf_level, degrees)
-    p_value = t_tails((point.value - expected) / spread, degrees)
+    reach = spread * student_quantile(conf_level, degrees)
+    p_value = student_tail((point.value - expected) / spread, degrees)
     return Limits(expected, expected - reach, expected + reach, p_value)
-
-
-def _t_quantile(conf_level: float, degrees: int) -> float:
-    # On the scale of the beta distribution, which ends at 1 however heavy the tails are.
-    share = solve(lambda x: beta_cdf(x, degrees / 2, 0.5) - (1 - conf_level), 0.0, 1.0)
-    return math.sqrt(degrees * (1 / share - 1))
 
 
 def _step(points: Sequence[Point], place: int, least_variance: float) -> float:
