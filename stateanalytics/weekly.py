@@ -188,7 +188,7 @@ def _grid(calendar: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
 def _headline(weeks: Sequence[_Week], failed: pl.DataFrame) -> Iterator[pl.DataFrame]:
     rows = [
-        (week.name, measure, count.n, count.of, count.sure.n_effective if count.sure else None)
+        (week.name, measure, count.n, count.of, count.sure.effective()[1] if count.sure else None)
         for week in weeks
         for measure, count in count_headline(
             week.runs, count_run_incidents(failed.filter(pl.col("week") == week.name))

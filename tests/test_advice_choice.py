@@ -350,6 +350,18 @@ def test_projects_that_differ_make_all_less_sure():
     assert apart.gain_low < alike.gain_low < alike.gain < alike.gain_high < apart.gain_high
 
 
+def test_units_without_a_project_are_of_no_common_one():
+    counts = counts_of([1, 0, 0], [0, 0, 1], n=160).with_columns(
+        project=pl.when(pl.col("unit") < 8).then(pl.col("unit").cast(pl.String)),
+        mistakes_0=pl.when(pl.col("unit") < 40).then(4.0).otherwise(0.1),
+    )
+    apart, without = (
+        choose(each, all_seen(160), price=1, hour=1, today_s=1.0)
+        for each in (counts, counts.drop("project"))
+    )
+    assert (apart.gain_low, apart.gain_high) == (without.gain_low, without.gain_high)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

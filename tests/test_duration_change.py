@@ -15,6 +15,7 @@ from stateanalytics.survival.period_change import (
     _rates,
     two_windows,
 )
+from stateanalytics.survival.run_spells import with_units
 from tests.frames import AS_OF, DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
 from tests.generators.distributions import log_normal
 
@@ -256,6 +257,20 @@ def test_twice_as_long_is_found_though_runs_are_alike():
     draw, n = Random(8_086), 100
     found = [p_values(groups(draw, 20, 24, 0.5, 0.1, times=2.0))["duration"] for _ in range(n)]
     assert sum(p < 0.05 for p in found) / n >= 0.8
+
+
+def test_the_runs_of_one_show_are_one_unit():
+    plays = [
+        {"entity_type": "play", "entity_id": f"p{i}", "session_id": f"s{i}",
+         "parent_type": "show", "parent_id": "show"}
+        for i in range(2)
+    ]  # fmt: skip
+    runs = [{"entity_id": f"s{i}", "started_at": ago(hours=2), "ended_at": ago(hours=1)}
+            for i in range(3)]  # fmt: skip
+    given = facts([*plays, *runs])
+    found = sa.survival.spells(given, states=states_of(given, [DONE] * 5))
+    assert found["show_id"].to_list() == ["show", "show", None]
+    assert with_units(found)["unit"].n_unique() == 2
 
 
 def test_a_window_with_one_invocation_is_not_compared():

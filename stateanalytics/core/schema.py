@@ -384,6 +384,7 @@ SPELLS = Frame(
         *KEY_COLUMNS,
         Column("n_resumed", INTEGER, "how often its work had been resumed before; 0: never"),
         Column("session_id", TEXT, "the session it belongs to; its own id, but for turns"),
+        Column("show_id", TEXT, "the show whose play its session works for"),
         *ENTITIES.named("invocation_id", "kind", "agent", "model", "playbook", "project"),
         *ENTITIES.named("raw_status", "started_at"),
         Column("ended_at", MOMENT, "its end as it counts here, or where it was cut off"),

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.windows import WEEK, Window, iso_week
+from stateanalytics.reporting.false_alarms import LIMITS
 from stateanalytics.reporting.material import Material, Plain
 from stateanalytics.reporting.phrases import number, sentence, share
 from stateanalytics.weekly_limits import (
@@ -40,7 +41,9 @@ def with_limits(headline: Plain, material: Material) -> Plain:
     counted = numbers_of_ended(
         material.ever, material.failed_ever, (*windows, here), material.facts.as_of
     )
-    found = newest(control_limits(counted.filter(pl.col("measure").is_in(MEASURES))), MEASURES)
+    found = newest(
+        control_limits(counted.filter(pl.col("measure").is_in(MEASURES)), fdr=LIMITS), MEASURES
+    )
     numbers = [
         {**each, "limits": _limits(found[each["name"]])} if each["name"] in found else each
         for each in headline["numbers"]

@@ -17,13 +17,13 @@ from stateanalytics.core.windows import TICK, WEEK, Window, in_utc, read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.cleaning import clean
 from stateanalytics.reporting.coverage import coverage_of
+from stateanalytics.reporting.false_alarms import of_changes
 from stateanalytics.reporting.ledger import write_ledger
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
 from stateanalytics.reporting.phrases import count, number, points, share
 from stateanalytics.reporting.sections import HEADLINE, SECTIONS
-from stateanalytics.reporting.sections.headline import summarize_headline
+from stateanalytics.reporting.sections.headline import summarize_headline, sure_of
 from stateanalytics.reporting.since_when import with_limits
-from stateanalytics.stats.clustered import ClusteredShare
 
 SHAPE_VERSION = 1
 """Of the summary: changes when a key changes its meaning or goes away."""
@@ -237,13 +237,15 @@ def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0)
     What is open is not compared where nobody recorded how ``n_unknown`` runs stood then.
     """
     before = {number["name"]: number for number in earlier}
+    n_shares = sum(bool(each["of"] and before[each["name"]]["of"]) for each in numbers)
+    alpha = of_changes(n_shares, has_limits=any("limits" in each for each in numbers))
     return [
-        {**number, "change": _change(number, before[number["name"]], n_unknown)}
+        {**number, "change": _change(number, before[number["name"]], n_unknown, alpha)}
         for number in numbers
     ]
 
 
-def _change(now: Plain, then: Plain, n_unknown: int) -> Plain:
+def _change(now: Plain, then: Plain, n_unknown: int, alpha: float) -> Plain:
     if now["name"] == UNRESOLVED and n_unknown:
         return _as_change(now, None, f"How {count(n_unknown, 'run')} stood then is not recorded.")
     if now["name"] == UNRESOLVED and not (now["of"] and then["of"]):
@@ -252,13 +254,13 @@ def _change(now: Plain, then: Plain, n_unknown: int) -> Plain:
         return _as_change(now, then, _more_or_less(now["n"], then["n"]))
     if not now["of"] or not then["of"]:
         return _as_change(now, then, "No run ended in one of the two windows.")
-    shares = [
-        ClusteredShare(side["n"], side["of"], side["n_units"], side["n_effective"])
-        for side in (now, then)
-    ]
+    shares = [sure_of(side) for side in (now, then)]
     difference, low, high = shares[0].minus(shares[1])
-    is_clear = low > 0 or high < 0
-    verdict = "" if is_clear else ", within what chance does"
+    _, least, most = shares[0].minus(shares[1], confidence=1 - alpha)
+    is_clear = least > 0 or most < 0
+    is_beside = ", too little to tell of one of several numbers"
+    is_within = low <= 0 <= high
+    verdict = "" if is_clear else ", within what chance does" if is_within else is_beside
     words = (
         f"{points(difference)} against {share(then['share'])} "
         f"(95 %: {points(low)} to {points(high)}){verdict}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -28,31 +29,39 @@ class ClusteredShare(NamedTuple):
         The independent units that they come from.
     n_effective : float
         How many independent ones would say as much; at most ``n``.
+    n_if_alike : float
+        As many they would be if all of one unit were the same; never fewer.
+    degrees : float
+        Of freedom, that ``n_effective`` is known with.
     """
 
     n_hits: int
     n: int
     n_units: int
     n_effective: float
+    n_if_alike: float
+    degrees: float
 
     def interval(self, *, confidence: float = 0.95) -> tuple[float, float] | None:
         """Wilson's interval of as many as are effective; None where there is nothing to share."""
-        return wilson(self._hits, self.n_effective, confidence=confidence)
+        return wilson(*self.effective(confidence=confidence), confidence=confidence)
 
     def minus(self, before: ClusteredShare, *, confidence: float = 0.95) -> tuple[float, ...]:
         """The difference of two shares, and its interval: Newcombe's, of effective numbers."""
-        return newcombe(
-            self._hits, self.n_effective, before._hits, before.n_effective, confidence=confidence
-        )
+        sides = [side.effective(confidence=confidence) for side in (self, before)]
+        return newcombe(*sides[0], *sides[1], confidence=confidence)
 
-    @property
-    def _hits(self) -> float:
-        return self.n_effective * self.n_hits / self.n if self.n else 0.0
+    def effective(self, *, confidence: float = 0.95) -> tuple[float, float]:
+        """How many of how many independent ones an interval of this level may rest on."""
+        if not self.n:
+            return 0.0, 0.0
+        normal = NormalDist().inv_cdf((1 + confidence) / 2)
+        wider = (student_quantile(confidence, self.degrees) / normal) ** 2
+        n = min(self.n, max(self.n_if_alike, self.n_effective / wider))
+        return min(n, n * self.n_hits / self.n), n
 
 
-def clustered_share(
-    hits: pl.Series, units: pl.Series, *, confidence: float = 0.95
-) -> ClusteredShare:
+def clustered_share(hits: pl.Series, units: pl.Series) -> ClusteredShare:
     """Count hits, and how many independent ones they are worth by how alike their units are.
 
     Parameters
@@ -61,9 +70,6 @@ def clustered_share(
         Which have the property; null counts as not.
     units : polars.Series
         The unit that each belongs to: those of one are alike, those of two independent.
-    confidence : float
-        Of the intervals that will be asked for: with few units the size of the effect is
-        itself not sure, as with Student's.
 
     Returns
     -------
@@ -73,9 +79,9 @@ def clustered_share(
     -----
     The design effect is the variance of the ratio estimate between units [1]_, each residual
     raised for the weight of its own unit (CR2 [2]_), over that of independent ones; between
-    1 and what it is where all of one unit are the same. The effective number is divided by the
-    squared ratio of Student's to the normal quantile [3]_, with degrees of freedom of the
-    units that count for the variance, as far as it is due to them. Units of one each
+    1 and what it is where all of one unit are the same. An interval divides the effective number
+    by the squared ratio of Student's to the normal quantile [3]_, with degrees of freedom of
+    the units that count for the variance, as far as it is due to them. Units of one each
     give Wilson's interval itself; one unit alone counts as one.
 
     References
@@ -102,14 +108,14 @@ def clustered_share(
     )
     n, n_hits = units.len(), int(hits.sum())
     if n == 0:
-        return ClusteredShare(0, 0, 0, 0.0)
+        return ClusteredShare(0, 0, 0, 0.0, 0.0, math.inf)
     share, m = n_hits / n, pl.col("m")
     rest = (pl.col("x") - m * share) ** 2 / (1 - m / n)
     seen, squares, fourths = of_units.select(
         seen=pl.when(m < n).then(rest).sum(), squares=(m**2).sum(), fourths=(m**4).sum()
     ).row(0)
     n_if_alike = n * n / squares
-    counted = ClusteredShare(n_hits, n, of_units.height, n_if_alike)
+    counted = ClusteredShare(n_hits, n, of_units.height, n_if_alike, n_if_alike, math.inf)
     rarer = min(share, 1 - share) * n_if_alike
     if n_if_alike > n - 0.5 or not rarer or of_units.height == 1:
         return counted
@@ -119,5 +125,4 @@ def clustered_share(
     effect = (effect * rarer + _ALIKE * due * largest) / (rarer + _ALIKE * due)
     due = 1 - 1 / effect
     degrees = 1 / (due**2 / max(squares**2 / fourths - 1, 1.0) + (1 - due) ** 2 / n)
-    wider = student_quantile(confidence, degrees) / NormalDist().inv_cdf((1 + confidence) / 2)
-    return counted._replace(n_effective=min(n, max(n_if_alike, n / effect / wider**2)))
+    return counted._replace(n_effective=n / effect, degrees=degrees)

@@ -76,7 +76,7 @@ def spells(
 
     Returns
     -------
-    polars.DataFrame, shape (n_attempts, 28)
+    polars.DataFrame, shape (n_attempts, 29)
         ``schema.SPELLS``, in the order of the entities, then of attempts.
 
     Raises
@@ -269,7 +269,7 @@ def _seconds(how_long: pl.Expr) -> pl.Expr:
 
 
 def with_units(spells: pl.DataFrame) -> pl.DataFrame:
-    """Spells with what is independent of each other: the invocation of a run, as ``unit``.
+    """Spells with what is independent of each other: the show or invocation of a run, as ``unit``.
 
     A frame that names its units keeps them; where there are no keys, each spell is alone.
     What is no frame stays as it is, for whoever checks it.
@@ -281,9 +281,8 @@ def with_units(spells: pl.DataFrame) -> pl.DataFrame:
     """
     if not isinstance(spells, pl.DataFrame) or "unit" in spells.columns:
         return spells
-    known = [
-        name for name in ("invocation_id", "session_id", "entity_id") if name in spells.columns
-    ]
+    names = ("show_id", "invocation_id", "session_id", "entity_id")
+    known = [name for name in names if name in spells.columns]
     if not known or "source" not in spells.columns:
         return spells.with_columns(unit=pl.int_range(pl.len()).cast(pl.String))
     unit = pl.concat_str("source", pl.coalesce(known), separator="\n")

@@ -141,6 +141,9 @@ def horizon(runs: pl.DataFrame) -> float:
 
 def differing_projects(runs: pl.DataFrame) -> pl.DataFrame | None:
     """The project of each unit, where there are enough of them to see how much they vary."""
-    if "project" not in runs.columns or runs["project"].n_unique() < FEWEST_PROJECTS:
+    if "project" not in runs.columns or runs["project"].drop_nulls().n_unique() < FEWEST_PROJECTS:
         return None
-    return runs.group_by("unit").agg(pl.col("project").min())
+    # A unit without a project is of no other's.
+    alone = pl.lit("\n") + pl.col("unit").cast(pl.String)
+    projects = runs.group_by("unit").agg(pl.col("project").min())
+    return projects.with_columns(pl.coalesce("project", alone))

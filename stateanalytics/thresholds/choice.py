@@ -238,7 +238,10 @@ class Losses:
         totals = numbers.sum().row(0)
         variances = _variances(units.drop(self._projects))
         if self._projects:
-            of_projects = units.group_by("project", maintain_order=True).sum().drop("project")
+            # A unit without a project is of no other's.
+            whose = pl.coalesce("project", pl.lit("\n") + pl.int_range(pl.len()).cast(pl.String))
+            numbered = units.with_columns(project=whose)
+            of_projects = numbered.group_by("project", maintain_order=True).sum().drop("project")
             by_project = _variances(of_projects)
             variances = [max(pair) for pair in zip(variances, by_project, strict=True)]
         hit = numbers.select((pl.all() > 0).sum()).row(0)
@@ -254,7 +257,8 @@ class Losses:
     def _projects(self) -> list[str]:
         """The column of projects, where there are enough of them to vary."""
         known = "project" in self.counts.columns
-        return ["project"] * (known and self.counts["project"].n_unique() >= FEWEST_PROJECTS)
+        n_known = self.counts["project"].drop_nulls().n_unique() if known else 0
+        return ["project"] * (n_known >= FEWEST_PROJECTS)
 
     def _together(self) -> list[float]:
         """How many mistakes come with one unit; where hardly any was hit, as shortly before."""

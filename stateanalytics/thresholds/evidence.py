@@ -111,9 +111,9 @@ def silences(gaps: pl.DataFrame) -> pl.DataFrame:
 
 
 def runs(spells: pl.DataFrame) -> pl.DataFrame:
-    """Elapsed times as they are judged; runs of one fan-out share their invocation's fate."""
+    """Elapsed times as they are judged; runs of one show or fan-out share their fate."""
     return spells.filter(pl.col("left_out").is_null() & pl.col("duration_s").is_not_null()).select(
-        _unit("source", pl.coalesce("invocation_id", "session_id", "entity_id")),
+        _unit("source", pl.coalesce("show_id", "invocation_id", "session_id", "entity_id")),
         "project",
         "system",
         "kind",

@@ -13,6 +13,7 @@ from stateanalytics.failures.failing_intervals import STEP_S, count_starts, with
 from stateanalytics.failures.incident_grouping import count_incidents, members_within
 from stateanalytics.failures.known_ids import former_ids
 from stateanalytics.reporting.failure_findings import finding_of, lost_of, name_of
+from stateanalytics.reporting.false_alarms import GROWING
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
 from stateanalytics.reporting.phrases import count, listed, share
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
@@ -40,7 +41,12 @@ def summarize_failures(material: Material) -> Plain:
     """The window's failures by what they cost, what hangs together, and what is gone."""
     window, as_of, failed = material.window, material.facts.as_of, material.failed
     lives = count_lives(
-        material.failed_ever, material.ever, window, as_of=as_of, entries=material.ledger
+        material.failed_ever,
+        material.ever,
+        window,
+        as_of=as_of,
+        entries=material.ledger,
+        fdr=GROWING,
     )
     codes = by_cost(count_groups(failed, ["code"]), "code")
     clusters = _clusters(material, lives)

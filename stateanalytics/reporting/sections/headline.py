@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import polars as pl
@@ -13,7 +14,9 @@ from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, RUN, ended_well
 from stateanalytics.state.headline import Count, count_headline
 from stateanalytics.state.population import counted
+from stateanalytics.stats.clustered import ClusteredShare
 
+_SURE = ("n_units", "n_effective", "n_if_alike", "degrees")
 FAILED_AS = {"failed": "failed", "timed_out": "timed out", "aborted": "died"}
 """How what failed ended, in words."""
 
@@ -156,8 +159,7 @@ def _count(name: str, title: str, counted: Count, note: str, denominator: str) -
         "shown": number(n),
         "shown_interval": None,
         "unit": None,
-        "n_units": None,
-        "n_effective": None,
+        **_sure(None),
         "note": note,
         "denominator": denominator,
     }
@@ -177,11 +179,24 @@ def _share(name: str, title: str, part: Count, denominator: str, note: str) -> P
         "shown": share(value) if of else "none",
         "shown_interval": None if ends is None else interval(ends),
         "unit": part.unit,
-        "n_units": part.sure.n_units if part.sure else None,
-        "n_effective": part.sure.n_effective if part.sure else None,
+        **_sure(part.sure),
         "note": note,
         "denominator": denominator,
     }
+
+
+def _sure(share: ClusteredShare | None) -> Plain:
+    """What an interval of a share rests on; as many degrees as there are, null: it is known."""
+    if share is None:
+        return dict.fromkeys(_SURE)
+    told = {name: getattr(share, name) for name in _SURE}
+    return told | {"degrees": share.degrees if math.isfinite(share.degrees) else None}
+
+
+def sure_of(told: Plain) -> ClusteredShare:
+    """The share of a number of this section."""
+    known = told | {"degrees": math.inf if told["degrees"] is None else told["degrees"]}
+    return ClusteredShare(told["n"], told["of"], *(known[name] for name in _SURE))
 
 
 def _left_out(rows: pl.DataFrame) -> str:

@@ -1,0 +1,92 @@
+"""What a whole report says of weeks in which nothing changed: hardly ever that something did."""
+
+import math
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from stateanalytics.reporting import report
+from stateanalytics.reporting.false_alarms import FALSE_ALARMS, GROWING, LIMITS, of_changes
+from stateanalytics.reporting.summarize import with_changes
+from tests.failures import run
+from tests.frames import AS_OF, facts
+
+WORDS = ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot"]
+
+
+def null_weeks(draw, n_weeks, *, per_week=12, size=8, icc=0.3):
+    """Fan-outs that fail and time out together, of causes that come in bursts; no week differs."""
+    rows = []
+    for fan in range(n_weeks * per_week):
+        began = AS_OF - timedelta(days=7 * n_weeks * draw.random())
+        odds = 1 / icc - 1
+        fails = draw.betavariate(0.2 * odds, 0.8 * odds)
+        word, project = draw.choice(WORDS), f"p{draw.randrange(5)}"
+        for place in range(draw.choice([1, 2, size])):
+            ended = began + timedelta(seconds=600 * math.exp(draw.gauss(0, 0.5)))
+            if ended >= AS_OF:
+                continue
+            bad = draw.random() < fails
+            status = draw.choice(["failed", "failed", "timed_out"]) if bad else "completed"
+            message = f"the {word} service said {word} is not {word} at all" if bad else None
+            rows.append(
+                run(f"f{fan}-{place}", status=status, ended=ended, invocation_id=f"i{fan}",
+                    project=project, reason_message=message)
+            )  # fmt: skip
+    return facts(rows)
+
+
+def claims(summary):
+    """What a report says has changed."""
+    said = []
+    for number in summary["headline"]["numbers"]:
+        if (number.get("change") or {}).get("is_clear"):
+            said.append(("change", number["name"]))
+        limits = number.get("limits")
+        if limits and limits["verdict"] != "within":
+            said.append(("limits", number["name"]))
+        if limits and limits["level_before"] is not None:
+            said.append(("level", number["name"]))
+    if " growing" in summary["failures"]["finding"]:
+        said.append(("growing", ""))
+    return said
+
+
+def said_of(draw, n_weeks):
+    given = null_weeks(draw, n_weeks)
+    window = (AS_OF - timedelta(days=7), AS_OF)
+    return claims(
+        report(given, window=window, compare="previous", sections=["headline", "failures"]).summary
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_weeks", "seed"), [(2, 71), (10, 4_003)])
+def test_at_most_one_report_in_twenty_of_weeks_alike_says_that_something_changed(n_weeks, seed):
+    """All its tests together; room for three deviations."""
+    draw, n = Random(seed), 80
+    found = [said_of(draw, n_weeks) for _ in range(n)]
+    n_false = sum(bool(said) for said in found)
+    assert n_false / n <= FALSE_ALARMS + 3 * (0.05 * 0.95 / n) ** 0.5, [s for s in found if s]
+
+
+def test_all_families_together_spend_what_a_report_may():
+    many_weeks = 2 * LIMITS + 3 * of_changes(3, has_limits=True)
+    assert GROWING + many_weeks == pytest.approx(FALSE_ALARMS)
+    assert GROWING + 3 * of_changes(3, has_limits=False) == pytest.approx(FALSE_ALARMS)
+
+
+def number(name, n, of, **rest):
+    return {"name": name, "n": n, "of": of, "share": n / of, "n_units": of, "n_effective": of,
+            "n_if_alike": of, "degrees": None, **rest}  # fmt: skip
+
+
+def test_a_difference_beyond_chance_may_be_too_little_for_one_of_several():
+    """At 95 % alone it would be one."""
+    now = [number("completed", 52, 70, limits={}), number("timed_out", 5, 70)]
+    then = [number("completed", 46, 80), number("timed_out", 6, 80)]
+    change = with_changes(now, then)[0]["change"]
+    assert change["interval"][0] > 0
+    assert change["words"].endswith("too little to tell of one of several numbers")
+    assert change["is_clear"] is False
