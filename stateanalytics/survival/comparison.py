@@ -57,7 +57,7 @@ def compare(
     until_s: float | None = None,
     conf_level: float = 0.95,
     fdr: float = 0.1,
-    least: int = 5,
+    least: int = 10,
     regression: bool = False,
     policy: Policy | None = None,
 ) -> pl.DataFrame:
@@ -111,11 +111,13 @@ def compare(
     -----
     Adjusted differences are standardised directly: the difference within each stratum that
     both have, weighed by the runs of both in it [1]_. A stratum counts where each group has
-    two units in it that can be followed up to the horizon. The variance is the infinitesimal
+    three units in it that can be followed up to the horizon. The variance is the
     jackknife's by unit, so that runs of one fan-out are no witnesses of their own, with
     Welch's degrees of freedom; where eight projects or more are not adjusted for, it is
     that by project, if that is larger. Weights are held fixed: what is said holds for this
-    mix. A run that timed out is cut off for a duration and has ended for an outcome.
+    mix. With fewer than 15 units in a group, all of them large fan-outs of runs much alike,
+    an interval of 95 % holds the truth in 90 to 93 %. A run that timed out is cut off for a
+    duration and has ended for an outcome.
     No adjustment helps against what is in none of the columns: harder work that only one
     model gets looks like a slower model.
 
@@ -139,7 +141,7 @@ def compare(
         )
     check_share("conf_level", conf_level, 0.95)
     check_share("fdr", fdr, 0.1)
-    check_number("least", least, 5, least=FEWEST_UNITS)
+    check_number("least", least, 10, least=FEWEST_UNITS)
     if until_s is not None:
         check_number("until_s", until_s, 3600, is_above=True)
     kept = _prepared(known, by, columns)

@@ -10,13 +10,18 @@ import polars as pl
 
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import TOLERANCE, quantiles
-from stateanalytics.survival.influence import CELL, log_rank_scores, mean_and_influence
+from stateanalytics.survival.influence import (
+    CELL,
+    incidence_and_influence,
+    log_rank_scores,
+    mean_and_influence,
+)
 
 Estimate: TypeAlias = Callable[[pl.DataFrame, list[str], float], tuple[pl.DataFrame, pl.DataFrame]]
 IS_FIRST, STRATUM_NAME = "_is_first", "_stratum_name"
 """Columns that say which of the two groups a run is of, and in which stratum."""
-FEWEST_UNITS = 2
-"""Units of each group that a stratum needs: one alone does not show how much units vary."""
+FEWEST_UNITS = 3
+"""Units of each group that a stratum needs: fewer do not show how much units vary."""
 FEWEST_PROJECTS = 8
 """With as many, what projects have in common widens the intervals, too."""
 MOST_NAMED = 3
@@ -64,16 +69,12 @@ def difference(
     row = _sizes(kept) | _left_over(runs, both)
     if both.is_empty():
         return row | {"estimate": None, "variance": None, "degrees": None}
-    n = pl.col("n_units")
-    # Within a cell, what units add is drawn together by their own mean.
-    weight = pl.col("weight") * (n / (n - 1)).sqrt()
-    moved = (
-        influences.join(used.select(CELL, "n_units", weight=weight), on=CELL)
-        .group_by(CELL, "unit", "n_units")
-        .agg(moved=(pl.col("influence") * pl.col("weight")).sum())
-    )
+    moved = _moved(influences, used)
     variance = _sum_of_squares(moved.group_by("unit").agg(pl.col("moved").sum()))
+    n = pl.col("n_units")
     of_cells = moved.group_by(CELL, "n_units").agg((pl.col("moved") ** 2).sum())
+    if estimate is incidence_and_influence:
+        variance += _unseen(used)
     spread = of_cells.select((pl.col("moved") ** 2 / (n - 1)).sum()).item()
     degrees = of_cells["moved"].sum() ** 2 / spread if spread else inf
     if projects is not None:
@@ -87,6 +88,39 @@ def difference(
         "degrees": max(degrees, 1.0),
         "score": _log_rank(kept) if estimate is mean_and_influence else None,
     }
+
+
+def _moved(influences: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
+    """What each unit adds in each cell, no less than its runs would if they were not alike.
+
+    Few units that happen to be alike say too little of how much units vary.
+    """
+    n, square = pl.col("n_units"), pl.col("influence") ** 2
+    # Within a cell, what units add is drawn together by their own mean: as much as leaving one
+    # out would move the estimate (the jackknife), which holds better where units are few.
+    weight = pl.col("weight") * n / (n - 1)
+    by_unit = influences.group_by(CELL, "unit").agg(pl.col("influence").sum(), alone=square.sum())
+    effect = pl.col("alone").sum().over(CELL) / square.sum().over(CELL)
+    return by_unit.join(used.select(CELL, "n_units", weight=weight), on=CELL).select(
+        CELL,
+        "unit",
+        "n_units",
+        moved=pl.col("influence")
+        * pl.col("weight")
+        * effect.fill_nan(1.0).clip(lower_bound=1.0, upper_bound=1e6).sqrt(),
+    )
+
+
+def _unseen(used: pl.DataFrame) -> float:
+    """What shares vary by at least where all or none of a cell had it: as if half a run more had.
+
+    In the other cells their own variation says more.
+    """
+    n, share = pl.col("n_runs"), pl.col("estimate")
+    smoothed = (share * n + 0.5) / (n + 1)
+    least = pl.col("weight") ** 2 * smoothed * (1 - smoothed) / (n + 1)
+    is_all_or_none = (share <= 0) | (share >= 1 - TOLERANCE)
+    return float(used.select(least.filter(is_all_or_none).sum()).item())
 
 
 def _log_rank(kept: pl.DataFrame) -> tuple[float, float]:
