@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 from stateanalytics.charts import chart_weeks
-from stateanalytics.cli import run as run_command
 from stateanalytics.core.windows import iso_week
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.reporting import report
@@ -22,7 +21,6 @@ from stateanalytics.stats.levels import (
 )
 from stateanalytics.weekly_limits import control_limits
 from tests import draws
-from tests.conftest import ROOT
 from tests.failures import run
 from tests.frames import facts
 
@@ -132,11 +130,6 @@ def test_the_chart_draws_limits_where_there_are_any():
     assert n_layers == [3, 5]
 
 
-def test_the_command_adds_limits(capsys, read_once):
-    assert run_command(["weeks", str(ROOT / "data/samples/state.db"), "--limits"]) == 0
-    assert "level_since" in capsys.readouterr().out
-
-
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(MissingColumnsError, match="control_limits needs columns"):
         control_limits(pl.DataFrame({"week": ["2026-W21"]}))
@@ -240,7 +233,9 @@ def test_the_report_says_since_when_a_number_is_another(step):
 
 
 def test_the_report_of_a_steady_store_says_so():
-    steady = report(many_weeks((2, 3, 1, 2, 3, 2, 1, 2, 3)), window="2026-W10")
+    steady = report(
+        many_weeks((2, 3, 1, 2, 3, 2, 1, 2, 3)), window="2026-W10", sections=["headline"]
+    )
     said = {each["name"]: each.get("limits") for each in steady.summary["headline"]["numbers"]}
     assert said["completed"]["words"].startswith("Within what chance does since 2026-W03 (95 %: ")
 

@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
+import polars as pl
 import pytest
 
 import stateanalytics as sa
@@ -75,6 +76,20 @@ def looks(path, clock, n, **options):
 def test_a_failure_is_told_once(path):
     fail = write(path, "UPDATE sessions SET status = 'failed' WHERE id = 'a'")
     assert looks(path, Clock(nothing, fail, nothing), 3) == [[], [("a", "info", "critical")], []]
+
+
+def test_an_alarm_is_told_once_and_only_looked_for_where_something_changed(path, monkeypatch):
+    asked, told = [], []
+
+    def alarm(snap, *, policy):
+        asked.append(snap.as_of)
+        return pl.DataFrame({"week": ["2026-W22"], "is_alarm": [len(asked) > 1]})
+
+    monkeypatch.setattr(live, "failure_alarm", alarm)
+    steps = [write(path, f"UPDATE sessions SET status = '{word}' WHERE id = 'a'")
+             for word in ("failed", "aborted", "failed")]  # fmt: skip
+    looks(path, Clock(nothing, *steps), 4, on_alarm=told.append)
+    assert (len(asked), len(told)) == (3, 1)
 
 
 def test_what_is_new_and_bad_is_told_and_what_is_new_and_well_is_not(path):

@@ -112,8 +112,10 @@ def test_changes_that_make_no_sense_are_refused(changes, words):
         review(facts([]), changes=changes)
 
 
-def test_an_archive_knows_when_a_setting_changed(tmp_path, capsys):
-    """The store forgets the first weeks; the archive reviews them."""
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    """Six weeks that two archivings kept, the first of which the store has forgotten since."""
+    tmp_path = tmp_path_factory.mktemp("review")
     rng, day_s = random.Random(3), 86_400
     sessions = []
     for week in range(6):
@@ -133,11 +135,20 @@ def test_an_archive_knows_when_a_setting_changed(tmp_path, capsys):
         path = write_store(tmp_path / name / "state.db", sessions=held)
         with sa.read(path, progress=False) as snap:
             snap.archive(tmp_path / "history")
-    history = sa.read(tmp_path / "history", progress=False)
-    closed = by_measure(review(history))["closed"]
+    return tmp_path / "history"
+
+
+def test_an_archive_knows_when_a_setting_changed(history):
+    closed = by_measure(review(sa.read(history, progress=False)))["closed"]
     assert (closed["before_s"], closed["after_s"]) == (3600.0, 1200.0)
     assert closed["verdict"] != "not_as_promised"
-    said = report(history, sections=["thresholds"]).summary["thresholds"]["review"]
-    assert [row["in_words"] for row in said["rows"]] == [closed["in_words"]]
-    assert run(["thresholds", str(tmp_path / "history"), "--review", "--format", "csv"]) == 0
+
+
+@pytest.mark.slow
+def test_the_report_and_the_command_say_what_came_of_a_change(history, capsys):
+    snap = sa.read(history, progress=False)
+    words = review(snap)["in_words"].to_list()
+    said = report(snap, sections=["thresholds"]).summary["thresholds"]["review"]
+    assert [row["in_words"] for row in said["rows"]] == words
+    assert run(["thresholds", str(history), "--review", "--format", "csv"]) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith("timeout.flow,")

@@ -67,6 +67,7 @@ def test_too_few_weeks_raise_no_alarm():
         failure_alarm(many_weeks((2,)), alpha=5)
 
 
+@pytest.mark.slow
 def test_watch_tells_an_alarm_once_a_week(tmp_path):
     day_s = 86_400
     ended = [

@@ -231,6 +231,8 @@ def test_sql_and_the_command_say_the_same(demo, read_once, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == ",".join(WEEKS.dtypes)
     assert len(lines) == 1 + 2 * len(UNITS)
+    assert run(["weeks", store, "--n", "1", "--limits", "--format", "csv"]) == 0
+    assert "verdict,level_since" in capsys.readouterr().out
     for show, kind in (("clusters", "cluster"), ("codes", "code"), ("kinds", "kind")):
         arguments = ["--n", "1", "--top", "2", "--show", show, "--format", "json"]
         assert run(["weeks", store, *arguments]) == 0
