@@ -191,6 +191,7 @@ def limits(
     levels = [points[since:until] for since, until in pairwise(ends)]
     squares = [_squares(level) for level in levels]
     degrees = len(points) - len(levels) - 1
+    reach = student_quantile(conf_level, degrees) if degrees > 0 else math.inf
     found: list[Limits | None] = []
     for level, own in zip(levels, squares, strict=True):
         for place, point in enumerate(level):
@@ -200,7 +201,7 @@ def limits(
                 continue
             rest = sum(squares) - own + _squares(others)
             variance = max(least_variance, rest / degrees)
-            found.append(_one_more(point, others, variance, degrees, conf_level))
+            found.append(_one_more(point, others, variance, degrees, reach))
     return found
 
 
@@ -217,16 +218,15 @@ def means(points: Sequence[Point], starts: Sequence[int] = ()) -> list[float]:
 
 
 def _one_more(
-    point: Point, others: Sequence[Point], variance: float, degrees: int, conf_level: float
+    point: Point, others: Sequence[Point], variance: float, degrees: int, reach: float
 ) -> Limits | None:
     weight = sum(other.weight for other in others)
     spread = math.sqrt(variance * (1 / point.weight + 1 / weight))
     if spread <= 0:
         return None
     expected = _mean(others)
-    reach = spread * student_quantile(conf_level, degrees)
     p_value = student_tail((point.value - expected) / spread, degrees)
-    return Limits(expected, expected - reach, expected + reach, p_value)
+    return Limits(expected, expected - reach * spread, expected + reach * spread, p_value)
 
 
 def _step(points: Sequence[Point], place: int, least_variance: float) -> float:
