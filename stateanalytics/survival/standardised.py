@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
+from stateanalytics.state.sampling_units import FEWEST_PROJECTS
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import TOLERANCE, quantiles
 from stateanalytics.survival.influence import (
@@ -22,8 +23,6 @@ IS_FIRST, STRATUM_NAME = "_is_first", "_stratum_name"
 """Columns that say which of the two groups a run is of, and in which stratum."""
 FEWEST_UNITS = 3
 """Units of each group that a stratum needs: fewer do not show how much units vary."""
-FEWEST_PROJECTS = 8
-"""With as many, what projects have in common widens the intervals, too."""
 MOST_NAMED = 3
 _BOTH = 2
 

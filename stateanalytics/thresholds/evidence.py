@@ -1,6 +1,6 @@
 """What thresholds are judged by: silences, elapsed times and episodes, from one snapshot.
 
-All come as plain frames with ``unit``: the invocation, because what happens inside one is
+All come as plain frames with ``unit``: the show or invocation, because what happens in one is
 not independent (a session without one is its own), and ``project``, which invocations share.
 """
 
@@ -46,7 +46,7 @@ def evidence(
         ``kind`` is not known.
     """
     rows = rows_of(snap, policy=policy, rows=rows)
-    gaps = silence_gaps(snap, by=("kind", "project", "invocation_id"), rows=rows).filter(
+    gaps = silence_gaps(snap, by=("kind", "project", "show_id", "invocation_id"), rows=rows).filter(
         pl.col("left_out").is_null()
     )
     elapsed = runs(spells(snap, rows=rows))
@@ -106,7 +106,7 @@ def sampled(snap: Facts, most_sessions: int, *, seed: int) -> Facts:
 
 def silences(gaps: pl.DataFrame) -> pl.DataFrame:
     """Silences as they are judged."""
-    unit = _unit("source", pl.coalesce("invocation_id", "entity_id"))
+    unit = _unit("source", pl.coalesce("show_id", "invocation_id", "entity_id"))
     return gaps.select(unit, *SILENCES[1:])
 
 

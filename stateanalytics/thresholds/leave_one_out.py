@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from stateanalytics.state.sampling_units import FEWEST_PROJECTS
 from stateanalytics.stats.intervals import two_sided_z
 from stateanalytics.thresholds.counts import EXPOSURE, Support, mistake_columns, waiting_columns
 from stateanalytics.thresholds.rules import (
     ALIKE,
     FEWEST_AT_RISK,
     FEWEST_HIT,
-    FEWEST_PROJECTS,
     MUCH,
     MUCH_PER_HUNDRED,
     NEAR,
@@ -76,11 +76,16 @@ class Without:
         units = self.counts.select(
             EXPOSURE,
             unit=pl.int_range(n),
-            group=pl.col("project").rank("dense").fill_null(0) if has_projects else pl.lit(0),
-        ).with_columns(
-            n_groups=pl.col("group").n_unique() - (pl.len().over("group") == 1).cast(pl.Int64)
+            # A unit without a project is of no other's.
+            group=pl.col("project").rank("dense").cast(pl.Int64).fill_null(-pl.int_range(1, n + 1))
             if has_projects
-            else pl.lit(0)
+            else pl.lit(0),
+        )
+        is_lone, is_known = pl.len().over("group") == 1, pl.col("group") > 0
+        units = units.with_columns(
+            n_groups=pl.col("group").n_unique() - is_lone.cast(pl.Int64),
+            n_projects=pl.col("group").filter(is_known).n_unique()
+            - (is_lone & is_known).cast(pl.Int64),
         )
         places = pl.DataFrame(
             {
@@ -141,7 +146,7 @@ class Without:
         limit, weight = self.support.candidates_s[base], self.support.weights[base]
         step = (pl.col("limit_s") - limit).abs() / 3600 * self.support.waits
         later_together = pl.when(is_later).then("together").otherwise("base_t")
-        kept = ("place", "group", EXPOSURE, "left", "n_groups", "limit_s")
+        kept = ("place", "group", EXPOSURE, "left", "n_groups", "n_projects", "limit_s")
         pairs = rows.join(own, on="unit", how="left", maintain_order="left")
         fewer = pairs.select(
             *kept,
@@ -192,7 +197,7 @@ class Without:
         ).with_columns(rate=total / pl.col("left"))
         variance = pl.col("variance")
         moments = moments.with_columns(variance=_variance("n", "xx", "xe", "ee"))
-        if (rows["n_groups"] >= FEWEST_PROJECTS).any():
+        if (rows["n_projects"] >= FEWEST_PROJECTS).any():
             x, e = (pl.col(name).sum().over("place", "group") for name in ("each", EXPOSURE))
             moments = (
                 moments.with_columns(x=x, e=e)
@@ -202,7 +207,7 @@ class Without:
                     gee=_products_left(pl.col(EXPOSURE), pl.col(EXPOSURE), "e", "e"),
                 )
                 .with_columns(
-                    variance=pl.when(pl.col("n_groups") >= FEWEST_PROJECTS)
+                    variance=pl.when(pl.col("n_projects") >= FEWEST_PROJECTS)
                     .then(pl.max_horizontal(variance, _variance("n_groups", "gxx", "gxe", "gee")))
                     .otherwise(variance)
                 )

@@ -134,7 +134,7 @@ def review(
     timed = elapsed.filter(pl.col("started_at").is_not_null(), pl.col("duration_s").is_not_null())
     every = {"runs": runs(timed).with_columns(timed.select(began_at))}
     if any(change.constant.is_of_silence for change in changed):
-        gaps = silence_gaps(history, by=("kind", "project", "invocation_id"), rows=rows)
+        gaps = silence_gaps(history, by=("kind", "project", "show_id", "invocation_id"), rows=rows)
         gaps = gaps.filter(pl.col("left_out").is_null(), pl.col("started_at").is_not_null())
         every["silences"] = silences(gaps).with_columns(gaps.select(began_at))
     found = [

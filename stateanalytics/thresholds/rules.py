@@ -10,8 +10,6 @@ VERDICTS = {
 }
 FEWEST_AT_RISK = 10
 """Nothing is recommended where fewer units were still under observation."""
-FEWEST_PROJECTS = 8
-"""With as many, what projects have in common widens the intervals, too."""
 FEWEST_HIT = 5
 """Units with a mistake that it takes to see how many of them come together."""
 NEAR = 0.05
