@@ -57,6 +57,15 @@ def test_changes_stand_first_and_every_row_says_why(section):
     assert all(row["in_words"].endswith(".") for row in section["rows"])
 
 
+def test_what_small_kinds_borrow_stands_apart_from_advice(section, report):
+    borrowed = {row["name"]: row["in_words"] for row in section["borrowed"]}
+    assert "stale.engine" in borrowed
+    assert not borrowed.keys() & {row["name"] for row in section["rows"]}
+    assert all("Borrowed from" in words for words in borrowed.values())
+    page = report.as_html()
+    assert page.index("what they borrow from the others") > page.index(section["rows"][0]["name"])
+
+
 def test_it_is_the_advice_of_the_library(demo, section):
     frame = sa.thresholds.recommend(demo).frame
     said = {row["name"]: row["in_words"] for row in section["rows"]}

@@ -56,6 +56,14 @@ def summarize_thresholds(material: Material) -> Plain:
             }
             for row in plain_rows(known)
         ],
+        "borrowed": [
+            {
+                "name": row["name"],
+                "today": how_long(row["today_s"], "none"),
+                "in_words": row["in_words"],
+            }
+            for row in plain_rows(advice.frame.filter(pl.col("borrowed_s").is_not_null()))
+        ],
         "worksheet": _worksheet(advice, known),
         "review": _review(material),
     }
