@@ -118,15 +118,18 @@ def failure_alarm(
 def _dispersion(
     failed: pl.DataFrame, ended: pl.DataFrame, weeks: list[Window], now: Window
 ) -> float:
-    """By how much more than by chance incidents vary from day to day within weeks."""
-    since = weeks[0].since
+    """By how much more than by chance incidents vary from day to day within weeks.
+
+    Of the weeks before alone: what this week brings must not change how it is read.
+    """
+    is_before = pl.col("at").is_between(weeks[0].since, now.since, closed="left")
     first = (
-        failed.filter(pl.col("entity_type") == "session", pl.col("failed_at") >= since)
+        failed.filter(pl.col("entity_type") == "session")
         .group_by(incident=pl.coalesce("incident_id", "cause"))
         .agg(at=pl.col("failed_at").min())
     )
-    runs = ended.select(at="placed_at").filter(pl.col("at") >= since)
-    found = dispersions(first.with_columns(cluster_id=pl.lit("all")), runs, now)
+    seen = first.filter(is_before).with_columns(cluster_id=pl.lit("all"))
+    found = dispersions(seen, ended.select(at="placed_at").filter(is_before), now)
     return float(found["dispersion"][0]) if found.height else 1.0
 
 

@@ -20,9 +20,12 @@ def negative_binomial(rng, mean, excess):
 
 def bursts(rng, mean, size):
     """Geometric bursts of a mean size."""
-    n = poisson(rng, mean / size)
-    scale = math.log1p(-1 / size) if size > 1 else -math.inf
-    return n + sum(int(math.log(1 - rng.random()) / scale) for _ in range(n))
+    return sum(burst(rng, size) for _ in range(poisson(rng, mean / size)))
+
+
+def burst(rng, size):
+    """One geometric burst, at least 1."""
+    return 1 + int(math.log(1 - rng.random()) / math.log1p(-1 / size))
 
 
 def alike(rng, n, share, correlation):

@@ -2,16 +2,21 @@
 
 import random
 from contextlib import closing
+from datetime import timedelta
 
+import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.core.schema import MOMENT
+from stateanalytics.core.windows import Window
 from stateanalytics.errors import ArgumentError
+from stateanalytics.failures.overdispersion import dispersions
 from stateanalytics.stats.sequential import UsualRate, evidence_of_more, usual_rate
 from stateanalytics.weekly_alarm import ALARM, failure_alarm
 from tests import draws
 from tests.lionagi_stores import NOW_S, session, write_store
-from tests.test_control_limits import many_weeks
+from tests.test_control_limits import MONDAY, many_weeks
 from tests.test_live import Clock, write
 
 USUAL = (2, 3, 1, 2, 3, 2, 1, 2, 3)
@@ -58,6 +63,11 @@ def test_the_alarm_of_a_week(n_now, is_alarm):
     assert (row["is_alarm"], row["n_weeks"]) == (is_alarm, 9)
     assert row["n_expected"] == pytest.approx(2.1, abs=0.3)
     assert (row["evidence"] >= 20) is is_alarm
+
+
+def test_what_this_week_brings_does_not_change_how_it_is_read():
+    usual, bad = (failure_alarm(many_weeks((*USUAL, 2, n))) for n in (2, 16))
+    assert usual["dispersion"].item() == bad["dispersion"].item()
 
 
 def test_too_few_weeks_raise_no_alarm():
@@ -112,6 +122,38 @@ def test_usual_weeks_raise_an_alarm_in_at_most_one_of_20(excess, n_weeks):
     """Looked at 50 times each, of 1,000 weeks."""
     rng, n = random.Random(), 1000
     assert sum(first_alarm(rng, n_weeks, excess) is not None for _ in range(n)) / n <= 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_bursts_raise_no_more_alarms(size):
+    """Failures at one moment, so many together: days before say what they count."""
+    rng, n, n_weeks = random.Random(), 300, 12
+    now = Window(day(7 * n_weeks), day(7 * n_weeks + 7), "now")
+    runs = pl.DataFrame({"at": [day(at / 5) for at in range(n_weeks * 35)]})
+    n_alarms = 0
+    for _ in range(n):
+        *before, this = (
+            [7 * rng.random() for _ in range(draws.poisson(rng, 12 / size))]
+            for _ in range(n_weeks + 1)
+        )
+        weeks = [[at for at in week for _ in range(draws.burst(rng, size))] for week in before]
+        moments = [day(7 * week + at) for week, each in enumerate(weeks) for at in each]
+        seen = pl.DataFrame({"at": moments}, schema={"at": MOMENT})
+        found = dispersions(seen.with_columns(cluster_id=pl.lit("all")), runs, now)
+        spread = found["dispersion"].item() if found.height else 1.0
+        usual = usual_rate([len(week) / spread for week in weeks], [100 / spread] * n_weeks)
+        count = 0
+        for at in sorted(this):
+            count += draws.burst(rng, size)
+            if evidence_of_more(count / spread, 100 * at / 7 / spread, usual) >= 20:
+                n_alarms += 1
+                break
+    assert n_alarms / n <= 0.05 + 3 * (0.05 * 0.95 / n) ** 0.5
+
+
+def day(at):
+    return MONDAY + timedelta(days=at)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from stateanalytics.stats.distributions import gamma_cdf, solve
 
 RATIOS = (1.5, 2.0, 3.0, 5.0, 10.0)
 """So many times the usual rate is looked out for, each with the same weight."""
-CAUTION = 0.5
+CAUTION = 0.6
 """How sure the bound is that the spread between weeks is taken at."""
 
 
@@ -47,8 +47,8 @@ def usual_rate(counts: Sequence[float], exposures: Sequence[float]) -> UsualRate
     Notes
     -----
     Moments: the variance between weeks is what the spread of rates has beyond Poisson's,
-    taken at its upper bound, `CAUTION` sure: the median is unbiased where few weeks say little
-    of it. How little they say of the mean is added.
+    taken at its upper bound, `CAUTION` sure, because a few weeks that are alike by luck would
+    make alarms cheap. How little they say of the mean is added.
 
     Examples
     --------
