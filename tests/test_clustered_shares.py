@@ -119,3 +119,9 @@ def test_intervals_hold_what_they_promise_however_alike_fan_outs_are(design, icc
     # Of very uneven units more than 98 % where the largest are hardly alike.
     assert held / n <= 0.98 + 0.02
     assert differs / n <= 0.05 + 0.033
+
+
+def test_no_digit_depends_on_the_order_of_units():
+    units = [(size * (place % 3) // 2, size) for place, size in enumerate(UNEVEN * 20)]
+    told = {share_of(*Random(seed).sample(units, len(units))) for seed in range(20)}
+    assert len(told) == 1

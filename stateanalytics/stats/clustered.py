@@ -105,6 +105,8 @@ def clustered_share(hits: pl.Series, units: pl.Series) -> ClusteredShare:
         pl.DataFrame({"unit": units, "hit": hits})
         .group_by("unit")
         .agg(x=pl.col("hit").sum().cast(pl.Float64), m=pl.len().cast(pl.Float64))
+        # Floats add up to the same only in the same order, whatever order the rows were in.
+        .sort("x", "m")
     )
     n, n_hits = units.len(), int(hits.sum())
     if n == 0:
