@@ -50,7 +50,7 @@ def write_logs(folder: Path) -> None:
 
 def gather(path: Path) -> Log:
     """The typed events of a log."""
-    from stateanalytics.systems.opencode.payloads import Parser
+    from stateanalytics.io.json_lines import Parser
 
     with Parser() as parser:
         return read_record_files([("events", path)], parser).log

@@ -131,6 +131,8 @@ def peak_mb(work: Callable[[], object]) -> float:
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_peak, args=(work, sender))
     process.start()
+    # Of a process that died nothing comes, which only shows where nobody else can send.
+    sender.close()
     answer = receiver.recv()
     process.join()
     if isinstance(answer, str):
