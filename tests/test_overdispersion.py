@@ -116,6 +116,32 @@ def test_a_doubled_rate_is_found_in_three_of_five():
     assert sum(is_doubling_found(draw, 1) for _ in range(200)) >= 120
 
 
+def is_found_by_an_oracle(incidents):
+    """Exact tests by one who knows that counts are Poisson's, of all clusters as one family."""
+    counts = incidents.group_by("cluster_id").agg(
+        now=(pl.col("week") == 0).sum(), before=(pl.col("week") < 0).sum()
+    )
+    p_values = [
+        (rate_ratio(now, 1, before, N_BEFORE).p_value, cluster)
+        for cluster, now, before in counts.iter_rows()
+    ]
+    ranked = enumerate(sorted(p_values), 1)
+    passed = [rank for rank, (p, _) in ranked if p <= 0.05 * rank / len(p_values)]
+    return 0 in [cluster for _, cluster in sorted(p_values)[: max(passed, default=0)]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_clusters", [1, 3, 8])
+def test_among_few_clusters_a_doubled_rate_is_found_about_as_often_as_can_be(n_clusters):
+    """What is lost to learning the dispersion is a tenth; more, nobody can find."""
+    draw, n, found, could_be = Random(n_clusters), 150, 0, 0
+    for _ in range(n):
+        incidents = weeks(draw, 10, 1, times_now=2.0, n_clusters=n_clusters)
+        found += statuses(incidents, N_BEFORE)[0] == "growing"
+        could_be += is_found_by_an_oracle(incidents)
+    assert found >= could_be - 0.1 * n
+
+
 @pytest.mark.parametrize("n", [(15, 7), (0, 9), (30, 30)])
 def test_where_bursts_count_once_a_ratio_is_less_sure(n):
     now, before = n
