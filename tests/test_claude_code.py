@@ -353,7 +353,9 @@ def test_an_earlier_instant_is_what_a_copy_of_then_says(sample, tmp_path, share)
     random.Random(2026).shuffle(moments)
     chosen = moments[share::8][: 2 if share == 0 else None]
     for number, at in enumerate(chosen):
-        then = facts_at(sample, at).facts
+        past = facts_at(sample, at)
+        then = past.facts
+        assert past.lost.height == then.entities.height
         copy = read_facts(cut_off(at, tmp_path / str(number)), as_of=at)[0]
         key = ["entity_type", "entity_id"]
         ours, theirs = (facts.entities.drop("source").sort(key) for facts in (then, copy))

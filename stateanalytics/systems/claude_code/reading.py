@@ -308,5 +308,6 @@ def rewind(past: Past, facts: Facts) -> Past:
     then = lines.filter((by <= past.at).fill_null(value=True))
     place = list(frames.LINES.key)
     part = assembled(then, blocks.join(then, on=place, how="semi", maintain_order="left"))
-    lost = part.entities.select(**{word: pl.lit(word == "present") for word in LOST})
+    known = {word: pl.lit(word == "present") for word in LOST}
+    lost = part.entities.with_columns(**known).select(LOST)
     return with_rows_of(past, part, labels, lost)
