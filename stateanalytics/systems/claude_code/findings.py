@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,10 @@ NEWEST_VERSION = (2, 1, 144)
 """Of the newest schema that the reader was checked against."""
 RETENTION_DAYS = 30
 _MOST_BYTES = 64 * 2**20
+_TABLE = resources.files(__package__).joinpath("data", "findings.csv").read_text("utf-8")
+_WORDS = {
+    row["code"]: (row["severity"], row["message"]) for row in csv.DictReader(_TABLE.splitlines())
+}
 _TYPES = (
     *("user", "assistant", "system", "summary", "file-history-snapshot", "queue-operation"),
     *("progress", "pr-link", "agent-name", "custom-title", "last-prompt", "attachment"),
@@ -60,92 +66,86 @@ def findings_of(
     lines, blocks = told.lines, told.blocks
     sessions, tools = details[frames.SESSIONS.name], details[frames.TOOLS.name]
     messages = details[frames.MESSAGES.name]
-    kind = pl.col("type")
-    is_later = lines["program_version"].map_elements(_is_newer, pl.Boolean)
-    in_order = pl.col("at") < pl.col("at").cum_max().over("file", order_by="line_no")
-    results = blocks.filter(kind.str.ends_with("tool_result").fill_null(value=False))
-    known = pl.concat([tools["tool_id"], blocks.filter(kind == "tool_use")["tool_id"]])
-    orphans = results.filter(~pl.col("tool_id").is_in(known.implode()).fill_null(value=False))
-    parents = sessions.filter(pl.col("parent_thread_id").is_not_null())
-    missing = parents.filter(~pl.col("parent_thread_id").is_in(sessions["thread_id"].implode()))
-    repeated = int(messages["n_lines"].sum() - messages.height)
-    naive, counted_once = (
-        int(messages[name].sum()) for name in ("naive_output_tokens", "n_output_tokens")
-    )
-    copied, repeats = (sessions.filter(pl.col(name) > 0) for name in ("n_copied", "n_repeated"))
-    unknown = {
-        "type": lines.filter(~kind.is_in(list(_TYPES))),
-        "subtype": lines.filter(kind == "system", ~pl.col("subtype").is_in(list(_SUBTYPES))),
-        "block": blocks.filter(~kind.is_in(list(_BLOCK_TYPES))),
-    }
-    rows = (
-        *(
-            (f"record.unknown_{what}", "info", f"a {what} that no known release writes",
-             *_words(found, "subtype" if what == "subtype" else "type"))
-            for what, found in unknown.items()
+    kind, at = pl.col("type"), pl.col("at")
+    versions = lines["program_version"].drop_nulls().unique()
+    newer = [version for version in versions if _numbers(version) > NEWEST_VERSION]
+    calls = pl.concat([tools["tool_id"], blocks.filter(kind == "tool_use")["tool_id"]])
+    parent = pl.col("parent_thread_id")
+    typed = prompted_sessions(root / HISTORY)
+    odd = {
+        "record.unknown_type": (lines.filter(~kind.is_in(list(_TYPES))), "type"),
+        "record.unknown_subtype": (
+            lines.filter(kind == "system", ~pl.col("subtype").is_in(list(_SUBTYPES))),
+            "subtype",
         ),
-        ("version.unknown", "info", "records of a version newer than the reader was checked on",
-         *_words(lines.filter(is_later), "program_version")),
-        ("message.repeated", "info", f"lines that tell of an answer again: {naive} output tokens, "
-         f"were each added, in place of {counted_once}", repeated, None),
-        ("session.copied_history", "info", "records copied from another session",
-         int(sessions["n_copied"].sum()), _first(copied, "thread_id")),
-        ("record.repeated", "info", "records that are there twice",
-         int(sessions["n_repeated"].sum()), _first(repeats, "thread_id")),
-        ("session.parent_missing", "warning", "subagents or forks whose session is not there",
-         missing.height, _first(missing, "thread_id")),
-        ("tool.result_without_call", "warning", "results of tool calls that are not there",
-         orphans.height, _first(orphans, "tool_id")),
-        ("record.own_parent", "warning", "records that name themselves as the one before",
-         *_words(lines.filter(pl.col("uuid") == pl.col("parent_uuid")), "uuid")),
-        ("time.out_of_order", "info", "records with a moment before that of an earlier line",
-         *_words(lines.filter(in_order), "file")),
-        ("session.in_two_files", "info", "sessions that several transcripts tell of",
-         *_words(sessions.filter(pl.col("n_files") > 1), "thread_id")),
-        *_beside(root, lines, sessions),
-    )  # fmt: skip
+        "record.unknown_block": (blocks.filter(~kind.is_in(list(_BLOCK_TYPES))), "type"),
+        "version.unknown": (
+            lines.filter(pl.col("program_version").is_in(newer)),
+            "program_version",
+        ),
+        "session.parent_missing": (
+            sessions.filter(~parent.is_in(sessions["thread_id"].implode())),
+            "thread_id",
+        ),
+        "tool.result_without_call": (
+            blocks.filter(kind.str.ends_with("result"), ~pl.col("tool_id").is_in(calls.implode())),
+            "tool_id",
+        ),
+        "record.own_parent": (lines.filter(pl.col("uuid") == pl.col("parent_uuid")), "uuid"),
+        "time.out_of_order": (
+            lines.filter(at < at.cum_max().over("file", order_by="line_no")),
+            "file",
+        ),
+        "session.in_two_files": (sessions.filter(pl.col("n_files") > 1), "thread_id"),
+        "session.transcript_gone": (
+            typed.filter(~pl.col("session_id").is_in(sessions["session_id"].implode())),
+            "session_id",
+        ),
+    }
+    found = [(code, rows.height, _least(rows, column)) for code, (rows, column) in odd.items()]
+    for code, name in (("session.copied_history", "n_copied"), ("record.repeated", "n_repeated")):
+        told_of = sessions.filter(pl.col(name) > 0)
+        found.append((code, told_of[name].sum(), _least(told_of, "thread_id")))
     return pool(
         [
-            counted(source, SYSTEM, code, severity, message, n_rows=n_rows, example=example)
-            for code, severity, message, n_rows, example in rows
+            *(
+                counted(source, SYSTEM, code, *_WORDS[code], n_rows=n_rows, example=example)
+                for code, n_rows, example in found
+            ),
+            _of_usage(source, sessions, messages),
+            _of_retention(source, lines, root),
         ],
         schema.FINDINGS,
     )
 
 
-def _first(rows: pl.DataFrame, column: str) -> str | None:
-    return None if rows.is_empty() else str(rows[column].min())
+def _least(rows: pl.DataFrame, column: str) -> str:
+    """The least words, so that the same rows give the same example in any order."""
+    return ", ".join(rows[column].drop_nulls().unique().sort().head(5))
 
 
-def _words(rows: pl.DataFrame, column: str) -> tuple[int, str]:
-    """How many rows, and the commonest words in them."""
-    words = rows[column].drop_nulls().value_counts(sort=True)[column].head(5)
-    return rows.height, ", ".join(sorted(words))
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number[:9]) for number in re.findall(r"\d+", version)[:3])
 
 
-def _is_newer(version: str) -> bool:
-    numbers = tuple(int(number[:9]) for number in re.findall(r"\d+", version)[:3])
-    return numbers > NEWEST_VERSION
+def _of_usage(source: str, sessions: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+    every, once = sessions["naive_output_tokens"].sum(), messages["n_output_tokens"].sum()
+    message = (
+        f"lines that tell of an answer again: {every} output tokens, were each added, "
+        f"in place of {once}"
+    )
+    n_again = messages["n_lines"].sum() - messages.height
+    return counted(source, SYSTEM, "message.repeated", "info", message, n_rows=n_again)
 
 
-def _beside(
-    root: Path, lines: pl.DataFrame, sessions: pl.DataFrame
-) -> list[tuple[str, str, str, int, str | None]]:
-    """What a root says of transcripts that are gone: files are deleted by age."""
+def _of_retention(source: str, lines: pl.DataFrame, root: Path) -> pl.DataFrame:
+    """Files are deleted by their age."""
     days = document(root / SETTINGS).get("cleanupPeriodDays")
     kept = days if isinstance(days, int) and 0 < days < 10**6 else RETENTION_DAYS
-    found: list[tuple[str, str, str, int, str | None]] = []
-    oldest = lines["at"].min()
     span = lines.select(pl.col("at").max() - pl.col("at").min()).item()
-    if span is not None and span >= timedelta(days=kept - 1):
-        message = f"older transcripts may have been deleted: they are kept for {kept} days"
-        found.append(("time.retention_edge", "info", message, 1, str(oldest)))
-    prompted = _prompted(root / HISTORY)
-    gone = sorted(prompted - set(sessions["session_id"]))
-    if gone:
-        message = "sessions whose prompts are in the history, and whose transcripts are gone"
-        found.append(("session.transcript_gone", "info", message, len(gone), gone[0]))
-    return found
+    is_edge = span is not None and span >= timedelta(days=kept - 1)
+    message = f"older transcripts may have been deleted: they are kept for {kept} days"
+    return counted(source, SYSTEM, "time.retention_edge", "info", message, n_rows=int(is_edge))
 
 
 def document(path: Path) -> dict[str, Any]:
@@ -157,12 +157,12 @@ def document(path: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _prompted(path: Path) -> set[str]:
-    """Sessions that somebody typed a prompt in; what was typed is not kept."""
+def prompted_sessions(path: Path) -> pl.DataFrame:
+    """Sessions that somebody typed a prompt in, as ``session_id``; what it was is not kept."""
     try:
         octets, _ = read_octets(path, _MOST_BYTES)
     except OSError:
-        return set()
-    return set(
-        re.findall(r'"sessionId"\s*:\s*"([0-9a-fA-F-]{36})"', octets.decode(errors="replace"))
-    )
+        octets = b""
+    found = re.findall(rb'"sessionId"\s*:\s*"([0-9a-fA-F-]{36})"', octets)
+    ids = sorted({session_id.decode() for session_id in found})
+    return pl.DataFrame({"session_id": ids}, schema={"session_id": pl.String})

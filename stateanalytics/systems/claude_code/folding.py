@@ -6,15 +6,20 @@ usage on each, and one session may lie in two folders: what is shared has one ow
 
 from __future__ import annotations
 
-import functools
-
 import polars as pl
 
-from stateanalytics.systems.claude_code.frames import BLOCKS, MESSAGES, SESSIONS, TOOLS, USAGE
+from stateanalytics.systems.claude_code.frames import (
+    BLOCKS,
+    LINES,
+    MESSAGES,
+    SESSIONS,
+    TOOLS,
+    TURNS,
+    USAGE,
+)
 
 THREAD = ("source", "thread_id")
 TURN = (*THREAD, "turn_no")
-_PLACE = ("source", "file", "line_no")
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 SIGNS = (
     *("prompt", "tool_result", "interrupt", "summary", "injected"),
@@ -22,7 +27,6 @@ SIGNS = (
 )
 """Records that are signs of life; titles, snapshots and hooks are none."""
 BASH_TIMEOUT_S, BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 120.0, 60.0, 600.0, 3600.0
-AGENTS = ("Task", "Agent")
 QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
 _DENIED = (
     r"(?i)doesn't want to proceed|user (?:rejected|denied|declined)|permission (?:to .* )?"
@@ -95,16 +99,11 @@ def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
     keyed = rows.with_columns(
         key=pl.coalesce("answer_id", "uuid"), begins=pl.col("at").min().over(THREAD)
     )
-    several = keyed.filter(
-        pl.col("key").is_not_null(), pl.col("thread_id").n_unique().over(key) > 1
-    )
+    several = keyed.filter(pl.col("thread_id").n_unique().over(key) > 1)
+    copies = (pl.col("agent").is_not_null(), pl.col("forked_from").is_not_null())
     owners = (
-        several.group_by(*key, "thread_id", "begins")
-        .agg(
-            is_side=pl.col("agent").is_not_null().all(),
-            is_fork=pl.col("forked_from").is_not_null().all(),
-        )
-        .sort(*key, "is_side", "is_fork", "begins", "thread_id", nulls_last=True)
+        several.drop_nulls("key")
+        .sort(*key, *copies, "begins", "thread_id", nulls_last=True)
         .unique(key, keep="first", maintain_order=True)
         .select(*key, keeper="thread_id")
     )
@@ -123,32 +122,25 @@ def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _with_replays(rows: pl.DataFrame) -> pl.DataFrame:
     """Add ``turn_no``; a turn whose every answer was given in an earlier one is a replay."""
-    is_own = ~pl.col("is_copied") & ~pl.col("is_repeated")
-    is_prompt = is_own & (pl.col("what") == "prompt")
-    is_again = (
-        is_prompt
-        & pl.col("at").is_not_null()
-        & ~(pl.struct(*THREAD, "at", is_prompt.alias("is_prompt")).is_first_distinct())
-    )
-    number = (pl.col("what") == "prompt") & ~pl.col("is_copied") & ~pl.col("is_repeated")
-    numbered = rows.with_columns(is_repeated=pl.col("is_repeated") | is_again).with_columns(
-        turn_no=number.cum_sum().over(THREAD).cast(pl.Int64)
-    )
+    is_prompt = (pl.col("what") == "prompt") & ~pl.col("is_copied") & ~pl.col("is_repeated")
+    prompt = pl.struct(*THREAD, "at", is_prompt.alias("is_prompt"))
+    is_again = is_prompt & pl.col("at").is_not_null() & ~prompt.is_first_distinct()
+    number = is_prompt.cum_sum().over(THREAD).cast(pl.Int64)
+    once = rows.with_columns(pl.col("is_repeated") | is_again).with_columns(turn_no=number)
     first = pl.col("turn_no").min().over(*THREAD, "answer_id")
-    answers = numbered.filter(pl.col("answer_id").is_not_null(), is_own)
     replays = (
-        answers.with_columns(is_replay=pl.col("turn_no") > first)
+        own(once)
+        .drop_nulls("answer_id")
+        .with_columns(is_replay=pl.col("turn_no") > first)
         .group_by(TURN)
         .agg(pl.col("is_replay").all())
-        .filter("is_replay")
     )
-    if replays.is_empty():
-        return numbered
-    joined = numbered.join(replays, on=TURN, how="left", maintain_order="left")
-    told_again = joined.with_columns(
-        is_repeated=pl.col("is_repeated") | pl.col("is_replay").fill_null(value=False)
-    ).drop("is_replay")
-    return told_again.with_columns(turn_no=number.cum_sum().over(THREAD).cast(pl.Int64))
+    is_replay = pl.col("is_replay").fill_null(value=False)
+    return (
+        once.join(replays, on=TURN, how="left", maintain_order="left")
+        .with_columns(pl.col("is_repeated") | is_replay)
+        .with_columns(turn_no=number)
+    )
 
 
 def own(rows: pl.DataFrame) -> pl.DataFrame:
@@ -161,65 +153,38 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
 
     The first line has the moment; until 2.1.96 it had a placeholder for the tokens written.
     """
-    answers = own(rows).filter(pl.col("answer_id").is_not_null())
-    # Repeats of an answer in its own session: all of their lines would be added.
-    every = rows.filter(pl.col("answer_id").is_not_null())
-    total = functools.reduce(
-        lambda all_of_it, name: all_of_it + pl.col(name).fill_null(0), USAGE, pl.lit(0)
+    lines = own(rows).drop_nulls("answer_id").with_columns(total=pl.sum_horizontal(USAGE))
+    answers = lines.group_by(*THREAD, "answer_id", maintain_order=True).agg(
+        pl.col("turn_no", "message_id", "request", "at", "uuid").first(),
+        pl.col("model", "stop_reason").drop_nulls().last(),
+        pl.col(USAGE).sort_by("total", maintain_order=True).last(),
+        n_lines=pl.len(),
     )
-    return MESSAGES.conform(
-        answers.with_columns(total=total)
-        .group_by(*THREAD, "answer_id", maintain_order=True)
-        .agg(
-            pl.col("turn_no", "message_id", "request", "at", "file", "line_no", "uuid").first(),
-            pl.col("model", "stop_reason").drop_nulls().last(),
-            pl.col(USAGE).sort_by("total", maintain_order=True).last(),
-        )
-        .join(
-            every.group_by(*THREAD, "answer_id").agg(
-                n_lines=pl.len().cast(pl.Int64), naive_output_tokens=pl.col("n_output_tokens").sum()
-            ),
-            on=[*THREAD, "answer_id"],
-            how="left",
-            maintain_order="left",
-        )
-        .with_columns(
-            message_id=pl.coalesce("message_id", "uuid", "answer_id"), request_id="request"
-        )
-    )
+    named = pl.coalesce("message_id", "uuid", "answer_id")
+    return MESSAGES.conform(answers.with_columns(message_id=named, request_id="request"))
 
 
 def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     """`frames.TOOLS`: calls with their results, wherever in the thread those stand."""
-    place = ["source", "file", "line_no"]
-    columns = [
-        *_PLACE,
-        "thread_id",
-        "turn_no",
-        "at",
-        "result_agent_id",
-        "denial",
-        "owner_id",
-        "seq",
-    ]
+    of_lines = own(rows).drop("type", "error_message")
     placed = (
         BLOCKS.conform(blocks)
-        .filter(pl.col("tool_id").is_not_null())
-        .join(own(rows).select(columns), on=place, how="inner", maintain_order="left")
+        .drop_nulls("tool_id")
+        .join(of_lines, on=LINES.key, how="inner", maintain_order="left")
         .sort("source", "thread_id", "seq", "place")
     )
     call = (*THREAD, "tool_id")
-    calls = placed.filter(pl.col("type").is_in(["tool_use", "server_tool_use"])).unique(
-        call, keep="first", maintain_order=True
+    calls, results = (
+        placed.filter(rule).unique(call, keep="first", maintain_order=True)
+        for rule in (
+            pl.col("type").is_in(["tool_use", "server_tool_use"]),
+            pl.col("type").str.ends_with("tool_result"),
+        )
     )
-    results = placed.filter(pl.col("type").str.ends_with("tool_result")).unique(
-        call, keep="first", maintain_order=True
-    )
-    kept = results.select(
-        *call, "is_error", "error_message", "denial", ended_at="at", has_result=pl.lit(value=True)
-    )
+    told = ("is_error", "error_message", "denial")
+    kept = results.select(*call, *told, ended_at="at", has_result=pl.lit(value=True))
     joined = (
-        calls.drop("is_error", "error_message", "denial")
+        calls.drop(told)
         .join(kept, on=call, how="left", maintain_order="left")
         .join(_children(rows, results), on=["source", "tool_id"], how="left", maintain_order="left")
     )
@@ -265,55 +230,36 @@ def _children(rows: pl.DataFrame, results: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def sessions_of(
-    rows: pl.DataFrame, turns: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame
-) -> pl.DataFrame:
+def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     """`frames.SESSIONS`: threads with what all of their turns add up to."""
-    counted = own(rows)
+    is_own = ~pl.col("is_copied") & ~pl.col("is_repeated")
+    at = pl.col("at").filter(is_own & pl.col("what").is_in(list(SIGNS)))
+    is_answer = pl.col("what") == "assistant"
     every = rows.group_by(THREAD, maintain_order=True).agg(
+        pl.col("file").first(),
+        pl.col("title", "directory", "program_version").drop_nulls().last(),
+        pl.col("forked_from").drop_nulls().first(),
         session_id=pl.col("owner_id").first(),
         agent_id=pl.col("agent").first(),
-        file=pl.col("file").first(),
-        n_files=pl.col("file").n_unique().cast(pl.Int64),
-        title=pl.col("title").drop_nulls().last(),
-        directory=pl.col("directory").drop_nulls().last(),
-        program_version=pl.col("program_version").drop_nulls().last(),
-        forked_from=pl.col("forked_from").drop_nulls().first(),
-        n_copied=pl.col("is_copied").sum().cast(pl.Int64),
-        n_repeated=pl.col("is_repeated").sum().cast(pl.Int64),
-        n_compactions=(pl.col("what") == "compaction").sum().cast(pl.Int64),
-        naive_output_tokens=pl.col("n_output_tokens").filter(pl.col("what") == "assistant").sum(),
+        first_at=at.min(),
+        last_activity_at=at.max(),
+        n_files=pl.col("file").n_unique(),
+        n_copied=pl.col("is_copied").sum(),
+        n_repeated=pl.col("is_repeated").sum(),
+        n_compactions=(pl.col("what") == "compaction").sum(),
+        naive_output_tokens=pl.col("n_output_tokens").filter(is_answer).sum(),
     )
-    signs = (
-        counted.filter(pl.col("what").is_in(list(SIGNS)))
-        .group_by(THREAD)
-        .agg(first_at=pl.col("at").min(), last_activity_at=pl.col("at").max())
-    )
-    sums = (
-        "n_prompts",
-        "n_answers",
-        *USAGE,
-        "n_tool_calls",
-        "n_tool_errors",
-        "n_open_tools",
-        "n_retries",
-    )
-    of_turns = turns.group_by(THREAD).agg(pl.col(sums).sum(), n_turns=pl.len().cast(pl.Int64))
+    sums = [name for name in SESSIONS.dtypes if name in TURNS.dtypes and name.startswith("n_")]
+    of_turns = turns.group_by(THREAD).agg(pl.col(sums).sum(), n_turns=pl.len())
     parents = (
-        tools.filter(pl.col("child_thread_id").is_not_null())
+        tools.drop_nulls("child_thread_id")
         .select("source", parent_tool_id="tool_id", caller="thread_id", thread_id="child_thread_id")
         .unique(THREAD, keep="first", maintain_order=True)
     )
     joined = every
-    for part in (signs, of_turns, parents):
+    for part in (of_turns, parents):
         joined = joined.join(part, on=THREAD, how="left", maintain_order="left")
-    is_agent = pl.col("agent_id").is_not_null()
-    return SESSIONS.conform(
-        joined.with_columns(
-            parent_thread_id=pl.when(is_agent)
-            .then(pl.coalesce("caller", "session_id"))
-            .otherwise("forked_from"),
-            n_turns=pl.col("n_turns").fill_null(0),
-            **{name: pl.col(name).fill_null(0) for name in sums},
-        )
-    )
+    is_agent = pl.when(pl.col("agent_id").is_not_null())
+    parent = is_agent.then(pl.coalesce("caller", "session_id")).otherwise("forked_from")
+    counts = pl.col("n_turns", *sums).fill_null(0)
+    return SESSIONS.conform(joined.with_columns(counts, parent_thread_id=parent))

@@ -33,6 +33,8 @@ from stateanalytics.systems.claude_code.turns import OPEN, turns_of
 from stateanalytics.systems.history import LOST, Past, with_rows_of
 
 _FORMAT = "transcripts"
+_CALLS = {True: "error", False: "done"}
+_READ = frames.USAGE[:3]
 
 
 def read(
@@ -117,7 +119,7 @@ def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:
     messages = messages_of(rows)
     tools = tools_of(rows, blocks)
     turns = turns_of(rows, messages, tools)
-    sessions = sessions_of(rows, turns, messages, tools)
+    sessions = sessions_of(rows, turns, tools)
     details = {
         frames.SESSIONS.name: sessions,
         frames.TURNS.name: turns,
@@ -138,97 +140,67 @@ def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:
 
 
 def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
-    is_agent = pl.col("agent_id").is_not_null()
-    of_thread = sessions.select(
-        *THREAD,
-        project="directory",
-        kind=pl.when(is_agent).then(pl.lit("subagent")).otherwise(pl.lit("session")),
-        agent="agent_id",
-    )
-    all_of_it = pl.sum_horizontal(
-        "n_input_tokens", "n_cache_creation_tokens", "n_cache_read_tokens"
-    )
     is_over = ~pl.col("situation").is_in(list(OPEN))
     is_guess = pl.col("situation").is_in(["aborted", "superseded"])
-    of_turns = turns.join(of_thread, on=THREAD, how="left", maintain_order="left").with_columns(
+    is_agent = pl.when(pl.col("agent_id").is_not_null())
+    threads = sessions.with_columns(
+        kind=is_agent.then(pl.lit("subagent")).otherwise(pl.lit("session")),
+        agent="agent_id",
+        project="directory",
+        session_id="thread_id",
+    )
+    places = threads.select(*THREAD, "session_id", "kind", "agent", "project")
+    shown = ("situation", "ended_at", "error_message", "model")
+    last = turns.filter("is_last").select(*THREAD, *shown)
+    children = sessions.group_by("source", thread_id="parent_thread_id").agg(n_children=pl.len())
+    writer = pl.when(is_guess).then(pl.lit("observer")).when(is_over).then(pl.lit("executor"))
+    of_sessions = (
+        threads.join(last, on=THREAD, how="left", maintain_order="left")
+        .join(children, on=THREAD, how="left", maintain_order="left")
+        .with_columns(
+            pl.col("situation").fill_null("no_prompt"),
+            entity_type=pl.lit("session"),
+            entity_id="thread_id",
+            parent_type=pl.when(pl.col("parent_thread_id").is_not_null()).then(pl.lit("session")),
+            parent_id="parent_thread_id",
+            name="title",
+            started_at="first_at",
+            # Nobody writes that a session is over: what is told is the end of its last turn.
+            is_end_approximate=is_over & pl.col("ended_at").is_not_null(),
+        )
+    )
+    of_turns = turns.join(places, on=THREAD, how="left", maintain_order="left").with_columns(
         entity_type=pl.lit("turn"),
         parent_type=pl.lit("session"),
         parent_id="thread_id",
-        session_id="thread_id",
-        raw_status="situation",
-        created_at="started_at",
-        last_message_at="last_activity_at",
-        end_written_by=pl.when(is_over & ~is_guess)
-        .then(pl.lit("executor"))
-        .when(is_over)
-        .then(pl.lit("observer")),
+        end_written_by=writer,
         is_end_approximate=is_guess,
-        n_messages=pl.col("n_prompts") + pl.col("n_answers"),
-        n_turns="n_answers",
-        n_input_tokens=all_of_it,
-        reason_message="error_message",
-        provider=pl.lit("anthropic"),
     )
-    last = turns.filter("is_last").select(
-        *THREAD,
-        "ended_at",
-        raw_status="situation",
-        reason_message="error_message",
-        model="model",
-        is_over=is_over,
-    )
-    children = sessions.group_by("source", thread_id="parent_thread_id").agg(
-        n_children=pl.len().cast(pl.Int64)
-    )
-    of_sessions = (
-        sessions.join(last, on=THREAD, how="left", maintain_order="left")
-        .join(children, on=THREAD, how="left", maintain_order="left")
-        .with_columns(
-            entity_type=pl.lit("session"),
-            entity_id="thread_id",
-            session_id="thread_id",
-            parent_type=pl.when(pl.col("parent_thread_id").is_not_null()).then(pl.lit("session")),
-            parent_id="parent_thread_id",
-            kind=pl.when(is_agent).then(pl.lit("subagent")).otherwise(pl.lit("session")),
-            name="title",
-            agent="agent_id",
-            project="directory",
-            raw_status=pl.col("raw_status").fill_null("no_prompt"),
-            created_at="first_at",
-            started_at="first_at",
-            last_message_at="last_activity_at",
-            # Nobody writes that a session is over: what is told is the end of its last turn.
-            is_end_approximate=pl.col("is_over").fill_null(value=False),
-            n_messages=pl.col("n_prompts") + pl.col("n_answers"),
-            n_turns="n_answers",
-            n_input_tokens=all_of_it,
-            provider=pl.lit("anthropic"),
-        )
-    )
-    of_tools = tools.join(of_thread, on=THREAD, how="left", maintain_order="left").with_columns(
+    limited, ended = (pl.col(name).is_not_null() for name in ("timeout_s", "ended_at"))
+    of_tools = tools.join(places, on=THREAD, how="left", maintain_order="left").with_columns(
         entity_type=pl.lit("tool_call"),
         parent_type=pl.lit("turn"),
         parent_id=pl.concat_str("thread_id", pl.lit(":turn:"), "turn_no"),
-        session_id="thread_id",
         kind="name",
-        created_at="started_at",
         last_activity_at=pl.coalesce("ended_at", "started_at"),
-        raw_status=pl.when(pl.col("is_error"))
-        .then(pl.lit("error"))
-        .when(pl.col("is_error").is_null())
-        .then(pl.lit("open"))
-        .otherwise(pl.lit("done")),
-        timeout_from=pl.when(pl.col("timeout_s").is_not_null()).then(pl.lit("metadata")),
-        end_written_by=pl.when(pl.col("ended_at").is_not_null()).then(pl.lit("executor")),
+        situation=pl.col("is_error").replace_strict(_CALLS, default="open"),
+        timeout_from=pl.when(limited).then(pl.lit("metadata")),
+        end_written_by=pl.when(ended).then(pl.lit("executor")),
+    )
+    is_call = pl.col("entity_type") == "tool_call"
+    stacked = pl.concat([of_sessions, of_turns, of_tools], how="diagonal_relaxed").with_columns(
+        system=pl.lit(SYSTEM),
+        raw_status="situation",
+        created_at="started_at",
+        last_message_at=pl.when(~is_call).then("last_activity_at"),
+        n_messages=pl.col("n_prompts") + pl.col("n_answers"),
+        n_turns="n_answers",
+        # However it was read; `claude_messages` has the parts.
+        n_input_tokens=pl.when(~is_call).then(pl.sum_horizontal(_READ)),
         reason_message="error_message",
+        provider=pl.when(~is_call).then(pl.lit("anthropic")),
     )
-    stacked = pl.concat(
-        [
-            schema.ENTITIES.conform(part.with_columns(system=pl.lit(SYSTEM)))
-            for part in (of_sessions, of_turns, of_tools)
-        ]
-    )
-    return add_recorded(stacked, turns, sessions, tools)
+    return add_recorded(schema.ENTITIES.conform(stacked), turns, sessions, tools)
 
 
 def _transitions(turns: pl.DataFrame) -> pl.DataFrame:
