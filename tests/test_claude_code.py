@@ -19,8 +19,8 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.io import json_lines
 from stateanalytics.state.states import states
 from stateanalytics.systems.claude_code import frames, places
-from stateanalytics.systems.claude_code.turns import cause_of
 from stateanalytics.systems.history import facts_at
+from stateanalytics.systems.provider_errors import cause_of_error
 from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT
 from tests.examples import a_few, examples
@@ -399,4 +399,4 @@ def test_causes_of_errors(tag, status, words, cause) -> None:
         {"error_type": [tag], "error_status": [status], "error_message": [words]},
         schema={"error_type": pl.String, "error_status": pl.Int64, "error_message": pl.String},
     )
-    assert row.select(cause_of()).item() == cause
+    assert row.select(cause_of_error()).item() == cause

@@ -89,7 +89,7 @@ def signs(detector, value):
         "report_state": "working", "execution": "open", "n_tools_running": 0,
         "is_retry_pending": True, "is_claimed": False, "is_foreign": None, "generation": "G2",
         "activity": "blocked" if detector.name in BLOCKED else "idle", "pr_reason": None,
-        "situation": "awaiting_model", "open_tool_name": "Read", "is_subagent": True,
+        "open_tool_name": "Read",
         "schedule_limit_s": 600.0, "silence_s": 1.0, "n_children": 0, "has_live_play": False,
     }  # fmt: skip
     row |= UNLIKE.get(detector.name, {})
@@ -107,9 +107,12 @@ def signs(detector, value):
 
 BLOCKED = ("ao_blocked_stuck", "ao_call_decayed")
 UNLIKE = {
-    "claude_code_command": {"situation": "open_tool", "open_tool_name": "Bash"},
-    "claude_code_tool": {"situation": "open_tool"},
-    "claude_code_retry_overdue": {"situation": "retrying"},
+    "claude_code_stalled": {"raw_status": "awaiting_model"},
+    "claude_code_stream": {"raw_status": "awaiting_model"},
+    "claude_code_subagent": {"raw_status": "awaiting_model", "kind": "subagent"},
+    "claude_code_command": {"raw_status": "open_tool", "open_tool_name": "Bash"},
+    "claude_code_tool": {"raw_status": "open_tool"},
+    "claude_code_retry_overdue": {"raw_status": "retrying"},
     # By the first version, what nobody saw alive is stale at once.
     "health_0_26": {"process_alive": True},
     "ao_detecting_budget": {"detecting_attempts": 3},

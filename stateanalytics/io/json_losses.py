@@ -8,6 +8,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
+from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.files import without_halves
 from stateanalytics.io.findings import counted, rows_counted
 from stateanalytics.io.json_lines import (
@@ -114,3 +115,22 @@ def losses(
         action="left out",
     )
     return pool([*files, lines], schema.FINDINGS)
+
+
+def refuse(lost: pl.DataFrame, source: str, on_error: str) -> None:
+    """End the load over the first loss, where the caller asked for it.
+
+    Raises
+    ------
+    DamagedStoreError
+        If something is lost, and ``on_error`` is ``raise``.
+    """
+    damage = lost.filter(pl.col("severity") != "info")
+    if on_error != "raise" or damage.is_empty():
+        return
+    first = damage.row(0, named=True)
+    raise DamagedStoreError(
+        f"{source!r} was to be read whole, but it holds {first['message']} "
+        f"({first['n_rows']} times, first: {first['example'] or first['table']}).",
+        'read the rest with on_error="skip"',
+    )

@@ -8,21 +8,19 @@ import polars as pl
 
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.claude_code import LIMITS, frames
-from stateanalytics.systems.claude_code.constants import BASH_S, STREAM_S, SUBAGENT_S
-from stateanalytics.systems.claude_code.folding import BASH_GRACE_S, PATIENCE_S
+from stateanalytics.systems.claude_code.constants import STREAM_S, SUBAGENT_S
+from stateanalytics.systems.claude_code.folding import BASH_GRACE_S, BASH_S, PATIENCE_S
 from stateanalytics.systems.detector import Detector, catalogue
 from stateanalytics.systems.history import Past
 
 COLUMNS = MappingProxyType(
     {
-        "situation": "what the records of a turn show: good, failed, open_tool, …",
         "record_age_s": "since the last sign of life of it, or of the subagents it waits for",
         "own_patience_s": "how long it may be silent, by what it waits for; null: as usual",
         "open_tool_name": "tool that it waits for",
         "open_tool_age_s": "since that was called",
         "open_tool_timeout_s": "time limit of that call, where it asked for one",
         "retry_due_age_s": "since a retry was due that nothing followed; negative: to come",
-        "is_subagent": "is it a turn of a subagent",
     }
 )
 
@@ -46,32 +44,22 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     def age(moment: str) -> pl.Expr:
         return (pl.lit(past.at) - pl.col(moment)).dt.total_microseconds() / 1e6
 
-    agents = past.facts.detail(frames.SESSIONS).select(
-        "source", "thread_id", is_subagent=pl.col("agent_id").is_not_null()
-    )
-    own = (
-        past.facts.detail(frames.TURNS)
-        .join(agents, on=["source", "thread_id"], how="left")
-        .select(
-            "source",
-            "entity_id",
-            "situation",
-            "is_subagent",
-            record_age_s=age("last_sign_at"),
-            own_patience_s="patience_s",
-            open_tool_name="open_tool",
-            open_tool_age_s=age("open_since"),
-            open_tool_timeout_s="open_timeout_s",
-            retry_due_age_s=age("retry_at"),
-        )
-        .unique(["source", "entity_id"], keep="last", maintain_order=True)
+    own = past.facts.detail(frames.TURNS).select(
+        "source",
+        "entity_id",
+        record_age_s=age("last_sign_at"),
+        own_patience_s="patience_s",
+        open_tool_name="open_tool",
+        open_tool_age_s=age("open_since"),
+        open_tool_timeout_s="open_timeout_s",
+        retry_due_age_s=age("retry_at"),
     )
     return rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
 
 
 def detectors() -> tuple[Detector, ...]:
     """The detectors of Claude Code; their words are ``data/detectors.csv``."""
-    situation, tool = pl.col("situation"), pl.col("open_tool_name")
+    situation, tool = pl.col("raw_status"), pl.col("open_tool_name")
     silent = {"measures": "record_age_s", "comparison": ">="}
     waits = silent | {"scope": situation == "awaiting_model"}
     called = {"measures": "open_tool_age_s", "scope": situation == "open_tool"}
@@ -85,7 +73,7 @@ def detectors() -> tuple[Detector, ...]:
             "claude_code_stalled": silent | {"threshold_s": usual, "scope": is_open},
             "claude_code_stream": waits | {"threshold_s": STREAM_S},
             "claude_code_subagent": waits
-            | {"threshold_s": SUBAGENT_S, "when": pl.col("is_subagent")},
+            | {"threshold_s": SUBAGENT_S, "when": pl.col("kind") == "subagent"},
             "claude_code_command": called | {"threshold_s": limit, "when": is_bash},
             "claude_code_tool": called
             | {"threshold_s": PATIENCE_S, "when": ~is_bash & ~tool.str.starts_with("mcp__")},

@@ -28,24 +28,16 @@ NEWEST_VERSION = (2, 1, 144)
 """Of the newest schema that the reader was checked against."""
 RETENTION_DAYS = 30
 _MOST_BYTES = 64 * 2**20
-_TABLE = resources.files(__package__).joinpath("data", "findings.csv").read_text("utf-8")
-_WORDS = {
-    row["code"]: (row["severity"], row["message"]) for row in csv.DictReader(_TABLE.splitlines())
-}
-_TYPES = (
-    *("user", "assistant", "system", "summary", "file-history-snapshot", "queue-operation"),
-    *("progress", "pr-link", "agent-name", "custom-title", "last-prompt", "attachment"),
-    *("permission-mode", "ai-title", "agent-setting", "bridge-session", "worktree-state", "meta"),
-)
-_SUBTYPES = (
-    *("api_error", "turn_duration", "stop_hook_summary", "compact_boundary", "informational"),
-    *("microcompact_boundary", "local_command", "bridge_status", "away_summary"),
-    *("scheduled_task_fire", "agents_killed", "model_refusal_fallback"),
-)
-_BLOCK_TYPES = (
-    *("text", "thinking", "redacted_thinking", "tool_use", "tool_result", "server_tool_use"),
-    *("advisor_tool_result", "tool_reference", "image", "document", "web_search_tool_result"),
-)
+
+
+def _table(name: str) -> list[dict[str, str]]:
+    text = resources.files(__package__).joinpath("data", name).read_text("utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+_WORDS = {row["code"]: (row["severity"], row["message"]) for row in _table("findings.csv")}
+_KNOWN = [(row["of"], row["word"]) for row in _table("known_words.csv")]
+"""Types and subtypes of records, and types of blocks, that some release writes."""
 
 
 def findings_of(
@@ -73,12 +65,12 @@ def findings_of(
     parent = pl.col("parent_thread_id")
     typed = prompted_sessions(root / HISTORY)
     odd = {
-        "record.unknown_type": (lines.filter(~kind.is_in(list(_TYPES))), "type"),
+        "record.unknown_type": (_strange(lines, "type", "type"), "type"),
         "record.unknown_subtype": (
-            lines.filter(kind == "system", ~pl.col("subtype").is_in(list(_SUBTYPES))),
+            _strange(lines.filter(kind == "system"), "subtype", "subtype"),
             "subtype",
         ),
-        "record.unknown_block": (blocks.filter(~kind.is_in(list(_BLOCK_TYPES))), "type"),
+        "record.unknown_block": (_strange(blocks, "type", "block"), "type"),
         "version.unknown": (
             lines.filter(pl.col("program_version").is_in(newer)),
             "program_version",
@@ -105,7 +97,7 @@ def findings_of(
     found = [(code, rows.height, _least(rows, column)) for code, (rows, column) in odd.items()]
     for code, name in (("session.copied_history", "n_copied"), ("record.repeated", "n_repeated")):
         told_of = sessions.filter(pl.col(name) > 0)
-        found.append((code, told_of[name].sum(), _least(told_of, "thread_id")))
+        found.append((code, int(told_of[name].sum()), _least(told_of, "thread_id")))
     return pool(
         [
             *(
@@ -117,6 +109,11 @@ def findings_of(
         ],
         schema.FINDINGS,
     )
+
+
+def _strange(rows: pl.DataFrame, column: str, of: str) -> pl.DataFrame:
+    """The rows with a word that no known release writes."""
+    return rows.filter(~pl.col(column).is_in([word for what, word in _KNOWN if what == of]))
 
 
 def _least(rows: pl.DataFrame, column: str) -> str:
@@ -134,7 +131,7 @@ def _of_usage(source: str, sessions: pl.DataFrame, messages: pl.DataFrame) -> pl
         f"lines that tell of an answer again: {every} output tokens, were each added, "
         f"in place of {once}"
     )
-    n_again = messages["n_lines"].sum() - messages.height
+    n_again = int(messages["n_lines"].sum()) - messages.height
     return counted(source, SYSTEM, "message.repeated", "info", message, n_rows=n_again)
 
 

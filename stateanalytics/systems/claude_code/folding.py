@@ -26,7 +26,7 @@ SIGNS = (
     *("assistant", "api_error", "synthetic", "retry", "progress"),
 )
 """Records that are signs of life; titles, snapshots and hooks are none."""
-BASH_TIMEOUT_S, BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 120.0, 60.0, 600.0, 3600.0
+BASH_S, BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 120.0, 60.0, 600.0, 3600.0
 QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
 _DENIED = (
     r"(?i)doesn't want to proceed|user (?:rejected|denied|declined)|permission (?:to .* )?"
@@ -115,9 +115,7 @@ def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
     )
     is_replay = pl.col("agent").is_not_null() & pl.col("is_spoken").fill_null(value=False)
     is_other = (pl.col("keeper") != pl.col("thread_id")).fill_null(value=False)
-    return joined.with_columns(is_copied=is_other | is_replay).drop(
-        "key", "begins", "keeper", "is_spoken"
-    )
+    return joined.with_columns(is_copied=is_other | is_replay)
 
 
 def _with_replays(rows: pl.DataFrame) -> pl.DataFrame:
@@ -207,7 +205,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
             is_error=is_error,
             cause=pl.when(is_error).then(cause),
             patience_s=pl.when(is_bash)
-            .then(timeout_s.fill_null(BASH_TIMEOUT_S) + BASH_GRACE_S)
+            .then(timeout_s.fill_null(BASH_S) + BASH_GRACE_S)
             .when(pl.col("name").str.starts_with("mcp__"))
             .then(pl.lit(MCP_PATIENCE_S))
             .otherwise(pl.lit(PATIENCE_S)),

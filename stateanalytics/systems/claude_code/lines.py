@@ -24,6 +24,7 @@ from stateanalytics.io.json_losses import BAD, objects_of
 from stateanalytics.systems.claude_code.frames import BLOCKS, LINES
 from stateanalytics.systems.claude_code.places import name_of
 from stateanalytics.systems.columns import fields_from_csv
+from stateanalytics.systems.recorded import first_that_holds
 
 MOST_ERROR_CHARS = 500
 _BLOCK = {
@@ -49,6 +50,12 @@ _INJECTED = (
     *("<command-name>", "<command-message>", "<local-command-", "<task-notification>"),
     *("Stop hook feedback:", "This session is being continued"),
 )
+_SUBTYPES = {
+    "retry": ("system", ["api_error"]),
+    "turn_end": ("system", ["turn_duration", "stop_hook_summary"]),
+    "compaction": ("system", ["compact_boundary"]),
+    "max_turns": ("attachment", ["max_turns_reached"]),
+}
 _INTERRUPTED = "[Request interrupted by user"
 _FIRST_TEXT = (
     "list_transform(json_extract(sound, '$.message.content[*]'), lambda b: "
@@ -165,33 +172,32 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
 def _what() -> pl.Expr:
     """What a record is: the first that holds, in the order of the format page."""
     head = pl.col("head").fill_null("")
-    kind, subtype = pl.col("type"), pl.col("subtype")
-    has_result = (
-        pl.col("blocks").list.eval(pl.element().struct.field("type") == "tool_result").list.any()
-    )
+    kind = pl.col("type")
+    tool_results = pl.element().struct.field("type") == "tool_result"
     is_own = pl.col("origin_kind").is_null() | (pl.col("origin_kind") == "human")
     begins = pl.any_horizontal(head.str.starts_with(word) for word in _INJECTED)
+    of_people = {
+        "tool_result": pl.col("blocks").list.eval(tool_results).list.any(),
+        "interrupt": pl.col("interrupted_id").is_not_null() | head.str.starts_with(_INTERRUPTED),
+        "summary": pl.col("is_summary"),
+        "injected": pl.col("is_meta").fill_null(value=False) | ~is_own | begins,
+        "prompt": pl.lit(value=True),
+    }
+    of_models = {
+        "api_error": pl.col("is_api_error"),
+        "synthetic": pl.col("model") == "<synthetic>",
+        "assistant": pl.lit(value=True),
+    }
     rules = {
-        "tool_result": (kind == "user") & has_result,
-        "interrupt": (kind == "user")
-        & (pl.col("interrupted_id").is_not_null() | head.str.starts_with(_INTERRUPTED)),
-        "summary": (kind == "user") & pl.col("is_summary"),
-        "injected": (kind == "user")
-        & (pl.col("is_meta").fill_null(value=False) | ~is_own | begins),
-        "prompt": kind == "user",
-        "api_error": (kind == "assistant") & pl.col("is_api_error"),
-        "synthetic": (kind == "assistant") & (pl.col("model") == "<synthetic>"),
-        "assistant": kind == "assistant",
-        "retry": (kind == "system") & (subtype == "api_error"),
-        "turn_end": (kind == "system") & subtype.is_in(["turn_duration", "stop_hook_summary"]),
-        "compaction": (kind == "system") & (subtype == "compact_boundary"),
-        "max_turns": (kind == "attachment") & (subtype == "max_turns_reached"),
+        **{name: (kind == "user") & rule for name, rule in of_people.items()},
+        **{name: (kind == "assistant") & rule for name, rule in of_models.items()},
+        **{
+            what: (kind == of) & pl.col("subtype").is_in(subtypes)
+            for what, (of, subtypes) in _SUBTYPES.items()
+        },
         "progress": kind == "progress",
     }
-    return pl.coalesce(
-        *(pl.when(rule.fill_null(value=False)).then(pl.lit(name)) for name, rule in rules.items()),
-        pl.lit("other"),
-    )
+    return pl.coalesce(first_that_holds(rules), pl.lit("other"))
 
 
 def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFrame:

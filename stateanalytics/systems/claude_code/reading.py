@@ -10,10 +10,9 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.files import legible
 from stateanalytics.io.json_lines import Parser
-from stateanalytics.io.json_losses import losses
+from stateanalytics.io.json_losses import losses, refuse
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.claude_code import frames
 from stateanalytics.systems.claude_code.findings import document, findings_of
@@ -32,7 +31,6 @@ from stateanalytics.systems.claude_code.states import SYSTEM, add_recorded
 from stateanalytics.systems.claude_code.turns import OPEN, turns_of
 from stateanalytics.systems.history import LOST, Past, with_rows_of
 
-_FORMAT = "transcripts"
 _CALLS = {True: "error", False: "done"}
 _READ = frames.USAGE[:3]
 
@@ -71,14 +69,7 @@ def read(
         told = read_transcripts(path, paths, source, parser)
     told = replace(told, lines=pl.concat([told.lines, _starts(path, paths, source)]))
     lost = losses(told.bad, told.lost, source, SYSTEM)
-    damage = lost.filter(pl.col("severity") != "info")
-    if on_error == "raise" and damage.height:
-        first = damage.row(0, named=True)
-        raise DamagedStoreError(
-            f"{source!r} was to be read whole, but it holds {first['message']} "
-            f"({first['n_rows']} times, first: {first['example']}).",
-            'read the rest with on_error="skip"',
-        )
+    refuse(lost, source, on_error)
     part = assembled(told.lines, told.blocks)
     found = findings_of(path, told, part.details, source)
     sizes = [_size_of(file) for file in opens(path)]
@@ -130,7 +121,7 @@ def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:
     }
     return Parts(
         system=SYSTEM,
-        format=_FORMAT,
+        format="transcripts",
         entities=_entities(sessions, turns, tools),
         transitions=_transitions(turns),
         events=_events(rows),
@@ -205,26 +196,19 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
 
 def _transitions(turns: pl.DataFrame) -> pl.DataFrame:
     """The start of each turn, and how it ended; the first is its prompt."""
-    entity = turns.select("source", "entity_id", "started_at", "ended_at", "situation", "turn_no")
-    begun = entity.select(
-        "source", "entity_id", "turn_no", at="started_at", status=pl.lit("started"), n=pl.lit(0)
+    begun = turns.with_columns(
+        at="started_at", status=pl.lit("started"), seq=2 * pl.col("turn_no"), writer=None
     )
-    ended = entity.filter(pl.col("ended_at").is_not_null()).select(
-        *("source", "entity_id", "turn_no"),
+    ended = turns.with_columns(
         at="ended_at",
         status="situation",
-        n=pl.lit(1),
         previous_status=pl.lit("started"),
+        seq=2 * pl.col("turn_no") + 1,
+        writer=pl.lit("executor"),
     )
-    rows = pl.concat([begun, ended], how="diagonal").filter(pl.col("at").is_not_null())
-    return schema.TRANSITIONS.conform(
-        rows.with_columns(
-            system=pl.lit(SYSTEM),
-            entity_type=pl.lit("turn"),
-            seq=2 * pl.col("turn_no") + pl.col("n"),
-            writer=pl.when(pl.col("n") == 1).then(pl.lit("executor")),
-        ).sort("source", "entity_id", "seq")
-    )
+    rows = pl.concat([begun, ended], how="diagonal_relaxed").drop_nulls("at")
+    named = rows.with_columns(system=pl.lit(SYSTEM), entity_type=pl.lit("turn"))
+    return schema.TRANSITIONS.conform(named.sort("source", "entity_id", "seq"))
 
 
 _ROLES = {

@@ -12,52 +12,13 @@ from stateanalytics.systems.claude_code.folding import (
     own,
 )
 from stateanalytics.systems.claude_code.frames import TURNS, USAGE
+from stateanalytics.systems.provider_errors import cause_of_error
 from stateanalytics.systems.recorded import first_that_holds, is_content_filter
 
 OPEN = ("question", "open_tool", "retrying", "awaiting_model")
 """Situations of work that is not over."""
 _GOOD_STOPS = ("end_turn", "stop_sequence")
 _GOES_ON = ("tool_use", "pause_turn")
-_QUOTA = r"(?i)limit\b.*\bresets|usage limit reached|credit balance|billing"
-_OVERFLOW = r"(?i)too long|context (?:window|length|limit)"
-_CONNECTION = r"(?i)timed? ?out|ECONN|ENOTFOUND|EAI_AGAIN|socket|connection error|fetch failed"
-
-
-def cause_of() -> pl.Expr:
-    """The last segment of the reason code of an error: by its tag, its status, then its words.
-
-    Examples
-    --------
-    >>> errors = pl.DataFrame({
-    ...     "error_type": ["rate_limit", None, "invalid_request"],
-    ...     "error_status": [429, 529, None],
-    ...     "error_message": ["You've hit your limit · resets 9pm", None, "prompt is too long"]})
-    >>> errors.select(cause_of()).to_series().to_list()
-    ['provider_quota', 'provider_internal', 'context_overflow']
-    """
-    tag = pl.col("error_type").fill_null("").str.to_lowercase()
-    status = pl.col("error_status").fill_null(0)
-    words = pl.col("error_message").fill_null("")
-
-    def tagged(*names: str) -> pl.Expr:
-        return pl.any_horizontal(tag.str.contains(name, literal=True) for name in names)
-
-    is_limit = tagged("rate_limit") | (status == 429)
-    return first_that_holds(
-        {
-            "provider_quota": (is_limit & words.str.contains(_QUOTA))
-            | tagged("billing_error")
-            | (status == 402),
-            "provider_rate_limit": is_limit,
-            "provider_auth": tagged("authentication", "permission_error")
-            | status.is_in([401, 403]),
-            "provider_internal": tagged("server_error", "overloaded") | (status >= 500),
-            "context_overflow": words.str.contains(_OVERFLOW),
-            "provider_invalid_request": tagged("invalid_request") | (status >= 400),
-            "provider_transport": words.str.contains(_CONNECTION) | tag.str.contains(_CONNECTION),
-            "provider_unknown": pl.lit(value=True),
-        }
-    )
 
 
 def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
@@ -80,35 +41,37 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     ).with_columns(
         has_output=(pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0),
     )
-    named = known.with_columns(situation=first_that_holds(_rules()), cause=cause_of())
+    named = known.with_columns(situation=first_that_holds(_rules()), cause=cause_of_error())
     is_open = pl.col("situation").is_in(list(OPEN))
     ends = {
-        "interrupted": "interrupted_at",
+        "interrupted": "interrupt_at",
         "max_turns": "max_turns_at",
         "aborted": "last_activity_at",
         "superseded": "last_activity_at",
     }
     ended_at = pl.coalesce(
         *(pl.when(pl.col("situation") == name).then(column) for name, column in ends.items()),
-        pl.when(~is_open).then(pl.coalesce("answered_at", "last_activity_at")),
+        pl.when(~is_open).then(pl.coalesce("answer_at", "last_activity_at")),
     )
-    is_failed, is_waiting = pl.col("situation") == "failed", pl.col("situation") == "retrying"
-    has_error = is_failed | is_waiting
+    is_waiting = pl.col("situation") == "retrying"
+    kept = {
+        **dict.fromkeys(
+            ("error_type", "error_status", "error_message", "cause"),
+            is_waiting | (pl.col("situation") == "failed"),
+        ),
+        **dict.fromkeys(
+            ("open_tool", "open_since", "open_timeout_s", "patience_s"),
+            pl.col("situation").is_in(["open_tool", "question"]),
+        ),
+        "retry_at": is_waiting,
+    }
     return TURNS.conform(
         named.with_columns(
+            *(pl.when(rule).then(name).alias(name) for name, rule in kept.items()),
             entity_id=pl.concat_str("thread_id", pl.lit(":turn:"), "turn_no"),
             ended_at=ended_at,
             last_sign_at=pl.max_horizontal("last_activity_at", "child_at"),
-            retry_at=pl.when(is_waiting).then("retry_at"),
             is_recovered=(pl.col("n_retries") > 0) & (pl.col("last_answer") == "assistant"),
-            **{
-                name: pl.when(has_error).then(name)
-                for name in ("error_type", "error_status", "error_message", "cause")
-            },
-            **{
-                name: pl.when(pl.col("situation").is_in(["open_tool", "question"])).then(name)
-                for name in ("open_tool", "open_since", "open_timeout_s", "patience_s")
-            },
         ).sort(TURN)
     )
 
@@ -118,39 +81,35 @@ def _facts(rows: pl.DataFrame) -> pl.DataFrame:
     what, seq, at = pl.col("what"), pl.col("seq"), pl.col("at")
     is_answer = what.is_in(["assistant", "api_error"])
     sign = what.is_in(list(SIGNS))
-    spoken = what == "assistant"
-    told = what.is_in(["api_error", "retry"])
-
-    def last(rule: pl.Expr) -> pl.Expr:
-        return seq.filter(rule).max().fill_null(-1)
-
-    moved = rows.with_columns(mode=pl.col("permission_mode").forward_fill().over(THREAD))
+    places = {
+        "answer": is_answer,
+        "input": what.is_in(["prompt", "tool_result"]),
+        **{name: what == name for name in ("interrupt", "max_turns", "turn_end", "retry")},
+    }
+    told = pl.col("error_type", "error_status", "error_message")
+    moved = rows.with_columns(pl.col("permission_mode").forward_fill().over(THREAD))
     turns = (
         own(moved)
         .group_by(TURN, maintain_order=True)
         .agg(
+            told.filter(what.is_in(["api_error", "retry"])).last(),
+            pl.col("stop_reason").filter(is_answer).last(),
+            pl.col("n_text_chars").filter(what == "assistant").sum(),
+            pl.col("retry_at").filter(what == "retry").last(),
+            pl.col("permission_mode").last(),
             started_at=at.filter(sign).min(),
             last_activity_at=at.filter(sign).max(),
             last_answer=what.filter(is_answer).last(),
-            answered_at=at.filter(is_answer).last(),
-            interrupted_at=at.filter(what == "interrupt").last(),
-            max_turns_at=at.filter(what == "max_turns").last(),
-            stop_reason=pl.col("stop_reason").filter(is_answer).last(),
-            permission_mode=pl.col("mode").last(),
-            n_prompts=(what == "prompt").sum().cast(pl.Int64),
-            n_retries=(what == "retry").sum().cast(pl.Int64),
-            n_text_chars=pl.col("n_text_chars").filter(spoken).sum(),
-            retry_at=pl.col("retry_at").filter(what == "retry").last(),
+            n_prompts=(what == "prompt").sum(),
+            n_retries=(what == "retry").sum(),
             **{
-                name: pl.col(name).filter(told).last()
-                for name in ("error_type", "error_status", "error_message")
+                f"{name}_at": at.filter(rule).last()
+                for name, rule in places.items()
+                if name != "retry"
             },
-            answer_seq=last(is_answer),
-            interrupt_seq=last(what == "interrupt"),
-            max_turns_seq=last(what == "max_turns"),
-            turn_end_seq=last(what == "turn_end"),
-            retry_seq=last(what == "retry"),
-            input_seq=last(what.is_in(["prompt", "tool_result"])),
+            **{
+                f"{name}_seq": seq.filter(rule).max().fill_null(-1) for name, rule in places.items()
+            },
         )
     )
     # What stands before the first prompt is mostly names and settings.
@@ -160,7 +119,7 @@ def _facts(rows: pl.DataFrame) -> pl.DataFrame:
 def _of_messages(messages: pl.DataFrame) -> pl.DataFrame:
     return messages.group_by(TURN).agg(
         pl.col(USAGE).sum(),
-        n_answers=pl.len().cast(pl.Int64),
+        n_answers=pl.len(),
         model=pl.col("model").drop_nulls().last(),
     )
 
@@ -172,16 +131,15 @@ def _of_tools(tools: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     is_open = pl.col("ended_at").is_null()
     known = tools.join(heard, on=["source", "child_thread_id"], how="left", maintain_order="left")
     return known.group_by(TURN).agg(
-        n_tool_calls=pl.len().cast(pl.Int64),
-        n_tool_errors=pl.col("is_error").sum().cast(pl.Int64),
-        n_tools_good=(~pl.col("is_error")).sum().cast(pl.Int64),
-        n_open_tools=is_open.sum().cast(pl.Int64),
-        n_questions=(is_open & pl.col("name").is_in(list(QUESTIONS))).sum().cast(pl.Int64),
+        *(pl.col(name).filter(is_open).max() for name in ("patience_s", "child_at")),
+        n_tool_calls=pl.len(),
+        n_tool_errors=pl.col("is_error").sum(),
+        n_tools_good=(~pl.col("is_error")).sum(),
+        n_open_tools=is_open.sum(),
+        n_questions=(is_open & pl.col("name").is_in(list(QUESTIONS))).sum(),
         open_tool=pl.col("name").filter(is_open).first(),
         open_since=pl.col("started_at").filter(is_open).first(),
         open_timeout_s=pl.col("timeout_s").filter(is_open).first(),
-        patience_s=pl.col("patience_s").filter(is_open).max(),
-        child_at=pl.col("child_at").filter(is_open).max(),
     )
 
 
