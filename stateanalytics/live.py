@@ -148,7 +148,9 @@ def _judged(snap: Snapshot, policy: Policy | None) -> pl.DataFrame:
     kept = ("severity", "display", "reason_codes")
     judged: pl.DataFrame = states(snap, policy=policy).select(*_KEY, *kept)
     # Null is its own change: an entity that has no state is not there.
-    return judged.filter(pl.col("entity_type") != "branch").unique(_KEY, keep="first")
+    return judged.filter(pl.col("entity_type") != "branch").unique(
+        _KEY, keep="first", maintain_order=True
+    )
 
 
 def _differences(before: pl.DataFrame, after: pl.DataFrame, snap: Snapshot) -> pl.DataFrame:
