@@ -48,8 +48,8 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     weeks : polars.DataFrame
         What `Snapshot.weeks` gave, best of 26 weeks; no more are looked at.
     fdr : float
-        The share of false alarms among weeks above and below that is accepted, and of series
-        without a change of which one is told.
+        How often something is told of a week and its levels where nothing changed: one half
+        for weeks above and below, the other for levels.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
         ``weeks`` in its order, with ``expected`` by the other weeks of the same level, at
         this week's runs; ``limit_low`` to ``limit_high``, which 95 % of such weeks lie
         between; ``p_value`` and ``q_value``; ``verdict``: above or below, where ``q_value``
-        is at most ``fdr``, else within; ``level_since``, the first week of the level;
+        is at most half of ``fdr``, else within; ``level_since``, the first week of the level;
         ``level`` and ``level_before``, it and the one before at this week's runs
         (null: none before). All null where there are no limits: of weeks that the data cover
         in part, of fewer than `FEWEST_WEEKS` weeks, of causes, rows and sums.
@@ -102,12 +102,12 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     found = [
         limited
         for series in ended.partition_by(_SERIES, maintain_order=True)
-        for limited in _of_series(series, fdr / n_series[series["group_kind"][0]])
+        for limited in _of_series(series, fdr / 2 / n_series[series["group_kind"][0]])
     ]
     schema = {"_row": rows.schema["_row"], **_FOUND}
     p_value, middle = pl.col("p_value"), pl.col("expected")
     verdict = (
-        pl.when(pl.col("q_value") > fdr)
+        pl.when(pl.col("q_value") > fdr / 2)
         .then(pl.lit("within"))
         .when(pl.col("_seen") > middle)
         .then(pl.lit("above"))
