@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("week.html"),
     show_default=True,
-    help="The page; .json gives the numbers only.",
+    help="The page; .md a screen of it, .json the numbers only.",
 )
 @window_options
 @click.option(
@@ -82,7 +82,14 @@ if TYPE_CHECKING:
 @redact_option
 @click.option("--title", help="Heading of the report.")
 @click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
+@click.option(
+    "--fail-on",
+    metavar="KINDS",
+    help="Exit with 3 on bad news: new-critical, regression, coverage, joined by commas.",
+)
+@click.pass_context
 def report(
+    ctx: click.Context,
     *,
     sources: tuple[str, ...],
     output: Path,
@@ -100,6 +107,7 @@ def report(
     redact: bool,
     title: str | None,
     is_opened: bool,
+    fail_on: str | None,
 ) -> None:
     """Write the report on a window of time: one HTML file that opens anywhere.
 
@@ -108,17 +116,19 @@ def report(
     """
     from stateanalytics.charts.report_charts import prepare
     from stateanalytics.reporting import report as make_report
+    from stateanalytics.reporting.tripwires import checked_kinds
 
     window = window_of(week, since, until)
     suffix = output.suffix.lower()
-    if suffix not in ("", ".html", ".htm", ".json"):
+    if suffix not in ("", ".html", ".htm", ".json", ".md"):
         raise click.UsageError(
-            f"A report is HTML or JSON, and {str(output)!r} says something else. "
+            f"A report is HTML, Markdown or JSON, and {str(output)!r} says something else. "
             f"Hint: -o {output.with_suffix('.html')}"
         )
     is_json = suffix == ".json"
     targets = [output, output.with_suffix(".json")] if with_json and not is_json else [output]
-    if not is_json and sections is None:
+    wires = [] if fail_on is None else checked_kinds(fail_on.replace("|", ",").split(","))
+    if suffix not in (".json", ".md") and sections is None:
         prepare()
     said: dict[str, Any] = {
         "window": window,
@@ -138,14 +148,25 @@ def report(
         for target in targets:
             refuse_inputs_of(target, (*inputs, *([ledger] if ledger else [])))
         made = make_report(summary or snap, **said)
-    written = [
-        made.write_json(target) if target.suffix.lower() == ".json" else made.write_html(target)
-        for target in targets
-    ]
+    writers = {".json": made.write_json, ".md": made.write_markdown}
+    written = [writers.get(target.suffix.lower(), made.write_html)(target) for target in targets]
     for path in written:
         click.echo(f"wrote {visible(str(path))} ({path.stat().st_size / 1000:,.0f} kB)")
+    _say(made.summary)
     if is_opened:
         click.launch(str(written[0].resolve()))
+    for sentence in made.tripped(*wires):
+        note(f"failed on {sentence}")
+    if made.tripped(*wires):
+        ctx.exit(3)
+
+
+def _say(summary: dict[str, Any]) -> None:
+    """The verdict and what to do first, for whoever waits at the terminal."""
+    click.echo(visible(summary["headline"]["finding"]))
+    for place, one in enumerate(summary.get("actions", ()), 1):
+        click.echo(visible(f"{place}. {one['what']}: {one['why']}"))
+        click.echo(visible(f"   {one['command']}"))
 
 
 def _summary_at(

@@ -161,6 +161,22 @@ class Report:
         """The same numbers as JSON, keys sorted, ending in a line break."""
         return json.dumps(self.summary, sort_keys=True, indent=1, allow_nan=False) + "\n"
 
+    def as_markdown(self) -> str:
+        """A screen of it for a standing issue or a chat; no text in it makes markup or mentions."""
+        from stateanalytics.reporting.digest import as_markdown
+
+        return as_markdown(self.summary)
+
+    def tripped(self, *kinds: str) -> list[str]:
+        """Why it is bad news: ``new-critical``, ``regression``, ``coverage``; empty: it is none."""
+        from stateanalytics.reporting.tripwires import tripped
+
+        return tripped(self.summary, kinds)
+
+    def write_markdown(self, path: str | Path) -> Path:
+        """Write `as_markdown`, whole or not at all, and say where."""
+        return self._write(path, self.as_markdown())
+
     def write_html(self, path: str | Path) -> Path:
         """Write the page, whole or not at all, and say where."""
         return self._write(path, self.as_html())

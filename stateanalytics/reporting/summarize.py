@@ -15,6 +15,7 @@ from stateanalytics.charts.report_charts import begin_drawing
 from stateanalytics.core.facts import losses_of
 from stateanalytics.core.windows import TICK, WEEK, Window, in_utc, read_window
 from stateanalytics.errors import ArgumentError
+from stateanalytics.reporting.actions import actions_of
 from stateanalytics.reporting.cleaning import clean
 from stateanalytics.reporting.coverage import coverage_of
 from stateanalytics.reporting.false_alarms import of_changes
@@ -85,6 +86,7 @@ def summarize(
         "coverage": coverage_of(facts.sources, losses),
         **summaries,
     }
+    raw["actions"] = actions_of(raw, facts.sources["source"].to_list())
     cleaned, masked = clean(raw, secrets=redact)
     return {
         **cleaned,

@@ -54,6 +54,7 @@ def summarize_sums(
     raw: Plain = {
         **said_of(week, title or title_of(week), counts.as_of),
         "compared_with": None,
+        "actions": [],
         "losses": plain_rows(counts.losses.with_columns(example=pl.lit(None, pl.String)), LOSSES),
         "coverage": coverage_of(counts.sources, counts.losses),
         **{name: TOLD[name](counts, week) for name in chosen if name in TOLD},

@@ -151,4 +151,4 @@ def _left_out(rows: pl.DataFrame) -> list[Plain]:
     ]
 
 
-SECTION = Section("provenance", "Data", summarize_provenance, place=10)
+SECTION = Section("provenance", "Data", summarize_provenance, place=125)

@@ -1,0 +1,114 @@
+"""What to do first, ranked by what can still be done and what it costs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+
+from stateanalytics.core.units import how_long
+from stateanalytics.reporting.material import Plain
+from stateanalytics.reporting.phrases import count
+
+N_SHOWN = 3
+_FIRST, _OPEN, _ENDED, _SETTING = range(4)
+
+
+def actions_of(summary: Plain, sources: list[str]) -> list[Plain]:
+    """At most three things to do, the most urgent first.
+
+    Parameters
+    ----------
+    summary : dict
+        Of a report; sections that it lacks add nothing.
+    sources : list of str
+        What was read, for the commands.
+
+    Returns
+    -------
+    list of dict
+        Each with ``what``, ``why``, ``who`` (None: nobody is named) and ``command``. Data that
+        were lost come first, since every number rests on them; then what is still open; then
+        failures by the time they cost; then thresholds.
+    """
+    place = shlex.quote(sources[0]) if len(sources) == 1 else "SOURCES"
+    found = sorted(_all(summary, place), key=lambda one: (one["rank"], -one["saves_s"]))
+    return [{**one} for one in found[:N_SHOWN]]
+
+
+def _all(summary: Plain, place: str) -> Iterator[Plain]:
+    if losses := summary.get("losses"):
+        yield _action(
+            _FIRST,
+            f"Read again what is missing: {losses[0]['source']}",
+            f"{count(len(losses), 'loss', 'losses')}; first: {losses[0]['message']}",
+            f"stateanalytics findings {place}",
+        )
+    yield from _open(summary.get("attention", {}).get("open", {}), place)
+    failures = summary.get("failures", {})
+    todo = {code["code"]: code["what_to_do"] for code in failures.get("codes", ())}
+    for cluster in failures.get("clusters", ()):
+        if not cluster["is_expected"] and cluster["n_incidents"]:
+            yield _of_cluster(cluster, todo, place)
+    for row in summary.get("thresholds", {}).get("rows", ()):
+        if row["verdict"] == "change":
+            yield _action(
+                _SETTING,
+                f"Set {row['name']} to {row['recommended']}, from {row['today']}",
+                row["in_words"],
+                f"stateanalytics thresholds {place} --format toml",
+            )
+
+
+def _open(open_work: Plain, place: str) -> Iterator[Plain]:
+    """What is open and silent, as one thing: it can still be saved or closed."""
+    items = open_work.get("items", ())
+    if not items:
+        return
+    longest = max(items, key=lambda item: item["silence_s"] or 0.0)
+    n = open_work["n"]
+    name = longest["name"] or longest["entity_id"]
+    own = shlex.quote(longest["source"]) if place != "SOURCES" else place
+    alone = f"stateanalytics show {own} {shlex.quote(longest['entity_id'])}"
+    yield _action(
+        _OPEN,
+        f"Close or save {longest['entity_type'].replace('_', ' ')} {name}"
+        + (f", and look at {n - 1} more that are open" if n > 1 else ""),
+        f"{longest['when']}. {_hint(longest)}",
+        alone if n == 1 else f"stateanalytics attention {place}",
+        saves_s=longest["silence_s"] or 0.0,
+    )
+
+
+def _hint(item: Mapping[str, Plain]) -> str:
+    reason = item["reason"]
+    return (reason and (reason["what_to_do"] or reason["message"])) or "no reason was stored"
+
+
+def _of_cluster(cluster: Plain, todo: Mapping[str, str | None], place: str) -> Plain:
+    lost = [cluster["lost"][name] for name in ("time", "cost") if cluster["lost"][name]]
+    cost = f", {' and '.join(lost)} lost" if lost else ""
+    what_to_do = todo.get(cluster["code"])
+    who = cluster["owner"]
+    return _action(
+        _ENDED,
+        f"Stop “{cluster['name']}”",
+        f"{count(cluster['n_incidents'], 'incident')}{cost}"
+        + (f". {what_to_do}" if what_to_do else ""),
+        f"stateanalytics failures {place} --show members --cluster {cluster['cluster_id']}",
+        who=f"{who} ({cluster['ticket']})" if who and cluster["ticket"] else who,
+        saves_s=cluster["run_s"] or 0.0,
+    )
+
+
+def _action(
+    rank: int, what: str, why: str, command: str, *, who: str | None = None, saves_s: float = 0.0
+) -> Plain:
+    return {
+        "rank": rank,
+        "what": what,
+        "why": why,
+        "who": who,
+        "command": command,
+        "saves_s": saves_s,
+        "saves": how_long(saves_s) if saves_s else None,
+    }

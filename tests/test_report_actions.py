@@ -1,0 +1,160 @@
+"""What to do first, Markdown for a chat, and when a report is bad news for a machine."""
+
+import re
+
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.cli import run as cli
+from stateanalytics.demo_data import demo_path
+from stateanalytics.errors import ArgumentError
+from stateanalytics.reporting.actions import actions_of
+from stateanalytics.reporting.digest import as_markdown
+from stateanalytics.reporting.tripwires import tripped
+
+HOSTILE = "<img src=x onerror=alert(1)> @everyone [x](http://evil.invalid) | `rm` #1 **b** <!--"
+
+
+def cluster(**more):
+    return {
+        "cluster_id": "v1:1", "name": "boom", "code": "run.failed.exception", "state": "ongoing",
+        "is_expected": None, "is_back": None, "n_incidents": 2, "run_s": 60.0, "owner": None,
+        "ticket": None, "lost": {"time": "1 min", "cost": None, "unreported": None}, **more,
+    }  # fmt: skip
+
+
+def item(**more):
+    return {
+        "entity_type": "session", "entity_id": "s", "source": "a b.db", "name": None,
+        "silence_s": 10.0, "when": "open for 10 s", "reason": None, **more,
+    }  # fmt: skip
+
+
+def summary(clusters=(), items=(), **more):
+    return {
+        "title": "Week", "made_by": "1", "losses": [], "coverage": None,
+        "window": {"label": "W21"},
+        "headline": {"finding": "fine", "numbers": [number()]},
+        "failures": {"clusters": list(clusters), "codes": []},
+        "attention": {"open": {"n": len(items), "items": list(items)}},
+        **more,
+    }  # fmt: skip
+
+
+def number(**more):
+    change = {"difference": 0.1, "is_clear": True, "words": "better", **more}
+    words = {"name": "completed", "title": "Completed", "shown": "5 %", "shown_interval": None}
+    return {**words, "change": change}
+
+
+def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
+    told = summary(
+        [cluster(), cluster(name="dear", run_s=9_000.0, owner="ann", ticket="T-1"),
+         cluster(name="known", is_expected=True, run_s=1e9)],
+        [item()],
+        losses=[{"source": "x.db", "message": "gone"}],
+    )  # fmt: skip
+    found = actions_of(told, ["a b.db"])
+    assert [one["what"] for one in found] == [
+        "Read again what is missing: x.db",
+        "Close or save session s",
+        "Stop “dear”",
+    ]
+    assert found[1]["command"] == "stateanalytics show 'a b.db' s"
+    assert found[1]["why"] == "open for 10 s. no reason was stored"
+    assert found[2]["who"] == "ann (T-1)"
+    assert actions_of(summary(), []) == []
+
+
+def test_thresholds_come_last_and_several_sources_have_no_name():
+    rows = [{"verdict": "change", "name": "slow", "recommended": "2 h", "today": "1 h",
+             "in_words": "why"}, {"verdict": "keep"}]  # fmt: skip
+    found = actions_of(summary([cluster()], thresholds={"rows": rows}), ["a", "b"])
+    assert [one["what"] for one in found] == ["Stop “boom”", "Set slow to 2 h, from 1 h"]
+    assert found[0]["command"].startswith("stateanalytics failures SOURCES ")
+
+
+def test_every_action_of_the_sample_is_a_command_that_works(demo_week, capsys):
+    actions = demo_week.summary["actions"]
+    assert len(actions) == 3
+    assert actions[0]["what"].startswith("Close or save ")
+    assert "18 h 30 min and $4.06 lost" in actions[1]["why"]
+    for one in actions:
+        words = one["command"].split()[1:]
+        assert cli([*words, "--limit", "1"]) == 0
+    assert "What to do first" in demo_week.as_html()
+
+
+def test_a_text_of_a_store_makes_no_markup_in_markdown():
+    told = summary([cluster(name=HOSTILE, owner=HOSTILE)], losses=[{"message": HOSTILE}])
+    told["actions"] = [{"what": HOSTILE, "why": HOSTILE, "who": HOSTILE, "command": "a `` b"}]
+    text = as_markdown(told)
+    assert "<img" not in text
+    assert "@everyone" not in text
+    assert "http://" not in text
+    assert not re.search(r"(?<!\\)\[x\](?!\\)", text)
+    assert "``` a `` b ```" in text
+    # A row of a table keeps its cells.
+    assert all(
+        len(re.findall(r"(?<!\\)\|", line)) == 6
+        for line in text.splitlines()
+        if line.startswith("| ") and "img" in line
+    )
+
+
+def test_the_digest_of_the_sample_is_a_screen(demo_week):
+    text = demo_week.as_markdown()
+    assert text.startswith("## Weekly report: week 2026-W21")
+    assert len(text.replace("|", " ").split()) < 400
+    assert "| Completed | 57 % |" in text
+    assert "16 more in the whole report" in text
+
+
+@pytest.mark.parametrize(
+    ("told", "kind", "words"),
+    [
+        (summary([cluster(state="new")]), "new-critical", ["1 failure new, first: boom"]),
+        (summary([cluster(is_back=True)]), "new-critical", ["1 failure back though resolved"]),
+        (summary([cluster(state="new", is_expected=True)]), "new-critical", []),
+        (summary([cluster(state="growing")]), "regression", ["more of boom: 2 incidents"]),
+        (summary(), "regression", []),
+        (summary(headline={"numbers": [number(difference=-0.1, words="down")]}), "regression",
+         ["Completed is worse: down"]),
+        (summary(headline={"numbers": [number(difference=-0.1, is_clear=False)]}), "regression",
+         []),
+        (summary(losses=[{"message": "gone"}]), "coverage", ["1 loss of data, first: gone"]),
+        (summary(coverage={"n_failed": 0, "n_stale": 1, "in_words": "one is stale"}), "coverage",
+         ["one is stale"]),
+        (summary(coverage={"n_failed": 0, "n_stale": 0, "in_words": "fine"}), "coverage", []),
+    ],
+)  # fmt: skip
+def test_bad_news_is_told_and_nothing_else(told, kind, words):
+    found = tripped(told, [kind])
+    assert len(found) == len(words)
+    assert all(sentence.startswith(begin) for sentence, begin in zip(found, words, strict=True))
+
+
+def test_what_is_no_tripwire_is_one_line():
+    with pytest.raises(ArgumentError, match="There is nothing called 'regresion'") as raised:
+        tripped(summary(), ["regresion"])
+    assert "regression" in raised.value.hint
+
+
+def test_the_command_fails_on_what_it_is_asked_to(tmp_path, capsys):
+    store = str(demo_path() / "state.db")
+    options = ["--week", "2026-W21", "--sections", "failures", "-o", str(tmp_path / "w.md")]
+    assert cli(["report", store, *options, "--fail-on", "coverage"]) == 0
+    told = capsys.readouterr()
+    assert "1. Stop " in told.out
+    assert cli(["report", store, *options, "--fail-on", "new-critical|coverage"]) == 3
+    assert "failed on 15 failures new" in capsys.readouterr().err
+    assert (tmp_path / "w.md").read_text("utf-8").startswith("## ")
+    assert cli(["report", store, *options, "--fail-on", "moon"]) == 2
+    assert "nothing called 'moon'" in capsys.readouterr().err
+
+
+def test_a_report_of_few_sections_says_what_it_can(demo):
+    made = sa.report(demo, window="2026-W21", sections=["headline"])
+    assert made.summary["actions"] == []
+    assert made.as_markdown()
+    assert made.tripped("new-critical", "coverage") == []
