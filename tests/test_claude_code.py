@@ -244,6 +244,35 @@ def test_a_resume_that_writes_old_records_again_is_no_new_work(tmp_path: Path) -
     assert [session[name] for name in counted] == [2, 2, 2, 8, 2]
 
 
+def test_a_resume_under_another_id_has_only_its_own_work(tmp_path: Path) -> None:
+    told = begun()
+    told.answer(say("Done."), stop="end_turn", usage=USAGE)
+    again = Transcript("again", "2026-05-18T10:00:00")
+    again.lines = [
+        {**line, "uuid": f"again-{place}", "sessionId": again.session_id}
+        for place, line in enumerate(told.lines)
+    ]
+    again.user("More")
+    again.answer(say("More."), stop="end_turn", usage=USAGE)
+    sessions = facts_of(tmp_path, told, again, as_of=NOON).detail(frames.SESSIONS).sort("first_at")
+    counted = ("n_prompts", "n_answers", "n_turns", "n_output_tokens", "naive_output_tokens")
+    assert sessions.select(counted).rows() == [(1, 1, 1, 4, 4), (1, 1, 1, 4, 8)]
+
+
+def test_work_of_subagents_inside_an_old_transcript_stands_apart(tmp_path: Path) -> None:
+    told, side = begun(), Transcript("one", "2026-05-18T09:00:05", agent="x")
+    told.answer(call("t1", "Task"), stop="tool_use", usage=USAGE)
+    side.user("Look")
+    side.answer(say("Seen."), stop="end_turn", usage=USAGE)
+    for line in side.lines:
+        del line["agentId"]
+    told.lines += side.lines
+    told.result("t1", "Seen.")
+    facts = facts_of(tmp_path, told)
+    assert axes(facts, told.session_id)[3] == "run.health.awaiting_model"
+    assert axes(facts, f"{told.session_id}/sidechain")[3] == "run.completed.turn_ended"
+
+
 def test_a_session_in_two_folders_is_one(tmp_path: Path) -> None:
     told = begun()
     told.answer(say("Done."), stop="end_turn", usage=USAGE)

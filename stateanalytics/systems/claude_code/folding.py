@@ -119,7 +119,7 @@ def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_replays(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``turn_no``; a turn whose every answer was given in an earlier one is a replay."""
+    """Add ``turn_no``; a turn whose every answer was given before, or elsewhere, is a replay."""
     is_prompt = (pl.col("what") == "prompt") & ~pl.col("is_copied") & ~pl.col("is_repeated")
     prompt = pl.struct(*THREAD, "at", is_prompt.alias("is_prompt"))
     is_again = is_prompt & pl.col("at").is_not_null() & ~prompt.is_first_distinct()
@@ -127,13 +127,13 @@ def _with_replays(rows: pl.DataFrame) -> pl.DataFrame:
     once = rows.with_columns(pl.col("is_repeated") | is_again).with_columns(turn_no=number)
     first = pl.col("turn_no").min().over(*THREAD, "answer_id")
     replays = (
-        own(once)
+        once.filter(~pl.col("is_repeated"))
         .drop_nulls("answer_id")
-        .with_columns(is_replay=pl.col("turn_no") > first)
+        .with_columns(is_replay=pl.col("is_copied") | (pl.col("turn_no") > first))
         .group_by(TURN)
         .agg(pl.col("is_replay").all())
     )
-    is_replay = pl.col("is_replay").fill_null(value=False)
+    is_replay = pl.col("is_replay").fill_null(value=False) & ~pl.col("is_copied")
     return (
         once.join(replays, on=TURN, how="left", maintain_order="left")
         .with_columns(pl.col("is_repeated") | is_replay)

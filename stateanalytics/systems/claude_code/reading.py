@@ -85,9 +85,9 @@ def _size_of(file: str | Path) -> int:
 def _starts(root: Path, paths: list[Path], source: str) -> pl.DataFrame:
     """Which call started each subagent, as the file beside its transcript says."""
     rows = []
-    for path in paths:
+    for path in (path for path in paths if path.name.startswith("agent-")):
         tool_id = document(path.with_suffix(".meta.json")).get("toolUseId")
-        if path.name.startswith("agent-") and isinstance(tool_id, str):
+        if isinstance(tool_id, str):
             agent = legible(path.stem.removeprefix("agent-"))
             rows.append((name_of(path, root), agent, legible(tool_id)))
     columns = ("file", "result_agent_id", "result_tool_id")
