@@ -42,7 +42,7 @@ def with_limits(headline: Plain, material: Material) -> Plain:
         material.ever, material.failed_ever, (*windows, here), material.facts.as_of
     )
     found = newest(
-        control_limits(counted.filter(pl.col("measure").is_in(MEASURES)), fdr=LIMITS), MEASURES
+        control_limits(counted.filter(pl.col("measure").is_in(MEASURES)), fdr=2 * LIMITS), MEASURES
     )
     numbers = [
         {**each, "limits": _limits(found[each["name"]])} if each["name"] in found else each

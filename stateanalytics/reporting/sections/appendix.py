@@ -73,7 +73,7 @@ DEFINITIONS = (
         "Between limits that 95 % of such windows lie between, by up to 25 earlier ones of the "
         "same length. How much they vary is learned from them, so that runs that fail together do "
         "not make limits too narrow; incidents are held against the runs that ended. Higher or "
-        "lower since: by a test that finds a new level in at most 2.5 % of reports without one.",
+        "lower since: by a test that finds a new level in at most 2 of 100 reports without one.",
     ),
     (
         "Open at the end of a step",
