@@ -151,6 +151,12 @@ def opencode_log(folder: Path) -> Path:
     return write(folder / "log.jsonl", [*lines, *made])
 
 
+def claude_code(folder: Path) -> Path:
+    """Transcripts of a few sessions: copied, with a subagent, failed, cut off."""
+    left_out = shutil.ignore_patterns("*.py", "*.md")
+    return Path(shutil.copytree(SAMPLES / "claude_code", folder / "claude", ignore=left_out))
+
+
 def _info(role: str, **others: object) -> dict:
     return {
         "id": f"msg_{role}",

@@ -90,6 +90,7 @@ TARGETS = (
         (("**/*.json", (*DOCUMENTS, *PLACES)),),
         4,
     ),
+    Target("claude code", seeds.claude_code, "claude", (("**/*.json*", DOCUMENTS),), 8),
     Target(
         "archive",
         archives.archive,
