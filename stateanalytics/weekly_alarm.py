@@ -89,8 +89,11 @@ def failure_alarm(
     counts = (
         numbers.filter(measure="incidents")
         .select("week", n_incidents="n")
-        .join(numbers.filter(measure="completed").select("week", n_runs="n_of"), on="week")
-    )
+        .join(
+            numbers.filter(measure="completed").select("week", n_runs="n_of"),
+            on="week", maintain_order="left",
+        )
+    )  # fmt: skip
     *earlier, this = counts.iter_rows(named=True)
     known = [week for week in earlier if week["n_runs"]]
     row: dict[str, Any] = {**this, "at": snap.as_of, "n_weeks": len(known), "is_alarm": False}

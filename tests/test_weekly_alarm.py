@@ -1,5 +1,6 @@
 """An alarm on this week's failures: the evidence, its honesty at every look, and who is told."""
 
+import math
 import random
 from contextlib import closing
 from datetime import timedelta
@@ -40,6 +41,12 @@ def test_evidence_is_a_ratio_of_negative_binomial_probabilities():
 def test_nothing_seen_is_no_evidence():
     assert evidence_of_more(0, 0.0, UsualRate(3.0, 30.0)) == pytest.approx(1.0)
     assert evidence_of_more(0, 50.0, UsualRate(3.0, 30.0)) < 1
+
+
+def test_a_week_in_which_all_of_a_busy_fleet_failed_is_an_alarm_too():
+    evidence = evidence_of_more(1000, 1000.0, UsualRate(800.0, 8000.0))
+    assert math.isfinite(evidence)
+    assert evidence > 1e100
 
 
 def test_weeks_that_differ_say_less_of_what_is_usual():

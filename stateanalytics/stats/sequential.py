@@ -12,6 +12,8 @@ RATIOS = (1.5, 2.0, 3.0, 5.0, 10.0)
 """So many times the usual rate is looked out for, each with the same weight."""
 CAUTION = 0.6
 """How sure the bound is that the spread between weeks is taken at."""
+_MOST_LOG = 700.0
+"""Evidence stops growing there: beyond it no float holds it, and nobody needs more."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,12 @@ def evidence_of_more(n: float, exposure: float, usual: UsualRate) -> float:
     """
     ratios = [
         math.exp(
-            (usual.shape + n)
-            * math.log((usual.exposure + exposure) / (usual.exposure / ratio + exposure))
-            - usual.shape * math.log(ratio)
+            min(
+                (usual.shape + n)
+                * math.log((usual.exposure + exposure) / (usual.exposure / ratio + exposure))
+                - usual.shape * math.log(ratio),
+                _MOST_LOG,
+            )
         )
         for ratio in RATIOS
     ]
