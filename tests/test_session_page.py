@@ -138,6 +138,14 @@ def test_hostile_text_is_inert_and_secrets_are_masked(tmp_path):
     assert path.stat().st_mode & 0o077 == 0
 
 
+def test_the_drawing_masks_what_the_page_masks():
+    snap = made(raw_status=SECRET)
+    page = sa.session(snap, "session:s-1")
+    assert "hunter2" not in page.as_html()
+    assert "hunter2" not in page.chart().to_json()
+    assert "hunter2" in sa.session(snap, "session:s-1", redact=False).as_html()
+
+
 def test_the_chart_draws_bars_moments_and_silences_past_a_limit(one):
     chart = one.chart()
     drawn = chart.to_dict()

@@ -13,6 +13,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.redaction import redact as redact_frame
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import in_utc
 from stateanalytics.failures.failure_rows import find_members
@@ -59,7 +60,8 @@ def session(
     policy : Policy, optional
         What counts as bad, and the limits that silences are held against; ADR-0033's.
     redact : bool
-        Mask what looks like a secret on the page; `Session.timeline` is as it is stored.
+        Mask what looks like a secret on the page and in the drawing; `Session.timeline` is as
+        it is stored.
 
     Returns
     -------
@@ -133,7 +135,7 @@ class Session:
         """The timeline as a drawing: a lane for each kind of thing."""
         from stateanalytics.charts.timeline import chart_timeline
 
-        return chart_timeline(self.timeline, sentence=self.summary["finding"], width=width)
+        return chart_timeline(self._drawn, sentence=self.summary["finding"], width=width)
 
     def as_html(self) -> str:
         """The whole page: one file, no network, no script."""
@@ -143,7 +145,13 @@ class Session:
     def _page(self) -> str:
         from stateanalytics.reporting.render import render_session
 
-        return render_session(self.summary, self.timeline)
+        return render_session(self.summary, self._drawn)
+
+    @cached_property
+    def _drawn(self) -> pl.DataFrame:
+        """The timeline for drawings: names and words of a bar may hold secrets, too."""
+        # Before they are cut: half of a secret has no shape.
+        return redact_frame(self.timeline)[0] if self.is_redacted else self.timeline
 
     def write_html(self, path: str | Path) -> Path:
         """Write the page, whole or not at all, and say where."""
