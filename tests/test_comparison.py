@@ -104,6 +104,17 @@ def test_one_unit_in_a_stratum_shows_no_variation_and_is_no_counterpart():
     assert adjusted["not_compared"] == "kind rare (18 runs)"
 
 
+def test_strata_of_one_project_are_compared_though_others_have_many():
+    alone = runs_of([("old", "odd", 50.0, 20)]).with_columns(
+        unit=pl.col("unit") + 1000, project=pl.format("p{}", "unit")
+    )
+    rows = pl.concat([SIMPSON.with_columns(project=pl.lit("shared")), alone])
+    found = sa.survival.compare(rows, adjust="kind", until_s=1500)
+    adjusted = row_of(found, "duration", "adjusted")
+    assert adjusted["not_compared"] == "kind odd (20 runs)"
+    assert adjusted["p_value"] is not None
+
+
 def test_sessions_of_one_fan_out_are_one_witness():
     together = SIMPSON.with_columns(unit=pl.col("unit") // 4)
     alone, alike = (

@@ -78,9 +78,10 @@ def difference(
     degrees = of_cells["moved"].sum() ** 2 / spread if spread else inf
     if projects is not None:
         shared = moved.join(projects, on="unit").group_by("project").agg(pl.col("moved").sum())
-        of_projects = _sum_of_squares(shared) * shared.height / (shared.height - 1)
-        if of_projects > variance:
-            variance, degrees = of_projects, shared.height - 1
+        # Of strata that only one project has in common nobody sees how much projects vary.
+        others = shared.height - 1
+        if others and (of_projects := _sum_of_squares(shared) * shared.height / others) > variance:
+            variance, degrees = of_projects, others
     return row | {
         "estimate": used.select((pl.col("weight") * pl.col("estimate")).sum()).item(),
         "variance": variance,
