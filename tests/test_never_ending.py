@@ -76,7 +76,10 @@ def test_few_spells_none_and_no_ends_are_said():
     none_ended = told(spells([], [5.0] * 20))
     assert (none_ended["share"], none_ended["share_high"]) == (None, None)
     assert none_ended["in_words"] == "cannot tell how many never end: no end was seen"
-    assert sa.survival.never_ending(spells([], []), by=()).height in (0, 1)
+    nothing = sa.survival.never_ending(spells([], []), by=())
+    assert not nothing["is_identified"].any()
+    before_the_curve = told(spells([1.0], [10.0] * 10, entry_s=[None] + [2.0] * 10))
+    assert (before_the_curve["share"], before_the_curve["in_words"]) == (None, too_few)
 
 
 def test_strata_are_told_apart():

@@ -90,11 +90,12 @@ def never_ending(
     # On the scale of log(-log), as the curve itself.
     spread = (quantile * pl.col("error") / (left * left.log()).abs()).exp()
     rare = (1 - conf_level) / 2
-    all_ended = pl.col("last_open_s").is_null()
+    all_ended = pl.col("last_open_s").is_null() & pl.col("last_end_s").is_not_null()
     is_over = all_ended | (
         (pl.col("last_open_s") < pl.col("last_end_s")) & pl.col("watched_s").is_not_null()
     )
-    is_flat = (pl.col("last_end_s") <= pl.col("watched_s") / 2).fill_null(value=False)
+    # A curve of late entries may begin after the last end: then it came down to nothing.
+    is_flat = (pl.col("last_end_s") <= pl.col("watched_s") / 2) & (left < 1)
     unseen = (1 - conf_level) ** (1 / pl.col("n_watched"))
     return (
         facts.sort(_OF)
