@@ -2,7 +2,9 @@
 
 import sqlite3
 import stat
-from datetime import date, timedelta
+import zipfile
+from contextlib import closing
+from datetime import date, datetime, timedelta
 
 import duckdb
 import polars as pl
@@ -53,6 +55,8 @@ def test_a_table_of_ones_own_is_joined_and_described(snap, tmp_path):
         ("t", "no/such.csv", "cannot be read as a table: No such file"),
         ("t", "teams.exe", "no kind of table"),
         ("t", "empty.csv", "cannot be read as a table"),
+        ("t", "~nobody-of-that-name/t.csv", "cannot be read as a table: Could not determine home"),
+        ("t", pl.DataFrame(), "Table 't' has no columns"),
         ("t", "/dev/zero", "no kind of table"),
     ],
 )
@@ -99,9 +103,17 @@ def test_duckdb_and_sqlite_hold_the_rows(odd, tmp_path):
     connection.close()
 
 
-def test_a_sheet_runs_nothing_and_loses_no_row(odd, tmp_path):
-    import zipfile
+def test_moments_of_other_zones_and_numbers_that_are_none_are_told(snap, tmp_path):
+    noon = pl.Series([datetime(2026, 1, 1, 12)]).dt.replace_time_zone("Europe/Berlin")
+    mine = snap.with_table("mine", pl.DataFrame({"at": noon, "x": [float("nan")]}))
+    with closing(sqlite3.connect(mine.export(tmp_path / "x.sqlite", tables=["mine"]))) as file:
+        told = file.execute("SELECT at, x FROM mine").fetchall()
+    assert told == [("2026-01-01T11:00:00.000000Z", None)]
+    with zipfile.ZipFile(mine.export(tmp_path / "x.xlsx", tables=["mine"])) as book:
+        assert "#NUM!" in book.read("xl/worksheets/sheet1.xml").decode()
 
+
+def test_a_sheet_runs_nothing_and_loses_no_row(odd, tmp_path):
     place = odd.export(tmp_path / "x.xlsx", tables=["odd"])
     with zipfile.ZipFile(place) as book:
         sheet = book.read("xl/worksheets/sheet1.xml").decode()

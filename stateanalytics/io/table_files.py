@@ -18,7 +18,13 @@ Tables = Iterable[tuple[str, pl.DataFrame]]
 _MOST_ROWS = 1_048_575
 """Rows of a sheet of Excel, its header aside."""
 _MOST_CHARS = 32_767
-_LITERAL = {"strings_to_formulas": False, "strings_to_urls": False, "strings_to_numbers": False}
+_LITERAL = {
+    "strings_to_formulas": False,
+    "strings_to_urls": False,
+    "strings_to_numbers": False,
+    # A sheet knows no such numbers: they are told as errors.
+    "nan_inf_to_errors": True,
+}
 
 
 def write_sqlite(tables: Tables, path: Path) -> None:
@@ -72,7 +78,7 @@ def write_folder(tables: Tables, path: Path) -> None:
 
 def _flat(rows: pl.DataFrame, *, is_text: bool) -> pl.DataFrame:
     """Cells for a program without lists, zones and ranks; lists become JSON."""
-    moment, as_json = pl.col(pl.Datetime), '{"_":'
+    moment, as_json = pl.col(pl.Datetime).dt.convert_time_zone("UTC"), '{"_":'
     nested = [name for name, dtype in rows.schema.items() if dtype.is_nested()]
     return rows.with_columns(
         pl.when(pl.col(name).is_not_null())

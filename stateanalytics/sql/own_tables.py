@@ -51,6 +51,8 @@ def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
     if name in known:
         raise ArgumentError(f"There is a table {name!r} already.", "give yours another name")
     frame = _read(rows) if isinstance(rows, str | Path) else _as_polars(rows)
+    if not frame.width:
+        raise ArgumentError(f"Table {name!r} has no columns.", _HINT)
     unlike = Counter(column.casefold() for column in frame.columns)
     if twice := [column for column in frame.columns if unlike[column.casefold()] > 1]:
         raise ArgumentError(
@@ -72,8 +74,7 @@ def tables_of_own(own: Mapping[str, pl.DataFrame]) -> dict[str, Table]:
 
 
 def _read(path: str | Path) -> pl.DataFrame:
-    place = Path(path).expanduser()
-    read = _READERS.get(place.suffix.lower())
+    read = _READERS.get(Path(path).suffix.lower())
     if read is None:
         raise ArgumentError(
             f"{str(path)!r:.200} is no kind of table that is read; those are "
@@ -81,9 +82,9 @@ def _read(path: str | Path) -> pl.DataFrame:
             _HINT,
         )
     try:
-        with open_regular(place) as file:
+        with open_regular(Path(path).expanduser()) as file:
             return read(file)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, RuntimeError, pl.exceptions.PolarsError) as error:
         reason = str(getattr(error, "strerror", None) or error).partition("\n")[0]
         raise ArgumentError(
             f"{str(path)!r:.200} cannot be read as a table: {reason:.200}", _HINT
