@@ -88,6 +88,13 @@ def test_many_projects_are_the_units_and_work_without_one_is_of_no_other():
     assert sampling_units(given.with_columns(shows_of(given)))[1] == "invocation"
 
 
+def test_one_project_of_very_many_runs_is_no_reason_to_take_projects():
+    large = pl.DataFrame({"project": ["large"] * 70_000 + [f"p{i}" for i in range(7)] * 3})
+    keys = ("source", "show_id", "invocation_id", "session_id", "entity_id")
+    runs = large.with_columns(pl.lit("x").alias(name) for name in keys)
+    assert sampling_units(runs)[1] == "invocation"
+
+
 def drawn(draw, sizes, share, icc):
     odds = (1 / icc - 1) if icc else None
     return share_of(

@@ -64,7 +64,8 @@ def sampling_units(runs: pl.DataFrame) -> tuple[pl.Series, str]:
     """
     if "invocation_id" not in runs.columns:
         return pl.int_range(runs.height, eager=True), "run"
-    sizes = runs["project"].drop_nulls().value_counts(name="n")["n"]
+    # 32 bits would not hold the square of a large one.
+    sizes = runs["project"].drop_nulls().value_counts(name="n")["n"].cast(pl.Float64)
     if sizes.len() >= FEWEST_PROJECTS and sizes.sum() ** 2 >= FEWEST_PROJECTS * (sizes**2).sum():
         # Work without a project is of no other's kind.
         return runs.select(pl.coalesce("project", unit_of())).to_series(), "project"
