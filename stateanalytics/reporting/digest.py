@@ -12,6 +12,8 @@ from stateanalytics.reporting.phrases import number
 N_CLUSTERS = 5
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~])")
 _BREAK = "\u200b"
+# What GitHub makes a link of although it stands there as text.
+_LINKED = re.compile(r"(?i)www(?=\.)|gh(?=-\d)")
 
 
 def as_markdown(summary: Plain) -> str:
@@ -87,6 +89,7 @@ def _failures(failures: Plain) -> Iterator[str]:
 def _plain(text: str) -> str:
     """Text that stays text, in one line."""
     escaped = _SPECIAL.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
+    escaped = _LINKED.sub(rf"\g<0>{_BREAK}", escaped)
     return escaped.replace("@", f"@{_BREAK}").replace("://", f":{_BREAK}//")
 
 
