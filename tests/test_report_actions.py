@@ -74,6 +74,7 @@ def test_thresholds_come_last_and_several_sources_have_no_name():
     assert found[0]["command"].startswith("stateanalytics failures SOURCES ")
 
 
+@pytest.mark.usefixtures("read_once")
 def test_every_action_of_the_sample_is_a_command_that_works(demo_week, capsys):
     actions = demo_week.summary["actions"]
     assert len(actions) == 3
@@ -142,6 +143,7 @@ def test_what_is_no_tripwire_is_one_line():
     assert "regression" in raised.value.hint
 
 
+@pytest.mark.usefixtures("read_once")
 def test_the_command_fails_on_what_it_is_asked_to(tmp_path, capsys):
     store = str(demo_path() / "state.db")
     options = ["--week", "2026-W21", "--sections", "failures", "-o", str(tmp_path / "w.md")]

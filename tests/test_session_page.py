@@ -175,6 +175,7 @@ def test_a_long_life_is_cut_and_says_so():
     assert f"and {page.timeline.height - 300} more" in repr(page)
 
 
+@pytest.mark.usefixtures("read_once")
 def test_the_command_tells_and_writes(tmp_path, capsys):
     store = str(demo_path() / "state.db")
     path = tmp_path / "one.html"
