@@ -13,6 +13,7 @@ from stateanalytics.failures.similarity import relate
 from stateanalytics.failures.templates import mine_templates
 from stateanalytics.testing import CauseScores, cause_scores
 from tests.conftest import SHARED
+from tests.examples import a_few
 from tests.failures import run, store
 from tests.frames import WHOSE, ago, facts
 
@@ -58,7 +59,7 @@ def grouped(template, code=None):
 _TEXT = {"code": pl.String, "template": pl.String}
 
 
-@pytest.mark.parametrize(("template", "group"), SEVERAL)
+@pytest.mark.parametrize(("template", "group"), a_few(SEVERAL, 10))
 def test_a_template_tells_its_cause(template, group):
     assert grouped(template) == group
 

@@ -125,14 +125,19 @@ def after(minutes: float) -> timedelta:
 
 @pytest.mark.parametrize(
     ("tool", "given", "minutes", "health"),
-    [
-        pytest.param("Bash", {}, 2.9, "running", id="a command has two minutes, and one"),
-        pytest.param("Bash", {}, 3.1, "stalled", id="then it is overdue"),
-        pytest.param("Bash", {"timeout": 600000}, 10.9, "running", id="or as long as it asks for"),
-        pytest.param("Bash", {"timeout": 600000}, 11.1, "stalled", id="and no longer"),
-        pytest.param("mcp__a__b", {}, 59, "running", id="a server of tools has an hour"),
-        pytest.param("Read", {}, 10.1, "stalled", id="other tools have ten minutes"),
-    ],
+    a_few(
+        [
+            pytest.param("Bash", {}, 2.9, "running", id="a command has two minutes, and one"),
+            pytest.param("Bash", {}, 3.1, "stalled", id="then it is overdue"),
+            pytest.param(
+                "Bash", {"timeout": 600000}, 10.9, "running", id="or as long as it asks for"
+            ),
+            pytest.param("Bash", {"timeout": 600000}, 11.1, "stalled", id="and no longer"),
+            pytest.param("mcp__a__b", {}, 59, "running", id="a server of tools has an hour"),
+            pytest.param("Read", {}, 10.1, "stalled", id="other tools have ten minutes"),
+        ],
+        3,
+    ),
 )
 def test_open_tools_are_judged_by_their_own_time_limit(
     tmp_path: Path, tool: str, given: dict, minutes: float, health: str
@@ -166,50 +171,53 @@ def test_a_retry_is_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("build", "expected"),
-    [
-        pytest.param(lambda told: None, "run.health.awaiting_model", id="prompt"),
-        pytest.param(
-            lambda told: told.answer(say("a"), stop=None, usage=USAGE),
-            "run.health.awaiting_model",
-            id="an answer that goes on",
-        ),
-        pytest.param(
-            lambda told: (
-                told.answer(say("a"), stop=None, usage=USAGE),
-                told.add("system", subtype="turn_duration"),
+    a_few(
+        [
+            pytest.param(lambda told: None, "run.health.awaiting_model", id="prompt"),
+            pytest.param(
+                lambda told: told.answer(say("a"), stop=None, usage=USAGE),
+                "run.health.awaiting_model",
+                id="an answer that goes on",
             ),
-            "run.completed.turn_ended",
-            id="an answer that is confirmed",
-        ),
-        pytest.param(
-            lambda told: told.answer(say(""), stop="end_turn", usage=USAGE),
-            "run.delivery.empty_output",
-            id="an answer without words",
-        ),
-        pytest.param(
-            lambda told: told.answer(say("no"), stop="refusal", usage=USAGE),
-            "run.failed.content_filtered",
-            id="a refusal",
-        ),
-        pytest.param(
-            lambda told: told.answer(say("a"), stop="some_new_word", usage=USAGE),
-            "run.delivery.unknown_finish",
-            id="a reason that nobody knows",
-        ),
-        pytest.param(
-            lambda told: (
-                told.answer(say("a"), stop=None, usage=USAGE),
-                told.add("attachment", attachment={"type": "max_turns_reached"}),
+            pytest.param(
+                lambda told: (
+                    told.answer(say("a"), stop=None, usage=USAGE),
+                    told.add("system", subtype="turn_duration"),
+                ),
+                "run.completed.turn_ended",
+                id="an answer that is confirmed",
             ),
-            "run.timed_out.max_turns",
-            id="a limit of turns",
-        ),
-        pytest.param(
-            lambda told: told.api_error("overloaded", "server_error", 529),
-            "run.failed.provider_internal",
-            id="an error",
-        ),
-    ],
+            pytest.param(
+                lambda told: told.answer(say(""), stop="end_turn", usage=USAGE),
+                "run.delivery.empty_output",
+                id="an answer without words",
+            ),
+            pytest.param(
+                lambda told: told.answer(say("no"), stop="refusal", usage=USAGE),
+                "run.failed.content_filtered",
+                id="a refusal",
+            ),
+            pytest.param(
+                lambda told: told.answer(say("a"), stop="some_new_word", usage=USAGE),
+                "run.delivery.unknown_finish",
+                id="a reason that nobody knows",
+            ),
+            pytest.param(
+                lambda told: (
+                    told.answer(say("a"), stop=None, usage=USAGE),
+                    told.add("attachment", attachment={"type": "max_turns_reached"}),
+                ),
+                "run.timed_out.max_turns",
+                id="a limit of turns",
+            ),
+            pytest.param(
+                lambda told: told.api_error("overloaded", "server_error", 529),
+                "run.failed.provider_internal",
+                id="an error",
+            ),
+        ],
+        3,
+    ),
 )
 def test_the_last_turn_is_read_off_its_records(
     tmp_path: Path, build: Callable, expected: str

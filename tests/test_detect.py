@@ -279,6 +279,7 @@ def test_a_schedule_that_ran_since_is_unknowable():
     assert (then["is_knowable"], then["fires"]) == (False, None)
 
 
+@pytest.mark.slow
 def test_the_future_does_not_change_the_past(demo):
     """Whatever happens after the instant, the answers stay, where they are known."""
     demo = plain(demo)

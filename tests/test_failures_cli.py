@@ -26,7 +26,7 @@ def rows_of(capsys, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("show", [*SHOWS, *a_few(SHOWN_ELSEWHERE, 0)])
+@pytest.mark.parametrize("show", [*a_few(SHOWS, 2), *a_few(SHOWN_ELSEWHERE, 0)])
 def test_every_answer_is_a_table_for_eyes(capsys, monkeypatch, show):
     monkeypatch.setenv("COLUMNS", "160")
     assert run(["failures", STORE, "--show", show, "--limit", "2"]) == 0

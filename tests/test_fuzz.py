@@ -72,6 +72,7 @@ def test_a_lost_row_is_noticed(monkeypatch, tmp_path, originals):
     assert "sessions" in answer["message"]
 
 
+@pytest.mark.slow
 def test_a_lost_row_of_an_archive_is_noticed(monkeypatch, tmp_path):
     conformed, root = reading._conformed, archives.archive(tmp_path)
     next(root.rglob("entities-*.parquet")).unlink()

@@ -31,6 +31,7 @@ def trial(advice):
     return sa.thresholds.plan_trial(advice, "phantom", share=0.05)
 
 
+@pytest.mark.slow
 def test_a_trial_lasts_until_enough_got_beyond(advice, trial):
     row = advice.frame.row(by_predicate=pl.col("name") == "phantom", named=True)
     assert row["verdict"] == "not_identified"

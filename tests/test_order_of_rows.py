@@ -57,6 +57,7 @@ def test_nor_where_two_sources_tell_all_the_sessions_of_the_sample(demo):
     assert page(shuffled(both)) == page(both)
 
 
+@pytest.mark.slow
 def test_what_needs_attention_stands_in_one_order(demo):
     both = beside_its_twin(demo)
     for function in (sa.attention, sa.audit, sa.failures.clusters, sa.phantoms):

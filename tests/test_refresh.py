@@ -132,7 +132,7 @@ def test_whatever_is_written_a_refresh_equals_a_fresh_read(tmp_path_factory, mod
             assert_same(snap, read(path))
 
 
-@pytest.mark.parametrize("name", ["append", "long", "finish", "list"])
+@pytest.mark.parametrize("name", a_few(["append", "long", "finish", "list"], 2))
 def test_beside_an_open_writer_only_the_log_is_read(tmp_path, monkeypatch, name):
     path = first(tmp_path / "state.db")
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
@@ -296,7 +296,7 @@ def copied(monkeypatch):
     return names
 
 
-@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+@pytest.mark.parametrize("mode", a_few(["WAL", "DELETE"]))
 def test_what_nobody_wrote_to_is_not_read_again(tmp_path, copied, mode):
     path = first(tmp_path / "state.db")
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:

@@ -74,6 +74,7 @@ def test_thresholds_come_last_and_several_sources_have_no_name():
     assert found[0]["command"].startswith("stateanalytics failures SOURCES ")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("read_once")
 def test_every_action_of_the_sample_is_a_command_that_works(demo_week, capsys):
     actions = demo_week.summary["actions"]

@@ -187,6 +187,7 @@ def test_a_report_of_the_command_line_reads_the_ledger(tmp_path, capsys):
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_what_died_is_a_failure_where_its_system_calls_it_so(capsys):
     path = str(demo_path() / "agent_orchestrator")
     snap = sa.read(path, progress=False)

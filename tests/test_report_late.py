@@ -245,6 +245,7 @@ def check_explained(tmp_path, runs, week):
         assert number["then"] == [before["n"], before["of"]]
 
 
+@pytest.mark.slow
 def test_nothing_is_left_unexplained_where_no_row_holds_an_end(tmp_path):
     """The only run that had ended was resumed since."""
     runs = {"a": (0, 0, []), "b": (276, 0, [(47, "completed"), (17, "running")])}

@@ -85,6 +85,7 @@ def test_nothing_ended_is_said_and_nothing_is_drawn():
     assert "chart-over-time" not in made.as_html()
 
 
+@pytest.mark.slow
 def test_order_of_rows_does_not_matter():
     rows = [*DAYS, running("o", hours=9)]
     shuffled = random.Random(3).sample(rows, len(rows))

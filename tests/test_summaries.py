@@ -289,6 +289,7 @@ def host(tmp_path_factory):
     return {name: folder / f"{name}.db" for name in kept}
 
 
+@pytest.mark.slow
 def test_a_copy_that_reads_another_way_is_named(host):
     store, backup, other = (summarize(path, as_of=AS_OF) for path in host.values())
     assert merge([store, other]).losses.is_empty()
@@ -320,6 +321,7 @@ def test_of_much_work_of_one_moment_a_few_are_remembered(host):
     assert len(set(sample.split(" "))) == N_SAMPLED
 
 
+@pytest.mark.slow
 def test_the_command_reports_what_was_written(host, tmp_path, capsys):
     parts = [summarize(host[name], as_of=AS_OF) for name in ("store", "other")]
     folders = [str(part.write(tmp_path / f"host-{n}")) for n, part in enumerate(parts)]

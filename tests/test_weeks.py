@@ -239,6 +239,7 @@ def test_sql_and_the_command_say_the_same(demo, read_once, capsys):
         assert f'"group_kind": "{kind}"' in capsys.readouterr().out.replace('":"', '": "')
 
 
+@pytest.mark.slow
 def test_the_chart_has_a_drawing_for_each_series(demo_weeks):
     weeks = demo_weeks.filter(pl.col("week") != "2026-W18")
     svg = to_svg(chart_weeks(weeks), name="x", label="in words")

@@ -23,8 +23,8 @@ SYSTEM = System(
     title="Claude Code",
     run_is="A run is a session or a subagent, as its last turn left it: nobody writes that a "
     "session is over, so one that ended well waits for its person. Earlier turns keep states of "
-    "their own; tool calls are parts, never runs.",
-    failure_is="A failed tool call is none: the model goes on with it.",
+    "their own; tool calls are parts, never runs, and one that failed is no failure: the model "
+    "goes on with it.",
     usual_places=_usual_places,
     variable="CLAUDE_CONFIG_DIR",
     files=Files(
