@@ -91,6 +91,12 @@ def test_three_times_the_work_has_three_times_the_incidents():
     assert verdicts == ["within", "above"]
 
 
+def test_weeks_that_are_all_the_same_have_no_limits_whatever_their_weights():
+    weeks = [duration_point(7.3, n) for n in (1, 3, 2, 7, 1, 5, 2, 1, 1000)]
+    assert limits(weeks, least_variance=0.0) == [None] * len(weeks)
+    assert change_points(weeks, least_variance=0.0) == []
+
+
 def test_groups_have_limits_of_their_own():
     other = weeks_of("failure_incidents", STEADY, kind="cluster", id="b")
     mine = weeks_of("failure_incidents", [3 * n for n in STEADY], kind="cluster", id="a")

@@ -242,9 +242,10 @@ def _step(points: Sequence[Point], place: int, least_variance: float) -> float:
 
 
 def _mean(points: Sequence[Point]) -> float:
-    return sum(point.weight * point.value for point in points) / sum(
-        point.weight for point in points
-    )
+    # From the first one on, so that of values that are all the same it is that value.
+    first = points[0].value
+    apart = sum(point.weight * (point.value - first) for point in points)
+    return first + apart / sum(point.weight for point in points)
 
 
 def _squares(points: Sequence[Point]) -> float:
