@@ -88,6 +88,12 @@ def test_many_projects_are_the_units_and_work_without_one_is_of_no_other():
     assert sampling_units(given.with_columns(shows_of(given)))[1] == "invocation"
 
 
+def test_what_an_interval_rests_on_is_no_whole_number_by_type():
+    alone = clustered_share(pl.Series([True, False, True]), pl.Series([1, 2, 3]))
+    # A column that begins with whole numbers would cut the others off.
+    assert [type(part) for part in alone.effective()] == [float, float]
+
+
 def test_one_project_of_very_many_runs_is_no_reason_to_take_projects():
     large = pl.DataFrame({"project": ["large"] * 70_000 + [f"p{i}" for i in range(7)] * 3})
     keys = ("source", "show_id", "invocation_id", "session_id", "entity_id")

@@ -57,7 +57,7 @@ class ClusteredShare(NamedTuple):
             return 0.0, 0.0
         normal = NormalDist().inv_cdf((1 + confidence) / 2)
         wider = (student_quantile(confidence, self.degrees) / normal) ** 2
-        n = min(self.n, max(self.n_if_alike, self.n_effective / wider))
+        n = min(float(self.n), max(self.n_if_alike, self.n_effective / wider))
         return min(n, n * self.n_hits / self.n), n
 
 
