@@ -113,6 +113,15 @@ def test_moments_of_other_zones_and_numbers_that_are_none_are_told(snap, tmp_pat
         assert "#NUM!" in book.read("xl/worksheets/sheet1.xml").decode()
 
 
+@pytest.mark.parametrize("name", ["x.sqlite-wal", "x.sqlite-journal", "x.duckdb.wal"])
+def test_a_database_with_a_log_beside_it_is_not_replaced(odd, tmp_path, name):
+    (tmp_path / name).touch()
+    place = tmp_path / ("x.duckdb" if "duckdb" in name else "x.sqlite")
+    with pytest.raises(ArgumentError, match="in use, or was left half written"):
+        odd.export(place, tables=["odd"])
+    assert not place.exists()
+
+
 def test_a_sheet_runs_nothing_and_loses_no_row(odd, tmp_path):
     place = odd.export(tmp_path / "x.xlsx", tables=["odd"])
     with zipfile.ZipFile(place) as book:

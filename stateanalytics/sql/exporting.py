@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.core.redaction import redact
+from stateanalytics.errors import ArgumentError
+from stateanalytics.io.files import LOG_ENDINGS
 from stateanalytics.io.outputs import put_in_place
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.io.table_files import Tables, write_excel, write_folder, write_sqlite
@@ -70,7 +73,18 @@ def export_tables(
             case _:
                 write_folder(rows(), path)
 
+    _refuse_used(str(to))
     return put_in_place(to, write, inputs=inputs, is_private=not is_masked)
+
+
+def _refuse_used(to: str) -> None:
+    """An error where a log lies beside a database: it would be replayed into the new one."""
+    logs = (Path(to + ending) for ending in (*LOG_ENDINGS, ".wal"))
+    if found := [log.name for log in logs if os.path.lexists(log)]:
+        raise ArgumentError(
+            f"{to!r} is in use, or was left half written: {found[0]!r} lies beside it.",
+            "close what has it open, or name a new file",
+        )
 
 
 def duckdb_of(
