@@ -114,11 +114,14 @@ def test_moments_of_other_zones_and_numbers_that_are_none_are_told(snap, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["x.sqlite-wal", "x.sqlite-journal", "x.duckdb.wal"])
-def test_a_database_with_a_log_beside_it_is_not_replaced(odd, tmp_path, name):
+def test_a_database_with_a_log_beside_it_is_not_replaced(odd, tmp_path, monkeypatch, name):
+    monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / name).touch()
     place = tmp_path / ("x.duckdb" if "duckdb" in name else "x.sqlite")
     with pytest.raises(ArgumentError, match="in use, or was left half written"):
         odd.export(place, tables=["odd"])
+    with pytest.raises(ArgumentError, match="in use, or was left half written"):
+        odd.export(f"~/{place.name}", tables=["odd"])
     assert not place.exists()
 
 

@@ -63,6 +63,7 @@ def export_tables(
             yield name, redact(load())[0] if is_masked else load()
 
     def write(path: Path) -> None:
+        _refuse_used(str(to))
         match Path(to).suffix.lower():
             case ".duckdb":
                 _write_duckdb(rows(), path, as_of)
@@ -73,13 +74,12 @@ def export_tables(
             case _:
                 write_folder(rows(), path)
 
-    _refuse_used(str(to))
     return put_in_place(to, write, inputs=inputs, is_private=not is_masked)
 
 
 def _refuse_used(to: str) -> None:
     """An error where a log lies beside a database: it would be replayed into the new one."""
-    logs = (Path(to + ending) for ending in (*LOG_ENDINGS, ".wal"))
+    logs = (Path(to + ending).expanduser() for ending in (*LOG_ENDINGS, ".wal"))
     if found := [log.name for log in logs if os.path.lexists(log)]:
         raise ArgumentError(
             f"{to!r} is in use, or was left half written: {found[0]!r} lies beside it.",
