@@ -77,11 +77,16 @@ def find_entity(entities: pl.DataFrame, entity_id: str) -> dict[str, Any]:
             f"There is no entity {entity_id!r:.80} among {entities.height:,}.",
             f'snap.sql("FROM entity_states") lists them{near}',
         )
-    names = chosen.select(pl.format("{}:{}", "entity_type", "entity_id")).to_series()
+    name = pl.format("{}:{}", "entity_type", "entity_id")
+    names = chosen.select(name.alias("name"), whose=pl.format("{} of {}", name, "source"))
+    are_told_apart = names["name"].n_unique() == names.height
+    listed = names["name" if are_told_apart else "whose"].head(_MOST_LISTED)
     raise ArgumentError(
         f"{entity_id!r:.80} is {chosen.height:,} entities: "
-        f"{', '.join(names.head(_MOST_LISTED))}{', …' if chosen.height > _MOST_LISTED else ''}.",
-        "write more of it, with its type before a colon where ids are the same",
+        f"{', '.join(listed)}{', …' if chosen.height > _MOST_LISTED else ''}.",
+        "write more of it, with its type before a colon where ids are the same"
+        if are_told_apart
+        else "read one of the stores alone",
     )
 
 

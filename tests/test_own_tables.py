@@ -182,3 +182,21 @@ def test_the_commands_take_tables_along(tmp_path, capsys):
     assert "which was read" in capsys.readouterr().err
     assert cli(["sql", store_file, "FROM teams", "--table", "teams"]) == 2
     assert "A table is NAME=FILE" in capsys.readouterr().err
+
+
+def test_what_a_writer_cannot_do_is_one_line(odd, tmp_path, monkeypatch):
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(table_files, "_fill_sqlite", full)
+    with pytest.raises(ArgumentError, match="SQLite says: database or disk is full"):
+        odd.export(tmp_path / "x.sqlite", tables=["odd"])
+    monkeypatch.setattr(table_files, "_LONGEST_NAME", 2)
+    with pytest.raises(ArgumentError, match="longer name than a sheet"):
+        odd.export(tmp_path / "x.xlsx", tables=["odd"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_beyond_what_sql_takes_are_text(snap):
+    big = pl.DataFrame({"a": [2**100]}, schema={"a": pl.Int128})
+    assert snap.with_table("big", big).sql("FROM big").rows() == [(str(2**100),)]

@@ -1,9 +1,9 @@
 """Any text at all through every parser of foreign text: no foreign error, no line uncounted."""
 
 import json
-from codecs import BOM_UTF8
 import string
 import tomllib
+from codecs import BOM_UTF8
 from datetime import UTC, datetime
 
 import polars as pl

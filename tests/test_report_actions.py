@@ -63,6 +63,8 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     assert found[1]["command"] == "stateanalytics show 'a b.db' s"
     assert found[1]["why"] == "open for 10 s. no reason was stored"
     assert found[2]["who"] == "ann (T-1)"
+    [dashed] = actions_of(summary(items=[item(entity_id="-x")]), ["a.db"])
+    assert dashed["command"] == "stateanalytics show -- 'a b.db' -x"
     assert actions_of(summary(), []) == []
 
 

@@ -118,6 +118,14 @@ def test_what_is_not_one_entity_is_one_line(asked, words):
         find_entity(made().entities, asked)
 
 
+def test_the_same_id_in_two_stores_is_told_by_the_store():
+    rows = [{"entity_id": "a", "source": name} for name in ("one.db", "two.db")]
+    words = r"session:a of one\.db, session:a of two\.db"
+    with pytest.raises(ArgumentError, match=words) as raised:
+        find_entity(facts(rows).entities, "a")
+    assert "one of the stores alone" in str(raised.value)
+
+
 def test_a_session_is_meant_where_an_id_is_shared():
     assert find_entity(made().entities, "s-1")["entity_type"] == "session"
     assert find_entity(made().entities, "invocation:s-1")["entity_type"] == "invocation"

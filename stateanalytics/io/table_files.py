@@ -18,6 +18,7 @@ Tables = Iterable[tuple[str, pl.DataFrame]]
 _MOST_ROWS = 1_048_575
 """Rows of a sheet of Excel, its header aside."""
 _MOST_CHARS = 32_767
+_LONGEST_NAME = 31
 _LITERAL = {
     "strings_to_formulas": False,
     "strings_to_urls": False,
@@ -29,6 +30,13 @@ _LITERAL = {
 
 def write_sqlite(tables: Tables, path: Path) -> None:
     """Write tables into a new SQLite database."""
+    try:
+        _fill_sqlite(tables, path)
+    except sqlite3.Error as error:  # a full disk, say
+        raise OSError(f"SQLite says: {error}") from error
+
+
+def _fill_sqlite(tables: Tables, path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         for name, rows in tables:
             flat = _flat(rows, is_text=True)
@@ -55,6 +63,12 @@ def write_excel(tables: Tables, path: Path) -> None:
         ) from error
     with Workbook(str(path), _LITERAL) as book:
         for name, rows in tables:
+            if len(name) > _LONGEST_NAME:
+                raise ArgumentError(
+                    f"Table {name!r} has a longer name than a sheet of Excel: {len(name)} of "
+                    f"{_LONGEST_NAME} characters.",
+                    "leave it out with tables=[…], or export to .duckdb",
+                )
             if rows.height > _MOST_ROWS:
                 raise ArgumentError(
                     f"Table {name!r} has {rows.height:,} rows; a sheet of Excel holds "

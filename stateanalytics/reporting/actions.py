@@ -68,7 +68,9 @@ def _open(open_work: Plain, place: str) -> Iterator[Plain]:
     n = open_work["n"]
     name = longest["name"] or longest["entity_id"]
     own = shlex.quote(longest["source"]) if place != "SOURCES" else place
-    alone = f"stateanalytics show {own} {shlex.quote(longest['entity_id'])}"
+    # An id may begin like an option.
+    dashes = "-- " if longest["entity_id"].startswith("-") else ""
+    alone = f"stateanalytics show {dashes}{own} {shlex.quote(longest['entity_id'])}"
     yield _action(
         _OPEN,
         f"Close or save {longest['entity_type'].replace('_', ' ')} {name}"

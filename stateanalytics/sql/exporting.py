@@ -101,8 +101,11 @@ def duckdb_of(
 def _write_duckdb(tables: Tables, path: Path, as_of: datetime) -> None:
     import duckdb
 
-    with closing(duckdb.connect(str(path))) as connection:
-        _fill(connection, tables, as_of)
+    try:
+        with closing(duckdb.connect(str(path))) as connection:
+            _fill(connection, tables, as_of)
+    except duckdb.Error as error:  # a full disk, say
+        raise OSError(f"DuckDB says: {error}") from error
 
 
 def _fill(connection: DuckDBPyConnection, tables: Tables, as_of: datetime) -> None:

@@ -65,7 +65,7 @@ def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
             "make it text or numbers first",
         )
     # Words without a documented rank sort as text does.
-    return frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+    return frame.with_columns(pl.col(pl.Categorical, pl.Enum, pl.Int128).cast(pl.String))
 
 
 def tables_of_own(own: Mapping[str, pl.DataFrame]) -> dict[str, Table]:

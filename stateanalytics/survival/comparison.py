@@ -283,6 +283,8 @@ def _judged(rows: pl.DataFrame, fdr: float) -> pl.DataFrame:
 def _in_words(row: dict[str, Any], columns: Sequence[str], least: int) -> str:
     value, against = row["value"], row["against"]
     mix = f" with the same mix of {' and '.join(columns)}" if row["method"] == "adjusted" else ""
+    if row.get("p_value") is None and min(row["n_units"], row["n_units_against"]) >= least:
+        return f"{value} against {against}{mix}: cannot tell, nothing varies within either"
     if row.get("p_value") is None:
         found = f"{row['n_units']} and {row['n_units_against']} comparable invocations"
         return (

@@ -327,6 +327,8 @@ def _variances(rows: pl.DataFrame) -> pl.DataFrame:
     return (
         rows.group_by(*own, "unit")
         .agg(pl.col("count", "weight").sum())
+        # Floats add up to the same only in the same order.
+        .sort(*own, "unit")
         .filter((pl.col("weight") > 0) | (pl.col("count") > 0))
         .with_columns(square=pl.when(part < 1).then(rest**2 / (1 - part)))
         .group_by(own)
