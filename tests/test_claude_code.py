@@ -347,7 +347,9 @@ def test_a_file_that_goes_away_costs_only_itself(tmp_path: Path, monkeypatch) ->
 @examples(24)
 def test_any_beginning_of_a_transcript_is_read(data: st.DataObject) -> None:
     texts = maker.transcripts()
-    name = data.draw(st.sampled_from(sorted(name for name in texts if name.endswith(".jsonl"))))
+    # What was typed in all projects is no transcript.
+    names = sorted({name for name in texts if name.endswith(".jsonl")} - {"history.jsonl"})
+    name = data.draw(st.sampled_from(names))
     octets = texts[name].encode()
     n_bytes = data.draw(st.integers(0, len(octets)))
     with tempfile.TemporaryDirectory() as folder:

@@ -317,10 +317,14 @@ def test_adjusted_intervals_hold_the_truth_of_fan_outs(difference_s):
         completed=(pl.col("taken") <= until).mean(),
     )
     n_repeats = 400
-    n_held, n_found = dict.fromkeys(("duration", "completed"), 0), 0
+    n_held, n_found, n_told = dict.fromkeys(("duration", "completed"), 0), 0, 0
     for seed in range(n_repeats):
         runs = fleet(seed, difference_s=difference_s)
         found = sa.survival.compare(runs, adjust="kind", against="old", until_s=until)
+        # A week in which one of the two did fewer than ten invocations of a kind is not told.
+        if row_of(found, "duration", "adjusted")["low"] is None:
+            continue
+        n_told += 1
         # What is estimated is the difference for the mix of that week.
         mix = dict(runs["kind"].value_counts(normalize=True).iter_rows())
         for measure in n_held:
@@ -329,6 +333,7 @@ def test_adjusted_intervals_hold_the_truth_of_fan_outs(difference_s):
             row = row_of(found, measure, "adjusted")
             n_held[measure] += row["low"] <= right <= row["high"]
         n_found += row_of(found, "duration", "adjusted")["log_rank_p"] < 0.05
-    assert all(0.92 * n_repeats <= n <= 0.98 * n_repeats for n in n_held.values()), n_held
+    assert n_told >= 0.95 * n_repeats
+    assert all(0.92 * n_told <= n <= 0.98 * n_told for n in n_held.values()), n_held
     if not difference_s:
-        assert n_found <= 0.08 * n_repeats
+        assert n_found <= 0.08 * n_told

@@ -115,8 +115,14 @@ def written_since(script, hours, last_hour):
 
 
 def without_memory(summary):
-    """Whether a cause was ever seen before is asked of all that is remembered."""
+    """Whether a cause was ever seen before, and since when, is asked of all that is remembered."""
     told = without_provenance(summary)
+    headline = told["headline"]
+    numbers = [
+        {name: part for name, part in number.items() if name != "limits"}
+        for number in headline["numbers"]
+    ]
+    told["headline"] = {**headline, "numbers": numbers}
     if "failures" in told:
         told["failures"] = {
             name: part for name, part in told["failures"].items() if name not in OF_ALL_HISTORY
