@@ -155,9 +155,10 @@ def report(
     _say(made.summary)
     if is_opened:
         click.launch(str(written[0].resolve()))
-    for sentence in made.tripped(*wires):
+    bad_news = made.tripped(*wires)
+    for sentence in bad_news:
         note(f"failed on {sentence}")
-    if made.tripped(*wires):
+    if bad_news:
         ctx.exit(3)
 
 

@@ -32,7 +32,7 @@ def actions_of(summary: Plain, sources: list[str]) -> list[Plain]:
     """
     place = shlex.quote(sources[0]) if len(sources) == 1 else "SOURCES"
     found = sorted(_all(summary, place), key=lambda one: (one["rank"], -one["saves_s"]))
-    return [{**one} for one in found[:N_SHOWN]]
+    return found[:N_SHOWN]
 
 
 def _all(summary: Plain, place: str) -> Iterator[Plain]:

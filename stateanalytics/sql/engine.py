@@ -162,14 +162,19 @@ def _register(connection: DuckDBPyConnection, name: str, file: TableFile) -> Non
 
     hidden = f"_rows_of_{name}"
     connection.register(hidden, pa.ipc.open_file(pa.memory_map(file.path)).read_all())
+    replaced = replacing_words(connection, file.words)
+    connection.execute(f"CREATE VIEW {quoted(name)} AS SELECT *{replaced} FROM {quoted(hidden)}")
+
+
+def replacing_words(connection: DuckDBPyConnection, columns: Mapping[str, Sequence[str]]) -> str:
+    """What follows ``SELECT *`` so that columns of words sort by their rank."""
     ranked = []
-    for column, words in file.words.items():
+    for column, words in columns.items():
         kind = "ENUM(" + ", ".join("'" + word.replace("'", "''") + "'" for word in words) + ")"
         # So that a query can say 'warning'::severity.
         connection.execute(f"CREATE TYPE IF NOT EXISTS {quoted(column)} AS {kind}")
         ranked.append(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}")
-    replaced = f" REPLACE ({', '.join(ranked)})" if ranked else ""
-    connection.execute(f"CREATE VIEW {quoted(name)} AS SELECT *{replaced} FROM {quoted(hidden)}")
+    return f" REPLACE ({', '.join(ranked)})" if ranked else ""
 
 
 def close_the_door(connection: DuckDBPyConnection, timeout_s: float) -> None:

@@ -17,6 +17,7 @@ from stateanalytics.io.files import LOG_ENDINGS
 from stateanalytics.io.outputs import put_in_place
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.io.table_files import Tables, write_excel, write_folder, write_sqlite
+from stateanalytics.sql.engine import replacing_words
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -118,20 +119,6 @@ def _fill(connection: DuckDBPyConnection, tables: Tables, as_of: datetime) -> No
             for column, dtype in rows.schema.items()
             if isinstance(dtype, pl.Enum)
         }
-        kinds = {
-            column: f"ENUM({', '.join(map(_text, listed))})" for column, listed in words.items()
-        }
-        for column, kind in kinds.items():
-            # So that a query can say 'warning'::severity.
-            connection.execute(f"CREATE TYPE IF NOT EXISTS {quoted(column)} AS {kind}")
-        ranked = ", ".join(
-            f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}"
-            for column, kind in kinds.items()
-        )
-        replaced = f" REPLACE ({ranked})" if ranked else ""
+        replaced = replacing_words(connection, words)
         connection.execute(f"CREATE TABLE {quoted(name)} AS SELECT *{replaced} FROM _rows")
         connection.unregister("_rows")
-
-
-def _text(word: str) -> str:
-    return "'" + word.replace("'", "''") + "'"
