@@ -143,7 +143,9 @@ def _moved(rows: pl.DataFrame, table: pl.DataFrame, unit: str) -> pl.DataFrame:
         placed = placed.join_asof(entered, on="entry_s", by=CELL, check_sortedness=False)
         expected = expected - pl.col("before").fill_null(0.0)
     own = pl.when("ended").then(pl.col("of_end") + pl.col("of_good") * pl.col("is_good"))
-    return placed.select(CELL, unit, influence=own.fill_null(0.0) - expected)
+    # Sorted, because the last digit of a sum follows the order of what is added.
+    moved = placed.select(CELL, unit, influence=own.fill_null(0.0) - expected)
+    return moved.sort(CELL, unit, "influence")
 
 
 def log_rank_scores(

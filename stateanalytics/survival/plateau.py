@@ -149,9 +149,9 @@ def _left(kept: pl.DataFrame) -> pl.DataFrame:
     if "entry_s" in kept.columns:
         seen = seen.filter(pl.col("entry_s").fill_null(0.0) < pl.col("duration_s"))
     estimates, moved = incidence_and_influence(seen, [_OF], inf)
-    by_unit = moved.group_by(CELL, "unit").agg(pl.col("influence").sum())
+    by_unit = moved.group_by(CELL, "unit", maintain_order=True).agg(pl.col("influence").sum())
     n = pl.len()
-    errors = by_unit.group_by(CELL).agg(
+    errors = by_unit.group_by(CELL, maintain_order=True).agg(
         error=((pl.col("influence") ** 2).sum() * n / (n - 1)).sqrt()
     )
     return estimates.join(errors, on=CELL).select(_OF, "error", left=1 - pl.col("estimate"))
