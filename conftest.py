@@ -8,6 +8,12 @@ from stateanalytics import snapshot
 from tests import examples  # noqa: F401 - registers the profile that `make test` asks for
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave examples on the shipped sample to `make slow`: each computes what a test has asked."""
+    if isinstance(item, DoctestItem) and "demo()" in item.dtest.docstring:
+        item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def demo() -> sa.Snapshot:
     """The shipped sample, read once; whoever closes it opens one of their own."""

@@ -324,6 +324,7 @@ def test_a_limit_that_nobody_set_is_chosen():
     assert row["gain"] is None
 
 
+@pytest.mark.slow
 def test_every_verdict_is_explained(advice):
     assert set(advice.frame["verdict"]) <= set(VERDICTS)
 
@@ -331,6 +332,7 @@ def test_every_verdict_is_explained(advice):
 # --- the whole ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_advice_on_the_sample_is_the_same_twice_and_has_its_shape(advice, demo):
     again = sa.thresholds.recommend(demo)
     assert advice.frame.equals(again.frame)

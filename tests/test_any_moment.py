@@ -149,6 +149,7 @@ def test_every_instant_of_every_store(store, part, tmp_path):
         check_all(store, whole, proven(store, whole)[part::SLICES], tmp_path, is_judged=False)
 
 
+@pytest.mark.slow
 def test_what_a_reaper_wrote_later_was_running(said_then, tmp_path):
     """Seven sessions ran at 05:59; the reaper of 07:05 wrote earlier ends for six of them."""
     store = cut_off(DEMO, AT, tmp_path / "state.db")
@@ -159,6 +160,7 @@ def test_what_a_reaper_wrote_later_was_running(said_then, tmp_path):
         check(copy, said_then)
 
 
+@pytest.mark.slow
 def test_an_end_before_work_went_on_is_exact_though_its_last_one_was_estimated(tmp_path):
     """A session timed out at 08:30, was resumed at 09:10 and ended at 09:56."""
     at, store = datetime(2026, 5, 20, 9, tzinfo=UTC), tmp_path / "whole.db"

@@ -84,6 +84,7 @@ def test_missing_columns_are_named():
 INDEPENDENT = SHARED / "agent_failures" / "messages.jsonl"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not INDEPENDENT.exists(), reason="the independent corpus is not here")
 def test_causes_of_an_independent_corpus_are_grouped_and_related():
     corpus = pl.read_ndjson(INDEPENDENT, infer_schema_length=None)

@@ -323,6 +323,7 @@ def test_a_cell_that_is_too_large_is_named_and_is_no_damage(tmp_path):
         read_table(store, "t", {"c": wrong})
 
 
+@pytest.mark.slow
 def test_a_raw_table_may_have_as_many_columns_as_sqlite_allows(tmp_path):
     names = [f"c{i}" for i in range(1999)]
     with closing(sqlite3.connect(tmp_path / "s.db")) as connection:

@@ -93,6 +93,7 @@ def test_a_missing_column_is_named(draw):
         draw(pl.DataFrame({"a": [1]}))
 
 
+@pytest.mark.slow
 def test_the_report_tells_the_fan_out_once(demo_week):
     section = demo_week.summary["failures"]
     largest = section["together"]["incidents"][0]

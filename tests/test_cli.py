@@ -457,6 +457,7 @@ def test_demo_names_the_sample(run):
     assert out.strip().endswith("state.db")
 
 
+@pytest.mark.slow
 def test_an_as_of_in_the_future_is_pointed_out(run, store):
     code, _, err = run("states", store, "--as-of", "2999-01-01")
     assert code == 0

@@ -28,6 +28,7 @@ def test_settings_are_written_as_toml(tmp_path):
     assert "lionagi" in tomllib.loads(target.read_text("utf-8"))
 
 
+@pytest.mark.slow
 def test_costs_are_passed_on(capsys):
     command = ["thresholds", STORE, "--settings", "json", "--false-alarm", "7", "--deaths", "2"]
     assert run([*command, "--lost-run", "8", "--run-hour", "9", "--undetected-hour", "1"]) == 0

@@ -99,6 +99,7 @@ def colours(*days):
     ]
 
 
+@pytest.mark.slow
 def test_a_life_goes_on_under_another_version(next_version, tmp_path):
     snap, path = store(*colours(1, 9)), tmp_path / "owners.csv"
     before = sa.failures.life(snap, window=NOW)
@@ -149,6 +150,7 @@ def test_a_change_is_told_of_two_snapshots_by_one_version(next_version):
     assert changed["status"].to_list() == ["unclear"]
 
 
+@pytest.mark.slow
 def test_reports_of_two_versions_are_of_one_world(next_version):
     # Far apart: what is one cluster to one of the versions is no incident for it.
     rows = [session(f"s{i}", "failed", reason_message=f"the {colour} light broke",

@@ -192,6 +192,7 @@ def looked(history):
     return {name: (at.day, is_unchanged) for name, at, is_unchanged in rows.iter_rows()}
 
 
+@pytest.mark.slow
 def test_an_archive_tells_when_each_source_was_collected_last(hosts, tmp_path, monkeypatch):
     for day, names in ((1, "abc"), (2, "abd"), (20, "bd")):
         at_clock(monkeypatch, day)
@@ -211,6 +212,7 @@ def test_what_a_snapshot_archives_is_collected_too(hosts, tmp_path, monkeypatch)
     assert looked(tmp_path) == {"a": (5, True)}
 
 
+@pytest.mark.slow
 def test_notes_of_what_was_collected_stay_few(hosts, tmp_path, monkeypatch):
     """Also those of a clock that was ahead once."""
     for day in (1, 28, 2, 3):

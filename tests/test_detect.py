@@ -99,6 +99,7 @@ def test_all_null_rows_are_survived():
     assert found["fires"].any() is False or found.height > 0
 
 
+@pytest.mark.slow
 def test_row_order_does_not_matter(demo):
     some = ["A6", "B2", "B4", "C2", "C11", "E1", "policy"]
     mixed = dataclasses.replace(

@@ -171,6 +171,7 @@ def test_it_shows_itself():
 ANSWER = st.sampled_from([True, False, None])
 
 
+@pytest.mark.slow
 @examples(10)
 @given(st.lists(st.tuples(ANSWER, ANSWER, st.integers(0, 3)), min_size=1, max_size=12))
 def test_intervals_equal_drawing_clusters_one_by_one(rows):

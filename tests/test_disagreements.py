@@ -161,6 +161,7 @@ def demo(demo):
     return sa.detectors.disagreements(sa.detectors.detect(demo))
 
 
+@pytest.mark.slow
 def test_every_cause_is_explained(demo):
     assert set(demo.rows["cause"]) <= set(CAUSES)
     assert demo.rows["words"].null_count() == 0
@@ -247,6 +248,7 @@ def snap(lionagi_samples):
     return sa.read(lionagi_samples / "0.36.0" / "state.db", as_of=1779840000)
 
 
+@pytest.mark.slow
 def test_1162_stale_none_beside_stuck_is_reproduced_with_its_cause(snap):
     """ "Stale: 0" beside "N stuck >60m": at 20:00 of the day before, in a real store."""
     found = sa.detectors.detect(snap, at="2026-05-26T20:00Z", detectors=["B2", "B4"])

@@ -146,6 +146,7 @@ def test_a_cluster_whose_id_has_changed_keeps_what_the_ledger_says():
     assert (found["owner"], found["ledger_id"], found["state"]) == ("ada", was, "new")
 
 
+@pytest.mark.slow
 def test_another_code_or_a_cluster_with_an_entry_of_its_own_is_not_taken():
     said = entries(cluster_id="v1:000000000000", template="it really <*>", owner="ben")
     elsewhere = said.with_columns(code=pl.lit("run.failed.exception"))

@@ -213,6 +213,7 @@ def test_what_fails_all_the_time_anyway_is_no_incident():
     assert incidents(*rows).is_empty()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("history_days", a_few([0, 70]))
 def test_a_week_has_as_many_incidents_whatever_came_before_it_and_whoever_counts(history_days):
     begins = datetime(2026, 5, 19, tzinfo=UTC)

@@ -151,6 +151,7 @@ def pooled(stores):
     return sa.read(stores, progress=False)
 
 
+@pytest.mark.slow
 def test_the_page_names_the_host_that_fails_more_than_the_rest(pooled, hosts):
     made = sa.report(pooled, sections=["fleet"], shown=False)
     fleet = made.summary["fleet"]
@@ -286,6 +287,7 @@ def of_facts(pooled):
     return sa.report(pooled, window=WEEK, compare=None, sections=sections, shown=False)
 
 
+@pytest.mark.slow
 def test_the_numbers_of_sums_are_those_of_all_stores_at_once(of_sums, of_facts):
     ours, theirs = of_sums.summary, of_facts.summary
     of_runs = ("interval", "shown_interval", "unit", "n_units", "n_effective", "n_if_alike",

@@ -120,6 +120,7 @@ def test_a_policy_says_what_is_bad(path):
     assert looks(path, Clock(), 2, every_s=4 * 3600, policy=patient) == [[], []]
 
 
+@pytest.mark.slow
 def test_a_store_that_nobody_touched_is_not_copied_again(path, monkeypatch):
     clock = Clock(nothing, nothing, write(path, "UPDATE sessions SET status = 'failed'"))
     read = []
@@ -148,6 +149,7 @@ def test_a_store_that_is_busy_is_tried_again(path, monkeypatch):
     assert looks(path, Clock(fail), 2) == [[], [("a", "info", "critical")]]
 
 
+@pytest.mark.slow
 def test_private_copies_of_looks_that_are_over_are_deleted(path, tmp_path, monkeypatch):
     folder = tmp_path / "temporary"
     folder.mkdir()

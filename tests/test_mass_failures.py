@@ -85,6 +85,7 @@ def test_a_step_that_does_not_divide_a_day_is_counted_from_1970():
     assert [since.timestamp() % 50_000 for since in found["since"]] == [0]
 
 
+@pytest.mark.slow
 def test_ids_stay_the_same_without_them():
     users = ("ada", "ben", "cyd", "dov", "eve", "fay")
     rows = [

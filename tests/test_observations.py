@@ -40,6 +40,7 @@ SAMPLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", a_few(SAMPLES.values()), ids=list(SAMPLES))
 def test_a_copy_under_another_name_is_counted_once(shared, tmp_path, sample):
     original = shared / "samples" / sample

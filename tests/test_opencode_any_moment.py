@@ -226,6 +226,7 @@ def test_reading_as_of_an_instant_shows_what_stood_then(place: int) -> None:
     assert [name for name in past if not past[name].equals(read[name])] == []
 
 
+@pytest.mark.slow
 def test_only_what_rows_of_sessions_had_is_said_to_be_lost(shared: Path) -> None:
     database = shared / "samples" / "opencode" / DATABASES[0]
     facts = read_once(database)

@@ -69,6 +69,7 @@ def test_what_a_reader_recorded_is_not_ended_by_a_word_that_is_missing():
     assert worded.select("recorded_lifecycle", "recorded_outcome").row(0) == ("running", None)
 
 
+@pytest.mark.slow
 def test_in_the_middle_of_a_run_it_was_running(folder):
     snap, states = read(folder)
     facts = Facts(**{name: getattr(snap, name) for name in Facts.__dataclass_fields__})

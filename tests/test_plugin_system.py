@@ -219,6 +219,7 @@ def check_commands(expected):
         assert said in printed, words
 
 
+@pytest.mark.slow
 def test_without_a_name_its_usual_place_is_looked_up(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("LIONAGI_HOME", "AO_DATA_DIR", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR"):
@@ -310,6 +311,7 @@ def read_failing(folder, *asked):
     return [text.strip() for text in done.stdout.split("---\n")[1:]], done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "path"),
     a_few(

@@ -63,6 +63,7 @@ def test_the_copy_of_a_killed_process_goes_with_the_next_load(tmp_path, place):
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_of_many_loads_only_the_first_in_a_while_looks(place, tmp_path, monkeypatch):
     store = write_store(tmp_path / "state.db", sessions=[session("a")])
     killed_with_a_copy(store)

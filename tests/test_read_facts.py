@@ -408,6 +408,7 @@ def test_places_keep_the_name_that_was_typed(tmp_path, monkeypatch):
     assert [place.label for place in again] == ["."]
 
 
+@pytest.mark.slow
 def test_no_store_is_opened_by_this_process_itself(tmp_path):
     """Closing a store would drop the locks that the same process holds on it."""
     path = write_store(tmp_path / "work.db", sessions=[session("a")])

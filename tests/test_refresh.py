@@ -316,6 +316,7 @@ def test_what_nobody_wrote_to_is_not_read_again(tmp_path, copied, mode):
         assert copied == ["state.db"] * 5
 
 
+@pytest.mark.slow
 def test_of_several_stores_only_the_one_that_was_written_to_is_read_again(tmp_path, copied):
     for name in ("one.db", "two.db"):
         first(tmp_path / name)

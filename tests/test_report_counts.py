@@ -239,6 +239,7 @@ def test_what_is_left_out(case):
     )
 
 
+@pytest.mark.slow
 def test_sections_that_are_made_at_one_time_are_the_same(small_week, monkeypatch):
     monkeypatch.setattr(summarize, "_WORTH_THREADS", range(10**9))
     assert sa.report(facts(WEEK)).summary == small_week.summary

@@ -166,6 +166,7 @@ runs = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @examples(8, suppress_health_check=[HealthCheck.too_slow])
 @given(first=runs, second=runs, hours=st.sampled_from([0, 40]), other=st.booleans())
 def test_steps_always_add_up_and_leave_nothing_over(first, second, hours, other):

@@ -177,6 +177,7 @@ def test_the_fan_out_of_the_sample_is_one_incident_everywhere(demo, capsys):
     assert weeks["n"].max() == rows["n"].max() - 24 + 1
 
 
+@pytest.mark.slow
 def test_a_report_of_the_command_line_reads_the_ledger(tmp_path, capsys):
     path, page = tmp_path / "owners.csv", tmp_path / "week.html"
     sa.failures.own(path, "v1:3dd4831bf7f3", owner="ada", ticket="OPS-17", today=date(2026, 5, 1))

@@ -164,6 +164,7 @@ def test_what_came_later_is_named_and_explains_every_difference(tmp_path):
     assert '<code class="id">longer</code>' in page
 
 
+@pytest.mark.slow
 def test_a_failure_that_somebody_dated_back_is_a_new_failure_of_the_week(tmp_path):
     """An observer finds it dead a week later and writes the end of its last sign of life."""
     path = tmp_path / "state.db"
@@ -259,6 +260,7 @@ def test_nothing_is_left_unexplained_whatever_happened(tmp_path, runs, week):
     check_explained(tmp_path, runs, week)
 
 
+@pytest.mark.slow
 def test_the_week_in_a_frame_is_the_report_as_it_was_known(demo):
     weeks = demo.weeks(2)
     for week, known_at in weeks.select("week", "known_at").unique().rows():

@@ -126,6 +126,7 @@ def test_what_the_makers_call_silent_needs_attention(made):
     assert {statuses[one] for one in running} <= {"running"}
 
 
+@pytest.mark.slow
 def test_the_organic_home_is_reported_as_its_table_says(lionagi_samples):
     home = lionagi_samples / "organic-0.36.0" / "lionagi_home"
     snap = read(home)

@@ -48,6 +48,7 @@ def systems(whole: Report) -> dict[str, dict]:
     return {one["system"]: one for one in whole.summary["systems"]["systems"]}
 
 
+@pytest.mark.slow
 def test_the_three_are_told_in_one_order_with_their_denominators(whole, systems):
     assert list(systems) == list(SHIPPED)
     runs = whole.summary["systems"]["total"]

@@ -66,6 +66,7 @@ def test_what_small_kinds_borrow_stands_apart_from_advice(section, report):
     assert page.index("what they borrow from the others") > page.index(section["rows"][0]["name"])
 
 
+@pytest.mark.slow
 def test_it_is_the_advice_of_the_library(demo, section):
     frame = sa.thresholds.recommend(demo).frame
     said = {row["name"]: row["in_words"] for row in section["rows"]}

@@ -42,6 +42,7 @@ def calls(monkeypatch):
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", a_few(SAMPLES))
 def test_a_report_applies_the_rules_once_and_counts_the_population_once(small_week, calls, names):
     # Sections import what they need when they are first asked for: the small week did that.

@@ -91,6 +91,7 @@ def test_what_still_runs_is_silent_up_to_as_of():
     assert rows["until"].to_list() == [AS_OF]
 
 
+@pytest.mark.slow
 def test_order_of_rows_does_not_matter_and_null_is_survived():
     snap = made()
     shuffled = facts(snap.entities.reverse().to_dicts(), events=snap.events.reverse().to_dicts())
@@ -163,6 +164,7 @@ def test_the_chart_draws_bars_moments_and_silences_past_a_limit(one):
         chart_timeline(pl.DataFrame({"a": [1]}))
 
 
+@pytest.mark.slow
 def test_a_long_life_is_cut_and_says_so():
     events = [
         {

@@ -494,6 +494,7 @@ WRITE = """
 """
 
 
+@pytest.mark.slow
 def test_every_copy_beside_a_busy_writer_is_of_one_instant(tmp_path):
     path = written(tmp_path / "state.db", journal="wal")
     with closing(sqlite3.connect(path)) as connection:

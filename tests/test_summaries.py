@@ -70,6 +70,7 @@ def assert_same(one: Summary, other: Summary) -> None:
     assert (one.as_of, one.policy) == (other.as_of, other.policy)
 
 
+@pytest.mark.slow
 def test_merged_equals_read_at_once(parts, pooled):
     assert_same(merge(parts), summarize(pooled, k=1))
 

@@ -182,6 +182,7 @@ def test_tables_have_the_columns_and_types_of_the_real_store(lionagi_samples, th
         assert rows_of(thousand, columns) == wanted, table
 
 
+@pytest.mark.slow
 def test_the_same_arguments_give_the_same_rows(tmp_path):
     same = [
         write_store(tmp_path / f"{name}.db", 60, seed=3, n_messages_per_session=3, dirty=0.1)

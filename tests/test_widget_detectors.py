@@ -72,6 +72,7 @@ def test_the_box_follows_its_controls(look):
     assert shown.value != before
 
 
+@pytest.mark.slow
 def test_a_move_is_cheaper_than_detecting_again(look, demo):
     look.view()
     work = {
