@@ -100,8 +100,9 @@ def standing(decided: pl.DataFrame, at: datetime) -> pl.DataFrame:
         ``source``, ``entity_id``, the six words (null: no line tells them, or a younger one
         tells another status only), ``stored_status``, ``legacy_status``, ``evidence_text``,
         ``detecting_attempts``, ``decided_at``, ``stood_since`` (the line that its session
-        axis has been the same from), ``seen_since`` (that what was seen has been) and
-        ``next_previous`` (what the next line says that the session's state was before it).
+        axis has been the same from), ``seen_since`` (that what was seen has been),
+        ``same_since`` (that its status has been) and ``next_previous`` (what the next line
+        says that the session's state was before it).
 
     Notes
     -----
@@ -113,6 +114,7 @@ def standing(decided: pl.DataFrame, at: datetime) -> pl.DataFrame:
     has_words = pl.col("session_state").is_not_null()
     since = _since(then, "session_state", "stood_since")
     seen = _since(then, "evidence_text", "seen_since")
+    same = _since(then, "status", "same_since")
     told = ("status", *AXES, "evidence_text", "detecting_attempts")
     by_lines = then.group_by(_KEY, maintain_order=True).agg(
         *(pl.col(name).drop_nulls().last() for name in told),
@@ -131,7 +133,7 @@ def standing(decided: pl.DataFrame, at: datetime) -> pl.DataFrame:
     after = later.group_by(_KEY, maintain_order=True).agg(
         next_previous=pl.col("previous_session_state").drop_nulls().first()
     )
-    for frame in (since, seen, after):
+    for frame in (since, seen, same, after):
         both = both.join(frame, on=_KEY, how="left", maintain_order="left")
     return _by_newest(both)
 

@@ -110,7 +110,7 @@ def _ids(current: pl.DataFrame) -> pl.DataFrame:
 
 
 # The same change is told by several logs: the first of these keeps it.
-_TELLS_BEST = ("audit", "event", "observability", "trace", "notification")
+_TELLS_BEST = ("audit", "event", "observability", "trace", "notification", "change")
 SAME_CHANGE_S = 2.0
 """Two logs that tell the same change this close together tell one change."""
 ECHO_S = 60.0

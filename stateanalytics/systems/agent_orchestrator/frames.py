@@ -49,6 +49,7 @@ SESSIONS = Frame(
         Column("runtime_observed_at", MOMENT, "last probe"),
         Column("activity_last_at", MOMENT, "last sign of its agent, where the record keeps it: Go"),
         Column("first_signal_at", MOMENT, "first sign of its agent by itself: Go"),
+        Column("has_hooks", YES_NO, "does its agent signal by itself in a terminal: Go"),
         Column("restored_at", MOMENT, "last restore or recovery"),
         Column("evidence_text", TEXT, "what the last poll saw"),
         Column("detecting_attempts", INTEGER, "polls in doubt in a row; grows after escalation"),

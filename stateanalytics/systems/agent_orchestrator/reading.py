@@ -28,6 +28,12 @@ from stateanalytics.systems.agent_orchestrator.events import (
 )
 from stateanalytics.systems.agent_orchestrator.files import Fault, Faults
 from stateanalytics.systems.agent_orchestrator.findings import log_findings, record_findings
+from stateanalytics.systems.agent_orchestrator.go_sessions import (
+    go_changes,
+    go_statuses,
+    read_go_sessions,
+)
+from stateanalytics.systems.agent_orchestrator.go_tables import is_go, read_go
 from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
 from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
 from stateanalytics.systems.agent_orchestrator.places import RECORDS, SYSTEM, File, Kind, files_of
@@ -106,9 +112,9 @@ def _parts(
     logs = read_logs([file for file in files if file.kind in _LOGS], faults, bodies=bodies)
     _note_files(files, faults)
     read = pl.concat([read_sessions(records), *own], how="diagonal_relaxed")
-    # Only the Go rewrite keeps when an agent was last seen.
+    # Only the Go rewrite keeps when an agent was last seen, and which ones signal.
     seen = dict.fromkeys(("activity_last_at", "first_signal_at"), schema.MOMENT)
-    sessions = add_entities(with_defaults(read, seen))
+    sessions = add_entities(with_defaults(read, {**seen, "has_hooks": schema.YES_NO}))
     entries = link(
         pl.concat([logs, *logged], how="diagonal_relaxed").with_columns(
             _order=pl.int_range(pl.len())
@@ -168,13 +174,13 @@ def _from_databases(
             events, wrong = databases.read_activity_events(store, bodies=bodies)
             entries.append(events)
             findings.append(wrong)
-        if databases.is_go(store):
+        if is_go(store):
+            tables = read_go(store)
+            stood = go_statuses(tables)
             below = faults.below(str(store.path))
-            read, wrong = databases.read_go_sessions(store, path=below)
-            changes, odd = databases.read_go_changes(store, bodies=bodies)
-            sessions.append(read)
-            entries.append(changes)
-            findings += [wrong, odd]
+            sessions.append(read_go_sessions(tables, stood, path=below))
+            entries.append(go_changes(tables, stood, bodies=bodies))
+            findings.append(tables.findings)
     return sessions, entries, findings
 
 
@@ -208,7 +214,7 @@ def _format(sessions: pl.DataFrame, stores: Sequence[Store]) -> str:
     """The generations that were seen, oldest first."""
     seen = set(sessions.filter("is_readable")["generation"].drop_nulls())
     has_events = any(databases.EVENTS_TABLE in store.tables for store in stores)
-    if any(databases.is_go(store) for store in stores):
+    if any(is_go(store) for store in stores):
         seen.add("G3")
     return ", ".join([*sorted(seen), *(["activity events"] if has_events else [])]) or "logs"
 

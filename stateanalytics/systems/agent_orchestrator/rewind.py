@@ -17,8 +17,8 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import look_up
-from stateanalytics.systems.agent_orchestrator.databases import HOOKED
 from stateanalytics.systems.agent_orchestrator.decisions import standing
+from stateanalytics.systems.agent_orchestrator.go_sessions import ENDS
 from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
 from stateanalytics.systems.agent_orchestrator.mapping import AXES
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
@@ -226,8 +226,12 @@ def _as_told(touched: pl.DataFrame, reports: pl.DataFrame, at: datetime) -> pl.D
         },
         activity_last_at=pl.coalesce("activity_last_at", pl.when(_is_go()).then("then_seen_since")),
     ).with_columns(
+        terminated_at=pl.when(~_is_go())
+        .then("terminated_at")
+        .when(pl.col("legacy_status").is_in(ENDS))
+        .then("then_same_since"),
         is_ao_terminal=pl.when(_is_go())
-        .then(pl.col("legacy_status").is_in(("terminated", "merged")))
+        .then(pl.col("legacy_status").is_in(ENDS))
         .otherwise(is_terminal_rule(pl)),
         event_priority=pl.when(~_is_go()).then(
             look_up(pl.col("legacy_status"), EVENT_PRIORITIES, library=pl)
@@ -245,9 +249,7 @@ def _silent(stood: pl.DataFrame) -> pl.DataFrame:
     newest = pl.max_horizontal("activity_last_at", "last_transition_at").max().over("source")
     silence_s = (newest - pl.col("activity_last_at")).dt.total_seconds(fractional=True)
     is_silent = (
-        pl.col("agent").is_in(HOOKED)
-        & pl.col("first_signal_at").is_null()
-        & (silence_s > NO_SIGNAL_S)
+        pl.col("has_hooks") & pl.col("first_signal_at").is_null() & (silence_s > NO_SIGNAL_S)
     ).fill_null(value=False)
     word = pl.when(is_silent).then(pl.lit("no_signal")).otherwise(pl.lit("idle"))
     rests = _is_go() & pl.col("legacy_status").is_in(("idle", "no_signal"))

@@ -1,0 +1,291 @@
+"""Sessions of the Go rewrite as records, and its log of changes as entries of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.systems.agent_orchestrator.go_tables import GoTables, canonical_url
+from stateanalytics.systems.agent_orchestrator.statuses import (
+    classify_go_pull_requests,
+    derive_go_status,
+)
+
+HOOKED = (
+    "claude-code", "grok", "muse", "codex", "droid", "agy", "kimchi", "opencode", "prime-agent",
+    "goose", "devin", "cursor", "qwen", "copilot", "kimi", "cline", "kiro", "kilocode",
+    "autohand", "vibe", "fake",
+)  # fmt: skip
+"""Harnesses that signal by themselves, so that in a terminal their silence says something."""
+
+ENDS = ("terminated", "merged")
+"""The words of sessions that are over."""
+
+
+def signals(harness: str, mode: str) -> pl.Expr:
+    """Does a session give signals by itself: a chat is told by its turns instead; never null."""
+    return pl.col(harness).is_in(HOOKED).fill_null(value=False) & (
+        pl.col(mode).fill_null("tui") != "chat"
+    )
+
+
+def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.DataFrame:
+    """Sessions as records, with the status that is derived on every read.
+
+    Parameters
+    ----------
+    tables : GoTables
+        Of one database.
+    stood : polars.DataFrame
+        Its `go_statuses`.
+    path : str
+        How the database is called below the input.
+
+    Returns
+    -------
+    polars.DataFrame
+        Columns of `frames.SESSIONS`, one row a session.
+
+    Notes
+    -----
+    No reason of an end is stored; its moment is that of the change that made it one. The one
+    clock rule (no signal for 90 seconds after the start) is judged at the newest moment that
+    a session tells.
+    """
+    rows = tables["sessions"]
+    newest = rows.select(pl.max_horizontal(pl.col("activity_last_at", "updated_at").max())).item()
+    joined = rows.join(
+        _of_session(tables), left_on="id", right_on="session_id", how="left", maintain_order="left"
+    ).join(ends(stood), left_on="id", right_on="session_id", how="left", maintain_order="left")
+    aged = joined.with_columns(
+        activity_age_s=(
+            pl.lit(newest, schema.MOMENT) - pl.col("activity_last_at")
+        ).dt.total_seconds(fractional=True),
+        has_hooks=signals("harness", "session_mode"),
+        has_signal=pl.col("first_signal_at").is_not_null(),
+        is_terminated=pl.col("is_terminated").fill_null(value=False),
+        has_merged_pr=pl.col("has_merged_pr").fill_null(value=False),
+    )
+    is_merged, no, yes = pl.col("has_merged_pr"), pl.lit(value=False), pl.lit(value=True)
+    return derive_go_status(aged).select(
+        *("kind", "created_at", "activity_last_at", "first_signal_at"),
+        *("branch", "model", "agent_session_id", "has_hooks"),
+        pl.col("n_prs").fill_null(0),
+        path=pl.format("{}#{}", pl.lit(path), "id"),
+        session_id="id",
+        layout=pl.lit("database"),
+        generation=pl.lit("G3"),
+        directory=pl.lit(""),
+        project="project_id",
+        is_migrated_original=no,
+        is_readable=yes,
+        legacy_status="status",
+        ao_status="status",
+        is_ao_terminal=pl.col("is_terminated") | is_merged,
+        started_at="created_at",
+        terminated_at=pl.when(pl.col("status").is_in(ENDS)).then("over_since"),
+        last_transition_at="updated_at",
+        evidence_text=pl.format("activity={}", "activity_state"),
+        pr_number="number",
+        pr_url="url",
+        pr_title="title",
+        pr_ci_status="ci_state",
+        pr_review_decision="review_decision",
+        is_pr_mergeable=pl.col("mergeability") == "mergeable",
+        is_pr_draft=pl.col("worst_pr_status") == "draft",
+        has_pr_conflicts=pl.col("mergeability") == "conflicting",
+        n_pr_additions="additions",
+        n_pr_deletions="deletions",
+        n_pr_unresolved_threads="n_unresolved_comments",
+        issue="issue_id",
+        worktree="workspace_path",
+        agent="harness",
+        name=pl.coalesce("display_name", "issue_id"),
+        tmux_name="runtime_handle_id",
+        is_synthesized=no,
+    )
+
+
+def ends(stood: pl.DataFrame) -> pl.DataFrame:
+    """Since when each session has been over, by the changes up to the last one."""
+    run = pl.col("decided_status").rle_id().over("session_id")
+    last = stood.sort("at", "seq").with_columns(run=run).filter(run == run.max().over("session_id"))
+    over = last.filter(pl.col("decided_status").is_in(ENDS))
+    return over.group_by("session_id").agg(over_since=pl.col("at").min())
+
+
+def _of_session(tables: GoTables) -> pl.DataFrame:
+    """What the pull requests of each session say together: the worst open one speaks."""
+    # What a bot remarks waits for nobody; earlier versions do not say who is one.
+    open_comments = (
+        tables["pr_comment"]
+        .filter(~pl.any_horizontal(pl.col("resolved", "is_bot").fill_null(value=False)))
+        .group_by(url=canonical_url("pr_url", tables))
+        .agg(n_unresolved_comments=pl.len().cast(pl.Int64))
+    )
+    known = (
+        tables["pr"]
+        .join(open_comments, on="url", how="left", maintain_order="left")
+        .with_columns(pl.col("n_unresolved_comments").fill_null(0))
+    )
+    shown = pl.first(
+        "url", "number", "title", "ci_state", "review_decision", "mergeability",
+        "additions", "deletions", "n_unresolved_comments",
+    )  # fmt: skip
+    return _together(known, "session_id", shown, pl.len().cast(pl.Int64).alias("n_prs"))
+
+
+_SPEAKS_ON_A_STACK = ("ci_failed", "changes_requested", "draft")
+
+
+def _together(pulls: pl.DataFrame, group: str, *more: pl.Expr) -> pl.DataFrame:
+    """What pull requests of a group say together; ``more`` sees the one that speaks first.
+
+    One that is to be merged into the branch of another open one waits for that: it speaks
+    only of its own failures, drafts and changes, unless nothing else is left to speak.
+    """
+    judged = classify_go_pull_requests(pulls)
+    is_open = pl.col("pr_rank").is_not_null()
+    bases = (
+        judged.filter(is_open & (pl.col("source_branch") != ""))
+        .select(group, "url", target_branch="source_branch")
+        .join(
+            judged.filter(is_open).select(group, "target_branch", "url"),
+            on=[group, "target_branch"],
+        )
+        .filter(pl.col("url") != pl.col("url_right"))
+        .select(group, url="url_right", is_stacked=pl.lit(value=True))
+        .unique()
+    )
+    stacked = judged.join(bases, on=[group, "url"], how="left").with_columns(
+        waits=pl.col("is_stacked").fill_null(value=False)
+        & ~pl.col("pr_status").is_in(_SPEAKS_ON_A_STACK)
+    )
+    order = (group, ~is_open, "waits", "pr_rank", "url")
+    ranked = stacked.sort(order, nulls_last=True).group_by(group, maintain_order=True)
+    speaker = pl.when(pl.col("pr_rank").first().is_not_null()).then(pl.col("pr_status").first())
+    is_merged = pl.col("pr_state") == "merged"
+    return ranked.agg(*more, has_merged_pr=is_merged.any(), worst_pr_status=speaker)
+
+
+def go_changes(tables: GoTables, stood: pl.DataFrame, *, bodies: bool) -> pl.DataFrame:
+    """The log of changes as entries of a log, each with the status that it leads to."""
+    previous = pl.col("decided_status").shift(1).over("session_id")
+    led_to = stood.sort("at", "seq").with_columns(
+        decided_previous=previous,
+        is_activity=pl.col("is_entered").replace_strict(
+            {True: "true", False: "false"}, default="false", return_dtype=pl.String
+        ),
+    )
+    return (
+        tables["change_log"]
+        .join(led_to.drop("session_id", "at"), on="seq", how="left", maintain_order="left")
+        .select(
+            *("decided_previous", "decided_status", "evidence_text", "session_id", "seq"),
+            log=pl.lit("change"),
+            project="project_id",
+            at="created_at",
+            previous="decided_previous",
+            status="decided_status",
+            kind=pl.format("change.{}", "event_type"),
+            name=pl.coalesce(_said("activity"), _said("state"), _said("status"), _said("phase")),
+            is_activity=pl.col("is_activity").fill_null("false"),
+            size=pl.col("payload").str.len_bytes().cast(pl.String),
+            body=pl.when(bodies).then("payload"),
+        )
+    )
+
+
+def _said(key: str) -> pl.Expr:
+    return pl.col("payload").str.json_path_match(f"$.{key}")
+
+
+_FACTS = ("pr_state", "ci_state", "review_decision", "mergeability", "n_unresolved_comments")
+_OF_SESSION = ("activity_state", "is_terminated")
+
+
+def go_statuses(tables: GoTables) -> pl.DataFrame:
+    """The status of a session after each change of it or of its pull requests, by ``seq``.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``seq``, ``session_id``, ``at``, ``decided_status``, ``evidence_text`` and
+        ``is_entered``: did its agent begin to work.
+
+    Notes
+    -----
+    No change holds the values of before, nor those of the other table, so that each stands
+    until the next change of its own. A message or a turn copies the session's activity as
+    it was whenever, which is no change.
+    """
+    kind, order = pl.col("event_type"), ("at", "seq")
+    of_session = kind.is_in(("session_created", "session_updated")) & _said("sessionId").is_null()
+    of_pull = kind.is_in(("pr_created", "pr_updated"))
+    of_thread = kind.is_in(("pr_review_thread_added", "pr_review_thread_resolved"))
+    of_a_person = _said("isBot").is_null() | (_said("isBot") == "false")
+    lines = (
+        tables["change_log"]
+        .select(
+            *("seq", "session_id"),
+            at="created_at",
+            activity_state=pl.when(of_session).then(_said("activity")),
+            is_terminated=pl.when(of_session).then(_said("isTerminated") == "true"),
+            url=pl.when(of_pull).then(_said("url")).when(of_thread).then(_said("pr")),
+            thread=pl.when(of_thread).then(_said("thread")),
+            is_unresolved=pl.when(of_thread).then(
+                ((_said("resolved") == "false") & of_a_person).cast(pl.Int64)
+            ),
+            pr_state=pl.when(of_pull).then(_said("state")),
+            ci_state=pl.when(of_pull).then(_said("ci")),
+            review_decision=pl.when(of_pull).then(_said("review")),
+            mergeability=pl.when(of_pull).then(_said("mergeability")),
+        )
+        .with_columns(url=canonical_url("url", tables))
+        .filter(pl.any_horizontal(pl.col("activity_state", "url").is_not_null()))
+        .sort(order)
+    )
+    together = _pulls_then(lines, tables["pr"].select("url", "source_branch", "target_branch"))
+    active = (pl.col("activity_state") == "active").fill_null(value=False)
+    known = (
+        lines.select("session_id", *order, *_OF_SESSION)
+        .with_columns(pl.col(_OF_SESSION).forward_fill().over("session_id"))
+        .filter(pl.col("activity_state").is_not_null())
+        .join(together, on="seq", how="left")
+        .with_columns(
+            pl.col("has_merged_pr").fill_null(value=False),
+            is_entered=active & ~active.shift(1, fill_value=False).over("session_id"),
+            activity_age_s=pl.lit(0.0),
+            has_hooks=pl.lit(value=False),
+            has_signal=pl.lit(value=False),
+        )
+    )
+    return derive_go_status(known).select(
+        *("seq", "session_id", "at", "is_entered"),
+        decided_status="status",
+        evidence_text=pl.format("activity={}", "activity_state"),
+    )
+
+
+def _pulls_then(lines: pl.DataFrame, branches: pl.DataFrame) -> pl.DataFrame:
+    """What the pull requests of a session said together at each of its changes, by ``seq``."""
+    order: Sequence[str] = ("at", "seq")
+    was_unresolved = pl.col("is_unresolved").shift().over("url", "thread").fill_null(0)
+    threads = lines.with_columns(
+        n_unresolved_comments=(pl.col("is_unresolved") - was_unresolved).cum_sum().over("url")
+    )
+    pulls = threads.filter(pl.col("url").is_not_null()).select("session_id", "url", "seq", *_FACTS)
+    each = lines.select("session_id", *order).join(
+        pulls.select("session_id", "url").unique(), on="session_id"
+    )
+    filled = (
+        each.join(pulls, on=["session_id", "url", "seq"], how="left")
+        .sort(order)
+        .with_columns(pl.col(_FACTS).forward_fill().over("session_id", "url"))
+        .filter(pl.col("pr_state").is_not_null())
+        .with_columns(pl.col("n_unresolved_comments").fill_null(0))
+        .join(branches, on="url", how="left")
+    )
+    return _together(filled, "seq")

@@ -1,0 +1,157 @@
+"""Which columns of the Go rewrite's tables are read; `read_go` reads them, and no other.
+
+Its names say what a column holds: what ends in ``_at`` is a moment, in ``_json`` a document,
+in ``_tokens`` a count. Texts that people, models and tools said are not in the list, but for
+the errors of what failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import pool
+from stateanalytics.io.sqlite import INTEGER, JSON, REAL, TEXT, YES_NO, Cell, Store, read_table
+from stateanalytics.systems.agent_orchestrator.places import SYSTEM
+from stateanalytics.systems.agent_orchestrator.stored_values import (
+    moment,
+    stored_moment,
+    unreadable_times,
+)
+
+NEEDED = ("sessions", "pr", "change_log")
+"""The tables that all of its versions have."""
+
+_COLUMNS = {
+    "sessions": "id project_id kind harness session_mode activity_state activity_last_at "
+    "first_signal_at is_terminated branch workspace_path runtime_handle_id agent_session_id "
+    "display_name issue_id model created_at updated_at",
+    "pr": "url session_id number pr_state review_decision ci_state mergeability title additions "
+    "deletions source_branch target_branch updated_at observed_at",
+    "pr_url_alias": "alias_url canonical_url",
+    "pr_comment": "pr_url resolved is_bot created_at",
+    "pr_checks": "pr_url name status conclusion created_at",
+    "pr_reviews": "pr_url state author is_bot submitted_at",
+    "change_log": "seq project_id session_id event_type payload created_at",
+    "telemetry_event": "id occurred_at name source level project_id session_id payload_json",
+    "conversations": "id scope project_id session_id current_session_id model updated_at "
+    "usage_input_tokens usage_output_tokens usage_cached_tokens usage_cost usage_currency "
+    "rate_limit_primary_percent rate_limit_secondary_percent model_reroute_json account_json "
+    "thread_state_json mcp_servers_json active_branch_id compacted_at",
+    "conversation_branches": "id parent_branch_id fork_after_sequence",
+    "conversation_turns": "id conversation_id handled_by_session_id state error_message "
+    "requested_at started_at completed_at rolled_back_at branch_id",
+    "conversation_messages": "id conversation_id role origin created_at",
+    "conversation_activities": "id conversation_id turn_id kind status created_at updated_at",
+    "conversation_provider_events": "id conversation_id session_id method received_at",
+    "review": "id session_id project_id harness pr_url",
+    "review_run": "id session_id harness pr_url status verdict body created_at delivered_at",
+    "agent_switches": "id session_id from_harness target_harness state error_code requested_at "
+    "updated_at",
+    "agent_native_sessions": "ao_session_id harness native_session_id last_used_at",
+    "session_interface_transitions": "id session_id source_mode target_mode phase error_code "
+    "error_detail created_at updated_at completed_at",
+    "session_interface_transition_messages": "id transition_id created_at delivered_at",
+    "session_cleanup_facts": "session_id workspace_disposition failure_code last_attempt_at",
+    "session_worktrees": "session_id repo_name state",
+    "notifications": "id session_id project_id type status created_at resolved_at",
+    "usage_bindings": "id session_id harness state last_error_code updated_at",
+    "usage_sources": "id binding_id anomaly_count last_error_code updated_at",
+    "model_usage_events": "id binding_id provider_id model_id input_tokens cached_input_tokens "
+    "output_tokens estimated_cost_nanos created_at",
+    "projects": "id kind registered_at archived_at",
+    "goose_db_version": "version_id is_applied",
+}
+ASIDE = ("app_settings", "agent_model_catalog", "shell_terminals", "workspace_repos")
+"""Settings and caches, which say nothing of work: not read on purpose."""
+
+_KINDS: Mapping[str, Cell] = {
+    **dict.fromkeys(("resolved", "is_bot", "is_terminated", "is_applied"), YES_NO),
+    **dict.fromkeys(
+        (
+            *("number", "additions", "deletions", "seq", "version_id", "anomaly_count"),
+            *("estimated_cost_nanos", "fork_after_sequence"),
+        ),
+        INTEGER,
+    ),
+    **dict.fromkeys(
+        ("usage_cost", "rate_limit_primary_percent", "rate_limit_secondary_percent"), REAL
+    ),
+    "payload": JSON,
+}
+
+
+def _cell(column: str) -> Cell:
+    by_ending = {"_tokens": INTEGER, "_json": JSON}
+    ending = column[column.rfind("_") :]
+    return _KINDS.get(column) or by_ending.get(ending, TEXT)
+
+
+TABLES: Mapping[str, Mapping[str, Cell]] = {
+    table: {column: _cell(column) for column in columns.split()}
+    for table, columns in _COLUMNS.items()
+}
+"""Every table that is read, and what its columns hold."""
+
+
+@dataclass(frozen=True)
+class GoTables:
+    """The tables of one database, moments in UTC.
+
+    Attributes
+    ----------
+    frames : mapping of str to polars.DataFrame
+        Every one of `TABLES`; one that is absent has no rows.
+    findings : polars.DataFrame
+        What was wrong with their cells.
+    """
+
+    frames: Mapping[str, pl.DataFrame]
+    findings: pl.DataFrame
+
+    def __getitem__(self, table: str) -> pl.DataFrame:
+        return self.frames[table]
+
+
+def is_go(store: Store) -> bool:
+    """Is it the database of the Go rewrite, whichever of its tables hold rows."""
+    return set(NEEDED) <= set(store.tables)
+
+
+def read_go(store: Store) -> GoTables:
+    """All tables of the Go rewrite that say something of state, failure, usage and time."""
+    frames, findings = {}, []
+    for table, columns in TABLES.items():
+        rows, wrong = read_table(store, table, columns, system=SYSTEM)
+        moments = [name for name in columns if name.endswith("_at")]
+        texts = {name: pl.col(name) for name in moments}
+        findings += [wrong, unreadable_times(rows, store.label, table, texts, go_moment)]
+        frames[table] = rows.with_columns(**{name: go_moment(pl.col(name)) for name in moments})
+    return GoTables(frames, pool(findings, schema.FINDINGS))
+
+
+def go_moment(text: pl.Expr) -> pl.Expr:
+    """A moment as Go's drivers write it: with the name of its zone, or as an epoch number."""
+    # The offset counts; the zone's name and the reading of a monotonic clock say no more.
+    written = text.cast(pl.String).str.replace(r" ([+-][0-9]{4})(?: .*)?$", "$1")
+    number = text.cast(pl.String).str.extract(r"^(\d+)$").cast(pl.Int64, strict=False)
+    epoch_ms = pl.when(number > 10**11).then(number).otherwise(number * 1000)
+    return pl.coalesce(moment(epoch_ms), stored_moment(written))
+
+
+def canonical_url(column: str, tables: GoTables) -> pl.Expr:
+    """The address of a pull request today, where its repository was renamed since."""
+    aliases = tables["pr_url_alias"]
+    known = dict(zip(aliases["alias_url"], aliases["canonical_url"], strict=True))
+    return pl.col(column).replace(known)
+
+
+def newest_moments(tables: GoTables) -> Iterator[pl.Series]:
+    """The newest moment of each row that tells one."""
+    for rows in tables.frames.values():
+        moments = [name for name in rows.columns if name.endswith("_at")]
+        if moments:
+            yield rows.select(at=pl.max_horizontal(moments)).to_series()
