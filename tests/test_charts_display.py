@@ -1,12 +1,30 @@
-"""A chart in a notebook is a drawing: nothing in its data runs, and nothing is fetched."""
+"""A chart in a notebook is data and a drawing: nothing in it runs, and nothing is fetched."""
+
+import json
+import re
+from xml.etree import ElementTree
 
 import altair as alt
 import polars as pl
 import pytest
 
-from stateanalytics.charts import chart_severity
+from stateanalytics.charts import LIGHT, chart_limits, chart_severity
+from stateanalytics.charts.selecting import SelectableChart
 from tests.examples import a_few
 from tests.test_report_page import HOSTILE
+
+LIVE, STILL = "application/vnd.vegalite.v6+json", "image/svg+xml"
+RUNS = pl.DataFrame(
+    {
+        "entity_id": ["a", "b", "c"],
+        "limit_s": [60.0, 600.0, 600.0],
+        "elapsed_s": [60.0, 20.0, 500.0],
+        "ending": ["timed_out", "completed", "completed"],
+        "fits": [False, True, True],
+        "has_no_turns": [False, False, False],
+    }
+)
+RULE = alt.Chart(pl.DataFrame({"x": [60.0]})).mark_rule().encode(x="x:Q")
 
 
 def chart(text="session"):
@@ -23,12 +41,79 @@ def test_a_chart_stays_an_altair_chart_with_its_data():
     made.to_dict()
 
 
-def test_a_notebook_gets_a_drawing_and_words():
+def test_a_notebook_gets_vega_lite_a_drawing_and_words():
     shown = chart()._repr_mimebundle_()
-    assert sorted(shown) == ["text/html", "text/plain"]
+    assert sorted(shown) == [
+        "application/vnd.vegalite.v5+json", LIVE, STILL, "text/plain",
+    ]  # fmt: skip
     assert shown["text/plain"] == "FacetChart: 4 entities by type and severity."
-    assert shown["text/html"].startswith("<figure><svg ")
-    assert "background:#fff" in shown["text/html"]
+    assert ElementTree.fromstring(shown[STILL]).tag == "{http://www.w3.org/2000/svg}svg"
+    assert f'fill="{LIGHT["surface"]}"' in shown[STILL]
+    assert shown[LIVE]["config"]["background"] == LIGHT["surface"]
+    assert shown["application/vnd.vegalite.v5+json"]["$schema"].endswith("/v5.json")
+
+
+def test_charts_are_layered_put_beside_others_and_configured_like_any_other():
+    limits = chart_limits(RUNS)
+    whole = limits.to_dict()["config"]
+    for made in (
+        limits + RULE, limits | chart(), limits & limits, limits | RULE,
+        limits.properties(title="mine"), limits.copy(),
+    ):  # fmt: skip
+        assert made.to_dict()["config"] == whole
+        assert type(made)._repr_mimebundle_ is type(limits)._repr_mimebundle_
+    assert limits.configure_axis(labelColor="red").to_dict()["config"]["axis"] == {
+        **whole["axis"],
+        "labelColor": "red",
+    }
+    assert "config" not in alt.layer(limits, RULE).to_dict()["layer"][0]
+    assert "config" not in alt.hconcat(limits, chart()).to_dict()["hconcat"][0]
+
+
+@pytest.mark.slow
+def test_no_setting_of_altair_is_changed():
+    before = alt.renderers.active, alt.theme.active, alt.data_transformers.active
+    theirs = alt.JupyterChart._esm
+    chart()._repr_mimebundle_()
+    chart_limits(RUNS).live()
+    assert (alt.renderers.active, alt.theme.active, alt.data_transformers.active) == before
+    assert alt.JupyterChart._esm == theirs
+
+
+def test_marks_say_what_they_are():
+    told = chart_limits(RUNS).layer[2].to_dict()
+    titles = [tip["title"] for tip in told["encoding"]["tooltip"]]
+    assert titles == ["ended", "runs", "limit", "took", "run"]
+    assert chart_limits(RUNS).layer[2].data.sort("told_run")["told_took"].to_list() == [
+        "1 min", "20 s", "8 min 20 s",
+    ]  # fmt: skip
+
+
+def chosen(live, name, value, store):
+    """What the page sends when something is chosen in it."""
+    live._vl_selections = {**live._vl_selections, name: {"value": value, "store": store}}
+
+
+def test_what_is_chosen_is_a_frame_and_the_sql_for_it(monkeypatch):
+    # What draws it in a browser takes seconds to put together, and is not needed here.
+    monkeypatch.setattr(SelectableChart, "_is_offline", True)
+    live = chart_limits(RUNS).live()
+    assert live.selected["run"].sort().to_list() == ["a", "b", "c"]
+    assert live.sql == "FROM timeouts"
+    chosen(live, "chosen_runs", {"elapsed_s": [10, 100]}, [])
+    assert live.selected["run"].sort().to_list() == ["a", "b"]
+    assert live.sql.startswith("FROM timeouts WHERE elapsed_s BETWEEN 10 AND 100 AND (")
+    chosen(live, "limits_axes", {"elapsed_s": [10, 20]}, [])
+    assert live.selected.height == 2, "an axis that was moved chooses nothing"
+    few = chart("it's").live()
+    chosen(
+        few,
+        "chosen_severity",
+        {"vlPoint": {"or": [{"entity_type": "it's", "severity": "info"}]}},
+        [],
+    )
+    assert few.selected["n"].to_list() == [1]
+    assert few.sql == "FROM states WHERE ((entity_type = 'it''s' AND severity = 'info'))"
 
 
 # No frame can hold half a character.
@@ -36,11 +121,17 @@ def test_a_notebook_gets_a_drawing_and_words():
     "text", a_few([case for case in HOSTILE if case.id != "half a character"], 4)
 )
 def test_nothing_in_its_data_runs(text):
-    shown = chart(text)._repr_mimebundle_()["text/html"].lower()
-    for sign in ("<script", "<img", "<a ", "javascript:", "onerror=", "http"):
-        assert f"<{sign.lstrip('<')}" not in shown
-    assert shown.count("<svg") == 1
-    assert "url(http" not in shown
+    bundle = chart(text)._repr_mimebundle_()
+    still = bundle[STILL].lower()
+    assert not re.search(r"<(script|img|a|style|foreignobject|image)\b|<[^>]*\son\w+=", still)
+    assert still.count("<svg") == 1
+    assert "url(http" not in still
+    spec = json.dumps(bundle[LIVE])
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]", spec)
+    # A text of a store is data, the name of a category or a heading; never code or an address.
+    for key in ("expr", "signal", "test", "filter", "calculate", "labelExpr", "href", "url"):
+        for found in re.finditer(rf'"{key}": "((?:[^"\\]|\\.)*)"', spec):
+            assert not text or json.dumps(text)[1:-1] not in found[1]
 
 
 def test_the_same_chart_shows_the_same_bytes():

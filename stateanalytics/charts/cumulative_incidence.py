@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.charts.durations import ENDINGS
+from stateanalytics.charts.living import FONT_SIZE, Palette, Source
+from stateanalytics.charts.pointing import click, faint, told
 from stateanalytics.charts.sentences import say_cumulative_incidence
-from stateanalytics.charts.style import (
-    FONT_SIZE,
-    LIGHT,
-    SHORTEST_S,
-    Palette,
-    finished,
-    largest,
-    log_time,
-)
+from stateanalytics.charts.style import LIGHT, SHORTEST_S, finished, largest, log_time
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import ArgumentError, check_columns
 
@@ -30,6 +24,7 @@ _OF_STATES = ("n_in_state", "share_se", "share_low", "share_high", "recover")
 _STEPS = 200
 _LEAST_HEIGHT = 0.035
 _LABELS = 150
+_OF_FATE = Source("spells", (("ending", "ending = {}"),))
 
 
 def chart_cumulative_incidence(
@@ -84,6 +79,11 @@ def chart_cumulative_incidence(
             "filter one: incidence.filter(kind='flow').drop('kind')",
         )
     drawn, order = _stacked(incidence)
+    drawn, tips = told(
+        drawn.with_columns(share=pl.col("high") - pl.col("low")), what="fate", share="share",
+        after="duration_s",
+    )  # fmt: skip
+    chosen = click("chosen_fate", "ending")
     high = max(largest(drawn, "duration_s"), 60.0)
     shortest = incidence.filter(pl.col("incidence") > 0)["duration_s"].min()
     low = max(SHORTEST_S, float(shortest or 1.0) / 2)  # type: ignore[arg-type]
@@ -113,7 +113,16 @@ def chart_cumulative_incidence(
             y=share,
             y2="high:Q",
             fill=alt.Fill("fate:N", scale=fill, legend=None),
+            opacity=faint(chosen),
+            detail="ending:N",
         )
+        .add_params(chosen)
+    )
+    # Not seen: an area tells of one row only.
+    edges = (
+        alt.Chart(drawn.filter(pl.col("share") > 0))
+        .mark_rule(opacity=0, strokeWidth=6)
+        .encode(x=time, y=share, y2="high:Q", tooltip=tips)
     )
     names = (
         alt.Chart(_labels(drawn, order))
@@ -125,11 +134,11 @@ def chart_cumulative_incidence(
             color=alt.value(palette["text"]),
         )
     )
-    chart = alt.layer(areas, names).properties(width=room, height=height)
+    chart = alt.layer(areas, edges, names).properties(width=room, height=height)
     words = (
         say_cumulative_incidence(incidence, at_s=at_s, what=what) if sentence is None else sentence
     )
-    return finished(alt.LayerChart, chart, words, palette=palette, width=width)
+    return finished(alt.LayerChart, chart, words, palette=palette, width=width, source=_OF_FATE)
 
 
 def _stacked(incidence: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
@@ -165,9 +174,9 @@ def _stacked(incidence: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     )
     still = ENDINGS[RUNNING][0]
     running = stacked.group_by("duration_s", maintain_order=True).agg(
-        low=pl.col("high").max(), high=pl.lit(1.0), fate=pl.lit(still)
+        low=pl.col("high").max(), high=pl.lit(1.0), fate=pl.lit(still), cause=pl.lit(RUNNING)
     )
-    columns = ("duration_s", "fate", "low", "high")
+    columns = ("duration_s", "fate", "low", "high", pl.col("cause").alias("ending"))
     return (
         pl.concat([stacked.select(columns), running.select(columns)]),
         [*words.values(), still],

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, finished, largest
+from stateanalytics.charts.living import FONT_SIZE, Palette
+from stateanalytics.charts.pointing import click, faint, moving, told
+from stateanalytics.charts.style import LIGHT, finished, largest
 from stateanalytics.core.text import visible
 from stateanalytics.errors import check_columns
 
@@ -63,19 +65,29 @@ def chart_disagreement(
     check_columns(pairs, ("a", "b", "n", "n_only_a", "n_only_b"), "chart_disagreement")
     directed = _directed(pairs)
     order = list(detectors) if detectors is not None else _loudest(directed)
-    drawn = directed.filter(pl.col("flags").is_in(order), pl.col("silent").is_in(order))
+    drawn, tips = told(
+        directed.filter(pl.col("flags").is_in(order), pl.col("silent").is_in(order)),
+        flags="flags", and_this_one_does_not="silent", rows="n_only", of="n",
+    )  # fmt: skip
+    chosen = click("chosen_pair", "flags", "silent")
     side = max(22.0, (width - _LABEL_WIDTH) / max(len(order), 1))
     axis = alt.Axis(domain=False, ticks=False, labelLimit=_LABEL_WIDTH - 10, labelPadding=4)
     base = alt.Chart(drawn).encode(
         y=alt.Y("flags:N", sort=order, title="flags …", axis=axis),
         x=alt.X("silent:N", sort=order, title="… and this one does not", axis=_tilted(axis)),
     )
-    cells = base.mark_rect(strokeWidth=1).encode(
-        fill=alt.value(palette["critical"]),
-        fillOpacity=alt.Opacity(
-            "share:Q", scale=alt.Scale(domain=[0, 1], range=[0, 0.6]), legend=None
-        ),
-        stroke=alt.value(palette["line"]),
+    cells = (
+        base.mark_rect(strokeWidth=1)
+        .encode(
+            fill=alt.value(palette["critical"]),
+            fillOpacity=alt.Opacity(
+                "share:Q", scale=alt.Scale(domain=[0, 1], range=[0, 0.6]), legend=None
+            ),
+            stroke=alt.value(palette["line"]),
+            tooltip=tips,
+            opacity=faint(chosen),
+        )
+        .add_params(chosen)
     )
     numbers = base.mark_text(fontSize=FONT_SIZE).encode(
         text="shown:N",
@@ -158,7 +170,10 @@ def chart_intersections(
     )
     room = width - _SET_LABEL_WIDTH
     columns = alt.X("rank:O", axis=None)
-    totals = used.select("rank", "n").unique().sort("rank")
+    members = pl.col("detector").filter("is_member").sort().str.join(", ")
+    totals = used.group_by("rank", "n").agg(detectors=members).sort("rank")
+    totals, tips = told(totals, rows="n", flagged_by="detectors")
+    chosen = click("chosen_set", "rank")
     bars = alt.Chart(totals).encode(
         x=columns,
         y=alt.Y(
@@ -169,7 +184,9 @@ def chart_intersections(
         ),
     )
     above = alt.layer(
-        bars.mark_bar(width=16).encode(color=alt.value(palette["info"])),
+        bars.mark_bar(width=16)
+        .encode(color=alt.value(palette["info"]), tooltip=tips, opacity=faint(chosen))
+        .add_params(chosen),
         bars.mark_text(baseline="bottom", dy=-2, fontSize=FONT_SIZE).encode(
             text="n:Q", color=alt.value(palette["text"])
         ),
@@ -256,7 +273,10 @@ def chart_alarms(
     ticks = events.select("at").drop_nulls().unique().sort("at")
     ticks = ticks.gather_every(max(1, -(-ticks.height // MOST_TICKS)))
     ticks = ticks.with_columns(detector=pl.lit(SIGNS))
-    bars = alarms.select(NEEDED_ALARMS).sort("started_at", "detector")
+    bars, tips = told(
+        alarms.select(NEEDED_ALARMS).sort("started_at", "detector"), detector="detector",
+        since="started_at", until="ended_at", still_on="is_censored",
+    )  # fmt: skip
     order = [SIGNS, *bars["detector"].unique(maintain_order=True).to_list()]
     line = alt.Y(
         "detector:N",
@@ -273,12 +293,12 @@ def chart_alarms(
     )
     marks = (
         alt.Chart(ticks)
-        .mark_tick(thickness=1.5, height=14)
+        .mark_tick(thickness=1.5, height=14, clip=True)
         .encode(x=_utc("at"), y=line, color=alt.value(palette["text"]))
     )
     calls = (
         alt.Chart(bars)
-        .mark_bar(height=10, strokeWidth=1.5)
+        .mark_bar(height=10, strokeWidth=1.5, clip=True)
         .encode(
             x=_utc("started_at"),
             x2="ended_at:T",
@@ -286,7 +306,9 @@ def chart_alarms(
             fill=alt.value(palette["warning"]),
             stroke=alt.value(palette["warning"]),
             fillOpacity=alt.condition("datum.is_censored", alt.value(0.1), alt.value(1)),
+            tooltip=tips,
         )
+        .add_params(moving("alarms_axis"))
     )
     chart = alt.layer(marks, calls).properties(
         width=width - _ALARM_LABEL_WIDTH,

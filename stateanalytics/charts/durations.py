@@ -6,15 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.style import (
-    FONT_SIZE,
-    LIGHT,
-    TICKS,
-    Palette,
-    dress,
-    largest,
-    tick_labels,
-)
+from stateanalytics.charts.living import FONT_SIZE, Palette, Source, living
+from stateanalytics.charts.pointing import click, faint, told
+from stateanalytics.charts.style import LIGHT, TICKS, largest, tick_labels
 from stateanalytics.errors import ColumnTypeError, check_columns
 
 if TYPE_CHECKING:
@@ -34,6 +28,11 @@ ROW_HEIGHT = 46
 NEEDED = ("ending", "low_s", "high_s", "n", "n_cut_off")
 OPEN = "open"
 _STEP_HEIGHT = 40
+_OF_ENDING = Source("spells", (("ending", "ending = {}"),))
+_OF_STEP = Source(
+    "spells",
+    (("ending", "ending = {}"), ("low_s", "duration_s >= {}"), ("high_s", "duration_s < {}")),
+)
 
 
 def chart_durations(
@@ -70,7 +69,11 @@ def chart_durations(
     """
     import altair as alt
 
-    drawn = _drawable(steps, slow_after_s)
+    drawn, tips = told(
+        _drawable(steps, slow_after_s), ended="ending_name", runs="n", at_least="low_s",
+        below="high_s", cut_off="n_cut_off",
+    )  # fmt: skip
+    chosen = click("chosen_durations", "ending", "low_s", "high_s")
     endings = [ending for ending in ENDINGS if ending in drawn["ending"].to_list()]
     names = [ENDINGS[ending][0] for ending in endings]
     colours = [palette[ENDINGS[ending][1]] for ending in endings]
@@ -99,6 +102,8 @@ def chart_durations(
         x2="to_s:Q",
         y=runs,
         y2=alt.datum(0),
+        tooltip=tips,
+        opacity=faint(chosen),
         fill=alt.Fill("ending_name:N", scale=scale, legend=None),
         fillOpacity=alt.condition("datum.is_cut_off", alt.value(0.15), alt.value(1)),
         stroke=alt.Stroke("ending_name:N", scale=scale, legend=None),
@@ -112,6 +117,7 @@ def chart_durations(
     slow = base.mark_rule(strokeDash=[4, 3], strokeWidth=1).encode(
         x="mean(slow_s):Q", color=alt.value(palette["muted"])
     )
+    bars = bars.add_params(chosen)
     layers = [slow, bars] if width < 400 else [slow, bars, counts]
     rows = alt.layer(*layers, data=drawn).properties(width=width, height=ROW_HEIGHT)
     chart = rows.facet(
@@ -122,7 +128,7 @@ def chart_durations(
         ),
         spacing=12,
     )
-    return dress(chart.properties(description=_description(drawn)), palette)
+    return living(chart.properties(description=_description(drawn)), palette, _OF_STEP)
 
 
 def _drawable(steps: pl.DataFrame, slow_after_s: float) -> pl.DataFrame:
@@ -214,7 +220,8 @@ def chart_over_time(
     import altair as alt
 
     check_columns(counts, ("label", "ending", "n"), "chart_over_time")
-    drawn = _heights(counts)
+    drawn, tips = told(_heights(counts), step="label", ended="row_name", runs="n")
+    chosen = click("chosen_steps", "label", "ending")
     steps = counts["label"].unique(maintain_order=True).to_list()
     rows = drawn["row_name"].unique(maintain_order=True).to_list()
     fills = [palette[colour] for colour in drawn.unique("row_name", maintain_order=True)["colour"]]
@@ -235,12 +242,15 @@ def chart_over_time(
         y=alt.Y("height:Q", title=None, axis=None, scale=alt.Scale(domain=[0, 1.35], nice=False)),
     )
     bars = base.mark_bar().encode(
-        color=alt.Color("row_name:N", scale=alt.Scale(domain=rows, range=fills), legend=None)
+        tooltip=tips,
+        opacity=faint(chosen),
+        color=alt.Color("row_name:N", scale=alt.Scale(domain=rows, range=fills), legend=None),
     )
     numbers = base.mark_text(baseline="bottom", dy=-2, fontSize=FONT_SIZE - 1).encode(
         text="n:Q",
         color=alt.condition("datum.n > 0", alt.value(palette["text"]), alt.value(palette["muted"])),
     )
+    bars = bars.add_params(chosen)
     layers = [bars, numbers] if room >= 24 else [bars]
     chart = (
         alt.layer(*layers, data=drawn)
@@ -255,7 +265,8 @@ def chart_over_time(
         )
     )
     n = int(counts.filter(pl.col("ending") != OPEN)["n"].sum())
-    return dress(chart.properties(description=f"{n} runs by when and how they ended."), palette)
+    described = chart.properties(description=f"{n} runs by when and how they ended.")
+    return living(described, palette, _OF_ENDING)
 
 
 def _heights(counts: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, finished, largest
+from stateanalytics.charts.living import FONT_SIZE, Palette, Source
+from stateanalytics.charts.pointing import click, faint, moving, told
+from stateanalytics.charts.style import LIGHT, finished, largest
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import check_columns
 
@@ -19,7 +21,11 @@ DEPTHS = [0.42, 0.3, 0.2, 0.12]
 _ROW_HEIGHT, _LETTER = 34, 6.4
 _MOST_CLUSTERS, _MOST_CELLS, _MOST_INCIDENTS = 12, 14, 12
 NOTHING = "(nothing said)"
+_OF_CODE = Source("failures", (("code", "(code = {} OR starts_with(code, {} || '.'))"),))
+_OF_CLUSTER = Source("failures", (("cluster_id", "cluster_id = {}"),))
+_OF_INCIDENT = Source("failures", (("incident_id", "incident_id = {}"),))
 _LABEL_WIDTH, _CLUSTER_ROW, _INCIDENT_ROW = 260, 22, 26
+_OF_NODES = ("n_sessions", "n_incidents", "cost_usd", "run_s")
 
 
 def chart_failure_codes(
@@ -51,7 +57,11 @@ def chart_failure_codes(
     import altair as alt
 
     check_columns(codes, ("code", "parent", "depth", "n_rows"), "chart_failure_codes")
-    drawn = _placed(codes, width)
+    drawn, tips = told(
+        _placed(codes, width), code="code", rows="n_rows", runs="n_sessions",
+        incidents="n_incidents", cost="cost_usd", time="run_s",
+    )  # fmt: skip
+    chosen = click("chosen_code", "code")
     depths = max(int(largest(drawn, "depth")), 1)
     total = max(largest(drawn, "end"), 1.0)
     base = alt.Chart(drawn).encode(
@@ -61,6 +71,8 @@ def chart_failure_codes(
     bars = base.mark_rect(strokeWidth=1.5).encode(
         x2="end:Q",
         y2="bottom:Q",
+        tooltip=tips,
+        opacity=faint(chosen),
         fill=alt.value(palette["critical"]),
         fillOpacity=alt.Opacity(
             "depth:O",
@@ -72,12 +84,12 @@ def chart_failure_codes(
     names = base.mark_text(
         align="left", baseline="middle", dx=5, dy=_ROW_HEIGHT / 2, fontSize=FONT_SIZE
     ).encode(text="shown:N", color=alt.value(palette["text"]))
-    chart = alt.layer(bars, names).properties(
+    chart = alt.layer(bars.add_params(chosen), names).properties(
         width=width,
         height=_ROW_HEIGHT * depths,
         description=f"{int(total)} failed rows over {drawn.height} nodes of reason codes.",
     )
-    return finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
+    return finished(alt.LayerChart, chart, sentence, palette=palette, width=width, source=_OF_CODE)
 
 
 def _placed(codes: pl.DataFrame, width: int) -> pl.DataFrame:
@@ -86,7 +98,8 @@ def _placed(codes: pl.DataFrame, width: int) -> pl.DataFrame:
     Sorted by their segments a node comes right before what belongs to it; so it begins
     where the rows of its own of all nodes before it end.
     """
-    rows = codes.select("code", "parent", "depth", "n_rows")
+    told_too = [name for name in _OF_NODES if name in codes.columns]
+    rows = codes.select("code", "parent", "depth", "n_rows", *told_too)
     below = rows.group_by(code="parent").agg(n_below=pl.col("n_rows").sum())
     placed = (
         rows.join(below, on="code", how="left")
@@ -146,7 +159,11 @@ def chart_failure_trend(
         ("cluster_id", "code", "template", "rule_name", "trend", "trend_step_s", "rank"),
         "chart_failure_trend",
     )
-    drawn = _cells(clusters.sort("rank").head(_MOST_CLUSTERS), since)
+    drawn, tips = told(
+        _cells(clusters.sort("rank").head(_MOST_CLUSTERS), since), failures="n", step="step",
+        code="code", says="template", cluster="cluster_id",
+    )  # fmt: skip
+    chosen = click("chosen_cluster", "cluster_id")
     lines = drawn["name"].unique(maintain_order=True).to_list()
     steps = drawn["step"].unique(maintain_order=True).to_list()
     narrow = width < 2 * _LABEL_WIDTH
@@ -164,6 +181,8 @@ def chart_failure_trend(
         y=alt.Y("name:N", sort=lines, title=None, axis=axis),
     )
     cells = base.mark_rect(strokeWidth=1).encode(
+        tooltip=tips,
+        opacity=faint(chosen),
         fill=alt.value(palette["critical"]),
         fillOpacity=alt.Opacity(
             "n:Q",
@@ -175,13 +194,16 @@ def chart_failure_trend(
     numbers = base.mark_text(fontSize=FONT_SIZE - 1).encode(
         text="shown:N", color=alt.value(palette["text"])
     )
+    cells = cells.add_params(chosen)
     layers = [cells] if room / max(len(steps), 1) < 16 else [cells, numbers]
     chart = alt.layer(*layers, data=drawn).properties(
         width=room,
         height=_CLUSTER_ROW * max(len(lines), 1),
         description=f"{len(lines)} clusters of failures over {len(steps)} steps of time.",
     )
-    return finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
+    return finished(
+        alt.LayerChart, chart, sentence, palette=palette, width=width, source=_OF_CLUSTER
+    )
 
 
 def _cells(clusters: pl.DataFrame, since: datetime) -> pl.DataFrame:
@@ -202,11 +224,20 @@ def _cells(clusters: pl.DataFrame, since: datetime) -> pl.DataFrame:
         for row in clusters.iter_rows(named=True)
     ]
     long = (
-        clusters.select("cluster_id", "trend", name=pl.Series(names, dtype=pl.String))
+        clusters.select(
+            "cluster_id", "code", "template", "trend", name=pl.Series(names, dtype=pl.String)
+        )
         .with_columns(at=pl.int_ranges(pl.col("trend").list.len()))
         .explode("trend", "at")
         .drop_nulls("at")
-        .group_by("name", place=pl.col("at") // fold, maintain_order=True)
+        .group_by(
+            "name",
+            "cluster_id",
+            "code",
+            "template",
+            place=pl.col("at") // fold,
+            maintain_order=True,
+        )
         .agg(n=pl.col("trend").sum())
     )
     moments = pl.lit(since) + pl.col("place") * pl.lit(timedelta(seconds=step_s * fold))
@@ -250,7 +281,12 @@ def chart_incidents(
         ("incident_id", "since", "until", "n_rows", "n_sessions", "code", "template", "linked_by"),
         "chart_incidents",
     )
-    drawn = _named(incidents)
+    drawn, tips = told(
+        _named(incidents), since="since", until="until", rows="n_rows", sessions="n_sessions",
+        cost="cost_usd", code="code", says="template", linked_by="linked_by",
+        incident="incident_id",
+    )  # fmt: skip
+    chosen, time_axis = click("chosen_incident", "incident_id"), moving("incidents_axis")
     lines = drawn["name"].to_list()
     labels = _LABEL_WIDTH // 2 if width < 2 * _LABEL_WIDTH else _LABEL_WIDTH
     time = alt.X("since:T", title="UTC", scale=alt.Scale(type="utc"), axis=alt.Axis(tickCount=6))
@@ -263,11 +299,12 @@ def chart_incidents(
         )
     )
     # A burst of seconds would be too thin to see: its ends are marked.
-    bars = base.mark_bar(height=10, cornerRadius=2).encode(
-        x=time, x2="until:T", color=alt.value(palette["critical"])
-    )
-    ends = base.mark_point(filled=True, shape="diamond", size=50, opacity=1).encode(
-        x=time, color=alt.value(palette["critical"])
+    bars = base.mark_bar(height=10, cornerRadius=2, clip=True).encode(
+        x=time, x2="until:T", color=alt.value(palette["critical"]), tooltip=tips,
+        opacity=faint(chosen),
+    )  # fmt: skip
+    ends = base.mark_point(filled=True, shape="diamond", size=50, clip=True).encode(
+        x=time, color=alt.value(palette["critical"]), tooltip=tips, opacity=faint(chosen)
     )
     # Words lean away from the nearer edge.
     words = [
@@ -281,12 +318,14 @@ def chart_incidents(
         .encode(x=time, text="words:N", color=alt.value(palette["text"]))
         for is_late in (False, True)
     ]
-    chart = alt.layer(bars, ends, *words).properties(
+    chart = alt.layer(bars.add_params(chosen, time_axis), ends, *words).properties(
         width=width - labels,
         height=_INCIDENT_ROW * max(len(lines), 1),
         description=f"{incidents.height} incidents, {drawn.height} of them drawn.",
     )
-    return finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
+    return finished(
+        alt.LayerChart, chart, sentence, palette=palette, width=width, source=_OF_INCIDENT
+    )
 
 
 def _named(incidents: pl.DataFrame) -> pl.DataFrame:
@@ -298,9 +337,10 @@ def _named(incidents: pl.DataFrame) -> pl.DataFrame:
     ]
     words = pl.format("{} rows, {} sessions: {}", "n_rows", "n_sessions", "linked_by")
     middle = pl.col("since").min() + (pl.col("until").max() - pl.col("since").min()) / 2
+    cost = [name for name in ("cost_usd",) if name in top.columns]
     return top.select(
-        "since",
-        "until",
+        *("since", "until", "incident_id", "n_rows", "n_sessions", "code", "template", "linked_by"),
+        *cost,
         words=words,
         is_late=pl.col("since") > middle,
         name=pl.Series(names, dtype=pl.String),

@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.charts.durations import ENDINGS
+from stateanalytics.charts.living import FONT_SIZE, Palette, Source
+from stateanalytics.charts.pointing import click, drag, faint, moving, told
 from stateanalytics.charts.sentences import say_limits
-from stateanalytics.charts.style import (
-    FONT_SIZE,
-    LIGHT,
-    SHORTEST_S,
-    Palette,
-    finished,
-    largest,
-    log_time,
-)
+from stateanalytics.charts.style import LIGHT, SHORTEST_S, finished, largest, log_time
 from stateanalytics.errors import check_columns
 
 if TYPE_CHECKING:
@@ -42,6 +36,9 @@ ASIDE = {
 }
 """Endings of one limit stand side by side; those that met it stand on it."""
 _STEPS_A_DECADE = 20
+_OF_LIMIT = Source(
+    "timeouts", (("ending", "ending = {}"), ("limit_s", "limit_s = {}")), ranges=("elapsed_s",)
+)
 
 
 def chart_limits(
@@ -80,7 +77,10 @@ def chart_limits(
     import altair as alt
 
     check_columns(runs, ("limit_s", "elapsed_s", "ending", "fits", "has_no_turns"), "chart_limits")
-    drawn = _binned(runs)
+    drawn, tips = told(
+        _binned(runs), ended="how", runs="n", limit="limit_s", took="elapsed_s", run="run"
+    )
+    kept, chosen = click("chosen_endings", "how", in_legend=True), drag("chosen_runs", "x", "y")
     high = 2 * max(largest(drawn, "limit_s"), largest(drawn, "elapsed_s"), 60.0)
     low = min(_least(drawn, "limit_s"), _least(drawn, "elapsed_s")) / 2
     limit = log_time("beside_s", low_s=low, high_s=high, title="configured limit", width=width)
@@ -102,7 +102,7 @@ def chart_limits(
     colours = alt.Scale(domain=names, range=[palette[ENDINGS[name][1]] for name in there])
     points = (
         alt.Chart(drawn)
-        .mark_point(strokeWidth=1.5)
+        .mark_point(strokeWidth=1.5, clip=True)
         .encode(
             x=limit,
             y=took,
@@ -116,17 +116,22 @@ def chart_limits(
             fill=alt.Fill("how:N", scale=colours, title=None),
             fillOpacity=alt.condition("datum.is_hollow", alt.value(0), alt.value(0.5)),
             size=alt.Size("n:Q", scale=alt.Scale(type="sqrt", range=[30, 320]), legend=None),
+            tooltip=tips,
+            opacity=faint(kept),
         )
+        .add_params(kept, chosen, moving("limits_axes", "x", "y"))
     )
     chart = alt.layer(line, word, points).properties(width=width, height=height)
     words = say_limits(runs) if sentence is None else sentence
-    return finished(alt.LayerChart, chart, words, palette=palette, width=width)
+    return finished(alt.LayerChart, chart, words, palette=palette, width=width, source=_OF_LIMIT)
 
 
 def _binned(runs: pl.DataFrame) -> pl.DataFrame:
     """Runs that a drawing cannot tell apart, counted."""
     words = {name: how for name, (how, _) in ENDINGS.items()}
     step = (pl.col("elapsed_s").log10() * _STEPS_A_DECADE).round()
+    name = pl.col("entity_id") if "entity_id" in runs.columns else pl.lit(None, pl.String)
+    one = pl.when(pl.len() == 1).then(name.first()).otherwise(pl.lit("several"))
     return (
         runs.filter(
             pl.col("limit_s") > 0, pl.col("elapsed_s") >= 0, pl.col("ending").is_in(list(words))
@@ -136,7 +141,7 @@ def _binned(runs: pl.DataFrame) -> pl.DataFrame:
             is_hollow=pl.col("has_no_turns").fill_null(False),
         )
         .group_by("limit_s", "ending", "is_hollow", step.alias("step"))
-        .agg(pl.col("elapsed_s").median(), n=pl.len())
+        .agg(pl.col("elapsed_s").median(), n=pl.len(), run=one)
         .with_columns(
             how=pl.col("ending").replace_strict(words, return_dtype=pl.String),
             beside_s=pl.col("limit_s") * pl.col("ending").replace_strict(ASIDE),

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, dress, largest
+from stateanalytics.charts.living import FONT_SIZE, Palette, Source, living
+from stateanalytics.charts.pointing import click, faint, told
+from stateanalytics.charts.style import LIGHT, largest
 from stateanalytics.errors import ColumnTypeError, check_columns
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ SHOWN = ("critical", "warning", "info")
 NEEDED = ("entity_type", *SHOWN)
 ROW_HEIGHT = 24
 LABEL_WIDTH = 96
+_OF_TYPE = Source("states", (("entity_type", "entity_type = {}"), ("severity", "severity = {}")))
 
 
 def chart_severity(
@@ -56,6 +59,8 @@ def chart_severity(
     drawn = by_type.select(NEEDED).unpivot(
         index="entity_type", variable_name="severity", value_name="n"
     )
+    drawn, tips = told(drawn, type="entity_type", severity="severity", entities="n")
+    chosen = click("chosen_severity", "entity_type", "severity")
     bars = alt.Chart(drawn).encode(
         y=alt.Y(
             "entity_type:N",
@@ -78,7 +83,13 @@ def chart_severity(
     )
     fills = alt.Scale(domain=list(SHOWN), range=[palette[name] for name in SHOWN])
     layers = alt.layer(
-        bars.mark_bar(height=12).encode(color=alt.Color("severity:N", scale=fills, legend=None)),
+        bars.mark_bar(height=12)
+        .encode(
+            color=alt.Color("severity:N", scale=fills, legend=None),
+            tooltip=tips,
+            opacity=faint(chosen),
+        )
+        .add_params(chosen),
         bars.mark_text(align="left", dx=4, fontSize=FONT_SIZE).encode(
             text="n:Q",
             color=alt.condition(
@@ -96,4 +107,5 @@ def chart_severity(
         spacing=10,
     )
     total = int(drawn["n"].sum())
-    return dress(chart.properties(description=f"{total} entities by type and severity."), palette)
+    described = chart.properties(description=f"{total} entities by type and severity.")
+    return living(described, palette, _OF_TYPE)

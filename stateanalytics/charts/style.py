@@ -9,13 +9,12 @@ what it shows.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from stateanalytics.charts.svg import shown_safely
+from stateanalytics.charts.living import FONT_SIZE, Palette, Source, living
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     import altair as alt
 
 Kind = TypeVar("Kind")
-Palette: TypeAlias = Mapping[str, str]
 Chart = TypeVar("Chart")
 
 # What needs attention most stands first, everywhere.
@@ -58,56 +56,12 @@ DARK: Palette = MappingProxyType(
 # For SVG inside a page: the page says what they are, so one drawing serves both themes.
 VARIABLES: Palette = MappingProxyType({name: f"var(--chart-{name})" for name in LIGHT})
 
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
-FONT_SIZE = 12
 _WIDTH_OF_A_LETTER = 6.6
 TICKS = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800, 2_592_000)
 """Moments that stand on an axis of time, where there is room."""
 SHORTEST_S = 0.5
 """What takes no time at all is drawn here: a logarithmic axis has no 0."""
 _LEAST_ROOM = 62
-
-
-def dress(chart: Chart, palette: Palette) -> Chart:
-    """The chart in our type, grid and colours; nothing global is touched.
-
-    Parameters
-    ----------
-    chart : altair top-level chart
-    palette : mapping of str to str
-        `LIGHT`, `DARK` or `VARIABLES`.
-
-    Returns
-    -------
-    altair chart
-        Of the same kind. A notebook shows it as a drawing, see `shown_safely`.
-    """
-    plain: Any = chart
-    # One call: each one copies the whole chart.
-    dressed: Chart = plain.configure(
-        background="transparent",
-        font=FONT,
-        padding={"left": 2, "right": 8, "top": 4, "bottom": 4},
-        view={"stroke": None},
-        axis={
-            "labelColor": palette["muted"],
-            "titleColor": palette["muted"],
-            "labelFontSize": FONT_SIZE,
-            "titleFontSize": FONT_SIZE,
-            "titleFontWeight": "normal",
-            "domainColor": palette["line"],
-            "tickColor": palette["line"],
-            "gridColor": palette["line"],
-            "labelLimit": 220,
-        },
-        header={
-            "labelColor": palette["text"],
-            "labelFontSize": FONT_SIZE,
-            "labelLimit": 260,
-            "title": None,
-        },
-    )
-    return shown_safely(dressed)
 
 
 def largest(frame: pl.DataFrame, column: str) -> float:
@@ -149,9 +103,17 @@ def titled(chart: Chart, sentence: str, *, palette: Palette, width: int) -> Char
     return made
 
 
-def finished(kind: type[Kind], chart: Any, sentence: str, *, palette: Palette, width: int) -> Kind:
-    """The chart, of a kind, under its sentence, in our colours: see `titled` and `dress`."""
-    made: Kind = dress(titled(chart, sentence, palette=palette, width=width), palette)
+def finished(
+    kind: type[Kind],
+    chart: Any,
+    sentence: str,
+    *,
+    palette: Palette,
+    width: int,
+    source: Source | None = None,
+) -> Kind:
+    """The chart, of a kind, under its sentence, in our colours: see `titled` and `living`."""
+    made: Kind = living(titled(chart, sentence, palette=palette, width=width), palette, source)
     return made
 
 

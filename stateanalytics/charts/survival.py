@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from stateanalytics.charts.living import FONT_SIZE, Palette, Source
+from stateanalytics.charts.pointing import drag, moving, told
 from stateanalytics.charts.sentences import say_survival
 from stateanalytics.charts.style import (
-    FONT_SIZE,
     LIGHT,
     SHORTEST_S,
-    Palette,
     finished,
     largest,
     log_time,
@@ -45,6 +45,7 @@ MOST = 5
 COLOURS = ("info", "critical", "success", "warning", "neutral")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
 ALL = "all"
+_OF_DURATION = Source("spells", ranges=("duration_s",))
 
 
 def chart_survival(
@@ -88,6 +89,10 @@ def chart_survival(
     check_columns(curve, NEEDED, "chart_survival")
     strata = [name for name in curve.columns if name not in _OWN]
     drawn = _drawable(named(curve, strata, size="n_at_risk"))
+    drawn, tips = told(
+        drawn, of="stratum", after="duration_s", still_going="survival", at_least="survival_low",
+        at_most="survival_high", at_risk="n_at_risk", ended="n_events", cut_off="n_cut_off",
+    )  # fmt: skip
     names, high = apart(drawn), max(largest(drawn, "duration_s"), 60.0)
     low = _beginning(drawn)
     room = width if names == [ALL] else width - _LABELS
@@ -110,18 +115,18 @@ def chart_survival(
         "stratum:N", scale=alt.Scale(domain=names, range=list(DASHES[: len(names)])), legend=None
     )
     base = alt.Chart(drawn)
-    band = base.mark_area(interpolate="step-after", opacity=0.15).encode(
+    band = base.mark_area(interpolate="step-after", opacity=0.15, clip=True).encode(
         x=time, y="survival_low:Q", y2="survival_high:Q", color=colour
     )
-    line = base.mark_line(interpolate="step-after", strokeWidth=2).encode(
+    line = base.mark_line(interpolate="step-after", strokeWidth=2, clip=True).encode(
         x=time, y=share, color=colour, strokeDash=dash
     )
     cut = (
         alt.Chart(drawn.filter(pl.col("n_cut_off") > 0))
-        .mark_tick(orient="vertical", size=9, thickness=1.5)
+        .mark_tick(orient="vertical", size=9, thickness=1.5, clip=True)
         .encode(x=time, y=share, color=colour)
     )
-    layers = [band, line, cut]
+    layers = [band.add_params(drag("chosen_durations"), moving("survival_axis")), line, cut]
     if names != [ALL]:
         label = alt.Chart(_labels(drawn, apart_by=math.log10(high / low) * _LABELS / room))
         layers.append(
@@ -129,6 +134,12 @@ def chart_survival(
                 x=time, y="label_at:Q", text="stratum:N", color=colour
             )
         )
+    # Not seen, and last, so that a pointer meets it: a line tells of one row only.
+    layers.append(
+        base.mark_point(size=120, opacity=0, filled=True, clip=True).encode(
+            x=time, y=share, color=colour, tooltip=tips
+        )
+    )
     counts = _counts(drawn, names, ticks_between(low, high, room))
     table = (
         alt.Chart(counts)
@@ -149,7 +160,9 @@ def chart_survival(
     top = alt.layer(*layers).properties(width=room, height=height)
     words = say_survival(curve, what=what) if sentence is None else sentence
     chart = alt.vconcat(top, table, spacing=4)
-    return finished(alt.VConcatChart, chart, words, palette=palette, width=width)
+    return finished(
+        alt.VConcatChart, chart, words, palette=palette, width=width, source=_OF_DURATION
+    )
 
 
 def _drawable(curve: pl.DataFrame) -> pl.DataFrame:

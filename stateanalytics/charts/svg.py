@@ -1,17 +1,10 @@
-"""A chart as a static drawing, for a page and for a notebook: no script, no link, nothing loaded.
-
-Altair shows a chart by a script that holds its data as JSON, fetched libraries around it:
-a failure message with ``</script>`` in it breaks out, and without a network there is
-nothing to see. In notebooks ours are shown as the same static drawing that stands in the
-report; the chart itself stays an Altair chart, with its data in ``.data``.
-"""
+"""A chart as a still drawing, for pages and notebooks: no script, no link, nothing loaded."""
 
 from __future__ import annotations
 
 import json
 import re
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 from xml.etree import ElementTree
 
 from stateanalytics.core.text import shortened, visible
@@ -35,7 +28,6 @@ ATTRIBUTES = frozenset(
     ]
 )
 _OWN_PICTURE = re.compile(r"url\(#([\w-]+)\)")
-Chart = TypeVar("Chart")
 
 
 def to_svg(chart: Any, *, name: str, label: str) -> str:
@@ -57,24 +49,39 @@ def to_svg(chart: Any, *, name: str, label: str) -> str:
         same bytes.
     """
     import altair as alt
-    import vl_convert
 
     if not isinstance(chart, alt.TopLevelMixin):
         raise ArgumentError(
             f"to_svg needs an Altair chart; found {type(chart).__name__} {chart!r:.60}.",
             'to_svg(chart_survival(curve), name="runs", label="How long runs take")',
         )
-    spec = json.dumps(_tame(chart.to_dict(validate=False)), allow_nan=False)
-    return inert(vl_convert.vegalite_to_svg(spec), name=name, label=label)
+    spec = tame(chart.to_dict(validate=False))
+    if hasattr(chart, "live"):  # of ours, whose ground the page gives
+        spec["config"]["background"] = "transparent"
+    return inert(_drawn(spec), name=name, label=label)
 
 
-def _tame(value: Any) -> Any:
+def as_file(spec: dict[str, Any], *, label: str) -> str:
+    """A specification that is `tame`, as a drawing that stands by itself."""
+    return inert(_drawn(spec), name="chart", label=label).replace(
+        "<svg ", f'<svg xmlns="{SVG}" ', 1
+    )
+
+
+def _drawn(spec: dict[str, Any]) -> str:
+    import vl_convert
+
+    document: str = vl_convert.vegalite_to_svg(json.dumps(spec, allow_nan=False))
+    return document
+
+
+def tame(value: Any) -> Any:
     """The same specification without characters that XML lacks, or texts without an end."""
     if isinstance(value, str):
         return shortened(visible(value), LONGEST_TEXT)
     if isinstance(value, dict):
-        return {_tame(key): _tame(part) for key, part in value.items()}
-    return [_tame(part) for part in value] if isinstance(value, list) else value
+        return {tame(key): tame(part) for key, part in value.items()}
+    return [tame(part) for part in value] if isinstance(value, list) else value
 
 
 def inert(svg: str, *, name: str, label: str) -> str:
@@ -123,8 +130,13 @@ def _rewritten(part: ElementTree.Element, ids: dict[str, str]) -> ElementTree.El
         if attribute not in ATTRIBUTES:
             continue
         kept.set(attribute, ids[value] if attribute == "id" else _within_page(value, ids))
-    kept.extend(_rewritten(child, ids) for child in part if _local(child.tag) in ELEMENTS)
+    kept.extend(_rewritten(child, ids) for child in part if _is_drawn(child))
     return kept
+
+
+def _is_drawn(part: ElementTree.Element) -> bool:
+    """Marks that nobody sees are for a pointer, which a drawing has not."""
+    return _local(part.tag) in ELEMENTS and part.get("opacity") != "0"
 
 
 def _within_page(value: str, ids: dict[str, str]) -> str:
@@ -137,38 +149,3 @@ def _within_page(value: str, ids: dict[str, str]) -> str:
 
 def _local(tag: object) -> str:
     return str(tag).removeprefix(f"{{{SVG}}}")
-
-
-def shown_safely(chart: Chart) -> Chart:
-    """The chart, as one of a kind that shows itself as a drawing."""
-    kind: Any = type(chart)
-    # Altair takes every plain assignment for a part of the chart.
-    object.__setattr__(chart, "__class__", _kind(kind))
-    return chart
-
-
-class _Drawing:
-    """Shows an Altair chart as SVG; comes before the chart's own class."""
-
-    def _repr_mimebundle_(self, *_args: Any, **_options: Any) -> dict[str, str]:
-        from stateanalytics.charts.svg import to_svg
-
-        chart: Any = self
-        description = chart.description if isinstance(chart.description, str) else "chart"
-        drawn = to_svg(chart, name="chart", label=description)
-        # Notebooks may be dark, and the colours are made for light ground.
-        ground = f'style="background:#fff;{_STYLE}'
-        return {
-            "text/html": f"<figure>{drawn.replace(_STYLE_BEGINS, ground, 1)}</figure>",
-            "text/plain": f"{type(self).__name__}: {description}",
-        }
-
-
-_STYLE = "padding:8px;box-sizing:content-box;height:auto;"
-_STYLE_BEGINS = 'style="'
-
-
-@cache
-def _kind(kind: Any) -> type:
-    """A chart class whose instances show themselves as drawings."""
-    return kind if issubclass(kind, _Drawing) else type(kind.__name__, (_Drawing, kind), {})

@@ -6,15 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.charts.living import Palette
+from stateanalytics.charts.pointing import moving, told
 from stateanalytics.charts.sentences import mistakes_of, say_false_alarms, say_worksheet
-from stateanalytics.charts.style import (
-    LIGHT,
-    Palette,
-    finished,
-    largest,
-    leaning_labels,
-    log_time,
-)
+from stateanalytics.charts.style import LIGHT, finished, largest, leaning_labels, log_time
 from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.errors import ArgumentError, check_columns
 
@@ -73,7 +68,10 @@ def chart_worksheet(
             "filter one: advice.curves.filter(name='stale.flow')",
         )
     known = curve.filter(pl.col("mistakes").is_not_null()).sort("threshold_s")
-    drawn = _near(known, pl.col("is_today") | pl.col("is_best"), times=6)
+    drawn, tips = told(
+        _near(known, pl.col("is_today") | pl.col("is_best"), times=6), threshold="threshold_s",
+        mistakes="mistakes", hours_of_waiting="waiting_h", loss="loss", per="per",
+    )  # fmt: skip
     high = max(largest(drawn, "threshold_s"), 60.0)
     low = float(drawn["threshold_s"].min() or 1.0)  # type: ignore[arg-type]
     counted = mistakes_of(*drawn.select("mistake", "per").row(0)) if drawn.height else "mistakes"
@@ -87,8 +85,10 @@ def chart_worksheet(
         axis=alt.Axis(tickCount=5),
     )
     base = alt.Chart(drawn)
-    line = base.mark_line(strokeWidth=2, point={"size": 28, "filled": True}).encode(
-        x=delay, y=alarms, color=alt.value(palette["info"])
+    line = (
+        base.mark_line(strokeWidth=2, point={"size": 28, "filled": True}, clip=True)
+        .encode(x=delay, y=alarms, color=alt.value(palette["info"]), tooltip=tips)
+        .add_params(moving("worksheet_axis"))
     )
     marks = _priced_marks(drawn)
     rule = (
@@ -202,7 +202,10 @@ def chart_false_alarms(
             "filter one: sheet.filter(kind='flow')",
         )
     known = sheet.filter(pl.col(RATE).is_not_null()).sort("threshold_s")
-    drawn = _near(known, pl.col("is_today"), times=4)
+    drawn, tips = told(
+        _near(known, pl.col("is_today"), times=4), silence="threshold_s", false_alarms=RATE,
+        at_least=f"{RATE}_low", at_most=f"{RATE}_high", constants="constants",
+    )  # fmt: skip
     low = float(drawn["threshold_s"].min() or 1.0)  # type: ignore[arg-type]
     high = max(largest(drawn, "threshold_s"), 4 * low)
     silence = log_time(
@@ -229,8 +232,14 @@ def chart_false_alarms(
         y2=f"{RATE}_high:Q",
         color=alt.value(palette["info"]),
     )
-    line = base.mark_line(strokeWidth=2).encode(
+    line = base.mark_line(strokeWidth=2, clip=True).encode(
         x=silence, y=alarms(RATE), color=alt.value(palette["info"])
+    )
+    # Not seen: a line tells of one row only.
+    points = (
+        base.mark_point(size=120, opacity=0, filled=True, clip=True)
+        .encode(x=silence, y=alarms(RATE), tooltip=tips)
+        .add_params(moving("alarms_axis"))
     )
     marks = _constant_marks(drawn, (low * high) ** 0.5)
     rules = (
@@ -239,7 +248,7 @@ def chart_false_alarms(
         .encode(x=silence, color=alt.value(palette["muted"]))
     )
     names = leaning_labels(marks, silence, dx=4, palette=palette)
-    curve = alt.layer(band, line)
+    curve = alt.layer(band, line, points)
     chart = (
         alt.layer(curve, rules, *names)
         .resolve_scale(y="independent")

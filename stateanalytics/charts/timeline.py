@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, finished
+from stateanalytics.charts.living import FONT_SIZE, Palette
+from stateanalytics.charts.pointing import moving, told
+from stateanalytics.charts.style import LIGHT, finished
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import check_columns
 from stateanalytics.timeline import LANES
@@ -58,7 +60,9 @@ def chart_timeline(
     import altair as alt
 
     check_columns(timeline, NEEDED, "chart_timeline")
-    drawn = _drawn(timeline, width)
+    drawn, tips = told(
+        _drawn(timeline, width), at="at", until="until", what="what", detail="detail"
+    )
     lanes = [lane for lane in LANES if lane in drawn["lane"]]
     lines = drawn["line"].unique(maintain_order=True).to_list()
     lane = alt.Y(
@@ -73,21 +77,21 @@ def chart_timeline(
         scale=alt.Scale(type="utc", nice=False),
         axis=alt.Axis(format=_day_or_hour(drawn), tickCount=max(2, width // 110)),
     )
-    told: list[str | alt.Tooltip] = [alt.Tooltip("at:T", title="at"), "what:N", "detail:N"]
     fills = alt.Scale(
         domain=[*lanes, "past a limit"],
         range=[*(palette[_FILLS.get(name, "muted")] for name in lanes), palette["critical"]],
     )
-    base = alt.Chart(drawn).encode(y=lane, x=time, tooltip=told)
+    base = alt.Chart(drawn).encode(y=lane, x=time, tooltip=tips)
     fill = alt.Color("fill:N", scale=fills, legend=None)
     bars = (
         base.transform_filter("datum.lasts")
-        .mark_bar(height=14, fillOpacity=0.4, stroke=palette["surface"], strokeWidth=1)
+        .mark_bar(height=14, clip=True, fillOpacity=0.4, stroke=palette["surface"], strokeWidth=1)
         .encode(x2="until:T", color=fill)
+        .add_params(moving("timeline_axis"))
     )
     moments = (
         base.transform_filter("!datum.lasts")
-        .mark_tick(thickness=2, height=16, orient="vertical")
+        .mark_tick(thickness=2, height=16, orient="vertical", clip=True)
         .encode(color=fill)
     )
     names = (

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, finished, largest
+from stateanalytics.charts.living import FONT_SIZE, Palette, Source, one_choice_for_all
+from stateanalytics.charts.pointing import click, faint, told
+from stateanalytics.charts.style import LIGHT, finished, largest
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import check_columns
 
@@ -31,6 +33,7 @@ WORDS = {
     "duration": "Median duration",
 }
 LIMITS = ("limit_low", "limit_high")
+_OF_WEEK = Source("weeks", (("week", "week = {}"),))
 MOST = 24
 """More drawings than this nobody compares; the first series of the frame are drawn."""
 _UNITS_OF_TIME = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
@@ -91,9 +94,10 @@ def chart_weeks(
     panels = [_panel(one, room, palette, has_measure=not has_one_measure) for one in series[:MOST]]
     if not panels:
         panels = [alt.Chart(pl.DataFrame({"week": [], "value": []})).mark_point()]
-    chart = alt.concat(*panels, columns=columns, spacing=18)
+    with one_choice_for_all():
+        chart = alt.concat(*panels, columns=columns, spacing=18)
     words = _words(rows) if sentence is None else sentence
-    return finished(alt.ConcatChart, chart, words, palette=palette, width=width)
+    return finished(alt.ConcatChart, chart, words, palette=palette, width=width, source=_OF_WEEK)
 
 
 def _panel(
@@ -114,6 +118,11 @@ def _panel(
         *(pl.col(name) / scale for name in LIMITS if name in series.columns),
         is_part=pl.col("coverage") == "part",
     )
+    drawn, tips = told(
+        drawn.with_columns(coverage=series["coverage"]), week="week", value="value",
+        at_least="lower", at_most="upper", covered="coverage",
+    )  # fmt: skip
+    chosen = click("chosen_week", "week")
     every = max(1, -(-drawn.height * 64 // width))
     ticks = drawn["week"].to_list()[::-1][::every]
     x = alt.X(
@@ -126,12 +135,18 @@ def _panel(
     colour = alt.value(palette["info"])
     band = base.mark_area(fillOpacity=0.2).encode(x=x, y="lower:Q", y2="upper:Q", fill=colour)
     line = base.mark_line(strokeWidth=1.5).encode(x=x, y=y, stroke=colour)
-    points = base.mark_point(size=28, filled=False, strokeWidth=1.5).encode(
-        x=x,
-        y=y,
-        stroke=colour,
-        fill=colour,
-        fillOpacity=alt.condition("datum.is_part", alt.value(0), alt.value(1)),
+    points = (
+        base.mark_point(size=28, filled=False, strokeWidth=1.5)
+        .encode(
+            x=x,
+            y=y,
+            stroke=colour,
+            fill=colour,
+            fillOpacity=alt.condition("datum.is_part", alt.value(0), alt.value(1)),
+            tooltip=tips,
+            opacity=faint(chosen),
+        )
+        .add_params(chosen)
     )
     name = _name(series.row(0, named=True), has_measure=has_measure)
     words = shortened(visible(name), width // _WIDTH_OF_A_LETTER)

@@ -1,0 +1,174 @@
+"""Altair charts that show themselves: as Vega-Lite where it runs, as a drawing where nothing may.
+
+Altair shows a chart by a script that holds its data as text, fetched libraries around it: a
+failure message with ``</script>`` in it breaks out, and without a network there is nothing to
+see. Ours hand over data as data, in the types that JupyterLab, VS Code and marimo draw
+themselves, beside the same drawing that stands in a report. Colours and type are added where
+a chart is whole, so that one can be layered, put beside others and configured like any other.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from stateanalytics.charts.selecting import SelectableChart
+
+Palette: TypeAlias = Mapping[str, str]
+Chart = TypeVar("Chart")
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
+FONT_SIZE = 12
+# JupyterLab 4 draws the fifth major version only; ours say nothing that it does not know.
+TYPES = {
+    f"application/vnd.vegalite.v{major}+json": f"https://vega.github.io/schema/vega-lite/v{major}.json"
+    for major in (6, 5)
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows behind a mark are.
+
+    Attributes
+    ----------
+    table : str
+        What SQL calls them.
+    conditions : tuple of tuple of str
+        A column of the drawn frame, and SQL that holds of its rows, ``{}`` being its value.
+    ranges : tuple of str
+        Columns of both frames of which a stretch may be chosen.
+    """
+
+    table: str
+    conditions: tuple[tuple[str, str], ...] = ()
+    ranges: tuple[str, ...] = ()
+
+
+def living(chart: Chart, palette: Palette, source: Source | None = None) -> Chart:
+    """The chart, as one of its kind that shows itself in our type, grid and colours.
+
+    Parameters
+    ----------
+    chart : altair top-level chart
+        Changed in place.
+    palette : mapping of str to str
+        `LIGHT`, `DARK` or `VARIABLES`.
+    source : Source, optional
+        Where the rows behind its marks are.
+    """
+    kind: Any = type(chart)
+    # Altair takes every plain assignment for a part of the chart.
+    object.__setattr__(chart, "__class__", _kind(kind, tuple(palette.items()), source))
+    return chart
+
+
+@cache
+def _kind(kind: Any, colours: tuple[tuple[str, str], ...], source: Source | None) -> type:
+    if issubclass(kind, _Living):
+        kind = kind.__mro__[2]
+    return type(kind.__name__, (_Living, kind), {"_palette": dict(colours), "_source": source})
+
+
+class _Living:
+    """What ours do otherwise; comes before the chart's own class.
+
+    A copy is of the class of its original and has nothing else of it than parts of the
+    chart, so that colours are kept by the class.
+    """
+
+    _palette: Palette
+    _source: Source | None
+
+    def to_dict(self, *args: Any, context: dict[str, Any] | None = None, **options: Any) -> Any:
+        """The specification: with our look where it is whole, and none as a part of another."""
+        plain: Any = self
+        if context is None or context.get("top_level", True):
+            plain = plain.copy(deep=False)
+            own = plain._get("config")
+            asked = own.to_dict() if hasattr(own, "to_dict") else own
+            look = _look(self._palette)
+            plain["config"] = _merged(look, asked) if isinstance(asked, Mapping) else look
+        return super(_Living, plain).to_dict(*args, context=context, **options)  # type: ignore[misc]
+
+    def live(self) -> SelectableChart:
+        """The same as a widget, whose ``selected`` gives what is chosen in it, and ``sql`` too."""
+        from stateanalytics.charts.selecting import SelectableChart
+
+        return SelectableChart(self)
+
+    def __add__(self, other: Any) -> Any:
+        return living(super().__add__(other), self._palette, self._source)  # type: ignore[misc]
+
+    def __or__(self, other: Any) -> Any:
+        with one_choice_for_all():
+            return living(super().__or__(other), self._palette)  # type: ignore[misc]
+
+    def __and__(self, other: Any) -> Any:
+        with one_choice_for_all():
+            return living(super().__and__(other), self._palette)  # type: ignore[misc]
+
+    def _repr_mimebundle_(self, *_args: Any, **_options: Any) -> dict[str, Any]:
+        from stateanalytics.charts.svg import as_file, tame
+
+        chart: Any = self
+        description = chart.description if isinstance(chart.description, str) else "chart"
+        spec = tame(chart.to_dict())
+        return {
+            **{kind: {**spec, "$schema": schema} for kind, schema in TYPES.items()},
+            "image/svg+xml": as_file(spec, label=description),
+            "text/plain": f"{type(self).__name__}: {description}",
+        }
+
+
+@contextmanager
+def one_choice_for_all() -> Iterator[None]:
+    """Charts of one kind beside each other, in which one choice is meant to hold in all."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Automatically deduplicated selection")
+        yield
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Both; where both say something, what is above."""
+    return {
+        **below,
+        **{
+            name: _merged(below[name], part)
+            if isinstance(part, Mapping) and isinstance(below.get(name), Mapping)
+            else part
+            for name, part in above.items()
+        },
+    }
+
+
+def _look(palette: Palette) -> dict[str, Any]:
+    return {
+        # A notebook may be dark, and the colours are made for their ground.
+        "background": palette["surface"],
+        "font": FONT,
+        "padding": {"left": 2, "right": 8, "top": 4, "bottom": 4},
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": palette["muted"],
+            "titleColor": palette["muted"],
+            "labelFontSize": FONT_SIZE,
+            "titleFontSize": FONT_SIZE,
+            "titleFontWeight": "normal",
+            "domainColor": palette["line"],
+            "tickColor": palette["line"],
+            "gridColor": palette["line"],
+            "labelLimit": 220,
+        },
+        "header": {
+            "labelColor": palette["text"],
+            "labelFontSize": FONT_SIZE,
+            "labelLimit": 260,
+            "title": None,
+        },
+    }
