@@ -19,14 +19,16 @@ def cluster(**more):
     return {
         "cluster_id": "v1:1", "name": "boom", "code": "run.failed.exception", "state": "ongoing",
         "is_expected": None, "is_back": None, "n_incidents": 2, "run_s": 60.0, "owner": None,
-        "ticket": None, "lost": {"time": "1 min", "cost": None, "unreported": None}, **more,
+        "ticket": None, "rank": 1, "lost": {"time": "1 min", "cost": None, "unreported": None},
+        **more,
     }  # fmt: skip
 
 
 def item(**more):
     return {
         "entity_type": "session", "entity_id": "s", "source": "a b.db", "name": None,
-        "silence_s": 10.0, "when": "open for 10 s", "reason": None, **more,
+        "agent": None, "project": None, "silence_s": 10.0, "when": "open for 10 s", "reason": None,
+        **more,
     }  # fmt: skip
 
 

@@ -56,8 +56,10 @@ class Page(HTMLParser):
     def __init__(self, page: str) -> None:
         super().__init__()
         self.open: list[str] = []
+        self.within: list[str] = []
         self.tags: list[tuple[str, dict]] = []
         self.text = ""
+        self.texts: list[tuple[str, int, list[str]]] = []
         self.feed(page)
         self.close()
         assert self.open == []
@@ -66,15 +68,32 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
+            self.within.append(dict(attrs).get("id") or tag)
 
     def handle_startendtag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+        self.within.pop()
 
     def handle_data(self, data):
         self.text += data
+        if not {"style", "svg"} & set(self.open):
+            pairs = itertools.pairwise((*self.open, ""))
+            n_folds = sum(tag == "details" and inner != "summary" for tag, inner in pairs)
+            self.texts.append((data, n_folds, list(self.within)))
+
+    def words(self, n_folds, within="body"):
+        """How many words a reader sees who opens folds so deep."""
+        return sum(
+            len(re.findall(r"\S*\w\S*", text))
+            for text, depth, ids in self.texts
+            if depth <= n_folds and within in ids
+        )
+
+    def ids(self):
+        return [attributes["id"] for _, attributes in self.tags if attributes.get("id")]
 
     def all(self, tag):
         return [attributes for name, attributes in self.tags if name == tag]
@@ -148,6 +167,11 @@ def test_the_template_language_is_not_run_on_text():
     assert "49" not in Page(made.as_html()).text.split()
 
 
+@pytest.fixture(scope="module")
+def demo_page(demo_week):
+    return Page(demo_week.as_html())
+
+
 def test_no_script_no_network_no_link_out(page):
     policies = [one["content"] for one in page.all("meta") if "http-equiv" in one]
     assert policies == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
@@ -158,7 +182,7 @@ def test_no_script_no_network_no_link_out(page):
 
 
 def test_every_link_and_reference_has_its_target(page):
-    ids = [attributes["id"] for _, attributes in page.tags if attributes.get("id")]
+    ids = page.ids()
     assert len(ids) == len(set(ids))
     assert {one["href"][1:] for one in page.all("a")} <= set(ids)
     assert {one["aria-labelledby"] for one in page.all("section")} <= set(ids)
@@ -201,6 +225,32 @@ def test_every_section_begins_with_its_finding_in_words(made, page):
 def test_errors_in_the_data_stand_open_on_top(page):
     assert page.text.index("cell.not_json") < page.text.index("The window in five numbers")
     assert "/home/[user]/state.db" in page.text
+
+
+@pytest.mark.parametrize(
+    ("n_folds", "within", "most"),
+    [(0, "header", 80), (0, "headline", 270), (0, "body", 730), (1, "body", 2_500)],
+)
+def test_the_page_is_no_longer_than_somebody_reads(demo_page, n_folds, within, most):
+    """The first screen has 350 words; each chapter a sentence, and not many when it is open."""
+    assert most / 2 < demo_page.words(n_folds, within) <= most
+
+
+def test_the_first_screen_says_what_failures_cost_and_what_is_new(demo_page, demo_week):
+    assert "No clear change. 146 of 255 ended runs completed" in demo_page.text
+    assert demo_week.summary["lost"] == (
+        "1 d 9 h of runs, cost $7.27 (53 reported none); the window before: 9 h 44 min, $2.36."
+    )
+    told = {one["title"]: one["n"] for one in demo_week.summary["news"]}
+    assert told == {"New": 26, "Gone": 8}
+    names = [name for one in demo_week.summary["news"] for name in one["names"]]
+    assert {one["link"][1:] for one in names} <= set(demo_page.ids())
+
+
+def test_a_report_in_full_is_the_page_with_every_fold_open(small_week):
+    page = small_week.as_html()
+    assert Page(page).all("details")
+    assert small_week.as_html(is_full=True) == page.replace("<details", "<details open")
 
 
 def test_colours_are_said_once_and_for_both_themes(small_week):

@@ -147,9 +147,11 @@ class Report:
     inputs: tuple[Path, ...] = field(default=(), repr=False)
     is_redacted: bool = True
 
-    def as_html(self) -> str:
-        """The whole page: one file, no network, no script."""
-        return self._page
+    def as_html(self, *, is_full: bool = False) -> str:
+        """The whole page: one file, no network, no script; ``is_full``: nothing is folded."""
+        from stateanalytics.reporting.render import unfolded
+
+        return unfolded(self._page) if is_full else self._page
 
     @cached_property
     def _page(self) -> str:

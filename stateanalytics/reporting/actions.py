@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 
+from stateanalytics.core.text import shortened
 from stateanalytics.core.units import how_long
 from stateanalytics.reporting.material import Plain
 from stateanalytics.reporting.phrases import count
 
 N_SHOWN = 3
+_LONGEST_NAME = 72
 _FIRST, _OPEN, _ENDED, _SETTING = range(4)
 
 
@@ -26,7 +28,8 @@ def actions_of(summary: Plain, sources: list[str]) -> list[Plain]:
     Returns
     -------
     list of dict
-        Each with ``what``, ``why``, ``who`` (None: nobody is named) and ``command``. Data that
+        Each with ``what``, ``why``, ``who`` (None: nobody is named), ``command`` and ``link``, its
+        place on the page. Data that
         were lost come first, since every number rests on them; then what is still open; then
         failures by the time they cost; then thresholds.
     """
@@ -42,6 +45,7 @@ def _all(summary: Plain, place: str) -> Iterator[Plain]:
             f"Read again what is missing: {losses[0]['source']}",
             f"{count(len(losses), 'loss', 'losses')}; first: {losses[0]['message']}",
             f"stateanalytics findings {place}",
+            "#losses",
         )
     yield from _open(summary.get("attention", {}).get("open", {}), place)
     failures = summary.get("failures", {})
@@ -56,6 +60,7 @@ def _all(summary: Plain, place: str) -> Iterator[Plain]:
                 f"Set {row['name']} to {row['recommended']}, from {row['today']}",
                 row["in_words"],
                 f"stateanalytics thresholds {place} --format toml",
+                "#thresholds",
             )
 
 
@@ -77,6 +82,8 @@ def _open(open_work: Plain, place: str) -> Iterator[Plain]:
         + (f", and look at {n - 1} more that are open" if n > 1 else ""),
         f"{longest['when']}. {_hint(longest)}",
         alone if n == 1 else f"stateanalytics attention {place}",
+        "#attention",
+        who=" in ".join(filter(None, (longest["agent"], longest["project"]))) or None,
         saves_s=longest["silence_s"] or 0.0,
     )
 
@@ -93,17 +100,25 @@ def _of_cluster(cluster: Plain, todo: Mapping[str, str | None], place: str) -> P
     who = cluster["owner"]
     return _action(
         _ENDED,
-        f"Stop “{cluster['name']}”",
+        f"Stop “{shortened(cluster['name'], _LONGEST_NAME)}”",
         f"{count(cluster['n_incidents'], 'incident')}{cost}"
         + (f". {what_to_do}" if what_to_do else ""),
         f"stateanalytics failures {place} --show members --cluster {cluster['cluster_id']}",
+        f"#cluster-{cluster['rank']}",
         who=f"{who} ({cluster['ticket']})" if who and cluster["ticket"] else who,
         saves_s=cluster["run_s"] or 0.0,
     )
 
 
 def _action(
-    rank: int, what: str, why: str, command: str, *, who: str | None = None, saves_s: float = 0.0
+    rank: int,
+    what: str,
+    why: str,
+    command: str,
+    link: str,
+    *,
+    who: str | None = None,
+    saves_s: float = 0.0,
 ) -> Plain:
     return {
         "rank": rank,
@@ -111,6 +126,7 @@ def _action(
         "why": why,
         "who": who,
         "command": command,
+        "link": link,
         "saves_s": saves_s,
         "saves": how_long(saves_s) if saves_s else None,
     }

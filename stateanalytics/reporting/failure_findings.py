@@ -6,11 +6,12 @@ import polars as pl
 
 from stateanalytics.core.text import shortened
 from stateanalytics.core.units import how_long
-from stateanalytics.failures.counting import count_incidents_of
+from stateanalytics.failures.counting import count_incidents_of, sum_costs
 from stateanalytics.reporting.material import Material, Plain, tally
 from stateanalytics.reporting.phrases import count, listed, number
 
 N_NAMED = 2
+_SUMS = ("run_s", "cost_usd", "n_work", "n_cost_unreported")
 
 
 def lost_of(row: Plain) -> Plain:
@@ -21,6 +22,13 @@ def lost_of(row: Plain) -> Plain:
         "unreported": number(unreported) if cost is not None and unreported else None,
         "time": "not known" if row["run_s"] is None else how_long(row["run_s"]),
     }
+
+
+def lost_in_all(failed: pl.DataFrame) -> Plain:
+    """What all failures of a window cost together, each work once."""
+    row = failed.select(**sum_costs()).row(0, named=True)
+    sums = {name: None if row[name] is None else round(row[name], 6) for name in _SUMS}
+    return {**sums, **lost_of(sums)}
 
 
 def name_of(row: Plain) -> str:

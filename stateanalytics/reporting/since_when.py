@@ -14,7 +14,6 @@ from stateanalytics.reporting.false_alarms import LIMITS
 from stateanalytics.reporting.material import Material, Plain
 from stateanalytics.reporting.phrases import number, sentence, share
 from stateanalytics.weekly_limits import (
-    FEWEST_WEEKS,
     MOST_WEEKS,
     SHARES,
     control_limits,
@@ -22,33 +21,50 @@ from stateanalytics.weekly_limits import (
     numbers_of_ended,
 )
 
+DRAWN = ("runs", "completed", "timed_out", "incidents")
+"""Those that are drawn week by week: of runs, the ones that ended."""
+FEWEST_DRAWN, MOST_DRAWN = 4, 12
 MEASURES = ("completed", "timed_out", "incidents")
 """Those of the five numbers that can be told of a past window as it is known now."""
 
 
 def with_limits(headline: Plain, material: Material) -> Plain:
-    """The numbers of the headline, each with what earlier windows of the same length let expect.
+    """The numbers of the headline, each with its weeks and what these let expect.
 
     Notes
     -----
-    Earlier windows are counted as they are known now, over runs that had ended; there must
-    be at least `FEWEST_WEEKS` with this one, else nothing is said.
+    Earlier windows of the same length are counted as they are known now, over runs that had
+    ended; with this one there must be `FEWEST_DRAWN` to draw them, as ``weeks``, and
+    `FEWEST_WEEKS` to say what they let expect, as ``limits``.
     """
     windows = _earlier(material)
-    if len(windows) + 1 < FEWEST_WEEKS:
+    if len(windows) + 1 < FEWEST_DRAWN:
         return headline
     here = replace(material.window, label=_name(material.window.since, material.window))
     counted = numbers_of_ended(
         material.ever, material.failed_ever, (*windows, here), material.facts.as_of
     )
+    # Of fewer than `FEWEST_WEEKS` it finds none.
     found = newest(
         control_limits(counted.filter(pl.col("measure").is_in(MEASURES)), fdr=2 * LIMITS), MEASURES
     )
     numbers = [
-        {**each, "limits": _limits(found[each["name"]])} if each["name"] in found else each
+        {**each, **_weeks(each["name"], counted)}
+        | ({"limits": _limits(found[each["name"]])} if each["name"] in found else {})
         for each in headline["numbers"]
     ]
-    return {**headline, "numbers": numbers}
+    labels = [window.label for window in (*windows, here)]
+    return {**headline, "numbers": numbers, "weeks": labels[-MOST_DRAWN:]}
+
+
+def _weeks(name: str, counted: pl.DataFrame) -> Plain:
+    """The last windows of a number, oldest first, null where nothing ended; else nothing."""
+    if name not in DRAWN:
+        return {}
+    values = counted.filter(measure=name)["value"].fill_nan(None).tail(MOST_DRAWN).to_list()
+    most = max((value or 0.0 for value in values), default=0.0)
+    bars = [(value or 0.0) / most if most else 0.0 for value in values]
+    return {"weeks": values, "bars": bars}
 
 
 def _earlier(material: Material) -> list[Window]:

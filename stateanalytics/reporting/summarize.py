@@ -18,7 +18,9 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.actions import actions_of
 from stateanalytics.reporting.cleaning import clean
 from stateanalytics.reporting.coverage import coverage_of
+from stateanalytics.reporting.failure_findings import lost_in_all
 from stateanalytics.reporting.false_alarms import of_changes
+from stateanalytics.reporting.front import front_of
 from stateanalytics.reporting.ledger import write_ledger
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
 from stateanalytics.reporting.phrases import count, number, points, share
@@ -86,6 +88,8 @@ def summarize(
         "coverage": coverage_of(facts.sources, losses),
         **summaries,
     }
+    is_told = before is not None and "failures" in raw and raw["compared_with"]["is_covered"]
+    raw |= front_of(raw, lost_in_all(before.failed) if before and is_told else None)
     raw["actions"] = actions_of(raw, facts.sources["source"].to_list())
     cleaned, masked = clean(raw, secrets=redact)
     return {
@@ -263,12 +267,13 @@ def _change(now: Plain, then: Plain, n_unknown: int, alpha: float) -> Plain:
     is_beside = ", too little to tell of one of several numbers"
     is_within = low <= 0 <= high
     verdict = "" if is_clear else ", within what chance does" if is_within else is_beside
+    short = f"{points(difference)}, {'clear' if is_clear else 'may be chance'}"
     words = (
         f"{points(difference)} against {share(then['share'])} "
         f"(95 %: {points(low)} to {points(high)}){verdict}"
     )
     return _as_change(
-        now, then, words, difference=difference, interval=[low, high], is_clear=is_clear
+        now, then, words, short, difference=difference, interval=[low, high], is_clear=is_clear
     )
 
 
@@ -276,6 +281,7 @@ def _as_change(
     now: Plain,
     then: Plain | None,
     words: str,
+    short: str | None = None,
     *,
     difference: float | None = None,
     interval: list[float] | None = None,
@@ -290,6 +296,7 @@ def _as_change(
         "interval": interval,
         "is_clear": is_clear,
         "words": words,
+        "short": short or (words if now["of"] is None else "no change known"),
     }
 
 

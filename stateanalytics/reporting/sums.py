@@ -19,6 +19,7 @@ from stateanalytics.core.windows import (
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.cleaning import clean
 from stateanalytics.reporting.coverage import coverage_of
+from stateanalytics.reporting.front import front_of
 from stateanalytics.reporting.material import Plain, plain_rows
 from stateanalytics.reporting.phrases import count, listed, share
 from stateanalytics.reporting.sections import HEADLINE, choose_sections
@@ -55,6 +56,7 @@ def summarize_sums(
         **said_of(week, title or title_of(week), counts.as_of),
         "compared_with": None,
         "actions": [],
+        **front_of({"headline": {"numbers": []}}),
         "losses": plain_rows(counts.losses.with_columns(example=pl.lit(None, pl.String)), LOSSES),
         "coverage": coverage_of(counts.sources, counts.losses),
         **{name: TOLD[name](counts, week) for name in chosen if name in TOLD},

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.reporting.front import moved
 from stateanalytics.reporting.material import Plain
 from stateanalytics.reporting.phrases import count
-
-_WORSE = {"completed": -1, "timed_out": 1, "unresolved": 1}
-"""Which way each share of the headline gets worse."""
 
 
 def tripped(summary: Plain, kinds: Iterable[str]) -> list[str]:
@@ -56,10 +54,8 @@ def _new(summary: Plain) -> Iterator[str]:
 
 def _regressions(summary: Plain) -> Iterator[str]:
     for number in summary["headline"]["numbers"]:
-        change = number.get("change") or {}
-        moved = (change.get("difference") or 0.0) * _WORSE.get(number["name"], 0)
-        if change.get("is_clear") and moved > 0:
-            yield f"{number['title']} is worse: {change['words']}"
+        if moved(number) > 0:
+            yield f"{number['title']} is worse: {number['change']['words']}"
     growing = [
         one
         for one in summary.get("failures", {}).get("clusters", ())

@@ -12,7 +12,7 @@ from stateanalytics.failures.counting import by_cost, count_groups, count_incide
 from stateanalytics.failures.failing_intervals import STEP_S, count_starts, without_mass
 from stateanalytics.failures.incident_grouping import count_incidents, members_within
 from stateanalytics.failures.known_ids import former_ids
-from stateanalytics.reporting.failure_findings import finding_of, lost_of, name_of
+from stateanalytics.reporting.failure_findings import finding_of, lost_in_all, lost_of, name_of
 from stateanalytics.reporting.false_alarms import GROWING
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
 from stateanalytics.reporting.phrases import count, listed, share
@@ -73,6 +73,9 @@ def summarize_failures(material: Material) -> Plain:
         "n_clusters": clusters.height,
         "by_type": _by_type(failed),
         "since": iso(window.since),
+        "is_first": is_first,
+        "lost": lost_in_all(failed),
+        "lives": dict(sorted(tally(clusters, "state").items())),
         "has_ledger": material.ledger is not None,
         "n_unknown": lives.filter(pl.col("state") == "unknown").height,
         "codes": [_code(row, clusters) for row in plain_rows(codes.head(N_CODES))],

@@ -114,4 +114,4 @@ def _sentence(rows: list[Plain], then: Material) -> str:
     )
 
 
-SECTION = Section("late", "Late rows", summarize_late, place=25)
+SECTION = Section("late", "Late rows", summarize_late, place=115)

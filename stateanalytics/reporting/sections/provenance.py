@@ -37,6 +37,7 @@ def summarize_provenance(material: Material) -> Plain:
     findings = _findings(material.facts.findings)
     return {
         "finding": _sentence(material, findings),
+        "short": _short(material.facts, findings),
         "as_of": {
             "at": iso(material.facts.as_of),
             "from": material.facts.as_of_from,
@@ -91,6 +92,14 @@ def _sentence(material: Material, findings: list[Plain]) -> str:
         if n
     )
     return f"{read}; {count(len(findings), 'kind')} of problems in the data ({kinds})."
+
+
+def _short(facts: Facts, findings: list[Plain]) -> str:
+    """The same for the first screen: how much, as of when, and what was wrong with it."""
+    n_sessions = facts.entities.filter(pl.col("entity_type") == "session").height
+    n_warnings = sum(finding["severity"] == "warning" for finding in findings)
+    warnings = f"; {count(n_warnings, 'kind')} of warnings" if n_warnings else ""
+    return f"{count(n_sessions, 'session').capitalize()} as of {in_utc(facts.as_of)}{warnings}."
 
 
 def _findings(findings: pl.DataFrame) -> list[Plain]:
