@@ -469,6 +469,29 @@ def instants_of_go(store: Path) -> list[datetime]:
         return sorted({at for (text,) in rows if (at := go_moment(text))})
 
 
+MADE_AT = {
+    **dict.fromkeys(
+        ("sessions", "change_log", "pr_comment", "conversation_messages", "review_run"),
+        "created_at",
+    ),
+    **dict.fromkeys(
+        (
+            *("conversation_activities", "notifications", "session_interface_transitions"),
+            *("session_interface_transition_messages", "pr_checks"),
+        ),
+        "created_at",
+    ),
+    "conversation_turns": "requested_at",
+    "agent_switches": "requested_at",
+    "telemetry_event": "occurred_at",
+    "conversation_provider_events": "received_at",
+    "agent_native_sessions": "last_used_at",
+    "pr_reviews": "submitted_at",
+    "session_cleanup_facts": "last_attempt_at",
+}
+"""When a row of each table was made; the rest is of all times."""
+
+
 def cut_off_go(store: Path, at: datetime, to: Path) -> Path:
     """Write the copy of a database as it was at an instant to a path, which is given back.
 
@@ -479,11 +502,8 @@ def cut_off_go(store: Path, at: datetime, to: Path) -> Path:
     with closing(sqlite3.connect(to)) as db:
         db.executescript("PRAGMA journal_mode=DELETE; PRAGMA foreign_keys=OFF")
         db.executescript("".join(f"DROP TRIGGER {name};" for name in _triggers(db)))
-        for table, column in (
-            ("sessions", "created_at"),
-            ("change_log", "created_at"),
-            ("pr_comment", "created_at"),
-        ):
+        db.execute("PRAGMA ignore_check_constraints=ON")
+        for table, column in MADE_AT.items():
             rows = db.execute(f"SELECT rowid, {column} FROM {table}").fetchall()
             later = [(row,) for row, text in rows if (go_moment(text) or at) > at]
             db.executemany(f"DELETE FROM {table} WHERE rowid = ?", later)
@@ -494,8 +514,57 @@ def cut_off_go(store: Path, at: datetime, to: Path) -> Path:
             _set_session_back(db, *row, lines, at)
         for (url,) in db.execute("SELECT url FROM pr").fetchall():
             _set_pull_back(db, url, [line for line in lines if line[2].get("url") == url])
+        _set_work_back(db, lines, at)
         db.commit()
     return to
+
+
+def _set_work_back(db: sqlite3.Connection, lines: list, at: datetime) -> None:
+    """What ended later was open, and what was noticed later was not known."""
+
+    def later(text: object) -> bool:
+        return (go_moment(text) or at) > at
+
+    for turn, started, ended in db.execute(
+        "SELECT id, started_at, completed_at FROM conversation_turns"
+    ).fetchall():
+        if later(started):
+            db.execute("UPDATE conversation_turns SET started_at = NULL WHERE id = ?", (turn,))
+        if later(ended):
+            is_queued = started is None or later(started)
+            db.execute(
+                "UPDATE conversation_turns SET state = ?, completed_at = NULL, error_message = ''"
+                " WHERE id = ?",
+                ("queued" if is_queued else "running", turn),
+            )
+    passed = {said["id"] for _, kind, said, _ in lines if kind == "review_run_updated"}
+    for (run,) in db.execute("SELECT id FROM review_run WHERE status <> 'running'").fetchall():
+        if run not in passed:
+            db.execute(
+                "UPDATE review_run SET status = 'running', verdict = '', body = '',"
+                " delivered_at = NULL WHERE id = ?",
+                (run,),
+            )
+    for table, state, first, ended in (
+        ("agent_switches", "state", "preparing_handoff", "updated_at"),
+        ("session_interface_transitions", "phase", "requested", "completed_at"),
+    ):
+        for one, text in db.execute(f"SELECT id, {ended} FROM {table}").fetchall():
+            if later(text):
+                db.execute(
+                    f"UPDATE {table} SET {state} = ?, error_code = '' WHERE id = ?", (first, one)
+                )
+    db.execute("DELETE FROM session_worktrees")
+    for column, key in (
+        ("account_json", "reauthRequiredAt"),
+        ("thread_state_json", "updatedAt"),
+        ("model_reroute_json", "at"),
+    ):
+        for chat, text in db.execute(
+            f"SELECT id, {column} FROM conversations WHERE {column} IS NOT NULL"
+        ).fetchall():
+            if (moment(json.loads(text)[key]) or at) > at:
+                db.execute(f"UPDATE conversations SET {column} = NULL WHERE id = ?", (chat,))
 
 
 def _triggers(db: sqlite3.Connection) -> list[str]:

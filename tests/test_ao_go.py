@@ -11,6 +11,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.core.facts import Facts
+from stateanalytics.systems.history import facts_at
 from tests.ao_trees import facts_of
 
 AS_OF = datetime(2026, 8, 22, 12, tzinfo=UTC)
@@ -56,7 +57,7 @@ def known(facts: Facts, folder: Path) -> pl.DataFrame:
     key = ["entity_type", "entity_id"]
     read = rows.select(*key, pl.exclude(key).cast(pl.String).name.prefix("read_"))
     scenarios = pl.read_csv(folder / "scenarios.csv", infer_schema=False)
-    return scenarios.filter(pl.col("entity_type").is_in(["session"])).join(read, on=key, how="left")
+    return scenarios.filter(pl.col("entity_type") != "project").join(read, on=key, how="left")
 
 
 def differences(known: pl.DataFrame, expected: str, found: str) -> list[tuple[object, ...]]:
@@ -65,12 +66,78 @@ def differences(known: pl.DataFrame, expected: str, found: str) -> list[tuple[ob
 
 
 def test_every_status_is_the_word_that_is_shown(known: pl.DataFrame) -> None:
-    assert differences(known, "ao_status", "read_raw_status") == []
+    # Of a spawn nothing is shown.
+    shown = known.filter(pl.col("entity_type") != "spawn")
+    assert differences(shown, "ao_status", "read_raw_status") == []
 
 
-@pytest.mark.parametrize("axis", ["lifecycle", "outcome", "delivery"])
+@pytest.mark.parametrize("axis", AXES)
 def test_every_axis_is_as_the_scenarios_say(known: pl.DataFrame, axis: str) -> None:
     assert differences(known, axis, f"read_{axis}") == []
+
+
+def test_what_failed_has_the_code_that_was_stored(known: pl.DataFrame) -> None:
+    failed = known.filter((pl.col("entity_type") != "session") & pl.col("reason").is_not_null())
+    codes = "run.failed." + failed["reason"].str.to_lowercase()
+    assert failed.height == 4
+    assert failed["read_reason_codes"].to_list() == codes.to_list()
+
+
+@pytest.mark.parametrize("column", ["n_input_tokens", "n_output_tokens", "cost_usd"])
+def test_usage_is_what_events_add_up_to_or_what_a_chat_says(
+    known: pl.DataFrame, column: str
+) -> None:
+    assert differences(known, column, f"read_{column}") == []
+
+
+def test_usage_is_kept_by_model_with_what_was_not_measured_as_a_finding(facts: Facts) -> None:
+    of_one = facts.detail("ao_usage").filter(entity_id="api-7")
+    assert of_one["model"].n_unique() == 2
+    assert of_one["n_input_tokens"].sum() == 91_500
+    found = facts.findings.filter(code="usage.incomplete")
+    assert found["entity_id"].to_list() == ["api-8"]
+
+
+def test_failed_starts_have_all_attempts_as_their_denominator(facts: Facts) -> None:
+    spawns = facts.detail("ao_work").filter(entity_type="spawn")
+    assert dict(spawns["raw_status"].value_counts().rows()) == {"spawned": 40, "failed": 3}
+    failed = spawns.filter(raw_status="failed").sort("ended_at")
+    assert failed["session_id"].to_list() == ["api-1", "api-2", None]
+    codes = sa.states(facts).filter(pl.col("entity_id").is_in(["api-1", "api-2"]))["reason_codes"]
+    assert all("run.aborted.spawn_failed" in text for text in codes)
+
+
+@pytest.mark.parametrize(
+    ("session", "code"),
+    [
+        ("api-4", "run.health.awaiting_decision"),
+        ("api-5", "run.health.tool_server_failed"),
+        ("api-6", "run.health.reauth_required"),
+        ("api-6", "run.health.model_rerouted"),
+        ("api-11", "run.health.message_held"),
+        ("mono-1", "run.health.cleanup_preserved_dirty"),
+        ("notes-1", "run.health.spawn_unfinished"),
+    ],
+)
+def test_what_else_is_known_of_a_session_is_a_reason(
+    known: pl.DataFrame, session: str, code: str
+) -> None:
+    assert code in known.filter(entity_id=session)["read_reason_codes"].item()
+
+
+def test_a_turn_that_failed_later_was_running(facts: Facts) -> None:
+    then = sa.states(facts_at(facts, datetime(2026, 8, 22, 11, 30, tzinfo=UTC)).facts)
+    of_turn = then.filter(entity_id="turn-api-3-3").select("lifecycle", "outcome").row(0)
+    assert of_turn == ("running", None)
+    assert "turn-api-5-1" not in then["entity_id"]
+
+
+def test_messages_and_telemetry_are_events_of_their_sessions(facts: Facts) -> None:
+    said = facts.events.filter(entity_id="api-3", kind="message")
+    assert said["role"].to_list().count("assistant") == 2
+    assert facts.entities.filter(entity_id="api-3")["n_messages"].item() == said.height
+    spawned = facts.events.filter(kind="telemetry.ao.session.spawned")
+    assert spawned["duration_s"].min() > 0
 
 
 def test_changes_of_status_are_transitions_and_say_when_a_session_ended(facts: Facts) -> None:

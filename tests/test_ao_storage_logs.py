@@ -383,4 +383,8 @@ def test_a_database_of_the_go_rewrite_without_rows_is_read(tmp_path: Path) -> No
 def test_the_current_database_of_the_go_rewrite_is_read_empty_and_full(shared: Path) -> None:
     folder = shared / "samples" / "agent-orchestrator-go"
     assert facts_of(folder / "empty.db").entities.is_empty()
-    assert facts_of(folder / "ao.db").entities.height == 45
+    types = facts_of(folder / "ao.db").entities["entity_type"]
+    assert dict(types.value_counts().rows()) == {
+        "session": 45, "turn": 11, "review_run": 5, "agent_switch": 2, "interface_transition": 2,
+        "spawn": 1,
+    }  # fmt: skip

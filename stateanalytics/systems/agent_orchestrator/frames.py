@@ -92,6 +92,7 @@ SESSIONS = Frame(
         Column("tmux_name", TEXT, "name of its terminal"),
         Column("is_pr_auto_detected", YES_NO, "is its pull request looked for; null: by default"),
         Column("other_keys", TEXT, "keys that no column holds, comma-separated"),
+        Column("more_codes", TEXT, "codes of its `ao_circumstances`, joined by ', ': Go"),
         Column("is_status_stale", YES_NO, "is the flat status another than the axes say"),
         Column("is_kill_doubtful", YES_NO, "lost runtime that may be a kill, written over"),
         Column("is_flickering", YES_NO, "do two writers disagree about it"),
@@ -140,7 +141,65 @@ DECISIONS = Frame(
     ),
 )
 
+WORK = Frame(
+    "ao_work",
+    "one turn, review, switch of agent or interface, or start of a session: Go",
+    ("source", "entity_type", "entity_id"),
+    (
+        Column("source", TEXT, "the input"),
+        Column("entity_type", TEXT, "turn, review_run, agent_switch, interface_transition, spawn"),
+        Column("entity_id", TEXT, "its own id"),
+        Column("session_id", TEXT, "the session that it belongs to; null: none was left"),
+        Column("project", TEXT, "the project, where no session tells it"),
+        Column("kind", TEXT, "of a spawn worker or orchestrator, of a move the interface"),
+        Column("agent", TEXT, "the agent that reviews, takes over or was to start"),
+        Column("raw_status", TEXT, "its state or phase, as stored"),
+        Column("verdict", TEXT, "of a review: approved, changes_requested"),
+        Column("error_code", TEXT, "why it failed, as a code"),
+        Column("error_message", TEXT, "why it failed, in words"),
+        Column("created_at", MOMENT, "when it was asked for"),
+        Column("started_at", MOMENT, "when it began"),
+        Column("ended_at", MOMENT, "when it was over"),
+        Column("is_replaced", YES_NO, "was the turn replaced by one of another branch"),
+    ),
+)
+
+USAGE = Frame(
+    "ao_usage",
+    "what one answer used, or one chat up to its last write: Go",
+    ("source", "entity_id", "at", "measured", "model"),
+    (
+        Column("source", TEXT, "the input"),
+        Column("entity_id", TEXT, "the session; null: the chat is of a project"),
+        Column("project", TEXT, "the project of a chat"),
+        Column("at", MOMENT, "when; null: the transcript gave no time"),
+        Column("measured", TEXT, "event: an increment; chat: a sum"),
+        Column("provider", TEXT, "model provider"),
+        Column("model", TEXT, "model id"),
+        Column("n_input_tokens", INTEGER, "tokens read in whatever way; null: unknown", "tokens"),
+        Column("n_cached_tokens", INTEGER, "of them from the cache", "tokens"),
+        Column("n_cache_write_tokens", INTEGER, "tokens put into the cache", "tokens"),
+        Column("n_output_tokens", INTEGER, "tokens written; null: unknown", "tokens"),
+        Column("n_reasoning_tokens", INTEGER, "of them for reasoning", "tokens"),
+        Column("cost_usd", REAL, "reported cost; null: not reported, or no USD", "USD"),
+        Column("estimated_cost", REAL, "its own estimate, in a currency that it does not name"),
+    ),
+)
+
+CIRCUMSTANCES = Frame(
+    "ao_circumstances",
+    "what else is known of a session: Go",
+    ("source", "entity_id", "code", "at", "detail"),
+    (
+        Column("source", TEXT, "the input"),
+        Column("entity_id", TEXT, "the session"),
+        Column("code", TEXT, "reason code"),
+        Column("at", MOMENT, "since when; null: nothing says"),
+        Column("detail", TEXT, "a word of the row that says it"),
+    ),
+)
+
 
 def frames() -> tuple[Frame, ...]:
     """Them, in the order of the schema."""
-    return (SESSIONS, DECISIONS)
+    return (SESSIONS, DECISIONS, WORK, USAGE, CIRCUMSTANCES)

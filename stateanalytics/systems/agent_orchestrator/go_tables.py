@@ -28,7 +28,7 @@ NEEDED = ("sessions", "pr", "change_log")
 _COLUMNS = {
     "sessions": "id project_id kind harness session_mode activity_state activity_last_at "
     "first_signal_at is_terminated branch workspace_path runtime_handle_id agent_session_id "
-    "display_name issue_id model created_at updated_at",
+    "display_name issue_id model has_prompt created_at updated_at",
     "pr": "url session_id number pr_state review_decision ci_state mergeability title additions "
     "deletions source_branch target_branch updated_at observed_at",
     "pr_url_alias": "alias_url canonical_url",
@@ -40,40 +40,44 @@ _COLUMNS = {
     "conversations": "id scope project_id session_id current_session_id model updated_at "
     "usage_input_tokens usage_output_tokens usage_cached_tokens usage_cost usage_currency "
     "rate_limit_primary_percent rate_limit_secondary_percent model_reroute_json account_json "
-    "thread_state_json mcp_servers_json active_branch_id compacted_at",
-    "conversation_branches": "id parent_branch_id fork_after_sequence",
+    "thread_state_json mcp_servers_json",
+    "conversation_branches": "replaced_turn_id",
     "conversation_turns": "id conversation_id handled_by_session_id state error_message "
-    "requested_at started_at completed_at rolled_back_at branch_id",
+    "requested_at started_at completed_at",
     "conversation_messages": "id conversation_id role origin created_at",
-    "conversation_activities": "id conversation_id turn_id kind status created_at updated_at",
+    "conversation_activities": "id conversation_id kind status created_at updated_at",
     "conversation_provider_events": "id conversation_id session_id method received_at",
-    "review": "id session_id project_id harness pr_url",
-    "review_run": "id session_id harness pr_url status verdict body created_at delivered_at",
+    "review_run": "id session_id harness status verdict body created_at delivered_at",
     "agent_switches": "id session_id from_harness target_harness state error_code requested_at "
     "updated_at",
     "agent_native_sessions": "ao_session_id harness native_session_id last_used_at",
     "session_interface_transitions": "id session_id source_mode target_mode phase error_code "
     "error_detail created_at updated_at completed_at",
     "session_interface_transition_messages": "id transition_id created_at delivered_at",
-    "session_cleanup_facts": "session_id workspace_disposition failure_code last_attempt_at",
-    "session_worktrees": "session_id repo_name state",
-    "notifications": "id session_id project_id type status created_at resolved_at",
-    "usage_bindings": "id session_id harness state last_error_code updated_at",
-    "usage_sources": "id binding_id anomaly_count last_error_code updated_at",
+    "session_cleanup_facts": "session_id workspace_disposition last_attempt_at",
+    "session_worktrees": "session_id state",
+    "notifications": "session_id project_id type status created_at",
+    "usage_bindings": "id session_id initial_model_id state last_error_code",
+    "usage_sources": "binding_id anomaly_count last_error_code",
     "model_usage_events": "id binding_id provider_id model_id input_tokens cached_input_tokens "
     "output_tokens estimated_cost_nanos created_at",
-    "projects": "id kind registered_at archived_at",
+    "openai_usage_event_details": "event_id openai_reasoning_output_tokens "
+    "openai_cache_write_input_tokens",
+    "anthropic_usage_event_details": "event_id anthropic_cache_creation_input_tokens",
     "goose_db_version": "version_id is_applied",
 }
-ASIDE = ("app_settings", "agent_model_catalog", "shell_terminals", "workspace_repos")
-"""Settings and caches, which say nothing of work: not read on purpose."""
+ASIDE = (
+    *("app_settings", "agent_model_catalog", "shell_terminals", "workspace_repos"),
+    *("projects", "review"),
+)
+"""Settings, caches and names, which say nothing of work: not read on purpose."""
 
 _KINDS: Mapping[str, Cell] = {
     **dict.fromkeys(("resolved", "is_bot", "is_terminated", "is_applied"), YES_NO),
     **dict.fromkeys(
         (
             *("number", "additions", "deletions", "seq", "version_id", "anomaly_count"),
-            *("estimated_cost_nanos", "fork_after_sequence"),
+            *("estimated_cost_nanos", "event_id", "binding_id"),
         ),
         INTEGER,
     ),
@@ -81,17 +85,22 @@ _KINDS: Mapping[str, Cell] = {
         ("usage_cost", "rate_limit_primary_percent", "rate_limit_secondary_percent"), REAL
     ),
     "payload": JSON,
+    "has_prompt": Cell("yes_no", "prompt <> ''", ("prompt",)),
 }
+_NUMBERED = ("usage_bindings", "model_usage_events")
+"""Tables of which the id is a number."""
 
 
-def _cell(column: str) -> Cell:
+def _cell(table: str, column: str) -> Cell:
+    if column == "id" and table in _NUMBERED:
+        return INTEGER
     by_ending = {"_tokens": INTEGER, "_json": JSON}
     ending = column[column.rfind("_") :]
     return _KINDS.get(column) or by_ending.get(ending, TEXT)
 
 
 TABLES: Mapping[str, Mapping[str, Cell]] = {
-    table: {column: _cell(column) for column in columns.split()}
+    table: {column: _cell(table, column) for column in columns.split()}
     for table, columns in _COLUMNS.items()
 }
 """Every table that is read, and what its columns hold."""
@@ -122,14 +131,18 @@ def is_go(store: Store) -> bool:
 
 
 def read_go(store: Store) -> GoTables:
-    """All tables of the Go rewrite that say something of state, failure, usage and time."""
+    """All tables of the Go rewrite that say something of state, failure, usage and time.
+
+    It writes an empty text where it knows nothing, which is null here.
+    """
     frames, findings = {}, []
     for table, columns in TABLES.items():
         rows, wrong = read_table(store, table, columns, system=SYSTEM)
         moments = [name for name in columns if name.endswith("_at")]
         texts = {name: pl.col(name) for name in moments}
         findings += [wrong, unreadable_times(rows, store.label, table, texts, go_moment)]
-        frames[table] = rows.with_columns(**{name: go_moment(pl.col(name)) for name in moments})
+        known = rows.with_columns(pl.when(pl.col(pl.String) != "").then(pl.col(pl.String)))
+        frames[table] = known.with_columns(**{name: go_moment(pl.col(name)) for name in moments})
     return GoTables(frames, pool(findings, schema.FINDINGS))
 
 

@@ -319,7 +319,15 @@ def _by_word(sessions: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_go_status(sessions: pl.DataFrame) -> pl.DataFrame:
-    return split_codes(map_go_words(sessions.with_columns(status="legacy_status")))
+    mapped = map_go_words(sessions.with_columns(status="legacy_status"))
+    more = pl.col("more_codes")
+    is_left = (pl.col("health") == "ok") & more.str.contains("run.health.cleanup_", literal=True)
+    return split_codes(
+        mapped.with_columns(
+            health=pl.when(is_left).then(pl.lit("degraded")).otherwise("health"),
+            reason_codes=pl.concat_str("reason_codes", more, separator=", ", ignore_nulls=True),
+        )
+    )
 
 
 def _unknown(sessions: pl.DataFrame) -> pl.DataFrame:

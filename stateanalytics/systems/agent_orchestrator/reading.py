@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,6 +34,17 @@ from stateanalytics.systems.agent_orchestrator.go_sessions import (
     read_go_sessions,
 )
 from stateanalytics.systems.agent_orchestrator.go_tables import is_go, read_go
+from stateanalytics.systems.agent_orchestrator.go_told import (
+    circumstances,
+    go_entries,
+    with_circumstances,
+)
+from stateanalytics.systems.agent_orchestrator.go_usage import read_usage, usage_findings
+from stateanalytics.systems.agent_orchestrator.go_work import (
+    read_work,
+    work_entities,
+    work_transitions,
+)
 from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
 from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
 from stateanalytics.systems.agent_orchestrator.places import RECORDS, SYSTEM, File, Kind, files_of
@@ -107,48 +118,60 @@ def _parts(
     files: Sequence[File], stores: Sequence[Store], faults: Faults, *, bodies: bool
 ) -> Parts:
     label = faults.label
-    own, logged, cells = _from_databases(stores, faults, bodies)
+    stored = _from_databases(stores, faults, bodies)
     records = read_records([file for file in files if file.kind in RECORDS], faults)
     logs = read_logs([file for file in files if file.kind in _LOGS], faults, bodies=bodies)
     _note_files(files, faults)
-    read = pl.concat([read_sessions(records), *own], how="diagonal_relaxed")
+    read = pl.concat([read_sessions(records), *stored.sessions], how="diagonal_relaxed")
     # Only the Go rewrite keeps when an agent was last seen, and which ones signal.
     seen = dict.fromkeys(("activity_last_at", "first_signal_at"), schema.MOMENT)
     sessions = add_entities(with_defaults(read, {**seen, "has_hooks": schema.YES_NO}))
     entries = link(
-        pl.concat([logs, *logged], how="diagonal_relaxed").with_columns(
+        pl.concat([logs, *stored.entries], how="diagonal_relaxed").with_columns(
             _order=pl.int_range(pl.len())
         ),
         sessions,
     )
     entries = within_calendar(entries)
     decided = decisions(entries, label)
-    meant = within_calendar(add_meaning(add_kill_events(sessions, decided)))
+    work, usage, known = (
+        within_calendar(stored.named(shape, sessions, label))
+        for shape in (frames.WORK, frames.USAGE, frames.CIRCUMSTANCES)
+    )
+    with_more = with_circumstances(sessions, known)
+    meant = within_calendar(add_meaning(add_kill_events(with_more, decided)))
     sessions = shaped(meant, label)
     told = named(events(entries), schema.EVENTS, label)
-    known = tell(meant, told, label)
+    entities = tell(meant, told, label, usage)
+    changes = named(transitions(entries), schema.TRANSITIONS, label)
     return Parts(
         system=SYSTEM,
         format=_format(meant, stores),
-        entities=known,
-        transitions=named(transitions(entries), schema.TRANSITIONS, label),
+        entities=pl.concat([entities, work_entities(work, entities)]),
+        transitions=pl.concat([changes, work_transitions(work)]),
         events=told,
         findings=pool(
             [
                 faults.findings(),
-                *cells,
+                *stored.findings,
                 time_findings(records, label),
                 record_findings(meant, label),
                 log_findings(entries, meant, label),
             ],
             schema.FINDINGS,
         ),
-        details={frames.SESSIONS.name: sessions, frames.DECISIONS.name: decided},
+        details={
+            frames.SESSIONS.name: sessions,
+            frames.DECISIONS.name: decided,
+            frames.WORK.name: work,
+            frames.USAGE.name: usage,
+            frames.CIRCUMSTANCES.name: known,
+        },
         label=label,
         size_bytes=_size_of(records, files, stores),
         is_live=any(store.is_live for store in stores)
         or any(file.kind == Kind.LOCK for file in files),
-        proven_at=proven_at(sessions, known),
+        proven_at=pl.concat([proven_at(sessions, entities), usage["at"].drop_nulls()]),
     )
 
 
@@ -164,24 +187,53 @@ def _opened(file: File, faults: Faults) -> Store | None:
         return None
 
 
-def _from_databases(
-    stores: Sequence[Store], faults: Faults, bodies: bool
-) -> tuple[list[pl.DataFrame], list[pl.DataFrame], list[pl.DataFrame]]:
-    """Sessions, entries of logs, and findings about cells, of all databases."""
-    sessions, entries, findings = [], [], []
+@dataclass(frozen=True)
+class _Stored:
+    """What all databases of an input hold."""
+
+    sessions: list[pl.DataFrame] = field(default_factory=list)
+    entries: list[pl.DataFrame] = field(default_factory=list)
+    findings: list[pl.DataFrame] = field(default_factory=list)
+    work: list[pl.DataFrame] = field(default_factory=lambda: [frames.WORK.empty()])
+    usage: list[pl.DataFrame] = field(default_factory=lambda: [frames.USAGE.empty()])
+    circumstances: list[pl.DataFrame] = field(
+        default_factory=lambda: [frames.CIRCUMSTANCES.empty()]
+    )
+
+    def named(self, shape: schema.Frame, sessions: pl.DataFrame, label: str) -> pl.DataFrame:
+        """A frame of all databases; what is told of a session names it as its entity."""
+        pieces = getattr(self, shape.name.removeprefix("ao_"))
+        rows = pl.concat(pieces, how="diagonal_relaxed").with_columns(source=pl.lit(label))
+        names = sessions.filter(pl.col("generation") == "G3").unique("session_id")
+        told = with_defaults(rows, {"session_id": schema.TEXT}).join(
+            names.select("session_id", _known="entity_id"),
+            on="session_id",
+            how="left",
+            maintain_order="left",
+        )
+        column = "session_id" if "session_id" in shape.dtypes else "entity_id"
+        return shape.conform(told.with_columns(pl.coalesce("_known", "session_id").alias(column)))
+
+
+def _from_databases(stores: Sequence[Store], faults: Faults, bodies: bool) -> _Stored:
+    """What all databases hold, sessions by their own names."""
+    stored = _Stored()
     for store in stores:
         if databases.EVENTS_TABLE in store.tables:
             events, wrong = databases.read_activity_events(store, bodies=bodies)
-            entries.append(events)
-            findings.append(wrong)
+            stored.entries.append(events)
+            stored.findings.append(wrong)
         if is_go(store):
             tables = read_go(store)
-            stood = go_statuses(tables)
+            stood, work = go_statuses(tables), read_work(tables)
             below = faults.below(str(store.path))
-            sessions.append(read_go_sessions(tables, stood, path=below))
-            entries.append(go_changes(tables, stood, bodies=bodies))
-            findings.append(tables.findings)
-    return sessions, entries, findings
+            stored.sessions.append(read_go_sessions(tables, stood, path=below))
+            stored.entries.extend([go_changes(tables, stood, bodies=bodies), go_entries(tables)])
+            stored.findings.extend([tables.findings, usage_findings(tables, store.label)])
+            stored.work.append(work)
+            stored.usage.append(read_usage(tables))
+            stored.circumstances.append(circumstances(tables, work))
+    return stored
 
 
 def within_calendar(frame: pl.DataFrame) -> pl.DataFrame:

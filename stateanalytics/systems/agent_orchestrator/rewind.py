@@ -8,6 +8,7 @@ put away by then tells its session, until a log says more. What remains is not k
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -19,6 +20,8 @@ from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import look_up
 from stateanalytics.systems.agent_orchestrator.decisions import standing
 from stateanalytics.systems.agent_orchestrator.go_sessions import ENDS
+from stateanalytics.systems.agent_orchestrator.go_told import with_circumstances
+from stateanalytics.systems.agent_orchestrator.go_work import work_entities, work_then
 from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
 from stateanalytics.systems.agent_orchestrator.mapping import AXES
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
@@ -90,15 +93,20 @@ def rewind(past: Past, facts: Facts) -> Past:
     lines = decided.filter(pl.col("at") <= at)
     told = _as_told(touched, _reports(past.facts.events), at)
     cut = [pl.when(pl.col(name) <= at).then(name).alias(name) for name in _MOMENTS]
-    both = pl.concat([as_written, told], how="diagonal_relaxed").with_columns(cut)
+    beside = _beside(facts, at)
+    both = _with_codes(
+        pl.concat([as_written, told], how="diagonal_relaxed").with_columns(cut),
+        beside[frames.CIRCUMSTANCES.name],
+    )
     # The status of the Go rewrite depends on the clock, whoever wrote the row last.
     is_new = ~pl.col("_is_written") | _is_go()
     meant = _meant(_silent(both).filter(is_new).drop(_MEANT), lines)
     stood = pl.concat([split_codes(both.filter(~is_new)), meant], how="diagonal_relaxed")
     older = _older(known, stood, at)
     sessions = frames.SESSIONS.conform(pl.concat([stood, older], how="diagonal_relaxed"))
-    entities = _replaced(past.facts.entities, stood, past.facts.events)
-    details = {**past.facts.details, frames.SESSIONS.name: sessions, frames.DECISIONS.name: lines}
+    entities = _replaced(past.facts.entities, stood, past.facts.events, beside)
+    of_then = {frames.SESSIONS.name: sessions, frames.DECISIONS.name: lines, **beside}
+    details = {**past.facts.details, **of_then}
     return replace(
         past,
         facts=changed_facts(past.facts, entities=entities, details=details),
@@ -268,13 +276,45 @@ def _meant(told: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts, how="diagonal_relaxed") if parts else told
 
 
-def _replaced(entities: pl.DataFrame, stood: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+def _beside(facts: Facts, at: datetime) -> dict[str, pl.DataFrame]:
+    """The frames that tell of more than records, up to the instant."""
+    cut = {
+        shape.name: facts.detail(shape).filter(pl.col("at") <= at)
+        for shape in (frames.USAGE, frames.CIRCUMSTANCES)
+    }
+    return {**cut, frames.WORK.name: work_then(facts.detail(frames.WORK), at)}
+
+
+def _with_codes(stood: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Records with what was known of their sessions beside them, source by source."""
+    sources = stood.partition_by("source", as_dict=True, maintain_order=True)
+    parts = [
+        with_circumstances(rows, known.filter(pl.col("source") == source))
+        for (source,), rows in sources.items()
+    ]
+    return pl.concat(parts) if parts else stood
+
+
+def _replaced(
+    entities: pl.DataFrame,
+    stood: pl.DataFrame,
+    events: pl.DataFrame,
+    beside: Mapping[str, pl.DataFrame],
+) -> pl.DataFrame:
     """The entities with those of this system told by their records of then, in their order."""
     mine = events.filter(pl.col("system") == SYSTEM)
+    usage = beside[frames.USAGE.name]
     told = [
-        tell(rows, mine.filter(pl.col("source") == source), str(source))
+        tell(
+            rows,
+            mine.filter(pl.col("source") == source),
+            str(source),
+            usage.filter(pl.col("source") == source),
+        )
         for (source,), rows in stood.partition_by("source", as_dict=True, include_key=True).items()
     ]
+    sessions = pl.concat([entities.clear(), *told])
+    told.append(work_entities(beside[frames.WORK.name], sessions))
     key = list(schema.ENTITY_KEY)
     known = pl.concat([entities.clear(), *told])
     others = entities.join(known, on=key, how="anti")

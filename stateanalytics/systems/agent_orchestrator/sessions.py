@@ -12,6 +12,7 @@ from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import look_up, references
 from stateanalytics.systems.agent_orchestrator.events import named
 from stateanalytics.systems.agent_orchestrator.files import EPOCH
+from stateanalytics.systems.agent_orchestrator.go_usage import SUMS, summed
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
     LIFECYCLE_COLUMNS,
     parse_lifecycle,
@@ -297,7 +298,9 @@ def proven_at(sessions: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
     return pl.concat([told, seen])["at"].drop_nulls()
 
 
-def tell(sessions: pl.DataFrame, events: pl.DataFrame, label: str) -> pl.DataFrame:
+def tell(
+    sessions: pl.DataFrame, events: pl.DataFrame, label: str, usage: pl.DataFrame
+) -> pl.DataFrame:
     """The entities of an input with their reasons, in the shape of `schema.ENTITIES`.
 
     Parameters
@@ -308,12 +311,14 @@ def tell(sessions: pl.DataFrame, events: pl.DataFrame, label: str) -> pl.DataFra
         Canonical events of the input up to then.
     label : str
         The input.
+    usage : polars.DataFrame
+        `frames.USAGE` of the input up to then.
     """
-    known = named(entities(sessions, events), schema.ENTITIES, label)
+    known = named(entities(sessions, events, usage), schema.ENTITIES, label)
     return add_reasons(known, recorded_reasons(shaped(sessions, label)))
 
 
-def entities(sessions: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+def entities(sessions: pl.DataFrame, events: pl.DataFrame, usage: pl.DataFrame) -> pl.DataFrame:
     """One row a session, told by its current record and by its signs of life.
 
     Parameters
@@ -322,6 +327,8 @@ def entities(sessions: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         Records with their meaning (`mapped_axes.add_meaning`).
     events : polars.DataFrame
         Canonical events of the input.
+    usage : polars.DataFrame
+        `frames.USAGE` of the input.
 
     Returns
     -------
@@ -342,9 +349,9 @@ def entities(sessions: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     stored_end = pl.coalesce("terminated_at", "completed_at", declared)
     has_words = pl.col("is_synthesized").fill_null(value=False)
     seen_at = stored_moment(pl.col("evidence_text").str.extract(_SEEN_AT))
-    joined = current.join(_signs(events), on="entity_id", how="left", maintain_order="left").join(
-        _messages(current), on="entity_id", how="left", maintain_order="left"
-    )
+    joined = current
+    for told in (_signs(events), _messages(current), summed(usage)):
+        joined = joined.join(told, on="entity_id", how="left", maintain_order="left")
     axes = ("lifecycle", "outcome", "health", "delivery")
     return add_axes(_with_parents(joined), *axes).select(
         pl.col("^recorded_.*$"),
@@ -357,7 +364,10 @@ def entities(sessions: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         name="name",
         project="project",
         agent="agent",
-        model="model",
+        model=pl.coalesce("model", "used_model"),
+        n_messages="n_messages",
+        last_message_at="said_at",
+        **{name: name for name in SUMS},
         recorded_by=pl.lit("live"),
         raw_status=pl.when(has_words).then("stored_status").otherwise("legacy_status"),
         created_at="created_at",
@@ -386,10 +396,16 @@ def entities(sessions: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _signs(events: pl.DataFrame) -> pl.DataFrame:
+    is_message = pl.col("kind") == "message"
+    n_messages = is_message.sum().cast(pl.Int64)
     return (
-        events.filter(pl.col("is_activity") & pl.col("entity_id").is_not_null())
+        events.filter(pl.col("entity_id").is_not_null())
         .group_by("entity_id")
-        .agg(signed_at=pl.col("at").max())
+        .agg(
+            signed_at=pl.col("at").filter("is_activity").max(),
+            said_at=pl.col("at").filter(is_message).max(),
+            n_messages=pl.when(n_messages > 0).then(n_messages),
+        )
     )
 
 

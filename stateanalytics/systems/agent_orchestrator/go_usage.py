@@ -1,0 +1,109 @@
+"""Tokens and cost of the Go rewrite, event by event and model by model."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.io.findings import per_entity
+from stateanalytics.systems.agent_orchestrator.go_tables import GoTables
+from stateanalytics.systems.agent_orchestrator.places import SYSTEM
+
+_FINE = ("source_discovery_pending", "artifact_missing", "source_read_failed")
+_NANO = 1e-9
+SUMS = ("n_input_tokens", "n_output_tokens", "cost_usd")
+
+
+def read_usage(tables: GoTables) -> pl.DataFrame:
+    """What transcripts and chats say that was used, in the columns of `frames.USAGE`.
+
+    Notes
+    -----
+    Both may tell of the same work: a chat counts where its session has no events. What a
+    chat used is its sum up to its last write; one of a project is of no single session.
+    """
+    of_binding = tables["usage_bindings"].select("session_id", "initial_model_id", binding_id="id")
+    openai = tables["openai_usage_event_details"].rename({"event_id": "id"})
+    anthropic = tables["anthropic_usage_event_details"].rename({"event_id": "id"})
+    events = (
+        tables["model_usage_events"]
+        .join(of_binding, on="binding_id", how="left", maintain_order="left")
+        .join(openai, on="id", how="left", maintain_order="left")
+        .join(anthropic, on="id", how="left", maintain_order="left")
+        .select(
+            "session_id",
+            at="created_at",
+            measured=pl.lit("event"),
+            provider="provider_id",
+            model=pl.coalesce("model_id", "initial_model_id"),
+            n_input_tokens="input_tokens",
+            n_cached_tokens="cached_input_tokens",
+            n_cache_write_tokens=pl.coalesce(
+                "openai_cache_write_input_tokens", "anthropic_cache_creation_input_tokens"
+            ),
+            n_output_tokens="output_tokens",
+            n_reasoning_tokens="openai_reasoning_output_tokens",
+            estimated_cost=pl.col("estimated_cost_nanos") * _NANO,
+        )
+    )
+    is_usd = pl.col("usage_currency").fill_null("") == "USD"
+    chats = tables["conversations"].select(
+        session_id=pl.when(pl.col("scope") == "session").then("session_id"),
+        project="project_id",
+        at="updated_at",
+        measured=pl.lit("chat"),
+        model="model",
+        n_input_tokens="usage_input_tokens",
+        n_cached_tokens="usage_cached_tokens",
+        n_output_tokens="usage_output_tokens",
+        cost_usd=pl.when(is_usd).then("usage_cost"),
+    )
+    told = chats.filter(pl.any_horizontal(pl.col(SUMS).is_not_null())).join(
+        events, on="session_id", how="anti"
+    )
+    return pl.concat([events, told], how="diagonal")
+
+
+def summed(usage: pl.DataFrame) -> pl.DataFrame:
+    """What each session used: null where nothing was measured, a lower bound where not all was."""
+    known = [
+        pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
+        for name in SUMS
+    ]
+    model = pl.col("model").drop_nulls().last().alias("used_model")
+    rows = usage.filter(pl.col("entity_id").is_not_null())
+    return rows.sort("at", nulls_last=True).group_by("entity_id").agg(*known, model)
+
+
+def usage_findings(tables: GoTables, label: str) -> pl.DataFrame:
+    """Sessions of which not all that was used could be measured, one finding each."""
+    odd = pl.col("last_error_code").is_not_null() & ~pl.col("last_error_code").is_in(_FINE)
+    of_sources = tables["usage_sources"].filter(
+        pl.col("last_error_code").ne_missing(pl.lit("artifact_replaced"))
+        & (odd | (pl.col("anomaly_count") > 0)).fill_null(value=False)
+    )
+    bindings = tables["usage_bindings"].join(
+        of_sources.select(
+            id="binding_id", code="last_error_code", is_bad=pl.lit(value=True)
+        ).unique("id"),
+        on="id",
+        how="left",
+    )
+    partial = bindings.filter(
+        (pl.col("state") == "partial") | odd | pl.col("is_bad").fill_null(value=False)
+    )
+    rows = partial.select(
+        entity_type=pl.lit("session"),
+        entity_id="session_id",
+        code=pl.coalesce("last_error_code", "code", "state"),
+    ).unique("entity_id", keep="first", maintain_order=True)
+    return per_entity(
+        rows,
+        label,
+        SYSTEM,
+        "usage.incomplete",
+        "warning",
+        message="not all that it used could be measured: its tokens are a lower bound",
+        table="usage_sources",
+        example=pl.col("code"),
+        action="summed as far as known",
+    )

@@ -1,0 +1,263 @@
+"""The Go rewrite's work beside its sessions: turns, reviews, switches and spawns.
+
+What each of their words means stands in ``data/situations.csv``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.systems.agent_orchestrator.go_tables import GoTables
+from stateanalytics.systems.agent_orchestrator.places import SYSTEM
+from stateanalytics.systems.situations import add_situations, situations_from_csv
+
+_TABLE = situations_from_csv(__package__)
+_CUT_OFF = "controller ended before the turn completed"
+_FIRST = {
+    "turn": "queued",
+    "agent_switch": "preparing_handoff",
+    "interface_transition": "requested",
+}
+_OPEN = ("queued", "running")
+_SAME_SPAWN = timedelta(seconds=2)
+"""A spawn that failed is written this close to the end of the row that it leaves."""
+
+_KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "turn": (
+        "conversation_turns",
+        {
+            "session_id": "handled_by_session_id",
+            "raw_status": "state",
+            "error_message": "error_message",
+            "created_at": "requested_at",
+            "started_at": "started_at",
+            "ended_at": "completed_at",
+        },
+    ),
+    "review_run": (
+        "review_run",
+        {
+            "session_id": "session_id",
+            "agent": "harness",
+            "raw_status": "status",
+            "verdict": "verdict",
+            "error_message": "body",
+            "created_at": "created_at",
+            "started_at": "created_at",
+            "ended_at": "delivered_at",
+        },
+    ),
+    "agent_switch": (
+        "agent_switches",
+        {
+            "session_id": "session_id",
+            "agent": "target_harness",
+            "raw_status": "state",
+            "error_code": "error_code",
+            "created_at": "requested_at",
+            "started_at": "requested_at",
+            "ended_at": "updated_at",
+        },
+    ),
+    "interface_transition": (
+        "session_interface_transitions",
+        {
+            "session_id": "session_id",
+            "kind": "target_mode",
+            "raw_status": "phase",
+            "error_code": "error_code",
+            "error_message": "error_detail",
+            "created_at": "created_at",
+            "started_at": "created_at",
+            "ended_at": "completed_at",
+        },
+    ),
+}
+"""Each type of work: its table, and which of its columns are the canonical ones."""
+
+
+def read_work(tables: GoTables) -> pl.DataFrame:
+    """Every piece of work in the columns of `frames.WORK`, its session by its own name."""
+    pieces = [
+        tables[table].select(entity_type=pl.lit(entity_type), entity_id="id", **columns)
+        for entity_type, (table, columns) in _KINDS.items()
+    ]
+    work = pl.concat([*pieces, _spawns(tables)], how="diagonal")
+    reviewed = _reviewed(tables)
+    replaced = tables["conversation_branches"]["replaced_turn_id"].drop_nulls().implode()
+    is_open = ~_is_over()
+    return (
+        work.join(reviewed, on=["entity_type", "entity_id"], how="left", maintain_order="left")
+        .with_columns(
+            # A review is over when its pass is, whenever that reaches the provider.
+            ended_at=pl.when(~is_open).then(pl.coalesce("reviewed_at", "ended_at")),
+            # What a review says is no error, but where the review failed.
+            error_message=pl.when(
+                (pl.col("entity_type") != "review_run") | (pl.col("raw_status") == "failed")
+            ).then("error_message"),
+            is_replaced=pl.when(pl.col("entity_type") == "turn").then(
+                pl.col("entity_id").is_in(replaced)
+            ),
+        )
+        .drop("reviewed_at")
+    )
+
+
+def _is_over() -> pl.Expr:
+    """Is it over by the word that it has; an unknown word is none of an end."""
+    over = _TABLE.filter(pl.col("outcome").is_not_null())["situation"].implode()
+    return _situation().is_in(over)
+
+
+def _reviewed(tables: GoTables) -> pl.DataFrame:
+    """When the pass of each review was over, by the log of changes."""
+    changes = tables["change_log"].filter(pl.col("event_type") == "review_run_updated")
+    said = changes.select(
+        entity_type=pl.lit("review_run"),
+        entity_id=pl.col("payload").str.json_path_match("$.id"),
+        status=pl.col("payload").str.json_path_match("$.status"),
+        reviewed_at="created_at",
+    )
+    over = said.filter(pl.col("status") != "running")
+    return over.group_by("entity_type", "entity_id").agg(pl.col("reviewed_at").min())
+
+
+def _spawns(tables: GoTables) -> pl.DataFrame:
+    """Every attempt to start a session that telemetry keeps, failed or not.
+
+    One that failed and left a row of a session has no key of it: the row was last written
+    at the same moment, by the same project, and never gave a signal.
+    """
+    payload = pl.col("payload_json").str
+
+    def said(key: str) -> pl.Expr:
+        return payload.json_path_match(f"$.{key}")
+
+    words = {"ao.session.spawned": "spawned", "ao.session.spawn_failed": "failed"}
+    took = pl.duration(milliseconds=said("duration_ms").cast(pl.Float64, strict=False))
+    attempts = (
+        tables["telemetry_event"]
+        .filter(pl.col("name").is_in(list(words)))
+        .select(
+            entity_type=pl.lit("spawn"),
+            entity_id="id",
+            session_id="session_id",
+            project="project_id",
+            kind=said("kind"),
+            agent=said("harness"),
+            raw_status=pl.col("name").replace_strict(words),
+            error_code=pl.coalesce(said("error_code"), said("error_kind")),
+            created_at=pl.coalesce(pl.col("occurred_at") - took, "occurred_at"),
+            started_at=pl.coalesce(pl.col("occurred_at") - took, "occurred_at"),
+            ended_at="occurred_at",
+        )
+    )
+    dead = tables["sessions"].filter(pl.col("is_terminated") & pl.col("first_signal_at").is_null())
+    near = (
+        attempts.filter(pl.col("session_id").is_null())
+        .join(dead.select("updated_at", project="project_id", left="id"), on="project")
+        .filter((pl.col("updated_at") - pl.col("ended_at")).abs() <= _SAME_SPAWN)
+        .sort("left")
+        .group_by("entity_id")
+        .agg(pl.col("left").first())
+    )
+    linked = attempts.join(near, on="entity_id", how="left", maintain_order="left")
+    return linked.with_columns(session_id=pl.coalesce("session_id", "left")).drop("left")
+
+
+def work_then(work: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    """`frames.WORK` as it was at an instant, by its own moments."""
+    is_over = (pl.col("ended_at") <= at).fill_null(value=False)
+    has_begun = (pl.col("started_at") <= at).fill_null(value=False)
+    first = pl.col("entity_type").replace_strict(_FIRST, default="running")
+    is_same = is_over | pl.col("ended_at").is_null()
+    before = pl.when(has_begun & (pl.col("entity_type") == "turn")).then(pl.lit("running"))
+    told = ("error_code", "error_message", "verdict")
+    return work.filter((pl.col("created_at") <= at).fill_null(value=True)).with_columns(
+        raw_status=pl.when(is_same).then("raw_status").otherwise(pl.coalesce(before, first)),
+        started_at=pl.when(has_begun).then("started_at"),
+        ended_at=pl.when(is_over).then("ended_at"),
+        **{name: pl.when(is_over).then(name) for name in told},
+    )
+
+
+def _situation() -> pl.Expr:
+    word = pl.format("{}.{}", "entity_type", "raw_status")
+    is_review = (pl.col("entity_type") == "review_run") & pl.col("raw_status").is_in(
+        ["complete", "delivered"]
+    )
+    return (
+        pl.when(is_review)
+        .then(pl.format("review_run.{}", pl.col("verdict").fill_null("no_verdict")))
+        .when((pl.col("raw_status") == "failed") & (pl.col("error_message") == _CUT_OFF))
+        .then(pl.lit("turn.controller_ended"))
+        .otherwise(word)
+    )
+
+
+def work_entities(work: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
+    """Pieces of work as entities; a spawn only where no session is left to tell of it.
+
+    Parameters
+    ----------
+    work : polars.DataFrame
+        `frames.WORK`, as now or at an instant.
+    sessions : polars.DataFrame
+        Entities of the sessions.
+    """
+    is_told = (pl.col("entity_type") == "spawn") & (
+        pl.col("session_id").is_not_null() | (pl.col("raw_status") != "failed")
+    )
+    parents = sessions.select("source", session_id="entity_id", in_project="project")
+    has_parent = pl.col("session_id").is_not_null()
+    rows = (
+        work.filter(~is_told)
+        .join(parents, on=["source", "session_id"], how="left", maintain_order="left")
+        .with_columns(
+            system=pl.lit(SYSTEM),
+            project=pl.coalesce("project", "in_project"),
+            parent_type=pl.when(has_parent).then(pl.lit("session")),
+            parent_id="session_id",
+            reason_message="error_message",
+            recorded_by=pl.lit("live"),
+            last_activity_at=pl.coalesce("ended_at", "started_at", "created_at"),
+            situation=_situation(),
+            has_output=pl.lit(value=True),
+            cause=pl.col("error_code").str.to_lowercase(),
+            detail=pl.coalesce("error_code", "error_message"),
+        )
+    )
+    key = [*schema.ENTITY_KEY, "situation", "has_output", "cause", "error_message", "detail"]
+    nothing = pl.lit([], pl.List(pl.String))
+    return add_situations(schema.ENTITIES.conform(rows), rows.select(key), _TABLE, nothing)
+
+
+def work_transitions(work: pl.DataFrame) -> pl.DataFrame:
+    """The beginning and the end of each piece of work, in the columns of `schema.TRANSITIONS`."""
+    is_turn = pl.col("entity_type") == "turn"
+    first = pl.col("entity_type").replace_strict(_FIRST, default="running")
+    begins = work.filter(is_turn).select(
+        *("source", "entity_type", "entity_id"),
+        at="started_at",
+        previous_status=first,
+        status=pl.lit("running"),
+    )
+    previous = pl.when(is_turn & pl.col("started_at").is_not_null()).then(pl.lit("running"))
+    over = work.filter(pl.col("entity_type") != "spawn").select(
+        *("source", "entity_type", "entity_id"),
+        at="ended_at",
+        previous_status=pl.coalesce(previous, first),
+        status="raw_status",
+        reason_code="error_code",
+        message="error_message",
+    )
+    both = pl.concat([begins, over], how="diagonal").filter(pl.col("at").is_not_null())
+    return schema.TRANSITIONS.conform(
+        both.sort("at", "entity_id").with_columns(
+            system=pl.lit(SYSTEM), seq=pl.int_range(pl.len()), writer=pl.lit("daemon")
+        )
+    )
