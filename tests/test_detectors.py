@@ -113,6 +113,11 @@ UNLIKE = {
     "claude_code_command": {"raw_status": "open_tool", "open_tool_name": "Bash"},
     "claude_code_tool": {"raw_status": "open_tool"},
     "claude_code_retry_overdue": {"raw_status": "retrying"},
+    "codex_stalled": {"raw_status": "awaiting_model"},
+    "codex_stream": {"raw_status": "awaiting_model"},
+    "codex_retries": {"raw_status": "awaiting_model"},
+    "codex_command": {"raw_status": "open_tool", "open_call_name": "shell"},
+    "codex_mcp": {"raw_status": "open_tool", "open_call_name": "mcp__a__b"},
     # By the first version, what nobody saw alive is stale at once.
     "health_0_26": {"process_alive": True},
     "ao_detecting_budget": {"detecting_attempts": 3},

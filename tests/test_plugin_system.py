@@ -125,6 +125,7 @@ def test_it_is_found_by_its_entry_point_and_reads_what_is_its_own(answers):
         "agent_orchestrator",
         "opencode",
         "claude_code",
+        "codex",
         "pulse",
     ]
     assert answers["of"] == ["pulse"]
@@ -260,6 +261,7 @@ def test_a_broken_package_is_a_warning_and_costs_its_own_rows_only(tmp_path, tex
         "agent_orchestrator",
         "opencode",
         "claude_code",
+        "codex",
         "pulse",
     ]
     assert "RuntimeWarning: The system 'broken' of the package broken_system" in done.stderr

@@ -143,6 +143,7 @@ def test_usual_places_are_named_once():
         home / ".local" / "share" / "opencode",
         home / ".claude",
         home / ".config" / "claude",
+        home / ".codex",
     ]
     assert usual_places({}, home) == own
     assert usual_places({"LIONAGI_HOME": "/home/me/.lionagi", "XDG_DATA_HOME": ""}, home) == own

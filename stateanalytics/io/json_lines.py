@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import polars as pl
 
@@ -36,6 +36,7 @@ HALF_SURROGATE = r"\\u[dD][89a-fA-F]"
 """Escapes that may stand for half a character, for which DuckDB refuses a whole text."""
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
+_ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _decoded(line: bytes) -> str | None:
 
 
 def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
-    """The lines of a file, some megabytes at a time.
+    """The lines of a file, some megabytes at a time; of one that Zstandard packed, too.
 
     Text in UTF-16 is taken whole and converted.
     """
@@ -139,14 +140,15 @@ def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
 
 def _octets_of(path: Path) -> Iterator[tuple[bytes, bool]]:
     """Whole lines without the last line break, and whether there was one."""
-    with open_regular(path) as file:
-        begin = file.read(4)
-        file.seek(len(_BOM) if begin.startswith(_BOM) else 0)
+    with open_regular(path) as raw:
+        begin = raw.read(4)
+        raw.seek(len(_BOM) if begin.startswith(_BOM) else 0)
         if begin.startswith(_UTF16):
-            converted = file.read().decode("utf-16", "replace").encode()
+            converted = raw.read().decode("utf-16", "replace").encode()
             yield converted, converted.endswith(b"\n")
             return
         rest = b""
+        file = _unpacked(raw) if begin == _ZSTD else raw
         while chunk := file.read(CHUNK_BYTES):
             whole, newline, rest_of_chunk = chunk.rpartition(b"\n")
             if newline:
@@ -157,6 +159,14 @@ def _octets_of(path: Path) -> Iterator[tuple[bytes, bool]]:
             rest = rest[: MAX_LINE_BYTES + 1]  # as much as shows that it is too long
         if rest:
             yield rest, False
+
+
+def _unpacked(raw: BinaryIO) -> BinaryIO:
+    """What Zstandard packed; of a file that is not whole reading ends in an OSError."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    stream: BinaryIO = pa.CompressedInputStream(raw, "zstd")
+    return stream
 
 
 def in_pieces(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:

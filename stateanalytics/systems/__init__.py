@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUILT_IN", "GROUP", "all_systems", "detail_frames", "limits_of_systems", "system_named"]
 
-BUILT_IN = ("lionagi", "agent_orchestrator", "opencode", "claude_code")
+BUILT_IN = ("lionagi", "agent_orchestrator", "opencode", "claude_code", "codex")
 GROUP = "stateanalytics.systems"
 
 

@@ -157,6 +157,12 @@ def claude_code(folder: Path) -> Path:
     return Path(shutil.copytree(SAMPLES / "claude_code", folder / "claude", ignore=left_out))
 
 
+def codex(folder: Path) -> Path:
+    """Rollouts of a few threads: inherited, packed, failed, cut off."""
+    left_out = shutil.ignore_patterns("*.py", "*.md")
+    return Path(shutil.copytree(SAMPLES / "codex", folder / "codex", ignore=left_out))
+
+
 def _info(role: str, **others: object) -> dict:
     return {
         "id": f"msg_{role}",

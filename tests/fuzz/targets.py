@@ -91,6 +91,7 @@ TARGETS = (
         4,
     ),
     Target("claude code", seeds.claude_code, "claude", (("**/*.json*", DOCUMENTS),), 8),
+    Target("codex", seeds.codex, "codex", (("**/*.jsonl*", DOCUMENTS),), 8),
     Target(
         "archive",
         archives.archive,

@@ -1,0 +1,235 @@
+"""What the lines of rollouts say: one row a record.
+
+Text of people and models is measured and told apart, never kept; the words of errors are.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import polars as pl
+
+from stateanalytics.core.schema import MOMENT
+from stateanalytics.io.json_lines import Chunk, Fields, Parser, chunks_of, in_pieces, records_of
+from stateanalytics.io.json_losses import BAD, objects_of
+from stateanalytics.systems.codex.frames import LINES
+from stateanalytics.systems.codex.places import name_of
+from stateanalytics.systems.columns import fields_from_csv
+
+MOST_ERROR_CHARS = 500
+_MOST_SEARCHED_CHARS = 4000
+_CONTENT = [dict.fromkeys(("type", "text"), "VARCHAR")]
+_LINE: Fields = {
+    **fields_from_csv(__package__),
+    "text": (("payload.message", "payload.last_agent_message"), "VARCHAR"),
+    "content": (("payload.content", "payload.item.content"), _CONTENT),
+    "asked": (("payload.arguments", "payload.input", "payload.action"), "VARCHAR"),
+    "output": (("payload.output", "payload.result.Err"), "VARCHAR"),
+    "is_success": (("payload.success",), "BOOLEAN"),
+    "is_wrong": (("payload.result.Ok.isError", "payload.result.Ok.is_error"), "BOOLEAN"),
+    "refused": (("payload.result.Err", "payload.item.error.message"), "VARCHAR"),
+    "run_secs": (("payload.duration.secs", "payload.item.duration.secs"), "DOUBLE"),
+    "run_nanos": (("payload.duration.nanos", "payload.item.duration.nanos"), "DOUBLE"),
+    "run_ms": (("payload.duration_ms", "payload.item.duration_ms"), "DOUBLE"),
+    "first_ms": (("payload.time_to_first_token_ms",), "DOUBLE"),
+    "resets_s": (("payload.rate_limits.primary.resets_at",), "DOUBLE"),
+}
+# In the texts of results, where no event tells: as Codex reads them itself.
+_EXIT = r"(?m)^(?:Process exited with code|Exit code:)\s*(-?\d{1,9})"
+_EXIT_IN_JSON = r'"exit_code"\s*:\s*(-?\d{1,9})'
+_TOOK = r'(?m)(?:^Wall time:|^Duration:|"duration_seconds"\s*:)\s*(\d{1,9}(?:\.\d+)?)'
+_OUTPUT_BEGINS = r"(?s)^(.*?\n)Output:"
+_ABORTED = r"(?i)^aborted by user"
+_ESCALATED = r'require_escalated|"with_escalated_permissions"\s*:\s*true'
+_FRAGMENT = r"^\s*<[a-z_]+[ >]"
+"""Context that stands where prompts do."""
+_SPAWNED_BY = r'"parent_thread_id"\s*:\s*"([^"]{1,100})"'
+_FAILED, _DECLINED = ("failed",), ("declined",)
+
+
+@cache
+def known_words() -> pl.DataFrame:
+    """Types, kinds and items that some version writes (``of``, ``word``), and what each is."""
+    text = resources.files(__package__).joinpath("data", "known_words.csv").read_text("utf-8")
+    return pl.DataFrame(list(csv.DictReader(text.splitlines())))
+
+
+@dataclass(frozen=True)
+class Told:
+    """What rollouts of one input tell.
+
+    Attributes
+    ----------
+    lines : polars.DataFrame
+        `frames.LINES`.
+    bad : polars.DataFrame
+        ``file``, ``line_no``, ``code``: lines that could not be read.
+    lost : tuple of (str, OSError)
+        Files that could not be opened or read to their end; what was read of one stays.
+    """
+
+    lines: pl.DataFrame
+    bad: pl.DataFrame
+    lost: tuple[tuple[str, OSError], ...] = ()
+
+
+def read_rollouts(root: Path, paths: Sequence[Path], source: str, parser: Parser) -> Told:
+    """Every record of some rollouts, and of the index of their names.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+        The input; files are named by their way from it.
+    paths : sequence of pathlib.Path
+    source : str
+        How the user named the input.
+    parser : Parser
+    """
+    lost: list[tuple[str, OSError]] = []
+
+    def chunks() -> Iterator[Chunk]:
+        for path in paths:
+            name = name_of(path, root)
+            try:
+                yield from chunks_of(path, name, "rollout")
+            except OSError as error:
+                lost.append((name, error))
+
+    lines, bad = [LINES.empty()], [pl.DataFrame(schema=BAD)]
+    for piece in in_pieces(chunks()):
+        _, rows, unread = objects_of(records_of(piece), _LINE, parser)
+        lines.append(LINES.conform(_lines(rows).with_columns(source=pl.lit(source))))
+        bad.append(unread)
+    return Told(pl.concat(lines), pl.concat(bad), tuple(lost))
+
+
+def _lines(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `frames.LINES`, but for ``source``."""
+    known = pl.col("at").dt.year().is_between(2001, 2099)
+    words = pl.col("content").list.eval(pl.element().struct.field("text").drop_nulls())
+    seconds = pl.col("resets_s")
+    tag = pl.col("error_type")
+    said = pl.col("output").str.slice(0, _MOST_SEARCHED_CHARS)
+    placed = rows.with_columns(
+        at=pl.when(known).then(pl.col("at").dt.replace_time_zone("UTC")).cast(MOMENT),
+        what=_what(words.list.first()),
+        # Of a list of texts the line breaks are escaped.
+        said=pl.when(said.str.starts_with("["))
+        .then(said.str.extract(r'"text"\s*:\s*"(.*)').str.replace_all("\\n", "\n", literal=True))
+        .otherwise(said),
+    ).with_columns(
+        # What a command wrote itself may look like anything.
+        head=pl.coalesce(pl.col("said").str.extract(_OUTPUT_BEGINS), "said"),
+    )
+    is_error_event = pl.col("what") == "error"
+    what = pl.col("what")
+    ms, run_s = pl.col("run_ms") / 1000, pl.col("run_secs") + pl.col("run_nanos").fill_null(0) / 1e9
+    read = placed.with_columns(
+        parent_thread_id=pl.coalesce("parent_thread_id", pl.col("origin").str.extract(_SPAWNED_BY)),
+        error_type=tag.str.extract("([A-Za-z_]+)").str.to_lowercase(),
+        error_status=tag.str.extract(r'"http_status_code"\s*:\s*(\d{3})\b').cast(pl.Int64),
+        error_message=pl.when(is_error_event)
+        .then(pl.coalesce("text", "error_message"))
+        .otherwise("error_message"),
+        exit_code=pl.coalesce("exit_code", _of_results(_exit_code())),
+        duration_s=pl.coalesce(run_s, ms, _of_results(pl.col("said").str.extract(_TOOK))),
+        first_token_s=pl.col("first_ms") / 1000,
+        timeout_s=pl.when(what == "call").then(_timeout_ms() / 1000),
+        is_escalated=pl.when(what == "call").then(pl.col("asked").str.contains(_ESCALATED)),
+        is_background=_of_results(pl.col("head").str.contains("Process running with session ID")),
+        n_text_chars=pl.coalesce(
+            pl.col("text").str.len_chars(),
+            words.list.eval(pl.element().str.len_chars()).list.sum(),
+        ),
+        rate_limit_resets_at=pl.when(seconds.is_between(1e9, 4e9)).then(
+            (seconds * 1e6).cast(pl.Int64).cast(MOMENT)
+        ),
+    )
+    return _with_results(read)
+
+
+def _of_results(value: pl.Expr) -> pl.Expr:
+    return pl.when(pl.col("what") == "result").then(value)
+
+
+def _exit_code() -> pl.Expr:
+    in_json = pl.when(pl.col("said").str.starts_with("{")).then(
+        pl.col("output").str.tail(_MOST_SEARCHED_CHARS).str.extract(_EXIT_IN_JSON)
+    )
+    return pl.coalesce(pl.col("head").str.extract(_EXIT), in_json)
+
+
+def _timeout_ms() -> pl.Expr:
+    limit = pl.col("asked").str.extract(r'"timeout(?:_ms)?"\s*:\s*(\d{1,9})\b')
+    return limit.cast(pl.Float64)
+
+
+def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add how calls went; null where the record is no result."""
+    typed = rows.with_columns(
+        pl.col("exit_code").cast(pl.Int64, strict=False),
+        pl.col("duration_s").cast(pl.Float64, strict=False),
+    )
+    is_result = pl.col("what").is_in(["result", "tool_end"])
+    is_event, status = pl.col("what") == "tool_end", pl.col("status").str.to_lowercase()
+    signs = (
+        pl.col("exit_code") != 0,
+        is_event & ~pl.col("is_success"),
+        is_event & pl.col("is_wrong"),
+        is_event & pl.col("refused").is_not_null(),
+        is_event & status.is_in(_FAILED),
+    )
+    is_cancelled = pl.col("head").str.contains(_ABORTED)
+    is_declined = is_event & status.is_in(_DECLINED)
+    is_late = (pl.col("exit_code") == 124) & pl.col("said").str.contains("timed out")
+    is_over = is_cancelled.fill_null(value=False) | is_declined.fill_null(value=False)
+    is_error = pl.any_horizontal(sign.fill_null(value=False) for sign in signs) & ~is_over
+    words = pl.coalesce("error_message", "refused", "said")
+    return typed.with_columns(
+        is_error=pl.when(is_result).then(is_error),
+        is_cancelled=pl.when(is_result).then(is_cancelled.fill_null(value=False)),
+        is_declined=pl.when(is_result).then(is_declined.fill_null(value=False)),
+        is_timed_out=pl.when(is_result).then(is_late.fill_null(value=False)),
+        error_message=pl.when(~is_result | is_error)
+        .then(pl.when(is_result).then(words).otherwise("error_message"))
+        .str.slice(0, MOST_ERROR_CHARS),
+    )
+
+
+def _what(first_text: pl.Expr) -> pl.Expr:
+    """What a record is: by its type, then by its kind, then by what it finishes or who speaks."""
+
+    def by(of: str, column: str) -> pl.Expr:
+        table = known_words().filter(of=of).drop_nulls("what")
+        words = dict(table.filter(pl.col("what") != "").select("word", "what").iter_rows())
+        return pl.col(column).replace_strict(words, default=None, return_dtype=pl.String)
+
+    kind, type_ = pl.col("kind"), pl.col("type")
+    role = pl.col("role")
+    items = known_words().filter(of="item")["word"].implode()
+    is_bare = kind.is_null() & (type_.is_null() | type_.is_in(items))
+    message = (
+        pl.when(role == "assistant")
+        .then(pl.lit("answer_text"))
+        .when((role == "user") & ~first_text.str.contains(_FRAGMENT).fill_null(value=False))
+        .then(pl.lit("prompt_text"))
+        .otherwise(pl.lit("other"))
+    )
+    event, item = by("event", "kind"), by("item", "kind")
+    return pl.coalesce(
+        pl.when(pl.col("title").is_not_null() & type_.is_null()).then(pl.lit("name")),
+        pl.when(is_bare).then(pl.lit("legacy")),
+        pl.when(type_ == "event_msg").then(
+            pl.when(event == "item").then(by("turn_item", "item")).otherwise(event)
+        ),
+        pl.when(type_ == "response_item").then(
+            pl.when(item == "message").then(message).otherwise(item)
+        ),
+        by("record", "type"),
+        pl.lit("other"),
+    )
