@@ -162,6 +162,30 @@ def test_the_command_fails_on_what_it_is_asked_to(tmp_path, capsys):
     assert "nothing called 'moon'" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("read_once")
+def test_a_report_is_written_in_the_form_that_is_asked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ["report", str(demo_path() / "state.db"), "--sections", "headline"]
+    for options, name, begin in [
+        (["--format", "md"], "week.md", "## "),
+        (["--format", "json"], "week.json", "{"),
+        (["--brief"], "week.html", "<!DOCTYPE html>"),
+        (["--full", "-o", "full.html"], "full.html", "<!DOCTYPE html>"),
+    ]:
+        assert cli([*asked, *options]) == 0
+        assert (tmp_path / name).read_text("utf-8").lstrip().startswith(begin)
+    assert "<style" not in (tmp_path / "week.html").read_text("utf-8")
+    assert "<details>" not in (tmp_path / "full.html").read_text("utf-8")
+    capsys.readouterr()
+    for options, words in [
+        (["--format", "md", "-o", "week.html"], "'week.html' looks like html"),
+        (["--full", "--format", "json"], "Only the page has folds"),
+        (["-o", "week.pdf"], "says something else"),
+    ]:
+        assert cli([*asked, *options]) == 2
+        assert words in capsys.readouterr().err
+
+
 def test_a_report_of_few_sections_says_what_it_can(demo):
     made = sa.report(demo, window="2026-W21", sections=["headline"])
     assert made.summary["actions"] == []

@@ -149,15 +149,16 @@ def hostile_facts(text):
 @each_hostile_text
 def test_hostile_text_is_inert_wherever_it_stands(text):
     made = report(hostile_facts(text), title=text or None)
-    written = made.as_html()
-    read = Page(written)
-    assert read.all("script") == read.all("img") == read.all("iframe") == read.all("link") == []
-    for _, attributes in read.tags:
-        assert not [name for name in attributes if name.startswith("on")]
-        assert "javascript:" not in (attributes.get("href") or "")
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", written)
-    assert len(written) < 400_000
-    written.encode("utf-8")
+    for written in (made.as_html(), made.as_email()):
+        read = Page(written)
+        assert read.all("script") == read.all("img") == read.all("iframe") == read.all("link") == []
+        for _, attributes in read.tags:
+            assert not [name for name in attributes if name.startswith("on")]
+            assert "javascript:" not in (attributes.get("href") or "")
+        control = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+        assert not re.search(control, written)
+        assert len(written) < 400_000
+        written.encode("utf-8")
     assert "<script" not in made._repr_html_()
 
 
@@ -251,6 +252,18 @@ def test_a_report_in_full_is_the_page_with_every_fold_open(small_week):
     page = small_week.as_html()
     assert Page(page).all("details")
     assert small_week.as_html(is_full=True) == page.replace("<details", "<details open")
+
+
+def test_an_email_is_a_page_of_plain_elements_that_say_how_they_look(demo_week):
+    written = demo_week.as_email()
+    read = Page(written)
+    assert len(written) < 20_000
+    assert read.all("style") == read.all("svg") == read.all("a") == read.all("script") == []
+    assert demo_week.summary["lost"] in read.text
+    for name in ("actions", "news"):
+        assert len(demo_week.summary[name]) >= 2
+    assert all(one["command"] in read.text for one in demo_week.summary["actions"])
+    assert demo_week.summary["failures"]["finding"] in read.text
 
 
 def test_colours_are_said_once_and_for_both_themes(small_week):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +38,19 @@ if TYPE_CHECKING:
     from stateanalytics.summaries import Summary
 
 
+_FORMS = {
+    "html": (".html", ".htm"),
+    "email": (".html", ".htm"),
+    "md": (".md",),
+    "json": (".json",),
+}
+"""What a report is written as, and the suffixes of each."""
+
+
 @click.command(
     epilog=examples(
         "stateanalytics report state.db -o week.html",
+        "stateanalytics report state.db --brief -o mail.html",
         "stateanalytics report fleet/*/state.db --week 2026-W21 --policy operator --json",
         "stateanalytics report state.db --since 2026-05-18 --until 2026-05-25",
         "stateanalytics report history/ --week 2026-W21 --ledger owners.csv",
@@ -51,10 +62,20 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("week.html"),
-    show_default=True,
-    help="The page; .md a screen of it, .json the numbers only.",
+    help="Where to; by default week.html, or what the format is called.",
 )
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(tuple(_FORMS)),
+    help="The page, a screen of it in Markdown, the numbers, or one page fit for an e-mail; "
+    "by default what the suffix says.",
+)
+@click.option(
+    "--brief", "form", flag_value="email", help="One page: the first screen, as --format email."
+)
+@click.option("--full", "is_full", is_flag=True, help="Fold nothing: every chapter stands open.")
 @window_options
 @click.option(
     "--compare",
@@ -92,7 +113,9 @@ def report(
     ctx: click.Context,
     *,
     sources: tuple[str, ...],
-    output: Path,
+    output: Path | None,
+    form: str | None,
+    is_full: bool,
     week: str | None,
     since: str | None,
     until: str | None,
@@ -119,16 +142,14 @@ def report(
     from stateanalytics.reporting.tripwires import checked_kinds
 
     window = window_of(week, since, until)
-    suffix = output.suffix.lower()
-    if suffix not in ("", ".html", ".htm", ".json", ".md"):
-        raise click.UsageError(
-            f"A report is HTML, Markdown or JSON, and {str(output)!r} says something else. "
-            f"Hint: -o {output.with_suffix('.html')}"
-        )
-    is_json = suffix == ".json"
-    targets = [output, output.with_suffix(".json")] if with_json and not is_json else [output]
+    form, output = _form_and_place(form, output)
+    if is_full and form != "html":
+        raise click.UsageError("Only the page has folds. Hint: leave --full out, or --format html")
+    targets = {output: form}
+    if with_json:
+        targets[output.with_suffix(".json")] = "json"
     wires = [] if fail_on is None else checked_kinds(fail_on.replace("|", ",").split(","))
-    if suffix not in (".json", ".md") and sections is None:
+    if form == "html" and sections is None:
         prepare()
     said: dict[str, Any] = {
         "window": window,
@@ -148,8 +169,13 @@ def report(
         for target in targets:
             refuse_inputs_of(target, (*inputs, *([ledger] if ledger else [])))
         made = make_report(summary or snap, **said)
-    writers = {".json": made.write_json, ".md": made.write_markdown}
-    written = [writers.get(target.suffix.lower(), made.write_html)(target) for target in targets]
+    writers: dict[str, Callable[..., Path]] = {
+        "html": partial(made.write_html, is_full=is_full),
+        "email": made.write_email,
+        "md": made.write_markdown,
+        "json": made.write_json,
+    }
+    written = [writers[form](target) for target, form in targets.items()]
     for path in written:
         click.echo(f"wrote {visible(str(path))} ({path.stat().st_size / 1000:,.0f} kB)")
     _say(made.summary)
@@ -160,6 +186,24 @@ def report(
         note(f"failed on {sentence}")
     if bad_news:
         ctx.exit(3)
+
+
+def _form_and_place(form: str | None, output: Path | None) -> tuple[str, Path]:
+    """How a report is written and where, of which either may be left to the other."""
+    suffix = output.suffix.lower() if output else ""
+    known = {end: name for name, ends in _FORMS.items() for end in ends if name != "email"}
+    if suffix and suffix not in known:
+        raise click.UsageError(
+            f"A report is HTML, Markdown or JSON, and {str(output)!r} says something else. "
+            f"Hint: -o {output.with_suffix('.html') if output else ''}"
+        )
+    form = form or known.get(suffix, "html")
+    if suffix and suffix not in _FORMS[form]:
+        raise click.UsageError(
+            f"{str(output)!r} looks like {known[suffix]}, and the format that was asked for is "
+            f"{form}. Hint: leave one of them out"
+        )
+    return form, output or Path(f"week{_FORMS[form][0]}")
 
 
 def _say(summary: dict[str, Any]) -> None:

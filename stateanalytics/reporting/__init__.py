@@ -159,6 +159,12 @@ class Report:
 
         return render(self.summary)
 
+    def as_email(self) -> str:
+        """The first screen and a sentence of each chapter, styled as mail readers want it."""
+        from stateanalytics.reporting.render import render_email
+
+        return render_email(self.summary)
+
     def as_json(self) -> str:
         """The same numbers as JSON, keys sorted, ending in a line break."""
         return json.dumps(self.summary, sort_keys=True, indent=1, allow_nan=False) + "\n"
@@ -175,13 +181,17 @@ class Report:
 
         return tripped(self.summary, kinds)
 
+    def write_email(self, path: str | Path) -> Path:
+        """Write `as_email`, whole or not at all, and say where."""
+        return self._write(path, self.as_email())
+
     def write_markdown(self, path: str | Path) -> Path:
         """Write `as_markdown`, whole or not at all, and say where."""
         return self._write(path, self.as_markdown())
 
-    def write_html(self, path: str | Path) -> Path:
-        """Write the page, whole or not at all, and say where."""
-        return self._write(path, self.as_html())
+    def write_html(self, path: str | Path, *, is_full: bool = False) -> Path:
+        """Write the page, whole or not at all, and say where; ``is_full``: nothing is folded."""
+        return self._write(path, self.as_html(is_full=is_full))
 
     def write_json(self, path: str | Path) -> Path:
         """Write the numbers, and say where."""

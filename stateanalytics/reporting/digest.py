@@ -6,10 +6,12 @@ import html
 import re
 from collections.abc import Iterator
 
+from stateanalytics.core.text import shortened
 from stateanalytics.reporting.material import Plain
-from stateanalytics.reporting.phrases import number
+from stateanalytics.reporting.phrases import number, spark
 
 N_CLUSTERS = 5
+_LONGEST_NAME = 72
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~])")
 _BREAK = "\u200b"
 # What GitHub makes a link of although it stands there as text.
@@ -35,7 +37,8 @@ def _lines(summary: Plain) -> Iterator[str]:
     headline, window = summary["headline"], summary["window"]
     yield f"## {_plain(summary['title'])}: {_plain(window['label'])}"
     yield ""
-    yield f"**{_plain(headline['finding'])}**"
+    verdict = f"{summary['verdict']}. " if summary.get("verdict") else ""
+    yield f"**{_plain(verdict + headline['finding'])}**"
     if losses := summary["losses"]:
         yield ""
         yield f"**Data are missing**: {_plain(losses[0]['message'])}; {number(len(losses))} in all."
@@ -43,13 +46,18 @@ def _lines(summary: Plain) -> Iterator[str]:
         yield ""
         yield _plain(summary["coverage"]["in_words"])
     yield ""
-    yield "| | now | 95 % | change |"
-    yield "|---|---|---|---|"
+    yield "| | now | 95 % | last weeks | change |"
+    yield "|---|---|---|---|---|"
     for one in headline["numbers"]:
-        change = one.get("change") or {}
-        cells = (one["title"], one["shown"], one["shown_interval"] or "", change.get("words") or "")
+        weeks = spark(one.get("bars", ()))
+        interval, change = one["shown_interval"] or "", one.get("change") or {}
+        cells = (one["title"], one["shown"], interval, weeks, change.get("short") or "")
         yield f"| {' | '.join(map(_plain, cells))} |"
+    if summary.get("lost"):
+        yield ""
+        yield f"**Lost to failures**: {_plain(summary['lost'])}"
     yield from _actions(summary.get("actions", ()))
+    yield from _news(summary.get("news", ()))
     yield from _failures(summary.get("failures", {}))
     yield ""
     yield f"<sub>stateanalytics {_plain(summary['made_by'])}</sub>"
@@ -67,6 +75,17 @@ def _actions(actions: list[Plain]) -> Iterator[str]:
         yield f"   {_code(one['command'])}"
 
 
+def _news(news: list[Plain]) -> Iterator[str]:
+    if news:
+        yield ""
+        yield "### What is new, worse, back or gone"
+        yield ""
+    for one in news:
+        names = "; ".join(_plain(name["name"]) for name in one["names"])
+        more = f"; {number(one['n_more'])} more" if one["n_more"] else ""
+        yield f"- **{number(one['n'])} {one['title'].lower()}**: {names}{more}"
+
+
 def _failures(failures: Plain) -> Iterator[str]:
     clusters = failures.get("clusters", ())
     if not clusters:
@@ -79,7 +98,13 @@ def _failures(failures: Plain) -> Iterator[str]:
     for one in clusters[:N_CLUSTERS]:
         lost = ", ".join(filter(None, (one["lost"]["time"], one["lost"]["cost"])))
         state = "back" if one["is_back"] else one["state"]
-        cells = (one["name"], state, number(one["n_incidents"]), lost, one["owner"] or "")
+        cells = (
+            shortened(one["name"], _LONGEST_NAME),
+            state,
+            number(one["n_incidents"]),
+            lost,
+            one["owner"] or "",
+        )
         yield f"| {' | '.join(map(_plain, cells))} |"
     if len(clusters) > N_CLUSTERS:
         yield ""

@@ -79,6 +79,20 @@ def listed(parts: Iterable[str]) -> str:
     return f"{', '.join(head)} and {last}" if head else last
 
 
+def spark(bars: Iterable[float]) -> str:
+    """Shares of the highest bar as a line of blocks, where nothing can be drawn.
+
+    Examples
+    --------
+    >>> spark([0.0, 0.5, 1.0])
+    '▁▅█'
+    """
+    return "".join(_BLOCKS[round(bar * (len(_BLOCKS) - 1))] for bar in bars)
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
 def size(n_bytes: int | None) -> str:
     """A size in the unit that keeps it short.
 

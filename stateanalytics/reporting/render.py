@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import jinja2
 import polars as pl
@@ -14,7 +15,7 @@ from stateanalytics.charts.style import DARK, LIGHT, VARIABLES
 from stateanalytics.charts.svg import to_svg
 from stateanalytics.charts.timeline import chart_timeline
 from stateanalytics.reporting import phrases
-from stateanalytics.reporting.material import Plain
+from stateanalytics.reporting.material import Plain, Section
 from stateanalytics.reporting.pills import COLOURS
 from stateanalytics.reporting.sections import SECTIONS
 
@@ -24,19 +25,12 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 def render(summary: Plain) -> str:
     """The page of a summary; the same summary gives the same bytes."""
-    page: str = (
-        _pages()
-        .get_template("report.html.j2")
-        .render(
-            report=summary,
-            sections=[section for section in SECTIONS if section.name in summary],
-            charts=drawn(summary),
-            content_policy=POLICY,
-            style=Markup(_style()),
-            phrases=phrases,
-        )
-    )
-    return page
+    return _page_of("report", report=summary, sections=_told(summary), charts=drawn(summary))
+
+
+def render_email(summary: Plain) -> str:
+    """Its first screen, and a sentence of each chapter, as mail readers can show them."""
+    return _page_of("email", report=summary, sections=_told(summary))
 
 
 def unfolded(page: str) -> str:
@@ -46,25 +40,28 @@ def unfolded(page: str) -> str:
 
 def render_session(summary: Plain, timeline: pl.DataFrame) -> str:
     """The page of one entity."""
+    chart = {
+        size: Markup(
+            to_svg(
+                chart_timeline(timeline, palette=VARIABLES, width=width),
+                name=f"timeline-{size}",
+                label=summary["finding"],
+            )
+        )
+        for size, width in WIDTHS.items()
+    }
+    return _page_of("session", one=summary, chart=chart)
+
+
+def _told(summary: Plain) -> list[Section]:
+    return [section for section in SECTIONS if section.name in summary]
+
+
+def _page_of(name: str, **said: Any) -> str:
     page: str = (
         _pages()
-        .get_template("session.html.j2")
-        .render(
-            one=summary,
-            chart={
-                size: Markup(
-                    to_svg(
-                        chart_timeline(timeline, palette=VARIABLES, width=width),
-                        name=f"timeline-{size}",
-                        label=summary["finding"],
-                    )
-                )
-                for size, width in WIDTHS.items()
-            },
-            content_policy=POLICY,
-            style=Markup(_style()),
-            phrases=phrases,
-        )
+        .get_template(f"{name}.html.j2")
+        .render(content_policy=POLICY, style=Markup(_style()), phrases=phrases, **said)
     )
     return page
 
