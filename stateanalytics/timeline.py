@@ -11,7 +11,6 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.units import how_long, how_long_each
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.state.policy import Policy
-from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems.base import OTHER, Constant
 from stateanalytics.thresholds.settings import constants
 
@@ -91,7 +90,12 @@ def find_entity(entities: pl.DataFrame, entity_id: str) -> dict[str, Any]:
 
 
 def timeline_of(
-    facts: Facts, entity: dict[str, Any], *, states: pl.DataFrame, policy: Policy | None = None
+    facts: Facts,
+    entity: dict[str, Any],
+    *,
+    states: pl.DataFrame,
+    runs: pl.DataFrame,
+    policy: Policy | None = None,
 ) -> pl.DataFrame:
     """Everything that is known of one entity's life, in order.
 
@@ -102,6 +106,8 @@ def timeline_of(
         A row of ``facts.entities``, from `find_entity`.
     states : polars.DataFrame
         The states of the facts, for the words of its relatives.
+    runs : polars.DataFrame
+        The `spells` of the facts, for its attempts.
     policy : Policy, optional
         For the limits that silences are held against.
 
@@ -115,7 +121,7 @@ def timeline_of(
     events = facts.events.filter(is_it)
     parts = (
         _states(changes, entity),
-        _attempts(facts, is_it, policy),
+        _attempts(runs.filter(is_it)),
         _silences(events, entity, facts, policy),
         _events(events),
         _relatives(facts.entities, entity, states),
@@ -147,10 +153,9 @@ def _states(changes: pl.DataFrame, entity: dict[str, Any]) -> pl.DataFrame:
 _SHAPE = {name: TIMELINE.dtypes[name] for name in ("at", "what", "detail", "until")}
 
 
-def _attempts(facts: Facts, is_it: pl.Expr, policy: Policy | None) -> pl.DataFrame:
-    own = spells(facts, policy=policy).filter(is_it)
+def _attempts(runs: pl.DataFrame) -> pl.DataFrame:
     return _lasting(
-        own.select(
+        runs.select(
             at="started_at",
             until="ended_at",
             what=pl.format("attempt {}: {}", pl.int_range(1, pl.len() + 1), "ending"),

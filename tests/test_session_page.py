@@ -54,7 +54,7 @@ def one(demo):
 
 def told(snap, entity_id="session:s-1"):
     entity = find_entity(snap.entities, entity_id)
-    return timeline_of(snap, entity, states=sa.states(snap))
+    return timeline_of(snap, entity, states=sa.states(snap), runs=sa.survival.spells(snap))
 
 
 def test_the_failed_one_of_a_fan_out_says_why_and_who_failed_with_it(one):
@@ -198,8 +198,8 @@ def test_the_command_tells_and_writes(tmp_path, capsys):
 
 
 def test_every_session_of_the_sample_has_a_timeline(demo):
-    states = sa.states(demo)
+    states, runs = sa.states(demo), sa.survival.spells(demo)
     for key in demo.entities.filter(entity_type="session").head(3).iter_rows(named=True):
-        rows = timeline_of(demo, key, states=states)
+        rows = timeline_of(demo, key, states=states, runs=runs)
         assert rows.filter(lane="state").height >= 1
         assert (rows["until"] - rows["at"]).drop_nulls().min() >= timedelta(0)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from stateanalytics.core.text import shortened
 from stateanalytics.core.units import how_long
 from stateanalytics.reporting.material import Plain
+from stateanalytics.reporting.named_runs import show_command
 from stateanalytics.reporting.phrases import count
 
 N_SHOWN = 3
@@ -72,16 +73,13 @@ def _open(open_work: Plain, place: str) -> Iterator[Plain]:
     longest = max(items, key=lambda item: item["silence_s"] or 0.0)
     n = open_work["n"]
     name = longest["name"] or longest["entity_id"]
-    own = shlex.quote(longest["source"]) if place != "SOURCES" else place
-    # An id may begin like an option.
-    dashes = "-- " if longest["entity_id"].startswith("-") else ""
-    alone = f"stateanalytics show {dashes}{own} {shlex.quote(longest['entity_id'])}"
+    own = None if place != "SOURCES" else place
     yield _action(
         _OPEN,
         f"Close or save {longest['entity_type'].replace('_', ' ')} {name}"
         + (f", and look at {n - 1} more that are open" if n > 1 else ""),
         f"{longest['when']}. {_hint(longest)}",
-        alone if n == 1 else f"stateanalytics attention {place}",
+        show_command(longest, own) if n == 1 else f"stateanalytics attention {place}",
         "#attention",
         who=" in ".join(filter(None, (longest["agent"], longest["project"]))) or None,
         saves_s=longest["silence_s"] or 0.0,

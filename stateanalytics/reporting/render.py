@@ -25,7 +25,13 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 def render(summary: Plain) -> str:
     """The page of a summary; the same summary gives the same bytes."""
-    return _page_of("report", report=summary, sections=_told(summary), charts=drawn(summary))
+    links = {
+        (run["entity_type"], run["entity_id"]): f"#run-{place}"
+        for place, run in reversed([*enumerate(summary["runs"], 1)])
+    }
+    return _page_of(
+        "report", report=summary, sections=_told(summary), charts=drawn(summary), run_links=links
+    )
 
 
 def render_email(summary: Plain) -> str:

@@ -86,7 +86,8 @@ def session(
     facts = checked_snapshot(snap, "session")
     entity = find_entity(facts.entities, entity_id)
     states, reasons = states_and_reasons(facts, policy=policy)
-    timeline = timeline_of(facts, entity, states=states, policy=policy)
+    runs = spells(facts, policy=policy)
+    timeline = timeline_of(facts, entity, states=states, runs=runs, policy=policy)
     is_it = pl.all_horizontal(pl.col(name) == entity[name] for name in schema.ENTITY_KEY)
     state = states.filter(is_it).row(0, named=True)
     plain = {
@@ -99,7 +100,7 @@ def session(
         "severity": state["severity"],
         "facts": _facts(entity),
         "reasons": reasons.filter(is_it).sort("order").select(_REASON).to_dicts(),
-        "similar": _similar(facts, states, is_it, policy),
+        "similar": _similar(facts, states, is_it, runs),
         "rows": [_row(row) for row in timeline.head(_MOST_ROWS).iter_rows(named=True)],
         "n_rows": timeline.height,
     }
@@ -208,7 +209,7 @@ def _facts(entity: dict[str, Any]) -> list[Plain]:
     return [one for one in told if one["value"] is not None]
 
 
-def _similar(facts: Facts, states: pl.DataFrame, is_it: pl.Expr, policy: Policy | None) -> Plain:
+def _similar(facts: Facts, states: pl.DataFrame, is_it: pl.Expr, runs: pl.DataFrame) -> Plain:
     """What became of the others that failed with the same words."""
     failed = find_members(facts, rows=rows_of(facts, states=states))
     own = failed.filter(is_it)
@@ -216,8 +217,8 @@ def _similar(facts: Facts, states: pl.DataFrame, is_it: pl.Expr, policy: Policy 
         return {"in_words": "", "cluster_id": None, "template": None}
     cluster = own["cluster_id"][0]
     others = failed.filter(pl.col("cluster_id") == cluster, ~is_it)
-    runs = spells(facts, policy=policy).join(others, on=schema.ENTITY_KEY, how="semi")
-    works = runs.group_by(schema.ENTITY_KEY).agg(
+    resumed = runs.join(others, on=schema.ENTITY_KEY, how="semi")
+    works = resumed.group_by(schema.ENTITY_KEY).agg(
         is_resumed=pl.len() > 1, ended_well=pl.col("ending").last().is_in(list(GOOD_ENDS))
     )
     n_resumed = int(works["is_resumed"].sum())

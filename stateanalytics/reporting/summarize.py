@@ -23,6 +23,7 @@ from stateanalytics.reporting.false_alarms import of_changes
 from stateanalytics.reporting.front import front_of
 from stateanalytics.reporting.ledger import write_ledger
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
+from stateanalytics.reporting.named_runs import named_runs
 from stateanalytics.reporting.phrases import count, number, points, share
 from stateanalytics.reporting.sections import HEADLINE, SECTIONS
 from stateanalytics.reporting.sections.headline import summarize_headline, sure_of
@@ -90,6 +91,7 @@ def summarize(
     }
     is_told = before is not None and "failures" in raw and raw["compared_with"]["is_covered"]
     raw |= front_of(raw, lost_in_all(before.failed) if before and is_told else None)
+    raw["runs"] = named_runs(summaries, material)
     raw["actions"] = actions_of(raw, facts.sources["source"].to_list())
     cleaned, masked = clean(raw, secrets=redact)
     return {

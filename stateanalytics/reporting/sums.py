@@ -56,6 +56,7 @@ def summarize_sums(
         **said_of(week, title or title_of(week), counts.as_of),
         "compared_with": None,
         "actions": [],
+        "runs": [],
         **front_of({"headline": {"numbers": []}}),
         "losses": plain_rows(counts.losses.with_columns(example=pl.lit(None, pl.String)), LOSSES),
         "coverage": coverage_of(counts.sources, counts.losses),

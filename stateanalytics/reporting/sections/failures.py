@@ -104,12 +104,18 @@ def _clusters(material: Material, lives: pl.DataFrame) -> pl.DataFrame:
     window, as_of = material.window, material.facts.as_of
     here = count_clusters(material.failed, window=window, as_of=as_of)
     mass = material.failed.group_by("cluster_id").agg(n_mass=pl.col("is_mass").sum())
+    newest = (
+        material.failed.sort("failed_at", "entity_type", "entity_id", "source")
+        .group_by("cluster_id")
+        .agg(newest=pl.struct("entity_type", "entity_id").last())
+    )
     counts = here.select("cluster_id", *_COUNTS, *_COSTS, *_EXAMPLES)
     return (
         lives.select(_LIFE)
         .join(counts, on="cluster_id", maintain_order="left")
         .join(_weeks(material), on="cluster_id", how="left", maintain_order="left")
         .join(mass, on="cluster_id", how="left", maintain_order="left")
+        .join(newest, on="cluster_id", how="left", maintain_order="left")
         .join(former_ids(material.failed_ever), on="cluster_id", how="left", maintain_order="left")
         .with_columns(rank=pl.int_range(1, pl.len() + 1), place=pl.int_range(pl.len()).over("code"))
     )

@@ -1,0 +1,79 @@
+"""The runs that a page names by id, each once, with what is known of it in short."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.core.units import how_long
+from stateanalytics.reporting.material import Material, Plain, iso
+from stateanalytics.reporting.pills import pill_of
+from stateanalytics.state.definitions import RUN
+
+_KEY = ("entity_type", "entity_id")
+_KEPT = (*_KEY, "source", "name", "kind", "agent", "model", "project", "invocation_id")
+
+
+def named_runs(summary: Plain, material: Material) -> list[Plain]:
+    """What an appendix tells of each run, or other entity, that the sections name.
+
+    Parameters
+    ----------
+    summary : dict
+        The sections of a report, as they were made.
+    material : Material
+        What they were made from.
+
+    Returns
+    -------
+    list of dict
+        By type and id; of several stores, each that has such an id. ``command`` shows all that
+        is known of it.
+    """
+    named = pl.DataFrame(
+        sorted(set(_ids(summary))), schema=dict.fromkeys(_KEY, pl.String), orient="row"
+    )
+    rows = material.ever.join(named, on=_KEY, how="semi").sort(*_KEY, "source")
+    return [_told(row) for row in rows.iter_rows(named=True)]
+
+
+def show_command(entity: Mapping[str, Any], place: str | None = None) -> str:
+    """How to see one entity at the terminal, whatever stands in its id."""
+    # An id may begin like an option.
+    dashes = "-- " if entity["entity_id"].startswith("-") else ""
+    where = shlex.quote(entity["source"]) if place is None else place
+    return f"stateanalytics show {dashes}{where} {shlex.quote(entity['entity_id'])}"
+
+
+def _ids(part: Any) -> Iterator[tuple[str, str]]:
+    """Type and id of everything that has an id; what tells no type is a run."""
+    if isinstance(part, Mapping):
+        if part.get("entity_id"):
+            yield part.get("entity_type", RUN), part["entity_id"]
+        # Of runs that came late the page shows the first; the JSON has them all.
+        shown = {**part, "rows": part["rows"][: part["n_shown"]]} if "n_shown" in part else part
+        for value in shown.values():
+            yield from _ids(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from _ids(value)
+
+
+def _told(row: Plain) -> Plain:
+    lasted = row["age_s"] if row["is_open"] else row["duration_s"]
+    cost = row["cost_usd"]
+    return {
+        **{name: row[name] for name in _KEPT},
+        "pill": pill_of(row),
+        "severity": row["severity"],
+        "began_at": iso(row["started_at"] or row["created_at"]),
+        "ended_at": None if row["is_open"] else iso(row["placed_at"]),
+        "lasted": None if lasted is None else how_long(lasted),
+        "cost": None if cost is None else f"${cost:,.2f}",
+        "code": row["reason_code"],
+        "message": row["reason_message"],
+        "command": show_command(row),
+    }
