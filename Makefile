@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-STORE  ?= data/samples/state.db
+STORE  ?= data/samples/twelve_weeks/history
+LEDGER ?= $(wildcard $(dir $(STORE))owners.csv)
 OUT    ?= weekly.html
 SEED   ?= 1
 NUMBER ?= 40
@@ -38,7 +39,7 @@ $(VENV)/.developed: pyproject.toml | $(VENV)/bin/python
 	@touch $@ $(VENV)/.installed
 
 report: $(VENV)/.installed
-	$(BIN)/stateanalytics report $(STORE) -o $(OUT)
+	$(BIN)/stateanalytics report $(STORE) -o $(OUT) $(if $(LEDGER),--ledger $(LEDGER))
 
 # Two workers on small frames: threads of polars would only wait for each other. Bytecode is
 # kept, whatever the machine says: each worker, and each command it starts, would compile again.
@@ -78,7 +79,6 @@ bench: $(VENV)/.developed
 docs: $(VENV)/.installed
 	$(BIN)/stateanalytics schema --format markdown > docs/schema.md
 	$(BIN)/python -c 'from stateanalytics.reporting.sections.appendix import as_markdown; print(as_markdown(), end="")' > docs/numbers.md
-	$(BIN)/python -c 'from pathlib import Path; from stateanalytics.systems.coverage import with_coverage; page = Path("docs/systems.md"); page.write_text(with_coverage(page.read_text("utf-8")), "utf-8")'
 
 clean:
 	rm -rf $(VENV) .fuzz weekly.html weekly.json

@@ -17,6 +17,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -60,14 +61,19 @@ PLANS = (
 )
 
 
-def make(folder: Path) -> None:
-    """Make everything in ``folder``, which may hold an older version of it."""
+def check_lionagi() -> None:
+    """Is the lionagi that makes the samples the one that is installed."""
     found = importlib.metadata.version("lionagi")
     if found != LIONAGI:
         raise SystemExit(
             f"The sample is made by lionagi {LIONAGI}, and {found} is installed.\n"
             f"Hint: pip install lionagi=={LIONAGI}"
         )
+
+
+def make(folder: Path) -> None:
+    """Make everything in ``folder``, which may hold an older version of it."""
+    check_lionagi()
     world = World()
     for plan in PLANS:
         plan(world)
@@ -76,13 +82,10 @@ def make(folder: Path) -> None:
         store = Path(home) / "state.db"
         asyncio.run(_write(world, store))
         _repair(world, store)
-        _publish(store, folder / "state.db")
+        publish(store, folder / "state.db")
     for name in ("runs", "shows"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for path, content in world.files.items():
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content, encoding="utf-8")
+    write_files(folder, world.files)
     truth.write_csv(folder / "truth.csv", world.truth)
 
 
@@ -100,13 +103,21 @@ def _repair(world: World, store: Path) -> None:
             connection.execute(sql, values)
 
 
-def _publish(store: Path, to: Path) -> None:
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Put what lies beside the store into ``folder``."""
+    for path, content in files.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content, encoding="utf-8")
+
+
+def publish(store: Path, to: Path) -> None:
     """One compact file without siblings, so that it opens where nothing may be written."""
     to.unlink(missing_ok=True)
     with closing(sqlite3.connect(store)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
         # Sixty small tables and indexes: smaller pages than lionagi's save a tenth.
-        connection.execute("PRAGMA page_size = 2048")
+        connection.execute("PRAGMA page_size = 1024")
         connection.execute("VACUUM INTO ?", (str(to),))
 
 

@@ -43,12 +43,13 @@ class Schedule:
     cron: str | None = None
     every_s: int | None = None
     is_enabled: bool = True
+    born: float = moment("2026-05-10 12:00")
 
 
 def fire(world: World) -> None:
     """Plan every schedule."""
     for schedule in _schedules():
-        _plan(world, schedule)
+        plan(world, schedule)
 
 
 def _ok(fired: float, took_s: float = 600.0) -> Run:
@@ -137,9 +138,9 @@ def _schedules() -> tuple[Schedule, ...]:
     )  # fmt: skip
 
 
-def _plan(world: World, schedule: Schedule) -> None:
+def plan(world: World, schedule: Schedule) -> None:
+    """Plan a schedule and all that it fires."""
     name = world.hex(12)
-    born = moment("2026-05-10 12:00")
     fires = [run.fired for run in schedule.runs if run.status != "skipped"]
     row = {
         "id": name,
@@ -154,10 +155,10 @@ def _plan(world: World, schedule: Schedule) -> None:
         "action_cwd": "/home/op/infra",
         "project": "infra",
         "next_fire_at": min(fires),
-        "created_at": born,
-        "updated_at": born,
+        "created_at": schedule.born,
+        "updated_at": schedule.born,
     }
-    world.at(born, lambda store: store.create_schedule(row))
+    world.at(schedule.born, lambda store: store.create_schedule(row))
     world.at(
         max(fires) + 1,
         lambda store: store.update_schedule(

@@ -48,11 +48,14 @@ class World:
         """Put a file beside the store; anything but text as JSON."""
         self.files[path] = content if isinstance(content, str) else json.dumps(content, indent=2)
 
-    async def happen(self, store: Any, clock: Clock) -> None:
-        """Make every call, each at its time."""
+    async def happen(
+        self, store: Any, clock: Clock, since: float = -math.inf, until: float = math.inf
+    ) -> None:
+        """Make every call of some time, each when it is due."""
         for when, _, call in sorted(self._steps, key=lambda step: step[:2]):
-            clock.now = when
-            await call(store)
+            if since <= when < until:
+                clock.now = when
+                await call(store)
 
     def uuid(self) -> str:
         """A session's, branch's, show's or message's id."""

@@ -1,0 +1,58 @@
+"""The sample that people see first tells its story."""
+
+import pytest
+
+import stateanalytics as sa
+from tests.conftest import ROOT
+
+STORY = ROOT / "data" / "samples" / "twelve_weeks"
+
+
+@pytest.fixture(scope="module")
+def snap():
+    with sa.read(STORY / "history", progress=False) as snap:
+        yield snap
+
+
+@pytest.mark.slow
+def test_the_report_says_what_happened(snap):
+    told = sa.report(snap, window="2026-W21", ledger=STORY / "owners.csv").summary
+    clusters = told["failures"]["clusters"]
+    states = {cluster["template"]: cluster["state"] for cluster in clusters}
+    assert [state for words, state in states.items() if "FlowPlan" in words] == ["new"]
+    assert [state for words, state in states.items() if "poetry" in words] == ["regressed"]
+    assert "FlowPlan" in clusters[0]["template"]
+    (limited,) = (cluster for cluster in clusters if "429" in cluster["template"])
+    assert (limited["n_incidents"], limited["n_rows"]) == (1, 12)
+
+
+@pytest.mark.slow
+def test_the_outage_is_above_the_limits_of_its_week(snap):
+    limits = snap.control_limits().filter(verdict="above", week="2026-W16")
+    assert limits["measure"].unique().to_list() == ["failure_incidents"]
+
+
+@pytest.mark.slow
+def test_the_new_model_takes_longer_with_the_same_mix(snap):
+    compared = sa.survival.compare(sa.survival.spells(snap), by="model").filter(
+        value="claude_code/opus", measure="duration", method="adjusted"
+    )
+    assert compared["low"].item() > 60
+
+
+def test_what_the_store_forgot_is_in_the_archive(snap):
+    assert not snap.sources["is_unchanged"].any()
+    assert set(snap.findings["code"]) <= {
+        "cost.unreliable",
+        "run.not_in_store",
+        "transition.orphaned",
+    }
+    assert snap.entities.filter(entity_type="session").height > 1_000
+
+
+def test_it_is_small_and_names_nobodys_home():
+    files = [path for path in STORY.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 2_000_000
+    for path in files:
+        assert b"/root/" not in path.read_bytes()
+        assert b"/tmp/" not in path.read_bytes()
