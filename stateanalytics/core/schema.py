@@ -210,6 +210,12 @@ ENTITIES = Frame(
         Column("evidence", TEXT, "stored evidence: JSON list of objects with `kind`"),
         Column("n_input_tokens", INTEGER, "tokens read; null: not reported", "tokens"),
         Column("n_output_tokens", INTEGER, "tokens written; null: not reported", "tokens"),
+        Column(
+            "n_cache_read_tokens", INTEGER, "of those read: from a cache; null: unknown", "tokens"
+        ),
+        Column(
+            "n_cache_write_tokens", INTEGER, "of those read: put into one; null: unknown", "tokens"
+        ),
         Column("cost_usd", REAL, "cost; null: not reported, never free", "USD"),
         Column("stored_duration_s", REAL, "the duration the system stored, for cross-checks", "s"),
         Column("stored_health", TEXT, "health as stored (ADR-0033 appendix A), where it is"),

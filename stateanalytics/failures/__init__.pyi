@@ -9,7 +9,9 @@ from .known_ids import aliases as aliases
 from .lift_ratios import lift as lift
 from .ownership import own as own
 from .ownership import owners as owners
+from .price_table import prices as prices
 from .rules_file import Rules as Rules
+from .run_costs import costs as costs
 from .similarity import related as related
 from .template_parameters import parameters as parameters
 from .templates import merge_templates as merge_templates

@@ -241,7 +241,8 @@ def with_rows_of(past: Past, part: Parts, labels: pl.Series, lost: pl.DataFrame)
 
 _MOSTLY_AT_THE_END = (
     *("verdict", "is_verdict_valid", "n_required_missing", "n_optional_missing", "n_produced"),
-    *("n_input_tokens", "n_output_tokens", "cost_usd", "stored_duration_s", "n_turns"),
+    *("n_input_tokens", "n_output_tokens", "n_cache_read_tokens", "n_cache_write_tokens"),
+    *("cost_usd", "stored_duration_s", "n_turns"),
     *("exit_code", "stored_health", "stored_delivery", "stored_reason_codes"),
 )
 

@@ -19,7 +19,8 @@ _BY_HISTORY = "_status_by_history"
 _MESSAGES = ("message", "team_message")
 _NO_HISTORY = (
     *("verdict", "is_verdict_valid", "n_required_missing", "n_optional_missing", "n_produced"),
-    *("n_input_tokens", "n_output_tokens", "cost_usd", "stored_duration_s", "attempt"),
+    *("n_input_tokens", "n_output_tokens", "n_cache_read_tokens", "n_cache_write_tokens"),
+    *("cost_usd", "stored_duration_s", "attempt"),
     *("n_turns", "exit_code"),
     *("stored_health", "stored_delivery", "stored_reason_codes"),
     *("due_at", "retry_code", "n_running", "n_questions", "n_unknown_finishes"),

@@ -188,6 +188,7 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
         n_turns="n_answers",
         # However it was read; `claude_messages` has the parts.
         n_input_tokens=pl.when(~is_call).then(pl.sum_horizontal(_READ)),
+        n_cache_write_tokens="n_cache_creation_tokens",
         reason_message="error_message",
         provider=pl.when(~is_call).then(pl.lit("anthropic")),
     )

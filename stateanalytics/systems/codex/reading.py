@@ -153,6 +153,7 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
         last_message_at=pl.when(~is_call).then("last_activity_at"),
         n_messages=pl.col("n_prompts") + pl.col("n_answers"),
         n_turns="n_answers",
+        n_cache_read_tokens="n_cached_tokens",
         reason_message="error_message",
         provider=pl.when(~is_call).then("provider"),
     )

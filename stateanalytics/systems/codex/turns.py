@@ -108,9 +108,10 @@ def _facts(rows: pl.DataFrame) -> pl.DataFrame:
         *("model", "approval_policy", "rate_limit_reached", "rate_limit_used_percent"),
         "rate_limit_resets_at",
     )
+    # What a turn runs with may stand before its prompt.
+    known = own(rows).with_columns(pl.col("model", "approval_policy").forward_fill().over(THREAD))
     return (
-        own(rows)
-        .filter(pl.col("turn_no") > 0)
+        known.filter(pl.col("turn_no") > 0)
         .group_by(TURN, maintain_order=True)
         .agg(
             pl.col("is_implicit").first(),
