@@ -117,6 +117,6 @@ def test_the_chapter_is_there_where_something_is_estimated(
     table = sa.failures.prices(own)
     monkeypatch.setattr("stateanalytics.reporting.sections.costs.prices", lambda: table)
     page = sa.report(snap, **asked).as_html()
-    assert "list prices of 2026-11-01 (0 days old)" in page
+    assert "list prices of 2026-11-01 (no days old)" in page
     assert "Reported" in page
     assert "Estimated" in page
