@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from types import MappingProxyType
 
 import narwhals as nw
+import polars as pl
 
-from stateanalytics.core.engines import Frame, lookup
+from stateanalytics.core.engines import Frame, keep, lookup
 from stateanalytics.core.schema import DELIVERIES, HEALTHS
 from stateanalytics.state.lifecycle import StatusCell
 
@@ -123,9 +125,17 @@ def add_duration_text(frame: Frame, seconds: str, pieces: tuple[str, str]) -> Fr
     ['9 h 12 min', '45 s', '3 d 2 h']
     """
     large, rest = pieces
+    placed = frame.with_columns(_pieces(seconds, pieces))
+    return lookup(placed, {large: (large, _LARGE_WORDS), rest: (rest, _REST_WORDS)})
+
+
+@lru_cache(maxsize=4)
+def _pieces(seconds: str, pieces: tuple[str, str]) -> tuple[nw.Expr, nw.Expr]:
+    """The places of both pieces among `_LARGE` and `_RESTS`."""
+    large, rest = pieces
     whole = nw.col(seconds).floor().clip(0, _MOST_DAYS * _DAY).cast(nw.Int64)
     is_days, is_hours, is_minutes = (whole >= size for size in (_DAY, _HOUR, _MINUTE))
-    placed = frame.with_columns(
+    of_large = (
         nw.when(is_days)
         .then(whole // _DAY + _LARGE.index("0 d"))
         .when(is_hours)
@@ -133,18 +143,16 @@ def add_duration_text(frame: Frame, seconds: str, pieces: tuple[str, str]) -> Fr
         .when(is_minutes)
         .then(whole // _MINUTE + _LARGE.index("0 min"))
         .otherwise(whole)
-        .alias(large),
+    )
+    of_rest = (
         nw.when(is_days)
         .then(whole // _HOUR % 24 + _RESTS.index(" 0 h"))
         .when(is_hours)
         .then(whole // _MINUTE % 60 + _RESTS.index(" 0 min"))
         .when(is_minutes)
         .then(whole % _MINUTE)
-        .alias(rest),
     )
-    # Nothing is said of a rest of none.
-    rests = [None if text.startswith(" 0 ") else text for text in _RESTS]
-    return lookup(placed, {large: (large, _LARGE), rest: (rest, rests)})
+    return keep(of_large.alias(large)), keep(of_rest.alias(rest))
 
 
 _MOST_DAYS = 9999
@@ -159,3 +167,6 @@ _RESTS = (
     *(f" {count} min" for count in range(60)),
     *(f" {count} h" for count in range(24)),
 )
+_LARGE_WORDS = pl.Series(_LARGE)
+# Nothing is said of a rest of none.
+_REST_WORDS = pl.Series([None if text.startswith(" 0 ") else text for text in _RESTS])

@@ -23,6 +23,7 @@ from stateanalytics.core.engines import (
     adapt,
     encode,
     first_true,
+    keep,
     lookup,
 )
 from stateanalytics.core.windows import Moment, read_moment
@@ -235,7 +236,6 @@ def _own(
 ) -> Frame:
     """What a row says by itself: its cell, its silence, a session's health, the delivery."""
     ready = table.add(add_ages(frame, as_of, {"silence_s": "last_activity_at"}), only)
-    rules = session_rules(table, policy)
     if table.has_recorded:
         aged = add_ages(ready, as_of, {SIGN_AGE: "last_sign_at", DUE_AGE: "due_at"})
         words = {
@@ -243,13 +243,7 @@ def _own(
             _DELIVERY: ("recorded_delivery", RECORDED_DELIVERIES),
         }
         ready = encode(add_limits(aged, policy), words)
-        rules = numbered(open_work_rules(table)) | rules
-    judged = first_true(rules)
-    delivered = first_true(dict(enumerate(delivery_rules(table).values())))
-    if table.has_recorded:
-        judged = nw.coalesce(nw.col(_HEALTH).cast(nw.Int16) + FIRST_RECORDED, judged)
-        delivered = nw.when(nw.col("recorded_delivery").is_null()).then(delivered)
-    ruled = ready.with_columns(judged.alias(SESSION_RULE), delivered.alias(DELIVERY_RULE))
+    ruled = ready.with_columns(_own_rules(table, policy))
     derived = lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
     if not table.has_recorded:
         return derived
@@ -257,15 +251,35 @@ def _own(
     return derived.with_columns(nw.coalesce(given, nw.col(DELIVERY)).alias(DELIVERY))
 
 
+@lru_cache(maxsize=16)
+def _own_rules(table: StatusTable, policy: Policy) -> tuple[nw.Expr, nw.Expr]:
+    """The numbers of the rules that say a session's health, and the delivery."""
+    rules = session_rules(table, policy)
+    if table.has_recorded:
+        rules = numbered(open_work_rules(table)) | rules
+    judged = first_true(rules)
+    delivered = first_true(dict(enumerate(delivery_rules(table).values())))
+    if table.has_recorded:
+        judged = nw.coalesce(nw.col(_HEALTH).cast(nw.Int16) + FIRST_RECORDED, judged)
+        delivered = nw.when(nw.col("recorded_delivery").is_null()).then(delivered)
+    return keep(judged.alias(SESSION_RULE)), keep(delivered.alias(DELIVERY_RULE))
+
+
 def _surveyed(own: Frame, table: StatusTable) -> tuple[Frame, Contents]:
     held = own.collect()
-    looked = {
+    answers = held.select(_contents(table)).row(0)
+    return held.lazy(), Contents(*answers)
+
+
+@lru_cache(maxsize=16)
+def _contents(table: StatusTable) -> tuple[nw.Expr, ...]:
+    """The fields of `Contents`, of all rows."""
+    asked = {
         "has_others": ~table.of("session"),
         "has_links": needs_links(table),
         "has_unnamed": table.where(lambda cell: not cell.is_known_text),
     }
-    answers = held.select(**{name: expression.any() for name, expression in looked.items()})
-    return held.lazy(), Contents(**{name: bool(answers[name].item()) for name in looked})
+    return tuple(keep(is_so.any().alias(name)) for name, is_so in asked.items())
 
 
 def _sessions(frame: Frame, as_of: datetime) -> Frame:
@@ -280,11 +294,16 @@ def _everyones(frame: Frame, table: StatusTable, policy: Policy, as_of: datetime
     ages = {"age_s": "started_at", "updated_age_s": "updated_at"}
     if not table.has_recorded:
         ages |= {SIGN_AGE: "last_sign_at", DUE_AGE: "due_at"}
-    aged = add_ages(frame, as_of, ages)
+    return add_ages(frame, as_of, ages).with_columns(_everyones_rules(table, policy))
+
+
+@lru_cache(maxsize=16)
+def _everyones_rules(table: StatusTable, policy: Policy) -> tuple[nw.Expr, nw.Expr]:
+    """The number of the rule that says the health of whatever it is, and the delivery."""
     rules = first_true(entity_rules(table, policy))
     worked = table.where(lambda cell: cell.entity_type == "play" and not cell.is_without_evidence)
     theirs = nw.when(worked & (SESSION_DELIVERY != NO_DELIVERY)).then(SESSION_DELIVERY)
-    return aged.with_columns(
-        nw.coalesce(nw.col(SESSION_RULE), rules).alias(HEALTH_RULE),
-        nw.coalesce(theirs, nw.col(DELIVERY)).alias(DELIVERY),
+    return (
+        keep(nw.coalesce(nw.col(SESSION_RULE), rules).alias(HEALTH_RULE)),
+        keep(nw.coalesce(theirs, nw.col(DELIVERY)).alias(DELIVERY)),
     )

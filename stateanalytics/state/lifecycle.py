@@ -16,7 +16,7 @@ from operator import or_
 
 import narwhals as nw
 
-from stateanalytics.core.engines import TEMPORARY, Frame, encode, lookup
+from stateanalytics.core.engines import TEMPORARY, Frame, encode, keep, lookup
 from stateanalytics.core.schema import LIFECYCLES, OUTCOMES
 from stateanalytics.core.vocabulary import STATUS_WORDS, TABLES, StatusWord
 from stateanalytics.state.definitions import GOOD_ENDS
@@ -205,26 +205,36 @@ class StatusTable:
 
     def of(self, *types: str | None) -> nw.Expr:
         """Is the row of one of these types; never null."""
-        return self.where(lambda cell: cell.entity_type in types)
+        if types not in self._told:
+            self._told[types] = self.where(lambda cell: cell.entity_type in types)
+        return self._told[types]
+
+    @cached_property
+    def _told(self) -> dict[tuple[object, ...], nw.Expr]:
+        """What `of` and `reads` gave before: few questions are asked again and again."""
+        return {}
 
     def reads(self, entity_type: str, *statuses: str) -> nw.Expr:
         """Is the row of this type, and its status read as one of these; never null."""
-        return self.where(
-            lambda cell: (
-                cell.entity_type == entity_type
-                and cell.word is not None
-                and cell.word.raw_status in statuses
+        asked = (entity_type, statuses)
+        if asked not in self._told:
+            self._told[asked] = self.where(
+                lambda cell: (
+                    cell.entity_type == entity_type
+                    and cell.word is not None
+                    and cell.word.raw_status in statuses
+                )
             )
-        )
+        return self._told[asked]
 
     def where(self, holds: Callable[[StatusCell], bool | None]) -> nw.Expr:
         """Is the row's cell one for which this holds; never null."""
         numbers = [number for number, cell in enumerate(self.all) if holds(cell)]
         runs = _runs(numbers)
         if not 0 < len(runs) <= _FEW:
-            return nw.col(CELL).is_in(numbers)
+            return keep(nw.col(CELL).is_in(numbers))
         # Cells of a type lie together; a range is cheaper than a set, above all in SQL.
-        return reduce(or_, (_within(first, last) for first, last in runs))
+        return keep(reduce(or_, (_within(first, last) for first, last in runs)))
 
 
 def _recorded_cell(entity_type: str | None, lifecycle: str, outcome: str | None) -> StatusCell:

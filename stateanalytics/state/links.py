@@ -7,9 +7,11 @@ holds none of them pays nothing.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import narwhals as nw
 
-from stateanalytics.core.engines import TEMPORARY, Frame
+from stateanalytics.core.engines import TEMPORARY, Frame, keep
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.state.delivery import DELIVERY
 from stateanalytics.state.health import (
@@ -58,16 +60,14 @@ def add_links(own: Frame, table: StatusTable) -> Frame:
     sessions = _of_sessions(own, table)
     children = _of_children(own, table)
     if not own.implementation.is_polars():
-        worked = own.with_columns(_session_id(table).alias(_SESSION))
+        worked = own.with_columns(_session_id(table))
         return worked.join(sessions, on=_SESSION_KEY, how="left").join(
             children, on=list(ENTITY_KEY), how="left"
         )
     # Rows are found again by number: one integer to compare instead of four texts.
     numbered = own.to_native().with_row_index(_ROW)
     rows: Frame = nw.from_native(numbered)
-    linked = rows.filter(needs_links(table)).select(
-        _ROW, *ENTITY_KEY, _session_id(table).alias(_SESSION)
-    )
+    linked = rows.filter(needs_links(table)).select(_ROW, *ENTITY_KEY, _session_id(table))
     by_row = (
         linked.join(sessions, on=_SESSION_KEY, how="left")
         .join(children, on=list(ENTITY_KEY), how="left")
@@ -79,15 +79,17 @@ def add_links(own: Frame, table: StatusTable) -> Frame:
     return joined.drop(_ROW)
 
 
+@lru_cache(maxsize=16)
 def _session_id(table: StatusTable) -> nw.Expr:
     """The session that works for the row, where one does."""
-    return nw.when(table.of("play", "engine_run")).then(nw.col("session_id"))
+    worked = nw.when(table.of("play", "engine_run")).then(nw.col("session_id"))
+    return keep(worked.alias(_SESSION))
 
 
 def _of_sessions(own: Frame, table: StatusTable) -> Frame:
     """The sessions that work for others, each once."""
     quiet = [n for n, rule in enumerate(RULES.values()) if rule.health in QUIET_SESSION]
-    workers = own.select("source", "system", _session_id(table).alias(_SESSION))
+    workers = own.select("source", "system", _session_id(table))
     sessions = own.filter(table.of("session")).select(
         "source",
         "system",
@@ -105,17 +107,26 @@ def _of_sessions(own: Frame, table: StatusTable) -> Frame:
 
 
 def _of_children(own: Frame, table: StatusTable) -> Frame:
+    is_child, columns = _parents(table)
+    by_parent = own.filter(is_child).select("source", "system", *columns)
+    return by_parent.group_by(*ENTITY_KEY).agg(nw.col(HAS_RUNNING, HAS_BLOCKED).max())
+
+
+@lru_cache(maxsize=16)
+def _parents(table: StatusTable) -> tuple[nw.Expr, tuple[nw.Expr, ...]]:
+    """Is the row a child of another one; and that one's key, with what the child says of it."""
     is_child = (table.of("play") & (nw.col("parent_type") == "show")) | (
         table.of("schedule_run") & (nw.col("parent_type") == "schedule")
     )
     running = table.reads("play", *RUNNING_LIKE) | table.reads("schedule_run", "running")
     blocked = table.reads("play", *BLOCKED_LIKE)
-    children = own.filter(is_child & ~nw.col("parent_id").is_null())
-    by_parent = children.select(
-        "source",
-        "system",
-        entity_type=nw.col("parent_type"),
-        entity_id=nw.col("parent_id"),
-        **{HAS_RUNNING: running.cast(nw.Int16), HAS_BLOCKED: blocked.cast(nw.Int16)},
+    columns = {
+        "entity_type": nw.col("parent_type"),
+        "entity_id": nw.col("parent_id"),
+        HAS_RUNNING: running.cast(nw.Int16),
+        HAS_BLOCKED: blocked.cast(nw.Int16),
+    }
+    return (
+        keep(is_child & ~nw.col("parent_id").is_null()),
+        tuple(keep(column.alias(name)) for name, column in columns.items()),
     )
-    return by_parent.group_by(*ENTITY_KEY).agg(nw.col(HAS_RUNNING, HAS_BLOCKED).max())
