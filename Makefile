@@ -79,6 +79,7 @@ bench: $(VENV)/.developed
 docs: $(VENV)/.installed
 	$(BIN)/stateanalytics schema --format markdown > docs/schema.md
 	$(BIN)/python -c 'from stateanalytics.reporting.sections.appendix import as_markdown; print(as_markdown(), end="")' > docs/numbers.md
+	$(BIN)/python -c 'from pathlib import Path; from stateanalytics.systems.coverage import with_coverage; page = Path("docs/systems.md"); page.write_text(with_coverage(page.read_text("utf-8")), "utf-8")'
 
 clean:
 	rm -rf $(VENV) .fuzz weekly.html weekly.json

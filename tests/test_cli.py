@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -427,7 +428,7 @@ def test_places_are_shown(run, monkeypatch, store, tmp_path):
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
     code, out, _ = run("places")
     assert code == 0
-    assert f"{store}  found" in out
+    assert f"{store}  lionagi 0." in out
     assert out.count("nothing there") == 6
     monkeypatch.setenv("LIONAGI_HOME", str(tmp_path))
     _, out, _ = run("places")
@@ -437,6 +438,23 @@ def test_places_are_shown(run, monkeypatch, store, tmp_path):
         assert repr(line.partition("  ")[0]) in err
     for name in (".lionagi", ".agent-orchestrator", ".ao", "opencode"):
         assert name in out
+
+
+def test_places_say_whose_of_which_version_and_how_large(run, monkeypatch, tmp_path):
+    samples = Path(__file__).parents[1] / "data" / "samples"
+    for name, place in (("claude_code", ".claude"), ("agent_orchestrator", ".agent-orchestrator")):
+        shutil.copytree(samples / name, tmp_path / place)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("CLAUDE_CONFIG_DIR", "LIONAGI_HOME", "AO_DATA_DIR", "XDG_DATA_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    _, out, _ = run("places")
+    told = dict(line.split("  ", 1) for line in out.splitlines())
+    assert re.fullmatch(
+        r"Claude Code [\d.]+: \d+ files, [\d.]+ MB", told[str(tmp_path / ".claude")]
+    )
+    assert told[str(tmp_path / ".agent-orchestrator")].startswith(
+        "Agent Orchestrator key=value records, JSON records, activity events: "
+    )
 
 
 def test_without_sources_the_usual_place_is_read_and_named(run, monkeypatch, store, tmp_path):

@@ -13,6 +13,7 @@ import stateanalytics as sa
 from stateanalytics.cli import COMMANDS as LISTED
 from stateanalytics.cli import cli, run
 from stateanalytics.reporting.sections.appendix import as_markdown
+from stateanalytics.systems.coverage import with_coverage
 from tests.conftest import ROOT
 from tests.examples import a_few
 
@@ -71,6 +72,12 @@ def test_the_page_of_the_schema_is_current(capsys):
     """`make docs` writes it again."""
     assert run(["schema", "--format", "markdown"]) == 0
     assert capsys.readouterr().out == (ROOT / "docs" / "schema.md").read_text("utf-8")
+
+
+def test_the_page_of_the_systems_says_what_is_read():
+    """`make docs` writes it again."""
+    page = (ROOT / "docs" / "systems.md").read_text("utf-8")
+    assert with_coverage(page) == page
 
 
 def test_the_page_of_the_numbers_is_current():

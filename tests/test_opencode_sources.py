@@ -21,7 +21,7 @@ from stateanalytics.errors import DamagedStoreError, NotAStoreError
 from stateanalytics.io import json_lines
 from stateanalytics.systems.opencode import reading
 from stateanalytics.systems.opencode.places import find
-from stateanalytics.systems.opencode.tables import ALLOWED
+from stateanalytics.systems.opencode.tables import TABLES
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few
 from tests.opencode_logs import event, facts_of, in_sessions, read_once, step, write
@@ -179,7 +179,7 @@ def test_tables_with_keys_are_never_read(samples: Path, tmp_path: Path) -> None:
     connection.close()
     (tmp_path / "auth.json").write_text('{"sessionID": "ses_1", "key": "sk-verysecret"}')
     snap = sa.read(tmp_path)
-    assert not set(ALLOWED) & set(SECRET_TABLES)
+    assert not set(TABLES) & set(SECRET_TABLES)
     assert not snap.stores
     frames = [snap.entities, snap.transitions, snap.events, snap.findings, *snap.details.values()]
     for frame in frames:
@@ -372,7 +372,7 @@ def test_files_that_a_database_has_taken_over_are_not_counted_twice(
     assert facts.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0
 
 
-def _of_c(path: Path) -> None:
+def write_claimed(path: Path) -> None:
     """A 2.0 database that took a session over from V1, and has one of its own that is claimed."""
     connection = sqlite3.connect(path)
     connection.executescript(
@@ -416,7 +416,7 @@ def _of_c(path: Path) -> None:
 def renamed(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     """A 2.0 database under another name."""
     path = tmp_path_factory.mktemp("renamed") / "backup.sqlite"
-    _of_c(path)
+    write_claimed(path)
     return read_facts(path)[0]
 
 

@@ -58,7 +58,10 @@ COMMANDS = {
         "reports",
         "List what is wrong in the data, and what was done about it; contradictions too.",
     ),
-    "places": ("queries", "Show where stores are looked for when no source is named."),
+    "places": (
+        "queries",
+        "Show the usual places: what is there, whose, of which version and how large.",
+    ),
     "policies": (
         "reports",
         "Compare two policies over one snapshot: which entities change severity.",

@@ -153,12 +153,12 @@ def schema(request: Request, *, frame: str | None, source: str | None) -> None:
 
 @click.command()
 def places() -> None:
-    """Show where stores are looked for when no source is named."""
-    from stateanalytics.core.text import visible
-    from stateanalytics.systems.places import is_there, usual_places
+    """Show the usual places: what is there, of which version, how large."""
+    from stateanalytics.systems.looking import look_at
+    from stateanalytics.systems.places import usual_places
 
     for path in usual_places():
-        click.echo(f"{visible(str(path))}  {'found' if is_there(path) else 'nothing there'}")
+        click.echo(visible(f"{path}  {look_at(path) or 'nothing there'}"))
 
 
 @click.command(

@@ -50,6 +50,7 @@ TICK_NS = 2_000_000_000  # no file system's clock is coarser
 N_TRIES = 5
 CHECK_S, CHECK_S_PER_GB = 60.0, 20.0  # how long the check may take; 1 s for a GB is usual
 ILLEGIBLE = "\ufffd"  # what stands for octets that are not UTF-8; such tables are not read
+VIRTUAL_TABLE = "a virtual table"
 VIRTUAL = 2  # how table_xinfo calls a generated column that is not stored
 # What a check ends with: bad pages; or an expression of the schema itself (a view, an index
 # by a collation or function of the writer's own) that cannot or may not be run here.
@@ -398,7 +399,7 @@ def contents(target: str) -> dict[str, Any]:
                 illegible.append(raw.decode(errors="backslashreplace"))
                 continue
             if kind == b"view" or not root:
-                others[name] = "a view" if kind == b"view" else "a virtual table"
+                others[name] = "a view" if kind == b"view" else VIRTUAL_TABLE
                 continue
             # Virtual generated columns (2) run the store's own expressions: not read.
             declared: dict[str, str] = {}

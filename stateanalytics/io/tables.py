@@ -21,6 +21,7 @@ from stateanalytics.io.scanning import (
     scan_unguarded,
     small_cursor_of,
 )
+from stateanalytics.io.sqlite_copy import quoted
 
 if TYPE_CHECKING:
     from stateanalytics.io.sqlite import Store
@@ -47,6 +48,15 @@ def read(
         }
     )
     return rows, [{"table": table, **finding} for finding in (*problems, *of_documents)]
+
+
+def n_rows(store: Store, names: Collection[str]) -> dict[str, int]:
+    """How many rows each of these tables of a store has."""
+    with small_cursor_of(store) as cursor:
+        return {
+            name: cursor.row(f"SELECT count(*) AS n FROM {quoted(name)} NOT INDEXED")[0]
+            for name in names
+        }
 
 
 def _columns(

@@ -8,7 +8,7 @@ a function, so that nothing of a system is loaded before it is needed: see `late
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module, resources
 from pathlib import Path
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from stateanalytics.core.facts import Facts
     from stateanalytics.core.schema import Frame
+    from stateanalytics.io.cells import Cell
     from stateanalytics.io.parts import Parts
     from stateanalytics.io.sqlite import Store
     from stateanalytics.state.policy import Policy
@@ -72,6 +73,16 @@ def nothing(*_args: object, **_options: object) -> tuple[()]:
     return ()
 
 
+def nothing_counted(*_args: object) -> Mapping[str, Any]:
+    """The answer of a system that has none of what is counted."""
+    return MappingProxyType({})
+
+
+def nothing_said(*_args: object) -> str:
+    """The answer of a system that has no word for what is asked for."""
+    return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stores:
     """How a system's SQLite databases are recognised and read.
@@ -99,6 +110,33 @@ class Stores:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tables:
+    """What of a system's databases is read; each other table with rows is a finding.
+
+    Attributes
+    ----------
+    read : mapping
+        Each table that is read, with its columns.
+    aside : tuple of str
+        Tables that are not read on purpose, as they say nothing of work: settings, caches,
+        the system's own notes on its schema.
+    version : tuple of str and Cell, optional
+        The table whose greatest such cell is the version of the schema.
+    newest : int or str
+        The newest version that the reader was checked on.
+    in_words : callable, optional
+        ``in_words(tables) -> str``: the version by the tables and columns that there are,
+        where that says more.
+    """
+
+    read: Mapping[str, Collection[str]]
+    aside: tuple[str, ...] = ()
+    version: tuple[str, Cell] | None = None
+    newest: Any = None
+    in_words: Callable[[Mapping[str, Collection[str]]], str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Files:
     """How a system's files and directories are found and read.
 
@@ -119,6 +157,11 @@ class Files:
     opens : callable, optional
         ``opens(path) -> paths``, as texts too, of all that `read` opens of one, where that is
         less than the path with all that is in it.
+    unread : callable
+        ``unread(path) -> mapping`` of the kinds of files in it that are not read, each with
+        how many there are: see `unread.kinds_of_files`.
+    version : callable
+        ``version(path) -> str``: of its program or format; empty: nothing says.
     """
 
     find: Callable[[Path], list[Path]]
@@ -126,6 +169,8 @@ class Files:
     read_many: Callable[..., Iterator[Parts]] | None = None
     beside: Callable[[Path], Iterable[Path]] = nothing
     opens: Callable[[Path], Iterable[str | Path]] | None = None
+    unread: Callable[[Path], Mapping[str, int]] = nothing_counted
+    version: Callable[[Path], str] = nothing_said
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,6 +336,11 @@ class System:
         The environment variable that says where, for messages; empty: none.
     stores, files : Stores, Files or None
         How its databases, and its files and directories, are read.
+    tables : callable, optional
+        ``tables() -> Tables``: what of its databases is read, however they are found.
+    known_words : callable
+        ``known_words() -> mapping``: of each part of a record the words that are understood;
+        any other is a finding.
     frames : callable
         The detail frames that it adds to the canonical ones.
     count_errors : callable or None
@@ -364,6 +414,8 @@ class System:
     variable: str = ""
     stores: Stores | None = None
     files: Files | None = None
+    tables: Callable[[], Tables] | None = None
+    known_words: Callable[[], Mapping[str, Sequence[str]]] = nothing_counted
     frames: Callable[[], Sequence[Frame]] = nothing
     count_errors: Callable[[Store], pl.DataFrame] | None = None
     vocabulary: tuple[StatusWord, ...] = ()

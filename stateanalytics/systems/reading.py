@@ -29,7 +29,6 @@ from stateanalytics.io.as_of import as_utc
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.private_folders import delete_abandoned_now_and_then
-from stateanalytics.io.salvaging import findings_of_store
 from stateanalytics.io.scanning import one_connection
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
@@ -37,6 +36,7 @@ from stateanalytics.systems.base import System
 from stateanalytics.systems.places import Place, find_places, looked
 from stateanalytics.systems.pooling import Memory, Pooled, Reading
 from stateanalytics.systems.recorded import add_words, has_own_words
+from stateanalytics.systems.unread import findings_of_database, findings_of_files
 
 OnError = Literal["skip", "raise", "salvage"]
 _MAX_TABLES_NAMED = 8
@@ -200,7 +200,11 @@ def _read_places(
         if read_many is not None:
             paths, labels = [place.path for place in some], [place.label for place in some]
             parts = read_many(paths, labels=labels, bodies=bodies, on_error=on_error)
-            yield from Reading.of_many(some, [_with_words(part) for part in parts], began)
+            told = [
+                _with_unread(_with_words(part), place)
+                for part, place in zip(parts, some, strict=True)
+            ]
+            yield from Reading.of_many(some, told, began)
             continue
         for place in some:
             known, began = before.readings.get(place.label), _wall_clock()
@@ -234,7 +238,8 @@ def read_place(
     known, kept = place.system, None if before is None else before.kept
     if known is not None and known.files is not None:
         read = partial(known.files.read, place.path, label=place.label, on_error=on_error)
-        return _read_by(known, read, place.label, on_error, bodies=bodies, before=kept)
+        part = _read_by(known, read, place.label, on_error, bodies=bodies, before=kept)
+        return _with_unread(part, place)
     with ExitStack() as opened:
         last = before.stores[0] if before is not None and before.stores else None
         store = opened.enter_context(
@@ -249,7 +254,7 @@ def read_place(
             read = partial(known.stores.read, store)
             with one_connection(store):
                 part = _read_by(known, read, store.label, on_error, bodies=bodies, before=kept)
-        odd = findings_of_store(store, system=part.system)
+        odd = findings_of_database(store, system=part.system)
         opened.pop_all()
     return replace(
         part,
@@ -299,6 +304,14 @@ def _read_by(
         return _left_out(
             counted(label, "", "source.unreadable", "error", message, action="left out"), label
         )
+
+
+def _with_unread(part: Parts, place: Place) -> Parts:
+    """With the kinds of files of a place that nobody reads among its findings."""
+    if place.system is None or not place.path.is_dir():
+        return part
+    unread = findings_of_files(place.path, place.label, place.system)
+    return replace(part, findings=pool([part.findings, unread], schema.FINDINGS))
 
 
 def _with_words(part: Parts) -> Parts:

@@ -31,7 +31,10 @@ SYSTEM = System(
         find=later(f"{_HERE}.places:find"),
         read=later(f"{_HERE}.reading:read"),
         opens=later(f"{_HERE}.places:opens"),
+        unread=later(f"{_HERE}.places:unread"),
+        version=later(f"{_HERE}.places:version"),
     ),
+    tables=later(f"{_HERE}.databases:tables"),
     frames=later(f"{_HERE}.frames:frames"),
     working_states=MappingProxyType(
         {

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from stateanalytics.io.sqlite import INTEGER, JSON, TEXT, Cell, Store, read_table
+from stateanalytics.systems.agent_orchestrator import go_tables
 from stateanalytics.systems.agent_orchestrator.go_tables import is_go
 from stateanalytics.systems.agent_orchestrator.logs import ALIVE
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
@@ -15,6 +16,7 @@ from stateanalytics.systems.agent_orchestrator.stored_values import (
     stored_moment,
     unreadable_times,
 )
+from stateanalytics.systems.base import Tables
 
 EVENTS_TABLE = "activity_events"
 
@@ -26,6 +28,17 @@ _EVENTS: Mapping[str, Cell] = {
     **dict.fromkeys(("project_id", "session_id", "source", "type", "log_level", "summary"), TEXT),
     "data": JSON,
 }
+
+
+def tables() -> Tables:
+    """What is read of both databases, and what is not on purpose."""
+    is_applied = "CASE WHEN is_applied THEN version_id END"
+    return Tables(
+        read={EVENTS_TABLE: _EVENTS, **go_tables.TABLES},
+        aside=go_tables.ASIDE,
+        version=("goose_db_version", Cell("integer", is_applied, ("is_applied", "version_id"))),
+        newest=go_tables.NEWEST_VERSION,
+    )
 
 
 def recognises(store: Store) -> bool:

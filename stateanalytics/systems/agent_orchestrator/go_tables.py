@@ -34,6 +34,7 @@ _COLUMNS = {
     "pr_url_alias": "alias_url canonical_url",
     "pr_comment": "pr_url resolved is_bot created_at",
     "pr_checks": "pr_url name status conclusion created_at",
+    "pr_review_threads": "pr_url resolved is_bot updated_at",
     "pr_reviews": "pr_url state author is_bot submitted_at",
     "change_log": "seq project_id session_id event_type payload created_at",
     "telemetry_event": "id occurred_at name source level project_id session_id payload_json",
@@ -64,19 +65,21 @@ _COLUMNS = {
     "openai_usage_event_details": "event_id openai_reasoning_output_tokens "
     "openai_cache_write_input_tokens",
     "anthropic_usage_event_details": "event_id anthropic_cache_creation_input_tokens",
-    "goose_db_version": "version_id is_applied",
 }
 ASIDE = (
     *("app_settings", "agent_model_catalog", "shell_terminals", "workspace_repos"),
-    *("projects", "review"),
+    *("projects", "review", "goose_db_version"),
 )
 """Settings, caches and names, which say nothing of work: not read on purpose."""
 
+NEWEST_VERSION = 103
+"""The greatest migration that the columns were read from."""
+
 _KINDS: Mapping[str, Cell] = {
-    **dict.fromkeys(("resolved", "is_bot", "is_terminated", "is_applied"), YES_NO),
+    **dict.fromkeys(("resolved", "is_bot", "is_terminated"), YES_NO),
     **dict.fromkeys(
         (
-            *("number", "additions", "deletions", "seq", "version_id", "anomaly_count"),
+            *("number", "additions", "deletions", "seq", "anomaly_count"),
             *("estimated_cost_nanos", "event_id", "binding_id"),
         ),
         INTEGER,

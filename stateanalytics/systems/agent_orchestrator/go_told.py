@@ -66,6 +66,12 @@ _ENTRIES: Mapping[str, Mapping[str, Any]] = {
         "name": "native_session_id",
     },
     "pr_reviews": {"kind": pl.format("review.{}", "state"), "at": "submitted_at", "role": "author"},
+    "pr_review_threads": {
+        "kind": pl.lit("review_thread"),
+        "at": "updated_at",
+        "role": pl.when("is_bot").then(pl.lit("bot")).otherwise(pl.lit("person")),
+        "name": pl.when("resolved").then(pl.lit("resolved")).otherwise(pl.lit("open")),
+    },
     "pr_checks": {
         "kind": pl.format("check.{}", pl.coalesce("conclusion", "status")),
         "at": "created_at",

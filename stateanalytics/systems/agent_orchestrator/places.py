@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -12,6 +12,9 @@ from pathlib import Path
 
 from stateanalytics.io.files import is_beside_a_log, legible, stores_among
 from stateanalytics.io.opening import open_regular
+from stateanalytics.systems import system_named
+from stateanalytics.systems.looking import schema_of
+from stateanalytics.systems.unread import kinds_of_files
 
 HASH_DIRECTORY = re.compile(r"^([0-9a-f]{12})(?:-(.+))?$")
 """A project before April 2026: twelve digits, mostly with a name after them."""
@@ -154,6 +157,30 @@ def opens(path: Path) -> Iterator[str]:
         if file.kind in (Kind.EVENTS_DATABASE, Kind.GO_DATABASE):
             store = os.path.realpath(file.path)
             yield from (store + ending for ending in ("-wal", "-journal"))
+
+
+def unread(path: Path) -> Mapping[str, int]:
+    """Kinds of files of a tree that are not read; what an agent works on is nobody's."""
+    return kinds_of_files(path, opens(path), ("worktrees", "archive"))
+
+
+_GENERATIONS = {
+    Kind.RECORD: "key=value records",
+    Kind.ARCHIVE: "key=value records",
+    Kind.JSON_RECORD: "JSON records",
+    Kind.JSON_ARCHIVE: "JSON records",
+    Kind.EVENTS_DATABASE: "activity events",
+    Kind.GO_DATABASE: "Go rewrite",
+}
+
+
+def version(path: Path) -> str:
+    """The generations of which a tree holds files."""
+    files = {file.kind: file.path for file in files_of(path)}
+    words = [word for kind, word in _GENERATIONS.items() if kind in files]
+    if Kind.GO_DATABASE in files:
+        words.append(schema_of(Path(files[Kind.GO_DATABASE]), system_named(SYSTEM))[1])
+    return ", ".join(filter(None, dict.fromkeys(words)))
 
 
 def _is_tree(path: Path) -> bool:

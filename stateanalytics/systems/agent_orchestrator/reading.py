@@ -14,7 +14,6 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.errors import SourceError
 from stateanalytics.io.parts import Parts
-from stateanalytics.io.salvaging import loss_findings
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.agent_orchestrator import databases, frames
 from stateanalytics.systems.agent_orchestrator.columns import with_defaults
@@ -56,6 +55,7 @@ from stateanalytics.systems.agent_orchestrator.sessions import (
     tell,
     time_findings,
 )
+from stateanalytics.systems.unread import findings_of_database
 
 _CALENDAR = (
     pl.lit(datetime(1, 1, 1, tzinfo=UTC)),
@@ -102,7 +102,7 @@ def read(
     stores = [store for file in files if (store := _opened(file, faults))]
     try:
         part = _parts(files, stores, faults, bodies=bodies)
-        lost = [loss_findings(store.losses, label, system=SYSTEM) for store in stores]
+        lost = [findings_of_database(store, system=SYSTEM) for store in stores]
         return replace(part, findings=pool([*lost, part.findings], schema.FINDINGS))
     finally:
         for store in stores:

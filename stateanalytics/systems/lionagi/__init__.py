@@ -29,6 +29,7 @@ SYSTEM = System(
         lies_at=("state.db", ".lionagi/state.db"),
         beside=later(f"{_HERE}.reading:beside"),
     ),
+    tables=later(f"{_HERE}.raw:tables"),
     count_errors=later(f"{_HERE}.events:count_errors"),
     vocabulary=STATUS_WORDS,
     frames=later(f"{_HERE}.frames:frames"),

@@ -15,6 +15,7 @@ from stateanalytics.core.facts import pool
 from stateanalytics.core.schema import FINDINGS
 from stateanalytics.io.parts import Kept, read_again
 from stateanalytics.io.sqlite import Cell, Store
+from stateanalytics.systems.base import Tables, later
 
 SYSTEM = "lionagi"
 
@@ -236,6 +237,23 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
 _BODIES = {"messages": "content", "session_signals": "payload", "team_messages": "content"}
 
 Raw = Mapping[str, pl.DataFrame]
+
+
+def tables() -> Tables:
+    """What is read of a store, and what is not on purpose."""
+    version = Cell(
+        "integer", "CASE WHEN key = 'version' THEN CAST(value AS INTEGER) END", ("key", "value")
+    )
+    return Tables(
+        read=TABLES,
+        aside=(
+            *("schema_meta", "message_types", "projects", "definitions", "engine_defs"),
+            *("workflow_defs", "workers"),
+        ),
+        version=("schema_meta", version),
+        newest=4,
+        in_words=later("stateanalytics.systems.lionagi.reading:generation"),
+    )
 
 
 def read_raw(

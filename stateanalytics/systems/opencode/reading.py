@@ -13,7 +13,6 @@ from stateanalytics.core.facts import pool
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.json_lines import CHUNK_BYTES, Parser, moment
 from stateanalytics.io.parts import Parts, by_source
-from stateanalytics.io.salvaging import loss_findings
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.canonical import entities_of, events_of, transitions_of
@@ -35,6 +34,7 @@ from stateanalytics.systems.opencode.tables import (
     read_sessions,
     read_waiting,
 )
+from stateanalytics.systems.unread import findings_of_database
 
 
 def read(
@@ -114,7 +114,7 @@ def read_many(
 def _of_database(path: Path, label: str, parser: Parser, on_error: str) -> Parts:
     with open_store(path, label=label, salvage=on_error == "salvage") as store:
         part = read_store(store, parser, on_error=on_error)
-        losses = loss_findings(store.losses, label, system=part.system)
+        losses = findings_of_database(store, system=part.system)
     return replace(part, findings=pool([losses, part.findings], schema.FINDINGS))
 
 

@@ -6,22 +6,19 @@ neither is any file beside the database but the legacy messages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
+from stateanalytics.io.cells import Kind
+from stateanalytics.io.findings import counted
 from stateanalytics.io.json_lines import Parser, numbered
 from stateanalytics.io.sqlite import INTEGER, TEXT, Cell, Store, read_table
+from stateanalytics.systems.base import Tables
 from stateanalytics.systems.opencode.gathered import completed_rows, session_rows_of
 from stateanalytics.systems.opencode.mapping import SYSTEM
-
-ALLOWED = (
-    "event", "session", "session_v2", "session_message", "message", "part",
-    "session_input", "session_pending", "session_inbox",
-)  # fmt: skip
-"""Every table that is read."""
 
 # What the fold does not need is not even taken out of the file: snapshots of V1 repeat
 # whole messages for each update and make up most of databases of 100 GB.
@@ -36,56 +33,92 @@ _NEEDED = " OR ".join(
 )
 
 
-def _read_rows(
-    store: Store, table: str, columns: Mapping[str, Cell]
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    rows, findings = read_table(store, table, columns, system=SYSTEM)
+def _renamed(kind: Kind, **columns: str) -> dict[str, Cell]:
+    return {name: Cell(kind, column, (column,)) for name, column in columns.items()}
+
+
+_OF_SESSIONS: Mapping[str, Cell] = {
+    **dict.fromkeys(
+        ("parent_id", "project_id", "directory", "title", "agent", "idle_outcome"), TEXT
+    ),
+    **_renamed(
+        "text", session_id="id", program_version="version", fork_of="fork_session_id", text="model"
+    ),
+    **_renamed("real", row_cost_usd="cost"),
+    **_renamed(
+        "integer",
+        row_input_tokens="tokens_input",
+        row_output_tokens="tokens_output",
+        created_ms="time_created",
+        updated_ms="time_updated",
+        archived_ms="time_archived",
+        suspended_ms="time_suspended",
+        claimed_ms="execution_claimed_at",
+        n_resume_attempts="resume_attempts",
+    ),
+}
+TABLES: Mapping[str, Mapping[str, Cell]] = {
+    "event": {
+        "seq": INTEGER,
+        **_renamed("text", event_id="id", session_id="aggregate_id", raw_type="type"),
+        **_renamed("integer", created_ms="created"),
+        "data": Cell("text", f"CASE WHEN {_NEEDED} THEN data END", ("data", "type")),
+    },
+    "session_v2": _OF_SESSIONS,
+    "session": _OF_SESSIONS,
+    "session_message": {
+        "session_id": TEXT,
+        **_renamed("text", message_id="id", role="type", text="data"),
+        **_renamed("integer", created_ms="time_created"),
+    },
+    "message": {
+        "session_id": TEXT,
+        **_renamed("text", message_id="id", text="data"),
+        **_renamed("integer", created_ms="time_created"),
+    },
+    "part": {
+        "message_id": TEXT,
+        "session_id": TEXT,
+        **_renamed("text", part_id="id", text="data"),
+        **_renamed("integer", created_ms="time_created"),
+    },
+    "session_input": {"id": TEXT, "promoted_seq": INTEGER},
+    "session_pending": {"id": TEXT},
+    "session_inbox": {"id": TEXT},
+}
+"""Every table that is read, and what of it."""
+
+
+def tables() -> Tables:
+    """What is read of a database, and what is not on purpose."""
+    return Tables(
+        read=TABLES,
+        aside=(
+            *("migration", "data_migration", "event_sequence", "project", "project_directory"),
+            *("workspace", "worktree", "kv"),
+        ),
+        version=("migration", Cell("text", "id", ("id",))),
+        newest="20260903010538_execution_claimed_at",
+    )
+
+
+def _read_rows(store: Store, table: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    rows, findings = read_table(store, table, TABLES[table], system=SYSTEM)
     return rows.with_columns(source=pl.lit(store.label)), findings
 
 
 def read_events(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows of the ``event`` table, and what was wrong with them."""
-    return _read_rows(
-        store,
-        "event",
-        {
-            "event_id": Cell("text", "id", ("id",)),
-            "session_id": Cell("text", "aggregate_id", ("aggregate_id",)),
-            "seq": INTEGER,
-            "created_ms": Cell("integer", "created", ("created",)),
-            "raw_type": Cell("text", "type", ("type",)),
-            "data": Cell("text", f"CASE WHEN {_NEEDED} THEN data END", ("data", "type")),
-        },
-    )
+    return _read_rows(store, "event")
 
 
 def read_sessions(store: Store, parser: Parser) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows of both session tables; where an id is in both, 2.0's."""
-    frames, findings = [], []
-    columns = {
-        "session_id": Cell("text", "id", ("id",)),
-        "parent_id": TEXT,
-        "project_id": TEXT,
-        "directory": TEXT,
-        "title": TEXT,
-        "program_version": Cell("text", "version", ("version",)),
-        "fork_of": Cell("text", "fork_session_id", ("fork_session_id",)),
-        "agent": TEXT,
-        "text": Cell("text", "model", ("model",)),
-        "row_cost_usd": Cell("real", "cost", ("cost",)),
-        "row_input_tokens": Cell("integer", "tokens_input", ("tokens_input",)),
-        "row_output_tokens": Cell("integer", "tokens_output", ("tokens_output",)),
-        "created_ms": Cell("integer", "time_created", ("time_created",)),
-        "updated_ms": Cell("integer", "time_updated", ("time_updated",)),
-        "archived_ms": Cell("integer", "time_archived", ("time_archived",)),
-        "suspended_ms": Cell("integer", "time_suspended", ("time_suspended",)),
-        "n_resume_attempts": Cell("integer", "resume_attempts", ("resume_attempts",)),
-        "idle_outcome": TEXT,
-    }
+    frames, findings = [], [_claims_findings(store)]
     for table in ("session_v2", "session"):
-        rows, problems = _read_rows(store, table, columns)
+        rows, problems = _read_rows(store, table)
         findings.append(problems)
-        placed = numbered(rows)
+        placed = numbered(_with_claim(rows, store.tables.get(table, ())))
         fields = {"model": (("id",), "VARCHAR"), "provider": (("providerID",), "VARCHAR")}
         models = parser.read(placed.select("row", "text"), fields)
         frames.append(
@@ -94,45 +127,50 @@ def read_sessions(store: Store, parser: Parser) -> tuple[pl.DataFrame, pl.DataFr
     return completed_rows(session_rows_of(pl.concat(frames))), pool(findings, schema.FINDINGS)
 
 
+_CLAIMED, _SUSPENDED = "execution_claimed_at", "time_suspended"
+
+
+def _with_claim(rows: pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
+    """The claim of a session by its newer name, where there is a column of it."""
+    claim = "claimed_ms" if _CLAIMED in columns else "suspended_ms"
+    return rows.with_columns(suspended_ms=claim).drop("claimed_ms")
+
+
+def _claims_findings(store: Store) -> pl.DataFrame:
+    """What a table of 2.0 that has both columns of a claim, or none, leaves open."""
+    there = {_CLAIMED, _SUSPENDED} & {*store.tables.get("session_v2", (_CLAIMED,))}
+    code, severity, message, action = (
+        (
+            *("source.column_missing", "warning"),
+            "no column says whether an execution is claimed",
+            "whether its process died is not known, but by its silence",
+        )
+        if not there
+        else ("source.column_twice", "info", f"{_SUSPENDED} is there as well", "not read")
+    )
+    return counted(
+        store.label,
+        SYSTEM,
+        code,
+        severity,
+        message,
+        n_rows=int(len(there) != 1),
+        table="session_v2",
+        column=_CLAIMED,
+        action=action,
+    )
+
+
 def read_messages(store: Store) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """V1's messages and parts as rows with ``text``, and what was wrong with them."""
-    messages, findings = _read_rows(
-        store,
-        "message",
-        {
-            "message_id": Cell("text", "id", ("id",)),
-            "session_id": TEXT,
-            "created_ms": Cell("integer", "time_created", ("time_created",)),
-            "text": Cell("text", "data", ("data",)),
-        },
-    )
-    parts, also = _read_rows(
-        store,
-        "part",
-        {
-            "part_id": Cell("text", "id", ("id",)),
-            "message_id": TEXT,
-            "session_id": TEXT,
-            "created_ms": Cell("integer", "time_created", ("time_created",)),
-            "text": Cell("text", "data", ("data",)),
-        },
-    )
+    messages, findings = _read_rows(store, "message")
+    parts, also = _read_rows(store, "part")
     return messages, parts, pool([findings, also], schema.FINDINGS)
 
 
 def read_projections(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
     """V2's projected messages as rows with ``text``."""
-    return _read_rows(
-        store,
-        "session_message",
-        {
-            "message_id": Cell("text", "id", ("id",)),
-            "session_id": TEXT,
-            "role": Cell("text", "type", ("type",)),
-            "created_ms": Cell("integer", "time_created", ("time_created",)),
-            "text": Cell("text", "data", ("data",)),
-        },
-    )
+    return _read_rows(store, "session_message")
 
 
 def read_waiting(store: Store) -> pl.DataFrame | None:
@@ -140,9 +178,8 @@ def read_waiting(store: Store) -> pl.DataFrame | None:
     frames = []
     for table in ("session_pending", "session_inbox"):
         if table in store.tables:
-            rows, _ = read_table(store, table, {"id": TEXT}, system=SYSTEM)
-            frames.append(rows.select(input_id="id"))
+            frames.append(_read_rows(store, table)[0].select(input_id="id"))
     if "session_input" in store.tables and "promoted_seq" in store.tables["session_input"]:
-        rows, _ = read_table(store, "session_input", {"id": TEXT, "promoted_seq": INTEGER})
+        rows, _ = _read_rows(store, "session_input")
         frames.append(rows.filter(pl.col("promoted_seq").is_null()).select(input_id="id"))
     return pl.concat(frames) if frames else None

@@ -1,0 +1,66 @@
+"""The table of ``docs/systems.md`` on what of each system is read, made from what reads it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from importlib import resources
+
+from stateanalytics.systems import BUILT_IN, all_systems
+from stateanalytics.systems.base import System, Tables
+
+BEGIN, END = "<!-- made by `make docs` -->\n", "<!-- end -->\n"
+
+
+def as_markdown() -> str:
+    """For each built-in system its tables, by version, and the words of its records."""
+    own = [known for known in all_systems() if known.name in BUILT_IN]
+    return "\n".join(line for known in own for line in _of_system(known))
+
+
+def with_coverage(page: str) -> str:
+    r"""The page with the part between the marks made anew.
+
+    Examples
+    --------
+    >>> with_coverage(f"before\n{BEGIN}old\n{END}after\n").startswith(f"before\n{BEGIN}")
+    True
+    """
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{as_markdown()}{END}{after}"
+
+
+def _of_system(known: System) -> Iterator[str]:
+    yield f"**{known.title}**\n"
+    if known.tables is not None:
+        yield "| table | in | read of it |\n|---|---|---|"
+        tables = known.tables()
+        yield from (_row(name, versions, tables) for name, versions in _stored(known))
+        yield ""
+    words = {
+        of: ", ".join(f"`{word}`" for word in some) for of, some in known.known_words().items()
+    }
+    yield from (f"- {of} of records: {some}" for of, some in words.items())
+    if words:
+        yield ""
+    elif known.tables is None:
+        yield "No databases.\n"
+
+
+def _stored(known: System) -> Iterator[tuple[str, str]]:
+    """Each table that some version was seen to have, and those versions."""
+    package = f"stateanalytics.systems.{known.name}"
+    text = resources.files(package).joinpath("data", "stored.csv").read_text("utf-8")
+    for row in csv.DictReader(text.splitlines()):
+        yield row["table"], row["versions"].replace("|", ", ")
+
+
+def _row(name: str, versions: str, tables: Tables) -> str:
+    if name in tables.aside:
+        told = "nothing, on purpose"
+    elif name not in tables.read:
+        told = "nothing; its rows are counted in a finding"
+    else:
+        told = f"{len(tables.read[name])} columns"
+    return f"| `{name}` | {versions} | {told} |"

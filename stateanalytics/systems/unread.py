@@ -1,0 +1,168 @@
+"""What of an input is not read: each table and each kind of files is a finding, counted.
+
+What is read is asked of the system itself (`System.tables`, `Files.unread`), which reads by
+the same lists, so that nothing can be dropped in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import pool
+from stateanalytics.io.files import legible
+from stateanalytics.io.findings import counted
+from stateanalytics.io.salvaging import findings_of_store
+from stateanalytics.io.sqlite import Store, read_table
+from stateanalytics.io.sqlite_copy import VIRTUAL_TABLE
+from stateanalytics.io.tables import n_rows
+from stateanalytics.systems import system_named
+from stateanalytics.systems.base import System, Tables
+
+_BOOKKEEPING = "sqlite_"
+_TELLS_OF_WORK = re.compile("usage|turn|event|telemetry")
+_MOST_TABLES = 100
+_MOST_FILES = 200_000
+
+
+def findings_of_database(store: Store, *, system: str) -> pl.DataFrame:
+    """What of a database was lost, is not read, or is of an unknown version.
+
+    Parameters
+    ----------
+    store : Store
+        An open store; its check is waited for.
+    system : str
+        Who wrote it; empty: nobody that is known.
+
+    Returns
+    -------
+    polars.DataFrame
+        In the shape of `schema.FINDINGS`.
+    """
+    asked = system_named(system).tables if system else None
+    found = [findings_of_store(store, system=system)]
+    if asked is not None:
+        tables = asked()
+        found += [_unread_tables(store, system, tables), _unknown_version(store, system, tables)]
+    return pool(found, schema.FINDINGS)
+
+
+def _unread_tables(store: Store, system: str, tables: Tables) -> pl.DataFrame:
+    known = {*tables.read, *tables.aside}
+    # What a virtual table is made of repeats what it is an index of.
+    virtual = [f"{name}_" for name, what in store.others.items() if what == VIRTUAL_TABLE]
+    own = (_BOOKKEEPING, *virtual)
+    others = sorted(name for name in store.tables if name not in known and not name.startswith(own))
+    named, rest = others[:_MOST_TABLES], others[_MOST_TABLES:]
+
+    def finding(table: str | None, number: int) -> pl.DataFrame:
+        tells = table is not None and _TELLS_OF_WORK.search(table)
+        return counted(
+            store.label,
+            system,
+            "source.table_not_read",
+            "warning" if tells else "info",
+            "rows of a table that is not read" if table else "further tables that are not read",
+            n_rows=number,
+            table=table,
+            action="not read",
+        )
+
+    rows = n_rows(store, named)
+    return pool([*(finding(name, rows[name]) for name in named), finding(None, len(rest))], _SHAPE)
+
+
+_SHAPE = schema.FINDINGS
+
+
+def _unknown_version(store: Store, system: str, tables: Tables) -> pl.DataFrame:
+    """A finding where the schema is newer than any that the reader was checked on."""
+    if tables.version is None:
+        return _SHAPE.empty()
+    table, cell = tables.version
+    found = read_table(store, table, {"version": cell})[0]["version"].max()
+    is_newer = found is not None and found > tables.newest
+    return counted(
+        store.label,
+        system,
+        "version.unknown",
+        "info",
+        f"its schema is newer than the newest that is known ({tables.newest})",
+        n_rows=int(is_newer),
+        table=table,
+        example=str(found),
+        action="read as far as its columns go",
+    )
+
+
+def findings_of_files(path: Path, label: str, system: System) -> pl.DataFrame:
+    """The kinds of files of an input that are not read, each counted."""
+    kinds = {} if system.files is None else system.files.unread(path)
+    return pool(
+        [
+            counted(
+                label,
+                system.name,
+                "source.files_not_read",
+                "info",
+                "files of a kind that is not read",
+                n_rows=number,
+                table=kind,
+                action="not read",
+            )
+            for kind, number in kinds.items()
+        ],
+        _SHAPE,
+    )
+
+
+def kinds_of_files(
+    root: Path, opened: Iterable[str | Path], skips: Collection[str] = ()
+) -> Mapping[str, int]:
+    """How many files of each kind a directory holds that are not opened.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+    opened : iterable of str or pathlib.Path
+        What is.
+    skips : collection of str
+        Names of directories that are never looked into, such as of repositories.
+
+    Returns
+    -------
+    mapping of str to int
+        A kind is the first directory below the root, and the ending: ``todos/*.json``. Links
+        are not followed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     (Path(folder) / "todos" / "a").mkdir(parents=True)
+    ...     for name in ("one.jsonl", "todos/a/1.json", "todos/a/2.json"):
+    ...         _ = (Path(folder) / name).write_text("{}")
+    ...     kinds_of_files(Path(folder), [Path(folder) / "one.jsonl"])
+    {'todos/*.json': 2}
+    """
+    known = {os.fspath(path) for path in opened}
+    kinds: Counter[str] = Counter()
+    n_seen = 0
+    for folder, directories, names in os.walk(root):
+        directories[:] = sorted(name for name in directories if name not in skips)
+        below = Path(folder).relative_to(root).parts
+        first = legible(below[0]) + "/" if below else ""
+        for name in names:
+            if os.path.join(folder, name) not in known:  # noqa: PTH118 - so many Paths are slow
+                kinds[f"{first}*{legible(os.path.splitext(name)[1])}"] += 1  # noqa: PTH122
+        n_seen += len(names)
+        if n_seen > _MOST_FILES:
+            break
+    return dict(sorted(kinds.items()))

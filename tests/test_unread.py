@@ -1,0 +1,169 @@
+"""Nothing of a recognised store is dropped in silence: what is not read is a finding, counted."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from stateanalytics.core.facts import Facts
+from stateanalytics.io.sqlite import open_store
+from stateanalytics.systems import all_systems, system_named
+from stateanalytics.systems.coverage import _stored
+from tests.ao_trees import facts_of
+from tests.test_opencode_sources import write_claimed
+
+SAMPLES = Path(__file__).parents[1] / "data" / "samples"
+
+STORES = {
+    "lionagi/0.36.0/state.db": "lionagi",
+    "agent-orchestrator-go/ao.db": "agent_orchestrator",
+    "opencode/v2_20260717/opencode-local.db": "opencode",
+}
+
+
+def passed_over(facts: Facts, code: str = "source.table_not_read") -> dict[str, int]:
+    found = facts.findings.filter(pl.col("code") == code)
+    return dict(found.select("table", "n_rows").rows())
+
+
+def copied(store: Path, to: Path, script: str) -> Path:
+    shutil.copy(store, to)
+    to.chmod(0o600)
+    with closing(sqlite3.connect(to)) as db:
+        db.executescript(script)
+    return to
+
+
+@pytest.mark.parametrize(("name", "system"), STORES.items())
+def test_every_table_with_rows_is_read_or_left_aside_or_a_finding(
+    shared: Path, name: str, system: str
+) -> None:
+    path = shared / "samples" / name
+    tables = system_named(system).tables()
+    with open_store(path) as store:
+        stored = set(store.tables)
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
+        n_rows = {
+            table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            for table in stored - {*tables.read, *tables.aside, "sqlite_sequence"}
+        }
+    facts = facts_of(path)
+    assert passed_over(facts) == {table: n for table, n in n_rows.items() if n}
+    assert "version.unknown" not in facts.findings["code"]
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_table_of_an_unknown_version_is_counted(shared: Path, tmp_path: Path, name: str) -> None:
+    script = """
+        CREATE TABLE "odd ""name" (a); INSERT INTO "odd ""name" VALUES (1), (2);
+        CREATE TABLE token_usage (a); INSERT INTO token_usage VALUES (1);
+        CREATE TABLE no_rows (a);
+    """
+    facts = facts_of(copied(shared / "samples" / name, tmp_path / Path(name).name, script))
+    found = passed_over(facts)
+    assert found['odd "name'] == 2
+    assert "no_rows" not in found
+    of_work = facts.findings.filter(pl.col("table") == "token_usage")
+    assert of_work.select("severity", "n_rows").rows() == [("warning", 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "script"),
+    [
+        ("lionagi/0.36.0/state.db", "UPDATE schema_meta SET value = '5' WHERE key = 'version'"),
+        (
+            "agent-orchestrator-go/empty.db",
+            "INSERT INTO goose_db_version (version_id, is_applied) VALUES (104, 1)",
+        ),
+        ("opencode/v2_20260717/opencode-local.db", "UPDATE migration SET id = '2027'||id"),
+    ],
+)
+def test_a_newer_schema_says_so(shared: Path, tmp_path: Path, name: str, script: str) -> None:
+    store = shared / "samples" / name
+    copy = copied(store, tmp_path / store.name, script)
+    found = facts_of(copy).findings.filter(pl.col("code") == "version.unknown")
+    assert found["action"].to_list() == ["read as far as its columns go"]
+
+
+def test_files_of_other_kinds_are_counted_by_kind(tmp_path: Path) -> None:
+    root = tmp_path / "transcripts"
+    shutil.copytree(SAMPLES / "claude_code", root)
+    for name in ("todos/a/1.json", "todos/a/2.json", "projects/x/tool-results/1.txt", "odd"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("{}")
+    found = passed_over(facts_of(root), "source.files_not_read")
+    assert found == {"*": 1, "*.md": 1, "*.py": 1, "projects/*.txt": 1, "todos/*.json": 2}
+
+
+def test_notes_of_subagents_and_files_that_are_read_are_no_findings(shared: Path) -> None:
+    found = passed_over(facts_of(shared / "samples" / "claude-code"), "source.files_not_read")
+    assert not any(kind.startswith("projects/") for kind in found)
+
+
+def test_a_repository_that_an_agent_works_in_is_not_looked_through(tmp_path: Path) -> None:
+    root = tmp_path / "tree"
+    shutil.copytree(SAMPLES / "agent_orchestrator", root)
+    before = passed_over(facts_of(root), "source.files_not_read")
+    [project] = [path for path in (root / "projects").iterdir() if path.is_dir()][:1]
+    (project / "worktrees" / "app-1" / "src").mkdir(parents=True)
+    (project / "worktrees" / "app-1" / "src" / "main.py").write_text("")
+    (project / "notes.txt").write_text("")
+    after = passed_over(facts_of(root), "source.files_not_read")
+    assert after == {**before, "projects/*.txt": 1}
+
+
+def test_the_known_tables_are_those_of_the_samples(shared: Path) -> None:
+    for name, system in STORES.items():
+        known = {table for table, _ in _stored(system_named(system))}
+        with open_store(shared / "samples" / name) as store:
+            assert {table for table in store.tables if table != "sqlite_sequence"} <= known
+
+
+def test_no_table_is_both_read_and_left_aside() -> None:
+    for known in all_systems():
+        if known.tables is not None:
+            tables = known.tables()
+            assert not {*tables.read} & {*tables.aside}
+
+
+@pytest.fixture(scope="module")
+def claimed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Facts]:
+    path = tmp_path_factory.mktemp("claimed") / "opencode.db"
+    write_claimed(path)
+    return path, facts_of(path)
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        pytest.param(
+            "ALTER TABLE session_v2 RENAME COLUMN time_suspended TO execution_claimed_at",
+            None,
+            id="the new name",
+        ),
+        pytest.param(
+            "ALTER TABLE session_v2 ADD COLUMN execution_claimed_at integer;"
+            "UPDATE session_v2 SET execution_claimed_at = time_suspended, time_suspended = 1",
+            "source.column_twice",
+            id="both: the new one counts",
+        ),
+        pytest.param(
+            "ALTER TABLE session_v2 DROP COLUMN time_suspended",
+            "source.column_missing",
+            id="neither",
+        ),
+    ],
+)
+def test_a_claim_is_read_by_its_old_name_and_its_new_one(
+    claimed: tuple[Path, Facts], tmp_path: Path, script: str, code: str | None
+) -> None:
+    store, old = claimed
+    new = facts_of(copied(store, tmp_path / store.name, script))
+    codes = [word for word in new.findings["code"] if word.startswith("source.column")]
+    assert codes == ([] if code is None else [code])
+    assert not old.findings["code"].str.starts_with("source.column").any()
+    same = old.entities.drop("source").equals(new.entities.drop("source"))
+    assert same == (code != "source.column_missing")
