@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.survival.by_unit import with_units
 from stateanalytics.survival.period_change import (
     PERIODS,
     RATES,
@@ -15,7 +16,6 @@ from stateanalytics.survival.period_change import (
     _rates,
     two_windows,
 )
-from stateanalytics.survival.run_spells import with_units
 from tests.frames import AS_OF, DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
 from tests.generators.distributions import log_normal
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("cause", "duration_s", "incidence")
 RUNNING = "running"
-_OWN = (*NEEDED, "incidence_se", "incidence_low", "incidence_high", "from_s")
+_OWN = (*NEEDED, "incidence_se", "incidence_low", "incidence_high", "from_s", "n_units")
 _OF_STATES = ("n_in_state", "share_se", "share_low", "share_high", "recover")
 _STEPS = 200
 _LEAST_HEIGHT = 0.035

@@ -36,7 +36,7 @@ NEEDED = (
     "survival_low",
     "survival_high",
 )
-_OWN = (*NEEDED, "survival_se", "from_s")
+_OWN = (*NEEDED, "survival_se", "from_s", "n_units")
 _STEPS = 300
 _LABELS = 76
 _LINE = 0.065

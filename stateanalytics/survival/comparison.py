@@ -17,10 +17,11 @@ from stateanalytics.stats.distributions import (
     student_quantile,
     student_tail,
 )
+from stateanalytics.survival.by_unit import with_units
 from stateanalytics.survival.influence import incidence_and_influence, mean_and_influence
 from stateanalytics.survival.regression import hazard_ratio
 from stateanalytics.survival.risk_sets import strata_of
-from stateanalytics.survival.run_spells import spells, with_units
+from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.standardised import (
     FEWEST_UNITS,
     IS_FIRST,

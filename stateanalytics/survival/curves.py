@@ -10,6 +10,7 @@ import polars as pl
 
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.stats.distributions import kolmogorov_quantile
+from stateanalytics.survival.by_unit import OF_UNITS, widened, with_known_units, with_units_of
 from stateanalytics.survival.risk_sets import (
     LEAST_AT_RISK,
     STRATUM,
@@ -22,7 +23,9 @@ ConfType: TypeAlias = Literal["log-log", "log", "plain"]
 CONF_TYPES: tuple[ConfType, ...] = ("log-log", "log", "plain")
 
 
-def interval(name: str, conf_level: float, conf_type: ConfType = "log-log") -> list[pl.Expr]:
+def interval(
+    name: str, conf_level: float, conf_type: ConfType = "log-log", width: pl.Expr | None = None
+) -> list[pl.Expr]:
     """Both ends of the interval of a curve, from its column and that of its standard error.
 
     Parameters
@@ -34,6 +37,8 @@ def interval(name: str, conf_level: float, conf_type: ConfType = "log-log") -> l
     conf_type : {"log-log", "log", "plain"}
         Scale on which the estimate is taken as normal. The first stays within 0 and 1 by
         itself; the others are cut off there.
+    width : polars.Expr, optional
+        What to take for the standard error instead.
 
     Returns
     -------
@@ -53,7 +58,7 @@ def interval(name: str, conf_level: float, conf_type: ConfType = "log-log") -> l
             'conf_type="log-log"',
         )
     z = NormalDist().inv_cdf(0.5 + conf_level / 2)
-    value, se = pl.col(name), pl.col(f"{name}_se")
+    value, se = pl.col(name), pl.col(f"{name}_se") if width is None else width
     if conf_type == "log-log":
         log = value.log()
         spread = z * se / (value * log).abs()
@@ -80,6 +85,7 @@ CURVE = (
     "survival_low",
     "survival_high",
     "from_s",
+    "n_units",
 )
 
 
@@ -99,7 +105,8 @@ def kaplan_meier(
         One row per spell: ``duration_s`` (seconds, >= 0); ``ended`` (Boolean), False where
         the log stopped first; optional ``entry_s``: the duration at which the spell came
         under observation (left truncation), null or 0 for from its start; optional
-        ``left_out``: spells where it is set are not counted.
+        ``left_out``: spells where it is set are not counted; optional ``unit``, or the keys
+        of runs: which spells are alike (one show, one invocation). Without, each is alone.
     by : str or sequence of str
         Strata; null is a stratum of its own.
     conf_level : float
@@ -112,13 +119,14 @@ def kaplan_meier(
 
     Returns
     -------
-    polars.DataFrame, shape (n_distinct_durations, n_by + 8)
+    polars.DataFrame, shape (n_distinct_durations, n_by + 9)
         Sorted by stratum and ``duration_s``; ``n_at_risk``, ``n_events`` count spells,
-        ``survival`` is a probability, ``survival_se`` its standard error (Greenwood; null
-        where the curve is 0), ``survival_low`` and ``survival_high`` the interval, null
-        where it is not defined (at 0, and for log-log at 1); ``from_s``, where the curve
-        begins: above 0 it holds for spells that lasted until then, and ends before are not
-        counted (null: there were never ``least_at_risk``, and nothing is known).
+        ``survival`` is a probability, ``survival_se`` its standard error by unit (null
+        where the curve is 0, or units are fewer than 5), ``survival_low`` and
+        ``survival_high`` the interval, null where it is not defined (at 0, and for log-log
+        at 1); ``from_s``, where the curve begins: above 0 it holds for spells that lasted
+        until then, and ends before are not counted (null: there were never
+        ``least_at_risk``, and nothing is known); ``n_units``.
 
     Raises
     ------
@@ -135,11 +143,17 @@ def kaplan_meier(
     The interval is pointwise: it says nothing about the whole curve at once. Independent
     censoring is assumed: stratify by configured timeout where limits differ.
     No spells give no rows; where every spell is cut off, the curve stays at 1.
+    Where every spell is a unit of its own, the variance is Greenwood's. Else it is the
+    infinitesimal jackknife by unit, as of R's ``survfit(cluster=)`` [2]_, with each unit
+    raised for its own weight, never below Greenwood's, drawn towards that of units alike
+    throughout where few show it; Student's quantile stands for what is due to units.
 
     References
     ----------
     .. [1] Kaplan, E. L. and Meier, P. (1958). Nonparametric estimation from incomplete
        observations. JASA 53, 457-481.
+    .. [2] Williams, R. L. (1995). Product-limit survival functions with correlated survival
+       times. Lifetime Data Analysis 1, 171-186.
 
     Examples
     --------
@@ -148,20 +162,32 @@ def kaplan_meier(
     [0.667, 0.333]
     """
     strata = strata_of(by)
-    ends = interval("survival", conf_level, conf_type)
+    ends = interval("survival", conf_level, conf_type, pl.col("width").sqrt())
     check_number("least_at_risk", least_at_risk, LEAST_AT_RISK, is_whole=True)
-    checked = checked_spells(spells, strata, "kaplan_meier")
+    checked = checked_spells(with_known_units(spells), strata, "kaplan_meier")
     sets = risk_sets(checked, strata, least_at_risk=least_at_risk)
-    n, d = pl.col("n_at_risk"), pl.col("n_events")
-    # Greenwood's sum is infinite from where everyone at risk ended.
-    greenwood = (d / (n * (n - d))).cum_sum().over(STRATUM)
+    n, d, left = pl.col("n_at_risk"), pl.col("n_events"), pl.col("survival")
+    table = sets.table.with_columns(survival=known_survival()).with_columns(
+        variance=(left**2 * greenwood_sum().over(STRATUM)).fill_nan(None)
+    )
+    parts = {
+        "incidence": 1 - left,
+        "each": left.shift(1, fill_value=1.0).over(STRATUM) / n,
+        "n_counted": d,
+    }
+    known = with_units_of(table, sets.rows, parts, pl.lit(value=True), conf_level)
     curve = (
-        sets.table.with_columns(survival=known_survival(), _greenwood=greenwood)
-        .with_columns(survival_se=pl.col("survival") * pl.col("_greenwood").sqrt())
-        .with_columns(pl.col("survival_se").fill_nan(None))
+        widened(known, "survival", pl.col(OF_UNITS))
+        .with_columns(survival_se=pl.col("variance").sqrt())
         .with_columns(ends)
     )
     return sets.named(curve, CURVE)
+
+
+def greenwood_sum() -> pl.Expr:
+    """Variance of the logarithm of a curve; infinite from where everyone at risk ended."""
+    n, d = pl.col("n_at_risk"), pl.col("n_events")
+    return (d / (n * (n - d))).cum_sum()
 
 
 def survival() -> pl.Expr:
@@ -218,10 +244,11 @@ def confidence_band(curve: pl.DataFrame, conf_level: float = 0.95) -> pl.DataFra
     check_share("conf_level", conf_level, 0.95)
     strata = [name for name in curve.columns if name not in CURVE]
     value, log = pl.col("survival"), pl.col("survival").log()
-    n = pl.col("n_at_risk").max()
-    n = n.over(strata) if strata else n
-    spread = n * (pl.col("survival_se") / value).pow(2)
-    width = kolmogorov_quantile(conf_level) * (1 + spread) / n.sqrt() / log.abs()
+    n, greenwood = pl.col("n_at_risk").max(), greenwood_sum()
+    n, greenwood = (part.over(strata) if strata else part for part in (n, greenwood))
+    # Runs of one unit are worth fewer: as many fewer as their variance is larger.
+    effect = (pl.col("survival_se") / value).pow(2) / greenwood
+    width = kolmogorov_quantile(conf_level) * (1 + n * greenwood) * (effect / n).sqrt() / log.abs()
     inside = (value > 0) & (value < 1)
     return curve.with_columns(
         pl.when(inside).then((log * (sign * width).exp()).exp()).alias(name)

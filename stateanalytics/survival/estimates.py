@@ -10,7 +10,8 @@ import polars as pl
 
 from stateanalytics.core.units import how_long_each
 from stateanalytics.errors import ArgumentError, check_columns, check_number
-from stateanalytics.survival.curves import CURVE
+from stateanalytics.survival.by_unit import FEWEST_UNITS
+from stateanalytics.survival.curves import CURVE, greenwood_sum
 
 # Products of floats: R compares with the square root of machine epsilon, we with this.
 TOLERANCE = 1e-9
@@ -36,10 +37,10 @@ def quantiles(
 
     Returns
     -------
-    polars.DataFrame, shape (n_strata * n_probs, n_by + 7)
+    polars.DataFrame, shape (n_strata * n_probs, n_by + 8)
         Sorted by stratum and ``prob``; ``duration_s``, ``duration_low_s``,
         ``duration_high_s`` (null where the data end first), ``n_events`` (the ends behind
-        it), ``is_identified`` and ``in_words``.
+        it), ``n_units`` (the units that it rests on), ``is_identified`` and ``in_words``.
 
     Raises
     ------
@@ -98,7 +99,7 @@ def quantiles(
         pl.concat(asked)
         .sort(*strata, "prob")
         .with_columns(is_identified=pl.col("duration_s").is_not_null(), in_words=_in_words())
-        .drop("longest_s", "share_outlasting", "from_s")
+        .drop("longest_s", "share_outlasting", "from_s", "is_sure")
     )
 
 
@@ -123,7 +124,9 @@ def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
     Notes
     -----
     The area under the curve up to the horizon; the variance is the sum over ends u of
-    (area from u to the horizon)² d/(n(n-d)). Where medians are not identified, this is
+    (area from u to the horizon)² d/(n(n-d)). What the curve varies more by unit is added as
+    if it moved the whole curve together, which is an upper bound; where units are fewer
+    than 5, ``mean_se`` is null. Where medians are not identified, this is
     the honest mean: "within the first hour, 22 minutes". A curve with late entries that
     begins at ``from_s`` gives the mean of those that lasted until then.
 
@@ -146,12 +149,21 @@ def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
     following = at.shift(-1).over(strata) if strata else at.shift(-1)
     width = pl.min_horizontal(following.fill_null(pl.col("until_s")), "until_s") - at
     beyond = pl.col("_step").cum_sum(reverse=True)
-    weight = d / (n * (n - d))
+    weight, greenwood = d / (n * (n - d)), greenwood_sum()
+    greenwood = greenwood.over(strata) if strata else greenwood
+    alone = pl.col("survival") ** 2 * greenwood
+    # What is no more than rounding is not due to units.
+    of_units = (pl.col("survival_se") ** 2 - alone * (1 + TOLERANCE)).clip(0).sqrt()
+    is_open = (pl.col("survival") > 0) & (at < pl.col("until_s"))
     areas = (
         curve.with_columns(until_s=until)
         .sort(*strata, "duration_s")
         .with_columns(_step=pl.col("survival") * width.clip(lower_bound=0))
-        .with_columns(_beyond=beyond.over(strata) if strata else beyond, _weight=weight)
+        .with_columns(
+            _beyond=beyond.over(strata) if strata else beyond,
+            _weight=weight,
+            _of_units=pl.when(is_open).then(width.clip(0) * of_units),
+        )
     )
     until = pl.col("until_s").first()
     reached = (at.max() >= until) | (pl.col("survival").last() <= TOLERANCE)
@@ -159,9 +171,13 @@ def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
     summary = [
         until.alias("_until_s"),
         (pl.col("_step").sum() + pl.min_horizontal(at.min(), until)).alias("mean_s"),
-        (pl.col("_beyond").pow(2) * pl.col("_weight"))
-        .filter((at < pl.col("until_s")) & pl.col("_weight").is_finite())
-        .sum()
+        pl.when(~(is_open & pl.col("survival_se").is_null()).any())
+        .then(
+            (pl.col("_beyond").pow(2) * pl.col("_weight"))
+            .filter((at < pl.col("until_s")) & pl.col("_weight").is_finite())
+            .sum()
+            + pl.col("_of_units").sum().pow(2)
+        )
         .sqrt()
         .alias("mean_se"),
         at.max().alias("longest_s"),
@@ -194,6 +210,8 @@ def _quantile(inverted: Callable[[str, float], pl.Expr], prob: float) -> list[pl
         pl.col("duration_s").max().alias("longest_s"),
         pl.col("survival").min().alias("share_outlasting"),
         pl.col("from_s").first(),
+        pl.col("n_units").first(),
+        pl.col("survival_low").is_not_null().any().alias("is_sure"),
     ]
 
 
@@ -213,7 +231,11 @@ def _in_words() -> pl.Expr:
         "{} % end within {} {}",
         share,
         how_long_each("duration_s", is_estimate=True),
-        pl.when(pl.col("n_events") < needed).then(too_few).otherwise(bounds),
+        pl.when(pl.col("n_events") < needed)
+        .then(too_few)
+        .when(~pl.col("is_sure") & (pl.col("n_units") < FEWEST_UNITS))
+        .then(pl.format("(no interval: {} of {} units needed)", "n_units", pl.lit(FEWEST_UNITS)))
+        .otherwise(bounds),
     )
     unknown = pl.format(
         "not identified: {} % outlast the data, which end at {}",

@@ -9,6 +9,13 @@ from typing import Final
 import polars as pl
 
 from stateanalytics.errors import ArgumentError, check_columns, check_number
+from stateanalytics.survival.by_unit import (
+    OF_UNITS,
+    WITH_LAST,
+    widened,
+    with_known_units,
+    with_units_of,
+)
 from stateanalytics.survival.curves import ConfType, interval, known_survival
 from stateanalytics.survival.risk_sets import (
     LEAST_AT_RISK,
@@ -26,6 +33,7 @@ INCIDENCE = (
     "incidence_low",
     "incidence_high",
     "from_s",
+    "n_units",
 )
 ENGINE: Final = "in-memory"
 """Of polars: the other one takes four times as long for sums within strata."""
@@ -61,11 +69,11 @@ def cumulative_incidence(
 
     Returns
     -------
-    polars.DataFrame, shape (n_distinct_durations * n_causes, n_by + 7)
+    polars.DataFrame, shape (n_distinct_durations * n_causes, n_by + 8)
         ``cause``, ``duration_s``, ``incidence``, ``incidence_se``, ``incidence_low``,
-        ``incidence_high`` (null where the interval is not defined), ``from_s`` as for
-        `kaplan_meier`, sorted by stratum, cause and duration. Every cause has a row at every
-        distinct duration of its stratum; no ends at all give no rows.
+        ``incidence_high`` (null where the interval is not defined), ``from_s`` and
+        ``n_units`` as for `kaplan_meier`, sorted by stratum, cause and duration. Every cause
+        has a row at every distinct duration of its stratum; no ends at all give no rows.
 
     Raises
     ------
@@ -77,7 +85,8 @@ def cumulative_incidence(
     The Aalen-Johansen estimate [1]_ with its delta-method variance, equal to R survfit's
     on unweighted data without late entries. With them R takes the infinitesimal jackknife,
     which differs: it sums over spells, of which each was at risk for a stretch only, and
-    this one over durations. Both are right for many spells. One minus the Kaplan-Meier
+    this one over durations. Both are right for many spells. Where several spells are of one
+    unit, the variance is by unit, as for `kaplan_meier`. One minus the Kaplan-Meier
     curve of one cause overstates its incidence, because it treats the other ends as if they
     had not happened. The sum of all incidences and the all-cause survival is 1 at every
     duration.
@@ -96,16 +105,15 @@ def cumulative_incidence(
     [0.25, 0.25, 0.25, 0.75]
     """
     strata = strata_of(by)
-    ends = interval("incidence", conf_level, conf_type)
+    ends = interval("incidence", conf_level, conf_type, pl.col("width").sqrt())
     check_number("least_at_risk", least_at_risk, LEAST_AT_RISK, is_whole=True)
     causes = cause_table(spells, cause, strata, "cumulative_incidence", least_at_risk)
     if causes.names.is_empty():
         return _nothing(spells, cause, strata)
     curves = [
-        of_one_cause(causes.table.lazy(), number)
-        .with_columns(incidence_se=covariance(pl.col("incidence")).clip(lower_bound=0.0).sqrt())
-        .select(*INCIDENCE[1:4], *ends, "from_s")
-        .collect(engine=ENGINE)
+        widened(causes.by_unit(number, conf_level), "incidence", pl.col(OF_UNITS))
+        .with_columns(incidence_se=pl.col("variance").sqrt())
+        .select(*INCIDENCE[1:4], *ends, *INCIDENCE[-2:])
         for number in range(causes.names.height)
     ]
     counted = causes.table.group_by(STRATUM, maintain_order=True).agg(_n_rows=pl.len())
@@ -148,11 +156,33 @@ class Causes:
         ``cause``, in order.
     strata : polars.DataFrame
         One row per stratum number.
+    rows : polars.DataFrame
+        The spells, with the number of their stratum.
+    cause : str
+        Their column of causes.
     """
 
     table: pl.DataFrame
     names: pl.DataFrame
     strata: pl.DataFrame
+    rows: pl.DataFrame
+    cause: str
+
+    def by_unit(self, number: int, conf_level: float) -> pl.DataFrame:
+        """The table of one cause, with what `covariance` and `widened` need."""
+        parts = {
+            "each": pl.col("_each"),
+            "n_counted": pl.col(_count(number)),
+        }
+        return with_units_of(
+            of_one_cause(self.table.lazy(), number)
+            .with_columns(variance=covariance(pl.col("incidence")).clip(0.0))
+            .collect(engine=ENGINE),
+            self.rows,
+            parts,
+            pl.col("ended") & (pl.col(self.cause) == self.names["cause"][number]),
+            conf_level,
+        )
 
 
 def cause_table(
@@ -166,7 +196,7 @@ def cause_table(
     check_columns(spells, [cause], function)
     if "ended" not in spells.columns:
         spells = spells.with_columns(ended=pl.col(cause).is_not_null())
-    spells = checked_spells(spells, strata, function, also=[cause])
+    spells = checked_spells(with_known_units(spells), strata, function, also=[cause])
     if nameless := spells.filter(pl.col("ended") & pl.col(cause).is_null()).height:
         raise ArgumentError(
             f"{function} needs a {cause!r} for every spell that ended; "
@@ -190,7 +220,7 @@ def cause_table(
         )
         .with_columns(_weight=pl.col("_greenwood").cum_sum().over(STRATUM))
     )
-    return Causes(table, names, sets.strata)
+    return Causes(table, names, sets.strata, sets.rows, cause)
 
 
 def of_one_cause(table: pl.LazyFrame, number: int) -> pl.LazyFrame:
@@ -264,7 +294,8 @@ def completion_times(
     -----
     F(t) / F(horizon), with F the incidence of completion: those that complete *within the
     observed horizon*. Dropping what has not ended instead would make runs look fast. The
-    variance is that of a ratio, with the covariance of the incidence at two durations.
+    variance is that of a ratio, with the covariance of the incidence at two durations, by
+    unit as for `kaplan_meier`.
 
     Examples
     --------
@@ -276,40 +307,41 @@ def completion_times(
     [0.333, 0.333, 0.667, 1.0]
     """
     strata = strata_of(by)
-    ends = interval("share", conf_level)
+    ends = interval("share", conf_level, width=pl.col("width").sqrt())
     causes = cause_table(spells, cause, strata, "completion_times")
     words = causes.names["cause"].cast(pl.String).to_list()
     if GOOD_END not in words:
         key = {name: spells.schema[name] for name in strata}
         return pl.DataFrame(schema={**key, **dict.fromkeys(SHARE, pl.Float64)})
-    f, last = pl.col("incidence"), pl.col("incidence").last().over(STRATUM)
-    variances = (
-        of_one_cause(causes.table.lazy(), words.index(GOOD_END))
+    f, last = pl.col("incidence"), pl.col("_last")
+    table = (
+        causes.by_unit(words.index(GOOD_END), conf_level)
         .with_columns(
-            _variance=covariance(f),
-            _covariance=covariance(last),
-            _last=last,
-            horizon_s=pl.col("duration_s").last().over(STRATUM),
+            _last=f.last().over(STRATUM), horizon_s=pl.col("duration_s").last().over(STRATUM)
         )
-        .filter(pl.col("_last") > 0)
-        .collect(engine=ENGINE)
+        .filter(last > 0)
     )
-    last = pl.col("_last")
-    relative = (
-        pl.col("_variance") / (f * f)
-        + pl.col("_variance").last().over(STRATUM) / (last * last)
-        - 2 * pl.col("_covariance") / (f * last)
+    relative = _relative_variance(pl.col("variance"), covariance(last))
+    of_units = _relative_variance(pl.col(OF_UNITS), pl.col(WITH_LAST))
+    # Above 1 by rounding alone, where the last completion has come.
+    share = (f / last).clip(upper_bound=1.0)
+    table = table.with_columns(
+        share=pl.when(share > 1 - 1e-12).then(1.0).otherwise(share), variance=share**2 * relative
     )
     shares = (
-        # Above 1 by rounding alone, where the last completion has come.
-        variances.with_columns(share=(f / last).clip(upper_bound=1.0))
-        .with_columns(share=pl.when(pl.col("share") > 1 - 1e-12).then(1.0).otherwise("share"))
+        widened(table, "share", pl.col("share") ** 2 * of_units)
         .with_columns(
-            share_se=pl.when(f > 0)
-            .then(pl.col("share") * relative.clip(lower_bound=0.0).sqrt())
-            .otherwise(0.0)
+            pl.when(f > 0).then(name).otherwise(0.0).alias(name) for name in ("variance", "width")
         )
+        .with_columns(share_se=pl.col("variance").sqrt())
         .with_columns(ends)
     )
     named = shares.join(causes.strata, on=STRATUM, how="left", maintain_order="left")
     return named.select(*strata, *SHARE)
+
+
+def _relative_variance(variance: pl.Expr, with_last: pl.Expr) -> pl.Expr:
+    """Of the incidence over its last value, from its variance and its covariance with that."""
+    f, last = pl.col("incidence"), pl.col("incidence").last().over(STRATUM)
+    of_last = variance.last().over(STRATUM)
+    return (variance / (f * f) + of_last / (last * last) - 2 * with_last / (f * last)).clip(0.0)

@@ -18,11 +18,12 @@ from stateanalytics.stats.distributions import (
     student_tail,
 )
 from stateanalytics.stats.intervals import RateRatio, rate_ratio
+from stateanalytics.survival.by_unit import with_units
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
 from stateanalytics.survival.log_rank import logrank
 from stateanalytics.survival.risk_sets import strata_of
-from stateanalytics.survival.run_spells import spells, with_units
+from stateanalytics.survival.run_spells import spells
 
 DIMENSIONS = ("kind", "agent", "model", "playbook")
 ALL = "all"
@@ -222,7 +223,8 @@ def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
     # How long it would have taken: at its limit a run is cut off.
     taken = groups.with_columns(ended=pl.col("ended") & (pl.col("ending") != "timed_out"))
     key = [*_GROUP, "period"]
-    curve = kaplan_meier(taken, by=key)
+    # As if each run were alone: the design effect below says how alike those of a unit are.
+    curve = kaplan_meier(taken.drop("unit"), by=key)
     horizon = pl.col("duration_s").max().over(key).min().over(_GROUP)
     means = restricted_mean(
         curve.with_columns(horizon_s=horizon).filter(pl.col("horizon_s") > 0), "horizon_s"
@@ -288,7 +290,7 @@ def _design_effects(taken: pl.DataFrame) -> pl.DataFrame:
        hazards model. JASA 84, 1074-1078.
     """
     expected = (
-        kaplan_meier(taken, by=_GROUP)
+        kaplan_meier(taken.drop("unit"), by=_GROUP)
         .with_columns(hazard=(pl.col("n_events") / pl.col("n_at_risk")).cum_sum().over(_GROUP))
         .select(*_GROUP, "duration_s", "hazard")
     )

@@ -10,9 +10,9 @@ import polars as pl
 from stateanalytics.core.units import how_long_each
 from stateanalytics.errors import check_share
 from stateanalytics.stats.distributions import student_quantile
+from stateanalytics.survival.by_unit import with_units
 from stateanalytics.survival.influence import CELL, incidence_and_influence
 from stateanalytics.survival.risk_sets import STRATUM, checked_spells, number, strata_of
-from stateanalytics.survival.run_spells import with_units
 
 FEWEST_AT_RISK = 10
 """Units that must have been watched for twice as long as the last end took."""

@@ -32,10 +32,13 @@ class RiskSets:
         stratum begins to be known: nothing is counted before (null: it never is).
     strata : polars.DataFrame
         One row per stratum number: the columns that were stratified by.
+    rows : polars.DataFrame
+        The spells, with the number of their stratum.
     """
 
     table: pl.DataFrame
     strata: pl.DataFrame
+    rows: pl.DataFrame
 
     def named(self, frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
         """``columns`` of a frame by stratum number, with the names of the strata first."""
@@ -110,10 +113,10 @@ def risk_sets(
         .select(pl.col(STRATUM).set_sorted(), "duration_s", "n_at_risk", *sums)
     )
     if not (has_entries and least_at_risk):
-        return RiskSets(table.with_columns(from_s=pl.lit(0.0)), names)
+        return RiskSets(table.with_columns(from_s=pl.lit(0.0)), names, rows)
     is_late = rows.group_by(STRATUM).agg(is_late=(pl.col("entry_s") > 0).any())
     table = table.join(is_late, on=STRATUM, how="left", maintain_order="left")
-    return RiskSets(_begun(table, least_at_risk, list(sums)), names)
+    return RiskSets(_begun(table, least_at_risk, list(sums)), names, rows)
 
 
 def _begun(table: pl.DataFrame, least_at_risk: int, sums: Sequence[str]) -> pl.DataFrame:
@@ -205,7 +208,7 @@ def checked_spells(
     Returns
     -------
     polars.DataFrame
-        Only the columns that are needed.
+        Only the columns that are needed, and ``unit`` where there is one.
 
     Raises
     ------
@@ -214,6 +217,8 @@ def checked_spells(
     """
     needed = list(dict.fromkeys(["duration_s", "ended", *strata, *also]))
     check_columns(spells, needed, function)
+    if "unit" in spells.columns and "unit" not in needed:
+        needed.append("unit")
     if weights := [name for name in ("weight", "weights") if name in spells.columns]:
         raise ArgumentError(
             f"{function} counts every spell once; found a column {weights[0]!r}.",

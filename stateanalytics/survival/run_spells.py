@@ -268,27 +268,6 @@ def _seconds(how_long: pl.Expr) -> pl.Expr:
     return how_long.dt.total_microseconds() / 1e6
 
 
-def with_units(spells: pl.DataFrame) -> pl.DataFrame:
-    """Spells with what is independent of each other: the show or invocation of a run, as ``unit``.
-
-    A frame that names its units keeps them; where there are no keys, each spell is alone.
-    What is no frame stays as it is, for whoever checks it.
-
-    Examples
-    --------
-    >>> with_units(pl.DataFrame({"duration_s": [1.0, 2.0]}))["unit"].to_list()
-    ['0', '1']
-    """
-    if not isinstance(spells, pl.DataFrame) or "unit" in spells.columns:
-        return spells
-    names = ("show_id", "invocation_id", "session_id", "entity_id")
-    known = [name for name in names if name in spells.columns]
-    if not known or "source" not in spells.columns:
-        return spells.with_columns(unit=pl.int_range(pl.len()).cast(pl.String))
-    unit = pl.concat_str("source", pl.coalesce(known), separator="\n")
-    return spells.with_columns(unit=unit)
-
-
 # About a factor of two each, on moments that people name: equal widths on a log axis.
 EDGES_S = (
     0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 1800.0, 3600.0,
