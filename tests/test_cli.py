@@ -425,11 +425,12 @@ def test_schema_lists_and_finds(run, store):
 def test_places_are_shown(run, monkeypatch, store, tmp_path):
     monkeypatch.setenv("LIONAGI_HOME", str(Path(store).parent))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        monkeypatch.delenv(variable, raising=False)
     code, out, _ = run("places")
     assert code == 0
     assert f"{store}  lionagi 0." in out
-    assert out.count("nothing there") == 6
+    assert out.count("nothing there") == 7
     monkeypatch.setenv("LIONAGI_HOME", str(tmp_path))
     _, out, _ = run("places")
     _, _, err = run("states")
@@ -445,7 +446,7 @@ def test_places_say_whose_of_which_version_and_how_large(run, monkeypatch, tmp_p
     for name, place in (("claude_code", ".claude"), ("agent_orchestrator", ".agent-orchestrator")):
         shutil.copytree(samples / name, tmp_path / place)
     monkeypatch.setenv("HOME", str(tmp_path))
-    for variable in ("CLAUDE_CONFIG_DIR", "LIONAGI_HOME", "AO_DATA_DIR", "XDG_DATA_HOME"):
+    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "AO_DATA_DIR", "XDG_DATA_HOME"):
         monkeypatch.delenv(variable, raising=False)
     _, out, _ = run("places")
     told = dict(line.split("  ", 1) for line in out.splitlines())

@@ -60,7 +60,7 @@ COMMANDS = {
     ),
     "places": (
         "queries",
-        "Show the usual places: what is there, whose, of which version and how large.",
+        "Show the usual places: what is there, of which version, how large.",
     ),
     "policies": (
         "reports",

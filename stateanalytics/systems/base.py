@@ -73,11 +73,6 @@ def nothing(*_args: object, **_options: object) -> tuple[()]:
     return ()
 
 
-def nothing_counted(*_args: object) -> Mapping[str, Any]:
-    """The answer of a system that has none of what is counted."""
-    return MappingProxyType({})
-
-
 def nothing_said(*_args: object) -> str:
     """The answer of a system that has no word for what is asked for."""
     return ""
@@ -157,11 +152,14 @@ class Files:
     opens : callable, optional
         ``opens(path) -> paths``, as texts too, of all that `read` opens of one, where that is
         less than the path with all that is in it.
-    unread : callable
-        ``unread(path) -> mapping`` of the kinds of files in it that are not read, each with
-        how many there are: see `unread.kinds_of_files`.
+    skips : tuple of str
+        Names of directories in it of which no file is looked for that is not read: those that
+        are read whole, and those that are anybody's. With them or ``opens``, every other kind
+        of files is a finding.
     version : callable
-        ``version(path) -> str``: of its program or format; empty: nothing says.
+        ``version(path) -> str``: of its format; empty: nothing says.
+    version_key : str
+        The key of a record that holds the version of its program.
     """
 
     find: Callable[[Path], list[Path]]
@@ -169,8 +167,9 @@ class Files:
     read_many: Callable[..., Iterator[Parts]] | None = None
     beside: Callable[[Path], Iterable[Path]] = nothing
     opens: Callable[[Path], Iterable[str | Path]] | None = None
-    unread: Callable[[Path], Mapping[str, int]] = nothing_counted
+    skips: tuple[str, ...] = ()
     version: Callable[[Path], str] = nothing_said
+    version_key: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,9 +337,6 @@ class System:
         How its databases, and its files and directories, are read.
     tables : callable, optional
         ``tables() -> Tables``: what of its databases is read, however they are found.
-    known_words : callable
-        ``known_words() -> mapping``: of each part of a record the words that are understood;
-        any other is a finding.
     frames : callable
         The detail frames that it adds to the canonical ones.
     count_errors : callable or None
@@ -415,7 +411,6 @@ class System:
     stores: Stores | None = None
     files: Files | None = None
     tables: Callable[[], Tables] | None = None
-    known_words: Callable[[], Mapping[str, Sequence[str]]] = nothing_counted
     frames: Callable[[], Sequence[Frame]] = nothing
     count_errors: Callable[[Store], pl.DataFrame] | None = None
     vocabulary: tuple[StatusWord, ...] = ()

@@ -38,22 +38,30 @@ def _of_system(known: System) -> Iterator[str]:
         tables = known.tables()
         yield from (_row(name, versions, tables) for name, versions in _stored(known))
         yield ""
-    words = {
-        of: ", ".join(f"`{word}`" for word in some) for of, some in known.known_words().items()
-    }
-    yield from (f"- {of} of records: {some}" for of, some in words.items())
+    words = _known_words(known)
+    for of, some in words.items():
+        yield f"- {of} of records: {', '.join(f'`{word}`' for word in some)}"
     if words:
         yield ""
     elif known.tables is None:
         yield "No databases.\n"
 
 
+def _table(known: System, name: str) -> list[dict[str, str]]:
+    file = resources.files(f"stateanalytics.systems.{known.name}").joinpath("data", name)
+    return list(csv.DictReader(file.read_text("utf-8").splitlines())) if file.is_file() else []
+
+
 def _stored(known: System) -> Iterator[tuple[str, str]]:
     """Each table that some version was seen to have, and those versions."""
-    package = f"stateanalytics.systems.{known.name}"
-    text = resources.files(package).joinpath("data", "stored.csv").read_text("utf-8")
-    for row in csv.DictReader(text.splitlines()):
+    for row in _table(known, "stored.csv"):
         yield row["table"], row["versions"].replace("|", ", ")
+
+
+def _known_words(known: System) -> dict[str, list[str]]:
+    """The words of records that are understood, by what they are of."""
+    rows = _table(known, "known_words.csv")
+    return {row["of"]: [each["word"] for each in rows if each["of"] == row["of"]] for row in rows}
 
 
 def _row(name: str, versions: str, tables: Tables) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from stateanalytics.errors import SourceError
 from stateanalytics.io.files import LOG_ENDINGS
+from stateanalytics.io.opening import open_regular
 from stateanalytics.io.refusals import megabytes
 from stateanalytics.io.sqlite import Store, open_store, read_table
 from stateanalytics.systems import all_systems
@@ -17,6 +19,7 @@ from stateanalytics.systems.places import found_by, looked
 
 _MOST_COPIED = 2**30
 """A larger store is not copied only to say its version."""
+_MOST_LOOKED_AT, _PART_BYTES = 20, 2**16
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,13 @@ def _opened(known: System | None, path: Path) -> Iterator[str | Path]:
         )
 
 
+def _written_ns(path: str | Path) -> int:
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116
+    except OSError:
+        return 0
+
+
 def _size(path: str | Path) -> int:
     try:
         return os.stat(path).st_size  # noqa: PTH116
@@ -89,8 +99,28 @@ def _size(path: str | Path) -> int:
 
 def _version(known: System | None, path: Path) -> tuple[System | None, str]:
     if known is not None and known.files is not None and not _is_store(path):
-        return known, known.files.version(path)
+        said = known.files.version(path)
+        return known, said or _release(known.files.version_key, _opened(known, path))
     return schema_of(path, known)
+
+
+def _release(key: str, files: Iterable[str | Path]) -> str:
+    """What the file that was written last names as the version of its program."""
+    if not key:
+        return ""
+    pattern = re.compile(rb'"%s"\s*:\s*"(\d+(?:\.\d+)*)' % key.encode())
+    by_age = sorted(files, key=_written_ns, reverse=True)
+    for path in by_age[:_MOST_LOOKED_AT]:
+        try:
+            with open_regular(Path(path)) as file:
+                begin = file.read(_PART_BYTES)
+                file.seek(max(0, _size(path) - _PART_BYTES))
+                found = pattern.findall(begin + file.read(_PART_BYTES))
+        except OSError:
+            continue
+        if found:
+            return str(found[-1].decode())
+    return ""
 
 
 def schema_of(path: Path, known: System | None) -> tuple[System | None, str]:

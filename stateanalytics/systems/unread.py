@@ -1,6 +1,6 @@
 """What of an input is not read: each table and each kind of files is a finding, counted.
 
-What is read is asked of the system itself (`System.tables`, `Files.unread`), which reads by
+What is read is asked of the system itself (`System.tables`, `Files.opens`), which reads by
 the same lists, so that nothing can be dropped in silence.
 """
 
@@ -104,7 +104,11 @@ def _unknown_version(store: Store, system: str, tables: Tables) -> pl.DataFrame:
 
 def findings_of_files(path: Path, label: str, system: System) -> pl.DataFrame:
     """The kinds of files of an input that are not read, each counted."""
-    kinds = {} if system.files is None else system.files.unread(path)
+    files = system.files
+    kinds: Mapping[str, int] = {}
+    if files is not None and (files.opens is not None or files.skips):
+        opened = files.opens(path) if files.opens is not None else ()
+        kinds = kinds_of_files(path, opened, files.skips)
     return pool(
         [
             counted(

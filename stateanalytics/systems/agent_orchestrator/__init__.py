@@ -31,7 +31,7 @@ SYSTEM = System(
         find=later(f"{_HERE}.places:find"),
         read=later(f"{_HERE}.reading:read"),
         opens=later(f"{_HERE}.places:opens"),
-        unread=later(f"{_HERE}.places:unread"),
+        skips=("worktrees", "archive"),
         version=later(f"{_HERE}.places:version"),
     ),
     tables=later(f"{_HERE}.databases:tables"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -14,7 +14,6 @@ from stateanalytics.io.files import is_beside_a_log, legible, stores_among
 from stateanalytics.io.opening import open_regular
 from stateanalytics.systems import system_named
 from stateanalytics.systems.looking import schema_of
-from stateanalytics.systems.unread import kinds_of_files
 
 HASH_DIRECTORY = re.compile(r"^([0-9a-f]{12})(?:-(.+))?$")
 """A project before April 2026: twelve digits, mostly with a name after them."""
@@ -157,11 +156,6 @@ def opens(path: Path) -> Iterator[str]:
         if file.kind in (Kind.EVENTS_DATABASE, Kind.GO_DATABASE):
             store = os.path.realpath(file.path)
             yield from (store + ending for ending in ("-wal", "-journal"))
-
-
-def unread(path: Path) -> Mapping[str, int]:
-    """Kinds of files of a tree that are not read; what an agent works on is nobody's."""
-    return kinds_of_files(path, opens(path), ("worktrees", "archive"))
 
 
 _GENERATIONS = {

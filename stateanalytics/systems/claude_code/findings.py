@@ -40,11 +40,6 @@ _KNOWN = [(row["of"], row["word"]) for row in _table("known_words.csv")]
 """Types and subtypes of records, and types of blocks, that some release writes."""
 
 
-def known_words() -> Mapping[str, list[str]]:
-    """The words of records that are understood, by what they are of."""
-    return {of: [word for what, word in _KNOWN if what == of] for of, _ in _KNOWN}
-
-
 def findings_of(
     root: Path, told: Told, details: Mapping[str, pl.DataFrame], source: str
 ) -> pl.DataFrame:

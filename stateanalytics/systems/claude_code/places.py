@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from stateanalytics.io.files import legible
 from stateanalytics.io.opening import open_regular
-from stateanalytics.systems.unread import kinds_of_files
 
 SUFFIX = ".jsonl"
 PROJECTS = "projects"
 SETTINGS = "settings.json"
 HISTORY = "history.jsonl"
-META = ".meta.json"
 _HEAD_BYTES = 2**16
 _MOST_LOOKED_AT = 200
 _TYPES = rb"user|assistant|system|summary|progress|attachment|file-history-snapshot|queue-operation"
 _TYPES += rb"|permission-mode|ai-title|custom-title|agent-name|agent-setting|last-prompt|pr-link"
 _TYPED = re.compile(rb'"type"\s*:\s*"(?:' + _TYPES + rb')"')
 _OWN_KEY = re.compile(rb'"(?:sessionId|leafUuid|isSnapshotUpdate)"\s*:')
-_VERSION = re.compile(rb'"version"\s*:\s*"(\d+(?:\.\d+)*)"')
 # Records of subagents' starts and ends, which their own transcripts tell better.
 NO_TRANSCRIPTS = ("journal.jsonl", HISTORY)
 
@@ -43,8 +40,6 @@ def find(path: Path) -> list[Path]:
     try:
         if path.is_file():
             return [path] if path.suffix == SUFFIX and is_transcript(path) else []
-        if not path.is_dir():
-            return []
         root = path / PROJECTS
         folder = root if root.is_dir() and not root.is_symlink() else path
         found = any(is_transcript(file) for file in _first_files(folder))
@@ -102,31 +97,14 @@ def name_of(path: Path, root: Path) -> str:
 
 
 def opens(path: Path) -> list[str | Path]:
-    """All that is opened of an input."""
-    beside = () if path.is_file() else (path / SETTINGS, path / HISTORY)
-    return [*transcripts_of(path), *(file for file in beside if file.is_file())]
+    """All that is opened of an input, the notes on its subagents too."""
+    files = transcripts_of(path)
+    notes = (file.with_suffix(".meta.json") for file in files)
+    beside = (path / SETTINGS, path / HISTORY)
+    return [*files, *filter(Path.is_file, (*notes, *beside))]
 
 
 def beside(path: Path) -> list[Path]:
     """The subagents of a transcript that is named alone."""
     folder = path.with_suffix("") / "subagents"
     return [folder] if path.is_file() and folder.is_dir() else []
-
-
-def unread(path: Path) -> Mapping[str, int]:
-    """Kinds of files beside the transcripts that are not read; subagents' own notes are."""
-    opened = opens(path)
-    return kinds_of_files(path, [*opened, *(Path(file).with_suffix(META) for file in opened)])
-
-
-def version(path: Path) -> str:
-    """The release that wrote the end of the transcript that was written last."""
-    files = transcripts_of(path)
-    try:
-        newest = max(files, key=lambda file: file.stat().st_mtime)
-        with open_regular(newest) as file:
-            file.seek(max(0, newest.stat().st_size - _HEAD_BYTES))
-            found = _VERSION.findall(file.read(_HEAD_BYTES))
-    except (OSError, ValueError):
-        return ""
-    return found[-1].decode() if found else ""

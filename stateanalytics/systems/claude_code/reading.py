@@ -26,7 +26,7 @@ from stateanalytics.systems.claude_code.folding import (
     with_threads,
 )
 from stateanalytics.systems.claude_code.lines import read_transcripts
-from stateanalytics.systems.claude_code.places import META, name_of, opens, transcripts_of
+from stateanalytics.systems.claude_code.places import name_of, opens, transcripts_of
 from stateanalytics.systems.claude_code.states import SYSTEM, add_recorded
 from stateanalytics.systems.claude_code.turns import OPEN, turns_of
 from stateanalytics.systems.history import LOST, Past, with_rows_of
@@ -86,7 +86,7 @@ def _starts(root: Path, paths: list[Path], source: str) -> pl.DataFrame:
     """Which call started each subagent, as the file beside its transcript says."""
     rows = []
     for path in (path for path in paths if path.name.startswith("agent-")):
-        tool_id = document(path.with_suffix(META)).get("toolUseId")
+        tool_id = document(path.with_suffix(".meta.json")).get("toolUseId")
         if isinstance(tool_id, str):
             agent = legible(path.stem.removeprefix("agent-"))
             rows.append((name_of(path, root), agent, legible(tool_id)))

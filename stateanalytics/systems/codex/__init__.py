@@ -31,6 +31,7 @@ SYSTEM = System(
         find=later(f"{_HERE}.places:find"),
         read=later(f"{_HERE}.reading:read"),
         opens=later(f"{_HERE}.places:opens"),
+        version_key="cli_version",
     ),
     frames=later(f"{_HERE}.frames:frames"),
     reason_codes=lambda: codes_from_csv(_HERE),

@@ -33,7 +33,7 @@ SYSTEM = System(
         read=later(f"{_HERE}.reading:read"),
         read_many=later(f"{_HERE}.reading:read_many"),
         beside=later(f"{_HERE}.places:beside"),
-        unread=later(f"{_HERE}.places:unread"),
+        skips=("session", "message", "part"),
     ),
     tables=later(f"{_HERE}.tables:tables"),
     frames=later(f"{_HERE}.frames:frames"),

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from stateanalytics.io.files import is_beside_a_log
 from stateanalytics.io.opening import open_regular
 from stateanalytics.io.store_process import mentions
-from stateanalytics.systems.unread import kinds_of_files
 
 DATABASE = re.compile(r"^opencode.*\.db$")
 STORES = (".db", ".sqlite", ".sqlite3")
@@ -82,11 +80,6 @@ def is_storage(folder: Path) -> bool:
         and (folder / "session").is_dir()
         and ((folder / "message").is_dir() or (folder / "part").is_dir())
     )
-
-
-def unread(path: Path) -> Mapping[str, int]:
-    """Kinds of files of a ``storage`` directory that are not read."""
-    return kinds_of_files(path, (), ("session", "message", "part"))
 
 
 def beside(path: Path) -> list[Path]:
