@@ -124,9 +124,10 @@ def _masked(texts: pl.Series) -> pl.DataFrame:
     is_hiding = marked["now"].str.contains(UNSEEN)
     if is_hiding.any():
         seen = pl.col("now").str.replace_all(ANSI, "").str.replace_all(UNSEEN, "")
-        seen = _without_secrets(seen)
-        has_more = seen.str.count_matches(_MARK) > pl.col("now").str.count_matches(_MARK)
-        bare = marked.filter(is_hiding).select(pl.when(has_more).then(seen).otherwise("now"))
+        # A column of its own: shapes are made ready for every expression that names them.
+        bare = marked.filter(is_hiding).with_columns(seen=_without_secrets(seen))
+        n_seen, n_now = (pl.col(name).str.count_matches(_MARK) for name in ("seen", "now"))
+        bare = bare.select(pl.when(n_seen > n_now).then("seen").otherwise("now"))
         marked = marked.with_columns(
             marked["now"].scatter(is_hiding.arg_true(), bare.to_series()).alias("now")
         )

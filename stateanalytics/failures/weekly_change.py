@@ -180,7 +180,7 @@ def compare_stretches(
         )
         .join(_count(members, ""), on="cluster_id", how="left")
         .join(_count(members_before, "_before"), on="cluster_id", how="left")
-        .join(_dispersions(rows, runs, stretches, as_of), on="cluster_id", how="left")
+        .join(_dispersions(members, rows[1], runs, stretches, as_of), on="cluster_id", how="left")
         .with_columns(
             *(
                 pl.col(f"{name}{suffix}").fill_null(0)
@@ -228,7 +228,8 @@ def _count(rows: pl.DataFrame, suffix: str) -> pl.DataFrame:
 
 
 def _dispersions(
-    rows: tuple[pl.DataFrame, pl.DataFrame],
+    members: pl.DataFrame,
+    rows_before: pl.DataFrame,
     runs: tuple[pl.DataFrame, pl.DataFrame],
     stretches: tuple[Window, Window],
     as_of: tuple[datetime, datetime],
@@ -236,10 +237,10 @@ def _dispersions(
     """How much more than by chance incidents vary, now and in the stretches before."""
     spans = (stretches[0], history(*stretches))
     seen = pl.concat(
-        members_within(found, span, at)
-        .group_by("cluster_id", incident=pl.coalesce("incident_id", "cause"))
-        .agg(at=pl.col("failed_at").min())
-        for found, span, at in zip(rows, spans, as_of, strict=True)
+        found.group_by("cluster_id", incident=pl.coalesce("incident_id", "cause")).agg(
+            at=pl.col("failed_at").min()
+        )
+        for found in (members, members_within(rows_before, spans[1], as_of[1]))
     )
     ended = pl.concat(
         within(those, span, as_of=at).select(at="placed_at").drop_nulls()
