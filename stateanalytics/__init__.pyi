@@ -26,8 +26,8 @@ from .summaries import merge as merge
 from .summaries import summarize as summarize
 from .systems.collecting import collect as collect
 from .widgets import DetectorExplorer as DetectorExplorer
-from .widgets import FailureExplorer as FailureExplorer
 from .widgets import ThresholdWorksheet as ThresholdWorksheet
+from .widgets import explore as explore
 
 __version__: str
 

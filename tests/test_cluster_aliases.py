@@ -8,6 +8,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import run as cli
+from stateanalytics.errors import ArgumentError
 from stateanalytics.failures import aliases, failure_rows, known_ids, masking, templates
 from stateanalytics.failures.failure_rows import cluster_id
 from stateanalytics.failures.ownership import SCHEMA
@@ -183,8 +184,10 @@ def test_commands_and_explorers_find_a_cluster_under_either_id(
     said = capsys.readouterr()
     assert said.out.count("\n") == first["n_rows"] + 1
     assert f"{old} is {new} now" in said.err
-    assert sa.FailureExplorer(demo).rows(cluster_id=old).height == first["n_rows"]
-    assert sa.FailureExplorer(demo).rows(cluster_id="v1:000000000000").is_empty()
+    look = sa.explore(demo, "failures", by=["cluster_id"])
+    assert look.choose(cluster_id=old).selected.height == first["n_rows"]
+    with pytest.raises(ArgumentError, match="'v1:000000000000' is no cluster_id"):
+        look.choose(cluster_id="v1:000000000000")
     own = ["failures", "own", old, source, "--ledger", str(path), "--owner"]
     assert cli([*own, "ada"]) == 0
     assert sa.failures.owners(path)["cluster_id"].to_list() == [new]

@@ -59,6 +59,7 @@ ONLY_IN = {
     "jinja2": {"reporting"},
     "IPython": {"magics"},
     "ipywidgets": {"widgets"},
+    "anywidget": {"widgets"},
     "click": {"cli"},
     "croniter": {"systems"},
     "lionagi": set(),

@@ -1,4 +1,8 @@
-"""The first notebook in a real JupyterLab, in a real browser: no error in a cell or the console."""
+"""Notebooks in a real JupyterLab, in a real browser: no error in a cell or the console.
+
+Charts are there with text that would run if it could: each is drawn by JupyterLab itself,
+tells what is under the pointer, is chosen from, and gives what is chosen as rows.
+"""
 
 import json
 import os
@@ -10,20 +14,36 @@ import time
 import urllib.request
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.conftest import ROOT, absent, component
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.lab]
 NOTEBOOK = ROOT / "notebooks" / "01_first_look.ipynb"
-LONGEST_S = 180
+CHARTS = (
+    "alarms", "cumulative incidence", "disagreement", "durations", "failure codes",
+    "failure trend", "false alarms", "incidents", "intersections", "limits", "over time",
+    "severity", "survival", "timeline", "weeks", "worksheet",
+)  # fmt: skip
+CELLS = (
+    "import stateanalytics as sa\n"
+    "from tests.hostile_charts import every_chart\n"
+    "charts = every_chart(sa.demo())\n"
+    "assert len(charts) == 16",
+    *(f"charts[{name!r}]" for name in CHARTS),
+    "live = charts['limits'].live()\nlive",
+    "print('chosen', live.selected.height, live.sql)",
+)
+LONGEST_S = 90
 # What the machine has no network for, and a notebook does not need.
 UNRELATED = ("jupyterlab/api/news", "extensionmanager", "favicon")
 
 SEEN = """() => ({
   errors: [...document.querySelectorAll('[data-mime-type="application/vnd.jupyter.stderr"]')]
     .map(one => one.textContent),
-  drawings: document.querySelectorAll('.jp-OutputArea-output figure svg').length,
+  drawings: document.querySelectorAll('.jp-OutputArea-output .vega-embed').length,
   tables: document.querySelectorAll('.jp-OutputArea-output table').length,
   texts: [...document.querySelectorAll('.jp-OutputArea-output')].map(one => one.textContent),
 })"""
@@ -54,6 +74,11 @@ def lab(tmp_path_factory):
         absent("JupyterLab")
     home = tmp_path_factory.mktemp("lab")
     shutil.copytree(NOTEBOOK.parent, home / "work" / "notebooks")
+    kernel_of_lab = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook = new_notebook(
+        cells=[new_code_cell(source) for source in CELLS], metadata={"kernelspec": kernel_of_lab}
+    )
+    nbformat.write(notebook, home / "work" / "charts.ipynb")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -82,7 +107,7 @@ def lab(tmp_path_factory):
     with (home / "log").open("wb") as log:
         server = subprocess.Popen(
             [sys.executable, "-m", "jupyterlab", *arguments],
-            env={**os.environ, **private},
+            env={**os.environ, **private, "PYTHONPATH": str(ROOT)},
             stdout=log,
             stderr=log,
         )
@@ -105,32 +130,104 @@ def _reachable(address: str, server: subprocess.Popen, log: Path) -> str:
     raise AssertionError(log.read_text("utf-8", "replace")[-2000:])
 
 
-def test_the_first_notebook_runs_without_an_error_in_cell_or_console(chromium, lab):
-    page = chromium.new_page(viewport={"width": 1280, "height": 3000})
+@pytest.fixture
+def opened(chromium, lab):
+    """What opens a notebook, runs its cells and gives the page; complaints are kept."""
     complaints = []
-    page.on("console", lambda said: said.type == "error" and complaints.append(said.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.goto(f"{lab}/lab/tree/notebooks/{NOTEBOOK.name}")
-    page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=1000 * LONGEST_S)
-    page.wait_for_selector("text=Python 3", timeout=1000 * LONGEST_S)
-    page.click("text=Run >> nth=0")
-    page.click("text=Run All Cells >> nth=0")
-    # The last code cell shows the report; nothing waits any more.
-    page.wait_for_function(
-        "() => { const all = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]"
-        ".map(one => one.textContent.trim());"
-        " return all.length > 8 && all.every(text => /^\\[\\d+\\]:$/.test(text)); }",
-        timeout=1000 * LONGEST_S,
-    )
-    page.wait_for_timeout(1000)
-    seen = page.evaluate(SEEN)
+    pages = []
+
+    def open_and_run(name: str, n_cells: int, height: int):
+        page = chromium.new_page(viewport={"width": 1280, "height": height})
+        pages.append(page)
+        page.on("console", lambda said: said.type == "error" and complaints.append(said.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{lab}/lab/tree/{name}")
+        page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=1000 * LONGEST_S)
+        page.wait_for_selector(".jp-KernelName:has-text('Python 3')", timeout=1000 * LONGEST_S)
+        page.click("text=Run >> nth=0")
+        page.click("text=Run All Cells >> nth=0")
+        page.wait_for_function(
+            "n => { const all = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]"
+            ".map(one => one.textContent.trim());"
+            " return all.length >= n && all.every(text => /^\\[\\d+\\]:$/.test(text)); }",
+            arg=n_cells,
+            timeout=1000 * LONGEST_S,
+        )
+        page.wait_for_timeout(2000)
+        for question in page.get_by_role("button", name="No", exact=True).all():
+            question.click()  # whether it may look for news
+        return page
+
+    yield open_and_run
+    for page in pages:
+        page.close()
+    assert [said for said in complaints if not any(word in said for word in UNRELATED)] == []
+
+
+def pictured(page, name: str) -> None:
     if folder := os.environ.get("STATEANALYTICS_SCREENSHOTS"):
-        page.screenshot(path=str(Path(folder) / "jupyterlab.png"), full_page=True)
-    page.close()
+        page.screenshot(path=str(Path(folder) / f"{name}.png"))
+
+
+def test_the_first_notebook_runs_without_an_error_in_cell_or_console(opened):
+    page = opened(f"notebooks/{NOTEBOOK.name}", 9, 3000)
+    seen = page.evaluate(SEEN)
+    pictured(page, "jupyterlab")
     assert seen["errors"] == []
     assert seen["drawings"] >= 1
     assert seen["tables"] >= 5
     assert any("Snapshot as of 2026-05-25 06:00" in text for text in seen["texts"])
     assert any("Whole report:" in text for text in seen["texts"])
-    unexplained = [text for text in complaints if not any(word in text for word in UNRELATED)]
-    assert unexplained == []
+
+
+def marks(page, n: int):
+    """The drawing of a cell, and how a pointer is moved in it."""
+    drawing = page.locator(".jp-CodeCell").nth(n).locator(".vega-embed canvas, .vega-embed svg")
+    drawing.first.scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    return drawing.first.bounding_box()
+
+
+def told(page, box) -> str:
+    """What marks say, met on a walk over the drawing."""
+    for down in range(4, 96, 5):
+        for right in range(12, 96, 4):
+            page.mouse.move(
+                box["x"] + box["width"] * right / 100, box["y"] + box["height"] * down / 100
+            )
+            tip = page.locator("#vg-tooltip-element.visible")
+            if tip.count() and tip.first.inner_text():
+                return tip.first.inner_text()
+    return ""
+
+
+def test_every_chart_is_drawn_told_and_chosen_from_and_nothing_runs(opened):
+    page = opened("charts.ipynb", len(CELLS), 1400)
+    for n in range(len(CELLS)):
+        page.locator(".jp-CodeCell").nth(n).scroll_into_view_if_needed()
+        page.wait_for_timeout(200)
+    assert "Error" not in " ".join(page.locator(".jp-OutputArea-output").all_inner_texts())
+    silent = []
+    for n, name in enumerate(CHARTS, start=1):
+        box = marks(page, n)
+        if not told(page, box):
+            silent.append(name)
+        pictured(page, f"chart-{name}")
+    assert silent == []
+    live = CHARTS.index("limits") + 1, len(CHARTS) + 1
+    for n in live:
+        box = marks(page, n)
+        page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + box["height"] * 0.2)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + box["height"] * 0.55, steps=8)
+        page.mouse.up()
+        page.wait_for_timeout(800)
+        pictured(page, f"chosen-{n}")
+    page.locator(".jp-CodeCell").last.click()
+    page.keyboard.press("Control+Enter")
+    page.wait_for_timeout(2000)
+    said = page.locator(".jp-CodeCell").last.inner_text()
+    pictured(page, "chosen-rows")
+    assert "FROM timeouts WHERE elapsed_s BETWEEN" in said
+    assert page.evaluate("window.PWNED") is None
+    assert page.evaluate("document.querySelectorAll('img[src=x]').length") == 0

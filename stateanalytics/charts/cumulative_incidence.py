@@ -10,7 +10,7 @@ from stateanalytics.charts.durations import ENDINGS
 from stateanalytics.charts.living import FONT_SIZE, Palette, Source
 from stateanalytics.charts.pointing import click, faint, told
 from stateanalytics.charts.sentences import say_cumulative_incidence
-from stateanalytics.charts.style import LIGHT, SHORTEST_S, finished, largest, log_time
+from stateanalytics.charts.style import LIGHT, SHORTEST_S, axis_title, finished, largest, log_time
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import ArgumentError, check_columns
 
@@ -96,12 +96,12 @@ def chart_cumulative_incidence(
         "duration_s",
         low_s=low,
         high_s=high,
-        title=f"time since start of {visible(what)}",
+        title=axis_title(f"time since start of {what}"),
         width=room,
     )
     share = alt.Y(
         "low:Q",
-        title=f"of all {visible(what)}",
+        title=axis_title(f"of all {what}"),
         scale=alt.Scale(domain=[0, 1]),
         axis=alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1]),
     )

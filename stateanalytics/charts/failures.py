@@ -289,7 +289,8 @@ def chart_incidents(
     chosen, time_axis = click("chosen_incident", "incident_id"), moving("incidents_axis")
     lines = drawn["name"].to_list()
     labels = _LABEL_WIDTH // 2 if width < 2 * _LABEL_WIDTH else _LABEL_WIDTH
-    time = alt.X("since:T", title="UTC", scale=alt.Scale(type="utc"), axis=alt.Axis(tickCount=6))
+    room = alt.Scale(type="utc", padding=8)  # for the marks at both ends
+    time = alt.X("since:T", title="UTC", scale=room, axis=alt.Axis(tickCount=6))
     base = alt.Chart(drawn).encode(
         y=alt.Y(
             "name:N",

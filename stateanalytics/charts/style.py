@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import polars as pl
 
 from stateanalytics.charts.living import FONT_SIZE, Palette, Source, living
-from stateanalytics.core.text import visible
+from stateanalytics.core.text import shortened, visible
 from stateanalytics.core.units import how_long
 
 if TYPE_CHECKING:
@@ -192,6 +192,17 @@ def log_time(
     scale = alt.Scale(type="log", domain=[low, high], nice=False, clamp=True)
     channel = alt.Y if vertical else alt.X
     return channel(f"{field}:Q", title=title, scale=scale, axis=axis)
+
+
+def axis_title(text: str) -> str:
+    r"""A text of anybody as the title of an axis, which Vega-Lite 5 puts into an expression.
+
+    Examples
+    --------
+    >>> print(axis_title('runs" + evil() + "\\'))
+    runs” + evil() + ”⧵
+    """
+    return shortened(visible(text), 80).replace("\\", "⧵").replace('"', "”")
 
 
 def ticks_between(low_s: float, high_s: float, width: int) -> list[int]:

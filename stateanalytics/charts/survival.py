@@ -17,6 +17,7 @@ from stateanalytics.charts.sentences import say_survival
 from stateanalytics.charts.style import (
     LIGHT,
     SHORTEST_S,
+    axis_title,
     finished,
     largest,
     log_time,
@@ -100,7 +101,7 @@ def chart_survival(
         "duration_s",
         low_s=low,
         high_s=high,
-        title=f"time since start of {visible(what)}",
+        title=axis_title(f"time since start of {what}"),
         width=width,
     )
     share = alt.Y(

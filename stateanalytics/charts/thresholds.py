@@ -9,7 +9,14 @@ import polars as pl
 from stateanalytics.charts.living import Palette
 from stateanalytics.charts.pointing import moving, told
 from stateanalytics.charts.sentences import mistakes_of, say_false_alarms, say_worksheet
-from stateanalytics.charts.style import LIGHT, finished, largest, leaning_labels, log_time
+from stateanalytics.charts.style import (
+    LIGHT,
+    axis_title,
+    finished,
+    largest,
+    leaning_labels,
+    log_time,
+)
 from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.errors import ArgumentError, check_columns
 
@@ -80,7 +87,7 @@ def chart_worksheet(
     top = max(largest(drawn, "mistakes"), 1.0)
     alarms = alt.Y(
         "mistakes:Q",
-        title=counted,
+        title=axis_title(counted),
         scale=alt.Scale(type="sqrt", domain=[0, 1.1 * top], nice=False),
         axis=alt.Axis(tickCount=5),
     )

@@ -1,0 +1,341 @@
+"""One table, counted by several columns that filter each other, in charts of a notebook."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.core.facts import checked_snapshot
+from stateanalytics.core.redaction import redact
+from stateanalytics.core.text import shortened, visible
+from stateanalytics.core.units import how_long
+from stateanalytics.core.windows import read_moment
+from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.failures import aliases
+from stateanalytics.snapshot import Snapshot
+from stateanalytics.sql.crossfilter import MOST_VALUES, Chosen, CrossFilter, Dimension
+from stateanalytics.widgets.drawing import safe, table
+
+RUNS = "entity_states"
+OF_RUNS = "entity_type = 'session'"
+BY = {
+    RUNS: ("started_at", "kind", "model", "project", "outcome", "duration_s", "cost_usd"),
+    "failures": (
+        *("failed_at", "code", "template", "model", "agent", "project", "run_s", "cost_usd"),
+    ),
+}
+SHOWN = {
+    RUNS: ("started_at", "entity_id", "name", "agent", "model", "display", "duration_s"),
+    "failures": ("failed_at", "session_id", "agent", "model", "code", "message"),
+}
+MOST_COLUMNS, N_ROWS, N_LETTERS = 8, 10, 90
+
+
+def explore(
+    snap: Snapshot,
+    of: str = RUNS,
+    *,
+    by: Sequence[str] | None = None,
+    where: str | None = None,
+    redact: bool = True,
+) -> Explorer:
+    """Charts over a table that filter each other, and the SQL for what is chosen in them.
+
+    Parameters
+    ----------
+    snap : Snapshot
+        What `read` gave.
+    of : str
+        A table of SQL, such as ``failures`` or one of yours; by default the sessions of
+        ``entity_states``.
+    by : sequence of str, optional
+        Columns to count by: moments, numbers or words; by default those that matter most.
+    where : str, optional
+        SQL that holds of the rows to look at.
+    redact : bool
+        Whether what looks like a secret is masked where it is shown.
+
+    Returns
+    -------
+    Explorer
+        Shows itself in a notebook. A drag chooses a stretch, a click a word; ``selected``
+        gives the rows, ``sql`` the query for them.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such table or column.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> look = sa.explore(sa.demo()).choose(outcome="timed_out", kind=["agent", "flow"])
+    >>> look.selected.height == sa.demo().sql(look.sql).height
+    True
+    """
+    checked_snapshot(snap, "explore")
+    condition = OF_RUNS if where is None and of == RUNS else where
+    whole = snap.table(of)
+    if condition == OF_RUNS and where is None:
+        rows = whole.filter(pl.col("entity_type") == "session")
+    else:
+        rows = whole if where is None else snap.sql(_query(of, where), max_rows=2**62)
+    columns = _columns(rows, of) if by is None else [by] if isinstance(by, str) else list(by)
+    for name in columns:
+        if name not in rows.columns:
+            raise ArgumentError(
+                f"There is no column {name!r:.80} in {of}; there are {len(rows.columns)}.",
+                "snap.schema() lists them" + did_you_mean(str(name), rows.columns),
+            )
+    return Explorer(snap, of, condition, rows, columns, is_redacted=redact)
+
+
+class Explorer:
+    """What `explore` gives: what is chosen, the rows of it, and the charts.
+
+    Attributes
+    ----------
+    chosen : mapping of str to sequence of int
+        By column the places that are chosen, as in `sql.crossfilter`.
+    selected : polars.DataFrame
+        The rows that are chosen, the newest first.
+    sql : str
+        The query that gives the same, for ``snap.sql``.
+    """
+
+    def __init__(
+        self,
+        snap: Snapshot,
+        of: str,
+        where: str | None,
+        rows: pl.DataFrame,
+        columns: Sequence[str],
+        *,
+        is_redacted: bool,
+    ) -> None:
+        self._snap, self._of, self._base, self._is_redacted = snap, of, where, is_redacted
+        moments = [name for name in columns if rows.schema[name] == pl.Datetime]
+        self._moment = moments[0] if moments else None
+        if self._moment:
+            rows = rows.sort(self._moment, descending=True, nulls_last=True, maintain_order=True)
+        self._counted = CrossFilter(rows, columns)
+        self.chosen: Chosen = {}
+
+    def choose(self, **values: Any) -> Explorer:
+        """Choose as a hand would: a word or several, or the two ends of a stretch.
+
+        Parameters
+        ----------
+        **values
+            By column; None lets all of it go. Ends are widened to those of their steps.
+        """
+        places = {name: self._places(name, value) for name, value in values.items()}
+        self._set({name: at for name, at in {**self.chosen, **places}.items() if at})
+        return self
+
+    @property
+    def selected(self) -> pl.DataFrame:
+        """The rows that are chosen, the newest first."""
+        return self._counted.selected(self.chosen)
+
+    @property
+    def sql(self) -> str:
+        """The query that gives the same, for ``snap.sql``."""
+        parts = [part for part in (self._base, self._counted.where(self.chosen)) if part]
+        order = f" ORDER BY {self._moment} DESC" if self._moment else ""
+        return _query(self._of, " AND ".join(parts)) + order
+
+    @cached_property
+    def widget(self) -> Any:
+        """The charts, which need a kernel."""
+        from stateanalytics.widgets.exploring_panel import ExploringPanel
+
+        panel = ExploringPanel(
+            dimensions=[self._described(one) for one in self._counted.dimensions.values()],
+            answer=self.answer(),
+            chosen={},
+        )
+        panel.observe(lambda change: self._set(_checked(change["new"], self._counted)), "chosen")
+        return panel
+
+    def answer(self) -> dict[str, Any]:
+        """What the charts show of what is chosen now."""
+        begun = time.perf_counter()
+        counts = self._counted.counts(self.chosen)
+        n = self._counted.n_rows(self.chosen)
+        took_ms = round(1000 * (time.perf_counter() - begun))
+        rows = self._shown(self._counted.selected(self.chosen, most=N_ROWS))
+        return {
+            "counts": counts,
+            "n": n,
+            "n_of": self._counted.rows.height,
+            "took_ms": took_ms,
+            "sql": self.sql,
+            "rows": {"columns": rows.columns, "values": [list(row) for row in rows.rows()]},
+        }
+
+    def as_html(self) -> str:
+        """What is chosen as tables, for pages where nothing moves."""
+        answer = self.answer()
+        rows = pl.DataFrame(
+            answer["rows"]["values"], schema=answer["rows"]["columns"], orient="row"
+        )
+        parts = []
+        for one in self._counted.dimensions.values():
+            described = self._described(one)
+            counts = pl.DataFrame(
+                {"value": described["labels"], "rows": answer["counts"][one.name]}
+            )
+            found = counts.filter(pl.col("rows") > 0)
+            parts.append(table(safe(described["title"]), found, found.columns))
+        return (
+            f"<p>{answer['n']:,} of {answer['n_of']:,} rows</p>{''.join(parts)}"
+            f"{table('Newest rows', rows, rows.columns)}"
+            f"<p><code>snap.sql({safe(repr(answer['sql']))})</code></p>"
+        )
+
+    def _set(self, chosen: Chosen) -> None:
+        self.chosen = chosen
+        if "widget" in self.__dict__:
+            with self.widget.hold_sync():
+                self.widget.chosen = {name: list(places) for name, places in chosen.items()}
+                self.widget.answer = self.answer()
+
+    def _places(self, name: str, value: Any) -> list[int]:
+        known = self._counted.dimensions
+        if name not in known:
+            raise ArgumentError(
+                f"Nothing is counted by {name!r:.80}; there are {', '.join(known)}.",
+                f"sa.explore(snap, {self._of!r}, by=[…]){did_you_mean(name, known)}",
+            )
+        one = known[name]
+        if value is None:
+            return []
+        if one.is_scale:
+            low, high = (
+                read_moment(end, name) if isinstance(one.values[0], datetime) else float(end)
+                for end in value
+            )
+            return one.between(low, high)
+        words = value if isinstance(value, list | tuple) else [value]
+        return [self._place_of(one, word) for word in words]
+
+    def _place_of(self, one: Dimension, word: Any) -> int:
+        if word not in one.values and one.name == "cluster_id":
+            others = aliases(self._snap).filter(pl.col("alias_id") == word)
+            word = others["cluster_id"][0] if others.height else word
+        if word not in one.values:
+            texts = [str(text) for text in one.values if text is not None]
+            raise ArgumentError(
+                f"{word!r:.80} is no {one.name} that is counted here.",
+                f"one of {', '.join(map(repr, texts[:3]))}, …{did_you_mean(str(word), texts)}",
+            )
+        return one.values.index(word)
+
+    def _described(self, one: Dimension) -> dict[str, Any]:
+        title = one.name
+        for ending in ("_at", "_s", "_usd"):
+            title = title.removesuffix(ending)
+        said = [_said(value, one.name) for value in one.values]
+        texts = self._clean(pl.DataFrame({"text": said}, schema={"text": pl.String}))["text"]
+        labels = texts.to_list()
+        if one.is_scale:
+            labels = [f"{low} to {high}" for low, high in itertools.pairwise(labels)]
+        return {
+            "name": one.name,
+            "title": title.replace("_", " "),
+            "is_scale": one.is_scale,
+            "labels": labels,
+            "low": texts[0],
+            "high": texts[-1],
+        }
+
+    def _shown(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The few rows that are shown, in words."""
+        wanted = SHOWN.get(self._of, tuple(rows.columns[:MOST_COLUMNS]))
+        words = [
+            pl.col(name).map_elements(
+                lambda value, name=name: _said(value, name),  # type: ignore[misc]
+                return_dtype=pl.String,
+                skip_nulls=True,
+            )
+            for name in wanted
+            if name in rows.columns
+        ]
+        return self._clean(rows.select(words)).fill_null("")
+
+    def _clean(self, frame: pl.DataFrame) -> pl.DataFrame:
+        masked = redact(frame)[0] if self._is_redacted else frame
+        return masked.with_columns(
+            pl.col(pl.String).map_elements(
+                lambda text: shortened(visible(text), N_LETTERS), return_dtype=pl.String
+            )
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Explorer of {self._counted.rows.height:,} rows of {self._of} by "
+            f"{', '.join(self._counted.dimensions)}. Show it as the last line of a cell, "
+            "or .selected, .sql, .as_html()"
+        )
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        shown = self.widget._repr_mimebundle_()
+        bundle: dict[str, Any] = dict(shown[0] if isinstance(shown, tuple) else shown)
+        return {**bundle, "text/html": self.as_html(), "text/plain": repr(self)}
+
+
+def _query(of: str, where: str) -> str:
+    return f"FROM {of}" + (f" WHERE {where}" if where else "")
+
+
+def _columns(rows: pl.DataFrame, of: str) -> list[str]:
+    """What to count by, where nobody says: of other tables what differs and is no id."""
+    if of in BY:
+        return list(BY[of])
+    differing = [
+        name
+        for name, dtype in rows.schema.items()
+        if not dtype.is_nested() and rows[name].n_unique() > 1
+    ]
+    told_apart = [
+        name
+        for name in differing
+        if rows[name].dtype.is_temporal()
+        or rows[name].dtype.is_numeric()
+        or rows[name].n_unique() < max(MOST_VALUES, rows.height / 4)
+    ]
+    return told_apart[:MOST_COLUMNS]
+
+
+def _checked(chosen: Any, counted: CrossFilter) -> Chosen:
+    """What a page sent, where it is what a page may send."""
+    return {
+        name: [int(place) for place in places]
+        for name, places in dict(chosen).items()
+        if name in counted.dimensions
+        and places
+        and all(
+            isinstance(place, int) and 0 <= place < counted.dimensions[name].n_places
+            for place in places
+        )
+    }
+
+
+def _said(value: object, name: str) -> str:
+    """A value for people."""
+    if value is None:
+        return "(none)"
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M")
+    if isinstance(value, float | int) and not isinstance(value, bool):
+        if name.endswith("_s"):
+            return how_long(float(value), is_estimate=0 < value < 10)
+        return f"${value:,.4g}" if name.endswith("_usd") else f"{value:,.6g}"
+    return str(value)
