@@ -88,3 +88,42 @@ def find_phantoms(facts: Facts, states: pl.DataFrame, policy: Policy | None) -> 
         if known.phantoms is not None
     ]
     return pl.concat([schema.PHANTOMS.empty(), *previews])
+
+
+# Durations, ids and paths with numbers in them; a plain number, such as a code, says what failed.
+_VARIES = r"\b(?:\d+(?:\.\d+)?(?:ms|s|m|h)|[\w-]*(?:\d[a-zA-Z_-]|[a-zA-Z_-]\d)[\w-]{4,})\b"
+
+
+def alike(items: pl.DataFrame) -> pl.DataFrame:
+    """What asks the same of somebody as one row: what can still be done first, then by number.
+
+    Parameters
+    ----------
+    items : polars.DataFrame
+        What `attention` gave.
+
+    Returns
+    -------
+    polars.DataFrame
+        The columns of ``items`` as those of its newest, and ``n``, how many stand in a row:
+        of one severity, display, code and message, but for what varies in messages. What is
+        open stands alone, longest silent first; what somebody stopped stands last.
+    """
+    words = pl.col("message").str.replace_all(_VARIES, "…")
+    alone = pl.when(standing="open").then("item_id")
+    same = ("system", "standing", "severity", "entity_type", "display", "code")
+    return (
+        items.sort("since_at", "item_id", descending=[True, False], nulls_last=True)
+        .group_by(*same, _words=words, _alone=alone, maintain_order=True)
+        .agg(pl.all().first(), n=pl.len())
+        .sort(
+            "standing",
+            pl.when(standing="open").then("since_at"),
+            "severity",
+            "n",
+            descending=[False, False, False, True],
+            nulls_last=True,
+            maintain_order=True,
+        )
+        .select(*items.columns, "n")
+    )

@@ -7,6 +7,7 @@ import pytest
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.queries import alike
 from stateanalytics.state import reasons as reasons_rule
 from stateanalytics.state import states as states_rule
 from stateanalytics.state.attention import ATTENTION, attention_items, with_item_id
@@ -314,3 +315,43 @@ def test_a_real_store_lists_every_type_with_known_reasons(lionagi_samples):
     snoozed = found.filter(pl.col("disposition") != "open")
     assert snoozed.select("disposition", "code").rows() == [("snoozed", "run.failed.exception")]
     assert attention_items(read, judged, why).height == found.height - 1
+
+
+def test_what_somebody_stopped_stands_apart_from_what_failed_and_what_is_open():
+    rows = [entity("open"), entity("failed"), entity("stopped")]
+    judged = {
+        "open": {"lifecycle": "running", "is_terminal": False},
+        "failed": {"lifecycle": "failed", "outcome": "failed", "is_terminal": True},
+        "stopped": {"lifecycle": "aborted", "outcome": "aborted", "is_terminal": True},
+    }
+    items = attention_items(given(rows), states(rows, judged), schema.REASONS.empty())
+    assert dict(items.select("entity_id", "standing").iter_rows()) == {
+        "open": "open",
+        "failed": "ended",
+        "stopped": "stopped",
+    }
+
+
+def test_items_that_ask_the_same_are_one_row_and_what_can_be_helped_is_first():
+    said = "no answer after 3s (request 0b5e7c1a-9d9c-4b1e-8f4a-1d2c3b4a5f60)"
+    other = said.replace("0b5e7c1a", "ffffffff").replace("3s", "42s")
+    rows = [
+        ("a", "ended", said, 3), ("b", "ended", other, 2), ("c", "ended", "exit 1", 1),
+        ("d", "open", said, 2), ("e", "open", said, 5), ("f", "stopped", said, 0),
+        ("g", "ended", "exit 137", 4),
+    ]  # fmt: skip
+    items = ATTENTION.conform(
+        pl.DataFrame(
+            [
+                {"entity_id": name, "item_id": name, "standing": standing, "message": message,
+                 "severity": "critical", "since_at": ago(hours=hours)}
+                for name, standing, message, hours in rows
+            ]
+        )
+    )  # fmt: skip
+    told = alike(items)
+    assert told.select("item_id", "n").rows() == [
+        ("e", 1), ("d", 1), ("b", 2), ("c", 1), ("g", 1), ("f", 1),
+    ]  # fmt: skip
+    assert told["n"].sum() == items.height
+    assert alike(items.clear()).is_empty()

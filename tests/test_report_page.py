@@ -249,6 +249,16 @@ def test_the_first_screen_says_what_failures_cost_and_what_is_new(demo_page, dem
     assert {one["link"][1:] for one in names} <= set(demo_page.ids())
 
 
+def test_what_somebody_stopped_is_counted_and_is_no_thing_to_look_at(demo_week):
+    told = demo_week.summary["attention"]
+    assert told["stopped"]["n"] == 4
+    assert {one["pill"]["label"] for one in told["stopped"]["items"]} == {"aborted"}
+    n_things = told["open"]["n"] + told["ended"]["n"]
+    assert n_things == told["n_things"]
+    assert f"{n_things} different things to look at" in told["finding"]
+    assert told["ended"]["items"][0]["n_alike"] > 1
+
+
 def test_every_id_on_the_page_leads_to_what_is_known_of_it(demo_page, demo_week):
     named = demo_week.summary["runs"]
     assert len(named) > 40

@@ -32,7 +32,10 @@ FAILED_RUNS = (QueryTimeoutError, StoreBusyError, NoRoomError, MissingComponentE
 
 COMMANDS = {
     "archive": ("archive", "Keep what is in the stores, so that it stays when they forget it."),
-    "attention": ("reports", "List what needs attention: critical and warning, most severe first."),
+    "attention": (
+        "reports",
+        "List what needs attention: critical and warning, what can still be helped first.",
+    ),
     "audit": (
         "reports",
         "List where the data contradict themselves, with both sides of the evidence.",

@@ -254,18 +254,21 @@ listing = takes(
 @sources_argument
 @listing
 def attention(request: Request, **arguments: Any) -> None:
-    """List what needs attention: critical and warning, most severe first.
+    """List what needs attention: critical and warning, what can still be helped first.
 
-    Items that an operator has discharged are left out.
+    A table shows ended items that ask the same of you as one row, and what somebody stopped
+    on purpose last; the other formats list each, most severe first. Items that an operator
+    has discharged are left out.
     """
+    from stateanalytics.queries import alike
     from stateanalytics.state.attention import attention_items
     from stateanalytics.state.states import states_and_reasons
 
     def items(snap: Snapshot, policy: Policy) -> pl.DataFrame:
         return attention_items(snap, *states_and_reasons(snap, policy=policy), policy=policy)
 
-    shown = ("severity", "item_id", "display", "code", "name", "since_at", "message")
-    print_table(request, items, shown, **arguments)
+    shown = ("severity", "n", "item_id", "display", "name", "since_at", "message")
+    print_table(request, items, shown, fold=alike, **arguments)
 
 
 @click.command(

@@ -15,8 +15,9 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column
 from stateanalytics.core.vocabulary import STATUS_WORDS
+from stateanalytics.state.definitions import STOPPED, is_failure
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import is_mirror
+from stateanalytics.state.population import is_mirror, is_open
 from stateanalytics.systems import all_systems
 
 SEVERITIES = ("critical", "warning")
@@ -27,6 +28,8 @@ DECISION = {
 """What is known of a decision about an item: the columns of `System.dispositions`."""
 
 DISPOSITIONS = ("acknowledged", "resolved", "expected", "snoozed")
+STANDINGS = ("open", "ended", "stopped")
+"""What can still be done about an item, most first."""
 OPEN = "open"
 NO_CODE = "unknown"
 
@@ -43,6 +46,11 @@ ATTENTION = schema.Frame(
         Column("dimension", pl.Enum(schema.DIMENSIONS), "the axis that made it severe"),
         Column("code", TEXT, "the reason on that axis; `unknown` where none is given"),
         Column("message", TEXT, "that reason in words"),
+        Column(
+            "standing",
+            pl.Enum(STANDINGS),
+            "open: it can still be acted on; ended; stopped: somebody ended it on purpose",
+        ),
         Column("since_at", MOMENT, "its end, else its last sign of life"),
         Column("cause", TEXT, "the invocation, else the session, else the entity itself"),
         Column("cluster", TEXT, "code and cause: what one repair would clear"),
@@ -106,7 +114,15 @@ def attention_items(
             pl.col("severity").cast(pl.String).is_in(SEVERITIES),
             pl.col("is_legacy").fill_null(False).not_(),
         )
-        .select(*schema.ENTITY_KEY, "severity", "tone", "display", _dimension(policy))
+        .select(
+            *schema.ENTITY_KEY,
+            "severity",
+            "tone",
+            "display",
+            "outcome",
+            _dimension(policy),
+            _is_open=is_open(),
+        )
         .join(
             with_item_id(facts.entities.filter(~is_mirror(facts.entities))),
             on=schema.ENTITY_KEY,
@@ -117,6 +133,7 @@ def attention_items(
     items = (
         listed.with_columns(**_reason())
         .with_columns(
+            standing=_standing(),
             fingerprint=_joined("entity_type", "entity_id", "code"),
             cluster=_joined("code", "cause"),
             n_causes=pl.col("cause").n_unique().over("code").cast(INTEGER),
@@ -175,6 +192,17 @@ def with_item_id(entities: pl.DataFrame) -> pl.DataFrame:
             .otherwise(pl.concat_str(prefix, "entity_id", separator=":"))
         )
         .drop("_topic")
+    )
+
+
+def _standing() -> pl.Expr:
+    is_stopped = pl.col("outcome").is_in(list(STOPPED)) & ~is_failure()
+    return (
+        pl.when("_is_open")
+        .then(pl.lit("open"))
+        .when(is_stopped)
+        .then(pl.lit("stopped"))
+        .otherwise(pl.lit("ended"))
     )
 
 

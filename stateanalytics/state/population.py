@@ -66,7 +66,7 @@ def population(
     check_columns(states, (*ENTITY_KEY, *_STATE_COLUMNS), "population (states)")
     known = once(states.select(*ENTITY_KEY, *_STATE_COLUMNS))
     joined = beside(entities.with_columns(is_mirror(entities), shows_of(entities)), known)
-    rows = joined.with_columns(is_open=_is_open()).with_columns(
+    rows = joined.with_columns(is_open=is_open()).with_columns(
         placed_at=pl.when("is_open").then(pl.lit(as_of)).otherwise(_stored_moment()),
         left_out=_left_out(as_of),
     )
@@ -128,7 +128,8 @@ def _is_legacy() -> pl.Expr:
     )
 
 
-def _is_open() -> pl.Expr:
+def is_open() -> pl.Expr:
+    """Whether work has not ended, by a status that is understood; of states."""
     return ~_is_legacy() & ~pl.col("is_terminal").fill_null(False)
 
 

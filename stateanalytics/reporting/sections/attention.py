@@ -30,7 +30,8 @@ def summarize_attention(material: Material) -> Plain:
     """Severity by entity type, the items on top, and what the policy leaves neutral."""
     rows = material.counted_rows
     listed_items = _listed(rows, material)
-    things = _things(listed_items.filter(pl.col("disposition") == OPEN))
+    every = _things(listed_items.filter(pl.col("disposition") == OPEN))
+    things, stopped = _asking(every), every.filter(standing="stopped")
     by_type = _by_type(rows)
     return {
         "finding": _sentence(by_type, things),
@@ -39,6 +40,7 @@ def summarize_attention(material: Material) -> Plain:
         "n_things": things.height,
         "open": _shown(things.filter("is_open"), material),
         "ended": _shown(things.filter(~pl.col("is_open")), material),
+        "stopped": _shown(stopped, material),
         "discharged": [
             {"disposition": name, "n": n}
             for name in DISPOSITIONS
@@ -54,7 +56,12 @@ def summarize_attention(material: Material) -> Plain:
 def things_of(material: Material) -> pl.DataFrame:
     """What is to be looked at in the window, one row for what one repair would clear."""
     items = _listed(material.counted_rows, material)
-    return _things(items.filter(pl.col("disposition") == OPEN))
+    return _asking(_things(items.filter(pl.col("disposition") == OPEN)))
+
+
+def _asking(things: pl.DataFrame) -> pl.DataFrame:
+    """Without what somebody ended on purpose: it is severe, and asks nothing of a reader."""
+    return things.filter(pl.col("standing") != "stopped")
 
 
 def _shown(things: pl.DataFrame, material: Material) -> Plain:
@@ -67,7 +74,15 @@ def _listed(rows: pl.DataFrame, material: Material) -> pl.DataFrame:
         material.facts, material.states, material.reasons,
         policy=material.policy, with_discharged=True,
     )  # fmt: skip
-    added = ("dimension", "code", "message", "cluster", "disposition", "reopened_because")
+    added = (
+        "dimension",
+        "code",
+        "message",
+        "cluster",
+        "disposition",
+        "standing",
+        "reopened_because",
+    )
     return rows.join(items.select(*ENTITY_KEY, *added), on=ENTITY_KEY, how="inner")
 
 
@@ -119,12 +134,13 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             n_alike=pl.col("n_alike").sum().over("source", "thing"),
             n_causes=pl.len().over("source", "thing"),
+            lost_s=pl.col("duration_s").sum().over("source", "thing"),
         )
         .unique(["source", "thing"], keep="first", maintain_order=True)
-        # Of open work the longest silent stands first, of ended work the widest cause.
+        # Of open work the worst and longest silent stands first, of ended work what cost most.
         .sort(
-            "severity",
-            pl.when("is_open").then("silence_s"),
+            pl.when("is_open").then("severity"),
+            pl.when("is_open").then("silence_s").otherwise("lost_s"),
             "n_alike",
             "placed_at",
             "entity_type",
@@ -159,6 +175,7 @@ def _item(row: dict[str, Any], reasons: list[dict[str, Any]]) -> Plain:
         "is_open": row["is_open"],
         "n_alike": row["n_alike"],
         "n_causes": row["n_causes"],
+        "lost": how_long(row["lost_s"]) if row["n_alike"] > 1 and row["lost_s"] else None,
         "at": iso(row["last_activity_at"] if row["is_open"] else row["placed_at"]),
         "age_s": row["age_s"],
         "silence_s": row["silence_s"],
@@ -238,7 +255,7 @@ def _blocked(rows: pl.DataFrame, material: Material) -> Plain:
         else f"Nothing is blocked that policy {material.policy.version} leaves neutral.",
         "n": n,
         "items": items_of(
-            blocked.with_columns(n_alike=1, n_causes=1).head(N_BLOCKED_SHOWN), material
+            blocked.with_columns(n_alike=1, n_causes=1, lost_s=None).head(N_BLOCKED_SHOWN), material
         ),
     }
 
