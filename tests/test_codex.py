@@ -486,3 +486,12 @@ def test_places_are_told_by_what_is_inside(tmp_path: Path) -> None:
     hostile.write_text(begun().text())
     assert places.find(tmp_path) == [tmp_path]
     assert read_facts(tmp_path, as_of=NOON)[0].entities.height == 2
+
+
+def test_what_lies_beside_the_rollouts_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    for name in ("state_5.sqlite", "log/codex-tui.log"):
+        (tmp_path / name).write_text("")
+    facts = facts_of(tmp_path, begun())
+    found = facts.findings.filter(code="source.files_not_read").select("table", "n_rows")
+    assert found.rows() == [("*.sqlite", 1), ("log/*.log", 1)]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import re
 from collections.abc import Mapping
 from datetime import timedelta
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +17,7 @@ from stateanalytics.io.opening import read_octets
 from stateanalytics.systems.claude_code import frames
 from stateanalytics.systems.claude_code.places import HISTORY, SETTINGS
 from stateanalytics.systems.claude_code.states import SYSTEM
+from stateanalytics.systems.transcripts import findings_on, ids_in, newer_than, strange
 
 if TYPE_CHECKING:
     from stateanalytics.systems.claude_code.lines import Told
@@ -27,17 +25,6 @@ if TYPE_CHECKING:
 NEWEST_VERSION = (2, 1, 144)
 """Of the newest schema that the reader was checked against."""
 RETENTION_DAYS = 30
-_MOST_BYTES = 64 * 2**20
-
-
-def _table(name: str) -> list[dict[str, str]]:
-    text = resources.files(__package__).joinpath("data", name).read_text("utf-8")
-    return list(csv.DictReader(text.splitlines()))
-
-
-_WORDS = {row["code"]: (row["severity"], row["message"]) for row in _table("findings.csv")}
-_KNOWN = [(row["of"], row["word"]) for row in _table("known_words.csv")]
-"""Types and subtypes of records, and types of blocks, that some release writes."""
 
 
 def findings_of(
@@ -59,18 +46,16 @@ def findings_of(
     sessions, tools = details[frames.SESSIONS.name], details[frames.TOOLS.name]
     messages = details[frames.MESSAGES.name]
     kind, at = pl.col("type"), pl.col("at")
-    versions = lines["program_version"].drop_nulls().unique()
-    newer = [version for version in versions if _numbers(version) > NEWEST_VERSION]
+    newer = newer_than(lines["program_version"], NEWEST_VERSION)
     calls = pl.concat([tools["tool_id"], blocks.filter(kind == "tool_use")["tool_id"]])
     parent = pl.col("parent_thread_id")
-    typed = prompted_sessions(root / HISTORY)
     odd = {
-        "record.unknown_type": (_strange(lines, "type", "type"), "type"),
+        "record.unknown_type": (strange(__package__, lines, "type", "type"), "type"),
         "record.unknown_subtype": (
-            _strange(lines.filter(kind == "system"), "subtype", "subtype"),
+            strange(__package__, lines.filter(kind == "system"), "subtype", "subtype"),
             "subtype",
         ),
-        "record.unknown_block": (_strange(blocks, "type", "block"), "type"),
+        "record.unknown_block": (strange(__package__, blocks, "type", "block"), "type"),
         "version.unknown": (
             lines.filter(pl.col("program_version").is_in(newer)),
             "program_version",
@@ -90,39 +75,23 @@ def findings_of(
         ),
         "session.in_two_files": (sessions.filter(pl.col("n_files") > 1), "thread_id"),
         "session.transcript_gone": (
-            typed.filter(~pl.col("session_id").is_in(sessions["session_id"].implode())),
-            "session_id",
+            ids_in(root / HISTORY, "sessionId").filter(
+                ~pl.col("id").is_in(sessions["session_id"].implode())
+            ),
+            "id",
         ),
     }
-    found = [(code, rows.height, _least(rows, column)) for code, (rows, column) in odd.items()]
     for code, name in (("session.copied_history", "n_copied"), ("record.repeated", "n_repeated")):
-        told_of = sessions.filter(pl.col(name) > 0)
-        found.append((code, int(told_of[name].sum()), _least(told_of, "thread_id")))
+        odd[code] = (sessions.filter(pl.col(name) > 0), "thread_id")
+    sums = {"session.copied_history": "n_copied", "record.repeated": "n_repeated"}
     return pool(
         [
-            *(
-                counted(source, SYSTEM, code, *_WORDS[code], n_rows=n_rows, example=example)
-                for code, n_rows, example in found
-            ),
+            findings_on(__package__, source, SYSTEM, odd, sums),
             _of_usage(source, sessions, messages),
             _of_retention(source, lines, root),
         ],
         schema.FINDINGS,
     )
-
-
-def _strange(rows: pl.DataFrame, column: str, of: str) -> pl.DataFrame:
-    """The rows with a word that no known release writes."""
-    return rows.filter(~pl.col(column).is_in([word for what, word in _KNOWN if what == of]))
-
-
-def _least(rows: pl.DataFrame, column: str) -> str:
-    """The least words, so that the same rows give the same example in any order."""
-    return ", ".join(rows[column].drop_nulls().unique().sort().head(5))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number[:9]) for number in re.findall(r"\d+", version)[:3])
 
 
 def _of_usage(source: str, sessions: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
@@ -152,14 +121,3 @@ def document(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def prompted_sessions(path: Path) -> pl.DataFrame:
-    """Sessions that somebody typed a prompt in, as ``session_id``; what it was is not kept."""
-    try:
-        octets, _ = read_octets(path, _MOST_BYTES)
-    except OSError:
-        octets = b""
-    found = re.findall(rb'"sessionId"\s*:\s*"([0-9a-fA-F-]{36})"', octets)
-    ids = sorted({session_id.decode() for session_id in found})
-    return pl.DataFrame({"session_id": ids}, schema={"session_id": pl.String})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +28,8 @@ from stateanalytics.systems.claude_code.lines import read_transcripts
 from stateanalytics.systems.claude_code.places import name_of, opens, transcripts_of
 from stateanalytics.systems.claude_code.states import SYSTEM, add_recorded
 from stateanalytics.systems.claude_code.turns import OPEN, turns_of
-from stateanalytics.systems.history import LOST, Past, with_rows_of
+from stateanalytics.systems.history import Past
+from stateanalytics.systems.transcripts import rewound_lines, size_of
 
 _CALLS = {True: "error", False: "done"}
 _READ = frames.USAGE[:3]
@@ -72,14 +72,8 @@ def read(
     refuse(lost, source, on_error)
     part = assembled(told.lines, told.blocks)
     found = findings_of(path, told, part.details, source)
-    sizes = [_size_of(file) for file in opens(path)]
-    return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=sum(sizes))
-
-
-def _size_of(file: str | Path) -> int:
-    with contextlib.suppress(OSError):
-        return Path(file).stat().st_size
-    return 0
+    size_bytes = size_of(opens(path))
+    return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
 
 
 def _starts(root: Path, paths: list[Path], source: str) -> pl.DataFrame:
@@ -254,17 +248,9 @@ def rewind(past: Past, facts: Facts) -> Past:
     facts : Facts
         Of now, with the frames of `frames`.
     """
-    lines, blocks = facts.detail(frames.LINES), facts.detail(frames.BLOCKS)
-    labels = lines["source"].unique().sort()
-    if labels.is_empty():
-        return past
-    # A record without a moment came no later than the next one of its file that has one.
-    by = pl.coalesce(
-        pl.col("at"), pl.col("at").backward_fill().over("source", "file", order_by="line_no")
-    )
-    then = lines.filter((by <= past.at).fill_null(value=True))
-    place = list(frames.LINES.key)
-    part = assembled(then, blocks.join(then, on=place, how="semi", maintain_order="left"))
-    known = {word: pl.lit(word == "present") for word in LOST}
-    lost = part.entities.with_columns(**known).select(LOST)
-    return with_rows_of(past, part, labels, lost)
+    blocks, place = facts.detail(frames.BLOCKS), list(frames.LINES.key)
+
+    def assemble(then: pl.DataFrame) -> Parts:
+        return assembled(then, blocks.join(then, on=place, how="semi", maintain_order="left"))
+
+    return rewound_lines(past, facts.detail(frames.LINES), assemble)

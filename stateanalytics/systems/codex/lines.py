@@ -5,11 +5,8 @@ Text of people and models is measured and told apart, never kept; the words of e
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from pathlib import Path
 
 import polars as pl
@@ -20,7 +17,10 @@ from stateanalytics.io.json_losses import BAD, objects_of
 from stateanalytics.systems.codex.frames import LINES
 from stateanalytics.systems.codex.places import name_of
 from stateanalytics.systems.columns import fields_from_csv
+from stateanalytics.systems.transcripts import table_of
 
+WORDS = table_of(__package__, "known_words.csv")
+"""Types, kinds and items that some version writes (``of``, ``word``), and what each is."""
 MOST_ERROR_CHARS = 500
 _MOST_SEARCHED_CHARS = 4000
 _CONTENT = [dict.fromkeys(("type", "text"), "VARCHAR")]
@@ -50,13 +50,6 @@ _FRAGMENT = r"^\s*<[a-z_]+[ >]"
 """Context that stands where prompts do."""
 _SPAWNED_BY = r'"parent_thread_id"\s*:\s*"([^"]{1,100})"'
 _FAILED, _DECLINED = ("failed",), ("declined",)
-
-
-@cache
-def known_words() -> pl.DataFrame:
-    """Types, kinds and items that some version writes (``of``, ``word``), and what each is."""
-    text = resources.files(__package__).joinpath("data", "known_words.csv").read_text("utf-8")
-    return pl.DataFrame(list(csv.DictReader(text.splitlines())))
 
 
 @dataclass(frozen=True)
@@ -205,13 +198,13 @@ def _what(first_text: pl.Expr) -> pl.Expr:
     """What a record is: by its type, then by its kind, then by what it finishes or who speaks."""
 
     def by(of: str, column: str) -> pl.Expr:
-        table = known_words().filter(of=of).drop_nulls("what")
+        table = WORDS.filter(of=of).drop_nulls("what")
         words = dict(table.filter(pl.col("what") != "").select("word", "what").iter_rows())
         return pl.col(column).replace_strict(words, default=None, return_dtype=pl.String)
 
     kind, type_ = pl.col("kind"), pl.col("type")
     role = pl.col("role")
-    items = known_words().filter(of="item")["word"].implode()
+    items = WORDS.filter(of="item")["word"].implode()
     is_bare = kind.is_null() & (type_.is_null() | type_.is_in(items))
     message = (
         pl.when(role == "assistant")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,8 @@ from stateanalytics.systems.codex.places import named_in, opens, rollouts_of
 from stateanalytics.systems.codex.states import SYSTEM, add_recorded
 from stateanalytics.systems.codex.tools import tools_of
 from stateanalytics.systems.codex.turns import OPEN, turns_of
-from stateanalytics.systems.history import LOST, Past, with_rows_of
+from stateanalytics.systems.history import Past
+from stateanalytics.systems.transcripts import rewound_lines, size_of
 
 _CALLS = {True: "error", False: "done"}
 
@@ -61,14 +61,8 @@ def read(
     refuse(lost, source, on_error)
     part = assembled(told.lines)
     found = findings_of(path, told.lines, part.details, source)
-    sizes = [_size_of(file) for file in opens(path)]
-    return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=sum(sizes))
-
-
-def _size_of(file: str | Path) -> int:
-    with contextlib.suppress(OSError):
-        return Path(file).stat().st_size
-    return 0
+    size_bytes = size_of(opens(path))
+    return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
 
 
 def assembled(lines: pl.DataFrame) -> Parts:
@@ -212,15 +206,4 @@ def rewind(past: Past, facts: Facts) -> Past:
     facts : Facts
         Of now, with the frames of `frames`.
     """
-    lines = facts.detail(frames.LINES)
-    labels = lines["source"].unique().sort()
-    if labels.is_empty():
-        return past
-    # A record without a moment came no later than the next one of its file that has one.
-    by = pl.coalesce(
-        pl.col("at"), pl.col("at").backward_fill().over("source", "file", order_by="line_no")
-    )
-    part = assembled(lines.filter((by <= past.at).fill_null(value=True)))
-    known = {word: pl.lit(word == "present") for word in LOST}
-    lost = part.entities.with_columns(**known).select(LOST)
-    return with_rows_of(past, part, labels, lost)
+    return rewound_lines(past, facts.detail(frames.LINES), assembled)
