@@ -153,3 +153,30 @@ def test_changes_of_status_are_transitions_and_say_when_a_session_ended(facts: F
 def test_a_moment_of_a_local_clock_is_read(facts: Facts) -> None:
     written = facts.entities.filter(entity_id="old-2")["created_at"].item()
     assert written == datetime(2026, 7, 22, 12, 0, 0, 500_000, tzinfo=UTC)
+
+
+def test_a_word_that_is_not_known_is_kept_and_counted(folder: Path, tmp_path: Path) -> None:
+    store = tmp_path / "ao.db"
+    store.write_bytes((folder / "ao.db").read_bytes())
+    with closing(sqlite3.connect(store)) as db:
+        db.executescript(
+            """
+            PRAGMA ignore_check_constraints = ON;
+            UPDATE sessions SET activity_state = 'pondering' WHERE id = 'web-4';
+            UPDATE conversation_turns SET state = 'paused' WHERE id = 'turn-api-4-2';
+            """
+        )
+    odd = facts_of(store, as_of=AS_OF)
+    states = sa.states(odd).filter(pl.col("entity_id").is_in(["web-4", "turn-api-4-2"]))
+    assert states["lifecycle"].to_list() == ["unknown", "unknown"]
+    found = odd.findings.filter(code="status.unknown").sort("table")
+    assert found.select("table", "column", "example").rows() == [
+        ("conversation_turns", "state", "paused"),
+        ("sessions", "activity_state", "pondering"),
+    ]
+    words = odd.entities.filter(entity_id="web-4")["raw_status"]
+    assert words.to_list() == ["pondering"]
+
+
+def test_no_word_of_the_samples_is_unknown(facts: Facts) -> None:
+    assert set(facts.findings["code"]) == {"usage.incomplete"}

@@ -185,7 +185,9 @@ def record_findings(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
     ]
     rejected = current.filter(pl.col("ao_would_reject").fill_null(value=False))
     made_up = current.filter(pl.col("is_synthesized").fill_null(value=False))
-    moved = current.filter(pl.col("last_transition_at").is_not_null())
+    # The Go rewrite keeps each change in a log.
+    is_json = pl.col("generation") != "G3"
+    moved = current.filter(is_json & pl.col("last_transition_at").is_not_null())
     renamed = current.filter(pl.col("entity_id") != pl.col("session_id"))
     skewed = current.filter(pl.col("_skewed") != "")
     findings += [

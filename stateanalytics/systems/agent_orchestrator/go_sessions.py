@@ -20,6 +20,8 @@ HOOKED = (
 )  # fmt: skip
 """Harnesses that signal by themselves, so that in a terminal their silence says something."""
 
+ACTIVITIES = ("active", "idle", "waiting_input", "blocked", "exited")
+"""What an agent can be seen doing; any other word stands for itself."""
 ENDS = ("terminated", "merged")
 """The words of sessions that are over."""
 
@@ -69,7 +71,7 @@ def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.
         has_merged_pr=pl.col("has_merged_pr").fill_null(value=False),
     )
     is_merged, no, yes = pl.col("has_merged_pr"), pl.lit(value=False), pl.lit(value=True)
-    return derive_go_status(aged).select(
+    return _shown(aged).select(
         *("kind", "created_at", "activity_last_at", "first_signal_at"),
         *("branch", "model", "agent_session_id", "has_hooks"),
         pl.col("n_prs").fill_null(0),
@@ -106,6 +108,13 @@ def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.
         tmux_name="runtime_handle_id",
         is_synthesized=no,
     )
+
+
+def _shown(sessions: pl.DataFrame) -> pl.DataFrame:
+    """The status that is derived; an activity that is not known is a status of its own."""
+    is_odd = ~pl.col("is_terminated") & ~pl.col("activity_state").is_in(ACTIVITIES)
+    odd = pl.when(is_odd.fill_null(value=False)).then("activity_state")
+    return derive_go_status(sessions).with_columns(status=pl.coalesce(odd, "status"))
 
 
 def ends(stood: pl.DataFrame) -> pl.DataFrame:
@@ -262,7 +271,7 @@ def go_statuses(tables: GoTables) -> pl.DataFrame:
             has_signal=pl.lit(value=False),
         )
     )
-    return derive_go_status(known).select(
+    return _shown(known).select(
         *("seq", "session_id", "at", "is_entered"),
         decided_status="status",
         evidence_text=pl.format("activity={}", "activity_state"),

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.io.findings import per_entity
 from stateanalytics.systems.agent_orchestrator.go_tables import GoTables
-from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
-_FINE = ("source_discovery_pending", "artifact_missing", "source_read_failed")
 _NANO = 1e-9
 SUMS = ("n_input_tokens", "n_output_tokens", "cost_usd")
 
@@ -72,38 +69,3 @@ def summed(usage: pl.DataFrame) -> pl.DataFrame:
     model = pl.col("model").drop_nulls().last().alias("used_model")
     rows = usage.filter(pl.col("entity_id").is_not_null())
     return rows.sort("at", nulls_last=True).group_by("entity_id").agg(*known, model)
-
-
-def usage_findings(tables: GoTables, label: str) -> pl.DataFrame:
-    """Sessions of which not all that was used could be measured, one finding each."""
-    odd = pl.col("last_error_code").is_not_null() & ~pl.col("last_error_code").is_in(_FINE)
-    of_sources = tables["usage_sources"].filter(
-        pl.col("last_error_code").ne_missing(pl.lit("artifact_replaced"))
-        & (odd | (pl.col("anomaly_count") > 0)).fill_null(value=False)
-    )
-    bindings = tables["usage_bindings"].join(
-        of_sources.select(
-            id="binding_id", code="last_error_code", is_bad=pl.lit(value=True)
-        ).unique("id"),
-        on="id",
-        how="left",
-    )
-    partial = bindings.filter(
-        (pl.col("state") == "partial") | odd | pl.col("is_bad").fill_null(value=False)
-    )
-    rows = partial.select(
-        entity_type=pl.lit("session"),
-        entity_id="session_id",
-        code=pl.coalesce("last_error_code", "code", "state"),
-    ).unique("entity_id", keep="first", maintain_order=True)
-    return per_entity(
-        rows,
-        label,
-        SYSTEM,
-        "usage.incomplete",
-        "warning",
-        message="not all that it used could be measured: its tokens are a lower bound",
-        table="usage_sources",
-        example=pl.col("code"),
-        action="summed as far as known",
-    )

@@ -26,7 +26,7 @@ _OPEN = ("queued", "running")
 _SAME_SPAWN = timedelta(seconds=2)
 """A spawn that failed is written this close to the end of the row that it leaves."""
 
-_KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "turn": (
         "conversation_turns",
         {
@@ -80,11 +80,18 @@ _KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """Each type of work: its table, and which of its columns are the canonical ones."""
 
 
+def known_words(entity_type: str) -> list[str]:
+    """The words that are understood of a type of work."""
+    words = [name.partition(".") for name in _TABLE["situation"]]
+    more = ["complete", "delivered"] if entity_type == "review_run" else []
+    return [*(word for of, _, word in words if of == entity_type), *more]
+
+
 def read_work(tables: GoTables) -> pl.DataFrame:
     """Every piece of work in the columns of `frames.WORK`, its session by its own name."""
     pieces = [
         tables[table].select(entity_type=pl.lit(entity_type), entity_id="id", **columns)
-        for entity_type, (table, columns) in _KINDS.items()
+        for entity_type, (table, columns) in KINDS.items()
     ]
     work = pl.concat([*pieces, _spawns(tables)], how="diagonal")
     reviewed = _reviewed(tables)

@@ -27,6 +27,7 @@ from stateanalytics.systems.agent_orchestrator.events import (
 )
 from stateanalytics.systems.agent_orchestrator.files import Fault, Faults
 from stateanalytics.systems.agent_orchestrator.findings import log_findings, record_findings
+from stateanalytics.systems.agent_orchestrator.go_findings import go_findings
 from stateanalytics.systems.agent_orchestrator.go_sessions import (
     go_changes,
     go_statuses,
@@ -38,7 +39,7 @@ from stateanalytics.systems.agent_orchestrator.go_told import (
     go_entries,
     with_circumstances,
 )
-from stateanalytics.systems.agent_orchestrator.go_usage import read_usage, usage_findings
+from stateanalytics.systems.agent_orchestrator.go_usage import read_usage
 from stateanalytics.systems.agent_orchestrator.go_work import (
     read_work,
     work_entities,
@@ -229,7 +230,7 @@ def _from_databases(stores: Sequence[Store], faults: Faults, bodies: bool) -> _S
             below = faults.below(str(store.path))
             stored.sessions.append(read_go_sessions(tables, stood, path=below))
             stored.entries.extend([go_changes(tables, stood, bodies=bodies), go_entries(tables)])
-            stored.findings.extend([tables.findings, usage_findings(tables, store.label)])
+            stored.findings.extend([tables.findings, go_findings(tables, store.label)])
             stored.work.append(work)
             stored.usage.append(read_usage(tables))
             stored.circumstances.append(circumstances(tables, work))

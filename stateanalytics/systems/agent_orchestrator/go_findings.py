@@ -1,0 +1,127 @@
+"""What is odd in the tables of the Go rewrite: unknown words, what was not measured or not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import pool
+from stateanalytics.io.findings import counted, per_entity
+from stateanalytics.systems.agent_orchestrator.go_sessions import ACTIVITIES
+from stateanalytics.systems.agent_orchestrator.go_tables import GoTables
+from stateanalytics.systems.agent_orchestrator.go_work import KINDS, known_words
+from stateanalytics.systems.agent_orchestrator.places import SYSTEM
+
+_FINE = ("source_discovery_pending", "artifact_missing", "source_read_failed")
+_TELEMETRY_KEPT = timedelta(days=30)
+_WORDS: Mapping[tuple[str, str], str] = {
+    ("sessions", "activity_state"): " ".join(ACTIVITIES),
+    ("sessions", "session_mode"): "tui chat",
+    ("pr", "pr_state"): "draft open merged closed",
+    ("pr", "review_decision"): "none approved changes_requested review_required",
+    ("pr", "ci_state"): "unknown pending passing failing",
+    ("pr", "mergeability"): "unknown mergeable conflicting blocked unstable",
+    ("review_run", "verdict"): "approved changes_requested",
+    ("conversation_activities", "kind"): "command file_change plan reasoning approval usage error "
+    "system mcp_tool auto_review user_input",
+    ("conversation_activities", "status"): "running completed failed cancelled pending resolved",
+    ("session_cleanup_facts", "workspace_disposition"): "pending removed preserved_dirty failed "
+    "not_applicable",
+    ("session_worktrees", "state"): "active removed retry_remove unavailable stray_moved",
+    ("change_log", "event_type"): "session_created session_updated pr_created pr_updated "
+    "pr_check_recorded pr_session_changed pr_review_thread_added pr_review_thread_resolved "
+    "review_run_created review_run_updated",
+}
+"""The words of each column that are understood, but for those of `go_work.KINDS`."""
+
+
+def go_findings(tables: GoTables, label: str) -> pl.DataFrame:
+    """What else is odd, in the shape of `schema.FINDINGS`."""
+    of_work = {
+        (table, columns["raw_status"]): known_words(entity_type)
+        for entity_type, (table, columns) in KINDS.items()
+    }
+    words = {place: some.split() for place, some in _WORDS.items()} | of_work
+    return pool(
+        [
+            *(_unknown(tables, *place, some, label) for place, some in words.items()),
+            _usage_incomplete(tables, label),
+            _telemetry_edge(tables, label),
+        ],
+        schema.FINDINGS,
+    )
+
+
+def _unknown(
+    tables: GoTables, table: str, column: str, known: list[str], label: str
+) -> pl.DataFrame:
+    """Words that no known version writes: kept, and understood by nobody."""
+    odd = tables[table][column].drop_nulls()
+    odd = odd.filter(~odd.is_in(known))
+    return counted(
+        label,
+        SYSTEM,
+        "status.unknown",
+        "warning",
+        "a word that is not known",
+        n_rows=odd.len(),
+        table=table,
+        column=column,
+        example=", ".join(odd.unique().sort().head(5)),
+        action="kept under its own name",
+    )
+
+
+def _telemetry_edge(tables: GoTables, label: str) -> pl.DataFrame:
+    """Rates of failed starts begin where telemetry does."""
+    at = tables["telemetry_event"]["occurred_at"]
+    first, last = at.min(), at.max()
+    is_edge = first is not None and last - first >= _TELEMETRY_KEPT - timedelta(days=1)  # type: ignore[operator]
+    return counted(
+        label,
+        SYSTEM,
+        "time.retention_edge",
+        "info",
+        f"telemetry is kept for {_TELEMETRY_KEPT.days} days: rates of failed starts begin there",
+        n_rows=int(is_edge),
+        table="telemetry_event",
+        example=str(first),
+    )
+
+
+def _usage_incomplete(tables: GoTables, label: str) -> pl.DataFrame:
+    """Sessions of which not all that was used could be measured, one finding each."""
+    odd = pl.col("last_error_code").is_not_null() & ~pl.col("last_error_code").is_in(_FINE)
+    of_sources = tables["usage_sources"].filter(
+        pl.col("last_error_code").ne_missing(pl.lit("artifact_replaced"))
+        & (odd | (pl.col("anomaly_count") > 0)).fill_null(value=False)
+    )
+    bindings = tables["usage_bindings"].join(
+        of_sources.select(
+            id="binding_id", code="last_error_code", is_bad=pl.lit(value=True)
+        ).unique("id"),
+        on="id",
+        how="left",
+    )
+    partial = bindings.filter(
+        (pl.col("state") == "partial") | odd | pl.col("is_bad").fill_null(value=False)
+    )
+    rows = partial.select(
+        entity_type=pl.lit("session"),
+        entity_id="session_id",
+        code=pl.coalesce("last_error_code", "code", "state"),
+    ).unique("entity_id", keep="first", maintain_order=True)
+    return per_entity(
+        rows,
+        label,
+        SYSTEM,
+        "usage.incomplete",
+        "warning",
+        message="not all that it used could be measured: its tokens are a lower bound",
+        table="usage_sources",
+        example=pl.col("code"),
+        action="summed as far as known",
+    )
