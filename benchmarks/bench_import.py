@@ -9,13 +9,13 @@ import sys
 from functools import partial
 
 from benchmarks.measure import N_RUNS, Row, median_s
-from stateanalytics.demo_data import demo_path
+from tests.samples import SAMPLES
 
 GOAL_S = 0.1
 COMMANDS = {
     "stateanalytics --help": (("--help",), 0.2),
     "stateanalytics attention of the sample": (
-        ("attention", str(demo_path() / "state.db")), 0.6
+        ("attention", str(SAMPLES / "state.db")), 0.6
     ),
 }  # fmt: skip
 _TIMED = "import time; {before}b = time.perf_counter(); {work}; print(time.perf_counter() - b)"

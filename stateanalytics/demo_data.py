@@ -11,7 +11,7 @@ AS_OF = datetime(2026, 5, 25, 6, tzinfo=UTC)
 
 
 def demo_path() -> Path:
-    """The folder of the sample: ``state.db``, ``runs``, ``shows``, ``truth.csv``, ``README.md``.
+    """The folder of the sample: ``history``, ``state.db``, ``owners.csv``, ``README.md``.
 
     Returns
     -------
@@ -25,16 +25,16 @@ def demo_path() -> Path:
 
     Examples
     --------
-    >>> (demo_path() / "state.db").is_file()
+    >>> (demo_path() / "history").is_dir()
     True
     """
     package = Path(__file__).resolve().parent
-    places = (package / "demo", package.parent / "data" / "samples")
+    places = (package / "demo", package.parent / "data" / "samples" / "twelve_weeks")
     for place in places:
-        if (place / "state.db").is_file():
+        if (place / "history").is_dir():
             return place
     raise MissingComponentError(
-        "The sample store is part of the package, and it is neither in "
+        "The sample is part of the package, and it is neither in "
         f"{str(places[0])!r} nor in {str(places[1])!r}.",
         "pip install --force-reinstall stateanalytics",
     )

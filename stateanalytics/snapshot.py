@@ -393,7 +393,7 @@ class Snapshot(Facts):
         >>> weeks = demo().weeks(3)
         >>> runs = weeks.filter(measure="runs")
         >>> runs.select("week", "coverage", "value").rows()
-        [('2026-W20', 'whole', 81.0), ('2026-W21', 'whole', 263.0), ('2026-W22', 'part', 24.0)]
+        [('2026-W20', 'whole', 100.0), ('2026-W21', 'whole', 123.0), ('2026-W22', 'part', 29.0)]
         """
         from stateanalytics.weekly import weekly_numbers
 
@@ -731,7 +731,7 @@ def _snapshot(facts: Facts, stores: tuple[Store, ...], memory: Memory, asked: _A
 
 
 def demo() -> Snapshot:
-    """The shipped sample: a believable week of a small fleet, with every kind of trouble.
+    """The shipped sample: an archive of twelve weeks of a small team (its README tells them).
 
     Its state is that of Monday, 25 May 2026, 06:00 UTC; `demo_data` says where it is.
 
@@ -745,7 +745,7 @@ def demo() -> Snapshot:
     >>> demo().sources["is_live"].to_list()
     [False]
     """
-    return read(demo_path() / "state.db", as_of=AS_OF, progress=False)
+    return read(demo_path() / "history", as_of=AS_OF, progress=False)
 
 
 def only_frame(columns: pl.DataFrame, name: str) -> pl.DataFrame:

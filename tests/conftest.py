@@ -15,6 +15,7 @@ import stateanalytics as sa
 from stateanalytics import snapshot
 from stateanalytics.reporting import Report
 from tests.frames import facts
+from tests.samples import the_week
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -50,6 +51,12 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the folder ../shared is not here")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def demo() -> sa.Snapshot:
+    """A week of every kind of trouble, read once; whoever closes it opens one of their own."""
+    return the_week()
 
 
 @pytest.fixture(scope="session")

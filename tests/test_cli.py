@@ -337,9 +337,9 @@ def test_long_lists_are_cut_and_said(run):
 
 
 def cli_sample():
-    from stateanalytics.demo_data import demo_path
+    from tests.samples import SAMPLES
 
-    return demo_path() / "state.db"
+    return SAMPLES / "state.db"
 
 
 # --- the other commands ----------------------------------------------------------------
@@ -473,7 +473,7 @@ def test_without_sources_the_usual_place_is_read_and_named(run, monkeypatch, sto
 def test_demo_names_the_sample(run):
     code, out, _ = run("demo")
     assert code == 0
-    assert out.strip().endswith("state.db")
+    assert Path(out.strip()).name == "history"
 
 
 @pytest.mark.slow

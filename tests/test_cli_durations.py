@@ -8,14 +8,14 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics import cli
-from stateanalytics.demo_data import demo_path
+from tests.samples import SAMPLES
 
 pytestmark = pytest.mark.usefixtures("read_once")
 
 
 @pytest.fixture(scope="module")
 def store():
-    return str(demo_path() / "state.db")
+    return str(SAMPLES / "state.db")
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import tomllib
 import pytest
 
 from stateanalytics.cli import run
-from stateanalytics.demo_data import demo_path
+from tests.samples import SAMPLES
 
 pytestmark = pytest.mark.usefixtures("read_once")
 
-STORE = str(demo_path() / "state.db")
+STORE = str(SAMPLES / "state.db")
 
 
 def test_the_table_says_today_and_recommended_and_what_is_missing(capsys):

@@ -11,6 +11,7 @@ from stateanalytics.failures.price_table import estimated_usd
 from stateanalytics.reporting.sections.costs import summarize_costs
 from tests.conftest import ROOT
 from tests.report_parts import material_of
+from tests.samples import the_week
 
 OWN = """as_of = 2026-11-01
 [[price]]
@@ -104,7 +105,7 @@ def test_the_page_says_how_old_the_prices_are(snap: sa.Snapshot) -> None:
         "None of 15 runs reported what it cost; from tokens, by list prices of 2025-11-24 "
         "(177 days old), none can be estimated."
     )
-    told = summarize_costs(material_of(sa.demo()))
+    told = summarize_costs(material_of(the_week()))
     assert told["total"]["reported_usd"] == 33.605
     assert [row["system"] for row in told["models"]] == ["lionagi"] * 4
 

@@ -4,7 +4,6 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.demo_data import demo_path
 from stateanalytics.state.definitions import (
     BAD_ENDS,
     ENDINGS,
@@ -15,8 +14,7 @@ from stateanalytics.state.definitions import (
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.agent_orchestrator.words import RUNTIME_REASONS, SESSION_REASONS
 from tests.frames import ago, facts
-
-SAMPLES = demo_path()
+from tests.samples import SAMPLES
 
 DEATH_CODES = [code for system in all_systems() for code in system.ends.death_codes]
 DEATH_MESSAGES = [words for system in all_systems() for words in system.ends.death_messages]

@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.demo_data import demo_path
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures import failure_rows
 from stateanalytics.failures.failure_rows import cluster_id
@@ -15,6 +14,7 @@ from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
 from tests.examples import a_few
 from tests.failures import fan_out, run, store
 from tests.frames import ago
+from tests.samples import SAMPLES
 
 CODE = "run.failed.exception"
 
@@ -184,7 +184,7 @@ def test_what_is_no_snapshot_is_refused():
 
 
 def test_the_fan_out_of_the_sample_reads_as_one_cause(demo):
-    truth = pl.read_csv(demo_path() / "truth.csv", infer_schema=False)
+    truth = pl.read_csv(SAMPLES / "truth.csv", infer_schema=False)
     whose = truth.select("entity_type", "entity_id", "scenario", made_from="template_id")
     members = sa.failures.members(demo).join(whose, on=["entity_type", "entity_id"])
     sessions = members.filter(pl.col("entity_type") == "session")

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.cli import run as cli
-from stateanalytics.demo_data import demo_path
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.failures.cluster_life import COLUMNS
 from stateanalytics.failures.failure_rows import cluster_id
 from stateanalytics.failures.ownership import SCHEMA
 from tests.failures import run, store
 from tests.frames import AS_OF, ago
+from tests.samples import SAMPLES
 
 NOW = (ago(days=7), AS_OF)
 
@@ -354,7 +354,7 @@ def test_an_empty_file_is_an_empty_ledger(tmp_path):
 
 # --- the command -------------------------------------------------------------------------
 
-STORE = str(demo_path() / "state.db")
+STORE = str(SAMPLES / "state.db")
 
 
 def test_the_command_owns_and_shows(capsys, tmp_path, demo):

@@ -7,11 +7,11 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import run
-from stateanalytics.demo_data import demo_path
 from tests.examples import a_few
+from tests.samples import SAMPLES
 
 pytestmark = pytest.mark.usefixtures("read_once")
-STORE = str(demo_path() / "state.db")
+STORE = str(SAMPLES / "state.db")
 SHOWS = ("clusters", "parameters", "lift", "incidents", "mass", "related")
 SHOWN_ELSEWHERE = ("codes", "members", "change")
 

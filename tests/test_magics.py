@@ -10,12 +10,12 @@ from traitlets.config import Config
 
 from stateanalytics.errors import ArgumentError, QueryError, QueryRefusedError, TruncatedWarning
 from stateanalytics.magics import names_for
-from stateanalytics.snapshot import demo
+from tests.samples import the_week
 
 
 @pytest.fixture(scope="module")
 def snap():
-    with demo() as opened:
+    with the_week() as opened:
         yield opened
 
 
@@ -98,7 +98,7 @@ def test_a_wrong_cell_says_what_to_type(shell, change, options, error, words):
 
 
 def test_two_snapshots_must_be_told_apart(shell):
-    with demo() as other:
+    with the_week() as other:
         shell.user_ns.update(this=shell.user_ns.pop("snap"), other=other)
         with pytest.raises(ArgumentError, match="several snapshots: other, this"):
             cell(shell, "SELECT 1")

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from stateanalytics.cli import run as cli
-from stateanalytics.demo_data import demo_path
 from stateanalytics.errors import ArgumentError, MissingComponentError, QueryRefusedError
 from stateanalytics.io import table_files
+from tests.samples import SAMPLES
 from tests.test_sql import EVENTS, SESSIONS, snapshot
 
 TEAMS = pl.DataFrame({"kind": ["agent", "=1+1"], "owner": ["ann", "bob"]})
@@ -170,7 +170,7 @@ def test_a_duckdb_of_ones_own_holds_every_table(odd):
 
 @pytest.mark.usefixtures("read_once")
 def test_the_commands_take_tables_along(tmp_path, capsys):
-    store_file = str(demo_path() / "state.db")
+    store_file = str(SAMPLES / "state.db")
     TEAMS.write_csv(tmp_path / "teams.csv")
     table = ["--table", f"teams={tmp_path / 'teams.csv'}"]
     assert cli(["sql", store_file, "FROM teams", *table, "-f", "csv", "--raw-csv"]) == 0

@@ -23,7 +23,7 @@ import json, sys
 import polars as pl
 import stateanalytics as sa
 from stateanalytics.core.schema import ENTITIES
-from stateanalytics.demo_data import demo_path
+from tests.samples import SAMPLES
 from stateanalytics.systems import all_systems
 
 snap = sa.read(sys.argv[1], progress=False)
@@ -34,7 +34,7 @@ alarms = sa.detectors.alarms(snap, detectors=["pulse_quiet"])
 past = sa.detectors.detect(snap, at="2026-05-20T12:00Z", detectors=["pulse_hot"]).rows
 advice = sa.thresholds.recommend(snap)
 report = sa.report(snap, window="2026-W21", sections=["failures"])
-both = sa.read([demo_path(), sys.argv[1]], progress=False)
+both = sa.read([SAMPLES, sys.argv[1]], progress=False)
 clusters = sa.failures.clusters(snap)
 print(json.dumps({
     "systems": [known.name for known in all_systems()],

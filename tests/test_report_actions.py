@@ -6,11 +6,11 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import run as cli
-from stateanalytics.demo_data import demo_path
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.actions import actions_of
 from stateanalytics.reporting.digest import as_markdown
 from stateanalytics.reporting.tripwires import tripped
+from tests.samples import SAMPLES
 
 HOSTILE = "<img src=x onerror=alert(1)> @everyone [x](http://evil.invalid) | `rm` #1 **b** <!--"
 
@@ -150,7 +150,7 @@ def test_what_is_no_tripwire_is_one_line():
 
 @pytest.mark.usefixtures("read_once")
 def test_the_command_fails_on_what_it_is_asked_to(tmp_path, capsys):
-    store = str(demo_path() / "state.db")
+    store = str(SAMPLES / "state.db")
     options = ["--week", "2026-W21", "--sections", "failures", "-o", str(tmp_path / "w.md")]
     assert cli(["report", store, *options, "--fail-on", "coverage"]) == 0
     told = capsys.readouterr()
@@ -165,7 +165,7 @@ def test_the_command_fails_on_what_it_is_asked_to(tmp_path, capsys):
 @pytest.mark.usefixtures("read_once")
 def test_a_report_is_written_in_the_form_that_is_asked_for(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    asked = ["report", str(demo_path() / "state.db"), "--sections", "headline"]
+    asked = ["report", str(SAMPLES / "state.db"), "--sections", "headline"]
     for options, name, begin in [
         (["--format", "md"], "week.md", "## "),
         (["--format", "json"], "week.json", "{"),

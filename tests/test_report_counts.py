@@ -8,13 +8,13 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import run
-from stateanalytics.demo_data import demo_path
 from stateanalytics.reporting import summarize
 from stateanalytics.state.definitions import FAILURES, GOOD_ENDS, TROUBLE
 from tests.frames import facts
+from tests.samples import SAMPLES
 from tests.test_report import WEEK
 
-SAMPLES = [
+INPUTS = [
     pytest.param(["state.db", "agent_orchestrator", "opencode"], id="all"),
     # At the desk the three together say enough.
     pytest.param(["state.db"], id="lionagi", marks=pytest.mark.slow),
@@ -25,7 +25,7 @@ SAMPLES = [
 
 class Case:
     def __init__(self, names):
-        self.paths = [str(demo_path() / name) for name in names]
+        self.paths = [str(SAMPLES / name) for name in names]
         self.snap = sa.read(*self.paths, progress=False)
         self.window = (self.snap.as_of - timedelta(days=7), self.snap.as_of + timedelta(seconds=1))
         self.summary = sa.report(self.snap, window=self.window).summary
@@ -36,7 +36,7 @@ class Case:
         return self.snap.sql(query, {"since": since, "until": until})
 
 
-@pytest.fixture(scope="module", params=SAMPLES)
+@pytest.fixture(scope="module", params=INPUTS)
 def case(request):
     return Case(request.param)
 

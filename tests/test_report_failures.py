@@ -9,10 +9,10 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import run as command
-from stateanalytics.demo_data import demo_path
 from stateanalytics.errors import ArgumentError
 from tests.failures import run, store
 from tests.frames import AS_OF, ago
+from tests.samples import SAMPLES
 
 WINDOW = (ago(days=7), AS_OF)
 
@@ -166,7 +166,7 @@ def test_the_fan_out_of_the_sample_is_one_incident_everywhere(demo, capsys):
         frame = getattr(sa.failures, name)(demo, window=HOUR)
         counts[name] = frame.filter(pl.col("n_rows") >= 24)["n_incidents"].max()
     asked = ["--since", HOUR[0], "--until", HOUR[1], "--format", "json", "--show", "codes"]
-    assert command(["failures", str(demo_path() / "state.db"), *asked]) == 0
+    assert command(["failures", str(SAMPLES / "state.db"), *asked]) == 0
     printed = json.loads(capsys.readouterr().out)
     counts["command"] = max(row["n_incidents"] for row in printed)
     assert set(counts.values()) == {1}, counts
@@ -182,15 +182,15 @@ def test_a_report_of_the_command_line_reads_the_ledger(tmp_path, capsys):
     path, page = tmp_path / "owners.csv", tmp_path / "week.html"
     sa.failures.own(path, "v1:3dd4831bf7f3", owner="ada", ticket="OPS-17", today=date(2026, 5, 1))
     asked = ["--week", "2026-W21", "--sections", "failures", "--ledger", str(path)]
-    assert command(["report", str(demo_path() / "state.db"), *asked, "-o", str(page)]) == 0
+    assert command(["report", str(SAMPLES / "state.db"), *asked, "-o", str(page)]) == 0
     assert "OPS-17" in page.read_text()
-    assert command(["report", str(demo_path() / "state.db"), *asked, "-o", str(path)]) == 2
+    assert command(["report", str(SAMPLES / "state.db"), *asked, "-o", str(path)]) == 2
     capsys.readouterr()
 
 
 @pytest.mark.slow
 def test_what_died_is_a_failure_where_its_system_calls_it_so(capsys):
-    path = str(demo_path() / "agent_orchestrator")
+    path = str(SAMPLES / "agent_orchestrator")
     snap = sa.read(path, progress=False)
     died = sa.failures.members(snap)
     ended = sa.states(snap).filter("is_terminal").select("entity_id")

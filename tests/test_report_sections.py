@@ -9,11 +9,11 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import run
-from stateanalytics.demo_data import demo_path
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting import sections
 from tests.examples import a_few
 from tests.frames import facts
+from tests.samples import SAMPLES
 from tests.test_report import WEEK
 
 NAMES = [section.name for section in sections.SECTIONS]
@@ -89,7 +89,7 @@ def test_an_unknown_section_is_an_error_with_the_list_of_names():
 
 def test_the_command_takes_names_between_commas(tmp_path, capsys):
     path = tmp_path / "some.json"
-    store = str(demo_path() / "state.db")
+    store = str(SAMPLES / "state.db")
     assert run(["report", store, "--sections", "slow, over_time", "-o", str(path)]) == 0
     summary = json.loads(path.read_text())
     assert {key for key in summary if key in NAMES} == {"headline", "slow", "over_time"}

@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.demo_data import demo_path
 from stateanalytics.state.evaluate import evaluate
 from stateanalytics.state.population import population
 from tests.examples import a_few
+from tests.samples import SAMPLES
 
-SAMPLES = [
+INPUTS = [
     pytest.param(["agent_orchestrator"], id="agent_orchestrator"),
     pytest.param(["state.db"], id="lionagi"),
     pytest.param(["opencode"], id="opencode"),
@@ -43,11 +43,11 @@ def calls(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", a_few(SAMPLES))
+@pytest.mark.parametrize("names", a_few(INPUTS))
 def test_a_report_applies_the_rules_once_and_counts_the_population_once(small_week, calls, names):
     # Sections import what they need when they are first asked for: the small week did that.
     assert small_week.summary
-    snap = sa.read(*(demo_path() / name for name in names), progress=False)
+    snap = sa.read(*(SAMPLES / name for name in names), progress=False)
     window = (snap.as_of - timedelta(days=7), snap.as_of)
     sa.report(snap, window=window, compare="none")
     assert calls == {"evaluate": 1, "population": 1}

@@ -17,14 +17,13 @@ import polars as pl
 import pytest
 
 from stateanalytics import demo_data
-from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import MissingComponentError
 from stateanalytics.systems import reading as sources
 from stateanalytics.systems.lionagi.events import count_errors
 from tests.conftest import ROOT, absent
 from tests.generators.templates import BY_ID
+from tests.samples import AS_OF, SAMPLES
 
-SAMPLES = ROOT / "data" / "samples"
 TABLES = {
     "session": "sessions",
     "branch": "branches",
@@ -261,8 +260,8 @@ def test_what_looks_like_a_secret_is_none():
 
 
 def test_the_sample_is_small():
-    # The other systems' samples stand beside it, each in a folder of its own.
-    others = [SAMPLES / "opencode", SAMPLES / "agent_orchestrator"]
+    # Other samples stand beside it, each in a folder of its own.
+    others = [path.parent for path in SAMPLES.glob("*/README.md")]
     files = [
         path
         for path in SAMPLES.rglob("*")
@@ -295,31 +294,26 @@ def test_no_path_of_a_real_machine_is_in_it():
 
 
 def test_the_sample_is_found_in_a_checkout():
-    assert demo_path() == SAMPLES
+    assert demo_data.demo_path() == SAMPLES / "twelve_weeks"
 
 
 def test_the_sample_of_an_installation_wins(tmp_path, monkeypatch):
     package = tmp_path / "stateanalytics"
-    (package / "demo").mkdir(parents=True)
-    (package / "demo" / "state.db").touch()
+    (package / "demo" / "history").mkdir(parents=True)
     monkeypatch.setattr(demo_data, "__file__", str(package / "demo_data.py"))
-    assert demo_path() == package / "demo"
+    assert demo_data.demo_path() == package / "demo"
 
 
 def test_an_installation_without_the_sample_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(demo_data, "__file__", str(tmp_path / "stateanalytics" / "demo_data.py"))
     with pytest.raises(MissingComponentError, match="Hint: pip install"):
-        demo_path()
+        demo_data.demo_path()
 
 
-def test_the_wheel_carries_all_of_the_sample_but_its_scripts():
+def test_the_wheel_carries_the_sample():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     carried = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert {Path(path).name for path in carried} == {
-        *("README.md", "state.db", "truth.csv", "runs", "shows"),
-    }
-    assert all((ROOT / path).exists() for path in carried)
-    assert all(to.startswith("stateanalytics/demo/") for to in carried.values())
+    assert carried == {"data/samples/twelve_weeks": "stateanalytics/demo"}
 
 
 # --- read back by the library ----------------------------------------------------------

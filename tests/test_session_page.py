@@ -8,10 +8,10 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.charts.timeline import chart_timeline
 from stateanalytics.cli import run as cli
-from stateanalytics.demo_data import demo_path
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.timeline import LANES, TIMELINE, find_entity, timeline_of
 from tests.frames import AS_OF, WHOSE, ago, facts
+from tests.samples import SAMPLES
 
 HOSTILE = '</title><img src=x onerror="alert(1)">\x1b[2J<script>alert(1)</script>'
 SECRET = "DB_PASS=hunter2"
@@ -187,7 +187,7 @@ def test_a_long_life_is_cut_and_says_so():
 
 @pytest.mark.usefixtures("read_once")
 def test_the_command_tells_and_writes(tmp_path, capsys):
-    store = str(demo_path() / "state.db")
+    store = str(SAMPLES / "state.db")
     path = tmp_path / "one.html"
     assert cli(["show", store, "6009d20f", "-o", str(path)]) == 0
     assert capsys.readouterr().out == f"wrote {path}\n"

@@ -144,7 +144,7 @@ def test_what_is_wrong_with_an_input_is_said(tmp_path):
 def test_the_sample_opens():
     snap = sa.demo()
     assert snap.entities.height > 100
-    assert set(snap.entities["entity_type"]) >= {"session", "play", "show", "invocation"}
+    assert set(snap.entities["entity_type"]) >= {"session", "branch", "invocation", "schedule"}
     assert snap.sql("FROM attention").height > 0
 
 

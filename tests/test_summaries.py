@@ -19,7 +19,6 @@ import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.core import schema
 from stateanalytics.core.windows import read_moment
-from stateanalytics.demo_data import demo_path
 from stateanalytics.errors import (
     ArgumentError,
     DamagedStoreError,
@@ -35,6 +34,7 @@ from stateanalytics.systems import shards
 from tests.examples import a_few, examples
 from tests.frames import ago, facts
 from tests.lionagi_stores import NOW_S, session, write_store
+from tests.samples import SAMPLES
 
 AS_OF = "2026-11-22"
 
@@ -42,7 +42,7 @@ AS_OF = "2026-11-22"
 @pytest.fixture(scope="module")
 def paths(shared_samples):
     return [
-        demo_path() / "state.db",
+        SAMPLES / "state.db",
         shared_samples / "lionagi/0.36.0",
         shared_samples / "opencode/v2_20260717",
         shared_samples / "agent-orchestrator/v2_json",

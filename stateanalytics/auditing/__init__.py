@@ -121,7 +121,7 @@ def count_transitions(snap: Facts, *, policy: Policy | None = None) -> pl.DataFr
     --------
     >>> from stateanalytics.snapshot import demo
     >>> count_transitions(demo()).filter(entity_type="session")["verdict"].to_list()
-    ['first', 'legal', 'override']
+    ['first', 'legal']
     """
     return _by_verdict(judged_transitions(_cases(snap, policy, schema.STATES.empty()).facts))
 

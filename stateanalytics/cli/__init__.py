@@ -42,7 +42,7 @@ COMMANDS = {
     ),
     # What one machine archives, a fleet collects; it is one thing.
     "collect": ("archive", "Keep what is in the stores, so that it stays when they forget it."),
-    "demo": ("reports", "Print where the shipped sample store is, to try the other commands on."),
+    "demo": ("reports", "Print where the shipped sample is, to try the other commands on."),
     "detectors": (
         "detectors",
         "List where rules for stale, stuck and slow contradict each other, and why.",

@@ -375,7 +375,7 @@ def demo() -> None:
     """Print where the shipped sample store is, to try the other commands on."""
     from stateanalytics.demo_data import demo_path
 
-    click.echo(str(demo_path() / "state.db"))
+    click.echo(str(demo_path() / "history"))
     note('try: stateanalytics attention "$(stateanalytics demo)"')
 
 

@@ -67,7 +67,7 @@ def alarms(
     >>> from stateanalytics import demo
     >>> episodes = alarms(demo(), detectors=["dashboard_stuck_60m"])
     >>> episodes["ended_by"].unique().sort().to_list()
-    ['as-of', 'end', 'range']
+    ['as-of', 'end']
     """
     checked = checked_snapshot(snap, "detectors.alarms")
     chosen = _with_history(detectors)

@@ -105,7 +105,7 @@ def agreement(
     >>> from stateanalytics.detectors.detections import detect
     >>> agreed = agreement(detect(demo(), detectors=["B2", "B4"]), n_resamples=200)
     >>> agreed.pairs.select("n", "n_both", "n_only_a", "n_only_b", "n_neither").row(0)
-    (18, 5, 6, 0, 7)
+    (9, 3, 1, 0, 5)
     """
     groups = [by] if isinstance(by, str) else list(by)
     asked = Detections.of(detections, "agreement", ("session_id",))
@@ -291,7 +291,7 @@ def intersections(detections: Detections | pl.DataFrame, *, most: int = 12) -> p
     >>> from stateanalytics.detectors.detections import detect
     >>> sets = intersections(detect(demo(), detectors=["B2", "B4"]))
     >>> sets.filter("is_member").select("rank", "n", "detector").rows()[:2]
-    [(1, 6, 'dashboard_stuck_60m'), (2, 5, 'dashboard_stale_card')]
+    [(1, 3, 'dashboard_stale_card'), (1, 3, 'dashboard_stuck_60m')]
     """
     asked = Detections.of(detections, "intersections")
     if most < 1:

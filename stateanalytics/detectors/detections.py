@@ -185,7 +185,7 @@ def detect(
     >>> from stateanalytics import demo
     >>> detections = detect(demo(), detectors=["B2", "B4"])
     >>> detections.fires.sum().row(0, named=True)
-    {'dashboard_stuck_60m': 11, 'dashboard_stale_card': 5}
+    {'dashboard_stuck_60m': 4, 'dashboard_stale_card': 3}
     """
     checked = checked_snapshot(snap, "detectors.detect")
     chosen = chosen_detectors(detectors)

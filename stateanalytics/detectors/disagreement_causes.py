@@ -266,7 +266,7 @@ def disagreements(
     >>> from stateanalytics.detectors.detections import detect
     >>> where = disagreements(detect(demo(), detectors=["B2", "B4"]))
     >>> where.causes.select("label_a", "cause", "n", "n_a", "n_b").row(0)
-    ('stuck', 'construct', 6, 11, 5)
+    ('stuck', 'construct', 1, 4, 3)
     """
     asked = Detections.of(
         detections, "disagreements", ("session_id", "kind", *ANSWERS, "label", "measured_s")

@@ -146,7 +146,7 @@ def codes(
     >>> from stateanalytics import demo
     >>> nodes = codes(demo())
     >>> nodes["code"].head(2).to_list(), nodes["code"].to_list()[-1]
-    (['run', 'run.failed'], None)
+    (['run', 'run.failed'], 'run.timed_out.deadline')
     """
     chosen = window_of(snap, window)
     rows = find_members(snap, window=chosen, policy=policy, rules=rules)

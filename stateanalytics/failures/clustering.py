@@ -92,7 +92,7 @@ def clusters(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> ranked = clusters(demo())
+    >>> ranked = clusters(demo(), window="2026-W21")
     >>> ranked.filter(pl.col("n_rows") > 5 * pl.col("n_causes"))["code"].to_list()
     ['run.failed.provider_retryable']
     """

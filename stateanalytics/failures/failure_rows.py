@@ -126,7 +126,7 @@ def rules(
     --------
     >>> from stateanalytics import demo
     >>> limits = {"name": "limits", "action": "merge", "message": "(?i)rate limit|overloaded"}
-    >>> slow_down = {"name": "slow down", "action": "name", "message": "429"}
+    >>> slow_down = {"name": "slow down", "action": "name", "message": "Error: 429"}
     >>> applied = rules(demo(), {"rule": [limits, slow_down]})
     >>> applied.select("name", "n_rows", "lost_to").rows()[1]
     ('slow down', 0, 'limits')
@@ -187,7 +187,7 @@ def incidents(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> incidents(demo()).sort("n_rows")["n_rows"][-1] > 20
+    >>> incidents(demo()).sort("n_rows")["n_rows"][-1] > 10
     True
     """
     rows = find_members(snap, window=window, policy=policy, rules=rules)

@@ -60,7 +60,7 @@ def costs(
     --------
     >>> from stateanalytics import demo
     >>> costs(demo(), by=()).select("n_runs", "reported_n", "estimated_n").rows()
-    [(360, 234, 0)]
+    [(1232, 1223, 0)]
     """
     asked = [by] if isinstance(by, str) else list(by)
     if unknown := [name for name in asked if name not in GROUPS]:

@@ -66,7 +66,8 @@ def parameters(
     --------
     >>> from stateanalytics import demo
     >>> values = parameters(demo())
-    >>> values.filter(pl.col("template").str.contains("could not apply"))["position"].to_list()
+    >>> conflicts = values.filter(pl.col("template").str.contains("could not apply"))
+    >>> conflicts["position"].unique().sort().to_list()
     [1, 2]
     """
     check_number("n_values", n_values, N_VALUES, least=1, is_whole=True)

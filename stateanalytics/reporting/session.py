@@ -77,11 +77,11 @@ def session(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> one = session(demo(), "6009d20f")
+    >>> one = session(demo(), "932ca655")
     >>> one.summary["finding"][:58]
-    'Failed after 4 min 59 s: ProviderQuotaError: API Error: 42'
+    'Failed after 4 min 28 s: ProviderQuotaError: API Error: 42'
     >>> one.timeline["lane"].unique().sort().to_list()
-    ['attempt', 'child', 'event', 'message', 'silence', 'state']
+    ['attempt', 'child', 'message', 'parent', 'silence', 'state']
     """
     facts = checked_snapshot(snap, "session")
     entity = find_entity(facts.entities, entity_id)

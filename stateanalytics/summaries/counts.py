@@ -96,7 +96,7 @@ def summarize(
     Examples
     --------
     >>> import stateanalytics as sa
-    >>> sa.summarize(sa.demo()).silences["n_dead"].max() > 0
+    >>> sa.summarize(sa.demo()).silences["n_ended"].max() > 0
     True
     """
     check_number("k", k, K, least=1, is_whole=True)

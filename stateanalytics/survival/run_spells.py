@@ -98,8 +98,8 @@ def spells(
     --------
     >>> from stateanalytics import demo
     >>> runs = spells(demo())
-    >>> runs.filter(pl.col("left_out") == "mirrored").height > 0
-    True
+    >>> runs["cut_off_by"].drop_nulls().unique().sort().to_list()
+    ['as_of', 'last_activity', 'time_limit']
     """
     checked_snapshot(snap, "survival.spells")
     _check_option("per", per, ("attempt", "work"))

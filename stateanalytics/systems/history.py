@@ -89,7 +89,7 @@ def facts_at(facts: Facts, at: object = None) -> Past:
     >>> from stateanalytics import demo
     >>> past = facts_at(demo(), "2026-05-20T12:00Z")
     >>> past.facts.entities.height, past.lost.height == past.facts.entities.height
-    (506, True)
+    (2838, True)
     """
     instant = facts.as_of if at is None else read_moment(at, "at")
     if instant >= facts.as_of:

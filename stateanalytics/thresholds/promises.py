@@ -120,7 +120,7 @@ def review(
     >>> from stateanalytics import demo
     >>> said = {"idle": ("2026-05-20", 300, 600)}
     >>> review(demo(), changes=said)["measure"].to_list()
-    ['false_alarms']
+    ['closed', 'saved', 'false_alarms']
     """
     checked_snapshot(history, "thresholds.review")
     rows = rows_of(history, policy=policy, rows=rows)

@@ -119,7 +119,7 @@ def plan_trial(
     >>> from stateanalytics import demo
     >>> from stateanalytics.thresholds.advice import recommend
     >>> plan_trial(recommend(demo()), "slow.agent").to_s
-    7200.0
+    10800.0
     """
     if not isinstance(advice, Advice):
         raise ArgumentError(

@@ -46,7 +46,7 @@ class DetectorExplorer:
     >>> import stateanalytics as sa
     >>> look = DetectorExplorer(sa.detectors.detect(sa.demo(), detectors=["B2", "B4"]))
     >>> look.counts().select("flags", "silent", "n_only").rows()
-    [('dashboard_stuck_60m', 'dashboard_stale_card', 6)]
+    [('dashboard_stuck_60m', 'dashboard_stale_card', 1)]
     """
 
     detections: pl.DataFrame

@@ -16,6 +16,7 @@ from stateanalytics.failures import Rules
 from tests.fuzz.archives import add_to, archive, check_shards
 from tests.fuzz.counting import check_lines, check_tables, counted
 from tests.fuzz.hostile import MARK
+from tests.samples import the_week
 
 Step = Callable[[Any], object]
 QUERIES = (
@@ -242,5 +243,5 @@ _DEMO: list[Any] = []
 def demo() -> Any:
     """The sample, read once in a process."""
     if not _DEMO:
-        _DEMO.append(sa.demo())
+        _DEMO.append(the_week())
     return _DEMO[0]
