@@ -18,6 +18,7 @@ from stateanalytics.systems.agent_orchestrator.lifecycle import (
     refresh_status,
     synthesize_lifecycle,
 )
+from stateanalytics.systems.agent_orchestrator.lifecycle_payload import read_payloads
 from stateanalytics.systems.agent_orchestrator.statuses import derive_legacy_status
 from stateanalytics.systems.agent_orchestrator.words import (
     LEGACY_STATUSES,
@@ -49,6 +50,46 @@ def test_no_records_give_no_rows_with_all_columns() -> None:
     parsed = parse_lifecycle(records(), now=NOW)
     assert parsed.height == 0
     assert {**parsed.schema}.items() >= dict(LIFECYCLE_COLUMNS).items()
+
+
+@pytest.mark.parametrize(
+    ("stored", "written"),
+    [
+        pytest.param(
+            '{"id":"a","runtimeName":"tmux","data":{"n":42,"is":true,"at":null}}',
+            '{"id":"a","runtimeName":"tmux","data":{"n":42,"is":true,"at":null}}',
+            id="as it is written",
+        ),
+        pytest.param(
+            '{"id":"a","runtimeName":"tmux","data":{"n":42.0}}',
+            '{"id":"a","runtimeName":"tmux","data":{"n":42}}',
+            id="a whole number with a point",
+        ),
+        pytest.param(
+            '{"id": "a", "runtimeName": "\\u0061"}', '{"id":"a","runtimeName":"a"}', id="loosely"
+        ),
+        pytest.param("null", None, id="null"),
+        pytest.param("{", None, id="no JSON"),
+        pytest.param(None, None, id="none"),
+    ],
+)
+def test_a_handle_is_as_javascript_writes_it(stored: str | None, written: str | None) -> None:
+    made_up = synthesize_lifecycle(records({"runtimeHandle": stored}, {}), now=NOW)
+    assert made_up["runtime_handle"].to_list() == [written, None]
+
+
+def test_payloads_that_were_read_before_are_read_no_other_way() -> None:
+    stored = records(
+        {"lifecycle": payload(state="stuck", reason="probe_failure")},
+        {"statePayload": payload(state="done"), "stateVersion": "2"},
+        {"lifecycle": ""},
+    )
+    for rows in (stored, stored[:1]):
+        read = read_payloads(rows["lifecycle"], version="head", is_tolerant=True)
+        refreshed = refresh_status(rows, read)
+        again = parse_lifecycle(refreshed, now=NOW, is_tolerant=True, read=read)
+        assert refreshed.equals(refresh_status(rows))
+        assert again.equals(parse_lifecycle(refreshed, now=NOW, is_tolerant=True))
 
 
 def test_a_record_of_nothing_is_a_session_that_was_asked_for() -> None:

@@ -10,6 +10,7 @@ import polars as pl
 from stateanalytics.systems.agent_orchestrator.columns import choose, with_defaults
 from stateanalytics.systems.agent_orchestrator.lifecycle_payload import (
     PAYLOAD_COLUMNS,
+    USUAL_HANDLE,
     read_payloads,
 )
 from stateanalytics.systems.agent_orchestrator.records import pull_request_of
@@ -152,14 +153,15 @@ CREATION_KEYS = ("givenCreatedAt", "createdAt")
 
 
 def _handle(key: str) -> pl.Expr:
-    """A stored handle, if it is JSON, as `JSON.stringify` writes it; each text is read once."""
+    """A stored handle, if it is JSON, as `JSON.stringify` writes it; each odd one is read once."""
     return pl.col(key).map_batches(_handle_texts, return_dtype=pl.String)
 
 
 def _handle_texts(texts: pl.Series) -> pl.Series:
-    read = {text: _handle_text(text) for text in texts.drop_nulls().unique()}
+    is_odd = ~texts.str.contains(USUAL_HANDLE)
+    read = {text: _handle_text(text) for text in texts.filter(is_odd).unique()}
     return texts.replace_strict(
-        list(read), list(read.values()), default=None, return_dtype=pl.String
+        list(read), list(read.values()), default=texts, return_dtype=pl.String
     )
 
 
@@ -226,6 +228,7 @@ def parse_lifecycle(
     version: Version = "head",
     is_tolerant: bool = False,
     dates: DateReader = iso_ms,
+    read: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Add the three axes of every session record, and how they came about.
 
@@ -243,6 +246,9 @@ def parse_lifecycle(
         are kept as they are, also unknown ones; fields of a wrong type count as absent.
     dates : callable, default `iso_ms`
         How stored times are read.
+    read : polars.DataFrame, optional
+        What `read_payloads` gave of ``lifecycle`` for this version and tolerance, where it
+        is at hand.
 
     Returns
     -------
@@ -276,7 +282,8 @@ def parse_lifecycle(
     """
     made_up = synthesize_lifecycle(records, now=now, version=version, dates=dates)
     chosen = _choose_payload(made_up, version)
-    read = read_payloads(chosen["_payload"], version=version, is_tolerant=is_tolerant)
+    if read is None or not chosen["_payload"].equals(chosen["lifecycle"]):
+        read = read_payloads(chosen["_payload"], version=version, is_tolerant=is_tolerant)
     merged = chosen.hstack(read).with_columns(**_merged(dates))
     kept = [*records.columns, *LIFECYCLE_COLUMNS]
     return merged.select(
@@ -290,13 +297,15 @@ def parse_lifecycle(
     )
 
 
-def refresh_status(records: pl.DataFrame) -> pl.DataFrame:
+def refresh_status(records: pl.DataFrame, read: pl.DataFrame | None = None) -> pl.DataFrame:
     """Replace the flat status by that of the payload, as Agent Orchestrator's readers do.
 
     Parameters
     ----------
     records : polars.DataFrame
         Flat session records with the text columns ``status`` and ``lifecycle``.
+    read : polars.DataFrame, optional
+        What `read_payloads` gave of ``lifecycle``, tolerantly, where it is at hand.
 
     Returns
     -------
@@ -318,7 +327,8 @@ def refresh_status(records: pl.DataFrame) -> pl.DataFrame:
     'terminated'
     """
     filled = with_defaults(records, {"status": pl.String(), "lifecycle": pl.String()})
-    read = read_payloads(filled["lifecycle"], version="head", is_tolerant=True)
+    if read is None:
+        read = read_payloads(filled["lifecycle"], version="head", is_tolerant=True)
     axes = {name.removeprefix("payload_"): name for name in read.columns}
     words = filled.select("status").hstack(read.select(**axes))
     refreshed = words.select(pl.coalesce(legacy_status_rule(library=pl), "status"))

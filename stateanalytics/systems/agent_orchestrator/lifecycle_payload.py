@@ -20,12 +20,16 @@ _WORD = r'"([a-z_]+)"'
 _NUMBER = r"(?:0|-?[1-9][0-9]{0,14})"
 _VALUE = rf"(?:{_TEXT}|{_NUMBER}|true|false|null)"
 _DATA = rf"\{{(?:{_TEXT}:{_VALUE}(?:,{_TEXT}:{_VALUE})*)?\}}"
+_HANDLE = rf'\{{"id":{_TEXT},"runtimeName":{_TEXT},"data":{_DATA}\}}'
+USUAL_HANDLE = f"^{_HANDLE}$"
+"""A handle as `JSON.stringify` writes it; another one may be written so, too."""
+
 _PATTERNS = {
     "word": _WORD,
     "text": f"({_TEXT})",
     "text or null": f"(null|{_TEXT})",
     "integer": f"(null|{_NUMBER})",
-    "handle": rf'(null|\{{"id":{_TEXT},"runtimeName":{_TEXT},"data":{_DATA}\}})',
+    "handle": f"(null|{_HANDLE})",
 }
 Field = tuple[str, str, str, str]
 """Axis and key of the payload, column, and how the value is checked."""

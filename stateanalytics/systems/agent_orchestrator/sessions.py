@@ -18,7 +18,7 @@ from stateanalytics.systems.agent_orchestrator.lifecycle import (
     parse_lifecycle,
     refresh_status,
 )
-from stateanalytics.systems.agent_orchestrator.lifecycle_payload import PAYLOAD_TIMES
+from stateanalytics.systems.agent_orchestrator.lifecycle_payload import PAYLOAD_TIMES, read_payloads
 from stateanalytics.systems.agent_orchestrator.places import Kind
 from stateanalytics.systems.agent_orchestrator.reasons import list_reasons, recorded_reasons
 from stateanalytics.systems.agent_orchestrator.records import (
@@ -95,8 +95,14 @@ def interpret(
         ``legacy_status``, ``is_ao_terminal``, and ``stored_status`` (the flat one).
     """
     kept = records.with_columns(stored_status="status")
-    read = parse_lifecycle(refresh_status(kept), now=now, is_tolerant=is_tolerant)
-    derived = derive_legacy_status(read)
+    payloads = read_payloads(kept["lifecycle"], version="head", is_tolerant=True)
+    parsed = parse_lifecycle(
+        refresh_status(kept, payloads),
+        now=now,
+        is_tolerant=is_tolerant,
+        read=payloads if is_tolerant else None,
+    )
+    derived = derive_legacy_status(parsed)
     return derived.with_columns(is_ao_terminal=is_terminal_rule(pl))
 
 
