@@ -372,7 +372,7 @@ def policies(request: Request, *, first: str, second: str) -> None:
 
 @click.command(epilog=examples('stateanalytics report "$(stateanalytics demo)" -o demo.html'))
 def demo() -> None:
-    """Print where the shipped sample store is, to try the other commands on."""
+    """Print where the shipped sample is, to try the other commands on."""
     from stateanalytics.demo_data import demo_path
 
     click.echo(str(demo_path() / "history"))
