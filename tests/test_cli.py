@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import polars as pl
@@ -14,7 +15,7 @@ import pytest
 
 from stateanalytics import cli
 from stateanalytics.cli import queries
-from stateanalytics.cli.output import as_csv, as_json, as_table
+from stateanalytics.cli.output import as_csv, as_json, as_table, write
 from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, write_store
 
@@ -318,6 +319,50 @@ def test_ids_are_never_cut():
     # Where it does not fit it is left out as a whole, and counted.
     text, n_left_out = as_table(frame, 80)
     assert ("run:" in text, n_left_out) == (False, 4)
+
+
+def test_what_is_said_in_words_has_the_room_and_moments_are_whole():
+    row = {"name": "n" * 60, "at": datetime(2026, 5, 18, 9, 30), "message": "m" * 300}
+    line = as_table(pl.DataFrame([row]), 100)[0].splitlines()[2]
+    assert "2026-05-18 09:30:00" in line
+    assert line.count("m") > 1.8 * line.count("n") > 20
+
+
+def test_a_wide_table_wraps_what_does_not_fit():
+    words = " ".join(f"word{number}" for number in range(30))
+    frame = pl.DataFrame({"entity": ["session:1"], "message": [words + " 日本語" * 30], "n": [7]})
+    text, _ = as_table(frame, 60, is_wide=True)
+    assert text.count("日") == text.count("語") == 30
+    assert all(word in text.split() for word in words.split())
+    from rich.cells import cell_len
+
+    assert max(map(cell_len, text.splitlines())) <= 60
+    assert text.splitlines()[2].endswith("7")
+
+
+def test_a_table_of_a_command_says_durations_and_dollars_as_people_do_and_files_do_not(run, store):
+    _, out, _ = run("states", store, "--wide")
+    header, _, *rows = out.splitlines()
+    assert "silence" in header.split()
+    assert "silence_s" not in header
+    assert any(re.search(r"\d (h|min|s|d)\b", row) for row in rows)
+    _, out, _ = run("states", store, "-f", "csv")
+    assert "silence_s" in out.splitlines()[0]
+
+
+def test_a_table_names_the_system_where_there_are_several(capsys):
+    frame = pl.DataFrame({"system": ["a", "b"], "severity": ["critical", "warning"], "n": [1, 2]})
+    for rows, columns in [(frame, ["severity", "system", "n"]), (frame[:1], ["severity", "n"])]:
+        write(rows, columns=("severity", "n"))
+        assert capsys.readouterr().out.splitlines()[0].split() == columns
+
+
+@pytest.mark.parametrize("name", cli.cli.list_commands(None))
+def test_every_line_of_help_is_a_whole_sentence(name):
+    command = cli.cli.get_command(None, name)
+    options = [one.help for one in command.params if one.param_type_name == "option"]
+    lines = [command.get_short_help_str(200), *options]
+    assert [line for line in lines if not re.fullmatch(r"[A-Z][a-z]+,? .*\.", line, re.S)] == []
 
 
 def test_tables_of_nothing():

@@ -55,7 +55,7 @@ COMMANDS = {
     ),
     "failures": (
         "failures",
-        "Why runs fail: by reason code and message template, ranked by what it cost.",
+        "Say why runs fail, by reason code and message template, what cost most first.",
     ),
     "findings": (
         "reports",

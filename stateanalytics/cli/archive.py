@@ -31,10 +31,14 @@ _N_STALE = 3
     "--to",
     required=True,
     metavar="FOLDER",
-    help="The archive; made where there is none, and only ever added to.",
+    help="Keep it in this archive; it is made where there is none, and only ever added to.",
 )
 @click.option(
-    "--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that read."
+    "--jobs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Read with so many processes.",
 )
 @click.option("--bodies", is_flag=True, help="Keep what people and models said, too.")
 @click.option("--redact", is_flag=True, help="Mask what looks like a secret, before it is kept.")

@@ -28,16 +28,18 @@ _OF_LIST = ("name", "known_as", "since", "until", "construct", "comparison", "th
     )
 )
 @sources_argument
-@click.option("--at", metavar="MOMENT", help="Ask about this earlier instant; default: as-of.")
+@click.option("--at", metavar="MOMENT", help="Ask about this earlier instant; by default as-of.")
 @click.option(
     "--detector",
     "chosen",
     multiple=True,
     metavar="NAME",
-    help="Only these, by name or number (B2); all that can be evaluated by default.",
+    help="Ask only these, by name or number (B2); all that can be evaluated by default.",
 )
-@click.option("--rows", is_flag=True, help="Each entity that two disagree about, not the totals.")
-@click.option("--list", "listed", is_flag=True, help="The known detectors; reads no store.")
+@click.option(
+    "--rows", is_flag=True, help="List each entity that two disagree about, not the totals."
+)
+@click.option("--list", "listed", is_flag=True, help="List the known detectors; no store is read.")
 @takes(limit_option, *READING)
 def detectors(
     request: Request,

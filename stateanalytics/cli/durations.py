@@ -56,7 +56,7 @@ by_option = click.option(
     type=click.Choice(("quantiles", "curve", "outcomes", "slow", "change", "spells", "left-out")),
     default="quantiles",
     show_default=True,
-    help="What of it: medians and the like, curves, what becomes of runs, thresholds of "
+    help="Choose what is shown: medians and the like, curves, what becomes of runs, thresholds of "
     "slow, this window against the one before, the runs, or those that do not count.",
 )
 @by_option
@@ -65,7 +65,7 @@ by_option = click.option(
     "probs",
     multiple=True,
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Shares for quantiles; by default 0.25, 0.5, 0.75, 0.95.",
+    help="Show the quantiles of these shares; by default 0.25, 0.5, 0.75, 0.95.",
 )
 @takes(*IN_WINDOW)
 def durations(
@@ -106,7 +106,7 @@ def durations(
     type=click.Choice(("limits", "candidates", "implicit", "runs")),
     default="limits",
     show_default=True,
-    help="What of it: each limit and what it stopped, what other limits would have done, "
+    help="Choose what is shown: each limit and what it stopped, what other limits would have done, "
     "limits that nobody declared, or the runs.",
 )
 @by_option
@@ -116,7 +116,7 @@ def durations(
     multiple=True,
     type=float,
     metavar="SECONDS",
-    help="A limit to try, may be repeated; by default 5 min to 24 h.",
+    help="Try this limit; may be repeated; by default 5 min to 24 h.",
 )
 @takes(*IN_WINDOW)
 def timeouts(

@@ -33,9 +33,12 @@ from stateanalytics.core.text import visible
     "--output",
     required=True,
     metavar="FILE|FOLDER",
-    help="A .duckdb, .sqlite or .xlsx file; any other name is a new folder of Parquet files.",
+    help="Write to a .duckdb, .sqlite or .xlsx file; any other name is a new folder of "
+    "Parquet files.",
 )
-@click.option("--only", multiple=True, metavar="TABLE", help="Only this table; may be repeated.")
+@click.option(
+    "--only", multiple=True, metavar="TABLE", help="Write only this table; may be repeated."
+)
 @tables_option
 @as_of_option
 @policy_option

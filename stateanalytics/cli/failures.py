@@ -78,25 +78,27 @@ SHOWN = {
     type=click.Choice(tuple(SHOWN)),
     default="clusters",
     show_default=True,
-    help="What of them: clusters by cost, the namespace of codes, the rows, what stood in the "
-    "holes of templates, what is new or gone since a week, what became of each over all "
+    help="Choose what is shown: clusters by cost, the namespace of codes, the rows, what stood "
+    "in the holes of templates, what is new or gone since a week, what became of each over all "
     "history and whose it is, what distinguishes clusters, what hangs together, when almost all "
     "that was started failed, which clusters may have one cause, what your rules claimed.",
 )
-@click.option("--code", help="Only this code and those below it, such as run.failed.")
-@click.option("--cluster", metavar="ID", help="Only this cluster.")
+@click.option("--code", help="Count only this code and those below it, such as run.failed.")
+@click.option("--cluster", metavar="ID", help="Count only this cluster.")
 @click.option(
-    "--rules", type=click.Path(path_type=Path, dir_okay=False), help="Your own clusters: TOML."
+    "--rules",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Apply your own clusters, from a TOML file.",
 )
 @click.option(
     "--against",
     metavar="STORE",
-    help="With --show change: read the earlier stretch from this store.",
+    help="Read, with --show change, the earlier stretch from this store.",
 )
 @click.option(
     "--leave-out-mass",
     is_flag=True,
-    help="With --show change: count no run that was started when almost all failed.",
+    help="Count, with --show change, no run that was started when almost all failed.",
 )
 @ledger_option
 @takes(limit_option, *IN_WINDOW)
@@ -111,7 +113,7 @@ def failures(
     leave_out_mass: bool,
     ledger: Path | None,
 ) -> None:
-    """Why runs fail: by reason code and message template, ranked by what it cost.
+    """Say why runs fail, by reason code and message template, what cost most first.
 
     Without a window, everything is counted; --show change and life then compare the seven
     days up to as-of with the seven before. `failures own` says who looks after a failure.

@@ -22,15 +22,16 @@ sources_argument = click.argument("sources", nargs=-1, metavar="[SOURCES]...")
 as_of_option = click.option(
     "--as-of",
     metavar="MOMENT",
-    help="Instant to read the states at: ISO text (UTC without a zone) or epoch seconds. "
-    "Default: the newest moment in the data; the clock for a store in use.",
+    help="Read the states at this instant: ISO text (UTC without a zone) or epoch seconds. "
+    "By default it is the newest moment in the data; the clock for a store in use.",
 )
 policy_option = click.option(
     "--policy",
     metavar="NAME|FILE",
     default="v1",
     show_default=True,
-    help="What counts as bad: v1 (ADR-0033), adr0025, operator, parity, or a .toml or .json file.",
+    help="Judge by this policy: v1 (ADR-0033), adr0025, operator, parity, or a .toml or .json "
+    "file.",
 )
 bodies_option = click.option(
     "--bodies", is_flag=True, help="Read what people and models said, too."
@@ -48,7 +49,7 @@ tables_option = click.option(
     "own",
     multiple=True,
     metavar="NAME=FILE",
-    help="A table of yours, of a CSV, Parquet or JSON file; may be repeated.",
+    help="Add a table of yours, of a CSV, Parquet or JSON file; may be repeated.",
 )
 
 
@@ -76,11 +77,14 @@ def examples(*lines: str) -> str:
 
 
 def output_options(formats: Sequence[str]) -> Callable[[Command], Command]:
-    """``--format``, ``--output``, ``--redact`` and ``--safe-csv``."""
+    """``--format``, ``--output``, ``--redact``, ``--wide`` and ``--safe-csv``."""
 
     def add(command: Command) -> Command:
         for option in (
             redact_option,
+            click.option(
+                "--wide", is_flag=True, help="Wrap long texts in a table instead of cutting them."
+            ),
             click.option(
                 "--safe-csv/--raw-csv",
                 default=None,
@@ -98,7 +102,7 @@ def output_options(formats: Sequence[str]) -> Callable[[Command], Command]:
                 "--format",
                 "form",
                 type=click.Choice(formats),
-                help="How to print; table by default.",
+                help="Print in this format; a table by default.",
             ),
         ):
             command = option(command)
@@ -142,9 +146,11 @@ def note(text: str) -> None:
 def window_options(command: Command) -> Command:
     """``--week``, ``--since`` and ``--until``."""
     for option in (
-        click.option("--until", metavar="MOMENT", help="End of the window, not part of it."),
-        click.option("--since", metavar="MOMENT", help="Begin of the window."),
-        click.option("--week", metavar="YYYY-Www", help="An ISO week, Monday to Monday in UTC."),
+        click.option("--until", metavar="MOMENT", help="Let the window end before this moment."),
+        click.option("--since", metavar="MOMENT", help="Let the window begin at this moment."),
+        click.option(
+            "--week", metavar="YYYY-Www", help="Look at an ISO week, Monday to Monday in UTC."
+        ),
     ):
         command = option(command)
     return command

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -20,6 +21,7 @@ import polars as pl
 from stateanalytics.cli.options import note
 from stateanalytics.core.redaction import redact as redact_frame
 from stateanalytics.core.text import shortened, visible, without_formula
+from stateanalytics.core.units import how_long_each
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import refuse_inputs, write_output
 
@@ -35,6 +37,10 @@ _PIPE_WIDTH = 160
 _PIECE_BYTES = 2**16
 _WIDEST_CELL = 100
 _NARROWEST = 12
+_PROSE = frozenset(
+    {"message", "in_words", "words", "template", "says", "against", "what_to_do", "example"}
+    | {"action", "meaning"}
+)
 _GAP = "  "
 
 
@@ -45,6 +51,7 @@ def write(
     output: Path | None = None,
     safe_csv: bool | None = None,
     redact: bool = True,
+    is_wide: bool = False,
     columns: Sequence[str] | None = None,
     limit: int | None = None,
     inputs: Sequence[Path] = (),
@@ -64,8 +71,11 @@ def write(
     redact : bool
         Mask what looks like a secret, and say how many. A file in which nothing was masked
         on purpose is its owner's only.
+    is_wide : bool
+        Wrap what does not fit into a table, instead of cutting it.
     columns : sequence of str, optional
-        The ones to show in a table; files always get all.
+        The ones to show in a table, durations and sums as people say them; files always get
+        all, as they are.
     limit : int, optional
         Rows to print; by default 50 in a table, all otherwise.
     inputs : sequence of Path
@@ -84,7 +94,9 @@ def write(
     if redact:
         shown = _masked(shown)
     if form == "table":
-        content = _table(shown, columns, is_file=output is not None).encode("utf-8", "replace")
+        content = _table(shown, columns, is_file=output is not None, is_wide=is_wide).encode(
+            "utf-8", "replace"
+        )
     elif form == "csv":
         is_safe = output is not None if safe_csv is None else safe_csv
         content = as_csv(shown, is_safe=is_safe, is_seen=_is_seen(output)).encode()
@@ -258,12 +270,13 @@ def _as_parquet(frame: pl.DataFrame, *, is_seen: bool) -> bytes:
     return buffer.getvalue()
 
 
-def as_table(frame: pl.DataFrame, width: int) -> tuple[str, int]:
+def as_table(frame: pl.DataFrame, width: int, *, is_wide: bool = False) -> tuple[str, int]:
     """A frame as lines of text, and how many of its columns did not fit.
 
-    Columns keep their order. Wide ones give way first; none is cut below the width of
-    a short word, so the last columns are left out where there are too many. An id is
-    never cut: half of one names nothing.
+    Columns keep their order. Wide ones give way first, what is said in words at twice the
+    width; none is cut below that of a short word, so the last columns are left out where there
+    are too many. An id is never cut: half of one names nothing. ``is_wide``: nothing is
+    cut, and what is longer than its column goes on below.
 
     Examples
     --------
@@ -276,16 +289,21 @@ def as_table(frame: pl.DataFrame, width: int) -> tuple[str, int]:
     """
     from rich.cells import cell_len, set_cell_size
 
-    is_whole = [_is_id(column.name) for column in frame.get_columns()]
+    is_whole = [_is_id(name) or dtype.is_temporal() for name, dtype in frame.schema.items()]
     columns = [
-        [visible(column.name), *(cell(value, is_whole=whole) for value in column.to_list())]
+        [
+            visible(column.name),
+            *(cell(value, is_whole=whole or is_wide) for value in column.to_list()),
+        ]
         for column, whole in zip(frame.get_columns(), is_whole, strict=True)
     ]
     needed = [max(map(cell_len, texts)) for texts in columns]
+    # What is said in words has twice the room of a name.
+    share = [2 if name in _PROSE else 1 for name in frame.columns]
 
     def capped(cap: int) -> list[int]:
-        pairs = zip(needed, is_whole, strict=True)
-        return [length if whole else min(length, cap) for length, whole in pairs]
+        columns = zip(needed, is_whole, share, strict=True)
+        return [length if whole else min(length, cap * n) for length, whole, n in columns]
 
     least = list(itertools.accumulate(length + len(_GAP) for length in capped(_NARROWEST)))
     n_kept = max(1, sum(end - len(_GAP) <= width for end in least)) if columns else 0
@@ -296,34 +314,77 @@ def as_table(frame: pl.DataFrame, width: int) -> tuple[str, int]:
     lines = []
     widths = capped(cap)[:n_kept]
     is_right = [dtype.is_numeric() for dtype in frame.dtypes]
+    fit = _wrapped if is_wide else _cut
     for i in range(frame.height + 1):
-        fitted = (_fitted(texts[i], size) for texts, size in zip(columns, widths, strict=False))
-        parts = [
-            " " * (size - cell_len(text)) + text if right else set_cell_size(text, size)
-            for text, size, right in zip(fitted, widths, is_right, strict=False)
-        ]
-        lines.append(_GAP.join(parts).rstrip())
+        fitted = [fit(texts[i], size) for texts, size in zip(columns, widths, strict=False)]
+        for row in itertools.zip_longest(*fitted, fillvalue="") if fitted else [()]:
+            parts = [
+                " " * (size - cell_len(text)) + text if right else set_cell_size(text, size)
+                for text, size, right in zip(row, widths, is_right, strict=False)
+            ]
+            lines.append(_GAP.join(parts).rstrip())
         if i == 0:
             lines.append(_GAP.join("-" * size for size in widths))
     return "\n".join([*lines, ""]), len(columns) - n_kept
 
 
 def _is_id(name: str) -> bool:
-    return name == "id" or name.endswith("_id")
+    return name in ("id", "entity", "code") or name.endswith("_id")
 
 
-def _fitted(text: str, size: int) -> str:
+def _cut(text: str, size: int) -> list[str]:
     from rich.cells import cell_len, set_cell_size
 
-    return text if cell_len(text) <= size else set_cell_size(text, size - 1).rstrip() + "…"
+    return [text if cell_len(text) <= size else set_cell_size(text, size - 1).rstrip() + "…"]
 
 
-def _table(frame: pl.DataFrame, columns: Sequence[str] | None, *, is_file: bool) -> str:
-    chosen = frame if columns is None else frame.select(columns)
-    text, n_left_out = as_table(chosen, _width(is_file))
+def _wrapped(text: str, size: int) -> list[str]:
+    from rich.cells import chop_cells
+
+    lines = textwrap.wrap(text, size) or [""]
+    # A line of wide characters takes more room than it has letters.
+    return [part for line in lines for part in (chop_cells(line, size) or [""])]
+
+
+def _table(
+    frame: pl.DataFrame, columns: Sequence[str] | None, *, is_file: bool, is_wide: bool
+) -> str:
+    chosen = frame if columns is None else for_people(frame.select(_with_system(frame, columns)))
+    text, n_left_out = as_table(chosen, _width(is_file), is_wide=is_wide)
     if n_left_out:
         note(f"{n_left_out} more columns did not fit; select fewer, or --format csv")
     return f"{text}({frame.height:,} row{'' if frame.height == 1 else 's'})\n"
+
+
+def _with_system(frame: pl.DataFrame, columns: Sequence[str]) -> list[str]:
+    """The columns to show, with whose system it is where there are several."""
+    is_needed = "system" in frame.columns and frame["system"].drop_nulls().n_unique() > 1
+    return list(dict.fromkeys([*columns[:1], "system", *columns] if is_needed else columns))
+
+
+def for_people(frame: pl.DataFrame) -> pl.DataFrame:
+    """Seconds and dollars as people say them; a name no longer tells a unit that a value has.
+
+    Examples
+    --------
+    >>> for_people(pl.DataFrame({"run_s": [97_301.6, None], "cost_usd": [4.929, None]})).rows()
+    [('1 d 3 h', '$4.93'), (None, None)]
+    """
+    seconds = [name for name, dtype in frame.schema.items() if _is_of(name, dtype, "_s")]
+    dollars = [name for name, dtype in frame.schema.items() if _is_of(name, dtype, "_usd")]
+    shown = frame.with_columns(
+        *(how_long_each(name).alias(name) for name in seconds),
+        *(
+            pl.Series(name, [None if n is None else f"${n:,.2f}" for n in frame[name]], pl.String)
+            for name in dollars
+        ),
+    )
+    plain = {name: name.removesuffix("_s").removesuffix("_usd") for name in (*seconds, *dollars)}
+    return shown.rename({old: new for old, new in plain.items() if new not in frame.columns})
+
+
+def _is_of(name: str, dtype: pl.DataType, unit: str) -> bool:
+    return name.endswith(unit) and dtype.is_numeric()
 
 
 def _width(is_file: bool) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ledger_option = click.option(
     "--ledger",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Who looks after which failure: a CSV file that `failures own` edits.",
+    help="Say who looks after which failure, from a CSV file that `failures own` edits.",
 )
 LEDGER = Path("owners.csv")
 

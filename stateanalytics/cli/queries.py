@@ -62,10 +62,14 @@ def _size(ctx: click.Context, param: click.Parameter, written: str) -> int:
     "params",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Value for $NAME in the query; may be repeated.",
+    help="Bind a value to $NAME in the query; may be repeated.",
 )
 @click.option(
-    "--max-rows", type=click.IntRange(min=1), default=10_000, show_default=True, help="Row cap."
+    "--max-rows",
+    type=click.IntRange(min=1),
+    default=10_000,
+    show_default=True,
+    help="Stop after so many rows.",
 )
 @click.option(
     "--timeout",
@@ -73,7 +77,7 @@ def _size(ctx: click.Context, param: click.Parameter, written: str) -> int:
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time limit of the query.",
+    help="Stop the query after so long.",
 )
 @click.option(
     "--memory-limit",
@@ -82,7 +86,7 @@ def _size(ctx: click.Context, param: click.Parameter, written: str) -> int:
     default="2GiB",
     show_default=True,
     metavar="SIZE",
-    help="Memory that the query may take, such as 500MB.",
+    help="Let the query take so much memory, such as 500MB.",
 )
 @tables_option
 @takes(as_of_option, policy_option, bodies_option, salvage_option)
@@ -175,7 +179,7 @@ def places() -> None:
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between two looks.",
+    help="Look again after so many seconds.",
 )
 @click.option("--looks", type=click.IntRange(min=1), help="Stop after so many looks.")
 @policy_option

@@ -62,18 +62,21 @@ _FORMS = {
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to; by default week.html, or what the format is called.",
+    help="Write to this file; by default week.html, or what the format is called.",
 )
 @click.option(
     "-f",
     "--format",
     "form",
     type=click.Choice(tuple(_FORMS)),
-    help="The page, a screen of it in Markdown, the numbers, or one page fit for an e-mail; "
+    help="Write the page, a screen of it in Markdown, the numbers, or one page fit for an e-mail; "
     "by default what the suffix says.",
 )
 @click.option(
-    "--brief", "form", flag_value="email", help="One page: the first screen, as --format email."
+    "--brief",
+    "form",
+    flag_value="email",
+    help="Write one page, the first screen, as --format email does.",
 )
 @click.option("--full", "is_full", is_flag=True, help="Fold nothing: every chapter stands open.")
 @window_options
@@ -88,7 +91,7 @@ _FORMS = {
 @click.option(
     "--sections",
     metavar="NAMES",
-    help="Only these, such as attention,durations; a wrong name lists them all.",
+    help="Tell only these, such as attention,durations; a wrong name lists them all.",
 )
 @click.option(
     "--as-known-at",
@@ -101,7 +104,7 @@ _FORMS = {
 @policy_option
 @click.option("--json", "with_json", is_flag=True, help="Also write the numbers, beside the page.")
 @redact_option
-@click.option("--title", help="Heading of the report.")
+@click.option("--title", help="Head the report with this.")
 @click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
 @click.option(
     "--fail-on",
@@ -237,8 +240,8 @@ def _summary_at(
 
 
 listing = takes(
-    click.option("--type", "entity_type", metavar="TYPE", help="Only this entity type."),
-    click.option("--severity", metavar="WORD", help="Only rows of this severity."),
+    click.option("--type", "entity_type", metavar="TYPE", help="List only this entity type."),
+    click.option("--severity", metavar="WORD", help="List only rows of this severity."),
     limit_option,
     *READING,
 )
@@ -260,15 +263,25 @@ def attention(request: Request, **arguments: Any) -> None:
     on purpose last; the other formats list each, most severe first. Items that an operator
     has discharged are left out.
     """
-    from stateanalytics.queries import alike
     from stateanalytics.state.attention import attention_items
     from stateanalytics.state.states import states_and_reasons
 
     def items(snap: Snapshot, policy: Policy) -> pl.DataFrame:
         return attention_items(snap, *states_and_reasons(snap, policy=policy), policy=policy)
 
-    shown = ("severity", "n", "item_id", "display", "name", "since_at", "message")
-    print_table(request, items, shown, fold=alike, **arguments)
+    shown = ("severity", "n", "entity", "display", "name", "since_at", "message")
+    print_table(request, items, shown, fold=_as_shown, **arguments)
+
+
+def _as_shown(items: pl.DataFrame) -> pl.DataFrame:
+    """What asks the same as one row, by a name that ``show`` takes: a UUID by its beginning."""
+    from stateanalytics.queries import alike
+
+    brief = pl.col("entity_id").str.extract(r"^([0-9a-f]{8})-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
+    named = items.with_columns(_brief=pl.when(brief.is_unique()).then(brief))
+    entity = pl.format("{}:{}", "entity_type", pl.coalesce("_brief", "entity_id"))
+    message = pl.coalesce("message", "code")
+    return alike(named.with_columns(entity=entity, message=message).drop("_brief"))
 
 
 @click.command(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
 
 limit_option = click.option(
-    "--limit", type=click.IntRange(min=1), help="Rows to print; 50 in a table."
+    "--limit", type=click.IntRange(min=1), help="Print so many rows; 50 in a table by default."
 )
 
 
@@ -51,6 +51,7 @@ class Request:
     output: Path | None = None
     safe_csv: bool | None = None
     redact: bool = True
+    wide: bool = False
 
     @property
     def window(self) -> object:
@@ -81,6 +82,7 @@ class Request:
             output=self.output,
             safe_csv=self.safe_csv,
             redact=self.redact,
+            is_wide=self.wide,
             columns=columns,
             limit=self.limit if limit is None else limit,
             inputs=inputs,

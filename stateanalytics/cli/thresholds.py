@@ -26,26 +26,34 @@ SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
     type=float,
     default=5.0,
     show_default=True,
-    help="Cost of an alarm for nothing.",
+    help="Count an alarm for nothing as so many minutes.",
 )
 @click.option(
     "--undetected-hour",
     type=float,
     default=10.0,
     show_default=True,
-    help="Cost of an hour in which a dead or hopeless run goes unnoticed.",
+    help="Count an hour in which a dead or hopeless run goes unnoticed as so many minutes.",
 )
 @click.option(
     "--lost-run",
     type=float,
     default=60.0,
     show_default=True,
-    help="Cost of a run that was ended though it would have ended well.",
+    help="Count a run that was ended though it would have ended well as so many minutes.",
 )
 @click.option(
-    "--run-hour", type=float, default=3.0, show_default=True, help="Cost of an hour of a run."
+    "--run-hour",
+    type=float,
+    default=3.0,
+    show_default=True,
+    help="Count an hour of a run as so many minutes.",
 )
-@click.option("--deaths", type=float, help="Deaths per 100 session-hours; default: as seen.")
+@click.option(
+    "--deaths",
+    type=float,
+    help="Assume so many deaths per 100 session-hours; by default as many as were seen.",
+)
 @click.option(
     "--settings",
     type=click.Choice(("toml", "json", "python")),
@@ -54,7 +62,7 @@ SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
 @click.option(
     "--review",
     is_flag=True,
-    help="What came of time limits that changed: before, as promised, since.",
+    help="Say what came of time limits that changed: before, as promised, since.",
 )
 @takes(*READING)
 def thresholds(

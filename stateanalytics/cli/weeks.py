@@ -28,27 +28,27 @@ KINDS = {"numbers": None, "clusters": "cluster", "codes": "code", "kinds": "kind
     type=click.IntRange(min=1),
     default=12,
     show_default=True,
-    help="How many ISO weeks, up to the one that holds as-of.",
+    help="List so many ISO weeks, up to the one that holds as-of.",
 )
 @click.option(
     "--show",
     type=click.Choice((*KINDS, "all")),
     default="numbers",
     show_default=True,
-    help="What of them: everything together, failures by cluster or reason code, durations by "
-    "kind, or all of it.",
+    help="Choose what is shown: everything together, failures by cluster or reason code, durations "
+    "by kind, or all of it.",
 )
 @click.option(
     "--top",
     type=click.IntRange(min=0),
     default=10,
     show_default=True,
-    help="How many clusters, codes and kinds.",
+    help="List so many clusters, codes and kinds.",
 )
 @click.option(
     "--limits",
     is_flag=True,
-    help="With what chance lets expect of each number, and since when it runs at its level.",
+    help="Add what chance lets expect of each number, and since when it runs at its level.",
 )
 @takes(limit_option, *READING)
 def weeks(request: Request, *, n: int, show: str, top: int, limits: bool) -> None:
