@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from stateanalytics.core.components import needing
+
 if TYPE_CHECKING:
     from stateanalytics.charts.selecting import SelectableChart
 
@@ -100,7 +102,9 @@ class _Living:
         """The same as a widget, whose ``selected`` gives what is chosen in it, and ``sql`` too."""
         from stateanalytics.charts.selecting import SelectableChart
 
-        return SelectableChart(self)
+        instead = "show the chart itself"
+        with needing("anywidget", "A chart to choose from", extra="notebook", instead=instead):
+            return SelectableChart(self)
 
     def __add__(self, other: Any) -> Any:
         return living(super().__add__(other), self._palette, self._source)  # type: ignore[misc]

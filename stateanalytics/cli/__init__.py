@@ -48,6 +48,7 @@ COMMANDS = {
         "List where rules for stale, stuck and slow contradict each other, and why.",
     ),
     "diff": ("reports", "Say why the numbers of one report differ from those of another."),
+    "doctor": ("doctor", "Say what is installed, what is missing, and whether the main job works."),
     "durations": ("durations", "Show how long runs take, with what is not known said."),
     "export": (
         "exporting",

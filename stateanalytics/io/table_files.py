@@ -9,7 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, MissingComponentError
+from stateanalytics.core.components import needing
+from stateanalytics.errors import ArgumentError
 from stateanalytics.io.sqlite_copy import quoted
 
 Tables = Iterable[tuple[str, pl.DataFrame]]
@@ -54,13 +55,9 @@ def _fill_sqlite(tables: Tables, path: Path) -> None:
 
 def write_excel(tables: Tables, path: Path) -> None:
     """Write tables into a new Excel file, a sheet each, in which no text is run as a formula."""
-    try:
+    instead = "export to .sqlite, .duckdb or a folder"
+    with needing("xlsxwriter", "An Excel file", extra="excel", instead=instead):
         from xlsxwriter import Workbook  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingComponentError(
-            "An Excel file needs xlsxwriter, which is not installed.",
-            "pip install 'stateanalytics[excel]', or export to .sqlite, .duckdb or a folder",
-        ) from error
     with Workbook(str(path), _LITERAL) as book:
         for name, rows in tables:
             if len(name) > _LONGEST_NAME:

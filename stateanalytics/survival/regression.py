@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.errors import MissingComponentError
+from stateanalytics.core.components import needing
 
 FEWEST_ENDS = 5
 """Levels of a term with fewer ends are one level, *other*: alone they have no hazard."""
@@ -44,14 +44,11 @@ def hazard_ratio(runs: pl.DataFrame, group: str, terms: Sequence[str]) -> dict[s
     Ties as in Breslow's likelihood. Where hazards cross, one ratio says little: look at
     the curves.
     """
-    try:
+    with needing(
+        "statsmodels", "A regression", extra="models", instead="leave out regression=True"
+    ):
         import numpy as np
         from statsmodels.duration.hazard_regression import PHReg
-    except ImportError as missing:
-        raise MissingComponentError(
-            f"A regression needs statsmodels, which is not installed ({missing}).",
-            "pip install 'stateanalytics[models]', or leave out regression=True",
-        ) from missing
     nothing = {"estimate": None, "variance": None, "degrees": None}
     rows = runs.with_columns(_level(name) for name in terms)
     by_levels = sorted(terms, key=lambda name: (rows[name].n_unique(), name))

@@ -17,7 +17,7 @@ from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.detections import Detections
 from stateanalytics.detectors.disagreement_causes import Disagreements, disagreements
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
-from stateanalytics.widgets.drawing import safe, table
+from stateanalytics.widgets.drawing import Shown, moving, safe, table
 
 UNIT = [*schema.ENTITY_KEY, "at"]
 YOURS = "silent for longer"
@@ -27,7 +27,7 @@ _NEEDED = (*UNIT, "kind", "detector", "covered", "fires", "measured_s")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DetectorExplorer:
+class DetectorExplorer(Shown):
     """Who flags what another does not, by kind of work, beside a rule of your own.
 
     Attributes
@@ -163,7 +163,8 @@ class DetectorExplorer:
     @cached_property
     def widget(self) -> Any:
         """The ipywidgets box: detectors, kind, threshold, and what follows."""
-        import ipywidgets as w
+        with moving():
+            import ipywidgets as w
 
         shown = w.HTML()
         if not self.names:
@@ -242,13 +243,6 @@ class DetectorExplorer:
             f"DetectorExplorer of {len(self.names)} detectors. "
             "Show it as the last line of a cell, or .as_html()"
         )
-
-    def _repr_html_(self) -> str:
-        return self.as_html()
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        bundle: dict[str, Any] = dict(self.widget._repr_mimebundle_())
-        return {**bundle, "text/html": self.as_html(), "text/plain": repr(self)}
 
 
 _NO_COUNTS = pl.DataFrame(

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import html
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.charts.style import ticks_between
+from stateanalytics.core.components import needing
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long, per_hundred
+from stateanalytics.errors import MissingComponentError
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 270, 56, 12, 70, 40
 _TEXT = 'font-family="system-ui, sans-serif" font-size="12" fill="currentColor"'
@@ -215,3 +220,39 @@ def table(caption: str, frame: pl.DataFrame, columns: Sequence[str]) -> str:
 def safe(value: object) -> str:
     """Text of a store, as text."""
     return html.escape(visible("" if value is None else str(value)))
+
+
+def moving() -> AbstractContextManager[None]:
+    """Within it stand the imports of what makes an explorer move."""
+    return needing(
+        "ipywidgets and anywidget",
+        "An explorer that moves",
+        extra="notebook",
+        instead="show its .as_html()",
+    )
+
+
+class Shown(ABC):
+    """Something with a widget, and a first view where nothing moves."""
+
+    @property
+    @abstractmethod
+    def widget(self) -> Any:
+        """The ipywidgets box."""
+
+    @abstractmethod
+    def as_html(self) -> str:
+        """The first view, for pages where nothing moves."""
+
+    def _repr_html_(self) -> str:
+        return self.as_html()
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        bundle: dict[str, Any] = {}
+        note = ""
+        try:
+            shown = self.widget._repr_mimebundle_()
+            bundle = dict(shown[0] if isinstance(shown, tuple) else shown)
+        except MissingComponentError as missing:
+            note = f"<p>{safe(missing)}</p>"
+        return {**bundle, "text/html": note + self.as_html(), "text/plain": repr(self)}

@@ -20,7 +20,7 @@ from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.failures import aliases
 from stateanalytics.snapshot import Snapshot
 from stateanalytics.sql.crossfilter import MOST_VALUES, Chosen, CrossFilter, Dimension
-from stateanalytics.widgets.drawing import safe, table
+from stateanalytics.widgets.drawing import Shown, moving, safe, table
 
 RUNS = "entity_states"
 OF_RUNS = "entity_type = 'session'"
@@ -96,7 +96,7 @@ def explore(
     return Explorer(snap, of, condition, rows, columns, is_redacted=redact)
 
 
-class Explorer:
+class Explorer(Shown):
     """What `explore` gives: what is chosen, the rows of it, and the charts.
 
     Attributes
@@ -154,7 +154,8 @@ class Explorer:
     @cached_property
     def widget(self) -> Any:
         """The charts, which need a kernel."""
-        from stateanalytics.widgets.exploring_panel import ExploringPanel
+        with moving():
+            from stateanalytics.widgets.exploring_panel import ExploringPanel
 
         panel = ExploringPanel(
             dimensions=[self._described(one) for one in self._counted.dimensions.values()],
@@ -284,11 +285,6 @@ class Explorer:
             f"{', '.join(self._counted.dimensions)}. Show it as the last line of a cell, "
             "or .selected, .sql, .as_html()"
         )
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        shown = self.widget._repr_mimebundle_()
-        bundle: dict[str, Any] = dict(shown[0] if isinstance(shown, tuple) else shown)
-        return {**bundle, "text/html": self.as_html(), "text/plain": repr(self)}
 
 
 def _query(of: str, where: str) -> str:

@@ -14,13 +14,21 @@ from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.thresholds.advice import Advice
 from stateanalytics.thresholds.wording import SAID
-from stateanalytics.widgets.drawing import drawing, heading, priced, priced_table, sentence
+from stateanalytics.widgets.drawing import (
+    Shown,
+    drawing,
+    heading,
+    moving,
+    priced,
+    priced_table,
+    sentence,
+)
 
 _DEAREST = 240.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ThresholdWorksheet:
+class ThresholdWorksheet(Shown):
     """Sliders over the curves of an `Advice`; without a kernel, its curves and tables.
 
     Attributes
@@ -100,7 +108,8 @@ class ThresholdWorksheet:
     @cached_property
     def widget(self) -> Any:
         """The ipywidgets box: which threshold, its value, its two costs, and what follows."""
-        import ipywidgets as w
+        with moving():
+            import ipywidgets as w
 
         wide = {"description_width": "10em"}
         shown = w.HTML()
@@ -157,10 +166,3 @@ class ThresholdWorksheet:
             f"ThresholdWorksheet of {len(self.names)} thresholds. "
             "Show it as the last line of a cell, or .as_html()"
         )
-
-    def _repr_html_(self) -> str:
-        return self.as_html()
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        bundle: dict[str, Any] = dict(self.widget._repr_mimebundle_())
-        return {**bundle, "text/html": self.as_html(), "text/plain": repr(self)}

@@ -11,7 +11,8 @@ _HERE = "stateanalytics.systems.agent_orchestrator"
 
 def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
     yield home / ".agent-orchestrator"
-    yield expanded(environment.get("AO_DATA_DIR") or str(home / ".ao"))
+    folder = environment.get("AO_DATA_DIR")
+    yield expanded(folder) if folder else home / ".ao"
 
 
 SYSTEM = System(

@@ -18,8 +18,8 @@ LIMITS = {
 
 
 def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
-    data = environment.get("XDG_DATA_HOME") or home / ".local" / "share"
-    yield Path(data) / "opencode"
+    data = environment.get("XDG_DATA_HOME")
+    yield (Path(data) if data else home / ".local" / "share") / "opencode"
 
 
 SYSTEM = System(

@@ -1,0 +1,124 @@
+"""The command ``doctor``: what is installed, what is missing, and what works."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+
+import click
+
+from stateanalytics.core.text import visible
+
+_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?P<range>[^;]*)(?:;.*extra == ['\"](?P<extra>\w+))?")
+_FOR_DEVELOPERS = ("dev", "site", "bench", "fleet", "lab")
+
+
+@click.command()
+def doctor() -> int:
+    """Say what is installed, what is missing, and whether the main job works.
+
+    The exit code is 0 where the sample can be read, asked and drawn, whatever extra is
+    missing, and 1 where something of that fails. Nothing is sent anywhere.
+    """
+    click.echo(
+        f"stateanalytics {_version_of('stateanalytics')} on Python {platform.python_version()}, "
+        f"{platform.system()} {platform.machine()}, {visible(sys.executable)}"
+    )
+    is_whole = True
+    for line, is_well in (*_libraries(), *_surroundings(), *_jobs()):
+        is_whole &= is_well
+        click.echo(line)
+    click.echo(
+        "Everything that the main job needs is there."
+        if is_whole
+        else "Something is missing. Hint: pip install --force-reinstall stateanalytics"
+    )
+    return 0 if is_whole else 1
+
+
+def _libraries() -> Iterator[tuple[str, bool]]:
+    """A line for what is always needed, and one for each extra."""
+    try:
+        asked = [_REQUIREMENT.match(text) for text in requires("stateanalytics") or ()]
+    except PackageNotFoundError:
+        yield "missing   the package's own record: it was copied, not installed", False
+        return
+    groups: dict[str, list[re.Match[str]]] = {"": []}
+    for match in filter(None, asked):
+        groups.setdefault(match["extra"] or "", []).append(match)
+    for extra, matches in groups.items():
+        if extra in _FOR_DEVELOPERS:
+            continue
+        found = [(match, _version_of(match["name"])) for match in matches]
+        if there := ", ".join(f"{match['name']} {number}" for match, number in found if number):
+            yield f"{f'extra {extra}' if extra else 'libraries'}: {there}", True
+        if lacking := [match["name"] + match["range"].strip() for match, n in found if not n]:
+            what = f"stateanalytics[{extra}]" if extra else "stateanalytics"
+            yield (
+                f"{f'extra {extra}' if extra else 'libraries'}: not installed are "
+                f"{', '.join(lacking)}; pip install '{what}'",
+                bool(extra),
+            )
+
+
+def _version_of(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _surroundings() -> Iterator[tuple[str, bool]]:
+    """Where stores are looked for, and the room for their private copies."""
+    from stateanalytics.systems.places import is_there, usual_places
+
+    for path in usual_places():
+        yield f"place: {visible(str(path))}: {'found' if is_there(path) else 'nothing there'}", True
+    folder = tempfile.gettempdir()
+    free_gb = shutil.disk_usage(folder).free / 1e9
+    yield f"private copies: {visible(folder)}, {free_gb:.1f} GB free", True
+
+
+def _jobs() -> Iterator[tuple[str, bool]]:
+    """The main job in little: the sample is read, asked and drawn."""
+    for words, job in {
+        "the sample is read": _read,
+        "a query is answered": _ask,
+        "a chart is drawn": _draw,
+    }.items():
+        # Whatever it raises is what somebody who calls a doctor has to see.
+        try:
+            job()
+        except Exception as error:
+            yield f"fails: {words}: {visible(f'{type(error).__name__}: {error}')}", False
+        else:
+            yield f"works: {words}", True
+
+
+def _read() -> None:
+    from stateanalytics.snapshot import demo
+
+    demo().close()
+
+
+def _ask() -> None:
+    from stateanalytics.snapshot import demo
+
+    with demo() as snap:
+        snap.sql("SELECT count(*) FROM entities")
+
+
+def _draw() -> None:
+    import polars as pl
+
+    from stateanalytics.charts import chart_severity, to_svg
+
+    counts = pl.DataFrame(
+        {"entity_type": ["session"], "critical": [1], "warning": [1], "info": [1]}
+    )
+    to_svg(chart_severity(counts), name="doctor", label="a chart")

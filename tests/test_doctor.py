@@ -1,0 +1,135 @@
+"""What is said of an installation, and what is said where a part of it is missing."""
+
+import re
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path, PureWindowsPath
+
+import polars as pl
+import pytest
+
+from stateanalytics.charts import chart_severity, selecting
+from stateanalytics.cli import doctor as module
+from stateanalytics.cli import run
+from stateanalytics.core.components import needing
+from stateanalytics.errors import MissingComponentError
+from stateanalytics.systems.places import usual_places
+from stateanalytics.widgets.drawing import Shown, moving
+from tests.conftest import ROOT
+
+NEEDED = ["polars>=2.1", "click>=8.2", "xlsxwriter>=3.2 ; extra == 'excel'", "ruff; extra == 'dev'"]
+
+
+@pytest.fixture
+def asked(monkeypatch, capsys):
+    """The exit code and the lines of `doctor`, of requirements and jobs that a test chooses."""
+
+    def asked(*, needed=(), job=lambda: None):
+        monkeypatch.setattr(module, "requires", lambda _: [*NEEDED, *needed])
+        for name in ("_read", "_ask", "_draw"):
+            monkeypatch.setattr(module, name, job)
+        code = run(["doctor"])
+        return code, capsys.readouterr().out
+
+    return asked
+
+
+def test_a_doctor_says_versions_places_and_what_works(asked):
+    code, out = asked()
+    assert code == 0
+    assert re.search(r"^stateanalytics \S+ on Python 3\.\d+\.\d+", out)
+    assert re.search(r"^libraries: polars \d\S+, click \d", out, re.M)
+    assert "extra excel: xlsxwriter" in out
+    assert "dev" not in out
+    assert all(f"place: {path}: " in out for path in usual_places())
+    assert out.count("works: ") == 3
+
+
+def test_what_is_missing_is_told_from_what_is_needed(asked):
+    code, out = asked(needed=["nobody-made-this>=1; extra == 'spark'"])
+    assert code == 0
+    assert "extra spark: not installed are nobody-made-this>=1; pip install 'stateana" in out
+    code, out = asked(needed=["nobody-made-this>=1"])
+    assert code == 1
+    assert "libraries: not installed are nobody-made-this>=1" in out
+    assert "Hint: pip install" in out
+
+
+def test_what_does_not_work_is_said_and_the_rest_is_tried(asked):
+    def broken():
+        raise OSError("no room\x1b[31m")
+
+    code, out = asked(job=broken)
+    assert code == 1
+    assert out.count("fails: ") == 3
+    assert "\x1b" not in out
+
+
+def test_a_copy_that_was_never_installed_is_said(asked, monkeypatch, capsys):
+    def unknown(name):
+        raise PackageNotFoundError(name)
+
+    asked()
+    monkeypatch.setattr(module, "requires", unknown)
+    assert run(["doctor"]) == 1
+    assert "copied, not installed" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_jobs_of_a_doctor_are_done():
+    for job in (module._read, module._ask, module._draw):
+        job()
+
+
+def test_every_extra_that_an_error_names_exists():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    texts = [path.read_text("utf-8") for path in (ROOT / "stateanalytics").rglob("*.py")]
+    named = set(re.findall(r"extra=\"(\w+)\"", "\n".join(texts)))
+    assert named == {"excel", "models", "notebook"}
+    assert named <= set(extras["optional-dependencies"])
+
+
+class _Still(Shown):
+    def __repr__(self):
+        return "still"
+
+    def as_html(self):
+        return "<p>first view</p>"
+
+    @property
+    def widget(self):
+        with moving():
+            import ipywidgets  # noqa: F401
+
+
+def test_an_explorer_without_widgets_shows_its_first_view_and_says_why(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    bundle = _Still()._repr_mimebundle_()
+    assert bundle["text/html"].endswith("<p>first view</p>")
+    assert "pip install &#x27;stateanalytics[notebook]&#x27;" in bundle["text/html"]
+    assert set(bundle) == {"text/html", "text/plain"}
+
+
+def test_a_chart_to_choose_from_says_what_it_needs(monkeypatch):
+    def without_anywidget(_):
+        """What altair's stand-in does."""
+        raise ImportError("No module named 'anywidget'")
+
+    monkeypatch.setattr(selecting, "SelectableChart", without_anywidget)
+    counts = pl.DataFrame({"entity_type": ["a"], "critical": [1], "warning": [0], "info": [0]})
+    with pytest.raises(MissingComponentError, match=r"needs anywidget.*\n.*\[notebook\]"):
+        chart_severity(counts).live()
+
+
+def test_only_imports_are_taken_for_a_missing_part():
+    with pytest.raises(ValueError, match="odd"), needing("x", "It", extra="excel", instead="y"):
+        raise ValueError("odd")
+
+
+def test_usual_places_are_below_the_home_of_a_windows_user():
+    home = PureWindowsPath(r"C:\Users\me")
+    places = [path for path in usual_places({}, home) if not isinstance(path, Path)]
+    assert len(places) == len(usual_places({}, home))
+    assert str(places[0]) == r"C:\Users\me\.lionagi\state.db"
+    assert all(path.is_relative_to(home) for path in places)
