@@ -1,12 +1,15 @@
 """Shares of runs in each state: by hand, against the competing-risks curve, against truth."""
 
+import math
 from random import Random
+from statistics import NormalDist
 
 import polars as pl
 import pytest
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
+from stateanalytics.survival import occupancy
 from tests.frames import AS_OF, WHOSE, ago, facts
 
 STRETCH = {"state": pl.String, "from_s": pl.Float64, "until_s": pl.Float64, "next_state": pl.String}
@@ -154,6 +157,90 @@ def test_the_sample_adds_up(demo):
     assert sums.to_list() == pytest.approx([1.0] * sums.len())
 
 
+def lives_of_units(draw, n_lives, n_units):
+    """Ways back, ties, cut-offs and late entries; each life of some unit."""
+    rows = []
+    for life in range(n_lives):
+        unit, at = draw.randrange(n_units), float(draw.choice([0, 0, draw.randrange(4)]))
+        state = draw.choice(["running", "queued"])
+        for _ in range(draw.randrange(1, 5)):
+            until = at + draw.randrange(1, 6)
+            then = draw.choice(["running", "stalled", "completed", "failed", None])
+            then = None if then == state else then
+            rows.append((state, at, until, then, unit, f"{life}"))
+            if then in (None, "completed", "failed"):
+                break
+            state, at = then, until
+    return pl.DataFrame(rows, schema={**STRETCH, "unit": pl.Int64, "entity_id": pl.String},
+                        orient="row")  # fmt: skip
+
+
+def weighted_shares(rows, weights, until):
+    """The product over changes of stretches that count more or less than one."""
+    pairs = list(zip(rows, weights, strict=True))
+    first = [(row, w) for row, w in pairs if row[1] == min(row[1] for row in rows)]
+    share = dict.fromkeys([state for row in rows for state in (row[0], row[3]) if state], 0.0)
+    for row, w in first:
+        share[row[0]] += w / sum(w for _, w in first)
+    for moment in sorted({row[2] for row in rows if row[3] and row[2] <= until}):
+        step = dict(share)
+        for state in share:
+            here = [(row, w) for row, w in pairs if row[0] == state and row[1] < moment <= row[2]]
+            for row, w in here:
+                if row[2] == moment and row[3]:
+                    moved = share[state] * w / sum(w for _, w in here)
+                    step[state], step[row[3]] = step[state] - moved, step[row[3]] + moved
+        share = step
+    return share
+
+
+@pytest.mark.parametrize("times", [(4.0,), (3.0, 7.0, 11.0), ()])
+def test_the_variance_is_that_of_counting_each_unit_a_little_more(monkeypatch, times):
+    lives, seen = lives_of_units(Random(4), 30, 7), []
+    told = occupancy.variances_of_states
+    monkeypatch.setattr(
+        occupancy, "variances_of_states", lambda *given: seen.append(told(*given)) or seen[0]
+    )
+    sa.survival.state_occupancy(lives, at_s=times)
+    rows, n_lives = lives.rows(), lives["entity_id"].n_unique()
+    meant = {}
+    for unit, of_unit in lives.group_by("unit"):
+        weight = of_unit["entity_id"].n_unique() / n_lives
+        for moment in seen[0]["duration_s"].unique():
+            more, less = (
+                weighted_shares(rows, [1 + sign * (row[4] == unit[0]) for row in rows], moment)
+                for sign in (1e-5, -1e-5)
+            )
+            for state, share in more.items():
+                moved = (share - less[state]) / 2e-5
+                key = (moment, state)
+                meant[key] = meant.get(key, 0) + moved**2 / (1 - weight)
+    assert {row[:2]: row[2] for row in seen[0].rows()} == pytest.approx(meant, abs=1e-9)
+
+
+def test_final_ends_give_the_variance_by_unit_of_the_competing_risks_curve():
+    ends = competing(Random(9), 60).with_columns(unit=pl.int_range(60) // 5)
+    curve = sa.survival.cumulative_incidence(ends)
+    lives = ends.select(
+        "unit", state=pl.lit("running"), from_s="entry_s", until_s="duration_s", next_state="cause"
+    )
+    found = sa.survival.state_occupancy(lives)
+    both = curve.join(found, left_on=["cause", "duration_s"], right_on=["state", "duration_s"])
+    assert both["share_se"].to_list() == pytest.approx(both["incidence_se"].to_list(), abs=1e-12)
+    assert both["share_low"].to_list() == pytest.approx(both["incidence_low"].to_list(), abs=1e-9)
+    assert both["n_units"].unique().to_list() == [12]
+    few = sa.survival.state_occupancy(lives.filter(pl.col("unit") < 4), at_s=5.0)
+    assert few["share_se"].null_count() == few["share_low"].null_count() == few.height
+
+
+def test_the_order_of_stretches_says_nothing_and_strata_have_their_own_units():
+    lives = lives_of_units(Random(3), 60, 20).with_columns(kind=pl.col("unit") % 2)
+    found = sa.survival.state_occupancy(lives, by="kind", at_s=6.0)
+    shuffled = lives.sample(fraction=1, shuffle=True, seed=1)
+    assert sa.survival.state_occupancy(shuffled, by="kind", at_s=6.0).equals(found)
+    assert found["n_units"].unique().to_list() == [10]
+
+
 RATES = {
     "running": {"stalled": 0.02, "completed": 0.03},
     "stalled": {"running": 0.05, "failed": 0.02},
@@ -173,14 +260,15 @@ def truth(seconds):
     return share
 
 
-def chain(draw, n):
+def chain(draw, n, *, times=1.0, is_late=True):
+    """Lives whose rates are so many times the usual ones; some entered late."""
     rows = []
     for _ in range(n):
         now, state, stop = 0.0, "running", draw.uniform(20, 150)
-        entry = draw.choice([0.0, draw.uniform(0, 30)])
+        entry = draw.choice([0.0, draw.uniform(0, 30)]) if is_late else 0.0
         while True:
             rates = RATES.get(state)
-            until = now + draw.expovariate(sum(rates.values())) if rates else float("inf")
+            until = now + draw.expovariate(times * sum(rates.values())) if rates else float("inf")
             then = draw.choices(list(rates), list(rates.values()))[0] if rates else None
             if min(until, stop) > max(now, entry):
                 rows.append(
@@ -202,3 +290,27 @@ def test_intervals_cover_the_truth_of_a_markov_chain():
         for state, low, high in found.select("state", "share_low", "share_high").rows():
             covered[state] += low is not None and low <= meant[state] <= high
     assert all(0.92 <= n / 300 <= 0.98 for n in covered.values()), covered
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sd", [0.0, 0.5, 1.0])
+def test_intervals_cover_the_truth_of_fan_outs_that_are_alike(sd):
+    """200 samples of 20 fan-outs of 1 to 24 whose rates differ, at seeds drawn anew."""
+    draw, held = Random(), {}
+    normal = [NormalDist().inv_cdf((place + 0.5) / 40) for place in range(40)] if sd else [0.0]
+    known = [truth(40 * math.exp(sd * value)) for value in normal]
+    meant = {state: sum(one[state] for one in known) / len(known) for state in known[0]}
+    for _ in range(200):
+        lives = pl.concat(
+            chain(draw, 1, times=math.exp(sd * value), is_late=False).with_columns(
+                unit=pl.lit(unit), entity_id=pl.lit(f"{unit} {place}")
+            )
+            for unit, value in enumerate(draw.gauss() for _ in range(20))
+            for place in range(draw.randint(1, 24))
+        )
+        found = sa.survival.state_occupancy(lives, at_s=40.0)
+        for state, low, high in found.select("state", "share_low", "share_high").rows():
+            held[state] = held.get(state, 0) + (low is not None and low <= meant[state] <= high)
+    # 95 of a hundred give or take three, and what 200 draws differ by.
+    assert all(0.92 - 0.03 <= n / 200 <= 1 for n in held.values()), held
+    assert 0.92 <= sum(held.values()) / 200 / len(held) <= 0.985, held

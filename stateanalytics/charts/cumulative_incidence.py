@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 NEEDED = ("cause", "duration_s", "incidence")
 RUNNING = "running"
 _OWN = (*NEEDED, "incidence_se", "incidence_low", "incidence_high", "from_s", "n_units")
-_OF_STATES = ("n_in_state", "share_se", "share_low", "share_high", "recover")
+_OF_STATES = (
+    "n_in_state",
+    "share_se",
+    "share_low",
+    "share_high",
+    "recover",
+    "recover_low",
+    "recover_high",
+)
 _STEPS = 200
 _LEAST_HEIGHT = 0.035
 _LABELS = 150

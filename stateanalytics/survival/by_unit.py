@@ -98,23 +98,7 @@ def with_units_of(
         alone = rows.group_by(STRATUM).agg(n_units=pl.len().cast(pl.Int64))
         return table.join(alone, on=STRATUM, how="left", maintain_order="left")
     numbered, units = _numbered(rows, is_counted)
-    quantile = pl.col("degrees").map_elements(
-        lambda degrees: student_quantile(conf_level, degrees), return_dtype=pl.Float64
-    )
-    z = NormalDist().inv_cdf((1 + conf_level) / 2)
-    m = pl.col("m")
-    strata = (
-        units.group_by(STRATUM)
-        .agg(
-            ((m**2).sum() / m.sum()).alias(LARGEST),
-            (m.sum() ** 2 / (m**2).sum()).alias(IF_ALIKE),
-            n_units=pl.len().cast(pl.Int64),
-            is_alone=(m == 1).all(),
-            # Large units count for more: of them there are fewer.
-            degrees=((m**2).sum() ** 2 / (m**4).sum() - 1).clip(1.0),
-        )
-        .with_columns(pl.when(~pl.col("is_alone")).then((quantile / z) ** 2).alias(WIDER))
-    )
+    strata = unit_facts(units, conf_level)
     told = strata.filter(~pl.col("is_alone"), pl.col("n_units") >= FEWEST_UNITS)
     table = table.with_row_index(STEP)
     of_units = _squares(
@@ -126,6 +110,27 @@ def with_units_of(
         table.join(kept, on=STRATUM, how="left", maintain_order="left")
         .join(of_units, on=STEP, how="left", maintain_order="left")
         .drop(STEP)
+    )
+
+
+def unit_facts(units: pl.DataFrame, conf_level: float) -> pl.DataFrame:
+    """What `widened` needs of the units of each stratum, from how many spells ``m`` each has."""
+    quantile = pl.col("degrees").map_elements(
+        lambda degrees: student_quantile(conf_level, degrees), return_dtype=pl.Float64
+    )
+    z = NormalDist().inv_cdf((1 + conf_level) / 2)
+    m = pl.col("m")
+    return (
+        units.group_by(STRATUM)
+        .agg(
+            ((m**2).sum() / m.sum()).alias(LARGEST),
+            (m.sum() ** 2 / (m**2).sum()).alias(IF_ALIKE),
+            n_units=pl.len().cast(pl.Int64),
+            is_alone=(m == 1).all(),
+            # Large units count for more: of them there are fewer.
+            degrees=((m**2).sum() ** 2 / (m**4).sum() - 1).clip(1.0),
+        )
+        .with_columns(pl.when(~pl.col("is_alone")).then((quantile / z) ** 2).alias(WIDER))
     )
 
 
@@ -164,13 +169,30 @@ def widened(frame: pl.DataFrame, share: str, of_units: pl.Expr) -> pl.DataFrame:
     )
 
 
-def _numbered(rows: pl.DataFrame, is_counted: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Spells with the number of their unit, and units with how many spells each has."""
+def unit_number() -> pl.Expr:
+    """A number for each unit of each stratum."""
     # One of which nobody knows the unit is alone.
     number = pl.coalesce(pl.col(UNIT).rank("dense"), pl.int_range(pl.len()) + pl.len())
-    key = pl.col(STRATUM).cast(pl.UInt64) * (2 * pl.len() + 1) + number.cast(pl.UInt64)
+    return pl.col(STRATUM).cast(pl.UInt64) * (2 * pl.len() + 1) + number.cast(pl.UInt64)
+
+
+def raised() -> pl.Expr:
+    """The weight of a unit's square.
+
+    Of one that is a large part of all, its own weight hides how far off it is.
+    """
+    m = pl.col("m")
+    return 1 / (1 - m / m.sum().over(STRATUM))
+
+
+def _numbered(rows: pl.DataFrame, is_counted: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Spells with the number of their unit, and units with how many spells each has."""
     numbered = rows.select(
-        STRATUM, pl.col("^(duration|entry)_s$"), "ended", is_counted=is_counted, unit_number=key
+        STRATUM,
+        pl.col("^(duration|entry)_s$"),
+        "ended",
+        is_counted=is_counted,
+        unit_number=unit_number(),
     )
     units = numbered.group_by("unit_number").agg(
         pl.col(STRATUM).first(),
@@ -184,12 +206,11 @@ def _sampled(
     numbered: pl.DataFrame, units: pl.DataFrame, told: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Spells and units of the strata that tell a variance; of very many, each so manieth unit."""
-    m, place = pl.col("m"), pl.int_range(pl.len()).over(STRATUM)
+    place = pl.int_range(pl.len()).over(STRATUM)
     every = (pl.col("n_units") // MOST_UNITS).clip(1)
     taken = (
         units.join(told.select(STRATUM, "n_units"), on=STRATUM, maintain_order="left")
-        # Of a unit that is a large part of all, its own weight hides how far off it is.
-        .with_columns(raised=1 / (1 - m / m.sum().over(STRATUM)))
+        .with_columns(raised=raised())
         .filter(place % every == 0)
         .with_columns(pl.col("raised") * pl.col("n_units") / pl.len().over(STRATUM))
     )
@@ -244,9 +265,9 @@ def _squares(table: pl.DataFrame, rows: pl.DataFrame, units: pl.DataFrame) -> pl
             last=pl.col("a") + pl.col("f_last") * pl.col("c"),
         )
     )
-    raised, at_first = pl.col("raised"), pl.col("at_first")
+    weight, at_first = pl.col("raised"), pl.col("at_first")
     first = units.group_by(STRATUM).agg(
-        rr_first=(raised * at_first**2).sum(), r_first=(raised * at_first * pl.col("last")).sum()
+        rr_first=(weight * at_first**2).sum(), r_first=(weight * at_first * pl.col("last")).sum()
     )
     totals = {name: pl.col(name).fill_null(0.0).cum_sum().over(STRATUM) for name in _PRODUCTS}
     for name in ("rr", "r"):
@@ -277,14 +298,13 @@ def _changes(moves: pl.DataFrame, units: pl.DataFrame) -> pl.DataFrame:
         for name, total in upto.items()
     }
     before["r"] -= pl.col("at_first")
-    raised = pl.col("raised")
     return (
         moves.join(units.drop(STRATUM), on="unit_number", how="left", maintain_order="left")
         .with_columns(**{f"{name}_after": upto[name] - before[name] for name in _SUMS})
         .select(
             STEP,
             *(_change(x, y).alias(x + y) for x, y in _PAIRS),
-            *((raised * pl.col("last") * pl.col(x)).alias(x) for x in _SUMS),
+            *((pl.col("raised") * pl.col("last") * pl.col(x)).alias(x) for x in _SUMS),
         )
         .sort(STEP, maintain_order=True)
         .group_by(STEP, maintain_order=True)

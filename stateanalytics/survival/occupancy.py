@@ -8,16 +8,40 @@ from itertools import groupby
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import ArgumentError, check_columns
+from stateanalytics.survival.by_unit import (
+    FEWEST_UNITS,
+    IF_ALIKE,
+    LARGEST,
+    OF_UNITS,
+    UNIT,
+    WIDER,
+    raised,
+    unit_facts,
+    unit_number,
+    widened,
+    with_known_units,
+)
 from stateanalytics.survival.curves import interval
 from stateanalytics.survival.incidence import cumulative_incidence
+from stateanalytics.survival.occupancy_by_unit import Change, Jumps, variances_of_states
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 from stateanalytics.survival.state_stretches import AT_WORK, STRETCH, stretches_of
 
 OCCUPANCY = (
     *("duration_s", "state", "n_in_state", "share", "share_se", "share_low", "share_high"),
-    "recover",
+    *("recover", "recover_low", "recover_high", "n_units"),
 )
+_MOST_MOMENTS = 50
+"""Of more changes, so many tell how much units add to the variance, also until the next."""
+_COUNTED = {"duration_s": pl.Float64, "state": pl.String, "n_in_state": pl.Int64}
+_NONE_RECOVERS = pl.DataFrame(
+    schema={
+        STRATUM: pl.UInt32, "state": pl.String, "duration_s": pl.Float64,
+        "recover": pl.Float64, "recover_low": pl.Float64, "recover_high": pl.Float64,
+    }
+)  # fmt: skip
 _GOES_ON = ("running", "completed")
 _ORDER = {state: place for place, state in enumerate((*AT_WORK, "completed"))}
 
@@ -37,7 +61,7 @@ def state_occupancy(
     ----------
     lives : Snapshot, Facts or polars.DataFrame
         What `read` gave; or a row a stretch of a life: ``state``, ``from_s``, ``until_s``
-        and ``next_state`` (null: cut off).
+        and ``next_state`` (null: cut off), with the keys of runs or ``unit`` for what is alike.
     by : str or sequence of str
         Strata: columns such as ``kind``.
     at_s : float or sequence of float
@@ -50,12 +74,13 @@ def state_occupancy(
 
     Returns
     -------
-    polars.DataFrame, shape (n_durations * n_states, n_by + 8)
+    polars.DataFrame, shape (n_durations * n_states, n_by + 11)
         ``duration_s``, ``state``, ``n_in_state`` (seen in it just before), ``share`` with
         ``share_se``, ``share_low`` and ``share_high`` (null where the share is 0 or 1).
         Shares of one duration add up to 1. ``recover``: of the runs that are stalled,
         waiting, queued, … then, the share that run again or complete next, within the longest
-        time that such runs were watched (null elsewhere, and without ``at_s``).
+        time that such runs were watched (null elsewhere, and without ``at_s``), with
+        ``recover_low`` and ``recover_high``; ``n_units`` (null: not known).
 
     Raises
     ------
@@ -66,8 +91,9 @@ def state_occupancy(
     -----
     The Aalen-Johansen estimate [1]_: the product over all moments of change of the identity
     plus the changes per run at risk, times the shares with which lives begin. Its variance
-    is Greenwood's [2]_, with that of the first shares. Where every end is final it equals
-    `cumulative_incidence`. Runs are taken as independent. ``recover`` follows only the runs
+    is Greenwood's [2]_, with that of the first shares; where several runs are of one unit, that
+    by unit, as for `kaplan_meier`. Where every end is final it equals
+    `cumulative_incidence`. ``recover`` follows only the runs
     that are in the state then, so that it rests on no Markov assumption [3]_.
 
     References
@@ -96,6 +122,7 @@ def state_occupancy(
         else stretches_of(lives, window=window, silent_after_s=silent_after_s)
     )
     check_columns(stretches, [*STRETCH, *strata], "state_occupancy")
+    stretches = with_known_units(stretches)
     no_length = stretches.filter(~(pl.col("until_s") > pl.col("from_s")).fill_null(value=False))
     if no_length.height:
         raise ArgumentError(
@@ -104,7 +131,9 @@ def state_occupancy(
             "stretches.filter(pl.col('until_s') > pl.col('from_s'))",
         )
     times = sorted({float(at) for at in ([at_s] if isinstance(at_s, int | float) else at_s)})
-    numbered, names = number(stretches.select(*STRETCH, *strata), strata)
+    kept = dict.fromkeys([*STRETCH, *strata, *(UNIT, *ENTITY_KEY)])
+    numbered, names = number(stretches.select(name for name in kept if name in stretches), strata)
+    numbered, facts = _with_units(numbered, conf_level)
     states = sorted(
         {*numbered["state"], *numbered["next_state"].drop_nulls()},
         key=lambda state: (_ORDER.get(state, len(_ORDER)), state),
@@ -113,22 +142,15 @@ def state_occupancy(
         _shares_of(own, states, times).with_columns(pl.lit(key, pl.UInt32).alias(STRATUM))
         for (key,), own in numbered.partition_by(STRATUM, as_dict=True, include_key=True).items()
     ]
-    schema = {"duration_s": pl.Float64, "state": pl.String, "n_in_state": pl.Int64}
-    empty = pl.DataFrame(
-        schema={**schema, "share": pl.Float64, "share_se": pl.Float64, STRATUM: pl.UInt32}
-    )
-    recovered = [_recovering(numbered, at) for at in times]
-    none = pl.DataFrame(
-        schema={
-            STRATUM: pl.UInt32, "state": pl.String, "duration_s": pl.Float64,
-            "recover": pl.Float64,
-        }
-    )  # fmt: skip
+    numbers = dict.fromkeys(("share", "variance", OF_UNITS), pl.Float64)
+    empty = pl.DataFrame(schema={**_COUNTED, **numbers, STRATUM: pl.UInt32})
+    curve = pl.concat([empty, *shares]).join(facts, on=STRATUM, how="left", maintain_order="left")
     return (
-        pl.concat([empty, *shares])
-        .with_columns(interval("share", conf_level))
+        widened(curve, "share", pl.col(OF_UNITS))
+        .with_columns(share_se=pl.col("variance").sqrt())
+        .with_columns(interval("share", conf_level, width=pl.col("width").sqrt()))
         .join(
-            pl.concat([none, *recovered]),
+            pl.concat([_NONE_RECOVERS, *(_recovering(numbered, at, conf_level) for at in times)]),
             on=[STRATUM, "duration_s", "state"],
             how="left",
             maintain_order="left",
@@ -138,7 +160,25 @@ def state_occupancy(
     )
 
 
-def _recovering(stretches: pl.DataFrame, at_s: float) -> pl.DataFrame:
+def _with_units(numbered: pl.DataFrame, conf_level: float) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Stretches with the number and weight of their unit, and what is known of units."""
+    if UNIT not in numbered.columns:
+        none = numbered.select(STRATUM).unique().with_columns(n_units=pl.lit(None, pl.Int64))
+        return numbered, none
+    of_life = [name for name in ENTITY_KEY if name in numbered.columns]
+    numbered = numbered.with_columns(unit_number=unit_number())
+    lives = numbered.unique([STRATUM, *of_life]) if of_life else numbered
+    units = lives.group_by("unit_number").agg(pl.col(STRATUM).first(), m=pl.len().cast(pl.Float64))
+    facts = unit_facts(units, conf_level)
+    told = facts.select(STRATUM, tells=~pl.col("is_alone") & (pl.col("n_units") >= FEWEST_UNITS))
+    weights = units.select("unit_number", raised=raised())
+    return (
+        numbered.join(weights, on="unit_number", how="left").join(told, on=STRATUM, how="left"),
+        facts.select(STRATUM, "n_units", WIDER, LARGEST, IF_ALIKE),
+    )
+
+
+def _recovering(stretches: pl.DataFrame, at_s: float, conf_level: float) -> pl.DataFrame:
     """Of the runs that are held up after so long, the share that goes on next, by state."""
     held = [state for state in AT_WORK if state != "running"]
     there = stretches.filter(
@@ -150,11 +190,14 @@ def _recovering(stretches: pl.DataFrame, at_s: float) -> pl.DataFrame:
         ),
     )
     there, key = there.rename({STRATUM: "stratum"}), ["stratum", "state"]
+    kept = [name for name in (*key, UNIT, "duration_s", "cause") if name in there.columns]
     ended = (
-        cumulative_incidence(there.select(*key, "duration_s", "cause"), by=key)
+        cumulative_incidence(there.select(kept), by=key, conf_level=conf_level)
         .filter(pl.col("cause").cast(pl.Boolean))
         .group_by(key)
-        .agg(recover=pl.col("incidence").last())
+        .agg(
+            pl.col(f"incidence{end}").last().alias(f"recover{end}") for end in ("", "_low", "_high")
+        )
     )
     known = there.filter(pl.col("cause").is_not_null()).select(key).unique()
     return known.join(ended, on=key, how="left").select(
@@ -162,13 +205,15 @@ def _recovering(stretches: pl.DataFrame, at_s: float) -> pl.DataFrame:
         "state",
         duration_s=pl.lit(at_s),
         recover=pl.col("recover").fill_null(0.0),
+        recover_low="recover_low",
+        recover_high="recover_high",
     )
 
 
 def _shares_of(
     stretches: pl.DataFrame, states: Sequence[str], times: Sequence[float]
 ) -> pl.DataFrame:
-    """The shares of one stratum, with their standard errors."""
+    """The shares of one stratum, with their variances as if runs were independent, and by unit."""
     place = {state: number for number, state in enumerate(states)}
     first = stretches.filter(pl.col("from_s") == pl.col("from_s").min())
     began = dict(first["state"].value_counts().rows())
@@ -177,22 +222,41 @@ def _shares_of(
         [((i == j) * of_i - of_i * of_j) / first.height for j, of_j in enumerate(share)]
         for i, of_i in enumerate(share)
     ]
-    told = [(first["from_s"].item(0), share, _standard_errors(covariance))]
+    begins = first["from_s"].item(0)
+    told, changes = [(begins, share, _variances(covariance))], []
     for at, jumps in _changes(stretches, place):
+        changes.append(Change(at, share, jumps))
         share, covariance = _step(share, covariance, jumps)
-        told.append((at, share, _standard_errors(covariance)))
+        told.append((at, share, _variances(covariance)))
     curve = pl.DataFrame(
         {
             "duration_s": [at for at, _, _ in told],
             "state": [list(states)] * len(told),
             "share": [shares for _, shares, _ in told],
-            "share_se": [errors for _, _, errors in told],
+            "variance": [variances for _, _, variances in told],
         }
     ).unique("duration_s", keep="last", maintain_order=True)
+    moments = (
+        times
+        or curve["duration_s"].gather_every(max(1, -(-curve.height // _MOST_MOMENTS))).to_list()
+    )
     if times:
         asked = pl.DataFrame({"duration_s": times}, schema={"duration_s": pl.Float64})
         curve = asked.join_asof(curve, on="duration_s").filter(pl.col("state").is_not_null())
-    return _with_counts(curve.explode("state", "share", "share_se"), stretches)
+    curve = curve.explode("state", "share", "variance")
+    if not stretches.get_column("tells", default=pl.Series([False]))[0]:
+        return _with_counts(curve.with_columns(pl.lit(None, pl.Float64).alias(OF_UNITS)), stretches)
+    of_units = variances_of_states(stretches, place, changes, moments).join(
+        curve.select("duration_s", "state", "variance"), on=["duration_s", "state"]
+    )
+    effects = of_units.select("duration_s", "state", effect=pl.col(OF_UNITS) / pl.col("variance"))
+    joined = curve.sort("duration_s", maintain_order=True).join_asof(
+        effects.sort("duration_s"), on="duration_s", by="state", check_sortedness=False
+    )
+    return _with_counts(
+        joined.with_columns((pl.col("effect") * pl.col("variance")).alias(OF_UNITS)).drop("effect"),
+        stretches,
+    )
 
 
 def _with_counts(curve: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
@@ -208,18 +272,15 @@ def _with_counts(curve: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
             counted, on="duration_s", by="state", allow_exact_matches=False, check_sortedness=False
         )
     n = pl.col("n_entered").fill_null(0) - pl.col("n_left").fill_null(0)
-    return joined.select("duration_s", "state", n_in_state=n, share="share", share_se="share_se")
-
-
-Jumps = dict[int, tuple[float, list[tuple[int, float]]]]
-"""State to how many were in it, and how many went from it to which."""
+    numbers = [name for name in ("share", "variance", OF_UNITS) if name in curve.columns]
+    return joined.select("duration_s", "state", n.cast(pl.Int64).alias("n_in_state"), *numbers)
 
 
 def _changes(stretches: pl.DataFrame, place: dict[str, int]) -> Iterator[tuple[float, Jumps]]:
     """Every moment at which a run went from one state to another."""
     at_risk = _with_counts(
         stretches.filter(pl.col("next_state").is_not_null())
-        .select("state", duration_s="until_s", share=0.0, share_se=0.0)
+        .select("state", duration_s="until_s")
         .unique(["state", "duration_s"]),
         # Who leaves at a moment was there just before it, who enters at it was not.
         stretches,
@@ -266,5 +327,5 @@ def _step(
     return after, both
 
 
-def _standard_errors(covariance: list[list[float]]) -> list[float]:
-    return [max(0.0, covariance[i][i]) ** 0.5 for i in range(len(covariance))]
+def _variances(covariance: list[list[float]]) -> list[float]:
+    return [max(0.0, covariance[i][i]) for i in range(len(covariance))]

@@ -17,7 +17,16 @@ from stateanalytics.systems import all_systems
 AT_WORK = ("queued", "running", "waiting", "blocked", "retrying", "stalled")
 """States of work that is not over; other states are the ways to end."""
 STRETCH = ("state", "from_s", "until_s", "next_state")
-_BORROWED = ("session_id", "invocation_id", "kind", "project", "agent", "model", "playbook")
+_BORROWED = (
+    "session_id",
+    "invocation_id",
+    "show_id",
+    "kind",
+    "project",
+    "agent",
+    "model",
+    "playbook",
+)
 _BASE, _SIGN = "base", "sign"
 
 
