@@ -169,6 +169,8 @@ ENTITIES = Frame(
         Column("kind", TEXT, "kind of work: agent, play, flow, fanout, show-play, engine, …"),
         Column("name", TEXT, "name shown to people"),
         Column("project", TEXT, "project the work was for"),
+        Column("directory", TEXT, "working directory, as stored"),
+        Column("native_session_id", TEXT, "its agent's own session: the id of a transcript"),
         Column("agent", TEXT, "agent profile"),
         Column("model", TEXT, "model id; null also for placeholders such as <synthetic>"),
         Column("provider", TEXT, "model provider"),

@@ -35,6 +35,7 @@ from stateanalytics.state.states import evaluate_once, reasons_of, states_of
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.time_limits import timeouts
 from stateanalytics.systems import all_systems, detail_frames
+from stateanalytics.systems.linking import LINKS, links
 from stateanalytics.weekly import WEEKS, weekly_numbers
 
 PREFIX = "raw_"
@@ -164,6 +165,7 @@ FRAMES: tuple[Frame, ...] = (
     *schema.FRAMES.values(),
     *detail_frames().values(),
     ATTENTION,
+    LINKS,
     schema.PHANTOMS,
     FAILURES,
     FAILURE_CLUSTERS,
@@ -267,6 +269,7 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
             schema.FINDINGS,
         ),
         ATTENTION.name: lambda: attention_items(facts, judged(), explained(), policy=policy),
+        LINKS.name: lambda: links(facts.entities),
         schema.PHANTOMS.name: lambda: find_phantoms(facts, judged(), policy),
     }
 

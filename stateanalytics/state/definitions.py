@@ -41,6 +41,7 @@ LEFT_OUT = MappingProxyType(
         "legacy": "no status, or one outside the vocabulary",
         "mirrored": "mirrored from a transcript: never fails, ends when it goes quiet",
         "imported": "imported later: times come from files",
+        "driven": "a transcript of work that another system drove, and counts",
         "undated": "no start, end or creation time",
         "future": "ends after as-of",
     }

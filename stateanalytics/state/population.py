@@ -20,6 +20,7 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.sampling_units import shows_of
 from stateanalytics.state.states import states_at_hand
 from stateanalytics.systems import all_systems
+from stateanalytics.systems.linking import is_driven
 
 _OF_EVALUATION = ("evaluated_at", "policy_version", "origin")
 _STATE_COLUMNS = [name for name in STATES.dtypes if name not in (*ENTITY_KEY, *_OF_EVALUATION)]
@@ -65,10 +66,16 @@ def population(
     check_columns(entities, ENTITIES.dtypes.names(), "population (entities)")
     check_columns(states, (*ENTITY_KEY, *_STATE_COLUMNS), "population (states)")
     known = once(states.select(*ENTITY_KEY, *_STATE_COLUMNS))
-    joined = beside(entities.with_columns(is_mirror(entities), shows_of(entities)), known)
-    rows = joined.with_columns(is_open=is_open()).with_columns(
-        placed_at=pl.when("is_open").then(pl.lit(as_of)).otherwise(_stored_moment()),
-        left_out=_left_out(as_of),
+    driven = is_driven(entities)
+    told = entities.with_columns(is_mirror(entities, driven), shows_of(entities))
+    rows = (
+        beside(told, known)
+        .with_columns(driven, is_open=is_open())
+        .with_columns(
+            placed_at=pl.when("is_open").then(pl.lit(as_of)).otherwise(_stored_moment()),
+            left_out=_left_out(as_of),
+        )
+        .drop("is_driven")
     )
     return rows if window is None else within(rows, window, as_of=as_of)
 
@@ -139,6 +146,8 @@ def _left_out(as_of: datetime) -> pl.Expr:
         .then(pl.lit("legacy"))
         .when(pl.col("recorded_by").is_in(["mirrored", "imported"]))
         .then(pl.col("recorded_by"))
+        .when("is_driven")
+        .then(pl.lit("driven"))
         .when(_stored_moment().is_null())
         .then(pl.lit("undated"))
         .when(~pl.col("is_open") & (_stored_moment() > as_of))
@@ -160,14 +169,16 @@ def _is_within(window: Window, as_of: datetime) -> pl.Expr:
 NEEDED = ("source", "system", "entity_type", "session_id", "started_at")
 
 
-def is_mirror(entities: pl.DataFrame) -> pl.Series:
-    """Which rows another row of the same store already tells.
+def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Series:
+    """Which rows another row already tells, of the same store or of what drove the work.
 
     Parameters
     ----------
     entities : polars.DataFrame, shape (n_entities, ...)
         All entities, not only those of a window: which turn is the last one depends on
         the others.
+    driven : polars.Series of Boolean, optional
+        What `linking.is_driven` gave, where it is at hand.
 
     Returns
     -------
@@ -204,7 +215,8 @@ def is_mirror(entities: pl.DataFrame) -> pl.Series:
     is_last = is_repeated & (pl.col("started_at") >= last).fill_null(True)
     # Most systems repeat nothing, and to look for the last of everything takes long.
     is_told = is_part | is_last if entities.select(is_repeated.any()).item() else is_part
-    return entities.select(is_mirror=is_told.fill_null(False)).to_series()
+    told_by_others = is_driven(entities) if driven is None else driven
+    return entities.select(is_mirror=is_told.fill_null(False)).to_series() | told_by_others
 
 
 @cache

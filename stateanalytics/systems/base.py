@@ -398,6 +398,9 @@ class System:
     dispositions : callable or None
         The detail frame of what operators decided about items that ask for attention:
         `state.attention.DECISION` names its columns.
+    drives_agents : bool
+        Do its sessions run agents that write transcripts of their own, so that the same work
+        may be told twice: see `linking.links`.
     last_update_is_life : bool
         Does a write to the row count as a sign of life where nothing was said.
     """
@@ -436,6 +439,7 @@ class System:
     ends: Ends = Ends()
     phantoms: Callable[..., pl.DataFrame] | None = None
     dispositions: Callable[[], Frame] | None = None
+    drives_agents: bool = False
     last_update_is_life: bool = False
 
     def __repr__(self) -> str:

@@ -94,4 +94,5 @@ SYSTEM = System(
         ),
         never_there=later(f"{_HERE}.findings:without_ends"),
     ),
+    drives_agents=True,
 )

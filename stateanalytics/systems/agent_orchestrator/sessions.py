@@ -369,6 +369,8 @@ def entities(sessions: pl.DataFrame, events: pl.DataFrame, usage: pl.DataFrame) 
         kind="kind",
         name="name",
         project="project",
+        directory="worktree",
+        native_session_id="agent_session_id",
         agent="agent",
         model=pl.coalesce("model", "used_model"),
         n_messages="n_messages",

@@ -61,4 +61,5 @@ SYSTEM = System(
         death_messages=("process_exited_without_status",),
         of_silences=later(f"{_HERE}.constants:silence_ends"),
     ),
+    drives_agents=True,
 )

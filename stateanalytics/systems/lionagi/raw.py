@@ -102,14 +102,13 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         **_columns(
             text="id status run_id invocation_id invocation_kind source_kind name user_label "
             "project agent_name model provider playbook_name show_topic show_play_name "
-            "progression_id",
+            "progression_id cc_session_id",
             moment="created_at started_at ended_at updated_at last_message_at",
             yes_no="ended_at_is_approximate",
         ),
         "artifact_contract_json": _promise("artifact_contract_json"),
         "artifact_verification_json": _promise("artifact_verification_json"),
         "has_artifacts": _is_set("artifacts_path"),
-        "is_transcript": _is_set("cc_session_id"),
         "node_metadata": _metadata('"timeout_seconds"', '"external"'),
         # Flows keep it there too; from 0.31 there is a column, and this is only its stand-in.
         "metadata_run_id": Cell("text", _key("node_metadata", "run_id"), ("node_metadata",)),

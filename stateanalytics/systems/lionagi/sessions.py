@@ -42,6 +42,7 @@ def sessions(raw: Raw) -> pl.DataFrame:
         parent_id="invocation_id",
         session_id="id",
         run_id=_run_id(),
+        native_session_id=_first_text("cc_session_id"),
         kind="invocation_kind",
         name=_first_text("user_label", "name", "playbook_name", "agent_name"),
         agent="agent_name",
@@ -158,7 +159,7 @@ def _recorded_by() -> pl.Expr:
         (pl.col("agent_name") == "claude-code")
         & (
             (pl.col("provider") == "anthropic")
-            | pl.col("is_transcript").fill_null(value=False)
+            | (pl.col("cc_session_id").fill_null("") != "")
             | is_external
         )
     )

@@ -157,6 +157,7 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         .otherwise(pl.lit("session")),
         name="title",
         project=pl.coalesce("directory", "place", "project_id"),
+        directory=pl.coalesce("directory", "place"),
         agent=pl.coalesce("last_agent", "agent"),
         model=pl.coalesce("last_model", "model"),
         provider=pl.coalesce("last_provider", "provider"),

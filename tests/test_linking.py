@@ -1,0 +1,153 @@
+"""Work that an orchestrator drove and a transcript tells too: linked, and counted once."""
+
+import runpy
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stateanalytics as sa
+from stateanalytics.state.population import counted, rows_of
+from stateanalytics.systems.linking import is_driven, links
+from tests.conftest import ROOT
+from tests.examples import examples
+from tests.lionagi_stores import session, write_store
+
+AT = datetime(2026, 5, 18, 9, tzinfo=UTC)
+maker = SimpleNamespace(
+    **runpy.run_path(str(ROOT / "data" / "samples" / "codex" / "make_rollouts.py"))
+)
+
+
+def row(system: str, entity_id: str, after_s: float = 0, **others: object) -> dict:
+    return {
+        "source": system,
+        "system": system,
+        "entity_type": "session",
+        "entity_id": entity_id,
+        "session_id": entity_id,
+        "parent_id": None,
+        "kind": "session",
+        "recorded_by": None,
+        "created_at": None,
+        "started_at": AT + timedelta(seconds=after_s),
+        "ended_at": None,
+        "directory": None,
+        "native_session_id": None,
+        **others,
+    }
+
+
+def frame(*rows: dict) -> pl.DataFrame:
+    texts = dict.fromkeys(("parent_id", "recorded_by", "directory", "native_session_id"), pl.String)
+    moments = dict.fromkeys(("created_at", "ended_at"), pl.Datetime("us", "UTC"))
+    return pl.DataFrame(rows, schema_overrides={**texts, **moments})
+
+
+def found(*rows: dict) -> list[tuple]:
+    told = links(frame(*rows))
+    return told.select("entity_id", "told_id", "linked_by", "is_counted_by_driver").rows()
+
+
+ENDED = {"ended_at": AT + timedelta(hours=1)}
+
+
+@pytest.mark.parametrize(
+    ("driver", "told", "expected"),
+    [
+        pytest.param({"native_session_id": "t"}, {}, [("d", "t", "session_id", True)], id="id"),
+        pytest.param(
+            {"native_session_id": "t", "recorded_by": "mirrored"},
+            {},
+            [("d", "t", "session_id", False)],
+            id="a mirror counts nothing",
+        ),
+        pytest.param(
+            {"directory": "/w/", **ENDED},
+            {"directory": "/w"},
+            [("d", "t", "directory", True)],
+            id="directory and time",
+        ),
+        pytest.param({"directory": "/w"}, {"directory": "/v"}, [], id="another directory"),
+        pytest.param({}, {"directory": "/w"}, [], id="no directory"),
+        pytest.param(
+            {"directory": "/w", "ended_at": AT - timedelta(hours=1)},
+            {"directory": "/w"},
+            [],
+            id="the same directory, another day",
+        ),
+    ],
+)
+def test_two_sessions_are_one_by_id_or_by_directory_and_time(driver, told, expected) -> None:
+    rows = row("lionagi", "d", -10, **driver), row("codex", "t", **told)
+    assert found(*rows) == expected
+
+
+def test_a_directory_that_two_drivers_work_in_links_nothing() -> None:
+    drivers = [row("agent_orchestrator", name, -5, directory="/w") for name in ("a", "b")]
+    assert found(*drivers, row("codex", "t", directory="/w")) == []
+    named = drivers[0] | {"native_session_id": "t"}
+    assert found(named, drivers[1], row("codex", "t", directory="/w"))[0][2] == "session_id"
+
+
+def test_one_system_alone_has_no_links() -> None:
+    assert found(row("codex", "a"), row("claude_code", "b")) == []
+    assert not is_driven(pl.DataFrame({"system": ["codex"]})).any()
+
+
+@given(st.randoms())
+@examples(16)
+def test_the_order_of_rows_changes_nothing(random) -> None:
+    rows = [
+        row("lionagi", "d", native_session_id="t"),
+        row("agent_orchestrator", "e", native_session_id="t"),
+        row("agent_orchestrator", "f", directory="/w"),
+        row("codex", "t", 5),
+        row("codex", "u", 7, directory="/w"),
+        row("claude_code", "t", 5),
+    ]
+    told = links(frame(*rows))
+    random.shuffle(rows)
+    assert links(frame(*rows)).equals(told)
+    assert told["told_id"].to_list() == ["u", "t", "t"] or told.height == 3
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
+    """A store whose session drove a thread, with a subagent, and a thread of somebody else."""
+    folder = tmp_path_factory.mktemp("both")
+    driven, other = (
+        maker.Rollout("driven", "2026-05-18T09:00:00"),
+        maker.Rollout("own", "2026-05-18"),
+    )
+    child = maker.Rollout("sub", "2026-05-18T09:01:00", parent_thread_id=driven.thread_id,
+                          source={"subagent": "review"})  # fmt: skip
+    for told in (driven, other, child):
+        told.turn("Do it")
+        told.tokens(1000, 0, 10)
+        told.complete("Done.")
+        path = folder / "codex" / told.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(told.text())
+    own = session("driver", cc_session_id=driven.thread_id, input_tokens=1000, status="completed")
+    return write_store(folder / "state.db", sessions=[own]), folder / "codex", driven.thread_id
+
+
+def test_totals_count_it_once_and_both_keep_their_detail(both: tuple[Path, Path, str]) -> None:
+    store, rollouts, thread_id = both
+    snap = sa.read(store, rollouts, as_of="2026-05-28T00:00Z", progress=False)
+    assert snap.table("links").select("entity_id", "told_id").rows() == [("driver", thread_id)]
+    runs = counted(rows_of(snap), "session")
+    assert sorted(runs["system"]) == ["codex", "lionagi"]
+    left_out = rows_of(snap).filter(entity_type="session")["left_out"].drop_nulls()
+    assert left_out.to_list() == ["driven"] * 2
+    states = sa.states(snap)
+    assert states.filter(entity_type="session").height == 4
+    alone = sa.read(rollouts, as_of="2026-05-28T00:00Z", progress=False)
+    assert counted(rows_of(alone), "session").height == 3
+    detail = snap.sql("FROM links JOIN codex_turns ON told_id = thread_id").rows()
+    assert len(detail) == 1
