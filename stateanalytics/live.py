@@ -76,6 +76,7 @@ def watch(
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     sleep: Callable[[float], None] = time.sleep,
     on_alarm: Callable[[pl.DataFrame], None] | None = None,
+    on_look: Callable[[Snapshot], None] | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Changes of severity as they happen, without end.
 
@@ -92,6 +93,8 @@ def watch(
     on_alarm : callable, optional
         Called with what `failure_alarm` gave, once a week at most: when more has failed
         in it than chance does in one week of 20, however often one looks.
+    on_look : callable, optional
+        Called with the snapshot of each look, which is closed after the next one.
 
     Yields
     ------
@@ -124,6 +127,8 @@ def watch(
             if later.stores is not now.stores and now.stores is not snap.stores:
                 now.close()
             judged = _judged(later, policy)
+            if on_look:
+                on_look(later)
             # Evidence only rises where something fails; what stalled before keeps its severity.
             if on_alarm and not judged.equals(known):
                 alarm = failure_alarm(later, policy=policy)

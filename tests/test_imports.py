@@ -41,7 +41,7 @@ ORDER = (
     ("sql",),
     ("snapshot",),
     ("summaries",),
-    ("live",),
+    ("live", "metrics"),
     ("charts",),
     ("reporting",),
     ("widgets", "magics"),

@@ -62,6 +62,10 @@ COMMANDS = {
         "reports",
         "List what is wrong in the data, and what was done about it; contradictions too.",
     ),
+    "metrics": (
+        "metrics",
+        "Write what alerts need as OpenMetrics text: what is open, past its limits, and failed.",
+    ),
     "places": (
         "queries",
         "Show the usual places: what is there, of which version, how large.",

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import sys
 import warnings
+from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import polars as pl
@@ -24,11 +27,15 @@ from stateanalytics.cli.options import (
     tables_option,
     with_tables,
 )
-from stateanalytics.cli.output import form_of, put
+from stateanalytics.cli.output import form_of, put, refuse_inputs_of
 from stateanalytics.cli.request import Request, takes
 from stateanalytics.core.redaction import redact
 from stateanalytics.core.text import visible
 from stateanalytics.errors import TruncatedWarning
+
+if TYPE_CHECKING:
+    from stateanalytics.snapshot import Snapshot
+    from stateanalytics.state.policy import Policy
 
 SCHEMA_FORMATS = ("table", "markdown", "csv", "json")
 _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
@@ -182,8 +189,21 @@ def places() -> None:
     help="Look again after so many seconds.",
 )
 @click.option("--looks", type=click.IntRange(min=1), help="Stop after so many looks.")
+@click.option(
+    "--metrics",
+    "metrics_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Keep what `stateanalytics metrics` says in this file, as of the last look.",
+)
 @policy_option
-def watch(*, sources: tuple[str, ...], every_s: float, looks: int | None, policy: str) -> None:
+def watch(
+    *,
+    sources: tuple[str, ...],
+    every_s: float,
+    looks: int | None,
+    metrics_file: Path | None,
+    policy: str,
+) -> None:
     """Print changes of severity as they happen, until interrupted (Ctrl-C).
 
     A line is the moment, the severity before and now, and what it is about. Once a week at
@@ -195,13 +215,33 @@ def watch(*, sources: tuple[str, ...], every_s: float, looks: int | None, policy
     with opened(sources) as snap:
         note(f"watching {snap.entities.height:,} entities every {every_s:g} s; Ctrl-C ends it")
         try:
-            seen = follow(snap, policy=policy_of(policy), every_s=every_s, on_alarm=_print_alarm)
+            seen = follow(
+                snap,
+                policy=policy_of(policy),
+                every_s=every_s,
+                on_alarm=_print_alarm,
+                on_look=_keeps(metrics_file, snap, policy_of(policy)) if metrics_file else None,
+            )
             for changed in islice(seen, looks):
                 n_changes += changed.height
                 _print(changed)
         except KeyboardInterrupt:
             click.echo(err=True)
     note(f"{n_changes:,} change{'' if n_changes == 1 else 's'} of severity seen")
+
+
+def _keeps(path: Path, snap: Snapshot, policy: Policy) -> Callable[[Snapshot], None]:
+    """What writes metrics anew at each look; limits need all of history, and are found once."""
+    from stateanalytics.metrics import as_openmetrics, limits
+
+    refuse_inputs_of(path, snap.inputs)
+    held = limits(snap, policy=policy)
+
+    def write(look: Snapshot) -> None:
+        text = as_openmetrics(look, policy=policy, limits=held)
+        put(text.encode(), path, inputs=look.inputs)
+
+    return write
 
 
 def _print_alarm(alarm: pl.DataFrame) -> None:

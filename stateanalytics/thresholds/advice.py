@@ -179,6 +179,10 @@ class Advice:
     n_sessions_drawn: int = 0
     n_weeks: float = 1.0
 
+    def constants(self) -> Iterator[tuple[Constant, float | None]]:
+        """Each constant, and the value that is recommended; None: none is."""
+        return ((advised.constant, advised.row["recommended_s"]) for advised in self._judged)
+
     def to_json(self) -> str:
         """The settings in their owners' words, and all advice, as JSON."""
         return to_json(self._judged, self.costs)

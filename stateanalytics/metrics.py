@@ -1,0 +1,264 @@
+"""The numbers that an alert needs, as OpenMetrics text: few, bounded, of one look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.redaction import redact
+from stateanalytics.state.attention import attention_items
+from stateanalytics.state.definitions import RUN, is_failure
+from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import counted, population
+from stateanalytics.state.states import states_and_reasons
+from stateanalytics.systems.base import OTHER
+from stateanalytics.thresholds.advice import recommend
+
+MOST_VALUES = 10
+"""Of a label that a store fills: the most frequent ones; the others are told as `POOLED`."""
+POOLED = "_OTHER"
+"""What OpenTelemetry calls an ``error.type`` that has no name of its own."""
+NONE = "none"
+_LONGEST_VALUE = 80
+_DAY_US = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class Family:
+    """One metric, a gauge: what is counted here shrinks when a store forgets."""
+
+    name: str
+    help: str
+    rows: pl.DataFrame
+    unit: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """As it is written: OpenMetrics has the unit at the end of the name."""
+        return "_".join(filter(None, ("stateanalytics", self.name, self.unit)))
+
+
+def limits(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
+    """The limits that open runs are held against: as recommended, else today's.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    policy : Policy, optional
+        Whose thresholds are today's; v1 by default.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``system``, ``kind`` (null: every kind), ``other_kinds`` (of the kind ``other``: what it
+        does not hold for), ``measure`` (``silence``, ``slow``, ``time_limit``), ``limit_s``.
+    """
+    shape = {
+        **dict.fromkeys(("system", "kind", "measure"), pl.String),
+        "other_kinds": pl.List(pl.String),
+        "limit_s": pl.Float64,
+    }
+    rows = [
+        {
+            "system": constant.system,
+            "kind": constant.kind,
+            "other_kinds": list(constant.other_kinds),
+            "measure": _measure(constant.is_of_silence, constant.mistake),
+            "limit_s": constant.today_s if recommended_s is None else recommended_s,
+        }
+        for constant, recommended_s in recommend(snap, policy=policy).constants()
+        if constant.is_of_silence or constant.evidence == "runs"
+    ]
+    return pl.DataFrame(rows, schema=shape).drop_nulls("limit_s")
+
+
+def _measure(is_of_silence: bool, mistake: str) -> str:
+    if is_of_silence:
+        return "silence"
+    return "time_limit" if mistake == "lost_run" else "slow"
+
+
+def as_openmetrics(
+    snap: Facts, *, policy: Policy | None = None, limits: pl.DataFrame | None = None
+) -> str:
+    """What is there, what is open and past its limits, and what ended in the last day.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    policy : Policy, optional
+        What counts as bad; v1 by default.
+    limits : polars.DataFrame, optional
+        What `limits` gave, which looks at all of history; None: no limits are told.
+
+    Returns
+    -------
+    str
+        OpenMetrics 1.0, gauges only, without timestamps and exemplars, so that the textfile
+        collector of node_exporter takes it too. The same data give the same text.
+
+    Notes
+    -----
+    Labels are words of vocabularies, or the `MOST_VALUES` most frequent texts of a store,
+    without what looks like a secret. Where OpenTelemetry's semantic conventions name what a
+    label says, it has that name, with ``_`` for dots.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> as_openmetrics(demo()).splitlines()[0]
+    '# TYPE stateanalytics_as_of_timestamp_seconds gauge'
+    """
+    checked_snapshot(snap, "metrics")
+    return "\n".join([*_lines(_families(snap, policy, limits)), "# EOF"]) + "\n"
+
+
+def _families(snap: Facts, policy: Policy | None, held: pl.DataFrame | None) -> Iterator[Family]:
+    states, reasons = states_and_reasons(snap, policy=policy)
+    rows = population(snap.entities, states, as_of=snap.as_of)
+    runs = _told(counted(rows, RUN).with_columns(is_bad=is_failure().fill_null(value=False)))
+    opened = runs.filter("is_open")
+    is_recent = pl.lit(snap.as_of) - pl.col("placed_at") < pl.duration(microseconds=_DAY_US)
+    ended = runs.filter(~pl.col("is_open"), is_recent)
+    kinds = few("kind")
+    seconds = "seconds"
+    as_of = pl.DataFrame({"value": [snap.as_of.timestamp()]})
+    yield Family("as_of_timestamp", "The instant that all of this was read at.", as_of, seconds)
+    newest = snap.sources.group_by("system").agg(value=pl.col("last_at").max().dt.epoch("s"))
+    yield Family("newest_timestamp", "The newest moment in the data.", newest, seconds)
+    yield Family(
+        "entities",
+        "Everything that is there, by what its state is worth.",
+        _counts(rows.filter(~pl.col("is_mirror")), "system", "entity_type", "severity"),
+    )
+    yield Family(
+        "attention_items",
+        "What waits for a person.",
+        _counts(attention_items(snap, states, reasons, policy=policy), "system", "severity"),
+    )
+    yield Family(
+        "findings", "What is wrong in the data themselves.", _counts(snap.findings, "severity")
+    )
+    yield Family("open_runs", "Runs that go on.", _counts(opened, "system", kinds))
+    for measure, words in (("silence", "silence"), ("age", "age")):
+        longest = opened.group_by("system", kind=kinds).agg(value=pl.col(f"{measure}_s").max())
+        yield Family(f"open_run_{measure}", f"The longest {words} of a run.", longest, seconds)
+    if held is not None:
+        yield from _past_limits(opened, held)
+    error = few(pl.when("is_bad").then(pl.col("reason_code").fill_null(POOLED)))
+    yield Family(
+        "day_ended_runs",
+        "Runs that ended in the 24 hours before.",
+        _counts(ended, "system", "outcome", error.alias("error_type")),
+    )
+    yield from _spent(ended)
+
+
+def _told(runs: pl.DataFrame) -> pl.DataFrame:
+    """Runs whose texts may leave: short, and without what looks like a secret."""
+    masked = redact(runs.select("kind", "model", "provider", "reason_code"))[0]
+    short = masked.select(pl.all().str.slice(0, _LONGEST_VALUE))
+    return runs.with_columns(short).with_columns(
+        pl.col("kind", "model", "provider").fill_null(NONE)
+    )
+
+
+def _past_limits(opened: pl.DataFrame, held: pl.DataFrame) -> Iterator[Family]:
+    """Limits by kind, the narrowest that holds for it, and how many open runs are past theirs."""
+    of_kind, of_others = pl.col("kind") == pl.col("of"), pl.col("of") == OTHER
+    is_among_them = of_others & ~pl.col("kind").is_in(pl.col("other_kinds"))
+    breadth = (
+        pl.when(of_kind.fill_null(value=False)).then(0).when(is_among_them).then(1)
+        .when(pl.col("of").is_null()).then(2)
+    )  # fmt: skip
+    key = ("system", "kind", "measure")
+    applied = (
+        opened.select("system", "kind").unique()
+        .join(held.rename({"kind": "of"}), on="system")
+        .with_columns(breadth=breadth).drop_nulls("breadth")
+        .filter(pl.col("breadth") == pl.col("breadth").min().over(key))
+        # Of several the longest: who is past it is past all of them.
+        .group_by(key).agg(pl.col("limit_s").max())
+    )  # fmt: skip
+    lasted = pl.when(pl.col("measure") == "silence").then("silence_s").otherwise("age_s")
+    is_past = (lasted > pl.col("limit_s")).fill_null(value=False)
+    kinds = few("kind")
+    judged = opened.with_columns(pooled=kinds).join(applied, on=["system", "kind"])
+    yield Family(
+        "limit",
+        "How long is too long for a run of a kind: as recommended, else as it is set.",
+        judged.filter(pl.col("pooled") != POOLED)
+        .group_by("system", "kind", "measure").agg(value=pl.col("limit_s").max()),
+        "seconds",
+    )  # fmt: skip
+    yield Family(
+        "open_runs_past_limit",
+        "Runs that go on although they are past a limit.",
+        judged.group_by("system", "measure", kind="pooled").agg(value=is_past.sum()),
+    )
+
+
+def _spent(ended: pl.DataFrame) -> Iterator[Family]:
+    """Tokens and cost of a day, with the labels of OpenTelemetry's ``gen_ai`` attributes."""
+    of_model = (
+        few("model").alias("gen_ai_request_model"),
+        few("provider").alias("gen_ai_provider_name"),
+    )
+    tokens = ended.group_by("system", *of_model).agg(
+        input=pl.col("n_input_tokens").sum(), output=pl.col("n_output_tokens").sum()
+    )
+    yield Family(
+        "day_tokens",
+        "Tokens of the runs that ended in the 24 hours before.",
+        tokens.unpivot(
+            ["input", "output"],
+            index=["system", "gen_ai_request_model", "gen_ai_provider_name"],
+            variable_name="gen_ai_token_type",
+            value_name="value",
+        ),
+    )
+    cost = ended.group_by("system", *of_model).agg(value=pl.col("cost_usd").sum().round(6))
+    yield Family("day_cost", "Reported cost of these runs.", cost, "usd")
+
+
+def few(column: str | pl.Expr) -> pl.Expr:
+    """A column of texts with at most `MOST_VALUES` of its own, the most frequent; null is none.
+
+    Examples
+    --------
+    >>> texts = pl.DataFrame({"kind": [*"aab", *(f"k{n:02}" for n in range(20))]})
+    >>> texts.select(few("kind").alias("kind"))["kind"].value_counts(sort=True).row(0)
+    ('_OTHER', 12)
+    """
+    texts = pl.col(column) if isinstance(column, str) else column
+    n_of = pl.when(texts.is_not_null()).then(-texts.count().over(texts).cast(pl.Int64))
+    order = pl.struct(n=n_of.fill_null(1), text=texts).rank("dense")
+    return pl.when(texts.is_null() | (order <= MOST_VALUES)).then(texts).otherwise(pl.lit(POOLED))
+
+
+def _counts(rows: pl.DataFrame, *labels: str | pl.Expr) -> pl.DataFrame:
+    return rows.group_by(*labels).agg(value=pl.len())
+
+
+def _lines(families: Iterator[Family]) -> Iterator[str]:
+    for family in families:
+        name = family.full_name
+        yield f"# TYPE {name} gauge"
+        if family.unit:
+            yield f"# UNIT {name} {family.unit}"
+        yield f"# HELP {name} {family.help}"
+        labels = [column for column in family.rows.columns if column != "value"]
+        texts = family.rows.with_columns(pl.col(labels).cast(pl.String)).select(*labels, "value")
+        for *values, value in texts.drop_nulls("value").sort(texts.columns).iter_rows():
+            told = zip(labels, values, strict=True)
+            pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in told if text)
+            yield f"{name}{{{pairs}}} {value}" if pairs else f"{name} {value}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
