@@ -149,6 +149,23 @@ def test_open_tools_are_judged_by_their_own_time_limit(
     assert "run.health.awaiting_permission" in state_of(facts)["reason_codes"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "health"),
+    [
+        ('{"env": {"BASH_DEFAULT_TIMEOUT_MS": "900000"}}', "running"),
+        ('{"env": ["BASH_DEFAULT_TIMEOUT_MS"], "timeout": null}', "stalled"),
+    ],
+)
+def test_commands_have_the_time_limit_of_the_settings(
+    tmp_path: Path, settings: str, health: str
+) -> None:
+    (tmp_path / "settings.json").write_text(settings)
+    told = begun()
+    told.answer(call("t1", "Bash"), stop="tool_use", usage=USAGE)
+    facts = facts_of(tmp_path, told, as_of=told.now + after(14))
+    assert state_of(facts)["health"] == health
+
+
 def test_a_call_of_a_subagent_waits_as_long_as_that_is_heard_of(tmp_path: Path) -> None:
     told = begun()
     told.answer(call("t1", "Agent"), stop="tool_use", usage=USAGE)

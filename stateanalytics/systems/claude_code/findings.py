@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -12,8 +11,8 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
+from stateanalytics.io.files import read_json_object
 from stateanalytics.io.findings import counted
-from stateanalytics.io.opening import read_octets
 from stateanalytics.systems.claude_code import frames
 from stateanalytics.systems.claude_code.places import HISTORY, SETTINGS
 from stateanalytics.systems.claude_code.states import SYSTEM
@@ -106,7 +105,7 @@ def _of_usage(source: str, sessions: pl.DataFrame, messages: pl.DataFrame) -> pl
 
 def _of_retention(source: str, lines: pl.DataFrame, root: Path) -> pl.DataFrame:
     """Files are deleted by their age."""
-    days = document(root / SETTINGS).get("cleanupPeriodDays")
+    days = settings_of(root).get("cleanupPeriodDays")
     kept = days if isinstance(days, int) and 0 < days < 10**6 else RETENTION_DAYS
     span = lines.select(pl.col("at").max() - pl.col("at").min()).item()
     is_edge = span is not None and span >= timedelta(days=kept - 1)
@@ -114,10 +113,6 @@ def _of_retention(source: str, lines: pl.DataFrame, root: Path) -> pl.DataFrame:
     return counted(source, SYSTEM, "time.retention_edge", "info", message, n_rows=int(is_edge))
 
 
-def document(path: Path) -> dict[str, Any]:
-    """The object that a small file of JSON holds; empty where it holds none."""
-    try:
-        document = json.loads(read_octets(path, 2**20)[0])
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
+def settings_of(root: Path) -> dict[str, Any]:
+    """What the settings of a root say; nothing where there are none."""
+    return read_json_object(root / SETTINGS).value or {}

@@ -27,6 +27,7 @@ SIGNS = (
 )
 """Records that are signs of life; titles, snapshots and hooks are none."""
 BASH_S, BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 120.0, 60.0, 600.0, 3600.0
+BASH_SETTING = "BASH_DEFAULT_TIMEOUT_MS"
 QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
 _DENIED = (
     r"(?i)doesn't want to proceed|user (?:rejected|denied|declined)|permission (?:to .* )?"

@@ -9,13 +9,14 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.io.files import legible
+from stateanalytics.io.files import legible, read_json_object
 from stateanalytics.io.json_lines import Parser
 from stateanalytics.io.json_losses import losses, refuse
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.claude_code import frames
-from stateanalytics.systems.claude_code.findings import document, findings_of
+from stateanalytics.systems.claude_code.findings import findings_of, settings_of
 from stateanalytics.systems.claude_code.folding import (
+    BASH_SETTING,
     SIGNS,
     THREAD,
     messages_of,
@@ -67,7 +68,11 @@ def read(
     paths = transcripts_of(path)
     with Parser() as parser:
         told = read_transcripts(path, paths, source, parser)
-    told = replace(told, lines=pl.concat([told.lines, _starts(path, paths, source)]))
+    told = replace(
+        told,
+        lines=pl.concat([told.lines, _starts(path, paths, source)]),
+        blocks=told.blocks.with_columns(pl.coalesce("timeout_s", _command_limit_s(path))),
+    )
     lost = losses(told.bad, told.lost, source, SYSTEM)
     refuse(lost, source, on_error)
     part = assembled(told.lines, told.blocks)
@@ -76,11 +81,19 @@ def read(
     return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
 
 
+def _command_limit_s(root: Path) -> pl.Expr:
+    """The time limit of commands that ask for none, where the settings say one."""
+    environment = settings_of(root).get("env")
+    said = environment.get(BASH_SETTING) if isinstance(environment, dict) else None
+    return pl.lit(str(said)).cast(pl.Float64, strict=False) / 1000
+
+
 def _starts(root: Path, paths: list[Path], source: str) -> pl.DataFrame:
     """Which call started each subagent, as the file beside its transcript says."""
     rows = []
     for path in (path for path in paths if path.name.startswith("agent-")):
-        tool_id = document(path.with_suffix(".meta.json")).get("toolUseId")
+        notes = read_json_object(path.with_suffix(".meta.json")).value or {}
+        tool_id = notes.get("toolUseId")
         if isinstance(tool_id, str):
             agent = legible(path.stem.removeprefix("agent-"))
             rows.append((name_of(path, root), agent, legible(tool_id)))
