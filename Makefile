@@ -11,7 +11,7 @@ NUMBER ?= 40
 MINUTES ?= 60
 QUICK  := 'not slow and not spark and not lab and not fleet and not models and not instants'
 
-.PHONY: help report test slow instants check check-all fuzz mutants bench lint docs clean
+.PHONY: help report test slow instants check check-all fuzz mutants bench lint docs site dist clean
 
 help:
 	@echo "make report     write $(OUT) from $(STORE) (STORE=… OUT=… to change)"
@@ -24,6 +24,8 @@ help:
 	@echo "make mutants    make small wrong changes and show which no test noticed (SEED=… NUMBER=…)"
 	@echo "make bench      print the benchmark table (N=… for another size), best on a quiet machine"
 	@echo "make docs       write docs/ again from the code"
+	@echo "make site       write the site into build/site, which needs no network to be read"
+	@echo "make dist       write the sdist and the wheel into dist/, twice, and compare them"
 
 # One stamp for users, one for developers: set-up runs again only when pyproject.toml changes.
 $(VENV)/bin/python:
@@ -58,6 +60,7 @@ lint: $(VENV)/.developed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/typos
 
 check: lint test
 	$(MAKE) fuzz MINUTES=2
@@ -81,5 +84,13 @@ docs: $(VENV)/.installed
 	$(BIN)/python -c 'from stateanalytics.reporting.sections.appendix import as_markdown; print(as_markdown(), end="")' > docs/numbers.md
 	$(BIN)/python -c 'from pathlib import Path; from stateanalytics.systems.coverage import with_coverage; page = Path("docs/systems.md"); page.write_text(with_coverage(page.read_text("utf-8")), "utf-8")'
 
+# The moment of the last change and not of the build: the same sources give the same bytes.
+dist: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
+dist: $(VENV)/.developed
+	rm -rf dist build/again
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --outdir build/again .
+	diff -r dist build/again
+
 clean:
-	rm -rf $(VENV) .fuzz weekly.html weekly.json
+	rm -rf $(VENV) .fuzz build dist weekly.html weekly.json
