@@ -19,6 +19,14 @@ from tests.samples import the_week
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
+SHIPPED = {
+    "lionagi": ROOT / "data" / "samples" / "state.db",
+    **{
+        name: ROOT / "data" / "samples" / name
+        for name in ("agent_orchestrator", "opencode", "claude_code", "codex")
+    },
+}
+"""The sample of each system, in the order in which pages name them."""
 EXTRACTS = ROOT / "tests" / "data"
 
 

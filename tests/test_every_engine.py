@@ -13,7 +13,7 @@ import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.engines import keep
 from stateanalytics.core.facts import Facts, pool
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SHIPPED
 from tests.engines import (
     DUCKDB,
     SPARK,
@@ -26,7 +26,6 @@ from tests.engines import (
 from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, session, write_store
 
-SAMPLES = ROOT / "data" / "samples"
 TWO = ("lionagi/0.36.0", "opencode/v2_20260717/opencode-local.db")
 SHARED = (
     TWO,
@@ -42,10 +41,8 @@ SHARED = (
 
 @pytest.fixture(scope="module")
 def fleet() -> sa.Snapshot:
-    """The samples of all three systems, as one snapshot."""
-    return sa.read(
-        SAMPLES / "state.db", SAMPLES / "agent_orchestrator", SAMPLES / "opencode", progress=False
-    )
+    """The samples of all systems, as one snapshot."""
+    return sa.read(*SHIPPED.values(), progress=False)
 
 
 def _in_utc(frame: pl.DataFrame) -> pl.DataFrame:
@@ -98,11 +95,10 @@ def test_polars_makes_a_kept_expression_once(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The samples of all three systems in an archive, and a store that was archived twice."""
+    """The samples of all systems in an archive, and a store that was archived twice."""
     folder = tmp_path_factory.mktemp("archived")
-    samples = [SAMPLES / name for name in ("state.db", "agent_orchestrator", "opencode")]
     store = write_store(folder / "own.db", sessions=[session("a"), session("b")])
-    sa.collect([*samples, store], folder / "history")
+    sa.collect([*SHIPPED.values(), store], folder / "history")
     store.unlink()
     later = {"status": "failed", "updated_at": NOW_S}
     write_store(store, sessions=[session("a", **later), session("b")])
@@ -120,7 +116,7 @@ def _as_the_page_says(fence: str, number: int, folder: Path, **scope: object) ->
 def _assert_those_of_polars(found: object, name: str, engine: Engine, folder: Path) -> None:
     with sa.read(folder / "history", progress=False) as snap:
         entities = snap.entities
-    assert set(entities["system"]) == {"lionagi", "agent_orchestrator", "opencode"}
+    assert set(entities["system"]) == set(SHIPPED)
     expected = getattr(sa, name)(entities, as_of="2026-05-25T06:00Z")
     rows = engine.back(found)
     assert_same_rows(_in_utc(rows) if name == "states" else rows, expected)
@@ -148,7 +144,7 @@ def test_no_system_of_the_samples_is_unknown_to_a_bare_frame(fleet: sa.Snapshot)
     states = sa.states(fleet.entities, as_of=fleet.as_of)
     known = states.group_by("system").agg((pl.col("lifecycle") != "unknown").mean())
     shares = dict(known.rows())
-    assert set(shares) == {"lionagi", "agent_orchestrator", "opencode"}
+    assert set(shares) == set(SHIPPED)
     assert min(shares.values()) > 0.9
 
 

@@ -17,7 +17,7 @@ from stateanalytics.reporting.sections.attention import summarize_attention
 from stateanalytics.reporting.sections.headline import summarize_headline
 from stateanalytics.reporting.sections.provenance import summarize_provenance
 from stateanalytics.reporting.sections.systems import summarize_systems
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SHIPPED
 from tests.examples import a_few
 from tests.frames import facts
 from tests.report_parts import EVER, material_of
@@ -26,11 +26,6 @@ from tests.test_report_page import HOSTILE, Page, hostile_facts
 
 AS_OF = datetime(2026, 11, 21, 1, tzinfo=UTC)
 SAMPLES = ROOT / "data" / "samples"
-SHIPPED = {
-    "lionagi": SAMPLES / "state.db",
-    "agent_orchestrator": SAMPLES / "agent_orchestrator",
-    "opencode": SAMPLES / "opencode",
-}
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +44,11 @@ def systems(whole: Report) -> dict[str, dict]:
 
 
 @pytest.mark.slow
-def test_the_three_are_told_in_one_order_with_their_denominators(whole, systems):
+def test_the_systems_are_told_in_one_order_with_their_denominators(whole, systems):
     assert list(systems) == list(SHIPPED)
     runs = whole.summary["systems"]["total"]
     finding = whole.summary["systems"]["finding"]
-    assert f"{runs['ends']['completed']} of {runs['n_ended']} ended runs of all three" in finding
+    assert f"{runs['ends']['completed']} of {runs['n_ended']} ended runs of all five" in finding
     assert "15 legacy, 8 mirrored and 6 imported" in finding
     for one in systems.values():
         assert f"{one['runs']['ends']['completed']} of {one['runs']['n_ended']}" in finding
@@ -119,10 +114,15 @@ def test_opencodes_parts_of_runs_are_shown_and_never_counted(systems):
     assert systems["opencode"]["bad_ends"]["n_rows"] == 14 + 3 + 1
 
 
-def test_durations_say_that_they_count_turns_of_opencode(whole, snap):
+def test_durations_say_whose_turns_they_count(whole, snap):
     denominator = whole.summary["durations"]["denominator"]
-    n_turns = snap.entities.filter(entity_type="turn").height
-    assert denominator.endswith(f"; {n_turns} of them are turns of opencode")
+    is_seen = pl.col("end_written_by").ne_missing("observer")
+    turns = snap.entities.filter(is_seen, entity_type="turn")["system"].to_list()
+    titles = {"opencode": "opencode", "claude_code": "Claude Code", "codex": "Codex"}
+    told = "".join(
+        f"; {turns.count(system)} of them are turns of {title}" for system, title in titles.items()
+    )
+    assert denominator.endswith(told)
 
 
 def test_what_died_in_agent_orchestrator_is_named(systems):
@@ -180,18 +180,20 @@ def test_a_system_without_anything_in_the_window_is_still_told(snap):
 def test_nothing_that_ended_has_no_share(snap):
     summary = summarize_systems(material_of(snap, ("2001-01-01", "2001-01-02")))
     assert summary["total"]["completed_share"] is None
-    assert summary["finding"].startswith("No run of all three systems ended in this window")
+    assert summary["finding"].startswith("No run of all five systems ended in this window")
 
 
 @pytest.mark.slow
-def test_without_a_name_all_three_are_looked_up_in_the_home(tmp_path, monkeypatch):
-    for name in ("LIONAGI_HOME", "AO_DATA_DIR", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR"):
+def test_without_a_name_all_are_looked_up_in_the_home(tmp_path, monkeypatch):
+    for name in ("LIONAGI_HOME", "AO_DATA_DIR", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     for system, place in {
         "lionagi": ".lionagi/state.db",
         "agent_orchestrator": ".agent-orchestrator",
         "opencode": ".local/share/opencode",
+        "claude_code": ".claude",
+        "codex": ".codex",
     }.items():
         target = tmp_path / place
         target.parent.mkdir(parents=True, exist_ok=True)

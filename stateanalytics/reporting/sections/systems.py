@@ -19,6 +19,7 @@ from stateanalytics.systems import all_systems, system_named
 
 ENDS = ("completed", "failed", "timed_out", "aborted", "cancelled", "other")
 N_ITEMS, N_CODES, N_FINDINGS = 3, 5, 8
+_ALL = {2: "both", 3: "all three", 4: "all four", 5: "all five"}
 
 
 def summarize_systems(material: Material) -> Plain:
@@ -159,7 +160,7 @@ def _findings(name: str, material: Material) -> Plain:
 
 def _sentence(systems: list[Plain], total: Plain) -> str:
     """The total with its denominator, what it leaves out, and each system's own part."""
-    all_of_them = "both" if len(systems) == 2 else "all three"
+    all_of_them = _ALL.get(len(systems), f"all {len(systems)}")
     if not total["n_ended"]:
         ended = f"No run of {all_of_them} systems ended in this window"
     else:

@@ -21,10 +21,10 @@ def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
 SYSTEM = System(
     name="codex",
     title="Codex",
-    run_is="A run is a thread or a subagent, as its last turn left it: nobody writes that a "
-    "thread is over, so one that ended well waits for its person. Earlier turns keep states of "
-    "their own; tool calls are parts, never runs, and one that failed is no failure: the model "
-    "goes on with it.",
+    run_is="A run is a session (a thread) or a subagent, as its last turn left it: nobody writes "
+    "that a thread is over, so one that ended well waits for its person. Earlier turns keep "
+    "states of their own; tool calls are parts, never runs, and one that failed is no failure: "
+    "the model goes on with it.",
     usual_places=_usual_places,
     variable="CODEX_HOME",
     files=Files(
