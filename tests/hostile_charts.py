@@ -1,5 +1,7 @@
 """Every chart on the sample, with text in all of its data that would run if it could."""
 
+import dataclasses
+
 import polars as pl
 
 import stateanalytics as sa
@@ -81,6 +83,13 @@ def every_chart(snap: sa.Snapshot, window: str = "2026-W21") -> dict[str, object
         ),
         "limits": charts.chart_limits(hostile(snap.table("timeouts"))),
         "over time": charts.chart_over_time(hostile(over_time)),
+        "rates": charts.chart_rate(
+            dataclasses.replace(
+                snap, entities=snap.entities.with_columns(pl.col("project") + HOSTILE)
+            ),
+            by="project",
+            sentence=HOSTILE,
+        ),
         "severity": charts.chart_severity(hostile(by_type)),
         "survival": charts.chart_survival(
             hostile(sa.survival.kaplan_meier(spells, by=["kind"])), what=HOSTILE

@@ -10,6 +10,7 @@ import pytest
 
 from stateanalytics.charts import LIGHT, chart_limits, chart_severity
 from stateanalytics.charts.selecting import SelectableChart
+from stateanalytics.charts.text_width import fitted, width_of, wrapped
 from tests.examples import a_few
 from tests.test_report_page import HOSTILE
 
@@ -136,3 +137,13 @@ def test_nothing_in_its_data_runs(text):
 
 def test_the_same_chart_shows_the_same_bytes():
     assert chart()._repr_mimebundle_() == chart()._repr_mimebundle_()
+
+
+def test_a_text_is_measured_in_the_widest_font_and_cut_to_its_room():
+    long = "ProviderQuotaError: API Error: 529 overloaded, and many words more behind it"
+    for room in (40, 120, 250):
+        assert width_of(fitted(long, room)) <= room
+        assert all(width_of(line) <= room for line in wrapped(long, room))
+    assert fitted(long, 120).startswith("ProviderQuota")
+    assert " ".join(wrapped(long, 250)) == long
+    assert width_of("ж") > width_of("n") > width_of("i")

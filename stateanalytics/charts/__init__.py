@@ -5,6 +5,7 @@ from stateanalytics.charts.detectors import chart_alarms, chart_disagreement, ch
 from stateanalytics.charts.durations import chart_durations, chart_over_time
 from stateanalytics.charts.failures import chart_failure_codes, chart_failure_trend, chart_incidents
 from stateanalytics.charts.limits import chart_limits
+from stateanalytics.charts.rates import chart_rate
 from stateanalytics.charts.severity import chart_severity
 from stateanalytics.charts.style import DARK, LIGHT, ORDER, VARIABLES
 from stateanalytics.charts.survival import chart_survival
@@ -28,6 +29,7 @@ __all__ = [
     "chart_intersections",
     "chart_limits",
     "chart_over_time",
+    "chart_rate",
     "chart_severity",
     "chart_survival",
     "chart_weeks",

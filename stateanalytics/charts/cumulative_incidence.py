@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.charts.durations import ENDINGS
-from stateanalytics.charts.living import FONT_SIZE, Palette, Source
+from stateanalytics.charts.living import Palette, Source
 from stateanalytics.charts.pointing import click, faint, told
 from stateanalytics.charts.sentences import say_cumulative_incidence
 from stateanalytics.charts.style import LIGHT, SHORTEST_S, axis_title, finished, largest, log_time
+from stateanalytics.charts.text_width import FONT_SIZE, fitted, width_of
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import ArgumentError, check_columns
 
@@ -109,7 +110,7 @@ def chart_cumulative_incidence(
     )
     share = alt.Y(
         "low:Q",
-        title=axis_title(f"of all {what}"),
+        title=axis_title(f"of all {what}", height),
         scale=alt.Scale(domain=[0, 1]),
         axis=alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1]),
     )
@@ -200,7 +201,9 @@ def _labels(drawn: pl.DataFrame, order: list[str]) -> pl.DataFrame:
         if height < 0.0005:
             continue
         at = max(at + 2 * _LEAST_HEIGHT, row["low"] + height / 2)
-        rows.append({"label": f"{row['fate']} {100 * height:.0f} %", "label_at": at})
+        share = f" {100 * height:.0f} %"
+        name = fitted(row["fate"], _LABELS - 10 - width_of(share))
+        rows.append({"label": name + share, "label_at": at})
     over = max((row["label_at"] for row in rows), default=0.0) - 1
     for row in rows:
         row["label_at"] -= max(over, 0.0)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.living import FONT_SIZE, Palette
+from stateanalytics.charts.living import Palette
 from stateanalytics.charts.pointing import click, faint, moving, told
-from stateanalytics.charts.style import LIGHT, finished, largest
+from stateanalytics.charts.style import LIGHT, finished, label_axis, largest
+from stateanalytics.charts.text_width import FONT_SIZE
 from stateanalytics.core.text import visible
 from stateanalytics.errors import check_columns
 
@@ -71,7 +72,7 @@ def chart_disagreement(
     )  # fmt: skip
     chosen = click("chosen_pair", "flags", "silent")
     side = max(22.0, (width - _LABEL_WIDTH) / max(len(order), 1))
-    axis = alt.Axis(domain=False, ticks=False, labelLimit=_LABEL_WIDTH - 10, labelPadding=4)
+    axis = label_axis(_LABEL_WIDTH - 10, labelPadding=4)
     base = alt.Chart(drawn).encode(
         y=alt.Y("flags:N", sort=order, title="flags …", axis=axis),
         x=alt.X("silent:N", sort=order, title="… and this one does not", axis=_tilted(axis)),
@@ -108,6 +109,7 @@ def chart_disagreement(
 def _tilted(axis: alt.Axis) -> alt.Axis:
     tilted = axis.copy()
     tilted.labelAngle = -40
+    tilted.minExtent = 0
     return tilted
 
 
@@ -197,12 +199,7 @@ def chart_intersections(
             "detector:N",
             scale=alt.Scale(domain=order),
             title=None,
-            axis=alt.Axis(
-                domain=False,
-                ticks=False,
-                labelLimit=_SET_LABEL_WIDTH - 10,
-                minExtent=_SET_LABEL_WIDTH - 10,
-            ),
+            axis=label_axis(_SET_LABEL_WIDTH - 10),
         ),
     )
     # A member is large and filled, any other one small and hollow: no colour is needed.
@@ -283,13 +280,7 @@ def chart_alarms(
         sort=order,
         scale=alt.Scale(domain=order),
         title=None,
-        axis=alt.Axis(
-            domain=False,
-            ticks=False,
-            labelLimit=_ALARM_LABEL_WIDTH - 10,
-            minExtent=_ALARM_LABEL_WIDTH - 10,
-            grid=True,
-        ),
+        axis=label_axis(_ALARM_LABEL_WIDTH - 10, grid=True),
     )
     marks = (
         alt.Chart(ticks)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.living import FONT_SIZE, Palette, Source, living
+from stateanalytics.charts.living import Palette, Source, living
 from stateanalytics.charts.pointing import click, faint, told
 from stateanalytics.charts.style import LIGHT, TICKS, largest, tick_labels
+from stateanalytics.charts.text_width import FONT_SIZE
 from stateanalytics.errors import ColumnTypeError, check_columns
 
 if TYPE_CHECKING:

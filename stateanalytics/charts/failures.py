@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.living import FONT_SIZE, Palette, Source
+from stateanalytics.charts.living import Palette, Source
 from stateanalytics.charts.pointing import click, faint, moving, told
-from stateanalytics.charts.style import LIGHT, finished, largest
-from stateanalytics.core.text import shortened, visible
+from stateanalytics.charts.style import LIGHT, finished, label_axis, largest
+from stateanalytics.charts.text_width import FONT_SIZE, fitted, width_of
+from stateanalytics.core.text import visible
 from stateanalytics.errors import check_columns
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 NO_CODE = "(no code)"
 DEPTHS = [0.42, 0.3, 0.2, 0.12]
-_ROW_HEIGHT, _LETTER = 34, 6.4
+_ROW_HEIGHT = 34
 _MOST_CLUSTERS, _MOST_CELLS, _MOST_INCIDENTS = 12, 14, 12
 NOTHING = "(nothing said)"
 _OF_CODE = Source("failures", (("code", "(code = {} OR starts_with(code, {} || '.'))"),))
@@ -111,10 +112,11 @@ def _placed(codes: pl.DataFrame, width: int) -> pl.DataFrame:
     total = max(largest(placed, "end"), 1.0)
     name = pl.col("code").str.split(".").list.last().fill_null(NO_CODE)
     label = pl.concat_str(name, pl.lit(" "), pl.col("n_rows").cast(pl.String))
-    room = (pl.col("n_rows") / total * width - 10) / _LETTER
+    room = pl.col("n_rows") / total * width - 10
+    taken = label.map_elements(width_of, return_dtype=pl.Float64)
     return placed.with_columns(
         bottom=pl.col("top") + 1,
-        shown=pl.when(label.str.len_chars() <= room).then(label).otherwise(pl.lit("")),
+        shown=pl.when(taken <= room).then(label).otherwise(pl.lit("")),
     )
 
 
@@ -159,16 +161,16 @@ def chart_failure_trend(
         ("cluster_id", "code", "template", "rule_name", "trend", "trend_step_s", "rank"),
         "chart_failure_trend",
     )
+    narrow = width < 2 * _LABEL_WIDTH
+    labels = _LABEL_WIDTH // 2 if narrow else _LABEL_WIDTH
+    cells = _cells(clusters.sort("rank").head(_MOST_CLUSTERS), since, 0.85 * labels - 10)
     drawn, tips = told(
-        _cells(clusters.sort("rank").head(_MOST_CLUSTERS), since), failures="n", step="step",
-        code="code", says="template", cluster="cluster_id",
-    )  # fmt: skip
+        cells, failures="n", step="step", code="code", says="template", cluster="cluster_id"
+    )
     chosen = click("chosen_cluster", "cluster_id")
     lines = drawn["name"].unique(maintain_order=True).to_list()
     steps = drawn["step"].unique(maintain_order=True).to_list()
-    narrow = width < 2 * _LABEL_WIDTH
-    labels = _LABEL_WIDTH // 2 if narrow else _LABEL_WIDTH
-    axis = alt.Axis(domain=False, ticks=False, labelLimit=labels - 10, minExtent=labels - 10)
+    axis = label_axis(labels - 10)
     room = width - labels
     shown = steps[:: max(1, -(-len(steps) * 46 // max(room, 1)))]
     base = alt.Chart(drawn).encode(
@@ -206,8 +208,8 @@ def chart_failure_trend(
     )
 
 
-def _cells(clusters: pl.DataFrame, since: datetime) -> pl.DataFrame:
-    """One row a cluster and step, with names that are told apart."""
+def _cells(clusters: pl.DataFrame, since: datetime, room: float) -> pl.DataFrame:
+    """One row a cluster and step, with names that are told apart and fit into a room."""
     if clusters["trend"].dtype == pl.String:
         clusters = clusters.with_columns(pl.col("trend").str.split(", ").cast(pl.List(pl.Int64)))
     lengths = clusters.select(n=pl.col("trend").list.len())
@@ -219,8 +221,11 @@ def _cells(clusters: pl.DataFrame, since: datetime) -> pl.DataFrame:
     form = "%a %-d" if step_s * fold < 7 * 86_400 else "%-d %b"
     form = form if step_s * fold >= 86_400 else "%a %H:%M"
     names = [
-        f"{row['rank']} "
-        + shortened(visible(row["rule_name"] or row["template"] or row["code"] or NOTHING), 60)
+        fitted(
+            f"{row['rank']} "
+            + visible(row["rule_name"] or row["template"] or row["code"] or NOTHING),
+            room,
+        )
         for row in clusters.iter_rows(named=True)
     ]
     long = (
@@ -281,14 +286,15 @@ def chart_incidents(
         ("incident_id", "since", "until", "n_rows", "n_sessions", "code", "template", "linked_by"),
         "chart_incidents",
     )
+    labels = _LABEL_WIDTH // 2 if width < 2 * _LABEL_WIDTH else _LABEL_WIDTH
     drawn, tips = told(
-        _named(incidents), since="since", until="until", rows="n_rows", sessions="n_sessions",
+        _named(incidents, 0.85 * labels - 10, width - labels), since="since", until="until",
+        rows="n_rows", sessions="n_sessions",
         cost="cost_usd", code="code", says="template", linked_by="linked_by",
         incident="incident_id",
     )  # fmt: skip
     chosen, time_axis = click("chosen_incident", "incident_id"), moving("incidents_axis")
     lines = drawn["name"].to_list()
-    labels = _LABEL_WIDTH // 2 if width < 2 * _LABEL_WIDTH else _LABEL_WIDTH
     room = alt.Scale(type="utc", padding=8)  # for the marks at both ends
     time = alt.X("since:T", title="UTC", scale=room, axis=alt.Axis(tickCount=6))
     base = alt.Chart(drawn).encode(
@@ -296,7 +302,7 @@ def chart_incidents(
             "name:N",
             sort=lines,
             title=None,
-            axis=alt.Axis(domain=False, ticks=False, labelLimit=labels - 10, minExtent=labels - 10),
+            axis=label_axis(labels - 10),
         )
     )
     # A burst of seconds would be too thin to see: its ends are marked.
@@ -315,6 +321,7 @@ def chart_incidents(
             dx=-8 if is_late else 8,
             dy=-9,
             fontSize=FONT_SIZE - 1,
+            clip=False,
         )
         .encode(x=time, text="words:N", color=alt.value(palette["text"]))
         for is_late in (False, True)
@@ -329,20 +336,27 @@ def chart_incidents(
     )
 
 
-def _named(incidents: pl.DataFrame) -> pl.DataFrame:
-    """The largest ones, by when they began, each with its words."""
+def _named(incidents: pl.DataFrame, room: float, width: float) -> pl.DataFrame:
+    """The largest ones, by when they began, each with its name and words, cut to their room."""
     top = incidents.sort("n_rows", "since", descending=True).head(_MOST_INCIDENTS).sort("since")
     names = [
-        f"{place} {shortened(visible(row['template'] or row['code'] or NOTHING), 60)}"
+        fitted(f"{place} {visible(row['template'] or row['code'] or NOTHING)}", room)
         for place, row in enumerate(top.iter_rows(named=True), start=1)
     ]
     words = pl.format("{} rows, {} sessions: {}", "n_rows", "n_sessions", "linked_by")
-    middle = pl.col("since").min() + (pl.col("until").max() - pl.col("since").min()) / 2
+    first, span = pl.col("since").min(), pl.col("until").max() - pl.col("since").min()
+    share = ((pl.col("since") - first) / span).fill_nan(0.0).fill_null(0.0)
+    beside = pl.when(share > 0.5).then(share).otherwise(1 - share) * width - 10
+    top = top.with_columns(words=words, is_late=share > 0.5, beside=beside)
+    said = [
+        fitted(visible(text), left, FONT_SIZE - 1)
+        for text, left in top.select("words", "beside").rows()
+    ]
     cost = [name for name in ("cost_usd",) if name in top.columns]
     return top.select(
         *("since", "until", "incident_id", "n_rows", "n_sessions", "code", "template", "linked_by"),
         *cost,
-        words=words,
-        is_late=pl.col("since") > middle,
+        "is_late",
+        words=pl.Series(said, dtype=pl.String),
         name=pl.Series(names, dtype=pl.String),
     )

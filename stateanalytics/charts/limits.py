@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.charts.durations import ENDINGS
-from stateanalytics.charts.living import FONT_SIZE, Palette, Source
+from stateanalytics.charts.living import Palette, Source
 from stateanalytics.charts.pointing import click, drag, faint, moving, told
 from stateanalytics.charts.sentences import say_limits
 from stateanalytics.charts.style import LIGHT, SHORTEST_S, finished, largest, log_time
+from stateanalytics.charts.text_width import FONT_SIZE
 from stateanalytics.errors import check_columns
 
 if TYPE_CHECKING:

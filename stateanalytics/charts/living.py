@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from stateanalytics.charts.text_width import FONT_SIZE
 from stateanalytics.core.components import needing
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ Palette: TypeAlias = Mapping[str, str]
 Chart = TypeVar("Chart")
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
-FONT_SIZE = 12
 # JupyterLab 4 draws the fifth major version only; ours say nothing that it does not know.
 TYPES = {
     f"application/vnd.vegalite.v{major}+json": f"https://vega.github.io/schema/vega-lite/v{major}.json"
@@ -45,11 +45,14 @@ class Source:
         A column of the drawn frame, and SQL that holds of its rows, ``{}`` being its value.
     ranges : tuple of str
         Columns of both frames of which a stretch may be chosen.
+    where : str
+        SQL that holds of all rows that are drawn.
     """
 
     table: str
     conditions: tuple[tuple[str, str], ...] = ()
     ranges: tuple[str, ...] = ()
+    where: str = ""
 
 
 def living(chart: Chart, palette: Palette, source: Source | None = None) -> Chart:
@@ -156,7 +159,7 @@ def _look(palette: Palette) -> dict[str, Any]:
         # A notebook may be dark, and the colours are made for their ground.
         "background": palette["surface"],
         "font": FONT,
-        "padding": {"left": 2, "right": 8, "top": 4, "bottom": 4},
+        "padding": {"left": 2, "right": 16, "top": 4, "bottom": 4},
         "view": {"stroke": None},
         "axis": {
             "labelColor": palette["muted"],
@@ -172,7 +175,7 @@ def _look(palette: Palette) -> dict[str, Any]:
         "header": {
             "labelColor": palette["text"],
             "labelFontSize": FONT_SIZE,
-            "labelLimit": 260,
+            "labelLimit": 400,
             "title": None,
         },
     }

@@ -47,7 +47,8 @@ class SelectableChart(alt.JupyterChart):
                 "What this chart draws is in no table of SQL.", "chart.live().selected"
             )
         chosen = list(self._chosen())
-        parts = [
+        parts = [source.where] if source.where else []
+        parts += [
             f"{name} BETWEEN {literal(low)} AND {literal(high)}"
             for asked in chosen
             if isinstance(asked, dict)
@@ -96,14 +97,18 @@ def _holds(asked: Any, schema: pl.Schema) -> pl.Expr:
             for name, ends in asked.items()
         )
     return pl.any_horizontal(
-        pl.all_horizontal(pl.col(name).eq_missing(pl.lit(value)) for name, value in one.items())
+        pl.all_horizontal(
+            pl.col(name).eq_missing(pl.lit(_value(value, schema[name])))
+            for name, value in one.items()
+        )
         for one in asked
     )
 
 
 def _value(value: Any, dtype: pl.DataType) -> Any:
     """Moments come as milliseconds."""
-    return datetime.fromtimestamp(value / 1000, UTC) if dtype == pl.Datetime else value
+    is_moment = dtype == pl.Datetime and value is not None
+    return datetime.fromtimestamp(value / 1000, UTC) if is_moment else value
 
 
 def _any_of(rows: pl.DataFrame, source: Source) -> str:

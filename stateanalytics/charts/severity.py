@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.living import FONT_SIZE, Palette, Source, living
+from stateanalytics.charts.living import Palette, Source, living
 from stateanalytics.charts.pointing import click, faint, told
-from stateanalytics.charts.style import LIGHT, largest
+from stateanalytics.charts.style import LIGHT, label_axis, largest
+from stateanalytics.charts.text_width import FONT_SIZE
 from stateanalytics.errors import ColumnTypeError, check_columns
 
 if TYPE_CHECKING:
@@ -66,13 +67,7 @@ def chart_severity(
             "entity_type:N",
             sort=by_type["entity_type"].to_list(),
             title=None,
-            axis=alt.Axis(
-                domain=False,
-                ticks=False,
-                labelPadding=6,
-                labelLimit=LABEL_WIDTH,
-                minExtent=LABEL_WIDTH,
-            ),
+            axis=label_axis(LABEL_WIDTH, labelPadding=6),
         ),
         # Room right of the longest bar, where its number stands.
         x=alt.X(

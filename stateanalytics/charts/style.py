@@ -8,14 +8,15 @@ what it shows.
 
 from __future__ import annotations
 
-import textwrap
+import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from stateanalytics.charts.living import FONT_SIZE, Palette, Source, living
-from stateanalytics.core.text import shortened, visible
+from stateanalytics.charts.living import Palette, Source, living
+from stateanalytics.charts.text_width import FONT_SIZE, fitted, wrapped
+from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long
 
 if TYPE_CHECKING:
@@ -56,12 +57,13 @@ DARK: Palette = MappingProxyType(
 # For SVG inside a page: the page says what they are, so one drawing serves both themes.
 VARIABLES: Palette = MappingProxyType({name: f"var(--chart-{name})" for name in LIGHT})
 
-_WIDTH_OF_A_LETTER = 6.6
 TICKS = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800, 2_592_000)
 """Moments that stand on an axis of time, where there is room."""
 SHORTEST_S = 0.5
 """What takes no time at all is drawn here: a logarithmic axis has no 0."""
 _LEAST_ROOM = 62
+_NARROWER = 0.85
+"""The narrowest font against the widest."""
 
 
 def largest(frame: pl.DataFrame, column: str) -> float:
@@ -88,7 +90,7 @@ def titled(chart: Chart, sentence: str, *, palette: Palette, width: int) -> Char
         return chart
     plain: Any = chart
     shown = visible(sentence)
-    lines = textwrap.wrap(shown, max(20, int(width / _WIDTH_OF_A_LETTER)), break_on_hyphens=False)
+    lines = wrapped(shown, max(width, 130), FONT_SIZE + 1, is_bold=True)
     made: Chart = plain.properties(
         title=alt.Title(
             lines,
@@ -117,25 +119,54 @@ def finished(
     return made
 
 
+def label_axis(room: float, **options: Any) -> alt.Axis:
+    """An axis of names beside rows, in so many pixels.
+
+    What draws it may measure a narrower font than the page has: it cuts a name sooner.
+    """
+    import altair as alt
+
+    return alt.Axis(
+        domain=False, ticks=False, labelLimit=_NARROWER * room, minExtent=room, **options
+    )
+
+
 def leaning_labels(
-    marks: pl.DataFrame, x: alt.X | alt.Y, *, dx: int, palette: Palette
+    marks: pl.DataFrame,
+    x: alt.X | alt.Y,
+    *,
+    dx: int,
+    palette: Palette,
+    ends_s: tuple[float, float],
+    width: int,
 ) -> list[alt.Chart]:
     """Two layers of names: one leans right of its rule, the other left, away from the edge.
 
     Parameters
     ----------
     marks : polars.DataFrame
-        ``label``, ``line`` (pixels from the top) and ``is_right`` (stands in the right
-        half, so leans left), beside the column of ``x``.
+        ``threshold_s``, ``label``, ``line`` (pixels from the top) and ``is_right`` (stands in
+        the right half, so leans left); a name is cut to what is left of the axis.
     x : altair.X or altair.Y
         Where the rules stand.
     dx : int
         Pixels between a rule and its name.
     palette : mapping of str to str
         Colours by name.
+    ends_s : tuple of float
+        Of the axis, which is logarithmic.
+    width : int
+        Of the axis, in pixels.
     """
     import altair as alt
 
+    low, high = ends_s
+    names = [
+        fitted(row["label"], (width * (at if row["is_right"] else 1 - at)) - dx)
+        for row in marks.iter_rows(named=True)
+        for at in [math.log(row["threshold_s"] / low) / math.log(high / low)]
+    ]
+    marks = marks.with_columns(label=pl.Series(names, dtype=pl.String))
     return [
         alt.Chart(marks.filter(pl.col("is_right") == is_right))
         .mark_text(
@@ -194,7 +225,7 @@ def log_time(
     return channel(f"{field}:Q", title=title, scale=scale, axis=axis)
 
 
-def axis_title(text: str) -> str:
+def axis_title(text: str, room: float = 480) -> str:
     r"""A text of anybody as the title of an axis, which Vega-Lite 5 puts into an expression.
 
     Examples
@@ -202,7 +233,7 @@ def axis_title(text: str) -> str:
     >>> print(axis_title('runs" + evil() + "\\'))
     runs” + evil() + ”⧵
     """
-    return shortened(visible(text), 80).replace("\\", "⧵").replace('"', "”")
+    return fitted(visible(text), room).replace("\\", "⧵").replace('"', "”")
 
 
 def ticks_between(low_s: float, high_s: float, width: int) -> list[int]:

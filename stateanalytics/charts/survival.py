@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from stateanalytics.charts.living import FONT_SIZE, Palette, Source
+from stateanalytics.charts.living import Palette, Source
 from stateanalytics.charts.pointing import drag, moving, told
 from stateanalytics.charts.sentences import say_survival
 from stateanalytics.charts.style import (
@@ -19,11 +19,13 @@ from stateanalytics.charts.style import (
     SHORTEST_S,
     axis_title,
     finished,
+    label_axis,
     largest,
     log_time,
     ticks_between,
 )
-from stateanalytics.core.text import shortened, visible
+from stateanalytics.charts.text_width import FONT_SIZE, fitted, widest
+from stateanalytics.core.text import visible
 from stateanalytics.errors import check_columns
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ NEEDED = (
 )
 _OWN = (*NEEDED, "survival_se", "from_s", "n_units")
 _STEPS = 300
-_LABELS = 76
+_MOST_LABELS = 190
 _LINE = 0.065
 MOST = 5
 """More lines than this cannot be told apart; the largest strata are drawn."""
@@ -96,7 +98,8 @@ def chart_survival(
     )  # fmt: skip
     names, high = apart(drawn), max(largest(drawn, "duration_s"), 60.0)
     low = _beginning(drawn)
-    room = width if names == [ALL] else width - _LABELS
+    labels = round(min(widest(names, is_bold=True) + 10, _MOST_LABELS))
+    room = width if names == [ALL] else width - labels
     time = log_time(
         "duration_s",
         low_s=low,
@@ -129,11 +132,11 @@ def chart_survival(
     )
     layers = [band.add_params(drag("chosen_durations"), moving("survival_axis")), line, cut]
     if names != [ALL]:
-        label = alt.Chart(_labels(drawn, apart_by=math.log10(high / low) * _LABELS / room))
+        label = alt.Chart(_labels(drawn, apart_by=math.log10(high / low) * labels / room))
         layers.append(
-            label.mark_text(align="left", dx=5, fontSize=FONT_SIZE, fontWeight="bold").encode(
-                x=time, y="label_at:Q", text="stratum:N", color=colour
-            )
+            label.mark_text(
+                align="left", dx=5, fontSize=FONT_SIZE, fontWeight="bold", clip=False
+            ).encode(x=time, y="label_at:Q", text="stratum:N", color=colour)
         )
     # Not seen, and last, so that a pointer meets it: a line tells of one row only.
     layers.append(
@@ -151,7 +154,7 @@ def chart_survival(
                 "stratum:N",
                 sort=names,
                 title=None,
-                axis=alt.Axis(domain=False, ticks=False, labelLimit=70, labelExpr=_row_label()),
+                axis=label_axis(labels + 20, labelExpr=_row_label()),
             ),
             text="n_at_risk:Q",
             color=alt.value(palette["muted"]),
@@ -267,7 +270,9 @@ def named(frame: pl.DataFrame, strata: Sequence[str], *, size: str) -> pl.DataFr
     text = pl.concat_str(parts, separator=", ")
     largest = pl.col(size).max().over("stratum")
     labelled = frame.with_columns(stratum=text)
-    readable = {name: shortened(visible(name), 24) for name in labelled["stratum"].unique()}
+    readable = {
+        name: fitted(visible(name), 140, is_bold=True) for name in labelled["stratum"].unique()
+    }
     return (
         labelled.with_columns(_size=largest)
         .sort("_size", "stratum", descending=[True, False], maintain_order=True)

@@ -102,7 +102,7 @@ def inert(svg: str, *, name: str, label: str) -> str:
     --------
     >>> page = '<svg xmlns="{}" viewBox="0 0 8 8"><script>x()</script></svg>'
     >>> inert(page.format(SVG), name="a", label="A box")
-    '<svg viewBox="0 0 8 8" role="img" aria-label="A box" style="max-width:8px" />'
+    '<svg viewBox="0 0 8 8" role="img" aria-label="A box" style="max-width:8px;overflow:visible" />'
     """
     drawn = ElementTree.fromstring(svg)
     ids = {old: f"{name}-{n}" for n, old in enumerate(_ids(drawn))}
@@ -111,7 +111,8 @@ def inert(svg: str, *, name: str, label: str) -> str:
     clean.set("aria-label", label)
     for size in ("width", "height"):
         clean.attrib.pop(size, None)
-    clean.set("style", f"max-width:{_width(drawn)}px")
+    # A page whose font is wider than any that was thought of shows more, and cuts nothing.
+    clean.set("style", f"max-width:{_width(drawn)}px;overflow:visible")
     return ElementTree.tostring(clean, encoding="unicode")
 
 

@@ -87,7 +87,7 @@ def chart_worksheet(
     top = max(largest(drawn, "mistakes"), 1.0)
     alarms = alt.Y(
         "mistakes:Q",
-        title=axis_title(counted),
+        title=axis_title(counted, height),
         scale=alt.Scale(type="sqrt", domain=[0, 1.1 * top], nice=False),
         axis=alt.Axis(tickCount=5),
     )
@@ -111,7 +111,9 @@ def chart_worksheet(
             color=alt.value(palette["muted"]),
         )
     )
-    words = leaning_labels(marks, delay, dx=5, palette=palette)
+    words = leaning_labels(
+        marks, delay, dx=5, palette=palette, ends_s=(low, max(high, 4 * low)), width=width
+    )
     chart = (
         alt.layer(line, rule, *words)
         .resolve_scale(y="independent")
@@ -254,7 +256,7 @@ def chart_false_alarms(
         .mark_rule(strokeDash=[4, 3])
         .encode(x=silence, color=alt.value(palette["muted"]))
     )
-    names = leaning_labels(marks, silence, dx=4, palette=palette)
+    names = leaning_labels(marks, silence, dx=4, palette=palette, ends_s=(low, high), width=width)
     curve = alt.layer(band, line, points)
     chart = (
         alt.layer(curve, rules, *names)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.living import FONT_SIZE, Palette
+from stateanalytics.charts.living import Palette
 from stateanalytics.charts.pointing import moving, told
-from stateanalytics.charts.style import LIGHT, finished
+from stateanalytics.charts.style import LIGHT, finished, label_axis
+from stateanalytics.charts.text_width import FONT_SIZE, fitted, width_of
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import check_columns
 from stateanalytics.timeline import LANES
@@ -20,8 +21,7 @@ NEEDED = ("at", "until", "lane", "what", "detail")
 MOST = 400
 """Rows; of more the first are drawn."""
 _LANE_HEIGHT = 26
-_WIDTH_OF_A_LETTER = 7
-_LABELS, _LETTERS, _MOST_LINES = 96, 16, 18
+_LABELS, _MOST_LINES = 110, 18
 _RELATIVES = ("parent", "child")
 _FILLS = {"silence": "warning", "attempt": "info", "state": "neutral", "child": "success"}
 
@@ -69,7 +69,7 @@ def chart_timeline(
         "line:N",
         sort=lines,
         title=None,
-        axis=alt.Axis(domain=False, ticks=False, minExtent=_LABELS, labelLimit=_LABELS),
+        axis=label_axis(_LABELS),
     )
     time = alt.X(
         "at:T",
@@ -119,14 +119,17 @@ def _drawn(timeline: pl.DataFrame, width: int) -> pl.DataFrame:
     lasts = pl.col("until").is_not_null() & (pl.col("until") > pl.col("at"))
     share = (pl.col("until") - pl.col("at")).dt.total_microseconds() / (1e6 * span_s)
     is_past = (pl.col("lane") == "silence") & pl.col("detail").is_not_null()
-    room = (share * (width - _LABELS) / _WIDTH_OF_A_LETTER).fill_null(0.0)
+    room = (share * (width - _LABELS)).fill_null(0.0)
     placed = rows.with_columns(
         pl.col("what", "detail").map_elements(
             lambda text: shortened(visible(text), 200), return_dtype=pl.String
         )
     )
     is_near = pl.col("lane").is_in(_RELATIVES)
-    own = pl.when(is_near).then(pl.col("what").str.slice(0, _LETTERS)).otherwise("lane")
+    short = pl.col("what").map_elements(
+        lambda text: fitted(text, 0.85 * _LABELS), return_dtype=pl.String
+    )
+    own = pl.when(is_near).then(short).otherwise("lane")
     named = pl.when(is_near).then(pl.col("detail").fill_null("")).otherwise("what")
     order = pl.col("lane").replace_strict(list(LANES), list(range(len(LANES))), default=None)
     lines = placed.with_columns(line=own).sort(order, "at", maintain_order=True)
@@ -134,5 +137,7 @@ def _drawn(timeline: pl.DataFrame, width: int) -> pl.DataFrame:
     return lines.filter(pl.col("line").is_in(few.implode())).with_columns(
         lasts=lasts.fill_null(value=False),
         fill=pl.when(is_past).then(pl.lit("past a limit")).otherwise("lane"),
-        label=pl.when(room > named.str.len_chars()).then(named).otherwise(pl.lit("")),
+        label=pl.when(room > named.map_elements(width_of, return_dtype=pl.Float64) + 8)
+        .then(named)
+        .otherwise(pl.lit("")),
     )

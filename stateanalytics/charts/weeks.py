@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from stateanalytics.charts.living import FONT_SIZE, Palette, Source, one_choice_for_all
+from stateanalytics.charts.living import Palette, Source, one_choice_for_all
 from stateanalytics.charts.pointing import click, faint, told
 from stateanalytics.charts.style import LIGHT, finished, largest
-from stateanalytics.core.text import shortened, visible
+from stateanalytics.charts.text_width import FONT_SIZE, fitted, width_of
+from stateanalytics.core.text import visible
 from stateanalytics.errors import check_columns
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ _OF_WEEK = Source("weeks", (("week", "week = {}"),))
 MOST = 24
 """More drawings than this nobody compares; the first series of the frame are drawn."""
 _UNITS_OF_TIME = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
-_WIDTH_OF_A_LETTER = 7
 
 
 def chart_weeks(
@@ -97,7 +97,8 @@ def chart_weeks(
     with one_choice_for_all():
         chart = alt.concat(*panels, columns=columns, spacing=18)
     words = _words(rows) if sentence is None else sentence
-    return finished(alt.ConcatChart, chart, words, palette=palette, width=width, source=_OF_WEEK)
+    drawn = min(columns, len(panels)) * (room + 40)
+    return finished(alt.ConcatChart, chart, words, palette=palette, width=drawn, source=_OF_WEEK)
 
 
 def _panel(
@@ -149,9 +150,10 @@ def _panel(
         .add_params(chosen)
     )
     name = _name(series.row(0, named=True), has_measure=has_measure)
-    words = shortened(visible(name), width // _WIDTH_OF_A_LETTER)
+    ending = f" ({unit})" if unit else ""
+    words = fitted(visible(name), width + 40 - width_of(ending)) + ending
     title = alt.Title(
-        words + (f" ({unit})" if unit else ""), anchor="start", fontSize=FONT_SIZE,
+        words, anchor="start", fontSize=FONT_SIZE,
         fontWeight="normal", color=palette["text"], offset=4,
     )  # fmt: skip
     limits = [

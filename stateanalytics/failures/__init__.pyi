@@ -13,6 +13,7 @@ from .price_table import prices as prices
 from .rules_file import Rules as Rules
 from .run_costs import costs as costs
 from .similarity import related as related
+from .step_rates import rates as rates
 from .template_parameters import parameters as parameters
 from .templates import merge_templates as merge_templates
 from .templates import mine_templates as mine_templates

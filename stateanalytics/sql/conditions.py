@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+
+from stateanalytics.systems import all_systems
 
 
 def literal(value: object) -> str:
@@ -21,3 +24,21 @@ def literal(value: object) -> str:
         case datetime():
             return f"TIMESTAMPTZ '{value.isoformat(' ')}'"
     return "'" + str(value).replace("'", "''") + "'"
+
+
+def is_run(systems: Iterable[str]) -> str:
+    """SQL that holds of the runs among entities of some systems.
+
+    Examples
+    --------
+    >>> is_run([])
+    "entity_type = 'session'"
+    """
+    types = {known.name: known.run_type for known in all_systems() if known.name in set(systems)}
+    if set(types.values()) <= {"session"}:
+        return "entity_type = 'session'"
+    each = [
+        f"(system = {literal(name)} AND entity_type = {literal(run_type)})"
+        for name, run_type in types.items()
+    ]
+    return f"({' OR '.join(each)})"

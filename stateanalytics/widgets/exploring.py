@@ -19,11 +19,12 @@ from stateanalytics.core.windows import read_moment
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.failures import aliases
 from stateanalytics.snapshot import Snapshot
+from stateanalytics.sql.conditions import is_run
 from stateanalytics.sql.crossfilter import MOST_VALUES, Chosen, CrossFilter, Dimension
+from stateanalytics.systems import all_systems
 from stateanalytics.widgets.drawing import Shown, moving, safe, table
 
 RUNS = "entity_states"
-OF_RUNS = "entity_type = 'session'"
 BY = {
     RUNS: ("started_at", "kind", "model", "project", "outcome", "duration_s", "cost_usd"),
     "failures": (
@@ -52,7 +53,7 @@ def explore(
     snap : Snapshot
         What `read` gave.
     of : str
-        A table of SQL, such as ``failures`` or one of yours; by default the sessions of
+        A table of SQL, such as ``failures`` or one of yours; by default the runs of
         ``entity_states``.
     by : sequence of str, optional
         Columns to count by: moments, numbers or words; by default those that matter most.
@@ -80,12 +81,17 @@ def explore(
     True
     """
     checked_snapshot(snap, "explore")
-    condition = OF_RUNS if where is None and of == RUNS else where
     whole = snap.table(of)
-    if condition == OF_RUNS and where is None:
-        rows = whole.filter(pl.col("entity_type") == "session")
+    condition = where
+    if where is not None:
+        rows = snap.sql(_query(of, where), max_rows=2**62)
+    elif of == RUNS:
+        condition = is_run(snap.entities["system"].unique())
+        run_types = {known.name: known.run_type for known in all_systems()}
+        run_type = pl.col("system").replace_strict(run_types, default="session")
+        rows = whole.filter(pl.col("entity_type") == run_type)
     else:
-        rows = whole if where is None else snap.sql(_query(of, where), max_rows=2**62)
+        rows = whole
     columns = _columns(rows, of) if by is None else [by] if isinstance(by, str) else list(by)
     for name in columns:
         if name not in rows.columns:
