@@ -15,7 +15,7 @@ import pytest
 
 from stateanalytics import cli
 from stateanalytics.cli import queries
-from stateanalytics.cli.output import as_csv, as_json, as_table, write
+from stateanalytics.cli.output import as_csv, as_json, as_table, changed_only, write
 from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, write_store
 
@@ -363,6 +363,21 @@ def test_every_line_of_help_is_a_whole_sentence(name):
     options = [one.help for one in command.params if one.param_type_name == "option"]
     lines = [command.get_short_help_str(200), *options]
     assert [line for line in lines if not re.fullmatch(r"[A-Z][a-z]+,? .*\.", line, re.S)] == []
+
+
+@pytest.mark.parametrize("command", ["report", "states"])
+def test_where_nothing_can_be_written_nothing_is_read(run, tmp_path, command):
+    place = tmp_path / "absent" / ("x.html" if command == "report" else "x.csv")
+    code, _, err = run(command, str(tmp_path / "no.db"), "-o", str(place))
+    assert code == 2
+    assert "there is no folder" in err
+    assert f"mkdir -p {place.parent}" in err
+
+
+def test_a_table_of_changes_shows_what_changed_and_counts_the_rest(capsys):
+    frame = pl.DataFrame({"status": ["new", "unclear", "steady", "unclear"], "n": [1, 2, 3, 4]})
+    assert changed_only(frame, "status", ("unclear", "steady"))["n"].to_list() == [1]
+    assert "2 unclear, 1 steady: not shown; --format csv has them" in capsys.readouterr().err
 
 
 def test_tables_of_nothing():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stateanalytics.cli.options import examples, note, sources_argument
+from stateanalytics.cli.output import changed_only, form_of
 from stateanalytics.cli.request import IN_WINDOW, Request, takes
 from stateanalytics.core.schema import SPELLS, TIMEOUTS, Frame
 from stateanalytics.errors import ArgumentError, did_you_mean
@@ -220,8 +221,16 @@ def _check(by: list[str], frame: Frame) -> None:
 def _write(
     request: Request, snap: Snapshot, frame: pl.DataFrame, show: str, by: tuple[str, ...]
 ) -> None:
+    import polars as pl
+
     shown = SHOWN[show]
     columns = None if shown is None else [*(name for name in by if name not in shown), *shown]
     if columns is not None:
         columns = [name for name in dict.fromkeys(columns) if name in frame.columns]
+        if form_of(request.form, request.output) == "table":
+            # A kind without a name is one that nobody recorded.
+            unnamed = [name for name in by if frame.schema.get(name) == pl.String]
+            frame = frame.with_columns(pl.col(unnamed).fill_null("not recorded"))
+            if show == "change":
+                frame = changed_only(frame, "verdict", ("no_difference", "not_enough_data"))
     request.write(frame, columns=columns, inputs=snap.inputs)

@@ -10,7 +10,7 @@ import click
 import polars as pl
 
 from stateanalytics.cli.options import examples, note, opened, sources_argument
-from stateanalytics.cli.output import form_of
+from stateanalytics.cli.output import changed_only, form_of
 from stateanalytics.cli.ownership import WithOwn, known_cluster, ledger_option
 from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
 
@@ -149,11 +149,18 @@ def failures(
         frame = _narrowed(frame, show, code, cluster)
         if show == "parameters" and request.redact:
             frame = _without_taken_out(frame, snap, asked)
-        request.write(frame, columns=SHOWN[show], inputs=snap.inputs)
+        request.write(_of_change(request, show, frame), columns=SHOWN[show], inputs=snap.inputs)
         _note_failure_is(snap)
         if show == "life":
             _note_renamed(frame)
             _note_unknown(frame)
+
+
+def _of_change(request: Request, show: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """What changed, first and alone, where it is shown as a table."""
+    if show == "change" and form_of(request.form, request.output) == "table":
+        return changed_only(frame, "status", ("unclear", "steady"))
+    return frame
 
 
 def _note_failure_is(snap: Snapshot) -> None:

@@ -149,7 +149,9 @@ def window_options(command: Command) -> Command:
         click.option("--until", metavar="MOMENT", help="Let the window end before this moment."),
         click.option("--since", metavar="MOMENT", help="Let the window begin at this moment."),
         click.option(
-            "--week", metavar="YYYY-Www", help="Look at an ISO week, Monday to Monday in UTC."
+            "--week",
+            metavar="YYYY-Www",
+            help="Look at an ISO week, Monday to Monday in UTC, or at last-week.",
         ),
     ):
         command = option(command)

@@ -7,6 +7,8 @@ import itertools
 import json
 import math
 import os
+import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -175,8 +177,13 @@ def put(
 
 
 def refuse_inputs_of(output: Path | None, inputs: Sequence[Path] = ()) -> None:
-    """An error, before the work begins, where the output is something that is read."""
+    """An error, before the work begins, where the output is read, or has no place."""
     if output is not None:
+        if not output.parent.is_dir():
+            raise ArgumentError(
+                f"{str(output)!r} cannot be written: there is no folder {str(output.parent)!r}.",
+                f"make it first: mkdir -p {shlex.quote(str(output.parent))}",
+            )
         refuse_inputs(output, [*inputs, *_named_files(output)])
 
 
@@ -379,12 +386,24 @@ def for_people(frame: pl.DataFrame) -> pl.DataFrame:
             for name in dollars
         ),
     )
-    plain = {name: name.removesuffix("_s").removesuffix("_usd") for name in (*seconds, *dollars)}
+    plain = {name: name.replace("_usd", "") for name in dollars}
+    plain |= {name: re.sub("_s(?=$|_before$)", "", name) for name in seconds}
     return shown.rename({old: new for old, new in plain.items() if new not in frame.columns})
 
 
 def _is_of(name: str, dtype: pl.DataType, unit: str) -> bool:
-    return name.endswith(unit) and dtype.is_numeric()
+    return name.removesuffix("_before").endswith(unit) and dtype.is_numeric()
+
+
+def changed_only(frame: pl.DataFrame, column: str, quiet: Sequence[str]) -> pl.DataFrame:
+    """The rows of a table of changes that say one, if any do, and a note of the others."""
+    is_quiet = pl.col(column).cast(pl.String).is_in(list(quiet))
+    counts = frame.filter(is_quiet)[column].cast(pl.String).value_counts(sort=True)
+    if counts["count"].sum() in (0, frame.height):
+        return frame
+    said = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in counts.rows())
+    note(f"{said}: not shown; --format csv has them")
+    return frame.filter(~is_quiet)
 
 
 def _width(is_file: bool) -> int:

@@ -152,6 +152,8 @@ def report(
     if with_json:
         targets[output.with_suffix(".json")] = "json"
     wires = [] if fail_on is None else checked_kinds(fail_on.replace("|", ",").split(","))
+    for target in targets:
+        refuse_inputs_of(target)
     if form == "html" and sections is None:
         prepare()
     said: dict[str, Any] = {

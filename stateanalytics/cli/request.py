@@ -21,7 +21,7 @@ from stateanalytics.cli.options import (
     window_of,
     window_options,
 )
-from stateanalytics.cli.output import FORMATS, write
+from stateanalytics.cli.output import FORMATS, refuse_inputs_of, write
 
 if TYPE_CHECKING:
     import polars as pl
@@ -64,7 +64,8 @@ class Request:
         return policy_of(self.policy)
 
     def opened(self) -> Snapshot:
-        """The snapshot of the stores that were named."""
+        """The snapshot of the stores that were named, once it is known where to write."""
+        refuse_inputs_of(self.output)
         return opened(self.sources, as_of=self.as_of, bodies=self.bodies, salvage=self.salvage)
 
     def write(

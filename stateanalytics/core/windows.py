@@ -46,13 +46,17 @@ class Window:
         return (self.until - self.since) / timedelta(days=1)
 
 
+LAST_WEEK = "last-week"
+
+
 def read_window(window: object, *, as_of: datetime) -> Window:
     """The window that someone asked for.
 
     Parameters
     ----------
     window : str, pair of moments, Window, or None
-        An ISO week (``"2026-W21"``: Monday to Monday, UTC); a pair ``(since, until)`` of
+        An ISO week (``"2026-W21"``: Monday to Monday, UTC); ``"last-week"``, the last one that
+        is over at as-of; a pair ``(since, until)`` of
         datetimes, ISO texts or epoch seconds, where a missing ``until`` means as-of and a
         missing ``since`` seven days before ``until``; None: the seven days up to as-of.
     as_of : datetime
@@ -79,6 +83,8 @@ def read_window(window: object, *, as_of: datetime) -> Window:
     >>> as_of = datetime(2026, 5, 27, tzinfo=UTC)
     >>> read_window("2026-W21", as_of=as_of).since.isoformat()
     '2026-05-18T00:00:00+00:00'
+    >>> read_window("last-week", as_of=as_of) == read_window("2026-W21", as_of=as_of)
+    True
     >>> read_window(None, as_of=as_of).label
     'the 7 days up to 2026-05-27 00:00 UTC'
     """
@@ -199,6 +205,9 @@ def _as_asked(window: object, as_of: datetime) -> Window:
     if window is None:
         until = as_of + TICK
         return Window(until - WEEK, until, f"the 7 days up to {in_utc(as_of)}")
+    if window == LAST_WEEK:
+        last, this = weeks_up_to(as_of, 2)
+        return this if this.until <= as_of + TICK else last
     if isinstance(window, str):
         return _week(window)
     if (

@@ -42,7 +42,7 @@ _OF_LIVENESS = {
 }
 _SIDES = ("a", "b")
 _TRAITS = {
-    **dict.fromkeys(("detector", "short", "construct", "columns"), pl.String()),
+    **dict.fromkeys(("detector", "title", "construct", "columns"), pl.String()),
     "strict": pl.Boolean(),
     "liveness": pl.String(),
     "upper_s": pl.Float64(),
@@ -55,7 +55,7 @@ def traits(detectors: Sequence[Detector]) -> pl.DataFrame:
     rows = [
         {
             "detector": rule.name,
-            "short": rule.short,
+            "title": rule.title,
             "construct": _SAME.get(rule.construct, rule.construct),
             "columns": ", ".join(rule.compares),
             "strict": rule.comparison == ">",
@@ -142,7 +142,7 @@ def _passes(side: str, measured: pl.Expr, limit: pl.Expr) -> pl.Expr:
 
 
 def _words() -> pl.Expr:
-    a, b = pl.col("short_a"), pl.col("short_b")
+    a, b = pl.col("title_a"), pl.col("title_b")
     counted = pl.format("{}, {}{}", _counted("a"), _counted("b"), _limits())
     measured = how_long_each(pl.col("measured_b_s"), "never")
     sentences = {
@@ -165,8 +165,8 @@ def _words() -> pl.Expr:
 
 
 def _counted(side: str) -> pl.Expr:
-    """``B2 counts 9 h since start``; its rule, where it counts nothing in this row."""
-    name, measured = pl.col(f"short_{side}"), pl.col(f"measured_{side}_s")
+    """``stuck (dashboard, 0.26.1) counts 9 h since start``; else its rule."""
+    name, measured = pl.col(f"title_{side}"), pl.col(f"measured_{side}_s")
     counts = pl.col(f"counts_{side}")
     counted = pl.format("{} counts {} {}", name, how_long_each(measured, "never"), counts)
     asks = pl.format("{} asks: {}", name, f"rule_{side}")
@@ -385,9 +385,11 @@ def _sentence(causes: pl.DataFrame, known: dict[str, Detector]) -> str | None:
     first = causes.row(0, named=True)
     a, b = known[first["a"]], known[first["b"]]
     label_a, label_b = first["label_a"] or a.question, b.one_label or b.question
+    if label_a == label_b:  # nothing is stuck and not stuck
+        label_a, label_b = a.title, b.title
     where = f"The {a.entry.page} says" if first["is_same_page"] else "Two detectors say"
     looks = "is" if first["n"] == 1 else "are"
     return (
-        f"{where} {first['n_a']} {label_a} ({a.short}) beside {first['n_b']} {label_b} "
-        f"({b.short}); {first['n']} {looks} {label_a} and not {label_b}: {first['words']}."
+        f"{where} {first['n_a']} {label_a} beside {first['n_b']} {label_b}; "
+        f"{first['n']} {looks} {label_a} and not {label_b}: {first['words']}."
     )

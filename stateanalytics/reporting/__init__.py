@@ -48,8 +48,8 @@ def report(
         What `read` gave; or what `summarize` counted: of that the report of an ISO week, by
         default the last one that is over, with the sections that sums allow.
     window : str or pair of moments, optional
-        An ISO week such as ``"2026-W21"``, or ``(since, until)``, half-open, in UTC; by
-        default the seven days up to as-of. See `stateanalytics.core.windows.read_window`.
+        An ISO week such as ``"2026-W21"``, ``"last-week"``, or ``(since, until)``, half-open, in
+        UTC; by default the seven days up to as-of. See `stateanalytics.core.windows.read_window`.
     compare : str, pair of moments, or None
         The window that the five numbers are compared with: ``"previous"`` (as long, right
         before), ``"last-week"``, any window, or None. See

@@ -8,13 +8,13 @@ import polars as pl
 
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.core.windows import (
+    LAST_WEEK,
     TICK,
     WEEK,
     Window,
     in_utc,
     iso_week,
     read_window,
-    weeks_up_to,
 )
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.cleaning import clean
@@ -73,10 +73,7 @@ def summarize_sums(
 
 def _week_of(counts: Summary, window: object) -> Window:
     """The ISO week that was asked for; by default the last one that is over."""
-    if window is None:
-        last, this = weeks_up_to(counts.as_of, 2)
-        return this if this.until <= counts.as_of + TICK else last
-    asked = read_window(window, as_of=counts.as_of)
+    asked = read_window(window or LAST_WEEK, as_of=counts.as_of)
     week = read_window(iso_week(asked.since), as_of=counts.as_of)
     if (week.since, week.until) != (asked.since, asked.until):
         raise ArgumentError(

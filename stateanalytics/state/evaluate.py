@@ -165,10 +165,11 @@ def evaluate(
     entities = facts.entities if is_facts else facts
     moment = facts.as_of if is_facts and as_of is None else as_of
     if moment is None and not hasattr(nw.from_native(facts, pass_through=True), "collect_schema"):
+        place = repr(facts) if isinstance(facts, str) else "'state.db'"
         raise ArgumentError(
             f"{function} needs a snapshot, or a frame of entities; "
             f"found {type(facts).__name__} {facts!r:.60}.",
-            f'read one first: sa.{function}(sa.read("state.db"), …)',
+            f"read one first: sa.{function}(sa.read({place}), …)",
         )
     if moment is None:
         raise ArgumentError(

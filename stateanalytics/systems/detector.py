@@ -215,9 +215,10 @@ class Detector:
         return self.inputs or _columns_of(self)
 
     @property
-    def short(self) -> str:
-        """Its number in the catalogue, else its name."""
-        return self.entry.known_as or self.name
+    def title(self) -> str:
+        """What it says, where and since when, as ``stuck (dashboard, 0.26.1)``; else its name."""
+        where = ", ".join(filter(None, (self.entry.page, self.entry.since)))
+        return f"{self.one_label or self.question} ({where})" if where else self.name
 
     @property
     def word(self) -> str:

@@ -17,6 +17,8 @@ from stateanalytics.reporting.material import Material, Plain, Section, plain_ro
 from stateanalytics.reporting.phrases import count, number
 
 N_CAUSES, N_IN_CHART = 8, 10
+FEWEST_DRAWN = 20
+"""Open runs: a matrix of detectors over fewer shows less than their table."""
 TROUBLE = ("stale", "stuck", "slow", "dead")
 _DENOMINATOR = (
     "runs that are open at as-of and began before the window's end, "
@@ -47,7 +49,9 @@ def summarize_detectors(material: Material) -> Plain:
         "n_causes": differences.causes.height,
         "said": plain_rows(loud.head(N_IN_CHART)),
         "n_silent": verdicts.height - loud.height,
-        "pairs": _pairs(detections, loud["detector"].head(N_IN_CHART).to_list()),
+        "pairs": _pairs(detections, loud["detector"].head(N_IN_CHART).to_list())
+        if n_open >= FEWEST_DRAWN
+        else [],
     }
 
 
