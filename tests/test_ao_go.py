@@ -94,6 +94,8 @@ def test_usage_is_kept_by_model_with_what_was_not_measured_as_a_finding(facts: F
     of_one = facts.detail("ao_usage").filter(entity_id="api-7")
     assert of_one["model"].n_unique() == 2
     assert of_one["n_input_tokens"].sum() == 91_500
+    told = facts.entities.filter(entity_id="api-7")
+    assert told["n_cache_read_tokens"].item() == of_one["n_cache_read_tokens"].sum() > 0
     found = facts.findings.filter(code="usage.incomplete")
     assert found["entity_id"].to_list() == ["api-8"]
 

@@ -165,5 +165,7 @@ def test_a_claim_is_read_by_its_old_name_and_its_new_one(
     codes = [word for word in new.findings["code"] if word.startswith("source.column")]
     assert codes == ([] if code is None else [code])
     assert not old.findings["code"].str.starts_with("source.column").any()
+    if code == "source.column_missing":
+        assert new.entities["is_resume_claimed"].null_count() == new.entities.height
     same = old.entities.drop("source").equals(new.entities.drop("source"))
     assert same == (code != "source.column_missing")

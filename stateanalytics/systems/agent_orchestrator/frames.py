@@ -177,7 +177,7 @@ USAGE = Frame(
         Column("provider", TEXT, "model provider"),
         Column("model", TEXT, "model id"),
         Column("n_input_tokens", INTEGER, "tokens read in whatever way; null: unknown", "tokens"),
-        Column("n_cached_tokens", INTEGER, "of them from the cache", "tokens"),
+        Column("n_cache_read_tokens", INTEGER, "of them from the cache", "tokens"),
         Column("n_cache_write_tokens", INTEGER, "tokens put into the cache", "tokens"),
         Column("n_output_tokens", INTEGER, "tokens written; null: unknown", "tokens"),
         Column("n_reasoning_tokens", INTEGER, "of them for reasoning", "tokens"),

@@ -7,7 +7,8 @@ import polars as pl
 from stateanalytics.systems.agent_orchestrator.go_tables import GoTables
 
 _NANO = 1e-9
-SUMS = ("n_input_tokens", "n_output_tokens", "cost_usd")
+_REPORTED = ("n_input_tokens", "n_output_tokens", "cost_usd")
+SUMS = (*_REPORTED, "n_cache_read_tokens", "n_cache_write_tokens")
 
 
 def read_usage(tables: GoTables) -> pl.DataFrame:
@@ -33,7 +34,7 @@ def read_usage(tables: GoTables) -> pl.DataFrame:
             provider="provider_id",
             model=pl.coalesce("model_id", "initial_model_id"),
             n_input_tokens="input_tokens",
-            n_cached_tokens="cached_input_tokens",
+            n_cache_read_tokens="cached_input_tokens",
             n_cache_write_tokens=pl.coalesce(
                 "openai_cache_write_input_tokens", "anthropic_cache_creation_input_tokens"
             ),
@@ -50,11 +51,11 @@ def read_usage(tables: GoTables) -> pl.DataFrame:
         measured=pl.lit("chat"),
         model="model",
         n_input_tokens="usage_input_tokens",
-        n_cached_tokens="usage_cached_tokens",
+        n_cache_read_tokens="usage_cached_tokens",
         n_output_tokens="usage_output_tokens",
         cost_usd=pl.when(is_usd).then("usage_cost"),
     )
-    told = chats.filter(pl.any_horizontal(pl.col(SUMS).is_not_null())).join(
+    told = chats.filter(pl.any_horizontal(pl.col(_REPORTED).is_not_null())).join(
         events, on="session_id", how="anti"
     )
     return pl.concat([events, told], how="diagonal")
@@ -66,6 +67,8 @@ def summed(usage: pl.DataFrame) -> pl.DataFrame:
         pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
         for name in SUMS
     ]
-    model = pl.col("model").drop_nulls().last().alias("used_model")
+    last = (
+        pl.col(name).drop_nulls().last().alias(f"used_{name}") for name in ("model", "provider")
+    )
     rows = usage.filter(pl.col("entity_id").is_not_null())
-    return rows.sort("at", nulls_last=True).group_by("entity_id").agg(*known, model)
+    return rows.sort("at", "model", nulls_last=True).group_by("entity_id").agg(*known, *last)

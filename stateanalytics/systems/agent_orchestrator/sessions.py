@@ -373,6 +373,7 @@ def entities(sessions: pl.DataFrame, events: pl.DataFrame, usage: pl.DataFrame) 
         native_session_id="agent_session_id",
         agent="agent",
         model=pl.coalesce("model", "used_model"),
+        provider="used_provider",
         n_messages="n_messages",
         last_message_at="said_at",
         **{name: name for name in SUMS},

@@ -28,6 +28,7 @@ from stateanalytics.systems.opencode.places import beside, is_database, is_stora
 from stateanalytics.systems.opencode.record_frames import kept_records
 from stateanalytics.systems.opencode.records import read_record_files, read_storage, size_of
 from stateanalytics.systems.opencode.tables import (
+    claim_columns,
     read_events,
     read_messages,
     read_projections,
@@ -178,8 +179,10 @@ def read_store(store: Store, parser: Parser, *, on_error: str = "skip") -> Parts
     _refuse(store.label, gathered.broken, on_error)
     findings = pool([of_events, of_sessions, of_messages, of_projections], schema.FINDINGS)
     part = assembled(gathered, cells=findings, is_table=True)
+    claimed = pl.when(bool(claim_columns(store))).then("is_resume_claimed")
     return replace(
         part,
+        entities=part.entities.with_columns(is_resume_claimed=claimed),
         label=store.label,
         format=_format(part.details["opencode_sessions"], "database", store.tables),
         size_bytes=store.size_bytes,

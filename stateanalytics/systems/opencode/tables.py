@@ -136,9 +136,14 @@ def _with_claim(rows: pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
     return rows.with_columns(suspended_ms=claim).drop("claimed_ms")
 
 
+def claim_columns(store: Store) -> set[str]:
+    """Where a table of 2.0 says that an execution is claimed; a store without it says all."""
+    return {_CLAIMED, _SUSPENDED} & {*store.tables.get("session_v2", (_CLAIMED,))}
+
+
 def _claims_findings(store: Store) -> pl.DataFrame:
     """What a table of 2.0 that has both columns of a claim, or none, leaves open."""
-    there = {_CLAIMED, _SUSPENDED} & {*store.tables.get("session_v2", (_CLAIMED,))}
+    there = claim_columns(store)
     code, severity, message, action = (
         (
             *("source.column_missing", "warning"),
