@@ -157,7 +157,7 @@ class _Kept(nw.Expr):
     _of_polars: Any = None
 
     def _to_compliant_expr(self, ns: Any) -> Any:
-        if ns._implementation is not nw.Implementation.POLARS:
+        if getattr(ns, "_implementation", None) is not nw.Implementation.POLARS:
             return super()._to_compliant_expr(ns)
         if self._of_polars is None:
             self._of_polars = super()._to_compliant_expr(ns)

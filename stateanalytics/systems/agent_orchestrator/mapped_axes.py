@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import narwhals as nw
@@ -9,8 +10,10 @@ import polars as pl
 
 from stateanalytics.systems.agent_orchestrator.columns import (
     FrameT,
+    Steps,
     add_columns,
     first_true,
+    kept,
     look_up,
     with_defaults,
 )
@@ -90,6 +93,11 @@ def find_traps(frame: FrameT) -> FrameT:
     >>> find_traps(frame)["is_kill_doubtful"].item()
     True
     """
+    return add_columns(frame, NEEDED, "find_traps", *_traps())
+
+
+@cache
+def _traps() -> Steps:
     state, reason = nw.col("session_state"), nw.col("session_reason")
     ended, stored = nw.col("terminated_age_s"), nw.col("stored_status")
     is_over = state.is_in(("terminated", "done"))
@@ -108,8 +116,7 @@ def find_traps(frame: FrameT) -> FrameT:
         "is_zombie": ~is_over & nw.col("runtime_state").is_in(("exited", "missing")),
         "is_spawn_race": is_lost & (nw.col("created_age_s") - ended < RACE_S),
     }
-    known = {name: rule.fill_null(False) for name, rule in rules.items()}
-    return add_columns(frame, NEEDED, "find_traps", known)
+    return kept({name: rule.fill_null(False) for name, rule in rules.items()})
 
 
 def reattribute_ends(frame: FrameT) -> FrameT:

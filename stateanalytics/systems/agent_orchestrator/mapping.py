@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import narwhals as nw
 
 from stateanalytics.systems.agent_orchestrator.columns import (
     FrameT,
+    Steps,
     add_columns,
     drop_columns,
     first_true,
+    kept,
     look_up,
 )
 from stateanalytics.systems.agent_orchestrator.mapping_table import (
@@ -96,6 +99,12 @@ def map_axes(frame: FrameT) -> FrameT:
     >>> mapped["reason_codes"].item().split(", ")[1:]
     ['run.health.process_dead', 'run.health.tmux_missing', 'run.delivery.ci_failing']
     """
+    added = add_columns(frame, AXES, "map_axes", *_steps())
+    return drop_columns(added, "_pair", "_life", "_out", "_own", "_code", "_runtime")
+
+
+@cache
+def _steps() -> Steps:
     merged = {
         "lifecycle": first_true((_is_overridden(), "completed"), default=_col("_life")),
         "outcome": first_true((_is_overridden(), "merged"), default=_col("_out")),
@@ -111,8 +120,7 @@ def map_axes(frame: FrameT) -> FrameT:
     joined = nw.concat_str(
         *(nw.col(name) for name in REASON_CODES), separator=", ", ignore_nulls=True
     )
-    added = add_columns(frame, AXES, "map_axes", *steps, {"reason_codes": joined})
-    return drop_columns(added, "_pair", "_life", "_out", "_own", "_code", "_runtime")
+    return kept(*steps, {"reason_codes": joined})
 
 
 def _col(name: str) -> Any:

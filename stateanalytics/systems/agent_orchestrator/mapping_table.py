@@ -9,11 +9,18 @@ sessions before April 2026 and of the Go rewrite.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import narwhals as nw
 
-from stateanalytics.systems.agent_orchestrator.columns import FrameT, add_columns, look_up
+from stateanalytics.systems.agent_orchestrator.columns import (
+    FrameT,
+    Steps,
+    add_columns,
+    kept,
+    look_up,
+)
 
 
 class SessionMeaning(NamedTuple):
@@ -254,6 +261,11 @@ def map_legacy_words(frame: FrameT) -> FrameT:
     >>> map_legacy_words(frame).select("lifecycle", "delivery").rows()
     [('running', 'invalid'), ('completed', 'passed')]
     """
+    return add_columns(frame, ["status", "has_pr"], "map_legacy_words", *_legacy_steps())
+
+
+@cache
+def _legacy_steps() -> Steps:
     rules = _rules(nw.col("status"), LEGACY_MEANINGS, "run.lifecycle.synthesized")
     for word, meaning in WITH_PULL_REQUEST.items():
         holds = (nw.col("status") == word) & nw.col("has_pr")
@@ -264,7 +276,7 @@ def map_legacy_words(frame: FrameT) -> FrameT:
                 .otherwise(rules[name])
             )
     codes = {"reason_codes": rules.pop("reason_codes")}
-    return add_columns(frame, ["status", "has_pr"], "map_legacy_words", rules, codes)
+    return kept(rules, codes)
 
 
 def map_go_words(frame: FrameT) -> FrameT:
@@ -292,9 +304,14 @@ def map_go_words(frame: FrameT) -> FrameT:
     >>> map_go_words(pl.DataFrame({"status": ["no_signal"]}))["health"].item()
     'disconnected'
     """
+    return add_columns(frame, ["status"], "map_go_words", *_go_steps())
+
+
+@cache
+def _go_steps() -> Steps:
     rules = _rules(nw.col("status"), GO_MEANINGS, None)
     codes = {"reason_codes": rules.pop("reason_codes")}
-    return add_columns(frame, ["status"], "map_go_words", rules, codes)
+    return kept(rules, codes)
 
 
 def _rules(word: Any, table: Mapping[str, WordMeaning], extra: str | None) -> dict[str, Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import narwhals as nw
 
 from stateanalytics.systems.agent_orchestrator.columns import (
     FrameT,
+    Steps,
     add_columns,
     choose,
     first_true,
+    kept,
     look_up,
 )
 from stateanalytics.systems.agent_orchestrator.words import VERSIONS, Version
@@ -143,8 +146,12 @@ def derive_legacy_status(frame: FrameT, *, version: Version = "head") -> FrameT:
     choose(version, VERSIONS, "version")
     second = "previous_status" if version == "trinity" else "session_reason"
     names = ["session_state", second, "pr_state", "pr_reason"]
-    rule = {"legacy_status": legacy_status_rule(version)}
-    return add_columns(frame, names, "derive_legacy_status", rule)
+    return add_columns(frame, names, "derive_legacy_status", *_legacy_steps(version))
+
+
+@cache
+def _legacy_steps(version: Version) -> Steps:
+    return kept({"legacy_status": legacy_status_rule(version)})
 
 
 def is_terminal_rule(library: Any) -> Any:
