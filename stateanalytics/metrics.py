@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -57,7 +58,7 @@ def limits(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
         ``system``, ``kind`` (null: every kind), ``other_kinds`` (of the kind ``other``: what it
         does not hold for), ``measure`` (``silence``, ``slow``, ``time_limit``), ``limit_s``.
     """
-    shape = {
+    shape: dict[str, Any] = {
         **dict.fromkeys(("system", "kind", "measure"), pl.String),
         "other_kinds": pl.List(pl.String),
         "limit_s": pl.Float64,

@@ -44,7 +44,7 @@ ORDER = (
     ("live", "metrics"),
     ("charts",),
     ("reporting",),
-    ("widgets", "magics"),
+    ("widgets", "magics", "mcp_server"),
     ("cli",),
     ("__main__",),
 )
@@ -61,6 +61,7 @@ ONLY_IN = {
     "ipywidgets": {"widgets"},
     "anywidget": {"widgets"},
     "click": {"cli"},
+    "mcp": {"mcp_server"},
     "croniter": {"systems"},
     "lionagi": set(),
     "tests": set(),

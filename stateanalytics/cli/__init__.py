@@ -62,6 +62,7 @@ COMMANDS = {
         "reports",
         "List what is wrong in the data, and what was done about it; contradictions too.",
     ),
+    "mcp": ("mcp", "Answer agents over standard input and output, with read-only tools (MCP)."),
     "metrics": (
         "metrics",
         "Write what alerts need as OpenMetrics text: what is open, past its limits, and failed.",

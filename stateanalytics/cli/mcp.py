@@ -1,0 +1,37 @@
+"""The command that answers agents: ``mcp``."""
+
+from __future__ import annotations
+
+import click
+
+from stateanalytics.cli.options import (
+    as_of_option,
+    examples,
+    opened,
+    policy_of,
+    policy_option,
+    salvage_option,
+    sources_argument,
+)
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics mcp history/",
+        "claude mcp add fleet -- stateanalytics mcp ~/history",
+    )
+)
+@sources_argument
+@as_of_option
+@policy_option
+@salvage_option
+def mcp(*, sources: tuple[str, ...], as_of: str | None, policy: str, salvage: bool) -> None:
+    """Answer agents over standard input and output, with read-only tools (MCP).
+
+    The sources are read once, when it starts, and nothing else is ever opened. Secrets are
+    masked, answers are short, and say what was cut off.
+    """
+    from stateanalytics.mcp_server import serve
+
+    with opened(sources, as_of=as_of, salvage=salvage) as snap:
+        serve(snap, policy_of(policy))

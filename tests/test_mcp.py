@@ -1,0 +1,100 @@
+"""Agents ask over stdio: read-only, bounded, masked, and within the snapshot."""
+
+import asyncio
+import json
+import sys
+
+import polars as pl
+import pytest
+
+from stateanalytics.errors import ArgumentError
+from stateanalytics.mcp_server import MOST_CHARS, MOST_ROWS, TOOLS, UNTRUSTED, Questions
+from stateanalytics.state.policy import Policy
+from tests.conftest import ROOT, component
+
+
+@pytest.fixture(scope="module")
+def questions(demo):
+    return Questions(demo, Policy.v1())
+
+
+def test_an_answer_says_its_instant_its_limits_and_that_its_texts_are_data(questions):
+    told = json.loads(questions.attention("critical", limit=3))
+    assert told["note"] == UNTRUSTED
+    assert told["as_of"] == "2026-05-25T06:00:00Z"
+    assert len(told["data"]) == 3
+    assert told["cut_off"].startswith("these are the first 3 rows of 127")
+    assert {row["severity"] for row in told["data"]} == {"critical"}
+
+
+def test_hostile_texts_are_masked_cut_and_made_visible(questions):
+    frame = pl.DataFrame(
+        {"x": ["sk-" + "a1B2" * 12, "\x1b[31mred", "y" * 10_000], "b": [b"\xff"] * 3}
+    )
+    told = json.loads(questions._rows(frame, 3))
+    secret, colour, long = (row["x"] for row in told["data"])
+    assert "a1B2" not in secret
+    assert told["n_secrets_masked"] == 1
+    assert "\x1b" not in colour
+    assert len(long) <= 400
+    assert told["data"][0]["b"] == "ff"
+    many = pl.DataFrame({"x": ["z" * 1000] * MOST_ROWS})
+    cut = questions._rows(many, MOST_ROWS)
+    assert len(cut) < MOST_CHARS
+    assert f"of {MOST_ROWS}" in json.loads(cut)["cut_off"]
+
+
+@pytest.mark.parametrize("limit", [0, -1, MOST_ROWS + 1])
+def test_a_limit_out_of_range_says_the_range(questions, limit):
+    with pytest.raises(ArgumentError, match="1 to 200"):
+        questions.attention(limit=limit)
+
+
+async def _session():
+    mcp, stdio = component("mcp"), component("mcp.client.stdio")
+    command = ["-m", "stateanalytics", "mcp", str(ROOT / "data" / "samples" / "state.db")]
+    started = stdio.StdioServerParameters(command=sys.executable, args=command, cwd=str(ROOT))
+    async with mcp.Client(stdio.stdio_client(started)) as client:
+
+        async def ask(name, **arguments):
+            answer = await client.call_tool(name, arguments)
+            return answer.is_error, "".join(part.text for part in answer.content)
+
+        tools = (await client.list_tools()).tools
+        assert {tool.name for tool in tools} == {*TOOLS}
+        assert all(tool.annotations.read_only_hint for tool in tools)
+        answers = {
+            "overview": await ask("overview", week="2026-W21"),
+            "attention": await ask("attention", severity="critical", limit=2),
+            "failures": await ask("failures", limit=3),
+            "thresholds": await ask("thresholds"),
+            "disagreements": await ask("disagreements"),
+            "timeline": await ask("timeline", entity_id="6009d20f"),
+            "sql": await ask("sql", query="FROM range(500)", limit=7),
+        }
+        parsed = {name: json.loads(text) for name, (_, text) in answers.items()}
+        assert not any(is_error for is_error, _ in answers.values())
+        assert all(len(text) < 2 * MOST_CHARS for _, text in answers.values())
+        assert parsed["overview"]["data"]["numbers"][0]["title"] == "Runs"
+        assert "first 7 rows of more" in parsed["sql"]["cut_off"]
+        assert "verdict" in parsed["thresholds"]["data"][0]
+        first = parsed["failures"]["data"][0]["cluster_id"]
+        is_error, text = await ask("failure_examples", cluster_id=first, limit=2)
+        assert not is_error
+        assert len(json.loads(text)["data"]) == 2
+        for query in ("FROM read_text('/etc/hostname')", "DROP TABLE states", "SELECT now()"):
+            is_error, text = await ask("sql", query=query)
+            assert is_error
+            assert "Hint:" in text
+        is_error, text = await ask("failure_examples", cluster_id="none")
+        assert is_error
+        assert "There is no cluster" in text
+        for place, words in (("", "running_sessions"), ("/states", "effective_state")):
+            told = await client.read_resource(f"stateanalytics://schema{place}")
+            assert words in told.contents[0].text
+
+
+@pytest.mark.slow
+def test_a_real_client_asks_everything_over_stdio():
+    component("mcp")
+    asyncio.run(asyncio.wait_for(_session(), 300))
