@@ -225,6 +225,8 @@ def _shares_of(
     begins = first["from_s"].item(0)
     told, changes = [(begins, share, _variances(covariance))], []
     for at, jumps in _changes(stretches, place):
+        if times and at > times[-1]:
+            break
         changes.append(Change(at, share, jumps))
         share, covariance = _step(share, covariance, jumps)
         told.append((at, share, _variances(covariance)))

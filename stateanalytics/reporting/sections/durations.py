@@ -9,17 +9,23 @@ import polars as pl
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.units import how_long
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
-from stateanalytics.reporting.phrases import count, listed, number
+from stateanalytics.reporting.phrases import count, listed, number, share
 from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
+from stateanalytics.survival.by_unit import with_known_units
 from stateanalytics.survival.comparison import compare
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
+from stateanalytics.survival.occupancy import state_occupancy
 from stateanalytics.survival.plateau import never_ending
 from stateanalytics.survival.run_spells import count_spells, spells
+from stateanalytics.survival.state_stretches import stretches_of
 from stateanalytics.systems import all_systems
 
 N_KINDS_SHOWN = 12
 N_MODELS_COMPARED = 6
+MOST_STRETCHES = 50_000
+LEAST_SHARE = 0.05
+"""States with fewer runs are not said."""
 CUT_OFF_BY = {
     "time_limit": "their time limit ended them",
     "as_of": "they are still running",
@@ -47,6 +53,7 @@ def summarize_durations(material: Material) -> Plain:
         "table": _table(steps),
         "by_kind": _by_kind(kept),
         "reversed": _reversed(kept),
+        "in_between": _in_between(material),
         "cut_off": cut_off,
         "cut_off_in_words": _cut_off_in_words(cut_off),
         "found_dead": _found_dead(kept),
@@ -190,6 +197,50 @@ def _never_in_words(row: dict[str, Any]) -> str:
     if share is None:
         return "cannot tell" if high is None else f"cannot tell; at most {high} %"
     return f"{share} % ({low} to {high})"
+
+
+def _in_between(material: Material) -> Plain:
+    """Where the runs that started in the window were after so long, and who went on."""
+    at_s = material.policy.slow_after_s
+    window, started = material.window, pl.col("started_at")
+    begun = material.ever.filter(started.is_between(window.since, window.until, closed="left"))
+    lives = stretches_of(material.facts, window=window, policy=material.policy, rows=begun)
+    shares = state_occupancy(_sampled(lives), at_s=at_s).filter(pl.col("share") > 0)
+    rows = plain_rows(shares.drop("duration_s"))
+    return {
+        "at_s": at_s,
+        "unit": "invocation",
+        "n_units": rows[0]["n_units"] if rows else 0,
+        "rows": rows,
+        "in_words": _where_in_words(rows, at_s),
+    }
+
+
+def _sampled(lives: pl.DataFrame) -> pl.DataFrame:
+    """All stretches, or of very many those of each so manieth invocation."""
+    units = with_known_units(lives)
+    every = 1 + lives.height // MOST_STRETCHES
+    return units.filter((pl.col("unit").rank("dense") - 1) % every == 0)
+
+
+def _where_in_words(rows: list[Plain], at_s: float) -> str:
+    if not rows:
+        return ""
+    parts = []
+    said = [row for row in rows if row["share"] >= LEAST_SHARE]
+    for row in sorted(said, key=lambda row: -row["share"]):
+        part = f"{_with_ends(row, 'share')} {row['state'].replace('_', ' ')}"
+        if row["recover"] is not None:
+            part += f", of which {_with_ends(row, 'recover')} go on"
+        parts.append(part)
+    by = count(rows[0]["n_units"], "invocation")
+    return f"After {how_long(at_s)}: {'; '.join(parts)} (by {by})."
+
+
+def _with_ends(row: Plain, name: str) -> str:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    ends = "" if low is None or high is None else f" ({100 * low:.0f} to {100 * high:.0f})"
+    return f"{share(row[name])}{ends}"
 
 
 def _reversed(kept: pl.DataFrame) -> list[Plain]:
