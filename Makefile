@@ -79,6 +79,10 @@ mutants: $(VENV)/.developed
 bench: $(VENV)/.developed
 	$(BIN)/python -m benchmarks $(if $(N),-n $(N))
 
+site: $(VENV)/.developed
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[site]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file site/mkdocs.yml
+
 docs: $(VENV)/.installed
 	$(BIN)/stateanalytics schema --format markdown > docs/schema.md
 	$(BIN)/python -c 'from stateanalytics.reporting.sections.appendix import as_markdown; print(as_markdown(), end="")' > docs/numbers.md
