@@ -1,9 +1,11 @@
 """Codex: rollouts of every shape, whole and broken, now and then."""
 
+import contextlib
 import json
 import random
 import runpy
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -490,8 +492,22 @@ def test_places_are_told_by_what_is_inside(tmp_path: Path) -> None:
 
 def test_what_lies_beside_the_rollouts_is_counted(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
-    for name in ("state_5.sqlite", "log/codex-tui.log"):
+    for name in ("logs_2.sqlite", "log/codex-tui.log"):
         (tmp_path / name).write_text("")
     facts = facts_of(tmp_path, begun())
     found = facts.findings.filter(code="source.files_not_read").select("table", "n_rows")
     assert found.rows() == [("*.sqlite", 1), ("log/*.log", 1)]
+
+
+def test_the_newest_index_tells_of_threads_that_have_no_rollout(tmp_path: Path) -> None:
+    told = begun()
+    (tmp_path / "state_4.sqlite").write_text("an older generation")
+    with contextlib.closing(sqlite3.connect(tmp_path / "state_5.sqlite")) as index:
+        index.execute("CREATE TABLE threads (id TEXT PRIMARY KEY, rollout_path TEXT)")
+        rows = [(told.thread_id, told.file), ("gone", "sessions/gone.jsonl")]
+        index.executemany("INSERT INTO threads VALUES (?, ?)", rows)
+        index.commit()
+    found = facts_of(tmp_path, told).findings.filter(code="index.thread_without_rollout")
+    assert found.select("n_rows", "example").rows() == [(1, "gone")]
+    (tmp_path / "state_5.sqlite").write_text("no database")
+    assert found_of(facts_of(tmp_path, told))["index.unreadable"] == 1

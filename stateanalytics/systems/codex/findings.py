@@ -9,6 +9,7 @@ import polars as pl
 
 from stateanalytics.systems.codex import frames
 from stateanalytics.systems.codex.folding import ENDS, FILE, NAME_ID
+from stateanalytics.systems.codex.index import indexed_threads
 from stateanalytics.systems.codex.places import HISTORY
 from stateanalytics.systems.codex.states import SYSTEM
 from stateanalytics.systems.transcripts import findings_on, ids_in, newer_than, strange
@@ -39,6 +40,7 @@ def findings_of(
     first = rollouts.group_by(FILE, maintain_order=True).first()
     newer = newer_than(first["program_version"], NEWEST_VERSION)
     threads = sessions["thread_id"].implode()
+    indexed, unread = indexed_threads(root)
     of_events = rollouts.filter(type_ == "event_msg")
     of_tokens = rollouts.filter(what == "tokens").drop_nulls("sum_total_tokens")
     total, ordinal = pl.col("sum_total_tokens"), pl.col("ordinal")
@@ -88,6 +90,8 @@ def findings_of(
             first.filter((what == "meta") & (named != pl.col("own_id"))),
             "file",
         ),
+        "index.thread_without_rollout": (indexed.filter(~pl.col("id").is_in(threads)), "id"),
+        "index.unreadable": (unread, "file"),
         "session.transcript_gone": (
             ids_in(root / HISTORY, "session_id").filter(~pl.col("id").is_in(threads)),
             "id",

@@ -14,6 +14,7 @@ SESSIONS, ARCHIVED = "sessions", "archived_sessions"
 INDEX, HISTORY = "session_index.jsonl", "history.jsonl"
 _PLAIN, _PACKED = ".jsonl", ".jsonl.zst"
 _NAMED = re.compile(r"rollout-.+\.jsonl(?:\.zst)?")
+_GENERATION = re.compile(r"state_\d{1,9}\.sqlite")
 _HEAD_BYTES, _MOST_LOOKED_AT = 2**16, 200
 _PACKED_HEAD = b"\x28\xb5\x2f\xfd"
 _OWN = re.compile(rb'"type"\s*:\s*"(?:session_meta|turn_context|event_msg|response_item)"')
@@ -92,6 +93,12 @@ def named_in(path: Path) -> list[Path]:
     return [index] if path.is_dir() and index.is_file() else []
 
 
+def index_of(path: Path) -> Path | None:
+    """The database of threads, the newest generation that there is."""
+    found = [file for file in path.glob("state_*.sqlite") if _GENERATION.fullmatch(file.name)]
+    return max(found, key=lambda file: int(file.stem[len("state_") :]), default=None)
+
+
 def name_of(path: Path, root: Path) -> str:
     """A rollout's way from its input."""
     return legible(path.relative_to(root.parent if root.is_file() else root).as_posix())
@@ -99,6 +106,7 @@ def name_of(path: Path, root: Path) -> str:
 
 def opens(path: Path) -> list[str | Path]:
     """All that is opened of an input."""
-    history = path / HISTORY
-    beside = [history] if path.is_dir() and history.is_file() else []
+    history, index = path / HISTORY, index_of(path)
+    stores = [] if index is None else [index, *(Path(f"{index}{end}") for end in ("-wal", "-shm"))]
+    beside = [file for file in (history, *stores) if file.is_file()]
     return [*rollouts_of(path), *named_in(path), *beside]
