@@ -70,6 +70,8 @@ def test_durations_by_other_columns_and_shares(run, store):
         ("outcomes", ["kind", "cause", "duration_s"]),
         ("slow", ["kind", "threshold_s", "known_as"]),
         ("change", ["dimension", "value", "measure"]),
+        ("compare", ["dimension", "value", "against"]),
+        ("never-ending", ["kind", "share", "share_low"]),
         ("spells", ["source", "system", "entity_type"]),
         ("left-out", ["left_out", "meaning", "n"]),
     ],

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 PROBS = (0.25, 0.5, 0.75, 0.95)
 # Columns of a table on the terminal; files hold all.
 SHOWN = {
-    "quantiles": ("prob", "duration_s", "n_events", "in_words"),
+    "quantiles": ("prob", "duration_s", "n_events", "n_units", "in_words"),
     "curve": None,
     "outcomes": None,
     "slow": ("threshold_s", "known_as", "n_runs", "n_flagged", "n_finished_well", "n_open"),
     "change": ("verdict", "in_words"),
+    "compare": ("method", "verdict", "in_words"),
+    "never-ending": ("n_units", "in_words"),
     "spells": ("entity_id", "kind", "ending", "duration_s", "cut_off_by", "left_out"),
     "left-out": None,
     "limits": None,
@@ -48,17 +50,25 @@ by_option = click.option(
         "stateanalytics durations state.db",
         "stateanalytics durations state.db --by agent --prob 0.5 --prob 0.9",
         "stateanalytics durations state.db --show change --week 2026-W21 --by agent",
+        "stateanalytics durations state.db --show compare --by model",
         "stateanalytics durations state.db --show curve -o curve.csv",
     )
 )
 @sources_argument
 @click.option(
     "--show",
-    type=click.Choice(("quantiles", "curve", "outcomes", "slow", "change", "spells", "left-out")),
+    type=click.Choice(
+        (
+            *("quantiles", "curve", "outcomes", "slow", "change", "compare"),
+            *("never-ending", "spells", "left-out"),
+        )
+    ),
     default="quantiles",
     show_default=True,
     help="Choose what is shown: medians and the like, curves, what becomes of runs, thresholds of "
-    "slow, this window against the one before, the runs, or those that do not count.",
+    "slow, this window against the one before, each kind (or what --by names) against the "
+    "most frequent, raw and for the same mix of work, what share never ends, the runs, or "
+    "those that do not count.",
 )
 @by_option
 @click.option(
@@ -154,10 +164,14 @@ def _durations(
     window: object,
     policy: Policy,
 ) -> pl.DataFrame:
+    import polars as pl
+
+    from stateanalytics.survival.comparison import compare
     from stateanalytics.survival.curves import kaplan_meier
     from stateanalytics.survival.estimates import quantiles
     from stateanalytics.survival.incidence import cumulative_incidence
     from stateanalytics.survival.period_change import duration_change
+    from stateanalytics.survival.plateau import never_ending
     from stateanalytics.survival.run_spells import count_left_out, spells
     from stateanalytics.survival.slow import slow_thresholds
 
@@ -170,16 +184,17 @@ def _durations(
     if n_left_out and show not in ("spells", "left-out"):
         is_or_are = "is" if n_left_out == 1 else "are"
         note(f"{n_left_out} of {runs.height} runs {is_or_are} left out: see --show left-out")
-    if show == "spells":
-        return runs
-    if show == "left-out":
-        return count_left_out(runs)
-    if show == "slow":
-        return slow_thresholds(runs, by=by)
-    if is_outcome:
-        return cumulative_incidence(runs, by=by)
-    curve = kaplan_meier(runs, by=by)
-    return curve if show == "curve" else quantiles(curve, probs)
+    tables = {
+        "spells": lambda: runs,
+        "left-out": lambda: count_left_out(runs),
+        "slow": lambda: slow_thresholds(runs, by=by),
+        "outcomes": lambda: cumulative_incidence(runs, by=by),
+        "compare": lambda: pl.concat(compare(runs, by=name) for name in by),
+        "never-ending": lambda: never_ending(runs, by=by),
+        "curve": lambda: kaplan_meier(runs, by=by),
+        "quantiles": lambda: quantiles(kaplan_meier(runs, by=by), probs),
+    }
+    return tables[show]()
 
 
 def _timeouts(
