@@ -1,6 +1,10 @@
 """What to do first, Markdown for a chat, and when a report is bad news for a machine."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -9,7 +13,9 @@ from stateanalytics.cli import run as cli
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.actions import actions_of
 from stateanalytics.reporting.digest import as_markdown
+from stateanalytics.reporting.slack import MOST_BLOCKS, as_slack
 from stateanalytics.reporting.tripwires import tripped
+from tests.conftest import ROOT, component
 from tests.samples import SAMPLES
 
 HOSTILE = "<img src=x onerror=alert(1)> @everyone [x](http://evil.invalid) | `rm` #1 **b** <!--"
@@ -191,3 +197,93 @@ def test_a_report_of_few_sections_says_what_it_can(demo):
     assert made.summary["actions"] == []
     assert made.as_markdown()
     assert made.tripped("new-critical", "coverage") == []
+
+
+def texts_of(blocks):
+    for block in blocks:
+        texts = [block["text"]] if "text" in block else []
+        yield from ((block["type"], text) for text in texts)
+        for parts in ("fields", "elements"):
+            assert 1 <= len(block.get(parts, "x")) <= 10
+            yield from ((parts, text) for text in block.get(parts, ()))
+
+
+def assert_slack_takes(posted):
+    """The limits of https://docs.slack.dev/reference/block-kit/blocks."""
+    longest = {"header": 150, "section": 3000, "fields": 2000, "elements": 2000}
+    assert len(posted["blocks"]) <= 50
+    for kind, text in texts_of(posted["blocks"]):
+        assert 1 <= len(text["text"]) <= longest[kind], text
+        assert text["type"] == "plain_text"
+        assert text["emoji"] is False
+
+
+def test_slack_gets_blocks_within_its_limits(demo_week):
+    posted = json.loads(demo_week.as_slack())
+    assert_slack_takes(posted)
+    words = "\n".join(text["text"] for _, text in texts_of(posted["blocks"]))
+    assert demo_week.summary["headline"]["finding"] in words
+    assert all(one["command"] in words for one in demo_week.summary["actions"])
+    assert all(one["shown"] in words for one in demo_week.summary["headline"]["numbers"])
+
+
+def test_hostile_and_endless_texts_fit_into_slack_and_mention_nobody():
+    long = f"<!channel> {HOSTILE} " + "x" * 5000
+    action = {"what": long, "who": long, "why": long, "command": long}
+    told = as_slack(
+        {
+            **summary([cluster(name=long, owner=long)] * 9, losses=[{"message": long}]),
+            "title": long, "actions": [action] * 60,
+            "news": [{"n": 1, "title": "New", "names": [{"name": long}], "n_more": 2}],
+        }
+    )  # fmt: skip
+    assert_slack_takes(told)
+    assert len(told["blocks"]) == MOST_BLOCKS
+    assert "more in the whole report" in told["blocks"][-1]["text"]["text"]
+    assert "<" not in told["text"]
+    assert "*" not in told["text"]
+    assert not re.search(r"@\w|://", json.dumps(told))
+
+
+def test_slack_has_a_format_and_json_beside_it_is_refused(tmp_path, capsys):
+    store = str(SAMPLES / "state.db")
+    assert cli(["report", store, "--format", "slack", "--json"]) == 2
+    assert "leave --json out" in capsys.readouterr().err
+    written = tmp_path / "slack.json"
+    arguments = ("--format", "slack", "--sections", "attention", "-o", str(written))
+    assert cli(["report", store, *arguments]) == 0
+    assert_slack_takes(json.loads(written.read_text("utf-8")))
+
+
+def test_the_action_and_the_script_ask_for_what_there_is():
+    action = component("yaml").safe_load((ROOT / "action.yml").read_text("utf-8"))
+    script = (ROOT / "deploy" / "weekly.sh").read_text("utf-8")
+    subprocess.run(["sh", "-n", ROOT / "deploy" / "weekly.sh"], check=True)
+    steps = action["runs"]["steps"]
+    assert not any("${{" in step.get("run", "") for step in steps), "an input would be run"
+    assert all(
+        re.fullmatch(r"[^@]+@[0-9a-f]{40}", step["uses"]) for step in steps if "uses" in step
+    )
+    given = {name for step in steps for name in step.get("env", {})}
+    assert {*re.findall(r"\$\{?([A-Z_]+)", script)} <= given | {"GH_TOKEN", "STATEANALYTICS"}
+
+
+@pytest.mark.slow
+def test_the_script_keeps_the_digest_on_one_issue(tmp_path):
+    """With a `gh` that writes down what it is asked."""
+    said, gh = tmp_path / "said", tmp_path / "bin" / "gh"
+    gh.parent.mkdir()
+    gh.write_text(f'#!/bin/sh\necho "$@" >> {said}\n[ "$2" = list ] && cat {tmp_path}/number\n:\n')
+    gh.chmod(0o755)
+    asked = {
+        **os.environ, "PATH": f"{gh.parent}:{os.environ['PATH']}", "ISSUE": "Agents",
+        "HISTORY": str(tmp_path / "history"), "OUT": str(tmp_path / "out"), "WEEK": "2026-W21",
+        "FAIL_ON": "new-critical", "STATEANALYTICS": f"{sys.executable} -m stateanalytics",
+    }  # fmt: skip
+    command = ["sh", ROOT / "deploy" / "weekly.sh", SAMPLES / "state.db"]
+    for number, verb in (("", "create --title Agents"), ("7", "edit 7")):
+        (tmp_path / "number").write_text(number)
+        code = subprocess.run(command, env=asked, cwd=ROOT, timeout=300, check=False).returncode
+        assert code == 3, "bad news"
+        assert f"issue {verb} --body-file" in said.read_text()
+    assert (tmp_path / "out" / "week.html").stat().st_size > 100_000

@@ -43,8 +43,11 @@ _FORMS = {
     "email": (".html", ".htm"),
     "md": (".md",),
     "json": (".json",),
+    "slack": (".json",),
 }
 """What a report is written as, and the suffixes of each."""
+_NAMED = ("email", "slack")
+"""Of these, what no suffix says."""
 
 
 @click.command(
@@ -69,8 +72,8 @@ _FORMS = {
     "--format",
     "form",
     type=click.Choice(tuple(_FORMS)),
-    help="Write the page, a screen of it in Markdown, the numbers, or one page fit for an e-mail; "
-    "by default what the suffix says.",
+    help="Write the page, a screen of it in Markdown, the numbers, one page fit for an e-mail, "
+    "or what Slack posts; by default what the suffix says.",
 )
 @click.option(
     "--brief",
@@ -149,6 +152,8 @@ def report(
     if is_full and form != "html":
         raise click.UsageError("Only the page has folds. Hint: leave --full out, or --format html")
     targets = {output: form}
+    if with_json and form == "slack":
+        raise click.UsageError("Slack's form is JSON of its own. Hint: leave --json out")
     if with_json:
         targets[output.with_suffix(".json")] = "json"
     wires = [] if fail_on is None else checked_kinds(fail_on.replace("|", ",").split(","))
@@ -177,6 +182,7 @@ def report(
     writers: dict[str, Callable[..., Path]] = {
         "html": partial(made.write_html, is_full=is_full),
         "email": made.write_email,
+        "slack": made.write_slack,
         "md": made.write_markdown,
         "json": made.write_json,
     }
@@ -196,7 +202,7 @@ def report(
 def _form_and_place(form: str | None, output: Path | None) -> tuple[str, Path]:
     """How a report is written and where, of which either may be left to the other."""
     suffix = output.suffix.lower() if output else ""
-    known = {end: name for name, ends in _FORMS.items() for end in ends if name != "email"}
+    known = {end: name for name, ends in _FORMS.items() for end in ends if name not in _NAMED}
     if suffix and suffix not in known:
         raise click.UsageError(
             f"A report is HTML, Markdown or JSON, and {str(output)!r} says something else. "

@@ -175,6 +175,12 @@ class Report:
 
         return as_markdown(self.summary)
 
+    def as_slack(self) -> str:
+        """A screen of it as JSON that Slack posts: blocks of plain text, within its limits."""
+        from stateanalytics.reporting.slack import as_slack
+
+        return json.dumps(as_slack(self.summary), ensure_ascii=False, indent=1) + "\n"
+
     def tripped(self, *kinds: str) -> list[str]:
         """Why it is bad news: ``new-critical``, ``regression``, ``coverage``; empty: it is none."""
         from stateanalytics.reporting.tripwires import tripped
@@ -184,6 +190,10 @@ class Report:
     def write_email(self, path: str | Path) -> Path:
         """Write `as_email`, whole or not at all, and say where."""
         return self._write(path, self.as_email())
+
+    def write_slack(self, path: str | Path) -> Path:
+        """Write `as_slack`, whole or not at all, and say where."""
+        return self._write(path, self.as_slack())
 
     def write_markdown(self, path: str | Path) -> Path:
         """Write `as_markdown`, whole or not at all, and say where."""
