@@ -180,5 +180,27 @@ def test_a_word_that_is_not_known_is_kept_and_counted(folder: Path, tmp_path: Pa
     assert words.to_list() == ["pondering"]
 
 
+def test_rows_without_an_id_of_their_own_are_left_out_and_counted(
+    folder: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "ao.db"
+    store.write_bytes((folder / "ao.db").read_bytes())
+    with closing(sqlite3.connect(store)) as db:
+        db.executescript(
+            """
+            CREATE TABLE t AS SELECT * FROM session_interface_transitions;
+            DROP TABLE session_interface_transitions;
+            ALTER TABLE t RENAME TO session_interface_transitions;
+            INSERT INTO session_interface_transitions SELECT * FROM session_interface_transitions;
+            INSERT INTO session_interface_transitions (session_id, phase) VALUES ('api-11', 'x');
+            """
+        )
+    odd = facts_of(store, as_of=AS_OF)
+    moves = odd.entities.filter(entity_type="interface_transition")
+    assert sorted(moves["entity_id"]) == ["itx-1", "itx-2"]
+    found = odd.findings.filter(code="id.unusable").select("table", "n_rows").rows()
+    assert found == [("session_interface_transitions", 3)]
+
+
 def test_no_word_of_the_samples_is_unknown(facts: Facts) -> None:
     assert set(facts.findings["code"]) == {"usage.incomplete"}

@@ -17,6 +17,7 @@ from stateanalytics.auditing import (
     outside_vocabulary,
 )
 from stateanalytics.core import schema
+from stateanalytics.core.audit import audit_rows, word
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material
@@ -606,3 +607,13 @@ def test_the_page_lists_every_code():
     page = (ROOT / "docs" / "audit.md").read_text("utf-8")
     for code in CODES.values():
         assert f"| `{code.code}` | {code.severity} | {code.message} | {code.what_to_do} |" in page
+
+
+def test_words_of_the_change_before_are_said_whatever_pieces_a_frame_is_of() -> None:
+    key = dict.fromkeys(schema.ENTITY_KEY, "a")
+    changes = pl.DataFrame({"status": ["running", "failed", "running"], **key})
+    pieces = changes.with_columns(before=pl.col("status").shift(1)).filter(
+        pl.col("before").is_not_null()
+    )
+    rows = audit_rows(pieces, "audit.history_gap", says=word("status"), against=word("before"))
+    assert rows["against"].to_list() == ["'running'", "'failed'"]

@@ -124,7 +124,8 @@ def audit_rows(
     about = CODES[code]
     moment = pl.lit(None, schema.MOMENT) if at is None else at
     return schema.AUDIT.conform(
-        rows.select(
+        # Polars cannot slice texts of which the first chunk is empty, as after a shift.
+        rows.rechunk().select(
             *schema.ENTITY_KEY,
             code=pl.lit(code),
             severity=pl.lit(about.severity) if severity is None else severity,

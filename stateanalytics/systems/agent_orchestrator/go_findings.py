@@ -48,6 +48,7 @@ def go_findings(tables: GoTables, label: str) -> pl.DataFrame:
     return pool(
         [
             *(_unknown(tables, *place, some, label) for place, some in words.items()),
+            *(_unusable(tables, table, label) for table in _IDENTIFIED),
             _usage_incomplete(tables, label),
             _telemetry_edge(tables, label),
         ],
@@ -72,6 +73,25 @@ def _unknown(
         column=column,
         example=", ".join(odd.unique().sort().head(5)),
         action="kept under its own name",
+    )
+
+
+_IDENTIFIED = (*(table for table, _ in KINDS.values()), "telemetry_event")
+
+
+def _unusable(tables: GoTables, table: str, label: str) -> pl.DataFrame:
+    """Rows that have no id, or that of another one."""
+    ids = tables[table]["id"]
+    return counted(
+        label,
+        SYSTEM,
+        "id.unusable",
+        "error",
+        "rows without an id of their own",
+        n_rows=ids.len() - ids.drop_nulls().n_unique(),
+        table=table,
+        column="id",
+        action="left out",
     )
 
 

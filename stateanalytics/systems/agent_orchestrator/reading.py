@@ -213,7 +213,11 @@ class _Stored:
             maintain_order="left",
         )
         column = "session_id" if "session_id" in shape.dtypes else "entity_id"
-        return shape.conform(told.with_columns(pl.coalesce("_known", "session_id").alias(column)))
+        linked = told.with_columns(pl.coalesce("_known", "session_id").alias(column))
+        if shape is not frames.WORK:
+            return shape.conform(linked)
+        has_id = linked.filter(pl.col("entity_id").is_not_null())
+        return shape.conform(has_id.unique(shape.key, keep="first", maintain_order=True))
 
 
 def _from_databases(stores: Sequence[Store], faults: Faults, bodies: bool) -> _Stored:
