@@ -119,7 +119,10 @@ def on_files(files: Any, *, config: Any) -> Any:
     with sa.demo() as snap:
         report = sa.report(snap, window="2026-W21").as_html()
     files.append(File.generated(config, "sample/report.html", content=report))
-    files.append(File.generated(config, "site.css", content=(ROOT / "site/site.css").read_text()))
+    for name in ("site.css", "site.js", "iframe-worker.js"):
+        files.append(
+            File.generated(config, name, content=(ROOT / "site" / name).read_text("utf-8"))
+        )
     return files
 
 
