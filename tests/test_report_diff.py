@@ -49,6 +49,20 @@ def steps(last, this, number="runs"):
     }
 
 
+def test_two_weeks_differ_by_what_their_runs_came_to():
+    failed = [entity(f"f{n}", "failed", reason_code="run.failed.exception") for n in range(3)]
+    rows = [entity("a"), *failed, entity("b", hours_ago=24 * 10), entity("c", hours_ago=24 * 9)]
+    week, before = (AS_OF - timedelta(days=7), AS_OF), (ago(days=14), AS_OF - timedelta(days=7))
+    last, this = made(rows, window=before), made(rows, window=week)
+    assert steps(last, this) == {"runs that completed": -1, "runs that failed": 3}
+    share = sa.diff(last, this).filter(number="completed")
+    assert share.select("cause", "before", "after").rows()[:2] == [
+        ("runs that completed", 1.0, 1.0),
+        ("runs that failed", 1.0, 0.25),
+    ]
+    assert share["change"].sum() == -0.75
+
+
 OLD = [entity("a"), entity("b", "failed", reason_code="run.failed.exception")]
 
 

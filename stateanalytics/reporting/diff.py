@@ -68,7 +68,8 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
     polars.DataFrame
         `DIFF`: for each of the five numbers a row per cause that concerns it, in the
         order of `CAUSES`, and always one for what is unexplained, so that the changes of
-        a number add up from the first report to the second.
+        a number add up from the first report to the second. Of two weeks that have no run in
+        common the causes are what their runs came to, such as *runs that failed*.
 
     Raises
     ------
@@ -101,6 +102,11 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
     first, second = _summary(last, "last"), _summary(this, "this")
     before, after = Side.of(first), Side.of(second)
     why = {run: cause_of(run, before, after) for run in before.ledger.keys() | after.ledger.keys()}
+    causes: tuple[str, ...] = CAUSES[:-1]
+    if before.until <= after.since or after.until <= before.since:
+        # No run is in both: the weeks differ by what their runs came to.
+        why = {run: _of_week(run, cause, before, after) for run, cause in why.items()}
+        causes = (*causes, *sorted({cause for cause in why.values() if cause} - set(causes)))
     names = {**_named(first), **_named(second)}
     rows: list[Plain] = []
     for name in _NUMBERS:
@@ -109,7 +115,7 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
         held = dict(before.ledger)
         # Where a ledger does not give its own headline, the rest is unexplained as well.
         at, steps = stated, []
-        for cause in CAUSES[:-1]:
+        for cause in causes:
             moved = [run for run, its_cause in why.items() if its_cause == cause]
             if not moved:
                 continue
@@ -128,6 +134,17 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
         steps.append(_row(name, "unexplained", None, at, meant))
         rows += [{**step, "title": meant.title} for step in steps]
     return DIFF.conform(pl.DataFrame(rows, schema=DIFF.dtypes))
+
+
+def _of_week(run: str, cause: str | None, before: Side, after: Side) -> str | None:
+    """What a run came to, where it is only in the other week."""
+    if cause != "another window":
+        return cause
+    line = after.ledger.get(run) or before.ledger[run]
+    return f"runs that {_CAME_TO.get(line.ending, 'ended otherwise')}"
+
+
+_CAME_TO = {"good": "completed", "timed_out": "timed out", "open": "were open", "failed": "failed"}
 
 
 class _Number(NamedTuple):
