@@ -41,7 +41,7 @@ ORDER = (
     ("sql",),
     ("snapshot",),
     ("summaries",),
-    ("live", "metrics"),
+    ("live", "metrics", "otlp"),
     ("charts",),
     ("reporting",),
     ("widgets", "magics", "mcp_server"),

@@ -91,6 +91,10 @@ COMMANDS = {
         "durations",
         "Show time limits, what they stopped, and what others would have done.",
     ),
+    "views": (
+        "exporting",
+        "List the ready views of SQL, or give each as SQL that runs on an export.",
+    ),
     "watch": ("queries", "Print changes of severity as they happen, until interrupted (Ctrl-C)."),
     "weeks": ("weeks", "List the numbers of the last ISO weeks, each as it stood at its end."),
 }
