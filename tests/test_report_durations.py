@@ -67,3 +67,22 @@ def test_of_very_many_runs_some_invocations_are_told(monkeypatch):
 def test_no_runs_say_nothing():
     found = summarize_durations(material_of(facts([])))["in_between"]
     assert (found["in_words"], found["rows"]) == ("", [])
+
+
+def without_a_unit(part, path="", *, is_named=False):
+    """Every interval of a report that nothing above or beside it names the unit of."""
+    if isinstance(part, list):
+        for place in part:
+            yield from without_a_unit(place, path, is_named=is_named)
+    elif isinstance(part, dict):
+        is_named = is_named or any("unit" in name for name in part)
+        ends = ("_low", "_low_s", "interval")
+        if not is_named:
+            yield from (f"{path}.{name}" for name, value in part.items()
+                        if value is not None and name.endswith(ends))  # fmt: skip
+        for name, value in part.items():
+            yield from without_a_unit(value, f"{path}.{name}", is_named=is_named)
+
+
+def test_every_interval_of_the_report_names_its_unit(demo_week):
+    assert set(without_a_unit(demo_week.summary)) == set()

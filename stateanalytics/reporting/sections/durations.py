@@ -142,11 +142,13 @@ def _by_kind(kept: pl.DataFrame) -> Plain:
     )
     return {
         "columns": endings,
+        "unit": "invocation",
         "n_kinds": per_kind.height,
         "rows": [
             {
                 "kind": row["kind"],
                 "n": row["n"],
+                "n_units": row["n_units"],
                 "counts": [row[ending] for ending in endings],
                 "shortest_s": row["shortest_s"],
                 "longest_s": row["longest_s"],
@@ -170,6 +172,7 @@ def _medians(kept: pl.DataFrame) -> pl.DataFrame:
         median_s="duration_s",
         median_low_s="duration_low_s",
         median_high_s="duration_high_s",
+        n_units="n_units",
     )
 
 

@@ -144,6 +144,8 @@ def _code(row: Plain, clusters: pl.DataFrame) -> Plain:
     return {
         **row,
         "code": row["code"] or NO_CODE,
+        # Its share is one of causes, each of which counts once.
+        "unit": "cause",
         "is_known": known is not None,
         "meaning": known.meaning if known else None,
         "what_to_do": known.what_to_do if known else None,
