@@ -218,53 +218,60 @@ def fail(info: object) -> Callable:
     return lambda told: told.complete(None, error={"message": "no", "codex_error_info": info})
 
 
+def end(last: str | None) -> Callable:
+    return lambda told: told.complete(last)
+
+
+def ran(exit_code: int) -> Callable:
+    return lambda told: (told.call("c"), told.ran("c", exit_code, 1.0))
+
+
+LAST_TURNS = [
+    ([], "running", "run.health.awaiting_model"),
+    ([say("a", phase="commentary")], "running", "run.health.awaiting_model"),
+    ([say("a")], "running", "run.health.awaiting_turn_end"),
+    ([say("a"), end(None)], "completed", "run.completed.turn_complete"),
+    ([ran(0), end(None)], "completed", "run.completed.turn_complete"),
+    ([ran(1), end(None)], "completed", EMPTY),
+    ([lambda t: t.limits(100.0, "primary"), end(None)], "failed", "run.failed.provider_quota"),
+    ([abort("replaced")], "cancelled", "run.cancelled.superseded"),
+    ([abort("review_ended")], "completed", "run.completed.review_ended"),
+    ([abort("budget_limited")], "aborted", "run.aborted.budget_limited"),
+    ([abort("brand_new")], "unknown", "run.aborted.unknown_reason"),
+    ([fail("context_window_exceeded")], "failed", "run.failed.context_overflow"),
+    ([fail("sandbox_error")], "failed", "run.failed.sandbox"),
+    ([fail("brand_new")], "failed", "run.failed.provider_unknown"),
+    ([warn, say("a"), end("a")], "completed", "run.completed.turn_complete"),
+]
+
+
+def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
+    """All in one folder: a thread says what it says whatever lies beside it."""
+    rollouts = [
+        Rollout(f"case {number}", "2026-05-18T09:00:00") for number in range(len(LAST_TURNS))
+    ]
+    for told, (build, _, _) in zip(rollouts, LAST_TURNS, strict=True):
+        told.turn("Do it")
+        for step in build:
+            step(told)
+    facts = facts_of(tmp_path, *rollouts)
+    shown = states(facts).filter(entity_type="session")
+    found = {row["entity_id"]: (row["lifecycle"], row["reason_codes"]) for row in shown.to_dicts()}
+    assert [found[told.thread_id] for told in rollouts] == [
+        (word, code) for _, word, code in LAST_TURNS
+    ]
+    assert found_of(facts)["turn.unknown_abort"] == 1
+
+
 @pytest.mark.parametrize(
-    ("build", "lifecycle", "code"),
-    a_few(
-        [
-            ([], "running", "run.health.awaiting_model"),
-            ([say("a", phase="commentary")], "running", "run.health.awaiting_model"),
-            ([say("a")], "running", "run.health.awaiting_turn_end"),
-            ([say("a"), lambda t: t.complete(None)], "completed", "run.completed.turn_complete"),
-            (
-                [lambda t: (t.call("c"), t.ran("c", 0, 1.0)), lambda t: t.complete(None)],
-                "completed",
-                "run.completed.turn_complete",
-            ),
-            (
-                [lambda t: t.limits(100.0, "primary"), lambda t: t.complete(None)],
-                "failed",
-                "run.failed.provider_quota",
-            ),
-            ([abort("replaced")], "cancelled", "run.cancelled.superseded"),
-            ([abort("review_ended")], "completed", "run.completed.review_ended"),
-            ([abort("budget_limited")], "aborted", "run.aborted.budget_limited"),
-            ([abort("brand_new")], "unknown", "run.aborted.unknown_reason"),
-            ([fail("context_window_exceeded")], "failed", "run.failed.context_overflow"),
-            ([fail("sandbox_error")], "failed", "run.failed.sandbox"),
-            ([fail("brand_new")], "failed", "run.failed.provider_unknown"),
-            (
-                [
-                    warn,
-                    say("a"),
-                    lambda t: t.complete("a"),
-                ],
-                "completed",
-                "run.completed.turn_complete",
-            ),
-        ],
-        4,
-    ),
-)  # fmt: skip
-def test_the_last_turn_is_read_off_its_records(
-    tmp_path: Path, build: list[Callable], lifecycle: str, code: str
-) -> None:
+    ("events", "delivery"), [(["exited_review_mode"], "passed"), ([], "missing")]
+)
+def test_a_review_has_delivered_where_it_was_left(tmp_path, events, delivery) -> None:
     told = begun()
-    for step in build:
-        step(told)
-    facts = facts_of(tmp_path, told)
-    assert (state_of(facts)["lifecycle"], state_of(facts)["reason_codes"]) == (lifecycle, code)
-    assert ("turn.unknown_abort" in found_of(facts)) == (lifecycle == "unknown")
+    for event in events:
+        told.event(event, review_output={})
+    abort("review_ended")(told)
+    assert state_of(facts_of(tmp_path, told))["delivery"] == delivery
 
 
 def test_a_thread_without_a_turn_waits_for_one(tmp_path: Path) -> None:

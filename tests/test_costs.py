@@ -110,6 +110,7 @@ def test_the_page_says_how_old_the_prices_are(snap: sa.Snapshot) -> None:
     assert [row["system"] for row in told["models"]] == ["lionagi"] * 4
 
 
+@pytest.mark.slow
 def test_the_chapter_is_there_where_something_is_estimated(
     snap: sa.Snapshot, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

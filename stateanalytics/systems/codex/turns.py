@@ -62,7 +62,9 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(
         has_later=turn_no < turn_no.max().over(THREAD),
         is_last=turn_no == turn_no.filter(~is_rolled_back).max().over(THREAD),
-        has_output=(pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0),
+        has_output=(pl.col("n_text_chars") > 0)
+        | (pl.col("n_tools_good") > 0)
+        | pl.col("has_review"),
     )
     named = known.with_columns(situation=first_that_holds(_rules()), cause=_cause())
     situation = pl.col("situation")
