@@ -13,7 +13,9 @@ import pytest
 
 from stateanalytics.core import schema
 from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError
+from stateanalytics.io.as_of import future_findings
 from stateanalytics.io.files import matching
+from stateanalytics.io.parts import Parts
 from stateanalytics.systems.places import find_places, usual_places
 from stateanalytics.systems.reading import read_facts
 from tests.lionagi_stores import NOW_S, change, session, write_store
@@ -488,3 +490,11 @@ def test_names_of_files_that_are_not_utf8_are_escaped(tmp_path):
         facts = _facts(name)
         assert facts.sources["source"].to_list() == labels[: facts.sources.height]
         assert facts.sources.height == (1 if name == odd else 2)
+
+
+def test_a_clock_at_the_end_of_the_calendar_is_read():
+    last = datetime.max.replace(tzinfo=UTC)
+    events = schema.EVENTS.conform(pl.DataFrame({"at": [last]}))
+    empty = (schema.ENTITIES.empty(), schema.TRANSITIONS.empty())
+    part = Parts("", "", *empty, events, schema.FINDINGS.empty())
+    assert future_findings(part, "a", last).is_empty()

@@ -113,7 +113,7 @@ def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
     """
     columns = [part.transitions["at"], part.events["at"], *part.entities.select(_SIGNS)]
     newest = [moment for column in columns if (moment := column.max()) is not None]
-    if not newest or max(newest) <= as_of + _TOLERANCE:
+    if not newest or max(newest) - as_of <= _TOLERANCE:
         return schema.FINDINGS.empty()
     # Made once: a literal with a time zone costs as much as a query.
     limit = pl.lit(as_of + _TOLERANCE)
