@@ -231,6 +231,7 @@ def test_intervals_of_alike_runs_hold():
 @pytest.mark.parametrize("n_units", [20, 40])
 @pytest.mark.parametrize("icc", [0, 0.1, 0.3, 0.5])
 def test_intervals_hold_whatever_units_have_in_common(icc, n_units):
-    """500 samples at seeds drawn anew: 95 % of a hundred, give or take three and the draw's own."""
-    held = coverage(Random(), 500, n_units, icc)
-    assert all(0.92 - 0.02 <= share <= 0.98 + 0.015 for share in held.values()), held
+    """200 samples at seeds drawn anew: 95 of a hundred give or take three, and what draws do."""
+    held = coverage(Random(), 200, n_units, icc)
+    assert all(0.92 - 0.045 <= share <= 1 for share in held.values()), held
+    assert 0.92 - 0.015 <= sum(held.values()) / len(held) <= 0.98 + 0.01, held
