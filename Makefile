@@ -11,7 +11,7 @@ NUMBER ?= 40
 MINUTES ?= 60
 QUICK  := 'not slow and not spark and not lab and not fleet and not models and not instants'
 
-.PHONY: help report test slow instants check check-all fuzz mutants bench lint docs site dist clean
+.PHONY: gallery help report test slow instants check check-all fuzz mutants bench lint docs site dist clean
 
 help:
 	@echo "make report     write $(OUT) from $(STORE) (STORE=… OUT=… to change)"
@@ -24,6 +24,7 @@ help:
 	@echo "make mutants    make small wrong changes and show which no test noticed (SEED=… NUMBER=…)"
 	@echo "make bench      print the benchmark table (N=… for another size), best on a quiet machine"
 	@echo "make docs       write docs/ again from the code"
+	@echo "make gallery    run the notebooks and write docs/gallery/ again, with their charts"
 	@echo "make site       write the site into build/site, which needs no network to be read"
 	@echo "make dist       write the sdist and the wheel into dist/, twice, and compare them"
 
@@ -82,6 +83,9 @@ bench: $(VENV)/.developed
 site: $(VENV)/.developed
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[site]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file site/mkdocs.yml
+
+gallery: $(VENV)/.developed
+	$(BIN)/python notebooks/make_gallery.py
 
 docs: $(VENV)/.installed
 	$(BIN)/stateanalytics schema --format markdown > docs/schema.md

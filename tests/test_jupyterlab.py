@@ -34,6 +34,10 @@ CELLS = (
     "assert len(charts) == 17",
     *(f"charts[{name!r}]" for name in CHARTS),
     "live = charts['limits'].live()\nlive",
+    "from tests.hostile_charts import hostile\n"
+    "told = hostile(sa.demo().table('failures').select('code', 'failed_at', 'message'))\n"
+    "look = sa.explore(sa.demo().with_table('told', told), 'told', by=['code', 'failed_at'])\n"
+    "look",
     "print('chosen', live.selected.height, live.sql)",
 )
 LONGEST_S = 180
@@ -206,7 +210,9 @@ def test_every_chart_is_drawn_told_and_chosen_from_and_nothing_runs(opened):
     for n in range(len(CELLS)):
         page.locator(".jp-CodeCell").nth(n).scroll_into_view_if_needed()
         page.wait_for_timeout(200)
-    assert "Error" not in " ".join(page.locator(".jp-OutputArea-output").all_inner_texts())
+    said = " ".join(page.locator(".jp-OutputArea-output").all_inner_texts())
+    assert "Javascript Error" not in said
+    assert "Traceback" not in said
     silent = []
     for n, name in enumerate(CHARTS, start=1):
         cell = page.locator(".jp-CodeCell").nth(n)
@@ -230,6 +236,20 @@ def test_every_chart_is_drawn_told_and_chosen_from_and_nothing_runs(opened):
         page.mouse.up()
         page.wait_for_timeout(800)
         pictured(page, f"chosen-{n}")
+    look = page.locator(".jp-CodeCell").nth(len(CHARTS) + 2)
+    look.scroll_into_view_if_needed()
+    look.locator(".sa-word").first.click()
+    page.wait_for_timeout(800)
+    box = look.locator(".sa-scale").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.1, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 20, steps=5)
+    page.mouse.up()
+    page.wait_for_timeout(800)
+    pictured(page, "explore")
+    query = look.locator(".sa-sql").inner_text()
+    assert '"code" IN (\'' in query
+    assert '"failed_at" >= TIMESTAMPTZ' in query
     page.locator(".jp-CodeCell").last.click()
     page.keyboard.press("Control+Enter")
     page.wait_for_timeout(2000)

@@ -1,5 +1,6 @@
 """Notebooks: committed without output, and every cell runs."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -70,3 +71,15 @@ def test_every_cell_of_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch) 
     ]
     assert said == [], "a cell wrote a warning"
     assert sorted(FOLDER.rglob("*")) == before, "a cell left a file"
+
+
+@each
+def test_the_gallery_shows_every_cell_of_a_notebook(path: Path) -> None:
+    """What it shows is from a run of these very cells: ``make gallery`` writes it again."""
+    page = (ROOT / "docs" / "gallery" / f"{path.stem}.md").read_text("utf-8")
+    for cell in opened(path).cells:
+        if cell.cell_type == "code":
+            assert cell.source.rstrip() in page, cell.id
+    for drawing in re.findall(r"\]\(([\w-]+\.svg)\)", page):
+        assert (ROOT / "docs" / "gallery" / drawing).read_text("utf-8").startswith("<svg xmlns=")
+    assert str(ROOT) not in page

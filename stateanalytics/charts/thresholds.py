@@ -92,9 +92,12 @@ def chart_worksheet(
         axis=alt.Axis(tickCount=5),
     )
     base = alt.Chart(drawn)
-    line = (
-        base.mark_line(strokeWidth=2, point={"size": 28, "filled": True}, clip=True)
-        .encode(x=delay, y=alarms, color=alt.value(palette["info"]), tooltip=tips)
+    here = base.encode(x=delay, y=alarms, color=alt.value(palette["info"]))
+    line = here.mark_line(strokeWidth=2, clip=True)
+    # Of their own: a line with points is two marks, and both would have what moves the axis.
+    points = (
+        here.mark_point(size=28, filled=True, opacity=1, clip=True)
+        .encode(tooltip=tips)
         .add_params(moving("worksheet_axis"))
     )
     marks = _priced_marks(drawn)
@@ -115,7 +118,7 @@ def chart_worksheet(
         marks, delay, dx=5, palette=palette, ends_s=(low, max(high, 4 * low)), width=width
     )
     chart = (
-        alt.layer(line, rule, *words)
+        alt.layer(alt.layer(line, points), rule, *words)
         .resolve_scale(y="independent")
         .properties(width=width, height=height)
     )
