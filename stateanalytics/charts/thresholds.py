@@ -95,8 +95,10 @@ def chart_worksheet(
     here = base.encode(x=delay, y=alarms, color=alt.value(palette["info"]))
     line = here.mark_line(strokeWidth=2, clip=True)
     # Of their own: a line with points is two marks, and both would have what moves the axis.
-    points = (
-        here.mark_point(size=28, filled=True, opacity=1, clip=True)
+    points = here.mark_point(size=28, filled=True, opacity=1, clip=True)
+    # Not seen: larger, so that a pointer meets it.
+    near = (
+        here.mark_point(size=160, filled=True, opacity=0, clip=True)
         .encode(tooltip=tips)
         .add_params(moving("worksheet_axis"))
     )
@@ -118,7 +120,7 @@ def chart_worksheet(
         marks, delay, dx=5, palette=palette, ends_s=(low, max(high, 4 * low)), width=width
     )
     chart = (
-        alt.layer(alt.layer(line, points), rule, *words)
+        alt.layer(alt.layer(line, points, near), rule, *words)
         .resolve_scale(y="independent")
         .properties(width=width, height=height)
     )
