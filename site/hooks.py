@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 from pathlib import Path, PurePosixPath
+from posixpath import normpath, relpath
 from types import ModuleType
 from typing import Any
 
@@ -89,23 +90,14 @@ def relinked(text: str, folder: PurePosixPath) -> str:
 
     def link(match: re.Match[str]) -> str:
         mark, words, target, anchor = match.groups()
-        path = PurePosixPath(_normal(str(folder / target)))
-        if path.parts[0] == "docs":
-            return f"{mark}[{words}]({path.relative_to('docs')}{anchor or ''})"
-        page = AT_ROOT.get(str(path))
-        return f"[{words}]({page}{anchor or ''})" if page else words
+        path = normpath(str(folder / target))
+        there = path.removeprefix("docs/") if path.startswith("docs/") else AT_ROOT.get(path)
+        if there is None:
+            return words
+        here = str(folder).removeprefix("docs").lstrip("/") or "."
+        return f"{mark}[{words}]({relpath(there, here)}{anchor or ''})"
 
     return _LINK.sub(link, text)
-
-
-def _normal(path: str) -> str:
-    parts: list[str] = []
-    for part in path.split("/"):
-        if part == "..":
-            parts.pop()
-        elif part != ".":
-            parts.append(part)
-    return "/".join(parts)
 
 
 def on_files(files: Any, *, config: Any) -> Any:
@@ -129,4 +121,6 @@ def on_files(files: Any, *, config: Any) -> Any:
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Links of ``docs/`` that lead out of it; generated pages have theirs already."""
     is_made = page.file.generated_by is not None
-    return markdown if is_made else relinked(markdown, PurePosixPath("docs"))
+    return (
+        markdown if is_made else relinked(markdown, PurePosixPath("docs", page.file.src_uri).parent)
+    )

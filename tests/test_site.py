@@ -55,6 +55,9 @@ def test_the_catalogue_has_a_line_for_each_detector(hooks):
 def test_links_lead_to_pages_of_the_site_or_are_words(hooks, text, linked):
     assert hooks.relinked(text, PurePosixPath()) == linked
     assert hooks.relinked("[a](../README.md)", PurePosixPath("docs")) == "[a](index.md)"
+    below = PurePosixPath("docs/gallery")
+    assert hooks.relinked("[a](../../README.md)", below) == "[a](../index.md)"
+    assert hooks.relinked("[a](../sql.md) ![b](b/c.svg)", below) == "[a](../sql.md) ![b](b/c.svg)"
 
 
 def test_the_site_fetches_nothing():
