@@ -5,9 +5,12 @@ import json
 import sqlite3
 from contextlib import closing
 
+import click
 import pytest
 
 from stateanalytics import cli
+from stateanalytics.cli.output import put, refuse_inputs_of
+from stateanalytics.errors import ArgumentError
 from stateanalytics.otlp import SCHEMA_URL, as_otlp
 from stateanalytics.sql.views import VIEWS
 from tests.conftest import component
@@ -116,3 +119,22 @@ def test_an_export_comes_with_metadata_for_datasette(demo, tmp_path, capsys):
 def test_an_export_to_nowhere_says_what_to_type(capsys):
     assert cli.run(["export", "state.db"]) == 2
     assert "--otlp spans.jsonl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["output", "metadata", "otlp", "metrics_file"])
+def test_what_was_written_is_written_again_and_what_was_named_to_be_read_is_not(tmp_path, option):
+    kept, policy = tmp_path / "kept", tmp_path / "policy.toml"
+    for path in (kept, policy):
+        path.write_text("old")
+    with click.Context(click.Command("x")) as context:
+        context.params = {option: kept, "policy": str(policy)}
+        refuse_inputs_of(kept)
+        put(b"new", kept)
+        with pytest.raises(ArgumentError, match="which was read"):
+            put(b"new", policy)
+    assert kept.read_text() == "new"
+
+
+def test_two_outputs_of_one_name_are_refused(capsys):
+    assert cli.run(["export", "state.db", "-o", "x.sqlite", "--metadata", "./x.sqlite"]) == 2
+    assert "Two outputs have one name" in capsys.readouterr().err

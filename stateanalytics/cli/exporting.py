@@ -82,6 +82,9 @@ def export(
     """Write every frame, ready view and table of yours into a file that other programs open."""
     if not (output or otlp) or (metadata and not output):
         raise click.UsageError("Nothing says where to. Hint: -o week.duckdb, or --otlp spans.jsonl")
+    places = [Path(place).resolve() for place in (output, metadata, otlp) if place]
+    if len(set(places)) < len(places):
+        raise click.UsageError("Two outputs have one name. Hint: give each a file of its own")
     with opened(sources, as_of=as_of, bodies=bodies, salvage=salvage) as snap:
         for beside in (metadata, otlp):
             refuse_inputs_of(beside, snap.inputs)

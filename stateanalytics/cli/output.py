@@ -44,6 +44,8 @@ _PROSE = frozenset(
     | {"action", "meaning"}
 )
 _GAP = "  "
+_OUTPUTS = frozenset({"output", "metadata", "otlp", "metrics_file"})
+"""Options that name what is written, which may be there from the last time."""
 
 
 def write(
@@ -194,7 +196,7 @@ def _named_files(output: Path) -> list[Path]:
     paths = [
         Path(text)
         for name, value in values
-        if name != "output"
+        if name not in _OUTPUTS
         for text in (value if isinstance(value, tuple) else (value,))
         if isinstance(text, str | Path)
     ]
