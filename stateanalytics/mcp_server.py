@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 200
 MOST_CHARS = 40_000
 """Of an answer: about ten thousand tokens."""
+_ENVELOPE_CHARS = 500
 SQL_TIMEOUT_S = 15.0
 SQL_MEMORY_BYTES = 512 * 2**20
 UNTRUSTED = (
@@ -267,16 +268,31 @@ def _guarded(question: Callable[..., str], lock: threading.Lock) -> Callable[...
 
 def _plain(frame: pl.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON holds them; what is not a number is null."""
-    texts = frame.with_columns(selectors.binary().bin.encode("hex"))
+    texts = frame.with_columns(
+        selectors.binary().bin.encode("hex"), *map(_in_hex, frame.select(selectors.nested()))
+    )
     rows: list[dict[str, Any]] = json.loads(texts.write_json())
     return rows
 
 
+def _in_hex(column: pl.Series) -> pl.Series:
+    """A column of lists or structs; polars writes no bytes in them as JSON."""
+    if "Binary" not in str(column.dtype):
+        return column
+    told = [None if row is None else json.dumps(row, default=_hex) for row in column.to_list()]
+    return pl.Series(column.name, told, dtype=pl.String)
+
+
+def _hex(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
 def _fitting(rows: list[Any], most: int) -> list[Any]:
     """The first rows that fit into an answer."""
-    kept, n_chars = [], 0
-    for row in rows[:most]:
-        n_chars += len(json.dumps(row, ensure_ascii=False))
+    kept, n_chars = [], _ENVELOPE_CHARS
+    # As they will be cut.
+    for row, seen in zip(rows[:most], clean(rows[:most], secrets=False)[0], strict=True):
+        n_chars += len(json.dumps(seen, ensure_ascii=False)) + len(", ")
         if n_chars > MOST_CHARS:
             break
         kept.append(row)

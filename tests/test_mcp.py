@@ -44,6 +44,23 @@ def test_hostile_texts_are_masked_cut_and_made_visible(questions):
     assert f"of {MOST_ROWS}" in json.loads(cut)["cut_off"]
 
 
+def test_what_a_query_gives_is_told_masked_and_never_breaks_off(questions):
+    key = "sk-" + "a1B2" * 12
+    query = "SELECT histogram(x) AS h, [any_value(x)::BLOB, NULL] AS b FROM t"
+    owned = Questions(questions._snap.with_table("t", pl.DataFrame({"x": [key, "b"]})), Policy.v1())
+    text = owned.sql(query)
+    assert key not in text
+    [row] = json.loads(text)["data"]
+    assert row["h"] == [{"key": "b", "value": 1}, {"key": "[API key]", "value": 1}]
+    assert json.loads(row["b"])[1] is None
+
+
+def test_a_long_text_is_cut_and_its_row_told(questions):
+    told = json.loads(questions._rows(pl.DataFrame({"x": ["z" * 2 * MOST_CHARS] * 3}), 3))
+    assert len(told["data"]) == 3
+    assert told["cut_off"] is None
+
+
 @pytest.mark.parametrize("limit", [0, -1, MOST_ROWS + 1])
 def test_a_limit_out_of_range_says_the_range(questions, limit):
     with pytest.raises(ArgumentError, match="1 to 200"):

@@ -215,3 +215,13 @@ def test_false_alarms_are_at_most_one_in_two_hundred():
     n_wrong = (shown.str.contains(secrets) & (shown != texts)).sum()
     assert texts.len() > 1_000
     assert n_wrong <= 0.005 * texts.len()
+
+
+def test_keys_of_maps_are_masked_as_values_are():
+    key = "sk-" + "a1B2" * 12
+    maps = pl.Series("m", [{key: 1}, None], dtype=pl.Map(pl.String, pl.Int64))
+    frame = pl.DataFrame({"m": maps}).with_columns(in_struct=pl.struct("m"))
+    masked, n_masked = redact(frame)
+    assert key not in str(masked.rows())
+    assert masked["m"].to_list() == [[{"key": "[API key]", "value": 1}], None]
+    assert n_masked == {"API key": 2}

@@ -11,6 +11,7 @@ from collections import Counter
 
 import polars as pl
 
+from stateanalytics.core.maps import as_pairs
 from stateanalytics.core.secret_shapes import (
     ANY_MARK,
     HINTS,
@@ -40,7 +41,8 @@ def redact(frame: pl.DataFrame) -> tuple[pl.DataFrame, Counter[str]]:
     -------
     tuple of polars.DataFrame and Counter
         The same rows and columns. In a text, a secret gives way to the placeholder of its
-        kind, such as ``[API key]``, always the same; all else stays. The kinds that are
+        kind, such as ``[API key]``, always the same; all else stays, but that a map is a list
+        of its pairs (in a map, keys that are masked alike would be one). The kinds that are
         counted are the keys of `stateanalytics.core.secret_shapes.PLACEHOLDERS`.
 
     Notes
@@ -69,6 +71,7 @@ def redact(frame: pl.DataFrame) -> tuple[pl.DataFrame, Counter[str]]:
 
 def redact_column(column: pl.Series) -> tuple[pl.Series, Counter[str]]:
     """A column of any type without what looks like a secret, and how many of each kind."""
+    column = as_pairs(column)
     dtype = column.dtype
     if dtype == pl.String:
         return redact_texts(column)

@@ -11,6 +11,7 @@ from typing import IO, Any
 import narwhals as nw
 import polars as pl
 
+from stateanalytics.core.maps import as_pairs
 from stateanalytics.errors import ArgumentError, found
 from stateanalytics.io.opening import open_regular
 from stateanalytics.sql.running import Table
@@ -65,7 +66,8 @@ def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
             "make it text or numbers first",
         )
     # Words without a documented rank sort as text does.
-    return frame.with_columns(pl.col(pl.Categorical, pl.Enum, pl.Int128).cast(pl.String))
+    texts = frame.with_columns(pl.col(pl.Categorical, pl.Enum, pl.Int128).cast(pl.String))
+    return texts.with_columns(as_pairs(column) for column in texts.get_columns())
 
 
 def tables_of_own(own: Mapping[str, pl.DataFrame]) -> dict[str, Table]:

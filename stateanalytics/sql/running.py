@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.ipc  # type: ignore[import-untyped]
 
+from stateanalytics.core.maps import as_pairs
 from stateanalytics.core.schema import FRAMES
 from stateanalytics.errors import ArgumentError, TruncatedWarning
 from stateanalytics.io.refusals import no_room
@@ -220,7 +221,7 @@ def _typed(column: pl.Series, words: list[str] | None) -> pl.Series:
     if column.dtype.is_decimal():
         whole = column.cast(pl.Int64, strict=False)
         return whole if whole.null_count() == column.null_count() else column.cast(pl.Float64)
-    return column
+    return as_pairs(column)
 
 
 def _apart(names: Sequence[str]) -> list[str]:
