@@ -144,7 +144,7 @@ def test_a_duration_reads_the_same_alone_and_in_a_column(seconds, words):
 HOLDERS = (
     *("Advice", "Costs", "Detector", "Entry", "Policy", "Rules", "Snapshot"),
     *("Summary", "Trial"),
-    *("demo", "known", "read", "reason_codes"),
+    *("demo", "known", "prices", "read", "reason_codes"),
     *("load_ipython_extension", "unload_ipython_extension"),
 )
 PUBLIC = {

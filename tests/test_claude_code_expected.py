@@ -109,6 +109,7 @@ def test_names_and_order_of_files_change_nothing(
         to.parent.mkdir(parents=True, exist_ok=True)
         to.write_bytes(file.read_bytes())
     (tmp_path / "projects" / "-p1").mkdir(exist_ok=True)
+    (tmp_path / "settings.json").write_bytes((SAMPLES / "settings.json").read_bytes())
     moved = read_facts(tmp_path, as_of=facts.as_of)[0]
     key = ["entity_type", "entity_id"]
     assert moved.entities.drop("source").sort(key).equals(facts.entities.drop("source").sort(key))

@@ -99,6 +99,11 @@ def test_prices_that_cannot_be_used_are_said(tmp_path: Path, text: str | None, s
         sa.failures.prices(path)
 
 
+def test_prices_are_a_file() -> None:
+    with pytest.raises(ArgumentError, match="Prices are a TOML file; found int"):
+        sa.failures.prices(3)
+
+
 def test_the_page_says_how_old_the_prices_are(snap: sa.Snapshot) -> None:
     told = summarize_costs(material_of(snap))
     assert told["finding"] == (

@@ -71,6 +71,8 @@ def prices(own: str | Path | None = None) -> pl.DataFrame:
     """
     text = resources.files("stateanalytics.core").joinpath("data", "prices.toml").read_text("utf-8")
     tables = [_rows(tomllib.loads(text), "stateanalytics")]
+    if own is not None and not isinstance(own, str | Path):
+        raise ArgumentError(f"Prices are a TOML file; found {type(own).__name__}.", _HINT)
     if own is not None:
         tables.insert(0, _of_file(Path(own).expanduser()))
     return pl.concat(tables).unique("model", keep="first", maintain_order=True).sort("model")

@@ -89,7 +89,8 @@ class Summary:
         Returns
         -------
         polars.DataFrame, shape (n_runs, ...)
-            ``spells`` without ``n``, each row as often as it was counted.
+            ``spells`` without ``n``, each row as often as it was counted. Which of them hang
+            together is not in a summary: intervals take each run for a witness of its own.
 
         Raises
         ------

@@ -91,7 +91,8 @@ def usual_places(
     --------
     >>> [str(path) for path in usual_places({"LIONAGI_HOME": "/srv/lion"}, Path("/home/me"))]
     ['/srv/lion/state.db', '/home/me/.lionagi/state.db', '/home/me/.agent-orchestrator', \
-'/home/me/.ao', '/home/me/.local/share/opencode', '/home/me/.claude', '/home/me/.config/claude']
+'/home/me/.ao', '/home/me/.local/share/opencode', '/home/me/.claude', '/home/me/.config/claude', \
+'/home/me/.codex']
     """
     home = home or Path.home()
     places = (path for known in all_systems() for path in known.usual_places(environment, home))

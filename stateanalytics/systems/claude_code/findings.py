@@ -14,7 +14,7 @@ from stateanalytics.core.facts import pool
 from stateanalytics.io.files import read_json_object
 from stateanalytics.io.findings import counted
 from stateanalytics.systems.claude_code import frames
-from stateanalytics.systems.claude_code.places import HISTORY, SETTINGS
+from stateanalytics.systems.claude_code.places import HISTORY, PROJECTS, SETTINGS
 from stateanalytics.systems.claude_code.states import SYSTEM
 from stateanalytics.systems.transcripts import findings_on, ids_in, newer_than, strange
 
@@ -114,5 +114,6 @@ def _of_retention(source: str, lines: pl.DataFrame, root: Path) -> pl.DataFrame:
 
 
 def settings_of(root: Path) -> dict[str, Any]:
-    """What the settings of a root say; nothing where there are none."""
-    return read_json_object(root / SETTINGS).value or {}
+    """What the settings say of a root, or of the root that a project or transcript lies in."""
+    above = (place.parent for place in root.absolute().parents if place.name == PROJECTS)
+    return read_json_object(next(above, root) / SETTINGS).value or {}
