@@ -91,14 +91,13 @@ def chart_worksheet(
         scale=alt.Scale(type="sqrt", domain=[0, 1.1 * top], nice=False),
         axis=alt.Axis(tickCount=5),
     )
-    base = alt.Chart(drawn)
-    here = base.encode(x=delay, y=alarms, color=alt.value(palette["info"]))
-    line = here.mark_line(strokeWidth=2, clip=True)
+    base = alt.Chart(drawn).mark_line(strokeWidth=2, clip=True)
+    line = base.encode(x=delay, y=alarms, color=alt.value(palette["info"]))
     # Of their own: a line with points is two marks, and both would have what moves the axis.
-    points = here.mark_point(size=28, filled=True, opacity=1, clip=True)
+    points = line.mark_point(size=28, filled=True, opacity=1, clip=True)
     # Not seen: larger, so that a pointer meets it.
     near = (
-        here.mark_point(size=160, filled=True, opacity=0, clip=True)
+        line.mark_point(size=160, filled=True, opacity=0, clip=True)
         .encode(tooltip=tips)
         .add_params(moving("worksheet_axis"))
     )
