@@ -82,6 +82,10 @@ def test_every_value_has_its_place(rows):
         pytest.param([-3.0, 1e12], id="below nought and far"),
         pytest.param([1e-9, 1e9], id="twenty decades"),
         pytest.param([0.0, 5.62], id="just beyond a step"),
+        pytest.param([1e-299, 9e299], id="all that floats are for"),
+        pytest.param([-9e299, 9e299], id="as far to both sides"),
+        pytest.param([datetime(1, 1, 1), datetime(2026, 1, 1)], id="from the first year"),
+        pytest.param([datetime(2026, 1, 1), datetime(9999, 12, 31)], id="to the last"),
     ],
 )
 def test_a_scale_holds_its_ends(values):
@@ -141,6 +145,34 @@ def test_an_unknown_word_or_column_names_near_ones(failures, demo):
         sa.explore(demo, "failure")
 
 
+@pytest.mark.parametrize("ends", [5, "abc", (1, 2, 3), ("x", "y"), (None, 5), (float("nan"), 5)])
+def test_a_stretch_needs_two_ends(failures, ends):
+    with pytest.raises(ArgumentError, match="run_s is chosen by the two ends"):
+        failures.choose(run_s=ends)
+
+
+def test_ends_may_stand_either_way(failures):
+    assert failures.choose(run_s=(60, 0)).chosen == failures.choose(run_s=(0, 60)).chosen
+
+
+@pytest.mark.parametrize("values", [[timedelta(1)], [[1]], [{"a": 1}], [b"\xff"]], ids=repr)
+def test_what_nothing_is_counted_by_is_said(demo, values):
+    snap = demo.with_table("odd", pl.DataFrame({"x": values * 2, "n": [1, 2]}))
+    with pytest.raises(ArgumentError, match="Nothing is counted by 'x'"):
+        sa.explore(snap, "odd", by="x")
+    assert "by n" in repr(sa.explore(snap, "odd"))
+    with pytest.raises(ArgumentError, match="no column 3"):
+        sa.explore(snap, "odd", by=3)
+
+
+@pytest.mark.parametrize("where", ["n = 1 OR n > 2", "n <> 2 -- not the second"])
+def test_a_condition_and_odd_names_stay_whole_in_sql(demo, where):
+    rows = {"n": [1, 2, 3], "order": ["a", "a", "b"], "my at": [WHEN] * 3}
+    snap = demo.with_table("odd", pl.DataFrame(rows))
+    look = sa.explore(snap, "odd", by=["order", "my at"], where=where).choose(order="b")
+    assert look.selected["n"].to_list() == snap.sql(look.sql)["n"].to_list() == [3]
+
+
 def test_a_table_without_rows_says_so(demo):
     empty = sa.explore(demo, "failures", where="failed_at < TIMESTAMPTZ '2020-01-01'")
     assert empty.widget.answer["n_of"] == 0
@@ -152,7 +184,8 @@ def test_secrets_are_masked_and_hostile_text_is_text(demo):
     snap = demo.with_table("told", told)
     for is_redacted in (True, False):
         look = sa.explore(snap, "told", by=["who", "n"], redact=is_redacted)
-        everything = look.as_html() + json.dumps(look.widget.dimensions)
+        look.choose(who=KEY)
+        everything = look.as_html() + json.dumps([look.widget.dimensions, look.widget.answer])
         assert (KEY in everything) is not is_redacted
         assert "<img" not in look.as_html()
 

@@ -26,6 +26,8 @@ _STEPS_S = (
     *(7_257_600, 31_449_600),
 )
 _DAY_S = 86_400.0
+_BEYOND = 1e300
+"""Numbers from here on are as good as infinite: steps beyond them are."""
 Chosen: TypeAlias = Mapping[str, Sequence[int]]
 """By column the places that are chosen: of words each, of a scale the first and the last."""
 
@@ -151,6 +153,11 @@ class CrossFilter:
         return (at.get(n, 0) for n in range(self.dimensions[name].n_places))
 
 
+def is_countable(dtype: pl.DataType) -> bool:
+    """Whether rows can be counted by a column of this type, and chosen by it in SQL."""
+    return not (dtype.is_nested() or dtype in (pl.Binary, pl.Duration, pl.Object))
+
+
 def _place_of(name: str) -> str:
     return quoted(f"place of {name}")
 
@@ -176,7 +183,8 @@ def _comparable(values: pl.Series) -> pl.Series:
         return values.cast(pl.Datetime("us", "UTC"))
     if values.dtype.is_numeric():
         number = values.cast(pl.Float64)
-        return pl.select(pl.when(number.is_finite()).then(number).alias(values.name)).to_series()
+        is_told = number.abs() < _BEYOND
+        return pl.select(pl.when(is_told).then(number).alias(values.name)).to_series()
     return values.cast(pl.String)
 
 
@@ -188,9 +196,17 @@ def _edges_of_time(values: pl.Series) -> tuple[datetime, ...]:
     span_s = (last - first).total_seconds()
     step_s = next((step for step in _STEPS_S if span_s <= _BINS * step), span_s / _BINS)
     monday = datetime(1969, 12, 29, tzinfo=UTC)
-    begin = monday + timedelta(seconds=(first - monday).total_seconds() // step_s * step_s)
+    begin = _after(monday, (first - monday).total_seconds() // step_s * step_s)
     n = int((last - begin).total_seconds() // step_s) + 1
-    return tuple(begin + timedelta(seconds=step_s * place) for place in range(n + 1))
+    return tuple(_after(begin, step_s * place) for place in range(n + 1))
+
+
+def _after(moment: datetime, seconds: float) -> datetime:
+    """The moment so much later, within the calendar."""
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return (datetime.max if seconds > 0 else datetime.min).replace(tzinfo=UTC)
 
 
 def _edges(values: pl.Series) -> tuple[float, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -18,9 +19,16 @@ from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import read_moment
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.failures import aliases
+from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.snapshot import Snapshot
 from stateanalytics.sql.conditions import is_run
-from stateanalytics.sql.crossfilter import MOST_VALUES, Chosen, CrossFilter, Dimension
+from stateanalytics.sql.crossfilter import (
+    MOST_VALUES,
+    Chosen,
+    CrossFilter,
+    Dimension,
+    is_countable,
+)
 from stateanalytics.systems import all_systems
 from stateanalytics.widgets.drawing import Shown, moving, safe, table
 
@@ -82,9 +90,11 @@ def explore(
     """
     checked_snapshot(snap, "explore")
     whole = snap.table(of)
-    condition = where
+    condition = None
     if where is not None:
-        rows = snap.sql(_query(of, where), max_rows=2**62)
+        # In brackets, which hold an OR together, and behind a comment at its end.
+        condition = f"({where}\n)" if "--" in where else f"({where})"
+        rows = snap.sql(_query(of, condition), max_rows=2**62)
     elif of == RUNS:
         condition = is_run(snap.entities["system"].unique())
         run_types = {known.name: known.run_type for known in all_systems()}
@@ -92,12 +102,18 @@ def explore(
         rows = whole.filter(pl.col("entity_type") == run_type)
     else:
         rows = whole
-    columns = _columns(rows, of) if by is None else [by] if isinstance(by, str) else list(by)
+    is_one = isinstance(by, str) or not isinstance(by, Collection)
+    columns = _columns(rows, of) if by is None else [by] if is_one else list(by)
     for name in columns:
         if name not in rows.columns:
             raise ArgumentError(
                 f"There is no column {name!r:.80} in {of}; there are {len(rows.columns)}.",
                 "snap.schema() lists them" + did_you_mean(str(name), rows.columns),
+            )
+        if not is_countable(rows.schema[name]):
+            raise ArgumentError(
+                f"Nothing is counted by {name!r:.80}, which is of type {rows.schema[name]!s:.60}.",
+                "name columns of moments, numbers or words",
             )
     return Explorer(snap, of, condition, rows, columns, is_redacted=redact)
 
@@ -154,7 +170,7 @@ class Explorer(Shown):
     def sql(self) -> str:
         """The query that gives the same, for ``snap.sql``."""
         parts = [part for part in (self._base, self._counted.where(self.chosen)) if part]
-        order = f" ORDER BY {self._moment} DESC" if self._moment else ""
+        order = f" ORDER BY {quoted(self._moment)} DESC" if self._moment else ""
         return _query(self._of, " AND ".join(parts)) + order
 
     @cached_property
@@ -183,7 +199,7 @@ class Explorer(Shown):
             "n": n,
             "n_of": self._counted.rows.height,
             "took_ms": took_ms,
-            "sql": self.sql,
+            "sql": self._masked(pl.DataFrame({"sql": [self.sql]}))["sql"][0],
             "rows": {"columns": rows.columns, "values": [list(row) for row in rows.rows()]},
         }
 
@@ -225,11 +241,7 @@ class Explorer(Shown):
         if value is None:
             return []
         if one.is_scale:
-            low, high = (
-                read_moment(end, name) if isinstance(one.values[0], datetime) else float(end)
-                for end in value
-            )
-            return one.between(low, high)
+            return one.between(*_ends(one, value))
         words = value if isinstance(value, list | tuple) else [value]
         return [self._place_of(one, word) for word in words]
 
@@ -277,9 +289,11 @@ class Explorer(Shown):
         ]
         return self._clean(rows.select(words)).fill_null("")
 
+    def _masked(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return redact(frame)[0] if self._is_redacted else frame
+
     def _clean(self, frame: pl.DataFrame) -> pl.DataFrame:
-        masked = redact(frame)[0] if self._is_redacted else frame
-        return masked.with_columns(
+        return self._masked(frame).with_columns(
             pl.col(pl.String).map_elements(
                 lambda text: shortened(visible(text), N_LETTERS), return_dtype=pl.String
             )
@@ -293,6 +307,25 @@ class Explorer(Shown):
         )
 
 
+def _ends(one: Dimension, value: Any) -> list[Any]:
+    """The two ends of a stretch, the lower first."""
+    try:
+        first, last = value
+        if isinstance(one.values[0], datetime):
+            return sorted(read_moment(end, one.name) for end in (first, last))
+        ends = sorted(float(end) for end in (first, last))
+    except ArgumentError:
+        raise
+    except (TypeError, ValueError):
+        ends = [math.nan]
+    if any(map(math.isnan, ends)):
+        raise ArgumentError(
+            f"{one.name} is chosen by the two ends of a stretch; found {value!r:.60}.",
+            f"choose({one.name}=(…, …)), or {one.name}=None for all of it",
+        )
+    return ends
+
+
 def _query(of: str, where: str) -> str:
     return f"FROM {of}" + (f" WHERE {where}" if where else "")
 
@@ -304,7 +337,7 @@ def _columns(rows: pl.DataFrame, of: str) -> list[str]:
     differing = [
         name
         for name, dtype in rows.schema.items()
-        if not dtype.is_nested() and rows[name].n_unique() > 1
+        if is_countable(dtype) and rows[name].n_unique() > 1
     ]
     told_apart = [
         name
