@@ -76,6 +76,9 @@ def test_reported_and_estimated_costs_stay_two(snap: sa.Snapshot, own: Path) -> 
 def test_a_group_that_is_none_is_said(snap: sa.Snapshot) -> None:
     with pytest.raises(ArgumentError, match="Costs have no group 'colour'; there are system,"):
         sa.failures.costs(snap, by=["colour"])
+    twice = sa.failures.costs(snap, by=["model", "model"])
+    assert twice.equals(sa.failures.costs(snap, by="model"))
+    assert sa.failures.costs(snap, by=None).equals(sa.failures.costs(snap, by=()))
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,11 @@ def test_what_is_chosen_is_sql_for_the_runs_of_that_step(demo, monkeypatch):
 def test_what_is_no_column_step_or_measure_is_said(demo):
     with pytest.raises(ArgumentError, match=r"no column 'projekt'(.|\n)*'project'"):
         sa.failures.rates(demo, by="projekt")
-    with pytest.raises(ArgumentError, match="length of a step; found 'often'"):
-        sa.failures.rates(demo, every="often")
+    for every in ("often", "0d", ""):
+        with pytest.raises(ArgumentError, match=f"length of a step; found '{every}'"):
+            sa.failures.rates(demo, every=every)
+    for top in ("x", None, 2.5, -1):
+        with pytest.raises(ArgumentError, match="top counts values"):
+            sa.failures.rates(demo, by="project", top=top)
     with pytest.raises(ArgumentError, match="no measure 'luck'"):
         chart_rate(demo, of="luck")

@@ -21,7 +21,7 @@ GROUPS = ("system", "model", "provider", "project", "agent", "kind", "playbook")
 def costs(
     snap: Facts,
     *,
-    by: Sequence[str] = ("system", "model"),
+    by: Sequence[str] | None = ("system", "model"),
     window: object = None,
     policy: Policy | None = None,
     own_prices: str | Path | None = None,
@@ -62,7 +62,7 @@ def costs(
     >>> costs(demo(), by=()).select("n_runs", "reported_n", "estimated_n").rows()
     [(1232, 1223, 0)]
     """
-    asked = [by] if isinstance(by, str) else list(by)
+    asked = [by] if isinstance(by, str) else list(dict.fromkeys(by or ()))
     if unknown := [name for name in asked if name not in GROUPS]:
         raise ArgumentError(
             f"Costs have no group {unknown[0]!r:.60}; there are {', '.join(GROUPS)}.",

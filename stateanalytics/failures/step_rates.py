@@ -79,6 +79,8 @@ def rates(
             f"There is no column {by!r:.80} to tell runs apart by.",
             'sa.failures.rates(snap, by="project")' + did_you_mean(str(by), rows.columns),
         )
+    if type(top) is not int or top < 0:
+        raise ArgumentError(f"top counts values, 0 or more; found {top!r:.40}.", "top=5")
     if window is not None:
         rows = within(rows, read_window(window, as_of=snap.as_of), as_of=snap.as_of)
     run_types = {known.name: known.run_type for known in all_systems()}
@@ -98,6 +100,8 @@ def rates(
             until=step.dt.offset_by(every),
             value=pl.when(pl.col("value").is_in(kept)).then("value").otherwise(pl.lit(OTHERS)),
         )
+        if steps.select((pl.col("until") <= pl.col("step_at")).any()).item():
+            raise pl.exceptions.InvalidOperationError("a step without length")
     except pl.exceptions.PolarsError as error:
         raise ArgumentError(
             f"every needs the length of a step; found {every!r:.40}.", 'every="1h", "1d" or "1w"'
