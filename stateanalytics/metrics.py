@@ -10,6 +10,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.redaction import redact
+from stateanalytics.core.text import ANSI, UNSEEN
 from stateanalytics.state.attention import attention_items
 from stateanalytics.state.definitions import RUN, is_failure
 from stateanalytics.state.policy import Policy
@@ -161,9 +162,11 @@ def _families(snap: Facts, policy: Policy | None, held: pl.DataFrame | None) -> 
 
 
 def _told(runs: pl.DataFrame) -> pl.DataFrame:
-    """Runs whose texts may leave: short, and without what looks like a secret."""
+    """Runs whose texts may leave: short, without what looks like a secret or is not seen."""
     masked = redact(runs.select("kind", "model", "provider", "reason_code"))[0]
-    short = masked.select(pl.all().str.slice(0, _LONGEST_VALUE))
+    # Before they are counted: texts that look alike would be one series twice.
+    seen = pl.all().str.replace_all(ANSI, "").str.replace_all(rf"{UNSEEN}|\r", "")
+    short = masked.select(seen.str.slice(0, _LONGEST_VALUE))
     return runs.with_columns(short).with_columns(
         pl.col("kind", "model", "provider").fill_null(NONE)
     )

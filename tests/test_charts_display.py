@@ -147,3 +147,12 @@ def test_a_text_is_measured_in_the_widest_font_and_cut_to_its_room():
     assert fitted(long, 120).startswith("ProviderQuota")
     assert " ".join(wrapped(long, 250)) == long
     assert width_of("ж") > width_of("n") > width_of("i")
+
+
+def test_what_a_notebook_keeps_of_a_chart_has_no_secrets():
+    key = "sk-" + "a1B2" * 12
+    made = chart(f"runs with {key}").properties(description=key)
+    shown = made._repr_mimebundle_()
+    assert key not in json.dumps(shown)
+    assert "[API key]" in json.dumps(shown[LIVE])
+    assert key in made.data["entity_type"][0], "what is held is as it was"

@@ -161,7 +161,7 @@ def test_what_nothing_is_counted_by_is_said(demo, values):
     with pytest.raises(ArgumentError, match="Nothing is counted by 'x'"):
         sa.explore(snap, "odd", by="x")
     assert "by n" in repr(sa.explore(snap, "odd"))
-    with pytest.raises(ArgumentError, match="no column 3"):
+    with pytest.raises(ArgumentError, match="no column '3'"):
         sa.explore(snap, "odd", by=3)
 
 

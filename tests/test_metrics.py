@@ -105,6 +105,14 @@ def test_hostile_texts_stay_labels_few_and_without_secrets():
     assert samples(text)["day_tokens", POOLED, "input", "lionagi", "p"] == 5 * 33
 
 
+def test_what_acts_or_is_not_seen_is_no_part_of_a_label():
+    models = ["a", "\x1b[31ma", "a\r", "\u202ea\x00\x07"]
+    text = as_openmetrics(facts([failed(str(n), model=name) for n, name in enumerate(models)]))
+    assert samples(text)["day_tokens", "a", "input", "lionagi", "p"] == 20
+    assert text.isascii()
+    assert text.replace("\n", "").isprintable()
+
+
 def test_the_order_of_rows_and_empty_facts_change_nothing():
     rows = [failed(str(n), cost_usd=0.1 * n, model=f"m{n % 3}") for n in range(20)]
     assert as_openmetrics(facts(rows)) == as_openmetrics(facts(rows[::-1]))

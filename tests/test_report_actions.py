@@ -106,8 +106,9 @@ def test_a_text_of_a_store_makes_no_markup_in_markdown():
     assert "http://" not in text
     assert not re.search(r"(?<!\\)\[x\](?!\\)", text)
     assert "``` a `` b ```" in text
-    linked = as_markdown(summary([cluster(name="see www.evil.example, WWW.x.org and GH-12")]))
-    assert not re.search(r"(?i)www\.|gh-", linked)
+    links = "see www.evil.example, WWW.x.org, GH-12, #12 and some/repository#3"
+    linked = as_markdown(summary([cluster(name=links)]))
+    assert not re.search(r"(?i)www\.|gh-|#\d", linked)
     # A row of a table keeps its cells.
     assert all(
         len(re.findall(r"(?<!\\)\|", line)) == 6

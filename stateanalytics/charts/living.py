@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import polars as pl
+
 from stateanalytics.charts.text_width import FONT_SIZE
 from stateanalytics.core.components import needing
+from stateanalytics.core.redaction import redact_texts
 
 if TYPE_CHECKING:
     from stateanalytics.charts.selecting import SelectableChart
@@ -125,7 +128,9 @@ class _Living:
 
         chart: Any = self
         description = chart.description if isinstance(chart.description, str) else "chart"
-        spec = tame(chart.to_dict())
+        # A notebook is kept with what it shows, and goes to others.
+        spec = _without_secrets(tame(chart.to_dict()))
+        description = _without_secrets(description)
         return {
             **{kind: {**spec, "$schema": schema} for kind, schema in TYPES.items()},
             "image/svg+xml": as_file(spec, label=description),
@@ -139,6 +144,29 @@ def one_choice_for_all() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Automatically deduplicated selection")
         yield
+
+
+def _without_secrets(spec: Any) -> Any:
+    """A specification in which secrets are masked, equal ones alike."""
+    texts = pl.Series(list(dict.fromkeys(_texts(spec))), dtype=pl.String)
+    told = dict(zip(texts, redact_texts(texts)[0], strict=True))
+
+    def walk(part: Any) -> Any:
+        if isinstance(part, Mapping):
+            return {key: walk(value) for key, value in part.items()}
+        if isinstance(part, list):
+            return [walk(value) for value in part]
+        return told[part] if isinstance(part, str) else part
+
+    return walk(spec)
+
+
+def _texts(part: Any) -> Iterator[str]:
+    if isinstance(part, str):
+        yield part
+    elif isinstance(part, Mapping | list):
+        for value in part.values() if isinstance(part, Mapping) else part:
+            yield from _texts(value)
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ N_CLUSTERS = 5
 _LONGEST_NAME = 72
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~])")
 _BREAK = "\u200b"
-# What GitHub makes a link of although it stands there as text.
-_LINKED = re.compile(r"(?i)www(?=\.)|gh(?=-\d)")
+# What GitHub makes a link of although it stands there as text, with a backslash before it, too.
+_LINKED = re.compile(r"(?i)www(?=\.)|gh(?=-\d)|#(?=\d)")
 
 
 def as_markdown(summary: Plain) -> str:

@@ -93,7 +93,7 @@ def explore(
     condition = None
     if where is not None:
         # In brackets, which hold an OR together, and behind a comment at its end.
-        condition = f"({where}\n)" if "--" in where else f"({where})"
+        condition = f"({where}\n)" if "--" in str(where) else f"({where})"
         rows = snap.sql(_query(of, condition), max_rows=2**62)
     elif of == RUNS:
         condition = is_run(snap.entities["system"].unique())
@@ -103,7 +103,7 @@ def explore(
     else:
         rows = whole
     is_one = isinstance(by, str) or not isinstance(by, Collection)
-    columns = _columns(rows, of) if by is None else [by] if is_one else list(by)
+    columns = _columns(rows, of) if by is None else [str(by)] if is_one else list(by)
     for name in columns:
         if name not in rows.columns:
             raise ArgumentError(
