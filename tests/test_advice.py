@@ -341,6 +341,7 @@ def test_advice_on_the_sample_is_the_same_twice_and_has_its_shape(advice, demo):
     assert {"slow", "stuck", "idle", "stale.flow", "timeout.agent"} <= set(advice.frame["name"])
 
 
+@pytest.mark.slow
 def test_each_curve_marks_todays_value_and_the_best_once(advice):
     marked = advice.curves.group_by("name").agg(pl.col("is_best").sum(), pl.col("is_today").sum())
     assert marked["is_best"].to_list() == [1] * marked.height

@@ -157,6 +157,7 @@ def test_of_what_a_week_holds_it_holds_the_whole_history(seen):
             assert_frame_equal(told.sort(told.columns), expected.sort(told.columns))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_leaves_nothing_to_mend(tmp_path):
     history, store = tmp_path / "history", store_at(tmp_path / "state.db", 3)
     code = [

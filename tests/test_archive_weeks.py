@@ -62,6 +62,7 @@ def test_weeks_hold_their_own_work_and_what_spans_them(history, asked, there):
     assert n_all == sum(path.stat().st_size for path in history.rglob("*.parquet"))
 
 
+@pytest.mark.slow
 def test_a_week_stands_as_it_did_at_its_end(history):
     for asked in ("2026-W19", "2026-W20", "2026-W21"):
         snap = sa.read(history, weeks=asked)

@@ -370,6 +370,7 @@ def _dies_of(victim, batch):
     return collecting._archived(batch)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_costs_the_store_that_killed_it(hosts, tmp_path, monkeypatch):
     original = collecting._Processes.run
 

@@ -42,6 +42,7 @@ def n_held(low, high, truth):
     return ((low <= truth) & (high >= truth)).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prob", [0.25, 0.5, 0.75])
 def test_quantiles_hold_the_truth(repeats, prob):
     truth = solve(lambda seconds: gone_by(seconds) - prob, 1.0, 60_000.0)

@@ -44,6 +44,7 @@ def test_a_trial_lasts_until_enough_got_beyond(advice, trial):
     assert trial.cost == pytest.approx(trial.n_beyond * hours * advice.costs.undetected_hour)
 
 
+@pytest.mark.slow
 def test_what_stands_for_a_larger_fleet_gets_beyond_in_a_shorter_time(advice, trial):
     of_ten = replace(advice, n_sessions=10 * advice.n_sessions_drawn)
     planned = sa.thresholds.plan_trial(of_ten, "phantom", share=0.05, weeks=trial.weeks)

@@ -203,6 +203,7 @@ def messages():
     return pl.Series(texts, dtype=pl.String)
 
 
+@pytest.mark.slow
 def test_false_alarms_are_at_most_one_in_two_hundred():
     texts = messages()
     shown, _ = redact_texts(texts)

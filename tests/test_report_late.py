@@ -106,7 +106,7 @@ BUSY = {
 
 
 @pytest.mark.parametrize(
-    ("week", "sections"), a_few([(WEEKS[0], BRIEF), (WEEKS[0], None), (WEEKS[1], None)])
+    ("week", "sections"), a_few([(WEEKS[0], BRIEF), (WEEKS[0], None), (WEEKS[1], None)], 0)
 )
 def test_a_report_as_it_was_known_is_the_report_that_was_made_then(tmp_path, week, sections):
     path = tmp_path / "state.db"

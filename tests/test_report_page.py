@@ -274,6 +274,7 @@ def test_every_id_on_the_page_leads_to_what_is_known_of_it(demo_page, demo_week)
     assert told["lasted"] == slowest["lasted"]
 
 
+@pytest.mark.slow
 def test_a_report_in_full_is_the_page_with_every_fold_open(small_week):
     page = small_week.as_html()
     assert Page(page).all("details")

@@ -56,6 +56,7 @@ def made(request, lionagi_samples):
     return statuses_of_makers(folder), snap, report(snap, window=EVER, sections=COUNTED)
 
 
+@pytest.mark.slow
 def test_every_end_is_counted_as_the_makers_wrote_it(made):
     statuses, snap, whole = made
     sessions = snap.entities.filter(entity_type="session")

@@ -84,6 +84,7 @@ def test_the_page_has_the_curve_with_both_axes_named(report, section):
     assert '<a href="#thresholds">' in page
 
 
+@pytest.mark.slow
 def test_a_snapshot_without_data_says_so():
     empty = summarize_thresholds(material(facts([])))
     assert empty["finding"] == "No threshold of these systems is known."

@@ -156,7 +156,7 @@ def test_no_command_prints_a_secret_unless_it_is_asked_to(store, command, capsys
     assert came_through(told.err) == set()
 
 
-@pytest.mark.parametrize("store", a_few(STORES), indirect=True)
+@pytest.mark.parametrize("store", a_few(STORES, 0), indirect=True)
 def test_what_is_asked_for_is_shown_to_its_owner_only(store, tmp_path):
     for name, is_private in (("whole.json", True), ("masked.json", False)):
         path = tmp_path / name

@@ -147,6 +147,7 @@ def test_hostile_text_is_inert_and_secrets_are_masked(tmp_path):
     assert path.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_the_drawing_masks_what_the_page_masks():
     snap = made(raw_status=SECRET)
     page = sa.session(snap, "session:s-1")

@@ -160,6 +160,7 @@ def test_a_hostile_name_does_nothing_where_it_is_shown(tmp_path):
     assert html.escape("<script>alert(1)") in snap._repr_html_()
 
 
+@pytest.mark.slow
 def test_several_inputs_say_that_they_share_one_instant_and_where_each_ends(tmp_path):
     paths = [
         write_store(
@@ -199,6 +200,7 @@ def test_an_as_of_in_the_past_counts_and_lists_nothing_that_began_later(tmp_path
 BEGAN = {"before": -100.0, "after": 100.0, "long after": 1e6}
 
 
+@pytest.mark.slow
 def test_many_inputs_are_counted_and_not_all_listed(tmp_path):
     paths = [write_store(tmp_path / f"{i}.db", sessions=[session("a")]) for i in range(7)]
     shown = repr(sa.read(*paths))

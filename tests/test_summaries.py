@@ -75,6 +75,7 @@ def test_merged_equals_read_at_once(parts, pooled):
     assert_same(merge(parts), summarize(pooled, k=1))
 
 
+@pytest.mark.slow
 def test_the_order_and_grouping_of_parts_do_not_matter(parts):
     everything = merge(parts)
     for some in itertools.islice(itertools.permutations(parts), 0, 24, 7):
@@ -200,6 +201,7 @@ def snapshot_of(rows):
     return sa.Snapshot(**{name: getattr(read, name) for name in vars(read)})
 
 
+@pytest.mark.slow
 def test_a_text_is_kept_where_k_sessions_have_it_and_never_otherwise(tmp_path):
     rows = [
         *(failed(n, f"worker {n} lost the lake of swans") for n in range(3)),

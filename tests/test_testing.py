@@ -268,6 +268,7 @@ def test_dirty_cells_are_where_and_what_they_are_said_to_be(tmp_path):
         assert count == [(n_rows,)] == [(10,)], column
 
 
+@pytest.mark.slow
 def test_a_dirty_store_is_read_and_every_dirty_column_is_a_finding(tmp_path):
     made = write_store(tmp_path / "state.db", 500, dirty=0.02)
     facts, _ = sources.read_facts([made], as_of=AS_OF)
@@ -276,6 +277,7 @@ def test_a_dirty_store_is_read_and_every_dirty_column_is_a_finding(tmp_path):
     assert lost.join(counted, on=["column", "n_rows"], how="anti").height == 0
 
 
+@pytest.mark.slow
 def test_integers_past_2_to_the_53_are_read_to_the_last_digit(tmp_path):
     made = write_store(tmp_path / "state.db", 500, dirty=0.02)
     facts, _ = sources.read_facts([made], as_of=AS_OF)
