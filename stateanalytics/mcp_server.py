@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 MOST_ROWS = 200
 MOST_CHARS = 40_000
 """Of an answer: about ten thousand tokens."""
+MOST_TOLD = 40
+"""Sources, and losses of data, of an overview."""
 _ENVELOPE_CHARS = 500
 SQL_TIMEOUT_S = 15.0
 SQL_MEMORY_BYTES = 512 * 2**20
@@ -79,11 +81,13 @@ class Questions:
                     {name: number[name] for name in ("title", "shown", "shown_interval", "note")}
                     for number in headline["numbers"]
                 ],
-                "losses": told["losses"],
+                "losses": told["losses"][:MOST_TOLD],
+                "n_losses": len(told["losses"]),
                 "entities": _plain(counts),
-                "sources": _plain(self._snap.sources.select(_OF_SOURCES).head(MOST_ROWS)),
+                "sources": _plain(self._snap.sources.select(_OF_SOURCES).head(MOST_TOLD)),
                 "n_sources": self._snap.sources.height,
-            }
+            },
+            _cut(MOST_TOLD, max(self._snap.sources.height, len(told["losses"]))),
         )
 
     def attention(self, severity: str | None = None, limit: int = 20) -> str:

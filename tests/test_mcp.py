@@ -3,12 +3,20 @@
 import asyncio
 import json
 import sys
+from dataclasses import replace
 
 import polars as pl
 import pytest
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.mcp_server import MOST_CHARS, MOST_ROWS, TOOLS, UNTRUSTED, Questions
+from stateanalytics.mcp_server import (
+    MOST_CHARS,
+    MOST_ROWS,
+    MOST_TOLD,
+    TOOLS,
+    UNTRUSTED,
+    Questions,
+)
 from stateanalytics.state.policy import Policy
 from tests.conftest import ROOT, component
 
@@ -44,6 +52,7 @@ def test_hostile_texts_are_masked_cut_and_made_visible(questions):
     assert f"of {MOST_ROWS}" in json.loads(cut)["cut_off"]
 
 
+@pytest.mark.slow
 def test_what_a_query_gives_is_told_masked_and_never_breaks_off(questions):
     key = "sk-" + "a1B2" * 12
     query = "SELECT histogram(x) AS h, [any_value(x)::BLOB, NULL] AS b FROM t"
@@ -53,6 +62,28 @@ def test_what_a_query_gives_is_told_masked_and_never_breaks_off(questions):
     [row] = json.loads(text)["data"]
     assert row["h"] == [{"key": "b", "value": 1}, {"key": "[API key]", "value": 1}]
     assert json.loads(row["b"])[1] is None
+
+
+@pytest.mark.slow
+def test_an_overview_of_a_large_fleet_is_short_and_says_so(questions):
+    snap = questions._snap
+    many = replace(
+        snap, sources=pl.concat([snap.sources] * 300), entities=snap.entities.head(1),
+        transitions=snap.transitions.clear(), events=snap.events.clear(),
+    )  # fmt: skip
+    text = Questions(many, Policy.v1()).overview()
+    assert len(text) < MOST_CHARS / 2
+    told = json.loads(text)
+    assert (len(told["data"]["sources"]), told["data"]["n_sources"]) == (MOST_TOLD, 300)
+    assert told["cut_off"].startswith("these are the first 40 rows of 300")
+
+
+def test_bytes_in_a_list_are_told(questions):
+    frame = pl.DataFrame({"b": [[b"\xff", None], None], "s": [{"x": b"\x00"}] * 2})
+    assert json.loads(questions._rows(frame, 2))["data"] == [
+        {"b": '["ff", null]', "s": '{"x": "00"}'},
+        {"b": None, "s": '{"x": "00"}'},
+    ]
 
 
 def test_a_long_text_is_cut_and_its_row_told(questions):
