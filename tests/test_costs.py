@@ -1,5 +1,6 @@
 """What runs cost, as reported and as estimated by list prices."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
@@ -10,9 +11,11 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.price_table import estimated_usd
 from stateanalytics.reporting.sections.costs import summarize_costs
 from tests.conftest import ROOT
+from tests.frames import facts
 from tests.report_parts import material_of
 from tests.samples import the_week
 
+AT = datetime(2026, 5, 20, 9, tzinfo=UTC)
 OWN = """as_of = 2026-11-01
 [[price]]
 input = 2
@@ -71,6 +74,15 @@ def test_reported_and_estimated_costs_stay_two(snap: sa.Snapshot, own: Path) -> 
     by_hand = (fresh * 2 + cached * 0.5 + runs["n_output_tokens"].sum() * 10) / 1e6
     assert row["estimated_usd"] == pytest.approx(by_hand)
     assert row["estimated_n"] == runs.height
+
+
+def test_what_somebody_stopped_is_not_lost_to_failures() -> None:
+    rows = [
+        {"entity_id": end, "raw_status": end, "cost_usd": usd, "started_at": AT, "ended_at": AT}
+        for end, usd in (("failed", 2.0), ("timed_out", 0.5), ("aborted", 1.0), ("completed", 4.0))
+    ]
+    [row] = sa.failures.costs(facts(rows), by=()).to_dicts()
+    assert (row["reported_usd"], row["reported_lost_usd"]) == (7.5, 2.5)
 
 
 def test_a_group_that_is_none_is_said(snap: sa.Snapshot) -> None:

@@ -11,7 +11,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.failure_rows import window_of
 from stateanalytics.failures.price_table import estimated_usd, prices
-from stateanalytics.state.definitions import BAD_ENDS, GOOD_ENDS
+from stateanalytics.state.definitions import GOOD_ENDS, is_failure
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, rows_of, within
 
@@ -49,7 +49,7 @@ def costs(
         twice, for what was reported and (``estimated_…``) for the list prices of the run's
         last model: ``usd``, null where no run has any; ``n`` runs that have it;
         ``per_completed_usd`` and ``per_merged_usd``, of those that have it; ``lost_usd`` to
-        runs that failed, timed out or were aborted.
+        runs that are failures.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def costs_of(rows: pl.DataFrame, table: pl.DataFrame, by: Sequence[str] = ()) ->
     priced = runs.with_columns(
         estimated_usd(runs, table),
         is_good=pl.col("outcome").is_in(list(GOOD_ENDS)).fill_null(value=False),
-        is_bad=pl.col("outcome").is_in(list(BAD_ENDS)).fill_null(value=False),
+        is_bad=is_failure().fill_null(value=False),
         is_merged=(pl.col("outcome") == "merged").fill_null(value=False),
     )
     sums = {
