@@ -5,15 +5,19 @@ import os
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import run as cli
+from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.actions import actions_of
 from stateanalytics.reporting.digest import as_markdown
+from stateanalytics.reporting.named_runs import place_of
 from stateanalytics.reporting.slack import MOST_BLOCKS, as_slack
+from stateanalytics.reporting.summarize import _asked_of
 from stateanalytics.reporting.tripwires import tripped
 from tests.conftest import ROOT, component
 from tests.samples import SAMPLES
@@ -49,6 +53,9 @@ def summary(clusters=(), items=(), **more):
     }  # fmt: skip
 
 
+WEEK = "--week 2026-W21"
+
+
 def number(**more):
     change = {"difference": 0.1, "is_clear": True, "words": "better", **more}
     words = {"name": "completed", "title": "Completed", "shown": "5 %", "shown_interval": None}
@@ -62,7 +69,7 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
         [item()],
         losses=[{"source": "x.db", "message": "gone"}],
     )  # fmt: skip
-    found = actions_of(told, ["a b.db"])
+    found = actions_of(told, "'a b.db'", WEEK)
     assert [one["what"] for one in found] == [
         "Read again what is missing: x.db",
         "Close or save session s",
@@ -71,17 +78,17 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     assert found[1]["command"] == "stateanalytics show 'a b.db' s"
     assert found[1]["why"] == "open for 10 s. no reason was stored"
     assert found[2]["who"] == "ann (T-1)"
-    [dashed] = actions_of(summary(items=[item(entity_id="-x")]), ["a.db"])
+    [dashed] = actions_of(summary(items=[item(entity_id="-x")]), "'a b.db'", WEEK)
     assert dashed["command"] == "stateanalytics show -- 'a b.db' -x"
-    assert actions_of(summary(), []) == []
+    assert actions_of(summary(), "SOURCES", WEEK) == []
 
 
 def test_thresholds_come_last_and_several_sources_have_no_name():
     rows = [{"verdict": "change", "name": "slow", "recommended": "2 h", "today": "1 h",
              "in_words": "why"}, {"verdict": "keep"}]  # fmt: skip
-    found = actions_of(summary([cluster()], thresholds={"rows": rows}), ["a", "b"])
+    found = actions_of(summary([cluster()], thresholds={"rows": rows}), "SOURCES", WEEK)
     assert [one["what"] for one in found] == ["Stop “boom”", "Set slow to 2 h, from 1 h"]
-    assert found[0]["command"].startswith("stateanalytics failures SOURCES ")
+    assert found[0]["command"].startswith("stateanalytics failures SOURCES --week 2026-W21 --show")
 
 
 @pytest.mark.slow
@@ -120,7 +127,8 @@ def test_a_text_of_a_store_makes_no_markup_in_markdown():
 def test_the_digest_of_the_sample_is_a_screen(demo_week):
     text = demo_week.as_markdown()
     assert text.startswith("## Weekly report: week 2026-W21")
-    assert len(text.replace("|", " ").split()) < 400
+    # Commands are to be pasted, not read.
+    assert len(re.sub(r"`[^`]*`", "", text).replace("|", " ").split()) < 390
     assert "| Completed | 57 % |" in text
     assert "16 more in the whole report" in text
 
@@ -288,3 +296,17 @@ def test_the_script_keeps_the_digest_on_one_issue(tmp_path):
         assert code == 3, "bad news"
         assert f"issue {verb} --body-file" in said.read_text()
     assert (tmp_path / "out" / "week.html").stat().st_size > 100_000
+
+
+def test_commands_name_what_was_read_and_the_window(monkeypatch):
+    monkeypatch.chdir(SAMPLES)
+    with sa.read("twelve_weeks/history", progress=False) as snap:
+        assert place_of(snap) == "twelve_weeks/history"
+    as_of = datetime(2026, 5, 25, 6, tzinfo=UTC)
+    windows = {
+        "2026-W21": "--week 2026-W21",
+        None: "--since 2026-05-18T06:00:00Z",
+        ("2026-05-04", "2026-05-06"): "--since 2026-05-04T00:00:00Z --until 2026-05-06T00:00:00Z",
+    }
+    for asked, words in windows.items():
+        assert _asked_of(read_window(asked, as_of=as_of), as_of) == words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 
 from stateanalytics.core.text import shortened
@@ -16,15 +15,15 @@ _LONGEST_NAME = 72
 _FIRST, _OPEN, _ENDED, _SETTING = range(4)
 
 
-def actions_of(summary: Plain, sources: list[str]) -> list[Plain]:
+def actions_of(summary: Plain, place: str, window: str) -> list[Plain]:
     """At most three things to do, the most urgent first.
 
     Parameters
     ----------
     summary : dict
         Of a report; sections that it lacks add nothing.
-    sources : list of str
-        What was read, for the commands.
+    place, window : str
+        What was read and which part of it is told, as commands are given them.
 
     Returns
     -------
@@ -34,12 +33,11 @@ def actions_of(summary: Plain, sources: list[str]) -> list[Plain]:
         were lost come first, since every number rests on them; then what is still open; then
         failures by the time they cost; then thresholds.
     """
-    place = shlex.quote(sources[0]) if len(sources) == 1 else "SOURCES"
-    found = sorted(_all(summary, place), key=lambda one: (one["rank"], -one["saves_s"]))
+    found = sorted(_all(summary, place, window), key=lambda one: (one["rank"], -one["saves_s"]))
     return found[:N_SHOWN]
 
 
-def _all(summary: Plain, place: str) -> Iterator[Plain]:
+def _all(summary: Plain, place: str, window: str) -> Iterator[Plain]:
     if losses := summary.get("losses"):
         yield _action(
             _FIRST,
@@ -53,7 +51,7 @@ def _all(summary: Plain, place: str) -> Iterator[Plain]:
     todo = {code["code"]: code["what_to_do"] for code in failures.get("codes", ())}
     for cluster in failures.get("clusters", ()):
         if not cluster["is_expected"] and cluster["n_incidents"]:
-            yield _of_cluster(cluster, todo, place)
+            yield _of_cluster(cluster, todo, f"{place} {window}")
     for row in summary.get("thresholds", {}).get("rows", ()):
         if row["verdict"] == "change":
             yield _action(
@@ -73,13 +71,12 @@ def _open(open_work: Plain, place: str) -> Iterator[Plain]:
     longest = max(items, key=lambda item: item["silence_s"] or 0.0)
     n = open_work["n"]
     name = longest["name"] or longest["entity_id"]
-    own = None if place != "SOURCES" else place
     yield _action(
         _OPEN,
         f"Close or save {longest['entity_type'].replace('_', ' ')} {name}"
         + (f", and look at {n - 1} more that are open" if n > 1 else ""),
         f"{longest['when']}. {_hint(longest)}",
-        show_command(longest, own) if n == 1 else f"stateanalytics attention {place}",
+        show_command(longest, place) if n == 1 else f"stateanalytics attention {place}",
         "#attention",
         who=" in ".join(filter(None, (longest["agent"], longest["project"]))) or None,
         saves_s=longest["silence_s"] or 0.0,
@@ -91,7 +88,7 @@ def _hint(item: Mapping[str, Plain]) -> str:
     return (reason and (reason["what_to_do"] or reason["message"])) or "no reason was stored"
 
 
-def _of_cluster(cluster: Plain, todo: Mapping[str, str | None], place: str) -> Plain:
+def _of_cluster(cluster: Plain, todo: Mapping[str, str | None], part: str) -> Plain:
     lost = [cluster["lost"][name] for name in ("time", "cost") if cluster["lost"][name]]
     cost = f", {' and '.join(lost)} lost" if lost else ""
     what_to_do = todo.get(cluster["code"])
@@ -101,7 +98,7 @@ def _of_cluster(cluster: Plain, todo: Mapping[str, str | None], place: str) -> P
         f"Stop “{shortened(cluster['name'], _LONGEST_NAME)}”",
         f"{count(cluster['n_incidents'], 'incident')}{cost}"
         + (f". {what_to_do}" if what_to_do else ""),
-        f"stateanalytics failures {place} --show members --cluster {cluster['cluster_id']}",
+        f"stateanalytics failures {part} --show members --cluster {cluster['cluster_id']}",
         f"#cluster-{cluster['rank']}",
         who=f"{who} ({cluster['ticket']})" if who and cluster["ticket"] else who,
         saves_s=cluster["run_s"] or 0.0,

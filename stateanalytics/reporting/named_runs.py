@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.facts import Facts
 from stateanalytics.core.units import how_long
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.definitions import RUN
 
+SEVERAL = "SOURCES"
 _KEY = ("entity_type", "entity_id")
 _KEPT = (*_KEY, "source", "name", "kind", "agent", "model", "project", "invocation_id")
 
@@ -37,14 +40,28 @@ def named_runs(summary: Plain, material: Material) -> list[Plain]:
         sorted(set(_ids(summary))), schema=dict.fromkeys(_KEY, pl.String), orient="row"
     )
     rows = material.ever.join(named, on=_KEY, how="semi").sort(*_KEY, "source")
-    return [_told(row) for row in rows.iter_rows(named=True)]
+    place = place_of(material.facts)
+    return [_told(row, place) for row in rows.iter_rows(named=True)]
 
 
-def show_command(entity: Mapping[str, Any], place: str | None = None) -> str:
+def place_of(facts: Facts) -> str:
+    """What was read, as commands are given it; several sources are for the reader to name."""
+    if facts.sources.height != 1:
+        return SEVERAL
+    [source] = facts.sources.iter_rows(named=True)
+    if source.get("looked_at") is None or not facts.inputs:
+        return shlex.quote(source["source"])
+    # Of an archive the source is where its store lay; what was read is the archive.
+    archive = str(facts.inputs[-1])
+    near = os.path.relpath(archive)
+    return shlex.quote(archive if near.startswith(os.pardir) else near)
+
+
+def show_command(entity: Mapping[str, Any], place: str) -> str:
     """How to see one entity at the terminal, whatever stands in its id."""
     # An id may begin like an option.
     dashes = "-- " if entity["entity_id"].startswith("-") else ""
-    where = shlex.quote(entity["source"]) if place is None else place
+    where = shlex.quote(entity["source"]) if place == SEVERAL and "source" in entity else place
     return f"stateanalytics show {dashes}{where} {shlex.quote(entity['entity_id'])}"
 
 
@@ -62,7 +79,7 @@ def _ids(part: Any) -> Iterator[tuple[str, str]]:
             yield from _ids(value)
 
 
-def _told(row: Plain) -> Plain:
+def _told(row: Plain, place: str) -> Plain:
     lasted = row["age_s"] if row["is_open"] else row["duration_s"]
     cost = row["cost_usd"]
     return {
@@ -75,5 +92,5 @@ def _told(row: Plain) -> Plain:
         "cost": None if cost is None else f"${cost:,.2f}",
         "code": row["reason_code"],
         "message": row["reason_message"],
-        "command": show_command(row),
+        "command": show_command(row, place),
     }

@@ -23,7 +23,7 @@ from stateanalytics.reporting.false_alarms import of_changes
 from stateanalytics.reporting.front import front_of
 from stateanalytics.reporting.ledger import write_ledger
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
-from stateanalytics.reporting.named_runs import named_runs
+from stateanalytics.reporting.named_runs import named_runs, place_of
 from stateanalytics.reporting.phrases import count, number, points, share
 from stateanalytics.reporting.sections import HEADLINE, SECTIONS
 from stateanalytics.reporting.sections.headline import summarize_headline, sure_of
@@ -92,7 +92,7 @@ def summarize(
     is_told = before is not None and "failures" in raw and raw["compared_with"]["is_covered"]
     raw |= front_of(raw, lost_in_all(before.failed) if before and is_told else None)
     raw["runs"] = named_runs(summaries, material)
-    raw["actions"] = actions_of(raw, facts.sources["source"].to_list())
+    raw["actions"] = actions_of(raw, place_of(facts), _asked_of(window, facts.as_of))
     cleaned, masked = clean(raw, secrets=redact)
     return {
         **cleaned,
@@ -147,6 +147,15 @@ def said_of(window: Window, title: str, as_of: datetime) -> Plain:
             "is_over": window.until <= as_of + TICK,
         },
     }
+
+
+def _asked_of(window: Window, as_of: datetime) -> str:
+    """The window as commands are asked for it."""
+    year, week, day = window.since.isocalendar()
+    if day == 1 and window == read_window(f"{year}-W{week:02}", as_of=as_of):
+        return f"--week {year}-W{week:02}"
+    asked = f"--since {iso(window.since)}"
+    return asked if window.until > as_of else f"{asked} --until {iso(window.until)}"
 
 
 def redactions(masked: Mapping[str, int], *, is_on: bool) -> Plain:
