@@ -23,7 +23,7 @@ def told(snap: sa.Snapshot) -> dict[str, str | None]:
 
 
 def codes(snap: sa.Snapshot) -> list[str]:
-    found = snap.findings.filter(pl.col("code").str.starts_with("source."))
+    found = snap.findings.filter(pl.col("code").str.starts_with("source.same"))
     return found["code"].to_list()
 
 

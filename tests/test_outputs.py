@@ -64,6 +64,7 @@ def test_nothing_that_was_read_is_written_over(fleet, command, source, target, c
     Path("hard.json").hardlink_to(STORE)
     Path("record.json").hardlink_to(RECORD)
     Path("linked").symlink_to("tree")
+    Path(target).parent.mkdir(exist_ok=True)
     before = contents(fleet)
     form = ["-f", "json"] if target.endswith("-wal") else []
     assert cli.run([command, source, "-o", target, *form]) == 2

@@ -84,12 +84,16 @@ def read_at(path, script, hours):
 
 
 def without_provenance(summary):
-    return {
+    told = {
         name: part
         for name, part in summary.items()
         # The data section says what was read and found, such as what is left out by now; some
         # detectors read when a row was written, which nobody recorded of those written since.
         if name not in ("provenance", "losses", "detectors")
+    }
+    # Commands name what was read.
+    return told | {
+        name: [{**row, "command": None} for row in told[name]] for name in ("runs", "actions")
     }
 
 

@@ -70,8 +70,8 @@ def audit(
     --------
     >>> from stateanalytics.snapshot import demo
     >>> rows = audit(demo())
-    >>> rows.filter(code="audit.end_while_open").select("says", "against").row(0)
-    ("its status is 'running'", 'ended 2026-05-25 05:26:40 UTC')
+    >>> rows.filter(code="audit.open_without_sign_of_life")["says"].to_list()
+    ["its status is 'running'", "its status is 'running'", "its status is 'running'"]
     """
     return audited(snap, policy=policy, states=states)[0]
 

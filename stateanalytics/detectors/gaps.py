@@ -260,8 +260,8 @@ def silence_gaps(
     --------
     >>> from stateanalytics import demo
     >>> gaps = silence_gaps(demo()).filter(pl.col("left_out").is_null())
-    >>> dict(gaps["closed_by"].value_counts(sort=True).rows())["death"]
-    6
+    >>> dict(gaps["closed_by"].value_counts(sort=True).rows())["as_of"]
+    9
     """
     known = sessions(checked_snapshot(snap, "detectors.silence_gaps"), policy, rows)
     columns = [name for name in columns_by(by, known) if name not in ENTITY_KEY]

@@ -71,8 +71,8 @@ def mass_failures(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> mass_failures(demo(), window="2026-W21").filter("is_mass")["n_failed"].max() > 20
-    True
+    >>> mass_failures(demo(), window="2026-W16").filter("is_mass")["n_failed"].to_list()
+    [7, 7]
     """
     check_number("step_s", step_s, STEP_S, least=1)
     if step_s > MOST_STEP_S:

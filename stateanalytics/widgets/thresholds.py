@@ -46,7 +46,7 @@ class ThresholdWorksheet(Shown):
     --------
     >>> import stateanalytics as sa
     >>> sheet = ThresholdWorksheet(sa.thresholds.recommend(sa.demo()))
-    >>> sheet.view("idle", threshold_s=3600.0).startswith("<p>1 h:")
+    >>> sheet.view("slow", threshold_s=3600.0).startswith("<p>1 h:")
     True
     """
 
