@@ -23,8 +23,8 @@ def told(snap: sa.Snapshot) -> dict[str, str | None]:
 
 
 def codes(snap: sa.Snapshot) -> list[str]:
-    found = snap.findings.filter(pl.col("code").str.starts_with("source.same"))
-    return found["code"].to_list()
+    found = snap.findings.filter(pl.col("code").str.starts_with("source."))["code"].to_list()
+    return [code for code in found if not code.endswith("_not_read")]
 
 
 def counts(snap: sa.Snapshot) -> tuple[int, int, int]:
