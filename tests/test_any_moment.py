@@ -324,8 +324,7 @@ def test_a_tree_is_at_any_moment_what_a_copy_cut_off_there_is(ao_samples, tmp_pa
     compare_at(facts, tree, moments, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", a_few(TREES[1:]))
+@pytest.mark.parametrize("name", a_few(TREES[1:], 0))
 def test_a_status_is_that_of_the_newest_transition_or_of_a_later_record(ao_samples, name):
     facts, _ = read_facts([ao_samples / name], shown=False)
     n_compared = 0
@@ -372,7 +371,7 @@ def go_facts(shared):
     return facts, store, [at for at in cut_off_ao.instants_of_go(store) if at < facts.as_of]
 
 
-@pytest.mark.parametrize("n_moments", a_few([1, 9]))
+@pytest.mark.parametrize("n_moments", a_few([1, 9], 0))
 def test_the_go_rewrite_is_at_a_moment_what_a_copy_cut_off_there_is(go_facts, tmp_path, n_moments):
     facts, store, moments = go_facts
     compare_go_at(facts, store, random.Random(12).sample(moments, n_moments), tmp_path)

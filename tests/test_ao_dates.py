@@ -111,6 +111,7 @@ def test_what_is_written_is_read_back(ms: list[int]) -> None:
     assert written.select(date_ms("at"))["at"].to_list() == ms
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=30), max_size=20))
 @examples(60)
 def test_any_text_is_a_moment_or_null(texts: list[str]) -> None:

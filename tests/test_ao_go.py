@@ -180,6 +180,7 @@ def test_a_word_that_is_not_known_is_kept_and_counted(folder: Path, tmp_path: Pa
     assert words.to_list() == ["pondering"]
 
 
+@pytest.mark.slow
 def test_rows_without_an_id_of_their_own_are_left_out_and_counted(
     folder: Path, tmp_path: Path
 ) -> None:

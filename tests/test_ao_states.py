@@ -62,6 +62,7 @@ def test_the_table_holds_for_records_on_disk(table: dict, tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.slow
 def test_the_samples_hold_to_the_table_where_nothing_was_reattributed(
     table: dict, alone: dict[str, sa.Snapshot]
 ) -> None:

@@ -126,6 +126,7 @@ def test_every_expected_row_of_the_samples_holds(samples: Path, records: list[di
         assert {key: found.get(key) for key in row} == row
 
 
+@pytest.mark.slow
 def test_every_generation_is_recognised_by_its_records(real: Facts) -> None:
     seen = real.sources.select(pl.col("source").str.extract(r"([^/]+)$"), "format").rows()
     assert dict(seen) == {

@@ -54,6 +54,7 @@ def test_a_notebook_gets_vega_lite_a_drawing_and_words():
     assert shown["application/vnd.vegalite.v5+json"]["$schema"].endswith("/v5.json")
 
 
+@pytest.mark.slow
 def test_charts_are_layered_put_beside_others_and_configured_like_any_other():
     limits = chart_limits(RUNS)
     whole = limits.to_dict()["config"]

@@ -196,6 +196,7 @@ def test_commands_and_explorers_find_a_cluster_under_either_id(
     assert sa.failures.owners(path).select("cluster_id", "owner").rows() == [(old, "cyd")]
 
 
+@pytest.mark.slow
 def test_templates_of_a_version_stay_what_they_are():
     """What changes here changes ids: after a release, VERSION and FORMER have to change, too."""
     mined = templates.mine_templates(failure_corpus()["message"])["template"].unique().sort()

@@ -133,6 +133,7 @@ def test_what_was_seen_before_both_stretches_is_back_not_new():
     assert found["old broke"]["status"] == found["fresh broke"]["status"] == "new"
 
 
+@pytest.mark.slow
 def test_two_snapshots_agree_on_ids_through_their_templates():
     users = ("ada", "ben", "cyd", "dov", "eve")
     last = store(*(run(u, reason_message=f"login of {u} broke", ended=ago(days=9)) for u in users))

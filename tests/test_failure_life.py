@@ -357,6 +357,7 @@ def test_an_empty_file_is_an_empty_ledger(tmp_path):
 STORE = str(SAMPLES / "state.db")
 
 
+@pytest.mark.slow
 def test_the_command_owns_and_shows(capsys, tmp_path, demo):
     path = str(tmp_path / "owners.csv")
     first = sa.failures.clusters(demo).row(0, named=True)

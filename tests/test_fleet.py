@@ -326,6 +326,7 @@ def test_the_numbers_of_sums_are_those_of_all_stores_at_once(of_sums, of_facts):
         assert all(totals[0][group] == totals[1][group] for group in shared)
 
 
+@pytest.mark.slow
 def test_the_page_of_sums_names_the_sections_that_it_lacks(of_sums):
     page = of_sums.as_html()
     (line,) = re.findall(r"Not told, because sums do not hold it: ([^<.]*)\.", page)

@@ -78,6 +78,7 @@ def test_a_failure_is_told_once(path):
     assert looks(path, Clock(nothing, fail, nothing), 3) == [[], [("a", "info", "critical")], []]
 
 
+@pytest.mark.slow
 def test_an_alarm_is_told_once_and_only_looked_for_where_something_changed(path, monkeypatch):
     asked, told = [], []
 

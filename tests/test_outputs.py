@@ -222,6 +222,7 @@ def test_the_mode_is_that_of_the_file_before_or_what_the_umask_leaves(tmp_path):
     assert stat.S_IMODE((tmp_path / "new.html").stat().st_mode) == 0o640
 
 
+@pytest.mark.slow
 def test_secrets_are_for_their_owner_only(fleet):
     page = fleet / "week.html"
     page.write_bytes(b"")

@@ -31,6 +31,7 @@ def material(snap) -> Material:
     return Material.of(snap, Window(ago(days=7), AS_OF, "a week"), sa.Policy.v1())
 
 
+@pytest.mark.slow
 def test_it_leads_with_what_should_change_and_what_is_not_known(section):
     """On the sample nothing should: what one run carries is no reason to move a limit."""
     counts = Counter(row["verdict"] for row in section["rows"])

@@ -172,6 +172,7 @@ def test_pages_of_every_size_and_encoding_are_read(tmp_path, encoding, page_size
         assert len(left["t"]) > 200
 
 
+@pytest.mark.slow
 def test_a_truncated_store_says_what_is_missing(tmp_path):
     octets = DEMO.read_bytes()
     path = tmp_path / "state.db"
@@ -212,8 +213,7 @@ def test_a_salvaged_snapshot_says_so_everywhere(tmp_path, capsys, demo):
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", a_few([["detectors", "--detector", "B2"], ["thresholds"]]))
+@pytest.mark.parametrize("command", a_few([["detectors", "--detector", "B2"], ["thresholds"]], 0))
 def test_commands_that_compare_say_what_a_salvaged_store_lacks(tmp_path, capsys, command):
     file = pages.File.of(DEMO.read_bytes())
     leaf = trees.walk(file, trees.Tree("sessions", "", roots_of(DEMO)["sessions"])).leaves[5]

@@ -133,7 +133,7 @@ def came_through(text):
     return {case.name for case in PLANTED if any(case.secret in text for text in texts)}
 
 
-@pytest.mark.parametrize("store", a_few(reversed(STORES)), indirect=True)
+@pytest.mark.parametrize("store", a_few(reversed(STORES), 0), indirect=True)
 def test_no_report_and_no_summary_holds_a_secret(store):
     with sa.read(store, progress=False) as snap:
         made = sa.report(snap, window=("2000-01-01", snap.as_of.isoformat()))

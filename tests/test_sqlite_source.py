@@ -523,6 +523,7 @@ def test_every_copy_beside_a_busy_writer_is_of_one_instant(tmp_path):
 # --- what may not be read --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_read_only_file_in_a_read_only_folder_is_read(tmp_path):
     for journal in ("delete", "wal"):
         folder = tmp_path / journal

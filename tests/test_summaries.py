@@ -91,6 +91,7 @@ def test_processes_count_and_send_their_counts_back(paths, parts):
     assert_same(found, parts[2])
 
 
+@pytest.mark.slow
 def test_states_are_counted(parts, pooled):
     counted = merge(parts).states
     assert counted["n"].sum() == pooled.entities.height
