@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -11,7 +10,7 @@ from making.invocations import ends, invocation
 from making.lives import End, Life, live
 from making.schedules import Run, Schedule, plan
 from making.talk import chatter
-from making.week import holes
+from making.week import Sort, holes
 from making.world import AS_OF, World
 from tests.generators.templates import BY_ID, Template
 
@@ -47,17 +46,6 @@ PROJECTS = {"checkout": 30, "billing": 26, "search": 20, "mobile": 14, "infra": 
 AGENTS = ("implementer", "reviewer", "researcher", "tester")
 SONNET, OPUS, CODEX = "claude_code/sonnet", "claude_code/opus", "codex/gpt-5.1-codex"
 DOLLARS_A_MESSAGE = {SONNET: 0.031, OPUS: 0.085, CODEX: 0.024}
-
-
-@dataclass(frozen=True)
-class Sort:
-    """How long one kind of work takes, and who is asked for it."""
-
-    kind: str
-    share: float
-    median_s: float
-    sigma: float
-    timeout_s: float
 
 
 SORTS = (
