@@ -14,6 +14,7 @@ import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.archive import changes
+from stateanalytics.reporting import Report
 from stateanalytics.systems import archiving
 from tests.conftest import ROOT
 from tests.engines import spark
@@ -55,7 +56,7 @@ def test_rows_from_the_archive_are_those_of_the_store(shared, tmp_path, sample):
 def test_the_week_from_the_archive_is_that_from_the_store(demo, demo_week, tmp_path):
     demo.archive(tmp_path)
     kept = sa.read(tmp_path, as_of=demo.as_of)
-    assert sa.report(kept, window="2026-W21").as_html() == demo_week.as_html()
+    assert without_places(sa.report(kept, window="2026-W21")) == without_places(demo_week)
 
 
 @pytest.mark.slow
@@ -63,7 +64,13 @@ def test_the_week_from_the_archive_is_that_from_the_store(demo, demo_week, tmp_p
 def test_a_report_from_the_archive_is_that_from_the_store(shared, tmp_path, sample):
     with sa.read(shared / "samples" / sample) as snap:
         snap.archive(tmp_path)
-        assert sa.report(sa.read(tmp_path)).as_html() == sa.report(snap).as_html()
+        again = sa.report(sa.read(tmp_path))
+        assert without_places(again) == without_places(sa.report(snap))
+
+
+def without_places(report: Report) -> str:
+    """The page, but for where each command to type reads from: the one thing that differs."""
+    return re.sub(r"(stateanalytics \w+) \S+", r"\1 PLACE", report.as_html())
 
 
 def test_what_the_store_forgot_stays(of_day, tmp_path):
