@@ -157,27 +157,89 @@ def test_a_moment_of_a_local_clock_is_read(facts: Facts) -> None:
     assert written == datetime(2026, 7, 22, 12, 0, 0, 500_000, tzinfo=UTC)
 
 
-def test_a_word_that_is_not_known_is_kept_and_counted(folder: Path, tmp_path: Path) -> None:
-    store = tmp_path / "ao.db"
+@pytest.fixture(scope="module")
+def odd(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    """A store with what no known version writes, and with what is left after a crash."""
+    store = tmp_path_factory.mktemp("odd") / "ao.db"
     store.write_bytes((folder / "ao.db").read_bytes())
     with closing(sqlite3.connect(store)) as db:
+        for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'"):
+            db.execute(f"DROP TRIGGER {name}")
         db.executescript(
             """
             PRAGMA ignore_check_constraints = ON;
             UPDATE sessions SET activity_state = 'pondering' WHERE id = 'web-4';
+            UPDATE sessions SET harness = 'newer' WHERE id = 'web-5';
+            UPDATE sessions SET created_at = '0001-01-01 00:00:00 +0000 UTC' WHERE id = 'web-16';
+            UPDATE sessions SET is_terminated = 1, activity_state = 'exited' WHERE id = 'api-4';
             UPDATE conversation_turns SET state = 'paused' WHERE id = 'turn-api-4-2';
+            UPDATE conversation_turns SET state = '' WHERE id = 'turn-api-3-1';
+            UPDATE conversations SET usage_currency = 'EUR' WHERE id = 'conv-api-3';
+            UPDATE conversations SET account_json = '{"reauthRequiredAt": "0001-01-01T00:00:00Z"}'
+            WHERE id = 'conv-api-5';
+            UPDATE conversations SET mcp_servers_json =
+            '[{"name": "good", "status": "ready"}, {"name": "bad", "status": "failed"}]'
+            WHERE id = 'conv-api-5';
+            UPDATE review_run SET verdict = 'maybe' WHERE id = 'run-2';
+            UPDATE pr SET session_id = 'nobody' WHERE session_id = 'web-23';
+            UPDATE model_usage_events SET cached_input_tokens = 0,
+            cached_input_provenance = 'unsupported' WHERE id = 1;
+            UPDATE model_usage_events SET input_tokens = NULL, input_provenance = 'unknown'
+            WHERE id = 2;
+            UPDATE model_usage_events SET model_id = '<synthetic>' WHERE id = 3;
             """
         )
-    odd = facts_of(store, as_of=AS_OF)
+    return facts_of(store, as_of=AS_OF)
+
+
+def test_a_word_that_is_not_known_is_kept_and_counted(odd: Facts) -> None:
     states = sa.states(odd).filter(pl.col("entity_id").is_in(["web-4", "turn-api-4-2"]))
     assert states["lifecycle"].to_list() == ["unknown", "unknown"]
-    found = odd.findings.filter(code="status.unknown").sort("table")
+    found = odd.findings.filter(code="status.unknown").sort("table", "column")
     assert found.select("table", "column", "example").rows() == [
-        ("conversation_turns", "state", "paused"),
+        ("conversation_turns", "state", ", paused"),
+        ("review_run", "verdict", "maybe"),
         ("sessions", "activity_state", "pondering"),
+        ("sessions", "harness", "newer"),
     ]
     words = odd.entities.filter(entity_id="web-4")["raw_status"]
     assert words.to_list() == ["pondering"]
+    review = sa.states(odd).filter(entity_id="run-2").select("lifecycle", "delivery")
+    assert review.row(0) == ("completed", None)
+
+
+def test_what_was_not_measured_is_no_number_and_counted(odd: Facts) -> None:
+    # Of 91,500: 12,900 are unknown, and 13,800 are of lines that no model wrote.
+    used = odd.entities.filter(entity_id="api-7").select("n_input_tokens", "n_cache_read_tokens")
+    assert used.row(0) == (64_800, 68_000 - 9_000 - 10_600)
+    incomplete = odd.findings.filter(code="usage.incomplete")
+    assert incomplete.select("entity_id", "example").rows() == [
+        ("api-7", "unknown"),
+        ("api-8", "malformed_jsonl"),
+    ]
+    assert odd.entities.filter(entity_id="api-3")["cost_usd"].item() is None
+    foreign = odd.findings.filter(code="cost.other_currency")
+    assert foreign.select("n_rows", "example").row(0) == (1, "EUR")
+
+
+def test_rows_of_a_session_that_is_gone_are_counted(odd: Facts) -> None:
+    found = odd.findings.filter(code="link.missing").select("table", "column", "n_rows", "example")
+    assert found.rows() == [("pr", "session_id", 1, "nobody")]
+
+
+def test_the_moment_that_go_writes_for_none_is_none(odd: Facts) -> None:
+    assert odd.entities.filter(entity_id="web-16")["created_at"].item() is None
+    assert odd.findings.filter(code="time.unreadable").is_empty()
+    told = odd.detail("ao_circumstances").filter(entity_id="api-5")
+    assert told.select("code", "detail").rows() == [("run.health.tool_server_failed", "bad")]
+
+
+def test_a_session_without_a_change_ended_when_it_was_last_written(odd: Facts) -> None:
+    row = odd.entities.filter(entity_id="api-4").row(0, named=True)
+    assert row["ended_at"] == row["updated_at"] is not None
+    assert (row["is_end_approximate"], row["end_written_by"]) == (True, None)
+    codes = sa.states(odd).filter(entity_id="api-4")["reason_codes"].item()
+    assert "awaiting_decision" not in codes
 
 
 @pytest.mark.slow
@@ -204,4 +266,9 @@ def test_rows_without_an_id_of_their_own_are_left_out_and_counted(
 
 
 def test_no_word_of_the_samples_is_unknown(facts: Facts) -> None:
-    assert set(facts.findings["code"]) == {"usage.incomplete"}
+    found = facts.findings.select("code", "table", "n_rows").rows()
+    assert sorted(found) == [
+        ("time.local_clock", "sessions", 1),
+        ("usage.incomplete", "usage_sources", 1),
+        ("usage.no_time", "model_usage_events", 1),
+    ]

@@ -10,21 +10,32 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.io.findings import counted, per_entity
-from stateanalytics.systems.agent_orchestrator.go_sessions import ACTIVITIES
-from stateanalytics.systems.agent_orchestrator.go_tables import GoTables
-from stateanalytics.systems.agent_orchestrator.go_work import KINDS, known_words
+from stateanalytics.systems.agent_orchestrator.go_sessions import ACTIVITIES, HOOKED, UNHOOKED
+from stateanalytics.systems.agent_orchestrator.go_tables import GoTables, canonical_url
+from stateanalytics.systems.agent_orchestrator.go_usage import unknown_events
+from stateanalytics.systems.agent_orchestrator.go_work import KINDS, VERDICTS, known_words
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
 _FINE = ("source_discovery_pending", "artifact_missing", "source_read_failed")
 _TELEMETRY_KEPT = timedelta(days=30)
+_PROVENANCES = "reported derived unsupported unknown"
 _WORDS: Mapping[tuple[str, str], str] = {
     ("sessions", "activity_state"): " ".join(ACTIVITIES),
     ("sessions", "session_mode"): "tui chat",
+    ("sessions", "kind"): "worker orchestrator",
+    ("sessions", "harness"): " ".join((*HOOKED, *UNHOOKED)),
+    ("conversations", "scope"): "session project",
+    ("conversation_messages", "role"): "user assistant",
+    ("usage_bindings", "state"): "discovering active finalizing complete partial",
+    ("model_usage_events", "input_provenance"): _PROVENANCES,
+    ("model_usage_events", "output_provenance"): _PROVENANCES,
+    ("pr_checks", "status"): "unknown queued in_progress passed failed skipped cancelled",
+    ("notifications", "type"): "needs_input ready_to_merge pr_merged pr_closed_unmerged",
     ("pr", "pr_state"): "draft open merged closed",
     ("pr", "review_decision"): "none approved changes_requested review_required",
     ("pr", "ci_state"): "unknown pending passing failing",
     ("pr", "mergeability"): "unknown mergeable conflicting blocked unstable",
-    ("review_run", "verdict"): "approved changes_requested",
+    ("review_run", "verdict"): " ".join(VERDICTS),
     ("conversation_activities", "kind"): "command file_change plan reasoning approval usage error "
     "system mcp_tool auto_review user_input",
     ("conversation_activities", "status"): "running completed failed cancelled pending resolved",
@@ -36,6 +47,20 @@ _WORDS: Mapping[tuple[str, str], str] = {
     "review_run_created review_run_updated",
 }
 """The words of each column that are understood, but for those of `go_work.KINDS`."""
+_STATES = {
+    ("sessions", "activity_state"),
+    *((table, columns["raw_status"]) for table, columns in KINDS.values()),
+}
+_LINKS = {
+    **{(table, columns["session_id"]): ("sessions", "id") for table, columns in KINDS.values()},
+    ("pr", "session_id"): ("sessions", "id"),
+    ("usage_bindings", "session_id"): ("sessions", "id"),
+    ("model_usage_events", "binding_id"): ("usage_bindings", "id"),
+    **dict.fromkeys(
+        ((table, "pr_url") for table in ("pr_comment", "pr_checks", "pr_reviews")), ("pr", "url")
+    ),
+}
+"""Which column names a row of which other table."""
 
 
 def go_findings(tables: GoTables, label: str) -> pl.DataFrame:
@@ -49,6 +74,8 @@ def go_findings(tables: GoTables, label: str) -> pl.DataFrame:
         [
             *(_unknown(tables, *place, some, label) for place, some in words.items()),
             *(_unusable(tables, table, label) for table in _IDENTIFIED),
+            *(_unlinked(tables, place, known, label) for place, known in _LINKS.items()),
+            _unmeasured(tables, label),
             _usage_incomplete(tables, label),
             _telemetry_edge(tables, label),
         ],
@@ -60,8 +87,10 @@ def _unknown(
     tables: GoTables, table: str, column: str, known: list[str], label: str
 ) -> pl.DataFrame:
     """Words that no known version writes: kept, and understood by nobody."""
-    odd = tables[table][column].drop_nulls()
-    odd = odd.filter(~odd.is_in(known))
+    told = tables[table][column]
+    # An empty word is one of the words where nothing was said, but no state.
+    told = told.fill_null("") if (table, column) in _STATES else told.drop_nulls()
+    odd = told.filter(~told.is_in(known))
     return counted(
         label,
         SYSTEM,
@@ -73,6 +102,61 @@ def _unknown(
         column=column,
         example=", ".join(odd.unique().sort().head(5)),
         action="kept under its own name",
+    )
+
+
+def _unlinked(
+    tables: GoTables, place: tuple[str, str], known: tuple[str, str], label: str
+) -> pl.DataFrame:
+    """Rows that belong to something that is not there: they are kept, and counted for nobody."""
+    table, column = place
+    today = canonical_url(column, tables) if column == "pr_url" else pl.col(column)
+    named = tables[table].select(today).to_series().drop_nulls()
+    lost = named.filter(~named.is_in(tables[known[0]][known[1]].implode()))
+    return counted(
+        label,
+        SYSTEM,
+        "link.missing",
+        "warning",
+        f"rows of something that is not among the {known[0]}",
+        n_rows=lost.len(),
+        table=table,
+        column=column,
+        example=", ".join(lost.cast(pl.String).unique().sort().head(5)),
+        action="counted for nobody",
+    )
+
+
+def _unmeasured(tables: GoTables, label: str) -> pl.DataFrame:
+    """What was used, but not when, and what it cost, but not in dollars."""
+    chats = tables["conversations"].filter(pl.col("usage_cost").is_not_null())
+    foreign = chats.filter(pl.col("usage_currency").ne_missing("USD"))["usage_currency"]
+    return pool(
+        [
+            counted(
+                label,
+                SYSTEM,
+                "usage.no_time",
+                "info",
+                "what was used has no moment: it counts in sums, and in no period",
+                n_rows=tables["model_usage_events"]["created_at"].null_count(),
+                table="model_usage_events",
+                column="created_at",
+            ),
+            counted(
+                label,
+                SYSTEM,
+                "cost.other_currency",
+                "warning",
+                "costs that are not in dollars",
+                n_rows=foreign.len(),
+                table="conversations",
+                column="usage_currency",
+                example=", ".join(foreign.unique().drop_nulls().sort().head(5)),
+                action="not added",
+            ),
+        ],
+        schema.FINDINGS,
     )
 
 
@@ -119,10 +203,14 @@ def _usage_incomplete(tables: GoTables, label: str) -> pl.DataFrame:
         pl.col("last_error_code").ne_missing(pl.lit("artifact_replaced"))
         & (odd | (pl.col("anomaly_count") > 0)).fill_null(value=False)
     )
+    bad = pl.concat(
+        [
+            of_sources.select(id="binding_id", code="last_error_code"),
+            unknown_events(tables).select(id="binding_id", code=pl.lit("unknown")),
+        ]
+    )
     bindings = tables["usage_bindings"].join(
-        of_sources.select(
-            id="binding_id", code="last_error_code", is_bad=pl.lit(value=True)
-        ).unique("id"),
+        bad.with_columns(is_bad=pl.lit(value=True)).unique("id", keep="first", maintain_order=True),
         on="id",
         how="left",
     )

@@ -19,6 +19,7 @@ HOOKED = (
     "autohand", "vibe", "fake",
 )  # fmt: skip
 """Harnesses that signal by themselves, so that in a terminal their silence says something."""
+UNHOOKED = ("aider", "amp", "crush", "auggie", "continue", "pi", "omp", "qm")
 
 ACTIVITIES = ("active", "idle", "waiting_input", "blocked", "exited")
 """What an agent can be seen doing; any other word stands for itself."""
@@ -60,7 +61,11 @@ def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.
     newest = rows.select(pl.max_horizontal(pl.col("activity_last_at", "updated_at").max())).item()
     joined = rows.join(
         _of_session(tables), left_on="id", right_on="session_id", how="left", maintain_order="left"
-    ).join(ends(stood), left_on="id", right_on="session_id", how="left", maintain_order="left")
+    )
+    for known in (ends(stood), _roots(tables)):
+        joined = joined.join(
+            known, left_on="id", right_on="session_id", how="left", maintain_order="left"
+        )
     aged = joined.with_columns(
         activity_age_s=(
             pl.lit(newest, schema.MOMENT) - pl.col("activity_last_at")
@@ -73,7 +78,7 @@ def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.
     is_merged, no, yes = pl.col("has_merged_pr"), pl.lit(value=False), pl.lit(value=True)
     return _shown(aged).select(
         *("kind", "created_at", "activity_last_at", "first_signal_at"),
-        *("branch", "model", "agent_session_id", "has_hooks"),
+        *("branch", "model", "has_hooks"),
         pl.col("n_prs").fill_null(0),
         path=pl.format("{}#{}", pl.lit(path), "id"),
         session_id="id",
@@ -104,10 +109,18 @@ def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.
         issue="issue_id",
         worktree="workspace_path",
         agent="harness",
+        agent_session_id=pl.coalesce("agent_session_id", "provider_conversation_id", "root_id"),
         name=pl.coalesce("display_name", "issue_id"),
         tmux_name="runtime_handle_id",
         is_synthesized=no,
     )
+
+
+def _roots(tables: GoTables) -> pl.DataFrame:
+    """The newest transcript of each session whose tokens were measured."""
+    rows = tables["usage_bindings"].drop_nulls(("session_id", "native_root_id"))
+    last = rows.sort("updated_at", "id").group_by("session_id").last()
+    return last.select("session_id", root_id="native_root_id")
 
 
 def _shown(sessions: pl.DataFrame) -> pl.DataFrame:

@@ -14,6 +14,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
+from stateanalytics.io.findings import counted
 from stateanalytics.io.sqlite import INTEGER, JSON, REAL, TEXT, YES_NO, Cell, Store, read_table
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 from stateanalytics.systems.agent_orchestrator.stored_values import (
@@ -28,7 +29,7 @@ NEEDED = ("sessions", "pr", "change_log")
 _COLUMNS = {
     "sessions": "id project_id kind harness session_mode activity_state activity_last_at "
     "first_signal_at is_terminated branch workspace_path runtime_handle_id agent_session_id "
-    "display_name issue_id model has_prompt created_at updated_at",
+    "provider_conversation_id display_name issue_id model has_prompt created_at updated_at",
     "pr": "url session_id number pr_state review_decision ci_state mergeability title additions "
     "deletions source_branch target_branch updated_at observed_at",
     "pr_url_alias": "alias_url canonical_url",
@@ -58,10 +59,12 @@ _COLUMNS = {
     "session_cleanup_facts": "session_id workspace_disposition last_attempt_at",
     "session_worktrees": "session_id state",
     "notifications": "session_id project_id type status created_at",
-    "usage_bindings": "id session_id initial_model_id state last_error_code",
+    "usage_bindings": "id session_id native_root_id initial_model_id state last_error_code "
+    "updated_at",
     "usage_sources": "binding_id anomaly_count last_error_code",
-    "model_usage_events": "id binding_id provider_id model_id input_tokens cached_input_tokens "
-    "output_tokens estimated_cost_nanos created_at",
+    "model_usage_events": "id binding_id provider_id model_id input_tokens input_provenance "
+    "cached_input_tokens cached_input_provenance output_tokens output_provenance "
+    "estimated_cost_nanos created_at",
     "openai_usage_event_details": "event_id openai_reasoning_output_tokens "
     "openai_cache_write_input_tokens",
     "anthropic_usage_event_details": "event_id anthropic_cache_creation_input_tokens",
@@ -142,8 +145,9 @@ def read_go(store: Store) -> GoTables:
     for table, columns in TABLES.items():
         rows, wrong = read_table(store, table, columns, system=SYSTEM)
         moments = [name for name in columns if name.endswith("_at")]
-        texts = {name: pl.col(name) for name in moments}
+        texts = {name: _told(pl.col(name)) for name in moments}
         findings += [wrong, unreadable_times(rows, store.label, table, texts, go_moment)]
+        findings += [_local_clock(rows[name], store.label, table) for name in moments]
         known = rows.with_columns(pl.when(pl.col(pl.String) != "").then(pl.col(pl.String)))
         frames[table] = known.with_columns(**{name: go_moment(pl.col(name)) for name in moments})
     return GoTables(frames, pool(findings, schema.FINDINGS))
@@ -152,10 +156,33 @@ def read_go(store: Store) -> GoTables:
 def go_moment(text: pl.Expr) -> pl.Expr:
     """A moment as Go's drivers write it: with the name of its zone, or as an epoch number."""
     # The offset counts; the zone's name and the reading of a monotonic clock say no more.
-    written = text.cast(pl.String).str.replace(r" ([+-][0-9]{4})(?: .*)?$", "$1")
+    written = _told(text).str.replace(r" ([+-][0-9]{4})(?: .*)?$", "$1")
     number = text.cast(pl.String).str.extract(r"^(\d+)$").cast(pl.Int64, strict=False)
     epoch_ms = pl.when(number > 10**11).then(number).otherwise(number * 1000)
     return pl.coalesce(moment(epoch_ms), stored_moment(written))
+
+
+def _told(text: pl.Expr) -> pl.Expr:
+    """A stored moment, but for the one that Go writes where it has none."""
+    text = text.cast(pl.String)
+    return pl.when(~text.str.starts_with("0001-01-01")).then(text)
+
+
+def _local_clock(texts: pl.Series, label: str, table: str) -> pl.DataFrame:
+    """Moments that were written in a zone of their own, which only older builds do."""
+    local = texts.filter(texts.str.contains(r" [+-]\d*[1-9]\d*(?: |$)"))
+    return counted(
+        label,
+        SYSTEM,
+        "time.local_clock",
+        "info",
+        "moments of a local clock",
+        n_rows=local.len(),
+        table=table,
+        column=texts.name,
+        example=local.min(),  # type: ignore[arg-type]
+        action="read by their offset",
+    )
 
 
 def canonical_url(column: str, tables: GoTables) -> pl.Expr:

@@ -9,9 +9,12 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.systems.agent_orchestrator.go_tables import GoTables, canonical_url
+from stateanalytics.systems.agent_orchestrator.go_tables import (
+    GoTables,
+    canonical_url,
+    go_moment,
+)
 from stateanalytics.systems.agent_orchestrator.statuses import NO_SIGNAL_S
-from stateanalytics.systems.agent_orchestrator.stored_values import stored_moment
 
 _FULL = 100.0
 """Per cent of a rate limit from which on it refuses."""
@@ -22,7 +25,7 @@ def _said(column: str, *keys: str) -> pl.Expr:
 
 
 def _when(column: str, key: str) -> pl.Expr:
-    return stored_moment(_said(column, key))
+    return go_moment(_said(column, key))
 
 
 _ENTRIES: Mapping[str, Mapping[str, Any]] = {
@@ -122,6 +125,7 @@ def _with_session(tables: GoTables, table: str) -> pl.DataFrame:
 
 
 _CHAT_SESSION = pl.coalesce("session_id", "current_session_id")
+_FAILED_SERVER = '$[?(@.status == "failed")].name'
 _limits = pl.max_horizontal("rate_limit_primary_percent", "rate_limit_secondary_percent")
 _CIRCUMSTANCES: tuple[tuple[str, str, pl.Expr, pl.Expr | str, pl.Expr], ...] = (
     (
@@ -144,7 +148,7 @@ _CIRCUMSTANCES: tuple[tuple[str, str, pl.Expr, pl.Expr | str, pl.Expr], ...] = (
         "run.health.tool_server_failed",
         pl.col("mcp_servers_json").str.contains(r'"status"\s*:\s*"failed"'),
         "updated_at",
-        _said("mcp_servers_json", "[0].name"),
+        pl.col("mcp_servers_json").str.json_path_match(_FAILED_SERVER),
     ),
     (
         "conversations",
@@ -196,6 +200,9 @@ _CIRCUMSTANCES: tuple[tuple[str, str, pl.Expr, pl.Expr | str, pl.Expr], ...] = (
 """The table, the code, what must hold, since when, and a detail."""
 
 
+_WHILE_ALIVE = ("run.health.awaiting_decision", "run.health.switch_unconfirmed")
+
+
 def circumstances(tables: GoTables, work: pl.DataFrame) -> pl.DataFrame:
     """What else is known of sessions, in the columns of `frames.CIRCUMSTANCES`."""
     pieces = [
@@ -219,10 +226,16 @@ def circumstances(tables: GoTables, work: pl.DataFrame) -> pl.DataFrame:
 
 def with_circumstances(sessions: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     """Add ``more_codes`` to records: what else is known of their sessions."""
-    codes = known.group_by("entity_id").agg(
-        more_codes=pl.col("code").unique().sort().str.join(", ")
-    )
     bare = sessions.drop("more_codes", strict=False)
+    over = bare.filter("is_ao_terminal").select("entity_id", is_over=pl.lit(value=True)).unique()
+    # What is over waits for nobody, whatever was still open when it was.
+    waits = pl.col("code").is_in(_WHILE_ALIVE) & pl.col("is_over").is_not_null()
+    codes = (
+        known.join(over, on="entity_id", how="left")
+        .filter(~waits)
+        .group_by("entity_id")
+        .agg(more_codes=pl.col("code").unique().sort().str.join(", "))
+    )
     return bare.join(codes, on="entity_id", how="left", maintain_order="left")
 
 

@@ -11,6 +11,28 @@ _REPORTED = ("n_input_tokens", "n_output_tokens", "cost_usd")
 SUMS = (*_REPORTED, "n_cache_read_tokens", "n_cache_write_tokens")
 
 
+def _measured(tables: GoTables) -> pl.DataFrame:
+    """What transcripts say of each answer of a model, null where that was not measured."""
+    # A provider without such a counter has a number there all the same.
+    known = {
+        f"{name}_tokens": pl.when(
+            pl.col(f"{name}_provenance").ne_missing("unsupported") & (pl.col(f"{name}_tokens") >= 0)
+        ).then(f"{name}_tokens")
+        for name in ("input", "cached_input", "output")
+    }
+    events = tables["model_usage_events"].filter(pl.col("model_id").ne_missing("<synthetic>"))
+    return events.with_columns(**known)
+
+
+def unknown_events(tables: GoTables) -> pl.DataFrame:
+    """Answers of which a part should have been measured, and is not known."""
+    is_lost = (
+        pl.col(f"{name}_tokens").is_null() & pl.col(f"{name}_provenance").ne_missing("unsupported")
+        for name in ("input", "output")
+    )
+    return _measured(tables).filter(pl.any_horizontal(is_lost))
+
+
 def read_usage(tables: GoTables) -> pl.DataFrame:
     """What transcripts and chats say that was used, in the columns of `frames.USAGE`.
 
@@ -23,7 +45,7 @@ def read_usage(tables: GoTables) -> pl.DataFrame:
     openai = tables["openai_usage_event_details"].rename({"event_id": "id"})
     anthropic = tables["anthropic_usage_event_details"].rename({"event_id": "id"})
     events = (
-        tables["model_usage_events"]
+        _measured(tables)
         .join(of_binding, on="binding_id", how="left", maintain_order="left")
         .join(openai, on="id", how="left", maintain_order="left")
         .join(anthropic, on="id", how="left", maintain_order="left")

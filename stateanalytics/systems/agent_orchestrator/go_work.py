@@ -22,7 +22,7 @@ _FIRST = {
     "agent_switch": "preparing_handoff",
     "interface_transition": "requested",
 }
-_OPEN = ("queued", "running")
+VERDICTS = ("approved", "changes_requested")
 _SAME_SPAWN = timedelta(seconds=2)
 """A spawn that failed is written this close to the end of the row that it leaves."""
 
@@ -197,9 +197,11 @@ def _situation() -> pl.Expr:
     is_review = (pl.col("entity_type") == "review_run") & pl.col("raw_status").is_in(
         ["complete", "delivered"]
     )
+    is_known = pl.col("verdict").is_in(VERDICTS)
+    verdict = pl.when(is_known).then("verdict").otherwise(pl.lit("no_verdict"))
     return (
         pl.when(is_review)
-        .then(pl.format("review_run.{}", pl.col("verdict").fill_null("no_verdict")))
+        .then(pl.format("review_run.{}", verdict))
         .when((pl.col("raw_status") == "failed") & (pl.col("error_message") == _CUT_OFF))
         .then(pl.lit("turn.controller_ended"))
         .otherwise(word)

@@ -343,9 +343,9 @@ def entities(sessions: pl.DataFrame, events: pl.DataFrame, usage: pl.DataFrame) 
 
     Notes
     -----
-    The end of a session that was put away without one is the moment it was put away, and
-    counts as approximate. ``raw_status`` is the one word that Agent Orchestrator shows, and
-    the stored one where there are no axes.
+    The end of a session that was put away without one is the moment it was put away, of the
+    Go rewrite that of its last write, and counts as approximate. ``raw_status`` is the one
+    word that Agent Orchestrator shows, and the stored one where there are no axes.
     """
     current = sessions.filter("is_current")
     is_over = pl.col("outcome").is_not_null() & (pl.col("outcome") != "unknown")
@@ -353,6 +353,9 @@ def entities(sessions: pl.DataFrame, events: pl.DataFrame, usage: pl.DataFrame) 
         (pl.col("session_reason") == "research_complete") & (pl.col("report_state") == "completed")
     ).then("report_at")
     stored_end = pl.coalesce("terminated_at", "completed_at", declared)
+    # The Go rewrite writes a row for the last time when it is over, or after that.
+    last_written = pl.when(pl.col("generation") == "G3").then("last_transition_at")
+    late_end = pl.coalesce("archived_at", last_written)
     has_words = pl.col("is_synthesized").fill_null(value=False)
     seen_at = stored_moment(pl.col("evidence_text").str.extract(_SEEN_AT))
     joined = current
@@ -382,16 +385,16 @@ def entities(sessions: pl.DataFrame, events: pl.DataFrame, usage: pl.DataFrame) 
         created_at="created_at",
         started_at=pl.coalesce("started_at", "created_at"),
         # A session that is alive again still holds its old end: only what is over has one.
-        ended_at=pl.when(is_over).then(pl.coalesce(stored_end, "archived_at")),
+        ended_at=pl.when(is_over).then(pl.coalesce(stored_end, late_end)),
         updated_at="last_transition_at",
         last_activity_at=pl.coalesce(
             pl.max_horizontal("signed_at", "report_at", "activity_last_at", seen_at),
             "started_at",
             "created_at",
         ),
-        is_end_approximate=pl.when(
-            is_over & pl.coalesce(stored_end, "archived_at").is_not_null()
-        ).then(stored_end.is_null()),
+        is_end_approximate=pl.when(is_over & pl.coalesce(stored_end, late_end).is_not_null()).then(
+            stored_end.is_null()
+        ),
         end_written_by=pl.when(is_over & stored_end.is_not_null()).then(
             pl.when(pl.col("session_reason").is_in(_OBSERVED_ENDS))
             .then(pl.lit("observer"))
