@@ -11,7 +11,6 @@ from .queries import attention as attention
 from .queries import phantoms as phantoms
 from .reporting import report as report
 from .reporting.diff import diff as diff
-from .reporting.session import session as session
 from .snapshot import Snapshot as Snapshot
 from .snapshot import demo as demo
 from .snapshot import read as read
@@ -28,6 +27,7 @@ from .systems.collecting import collect as collect
 from .widgets import DetectorExplorer as DetectorExplorer
 from .widgets import ThresholdWorksheet as ThresholdWorksheet
 from .widgets import explore as explore
+from .widgets import session as session
 
 __version__: str
 

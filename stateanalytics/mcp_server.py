@@ -28,7 +28,7 @@ from stateanalytics.queries import attention
 from stateanalytics.reporting import report
 from stateanalytics.reporting.cleaning import clean
 from stateanalytics.reporting.material import iso
-from stateanalytics.reporting.session import session
+from stateanalytics.reporting.session import session_page
 from stateanalytics.snapshot import Snapshot
 from stateanalytics.state.policy import Policy
 from stateanalytics.thresholds.advice import recommend
@@ -121,7 +121,7 @@ class Questions:
 
         entity_id may be the beginning of an id, or type:id where several types share one.
         """
-        told = session(self._snap, entity_id, policy=self._policy).summary
+        told = session_page(self._snap, entity_id, policy=self._policy).summary
         rows = told["rows"]
         kept = _fitting(rows, MOST_ROWS)
         return self._told({**told, "rows": kept}, _cut(len(kept), told["n_rows"]))

@@ -14,7 +14,8 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.systems.base import OTHER, Constant
 from stateanalytics.thresholds.settings import constants
 
-LANES = ("state", "attempt", "parent", "child", "event", "message", "silence")
+LANES = ("state", "attempt", "parent", "child", "event", "message", "tool", "silence")
+_OF_TOOLS = ("action", "tool")
 SHORTEST_SILENCE_S = 60.0
 _MOST_LISTED = 4
 
@@ -223,7 +224,11 @@ def _events(events: pl.DataFrame) -> pl.DataFrame:
         "at",
         "detail",
         "duration_s",
-        lane=pl.when(is_message).then(pl.lit("message")).otherwise(pl.lit("event")),
+        lane=pl.when(is_message & pl.col("role").is_in(_OF_TOOLS))
+        .then(pl.lit("tool"))
+        .when(is_message)
+        .then(pl.lit("message"))
+        .otherwise(pl.lit("event")),
         what=words,
     )
 

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.charts.selecting import SelectableChart
 from stateanalytics.charts.timeline import chart_timeline
 from stateanalytics.cli import run as cli
 from stateanalytics.errors import ArgumentError, MissingColumnsError
@@ -39,6 +40,8 @@ def made(**more):
              "role": "user", "is_activity": True},
             {**WHOSE, "entity_id": "s-1", "at": ago(hours=8), "kind": "signal.X",
              "is_activity": False, "duration_s": 5.0},
+            {**WHOSE, "entity_id": "s-1", "at": ago(hours=8), "kind": "message",
+             "role": "tool", "name": "Bash", "is_activity": True},
         ],
     )  # fmt: skip
 
@@ -75,6 +78,7 @@ def test_what_happened_stands_in_order_with_every_lane():
     assert by_lane["state"]["what"].to_list() == ["failed"]
     assert by_lane["attempt"]["duration_s"].to_list() == [8 * 3600.0]
     assert by_lane["message"]["what"].to_list() == ["message · user"]
+    assert by_lane["tool"]["what"].to_list() == ["message · tool · Bash"]
     assert by_lane["event"]["duration_s"].to_list() == [5.0]
     assert by_lane["child"].select("entity_type", "entity_id").rows() == [("branch", "b")]
     silences = by_lane["silence"]
@@ -145,6 +149,46 @@ def test_hostile_text_is_inert_and_secrets_are_masked(tmp_path):
     path = open_page.write_html(tmp_path / "one.html")
     assert "hunter2" in path.read_text("utf-8")
     assert path.stat().st_mode & 0o077 == 0
+
+
+def brush(chart, first, last):
+    """What the page sends when a stretch is dragged over."""
+    ends = [1000 * moment.timestamp() for moment in (first, last)]
+    chosen = {"value": {"at": ends} if first < last else {}, "store": []}
+    chart._vl_selections = {**chart._vl_selections, "chosen_time": chosen}
+
+
+def test_a_widget_narrows_to_kinds_and_a_stretch_and_shows_the_rows(monkeypatch):
+    # What draws it in a browser takes seconds to put together, and is not needed here.
+    monkeypatch.setattr(SelectableChart, "_is_offline", True)
+    look = sa.session(made(name=HOSTILE, reason_message=SECRET), "session:s-1")
+    controls, shown = look.widget.children
+    which, chart = controls.children
+    which.value = ("message", "tool")
+    assert look.selected["what"].to_list() == ["message · user", "message · tool · Bash"]
+    assert "2 of " in shown.value
+    assert "Bash" in shown.value
+    assert set(chart.chart.data["lane"]) == {"message", "tool"}
+    which.value = ("silence",)
+    brush(chart, ago(hours=5), ago(hours=4))
+    assert look.selected["what"].to_list() == ["silent for 7 h"], "it went on there"
+    brush(chart, ago(hours=4), ago(hours=4))
+    assert look.selected.height == 2
+    which.value = ()
+    assert look.selected.equals(look.timeline)
+    assert look.choose("state", ["2020-01-01", "2020-01-02"]).selected.is_empty()
+    assert which.value == ("state",)
+    assert look.choose().selected.equals(look.timeline)
+    bundle = look._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    for part in (bundle["text/html"], shown.value, str(chart.spec["datasets"])):
+        assert "hunter2" not in part
+        assert "<img" not in part or part.startswith("{"), "text of a store is data there"
+
+
+def test_a_kind_that_did_not_happen_is_said():
+    with pytest.raises(ArgumentError, match=r"'massage' happened(.|\n)*'message'"):
+        sa.session(made(), "session:s-1").choose("massage")
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.charts.living import Palette
-from stateanalytics.charts.pointing import moving, told
+from stateanalytics.charts.pointing import drag, moving, told
 from stateanalytics.charts.style import LIGHT, finished, label_axis
 from stateanalytics.charts.text_width import FONT_SIZE, fitted, width_of
 from stateanalytics.core.text import shortened, visible
@@ -23,7 +23,9 @@ MOST = 400
 _LANE_HEIGHT = 26
 _LABELS, _MOST_LINES = 110, 18
 _RELATIVES = ("parent", "child")
-_FILLS = {"silence": "warning", "attempt": "info", "state": "neutral", "child": "success"}
+_FILLS = {
+    "silence": "warning", "attempt": "info", "state": "neutral", "child": "success", "tool": "info",
+}  # fmt: skip
 
 
 def chart_timeline(
@@ -50,7 +52,7 @@ def chart_timeline(
     -------
     altair.LayerChart
         Bars are named where their name fits; a silence past a limit is the colour of what
-        is critical. Nothing is drawn of what has no moment.
+        is critical. Nothing is drawn of what has no moment. A drag chooses a stretch.
 
     Raises
     ------
@@ -87,7 +89,7 @@ def chart_timeline(
         base.transform_filter("datum.lasts")
         .mark_bar(height=14, clip=True, fillOpacity=0.4, stroke=palette["surface"], strokeWidth=1)
         .encode(x2="until:T", color=fill)
-        .add_params(moving("timeline_axis"))
+        .add_params(drag("chosen_time"), moving("timeline_axis"))
     )
     moments = (
         base.transform_filter("!datum.lasts")

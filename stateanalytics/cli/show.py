@@ -55,12 +55,12 @@ def show(
     attempts, messages and silences, the entities around it, and what became of others that
     failed with the same words.
     """
-    from stateanalytics.reporting.session import session
+    from stateanalytics.reporting.session import session_page
 
     if is_opened and output is None:
         raise click.UsageError("Nothing to open without a page. Hint: -o run.html --open")
     with opened(sources, as_of=as_of, salvage=salvage) as snap:
-        one = session(snap, entity_id, policy=policy_of(policy), redact=redact)
+        one = session_page(snap, entity_id, policy=policy_of(policy), redact=redact)
     if output is None:
         click.echo("\n".join(map(visible, repr(one).split("\n"))))
         return

@@ -45,43 +45,20 @@ _FACTS = {
 }
 
 
-def session(
+def session_page(
     snap: Facts, entity_id: str, *, policy: Policy | None = None, redact: bool = True
-) -> Session:
-    """Everything that is known of one run, or of any other entity.
+) -> SessionPage:
+    """The page of one entity as plain data, and the frame that it draws.
 
     Parameters
     ----------
-    snap : Snapshot or Facts
-        What `read` gave.
-    entity_id : str
-        Its id, or the beginning of one that no other has; ``play:id`` where several types
-        share it.
-    policy : Policy, optional
-        What counts as bad, and the limits that silences are held against; ADR-0033's.
-    redact : bool
-        Mask what looks like a secret on the page and in the drawing; `Session.timeline` is as
-        it is stored.
-
-    Returns
-    -------
-    Session
-        Shows itself in a notebook; ``.timeline`` is a frame, ``.chart()`` a drawing,
-        ``.write_html(path)`` a page.
+    snap, entity_id, policy, redact
+        As `widgets.timeline.session` has them, which shows the same in a notebook.
 
     Raises
     ------
     ArgumentError
         If there is no such entity, or several; the message names them.
-
-    Examples
-    --------
-    >>> from stateanalytics import demo
-    >>> one = session(demo(), "932ca655")
-    >>> one.summary["finding"][:58]
-    'Failed after 4 min 28 s: ProviderQuotaError: API Error: 42'
-    >>> one.timeline["lane"].unique().sort().to_list()
-    ['attempt', 'child', 'message', 'parent', 'silence', 'state']
     """
     facts = checked_snapshot(snap, "session")
     entity = find_entity(facts.entities, entity_id)
@@ -105,15 +82,15 @@ def session(
         "n_rows": timeline.height,
     }
     shown, n_masked = clean(plain, secrets=redact)
-    return Session({**shown, "n_masked": n_masked.total()}, timeline, facts.inputs, redact)
+    return SessionPage({**shown, "n_masked": n_masked.total()}, timeline, facts.inputs, redact)
 
 
 _REASON = ("dimension", "code", "message", "claim_status", "confidence", "evidence")
 
 
-@dataclass(frozen=True, repr=False)
-class Session:
-    """One entity, from `session`.
+@dataclass(repr=False, eq=False)
+class SessionPage:
+    """One entity, from `session_page`.
 
     Attributes
     ----------
@@ -136,7 +113,7 @@ class Session:
         """The timeline as a drawing: a lane for each kind of thing."""
         from stateanalytics.charts.timeline import chart_timeline
 
-        return chart_timeline(self._drawn, sentence=self.summary["finding"], width=width)
+        return chart_timeline(self.drawn, sentence=self.summary["finding"], width=width)
 
     def as_html(self) -> str:
         """The whole page: one file, no network, no script."""
@@ -146,10 +123,10 @@ class Session:
     def _page(self) -> str:
         from stateanalytics.reporting.render import render_session
 
-        return render_session(self.summary, self._drawn)
+        return render_session(self.summary, self.drawn)
 
     @cached_property
-    def _drawn(self) -> pl.DataFrame:
+    def drawn(self) -> pl.DataFrame:
         """The timeline for drawings: names and words of a bar may hold secrets, too."""
         # Before they are cut: half of a secret has no shape.
         return redact_frame(self.timeline)[0] if self.is_redacted else self.timeline

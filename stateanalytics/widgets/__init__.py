@@ -3,5 +3,6 @@
 from stateanalytics.widgets.detectors import DetectorExplorer
 from stateanalytics.widgets.exploring import Explorer, explore
 from stateanalytics.widgets.thresholds import ThresholdWorksheet
+from stateanalytics.widgets.timeline import Session, session
 
-__all__ = ["DetectorExplorer", "Explorer", "ThresholdWorksheet", "explore"]
+__all__ = ["DetectorExplorer", "Explorer", "Session", "ThresholdWorksheet", "explore", "session"]

@@ -255,4 +255,4 @@ class Shown(ABC):
             bundle = dict(shown[0] if isinstance(shown, tuple) else shown)
         except MissingComponentError as missing:
             note = f"<p>{safe(missing)}</p>"
-        return {**bundle, "text/html": note + self.as_html(), "text/plain": repr(self)}
+        return {**bundle, "text/html": note + self._repr_html_(), "text/plain": repr(self)}
