@@ -5,13 +5,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError, MissingComponentError
 from stateanalytics.stats import random_columns
 from stateanalytics.survival.influence import (
     incidence_and_influence,
-    log_rank_scores,
     mean_and_influence,
 )
 from tests.frames import ago, facts
@@ -225,12 +225,13 @@ def test_with_late_entries_a_spell_moves_what_counting_it_more_moves(estimate):
         assert moved.filter(unit=unit)["influence"].item() == pytest.approx(change, abs=0.02)
 
 
-def test_scores_add_up_to_observed_minus_expected(aml):
-    rows = aml.with_columns(is_it=pl.col("arm") == "Maintained", one=1)
-    scores = log_rank_scores(rows, ["one"], "is_it")
-    observed_minus_expected = scores["influence"].sum()
-    # R's survdiff: 7 observed, 10.69 expected.
-    assert observed_minus_expected == pytest.approx(7 - 10.69, abs=5e-3)
+def test_who_enters_at_0_is_there_before_an_end_at_0():
+    rows = TRUNCATED.with_columns(one=1).with_row_index("unit")
+    rows = pl.concat([rows, rows.with_columns(duration_s=0.0, entry_s=None, ended=True).head(2)])
+    at_0 = rows.with_columns(pl.col("entry_s").fill_null(0.0))
+    null = rows.with_columns(pl.when(pl.col("entry_s") > 0).then("entry_s"))
+    for estimates in zip(*(mean_and_influence(x, ["one"], 8.5) for x in (at_0, null)), strict=True):
+        assert_frame_equal(*estimates)
 
 
 # --- the regression -------------------------------------------------------------------------

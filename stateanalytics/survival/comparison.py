@@ -218,7 +218,7 @@ def _pair(
             rows += [
                 {
                     **rows[-2],
-                    "score": None,
+                    "log_rank": None,
                     "measure": "hazard_ratio",
                     **hazard_ratio(mixed, IS_FIRST, terms),
                 }
@@ -245,12 +245,11 @@ def _interval(row: dict[str, Any], conf_level: float) -> dict[str, Any]:
     error = row["variance"] ** 0.5
     spread = student_quantile(conf_level, row["degrees"]) * error
     low, high = middle - spread, middle + spread
-    observed, variance = row["score"] or (0.0, 0.0)
     return {
         "low": exp(low) if is_ratio else low,
         "high": exp(high) if is_ratio else high,
         "p_value": student_tail(middle / error, row["degrees"]),
-        "log_rank_p": student_tail(observed / variance**0.5, row["degrees"]) if variance else None,
+        "log_rank_p": row["log_rank"],
     }
 
 

@@ -11,7 +11,6 @@ import polars as pl
 
 from stateanalytics.survival.curves import survival
 from stateanalytics.survival.estimates import TOLERANCE
-from stateanalytics.survival.log_rank import counts_at_ends
 from stateanalytics.survival.risk_sets import STRATUM, checked_spells, number, risk_sets, with_ties
 
 CELL = STRATUM
@@ -139,51 +138,13 @@ def _moved(rows: pl.DataFrame, table: pl.DataFrame, unit: str) -> pl.DataFrame:
     expected = pl.col("upto").fill_null(0.0)
     if "entry_s" in rows.columns:
         entered = steps.select(CELL, pl.col("duration_s").alias("entry_s"), before="upto")
-        placed = placed.with_columns(pl.col("entry_s").fill_null(-1.0)).sort("entry_s")
+        # Who enters at 0 is there before every end, also before one at 0.
+        is_late = pl.col("entry_s") > 0
+        came = pl.when(is_late).then("entry_s").otherwise(-1.0).alias("entry_s")
+        placed = placed.with_columns(came).sort("entry_s")
         placed = placed.join_asof(entered, on="entry_s", by=CELL, check_sortedness=False)
         expected = expected - pl.col("before").fill_null(0.0)
     own = pl.when("ended").then(pl.col("of_end") + pl.col("of_good") * pl.col("is_good"))
     # Sorted, because the last digit of a sum follows the order of what is added.
     moved = placed.select(CELL, unit, influence=own.fill_null(0.0) - expected)
     return moved.sort(CELL, unit, "influence")
-
-
-def log_rank_scores(
-    spells: pl.DataFrame, strata: list[str], group: str, unit: str = "unit"
-) -> pl.DataFrame:
-    """What each spell adds to the observed minus expected ends of one group, over strata.
-
-    Parameters
-    ----------
-    spells : polars.DataFrame
-        As for `kaplan_meier`, with the columns of ``strata``, ``group`` (Boolean: is it of
-        the group in question) and ``unit``.
-    strata : list of str
-        Spells are only compared with those of their own stratum.
-    group, unit : str
-        Columns.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_spells, 3)
-        `CELL` (a number), ``unit``, ``influence``. The sum is observed minus expected;
-        squared by unit, it is its variance, however alike the spells of a unit are [1]_.
-
-    References
-    ----------
-    .. [1] Lin, D. Y. and Wei, L. J. (1989). The robust inference for the Cox proportional
-       hazards model. JASA 84, 1074-1078.
-    """
-    rows = with_ties(checked_spells(spells, [*strata, group], "compare", also=[unit]))
-    rows = number(rows, strata)[0].with_columns(group=pl.col(group))
-    of_group = (pl.col("n_at_risk") * pl.col("group")).sum().over(STRATUM, "duration_s")
-    table = (
-        counts_at_ends(rows, rho=0.0)
-        .with_columns(of_end=pl.col("group") - of_group / pl.col("n"), of_good=pl.lit(0.0))
-        .with_columns(drift=pl.col("of_end") * pl.col("d") / pl.col("n"))
-        .rename({STRATUM: "_of"})
-    )
-    rows = rows.rename({STRATUM: "_of"}).with_columns(is_good=False)
-    cells, names = number(rows, ["_of", "group"])
-    of_cells = table.join(names, on=["_of", "group"]).sort(CELL, "duration_s")
-    return _moved(cells, of_cells, unit)

@@ -15,13 +15,12 @@ from stateanalytics.state.states import states_at_hand
 from stateanalytics.stats.distributions import (
     benjamini_hochberg,
     student_quantile,
-    student_tail,
 )
 from stateanalytics.stats.intervals import RateRatio, rate_ratio
 from stateanalytics.survival.by_unit import with_units
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
-from stateanalytics.survival.log_rank import logrank
+from stateanalytics.survival.log_rank import logrank_by_unit
 from stateanalytics.survival.risk_sets import strata_of
 from stateanalytics.survival.run_spells import spells
 
@@ -223,7 +222,7 @@ def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
     # How long it would have taken: at its limit a run is cut off.
     taken = groups.with_columns(ended=pl.col("ended") & (pl.col("ending") != "timed_out"))
     key = [*_GROUP, "period"]
-    # As if each run were alone: the design effect below says how alike those of a unit are.
+    # As if each run were alone: the design effect says how alike those of a unit are.
     curve = kaplan_meier(taken.drop("unit"), by=key)
     horizon = pl.col("duration_s").max().over(key).min().over(_GROUP)
     means = restricted_mean(
@@ -235,7 +234,9 @@ def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
         means.select(*key, "mean_s", "mean_se"), on=key, how="left", nulls_equal=True
     )
     both = _side_by_side(measured, ["n", "median", "mean_s", "mean_se"])
-    tests = logrank(taken, by="period", within=_GROUP).select(*_GROUP, "statistic")
+    tests = logrank_by_unit(taken, by="period", within=_GROUP).select(
+        *_GROUP, "p_value", "effect", "degrees"
+    )
     ratio = pl.col("mean_s_now") / pl.col("mean_s_before")
     spread = (
         pl.col("degrees").map_elements(
@@ -249,14 +250,10 @@ def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
     is_known = ratio.is_finite() & (ratio > 0)
     return (
         both.join(tests, on=_GROUP, how="left", nulls_equal=True)
-        .join(_design_effects(taken), on=_GROUP, how="left", nulls_equal=True)
         .with_columns(
             ratio=pl.when(is_known).then(ratio),
             ratio_low=pl.when(is_known).then(ratio * (-spread * pl.col("effect").sqrt()).exp()),
             ratio_high=pl.when(is_known).then(ratio * (spread * pl.col("effect").sqrt()).exp()),
-            p_value=pl.struct(
-                (pl.col("statistic") / pl.col("effect")).sqrt(), "degrees"
-            ).map_elements(_tail, return_dtype=pl.Float64),
         )
         .select(
             *_GROUP,
@@ -269,45 +266,9 @@ def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
             ratio="ratio",
             ratio_low="ratio_low",
             ratio_high="ratio_high",
-            p_value=pl.when(is_known & pl.col("effect").is_not_null()).then("p_value"),
+            p_value=pl.when(is_known).then("p_value"),
         )
     )
-
-
-def _tail(row: dict[str, float | None]) -> float | None:
-    deviations, degrees = row.values()
-    return None if deviations is None or degrees is None else student_tail(deviations, degrees)
-
-
-def _design_effects(taken: pl.DataFrame) -> pl.DataFrame:
-    """How much more the log-rank statistic varies because runs of one invocation are alike.
-
-    Ends and those expected of each run (its cumulative hazard), by invocation and by run [1]_.
-
-    References
-    ----------
-    .. [1] Lin, D. Y. and Wei, L. J. (1989). The robust inference for the Cox proportional
-       hazards model. JASA 84, 1074-1078.
-    """
-    expected = (
-        kaplan_meier(taken.drop("unit"), by=_GROUP)
-        .with_columns(hazard=(pl.col("n_events") / pl.col("n_at_risk")).cum_sum().over(_GROUP))
-        .select(*_GROUP, "duration_s", "hazard")
-    )
-    # Values that are null (all runs) are a group of their own, which a join as of has not.
-    key = pl.concat_str(pl.col("dimension"), pl.col("value").fill_null(""), separator="\n")
-    left = taken.with_columns(key.alias("_key")).sort("duration_s")
-    known = expected.select(key.alias("_key"), "duration_s", "hazard").sort("duration_s")
-    runs = (
-        left.join_asof(known, on="duration_s", by="_key", check_sortedness=False)
-        .with_row_index("run")
-        .select(
-            *_GROUP, "period", "unit", "run", count=pl.col("ended").cast(pl.Float64),
-            weight=pl.col("hazard").fill_null(0.0),
-        )
-    )  # fmt: skip
-    alone = runs.with_columns(unit=pl.col("run").cast(pl.String))
-    return _effects(runs, _variances(alone))
 
 
 def _variances(rows: pl.DataFrame) -> pl.DataFrame:

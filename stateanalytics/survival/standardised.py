@@ -14,9 +14,9 @@ from stateanalytics.survival.estimates import TOLERANCE, quantiles
 from stateanalytics.survival.influence import (
     CELL,
     incidence_and_influence,
-    log_rank_scores,
     mean_and_influence,
 )
+from stateanalytics.survival.log_rank import logrank
 
 Estimate: TypeAlias = Callable[[pl.DataFrame, list[str], float], tuple[pl.DataFrame, pl.DataFrame]]
 IS_FIRST, STRATUM_NAME = "_is_first", "_stratum_name"
@@ -47,8 +47,8 @@ def difference(
     -------
     dict
         ``estimate`` with its ``variance`` and Welch's ``degrees`` (None where no stratum has
-        both), what was compared and what was not, and for a duration ``score``: observed
-        minus expected ends over all strata, and its variance by unit.
+        both), what was compared and what was not, and for a duration ``log_rank``: the
+        p-value of the log-rank test over all strata, by unit.
     """
     key = [STRATUM_NAME, IS_FIRST]
     estimates, influences = estimate(runs, key, until_s)
@@ -82,11 +82,14 @@ def difference(
         others = shared.height - 1
         if others and (of_projects := _sum_of_squares(shared) * shared.height / others) > variance:
             variance, degrees = of_projects, others
+    log_rank = None
+    if estimate is mean_and_influence:
+        log_rank = logrank(kept, IS_FIRST, strata=STRATUM_NAME)["p_value"].item()
     return row | {
         "estimate": used.select((pl.col("weight") * pl.col("estimate")).sum()).item(),
         "variance": variance,
         "degrees": max(degrees, 1.0),
-        "score": _log_rank(kept) if estimate is mean_and_influence else None,
+        "log_rank": log_rank,
     }
 
 
@@ -121,13 +124,6 @@ def _unseen(used: pl.DataFrame) -> float:
     least = pl.col("weight") ** 2 * smoothed * (1 - smoothed) / (n + 1)
     is_all_or_none = (share <= 0) | (share >= 1 - TOLERANCE)
     return float(used.select(least.filter(is_all_or_none).sum()).item())
-
-
-def _log_rank(kept: pl.DataFrame) -> tuple[float, float]:
-    """Observed minus expected ends over all strata, and its variance by unit."""
-    scores = log_rank_scores(kept, [STRATUM_NAME], IS_FIRST)
-    by_unit = scores.group_by("unit").agg(moved=pl.col("influence").sum())
-    return float(by_unit["moved"].sum()), _sum_of_squares(by_unit)
 
 
 def _sum_of_squares(moved: pl.DataFrame) -> float:
