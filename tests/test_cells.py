@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
+import nanoarrow as na
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given
@@ -244,17 +245,29 @@ def test_long_text_is_read_whole(tmp_path):
 
 
 def test_more_text_than_one_batch_can_hold_is_read_in_smaller_ones(tmp_path, monkeypatch):
-    real, sizes = scanning._valid, []
+    real, sizes = scanning._framed, []
 
-    def picky(column):
-        sizes.append(len(column))
-        if len(sizes) < 3:
+    def picky(batch):
+        is_text = batch.schema.child(0).format == "u"
+        if is_text:
+            sizes.append(batch.length)
+        if is_text and len(sizes) < 3:
             raise scanning._TooMuchTextError
-        return real(column)
+        return real(batch)
 
-    monkeypatch.setattr(scanning, "_valid", picky)
+    monkeypatch.setattr(scanning, "_framed", picky)
     assert values_of(tmp_path, ["a", "b"], TEXT) == (["a", "b"], {})
-    assert sizes == [2, 2, 2]
+    assert sizes == [3, 3, 3]  # the first row tells the types
+
+
+@pytest.mark.parametrize("offsets", [(0, 5, 3), (0, 2, -9)])
+def test_offsets_that_ran_over_are_seen_before_anything_goes_by_them(offsets):
+    buffers = [None, na.c_buffer(offsets, na.int32()), b"hello"]
+    text = na.c_array_from_buffers(na.string(), 2, buffers, validation_level="none")
+    names = na.struct({"c0": na.string()})
+    batch = na.c_array_from_buffers(names, 2, [None], children=[text], validation_level="none")
+    with pytest.raises(scanning._TooMuchTextError):
+        scanning._framed(batch)
 
 
 def test_examples_are_short_and_printable(tmp_path):

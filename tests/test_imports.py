@@ -64,12 +64,13 @@ ONLY_IN = {
     "mcp": {"mcp_server"},
     "croniter": {"systems"},
     "lionagi": set(),
+    "pyarrow": set(),
     "tests": set(),
     "duckdb": {"core", "io", "systems", "state", "sql"},
 }
 HEAVY = (
-    *("altair", "ipywidgets", "duckdb", "pyarrow", "adbc_driver_sqlite", "rich"),
-    *("jinja2", "vl_convert", "narwhals", "click", "sqlite3", "croniter"),
+    *("altair", "ipywidgets", "duckdb", "pyarrow", "nanoarrow", "adbc_driver_sqlite"),
+    *("jinja2", "vl_convert", "narwhals", "click", "sqlite3", "croniter", "rich"),
 )
 
 

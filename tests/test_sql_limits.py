@@ -65,7 +65,7 @@ def soon(is_so):
 
 
 def files_of_queries():
-    return sorted(path.name for path in process.handing_folder().glob("*.arrow"))
+    return sorted(path.name for path in process.handing_folder().glob("*.rows"))
 
 
 # --- time ------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_a_table_that_fits_nowhere_says_so(snap, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pyarrow.ipc.new_file", full)
+    monkeypatch.setattr("polars.DataFrame.write_parquet", full)
     with pytest.raises(NoRoomError, match="table entities") as caught:
         snap.sql("FROM entities")
     assert "No space left on device" in str(caught.value)
@@ -246,7 +246,7 @@ def test_files_go_with_a_snapshot_that_nobody_holds():
 
 def test_a_file_that_was_cleared_away_is_written_again(snap):
     snap.sql("FROM entities")
-    for path in process.handing_folder().glob("*.arrow"):
+    for path in process.handing_folder().glob("*.rows"):
         path.unlink()
     assert snap.sql("FROM entities").height == 4
 

@@ -15,6 +15,7 @@ from typing import Literal
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.io.duckdb_rows import DuckDBRows
 
 Kind = Literal["text", "real", "integer", "yes_no", "moment", "json", "rowid"]
 
@@ -101,14 +102,14 @@ GUARDS: Mapping[Kind, str] = {
 
 # Without guards a scan is a fifth faster, and what it brought is suspicious where the
 # driver chose another type, or where a value is one that a guard might not let through.
-ARROW: Mapping[Kind, str] = {
-    "text": "string",
-    "json": "string",
-    "real": "double",
-    "moment": "double",
-    "integer": "int64",
-    "yes_no": "int64",
-    "rowid": "int64",
+SCANNED: Mapping[Kind, pl.DataType] = {
+    "text": pl.String(),
+    "json": pl.String(),
+    "real": pl.Float64(),
+    "moment": pl.Float64(),
+    "integer": pl.Int64(),
+    "yes_no": pl.Int64(),
+    "rowid": pl.Int64(),
 }
 
 
@@ -305,12 +306,12 @@ def _decoded_many(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     names = {name: f"k{i}" for i, name in enumerate(frame.columns)}
     decoded = dict.fromkeys(names, pl.DataFrame())
     with duckdb.connect(config={**config, "python_enable_replacements": "false"}) as connection:
-        connection.register("cells", frame.rename(names).to_arrow())
+        connection.register("cells", DuckDBRows(frame.rename(names)))
         asked = ", ".join(_COUNTS.format(c=c) for c in names.values())
         counts = connection.sql(f"SELECT {asked} FROM cells").fetchall()[0]
         for i, (name, c) in enumerate(names.items()):
             if any(counts[3 * i : 3 * i + 3]):
-                decoded[name] = pl.DataFrame(connection.sql(_DECODED.format(c=c)).to_arrow_table())
+                decoded[name] = pl.DataFrame(connection.sql(_DECODED.format(c=c)))
     return decoded
 
 

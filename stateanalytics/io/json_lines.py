@@ -14,7 +14,8 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.io.opening import MAX_LINE_BYTES, open_regular
+from stateanalytics.io.duckdb_rows import DuckDBRows
+from stateanalytics.io.opening import MAX_LINE_BYTES, decoded_or_none, open_regular
 
 if TYPE_CHECKING:
     import duckdb
@@ -115,15 +117,8 @@ def _decoded_lines(octets: Sequence[bytes]) -> pl.DataFrame:
     try:
         return kept.with_columns(pl.col("text").cast(pl.String))
     except pl.exceptions.ComputeError:
-        texts = [None if line is None else _decoded(line) for line in kept["text"]]
+        texts = [decoded_or_none(line) for line in kept["text"]]
         return kept.with_columns(text=pl.Series(texts, dtype=pl.String))
-
-
-def _decoded(line: bytes) -> str | None:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
@@ -148,8 +143,8 @@ def _octets_of(path: Path) -> Iterator[tuple[bytes, bool]]:
             yield converted, converted.endswith(b"\n")
             return
         rest = b""
-        file = _unpacked(raw) if begin == _ZSTD else raw
-        while chunk := file.read(CHUNK_BYTES):
+        read = _unpacking(raw) if begin == _ZSTD else raw.read
+        while chunk := read(CHUNK_BYTES):
             whole, newline, rest_of_chunk = chunk.rpartition(b"\n")
             if newline:
                 yield rest + whole, True
@@ -161,12 +156,22 @@ def _octets_of(path: Path) -> Iterator[tuple[bytes, bool]]:
             yield rest, False
 
 
-def _unpacked(raw: BinaryIO) -> BinaryIO:
-    """What Zstandard packed; of a file that is not whole reading ends in an OSError."""
-    import pyarrow as pa  # type: ignore[import-untyped]
+def _unpacking(raw: BinaryIO) -> Callable[[int], bytes]:
+    """Reads what Zstandard packed; of a file that is not whole it ends in an OSError."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    file = zstd.ZstdFile(raw)
 
-    stream: BinaryIO = pa.CompressedInputStream(raw, "zstd")
-    return stream
+    def read(n_bytes: int) -> bytes:
+        try:
+            octets: bytes = file.read(n_bytes)
+        except (zstd.ZstdError, EOFError) as error:
+            raise OSError(f"Zstandard says: {error}") from error
+        return octets
+
+    return read
 
 
 def in_pieces(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
@@ -318,8 +323,8 @@ class Parser:
 
     def _run(self, query: str, part: pl.DataFrame) -> pl.DataFrame:
         with self._connection.cursor() as cursor:
-            cursor.register("texts", part.to_arrow())
-            return pl.DataFrame(cursor.sql(query).to_arrow_table())
+            cursor.register("texts", DuckDBRows(part))
+            return pl.DataFrame(cursor.sql(query))
 
 
 def _nested(paths: Mapping[str, str]) -> dict[str, Any]:

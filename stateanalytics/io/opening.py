@@ -105,3 +105,11 @@ def read_octets(path: str | Path, max_bytes: int) -> tuple[bytes, os.stat_result
 def _too_large(size: int | None, most: int) -> OSError:
     found = "more" if size is None else f"{size:,} bytes, more"
     return OSError(errno.EFBIG, f"{found} than the {most:,} that are read")
+
+
+def decoded_or_none(octets: bytes | None) -> str | None:
+    """Text; None where there is none, or it is not UTF-8."""
+    try:
+        return None if octets is None else octets.decode()
+    except UnicodeDecodeError:
+        return None

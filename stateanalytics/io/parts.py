@@ -272,12 +272,9 @@ def _octets_between(
         kept = numbers.cast(pl.UInt8) if numbers.dtype == pl.Boolean else numbers
         return [_of_rows(kept.fill_null(0) if has_gaps else kept)]
     filled = column.fill_null("") if has_gaps else column
-    buffers = filled.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest()).buffers()
-    text, ends = memoryview(buffers[2] or b""), memoryview(buffers[1]).cast("q")
-    return [
-        _of_rows(filled.str.len_bytes()),
-        lambda begin, end: text[ends[begin] : ends[end]],
-    ]
+    text, lengths = filled.str.join("").item().encode(), filled.str.len_bytes()
+    ends = pl.concat([pl.Series([0]), lengths.cast(pl.Int64).cum_sum()])
+    return [_of_rows(lengths), lambda begin, end: text[ends[begin] : ends[end]]]
 
 
 def _of_rows(numbers: pl.Series) -> Callable[[int, int], memoryview]:
@@ -288,9 +285,12 @@ def _of_rows(numbers: pl.Series) -> Callable[[int, int], memoryview]:
 
 def _octets(numbers: pl.Series) -> memoryview:
     """The numbers of a column without nulls as they lie in memory, without a copy."""
-    array = numbers.rechunk().to_arrow()
-    size = array.type.bit_width // 8
-    return memoryview(array.buffers()[1])[array.offset * size : (array.offset + len(array)) * size]
+    import nanoarrow as na
+
+    array = na.c_array_stream(numbers.rechunk()).get_next()
+    values = memoryview(array.view().buffer(1))
+    octets, size = values.cast("B"), values.itemsize
+    return octets[array.offset * size : (array.offset + len(array)) * size]
 
 
 _ROW = "_row"

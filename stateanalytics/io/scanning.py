@@ -27,24 +27,21 @@ import polars as pl
 
 from stateanalytics.io import cells, refusals
 from stateanalytics.io.cells import Cell, Kind
+from stateanalytics.io.opening import decoded_or_none
 from stateanalytics.io.sqlite_copy import quoted
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # type: ignore[import-untyped]
+    from nanoarrow.c_array import CArray
 
     from stateanalytics.io.sqlite import Store
 
-_UTF8 = (  # matched byte by byte
-    r"^(?:[\x00-\x7F]|[\xC2-\xDF][\x80-\xBF]|\xE0[\xA0-\xBF][\x80-\xBF]"
-    r"|[\xE1-\xEC\xEE\xEF][\x80-\xBF]{2}|\xED[\x80-\x9F][\x80-\xBF]"
-    r"|\xF0[\x90-\xBF][\x80-\xBF]{2}|[\xF1-\xF3][\x80-\xBF]{3}|\xF4[\x80-\x8F][\x80-\xBF]{2})*\z"
-)
 _MARK = b"\xff"
 _DAMAGE = ("disk image is malformed", "malformed database schema", "not a database")
 # A batch holds at most 2 GB of one column's text; where it is more, smaller ones do.
 _BATCHES = (4096, 64, 1)
 N_THREADS = max(1, min(4, os.cpu_count() or 1))
 _ROWS_WORTH_A_THREAD = 20_000
+_FEW_CELLS = 1000  # that are decoded one by one
 
 Invalid = dict[str, tuple[int, bytes]]  # column: cells that are not UTF-8, an example
 
@@ -89,7 +86,7 @@ class Plan:
         source, names = self.rows(where)
         # SQLite converts the text of a UTF-16 store, and an invalid mark with it.
         mark = "CAST(x'ff' AS TEXT)" if self.is_utf8 else "NULL"
-        seeds = [cells.SEEDS[kind] for kind in self.kinds.values()]
+        seeds = [f"{cells.SEEDS[kind]} AS c{i}" for i, kind in enumerate(self.kinds.values())]
         values = [
             (cells.GUARDS[kind] if is_guarded or self.must_guard(name) else "{c}").format(
                 c=names[name], mark=mark
@@ -143,22 +140,41 @@ class Cursor:
     def __init__(self, connection: Any) -> None:
         self.connection = connection
 
-    def table(self, query: str, batch_rows: int = _BATCHES[0]) -> pa.Table:
-        """All rows; the driver chooses types by the first ``batch_rows`` of them."""
+    def frame(self, query: str, batch_rows: int = _BATCHES[0]) -> pl.DataFrame:
+        """All rows; the driver chooses types by the first ``batch_rows`` of them.
+
+        Nobody has looked yet whether its text is UTF-8.
+        """
         import adbc_driver_manager
-        import pyarrow as pa
+        import nanoarrow as na
 
         with adbc_driver_manager.AdbcStatement(self.connection) as statement:
             statement.set_options(**{"adbc.sqlite.query.batch_rows": str(batch_rows)})
             statement.set_sql_query(query)
             stream, _ = statement.execute_query()
-            with pa.RecordBatchReader.from_stream(stream) as reader:
-                return reader.read_all()
+            batches = [_framed(batch) for batch in na.c_array_stream(stream)]
+        return pl.concat(batches) if batches else pl.DataFrame()
 
     def row(self, query: str) -> tuple[Any, ...]:
         """The first row."""
-        columns = self.table(query, 1).columns
-        return tuple(column[0].as_py() for column in columns)
+        return self.frame(query, 1).row(0)
+
+
+def _framed(batch: CArray) -> pl.DataFrame:
+    """A batch as a frame, which would trust offsets that have run over."""
+    import nanoarrow as na
+
+    try:
+        columns = list(batch.view().children)
+    except RuntimeError as error:
+        raise _TooMuchTextError from error
+    for column in columns:
+        if column.storage_type in ("string", "binary"):
+            offsets = [None, column.buffer(1)]
+            numbers = na.c_array_from_buffers(na.int32(), column.length + 1, offsets)
+            if not pl.Series(numbers).is_sorted():
+                raise _TooMuchTextError
+    return pl.DataFrame(batch)
 
 
 @dataclass
@@ -218,7 +234,7 @@ def _connected(store: Store) -> Iterator[Cursor]:
     ):
         cursor = Cursor(connection)
         for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=2147418112"):
-            cursor.table(f"PRAGMA {pragma}")
+            cursor.frame(f"PRAGMA {pragma}")
         yield cursor
 
 
@@ -226,11 +242,10 @@ def _connected(store: Store) -> Iterator[Cursor]:
 def _told(store: Store) -> Iterator[None]:
     """Errors of the driver as errors of ours."""
     import adbc_driver_manager
-    import pyarrow as pa
 
     try:
         yield
-    except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
+    except (adbc_driver_manager.Error, RuntimeError, OSError) as error:
         # Behind the first line the driver repeats the whole query.
         problem = str(error).split("\n")[0].split(" query: ", 1)[-1]
         if not any(words in problem for words in _DAMAGE):
@@ -264,16 +279,13 @@ def scan_unguarded(plan: Plan, where: str, cursor: Cursor) -> tuple[pl.DataFrame
     # In one batch: the driver looks at all of it before it chooses the types. It also makes
     # room for all of it, so the batch is as large as the range and no larger.
     n_rows = cursor.row(f"SELECT count(*) FROM {quoted(plan.table)} NOT INDEXED {where}")[0]
-    table = cursor.table(plan.scan(where, is_guarded=False), n_rows + 1).slice(1)
-    kinds = plan.kinds.values()
-    if [str(kind) for kind in table.schema.types] != (
-        [cells.ARROW[kind] for kind in kinds] or ["int64"]
-    ):
-        return None
     try:
-        frame, invalid = _framed(plan, table)
+        frame = cursor.frame(plan.scan(where, is_guarded=False), n_rows + 1)
     except _TooMuchTextError:
         return None
+    if frame.dtypes != ([cells.SCANNED[kind] for kind in plan.kinds.values()] or [pl.Int64()]):
+        return None
+    frame, invalid = _named(plan, frame)
     suspicious = frame.select(
         cells.is_suspicious(kind, pl.col(name)).alias(name) for name, kind in plan.kinds.items()
     )
@@ -284,50 +296,42 @@ def scan_guarded(
     plan: Plan, where: str, cursor: Cursor, batches: tuple[int, ...] = _BATCHES
 ) -> tuple[pl.DataFrame, Invalid]:
     """Rows of one range with marks, and which text was not UTF-8."""
-    table = cursor.table(plan.scan(where, is_guarded=True), batches[0]).slice(1)
     try:
-        return _framed(plan, table)
+        frame = cursor.frame(plan.scan(where, is_guarded=True), batches[0])
     except _TooMuchTextError:
         return scan_guarded(plan, where, cursor, batches[1:])
+    return _named(plan, frame)
 
 
-def _framed(plan: Plan, table: pa.Table) -> tuple[pl.DataFrame, Invalid]:
-    import pyarrow as pa
-
-    arrays: list[pa.ChunkedArray] = []
+def _named(plan: Plan, frame: pl.DataFrame) -> tuple[pl.DataFrame, Invalid]:
+    """The rows behind the first with the names of the plan, and which text was not UTF-8."""
+    columns: list[pl.Series] = []
     invalid: Invalid = {}
-    for name, column in zip(plan.kinds or ("",), table.columns, strict=True):
-        array, n_bad, example = _valid(column)
-        arrays.append(array)
+    for name, column in zip(plan.kinds or ("",), frame.slice(1), strict=True):
+        text, n_bad, example = _valid(column)
+        columns.append(text.alias(name))
         if n_bad:
             invalid[name] = (n_bad, example)
-    frame = pl.from_arrow(pa.table(arrays, list(plan.kinds or ("",))), rechunk=False)
-    assert isinstance(frame, pl.DataFrame)
-    return frame, invalid
+    return pl.DataFrame(columns), invalid
 
 
-def _valid(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int, bytes]:
+def _valid(column: pl.Series) -> tuple[pl.Series, int, bytes]:
     """A column whose text is UTF-8, how many cells were not, and one of those."""
-    import pyarrow as pa
-
-    if not pa.types.is_string(column.type) and not pa.types.is_binary(column.type):
+    if column.dtype not in (pl.String, pl.Binary):
         return column, 0, b""
-    chunks, n_bad, example = [], 0, b""
-    for chunk in column.chunks:
-        text = chunk.view(pa.string())
-        try:
-            text.validate(full=True)
-        except pa.ArrowInvalid as error:
-            if "UTF8" not in str(error):
-                raise _TooMuchTextError from error
-            import pyarrow.compute as pc  # type: ignore[import-untyped]
+    octets = column.cast(pl.Binary)
+    texts = _decoded(octets)
+    bad = octets.filter(texts.is_null() & octets.is_not_null())
+    unmarked = bad.filter(bad != pl.Series([_MARK]))
+    return texts, bad.len(), unmarked[0] if unmarked.len() else b""
 
-            octets = chunk.view(pa.binary())
-            is_valid = pc.match_substring_regex(octets, _UTF8)
-            bad = octets.filter(pc.invert(is_valid))
-            unmarked = bad.filter(pc.not_equal(bad, pa.scalar(_MARK, pa.binary())))
-            n_bad += len(bad)
-            example = example or (unmarked[0].as_py() if len(unmarked) else b"")
-            text = pc.if_else(is_valid, octets, pa.scalar(None, pa.binary())).view(pa.string())
-        chunks.append(text)
-    return pa.chunked_array(chunks, pa.string()), n_bad, example
+
+def _decoded(octets: pl.Series) -> pl.Series:
+    """Text; null where something is not UTF-8, which is looked for by halves."""
+    try:
+        return octets.cast(pl.String)
+    except pl.exceptions.ComputeError:
+        if octets.len() <= _FEW_CELLS:
+            return pl.Series([decoded_or_none(cell) for cell in octets], dtype=pl.String)
+        half = octets.len() // 2
+        return pl.concat([_decoded(octets[:half]), _decoded(octets[half:])])

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
+from stateanalytics.io.duckdb_rows import DuckDBRows
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.sql.conditions import literal
 
@@ -105,7 +106,7 @@ class CrossFilter:
         }
         # A table has a column, even where there is nothing to count.
         placed = rows.select(pl.repeat(0, pl.len(), dtype=pl.UInt8)).with_columns(**places)
-        self._connection.register("_rows", placed.to_arrow())
+        self._connection.register("_rows", DuckDBRows(placed))
         self._connection.execute("CREATE TABLE counted AS FROM _rows")
         self._connection.unregister("_rows")
 

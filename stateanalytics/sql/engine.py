@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,6 @@ from stateanalytics.sql.values import check_shape, projection, words_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-_BATCH_ROWS = 10_000
 
 _CONFIG = {
     "autoinstall_known_extensions": "false",
@@ -83,7 +81,7 @@ class TableFile:
     Attributes
     ----------
     path : str
-        An Arrow file.
+        A Parquet file.
     words : mapping of str to sequence of str
         Columns whose words have a rank, and the words in that order.
     """
@@ -157,13 +155,10 @@ def provide(
 
 
 def _register(connection: DuckDBPyConnection, name: str, file: TableFile) -> None:
-    """Hand a table over without a copy; its ranked columns sort by rank in SQL too."""
-    import pyarrow as pa  # type: ignore[import-untyped]
-
-    hidden = f"_rows_of_{name}"
-    connection.register(hidden, pa.ipc.open_file(pa.memory_map(file.path)).read_all())
+    """Let the engine read a table's file; its ranked columns sort by rank in SQL too."""
+    rows = connection.read_parquet(file.path)
     replaced = replacing_words(connection, file.words)
-    connection.execute(f"CREATE VIEW {quoted(name)} AS SELECT *{replaced} FROM {quoted(hidden)}")
+    rows.project(f"*{replaced}").create_view(name)
 
 
 def replacing_words(connection: DuckDBPyConnection, columns: Mapping[str, Sequence[str]]) -> str:
@@ -177,8 +172,11 @@ def replacing_words(connection: DuckDBPyConnection, columns: Mapping[str, Sequen
     return f" REPLACE ({', '.join(ranked)})" if ranked else ""
 
 
-def close_the_door(connection: DuckDBPyConnection, timeout_s: float) -> None:
-    """Let nothing in or out any more: no files, no network, no other settings."""
+def close_the_door(
+    connection: DuckDBPyConnection, files: Iterable[TableFile], timeout_s: float
+) -> None:
+    """Let nothing in or out any more but those files: no others, no network, no settings."""
+    connection.execute("SET allowed_paths = $paths", {"paths": [file.path for file in files]})
     connection.execute(f"SET max_execution_time = {max(1, math.ceil(timeout_s * 1000))}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -187,7 +185,7 @@ def close_the_door(connection: DuckDBPyConnection, timeout_s: float) -> None:
 def write_rows(
     connection: DuckDBPyConnection, sql: str, values: Any, path: str, *, max_rows: int, most: int
 ) -> list[tuple[str, list[str] | None]]:
-    """Run a query and write its result to an Arrow file.
+    """Run a query and write its result to an Arrow file of polars.
 
     Parameters
     ----------
@@ -207,17 +205,18 @@ def write_rows(
     list of tuple
         Name of each column, and its words where they have a rank.
     """
-    import pyarrow as pa
+    import nanoarrow as na
+    import polars as pl
 
     relation = connection.sql(sql, params=values)
     names, types = list(relation.columns), list(relation.types)
     check_shape(types)
-    reader = relation.project(projection(types)).limit(max_rows + 1).to_arrow_reader(_BATCH_ROWS)
-    n_bytes = 0
-    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, reader.schema) as writer:
-        for batch in reader:
-            n_bytes += batch.nbytes
-            if n_bytes > most:
-                raise too_large(most)
-            writer.write_batch(batch)
+    result = relation.project(projection(types)).limit(max_rows + 1)
+    batches, n_bytes = [pl.DataFrame(result.limit(0))], 0.0
+    for batch in na.c_array_stream(result):
+        batches.append(pl.DataFrame(batch))
+        n_bytes += batches[-1].estimated_size()
+        if n_bytes > most:
+            raise too_large(most)
+    pl.concat(batches).write_ipc(path)
     return [(name, words_of(kind)) for name, kind in zip(names, types, strict=True)]

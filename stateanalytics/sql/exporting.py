@@ -13,6 +13,7 @@ import polars as pl
 
 from stateanalytics.core.redaction import redact
 from stateanalytics.errors import ArgumentError
+from stateanalytics.io.duckdb_rows import DuckDBRows
 from stateanalytics.io.files import LOG_ENDINGS
 from stateanalytics.io.outputs import put_in_place
 from stateanalytics.io.sqlite_copy import quoted
@@ -113,7 +114,7 @@ def _fill(connection: DuckDBPyConnection, tables: Tables, as_of: datetime) -> No
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute(f"CREATE MACRO as_of() AS TIMESTAMPTZ '{as_of.isoformat(' ')}'")
     for name, rows in tables:
-        connection.register("_rows", rows.to_arrow(compat_level=pl.CompatLevel.newest()))
+        connection.register("_rows", DuckDBRows(rows))
         words = {
             column: dtype.categories.to_list()
             for column, dtype in rows.schema.items()

@@ -66,7 +66,7 @@ class WorkerProcess:
             self.end()
             raise QueryError(
                 "The process that runs queries did not start.",
-                f"{sys.executable} -c 'import duckdb, pyarrow.ipc' says why",
+                f"{sys.executable} -c 'import duckdb, nanoarrow, polars' says why",
             )
 
     def is_alive(self) -> bool:

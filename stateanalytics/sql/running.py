@@ -16,8 +16,6 @@ from datetime import datetime
 from pathlib import Path
 
 import polars as pl
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.ipc  # type: ignore[import-untyped]
 
 from stateanalytics.core.maps import as_pairs
 from stateanalytics.core.schema import FRAMES
@@ -62,12 +60,9 @@ class Table(TableText):
             frame = self.load()
             path = _new_file()
             weakref.finalize(self, _delete, path, os.getpid())
-            # Not polars' own writer, which takes four times as long over texts.
-            rows = frame.to_arrow(compat_level=pl.CompatLevel.newest())
             try:
-                with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as to:
-                    to.write_table(rows)
-            except OSError as error:
+                frame.write_parquet(path, compression="lz4")
+            except (OSError, pl.exceptions.ComputeError) as error:  # a full disk is the latter
                 reason = f"the system says: {error!s:.200}"
                 raise no_room(f"table {name}", reason, int(frame.estimated_size())) from error
             words = {
@@ -179,7 +174,7 @@ def _ranked() -> frozenset[str]:
 
 
 def _new_file() -> Path:
-    handle, path = tempfile.mkstemp(".arrow", dir=handing_folder())
+    handle, path = tempfile.mkstemp(".rows", dir=handing_folder())
     os.close(handle)
     return Path(path)
 
@@ -201,9 +196,7 @@ def _delete(path: Path, maker: int) -> None:
 
 def _as_frame(path: Path, columns: Sequence[tuple[str, list[str] | None]]) -> pl.DataFrame:
     """A result as a frame of our dtypes, its columns named apart."""
-    # Not polars' own reader: it stumbles over what the engine leaves beneath a null.
-    frame = pl.from_arrow(pa.ipc.open_file(path.read_bytes()).read_all())
-    assert isinstance(frame, pl.DataFrame)
+    frame = pl.read_ipc(path.read_bytes())
     names = _apart([name for name, _ in columns])
     return pl.DataFrame(
         [

@@ -82,8 +82,6 @@ def main() -> None:
     messages, answers = _pipes()
     start: Start = pickle.load(messages)
     sys.path[:] = start.libraries
-    # Arrow's usual one reserves a GiB of addresses at once, which would look like growth.
-    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
     waiting: queue.SimpleQueue[Read | Run] = queue.SimpleQueue()
     threading.Thread(
         target=_listen, args=(messages, waiting, Path(start.folder)), daemon=True
@@ -135,7 +133,8 @@ class _Desk:
 
     def prepare(self) -> None:
         """Have an engine ready, while nobody waits for it."""
-        import pyarrow.ipc  # type: ignore[import-untyped]  # noqa: F401
+        import nanoarrow  # noqa: F401
+        import polars  # noqa: F401
 
         self._fresh = self._fresh or connect()
 
@@ -180,7 +179,7 @@ class _Desk:
         assert self._connection is not None
         assert self._reading is not None
         provide(self._connection, self._tables, self._asked.known, asked.files)
-        close_the_door(self._connection, asked.left_s)
+        close_the_door(self._connection, asked.files.values(), asked.left_s)
         columns = write_rows(
             self._connection,
             self._reading.sql,
@@ -194,7 +193,7 @@ class _Desk:
 
     def _in_our_words(self, error: Exception) -> QueryError:
         import duckdb
-        import pyarrow as pa
+        import polars as pl
 
         assert self._asked is not None
         timeout_s, memory_bytes = self._asked.timeout_s, self._asked.memory_bytes
@@ -206,7 +205,7 @@ class _Desk:
             names = self._reading.tables if self._reading else ()
             named = [self._asked.known[name] for name in names]
             return in_our_words(error, named, memory_bytes)
-        if isinstance(error, pa.ArrowException | OSError | MemoryError | RecursionError):
+        if isinstance(error, RuntimeError | pl.exceptions.PolarsError | OSError | MemoryError):
             return from_arrow(error, timeout_s, memory_bytes)
         return QueryError(f"The query cannot be run: {error!r:.400}", "write it another way")
 
