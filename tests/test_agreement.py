@@ -49,6 +49,47 @@ def test_the_interval_of_kappa_stays_within_what_kappa_can_be():
     assert opposed["kappa_low"] == -1.0
 
 
+@pytest.mark.parametrize(
+    ("cells", "mcc"),
+    [
+        # The example of scikit-learn's matthews_corrcoef.
+        pytest.param((2, 1, 1, 0), -1 / 3, id="scikit-learn"),
+        # Six of eight cats and three of four dogs are told, in Wikipedia's "Phi coefficient".
+        pytest.param((6, 2, 1, 3), 0.478, id="cats and dogs"),
+        pytest.param((90, 4, 1, 5), 0.656, id="nearly always yes"),
+        pytest.param((7, 0, 0, 9), 1.0, id="always the same"),
+        pytest.param((5, 3, 0, 0), None, id="one only says yes"),
+        pytest.param((0, 0, 0, 0), None, id="no units"),
+    ],
+)
+def test_matthews_correlation_equals_the_reference(cells, mcc):
+    found = compared(*cells)
+    assert found["mcc"] == (None if mcc is None else pytest.approx(mcc, abs=5e-4))
+    if mcc is None:
+        assert (found["mcc_low"], found["mcc_high"]) == (None, None)
+    else:
+        assert -1 <= found["mcc_low"] <= found["mcc"] <= found["mcc_high"] <= 1 + 1e-12
+
+
+def test_the_interval_of_matthews_correlation_is_that_of_the_delta_method():
+    """Each cell a little larger: by how much it moves, and how much cells vary."""
+    cells = [40, 9, 17, 60]
+    n = sum(cells)
+
+    def mcc(a, b, c, d):
+        return (a * d - b * c) / ((a + b) * (a + c) * (d + b) * (d + c)) ** 0.5
+
+    step = 1e-6
+    moved = [
+        (mcc(*(p + step * (i == j) for j, p in enumerate(cells))) - mcc(*cells)) / step
+        for i in range(4)
+    ]
+    variance = sum(p * g * g for p, g in zip(cells, moved, strict=True))
+    variance -= sum(p * g for p, g in zip(cells, moved, strict=True)) ** 2 / n
+    found = compared(*cells)
+    assert found["mcc_high"] - found["mcc"] == pytest.approx(1.959964 * variance**0.5, rel=1e-4)
+
+
 def test_kappa_collapses_at_high_prevalence_and_ac1_does_not():
     """Gwet, K. (2002), Kappa statistic is not satisfactory for assessing agreement."""
     found = compared(118, 5, 2, 0)

@@ -58,7 +58,7 @@ def test_intervals_are_near_those_of_large_samples():
     row = found.row(0, named=True)
     assert row["kappa_low"] == pytest.approx(0.4 - 0.2489 / 2, abs=0.02)
     assert row["kappa_high"] == pytest.approx(0.4 + 0.2489 / 2, abs=0.02)
-    for score in ("kappa", "ac1", "pabak"):
+    for score in ("kappa", "mcc", "ac1", "pabak"):
         assert row[f"{score}_low"] < row[score] < row[f"{score}_high"]
 
 

@@ -118,7 +118,7 @@ def test_agreement_of_a_fleet_is_that_of_its_detections(parts, pooled):
         pl.col("n") > 0
     )
     found = merge(parts).agreement()
-    cells = ["n", "n_both", "n_only_a", "n_only_b", "n_neither", "kappa", "ac1", "pabak"]
+    cells = ["n", "n_both", "n_only_a", "n_only_b", "n_neither", "kappa", "mcc", "ac1", "pabak"]
 
     def by_pair(pairs):
         return {

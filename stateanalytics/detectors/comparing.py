@@ -79,8 +79,8 @@ def agreement(
     Returns
     -------
     Agreement
-        ``pairs`` with the cross table, raw agreement, kappa, AC1 and PABAK with intervals,
-        and McNemar's test; ``overall`` with Fleiss' kappa, Krippendorff's alpha and
+        ``pairs`` with the cross table, raw agreement, kappa, MCC, AC1 and PABAK with
+        intervals, and McNemar's test; ``overall`` with Fleiss' kappa, Krippendorff's alpha and
         Cochran's Q. Both begin with the columns ``by``.
 
     Raises
@@ -174,7 +174,7 @@ def _of_group(
         cells, members, n_resamples=n_resamples, conf_level=conf_level, seed=seed
     )
     whole = (
-        scored.drop("kappa_low", "kappa_high")
+        scored.drop("kappa_low", "kappa_high", "mcc_low", "mcc_high")
         .join(intervals, on=["a", "b"], how="left", maintain_order="left")
         .join(_clusters(cells), on=["a", "b"], how="left", maintain_order="left")
         .with_columns(pl.col("n_clusters").fill_null(0))

@@ -104,11 +104,12 @@ AGREEMENT = schema.Frame(
             Column(f"{score}{end}", REAL, f"{meaning}{of}")
             for score, meaning in (
                 ("kappa", "Cohen's kappa"),
+                ("mcc", "Matthews' correlation"),
                 ("ac1", "Gwet's AC1"),
                 ("pabak", "prevalence- and bias-adjusted kappa"),
             )
             for end, of in (
-                ("", "; null: chance alone always agrees"),
+                ("", "; null: nothing could differ"),
                 ("_low", ", lower end of its interval over sessions"),
                 ("_high", ", upper end of its interval over sessions"),
             )

@@ -36,20 +36,21 @@ def pairwise_agreement(
     detectors : sequence of str
         Columns to compare, at least two.
     conf_level : float
-        Level of the large-sample interval of kappa; `bootstrap_agreement` gives the
-        interval to report where units of one session are alike.
+        Level of the large-sample intervals of kappa and MCC; `cluster_intervals` gives
+        those to report where units of one session are alike.
     times : str, optional
         The column that says how often each row counts; once by default.
 
     Returns
     -------
-    polars.DataFrame, shape (n_pairs, 17)
+    polars.DataFrame, shape (n_pairs, 20)
         ``a``, ``b``; ``n`` units that both cover, ``n_uncovered``; the cross table
         ``n_both``, ``n_only_a``, ``n_only_b``, ``n_neither``; ``raw_agreement``,
-        ``kappa`` (Cohen) with ``kappa_low`` and ``kappa_high``, ``ac1`` (Gwet),
-        ``pabak``; McNemar's ``mcnemar_chi2``, ``mcnemar_p`` (exact) and
-        ``mcnemar_mid_p``. Null where nothing is covered, and kappa also where both
-        only ever give one and the same answer.
+        ``kappa`` (Cohen) with ``kappa_low`` and ``kappa_high``, ``mcc`` (Matthews'
+        correlation) with ``mcc_low`` and ``mcc_high``, ``ac1`` (Gwet), ``pabak``;
+        McNemar's ``mcnemar_chi2``, ``mcnemar_p`` (exact) and ``mcnemar_mid_p``. Null
+        where nothing is covered, kappa also where both only ever give one and the same
+        answer, and MCC where either only ever gives one.
 
     Raises
     ------
@@ -67,6 +68,10 @@ def pairwise_agreement(
        J. Clin. Epidemiol. 43, 543-549.
     .. [2] Fleiss, J. L., Cohen, J. and Everitt, B. S. (1969). Large sample standard
        errors of kappa and weighted kappa. Psychol. Bull. 72, 323-327.
+    .. [3] Matthews, B. W. (1975). Comparison of the predicted and observed secondary
+       structure of T4 phage lysozyme. Biochim. Biophys. Acta 405, 442-451.
+    .. [4] Bishop, Y. M. M., Fienberg, S. E. and Holland, P. W. (1975). Discrete
+       Multivariate Analysis, section 11.3.4: the variance of phi, which MCC is.
 
     Examples
     --------
@@ -100,10 +105,14 @@ def scored_tables(tables: pl.DataFrame, conf_level: float = 0.95) -> pl.DataFram
         schema=dict.fromkeys(("mcnemar_chi2", "mcnemar_p", "mcnemar_mid_p"), pl.Float64),
         orient="row",
     )
-    scored = tables.with_columns(**score_cells()).with_columns(_kappa_interval(conf_level))
+    scored = tables.with_columns(**score_cells()).with_columns(
+        *_interval("kappa", _kappa_variance(), conf_level),
+        *_interval("mcc", _mcc_variance(), conf_level),
+    )
     return pl.concat([scored, tests], how="horizontal").select(
         "a", "b", "n", "n_uncovered", *CELLS[1:], "raw_agreement", "kappa", "kappa_low",
-        "kappa_high", "ac1", "pabak", "mcnemar_chi2", "mcnemar_p", "mcnemar_mid_p",
+        "kappa_high", "mcc", "mcc_low", "mcc_high", "ac1", "pabak", "mcnemar_chi2", "mcnemar_p",
+        "mcnemar_mid_p",
     )  # fmt: skip
 
 
@@ -123,6 +132,11 @@ def score_cells() -> dict[str, pl.Expr]:
     return {
         "raw_agreement": _finite(observed),
         "kappa": _finite((observed - by_chance) / (1 - by_chance)),
+        "mcc": _finite(
+            (both * neither - only_a * only_b)
+            / ((yes_a * (1 - yes_a)) * (yes_b * (1 - yes_b))).sqrt()
+            / (n * n)
+        ),
         "ac1": _finite((observed - gwet_chance) / (1 - gwet_chance)),
         "pabak": _finite(2 * observed - 1),
     }
@@ -303,9 +317,18 @@ def _mcnemar(b: int, c: int) -> tuple[float | None, float, float]:
     return chi2, even_split_p(b, c), even_split_p(b, c, mid=True)
 
 
-def _kappa_interval(conf_level: float) -> list[pl.Expr]:
-    """Fleiss, Cohen and Everitt's large-sample interval for two raters and two answers."""
-    z = NormalDist().inv_cdf(0.5 + conf_level / 2)
+def _interval(score: str, variance: pl.Expr, conf_level: float) -> list[pl.Expr]:
+    """Both ends of a large-sample interval of a score between -1 and 1."""
+    spread = NormalDist().inv_cdf(0.5 + conf_level / 2) * variance.clip(lower_bound=0.0).sqrt()
+    return [
+        # Near perfect agreement a normal interval reaches beyond what the score can be.
+        _finite(pl.col(score) - spread).clip(lower_bound=-1.0).alias(f"{score}_low"),
+        _finite(pl.col(score) + spread).clip(upper_bound=1.0).alias(f"{score}_high"),
+    ]
+
+
+def _kappa_variance() -> pl.Expr:
+    """Fleiss, Cohen and Everitt's for two raters and two answers."""
     both, only_a, only_b, neither = (pl.col(name) / pl.col("n") for name in CELLS[1:])
     yes_a, yes_b = both + only_a, both + only_b
     chance = yes_a * yes_b + (1 - yes_a) * (1 - yes_b)
@@ -317,15 +340,17 @@ def _kappa_interval(conf_level: float) -> list[pl.Expr]:
     off = (1 - kappa).pow(2) * (
         only_a * (yes_b + (1 - yes_a)).pow(2) + only_b * ((1 - yes_b) + yes_a).pow(2)
     )
-    variance = (on + off - (kappa - chance * (1 - kappa)).pow(2)) / (
-        pl.col("n") * (1 - chance).pow(2)
-    )
-    spread = z * variance.clip(lower_bound=0.0).sqrt()
-    return [
-        # Near perfect agreement a normal interval reaches beyond what kappa can be.
-        _finite(kappa - spread).clip(lower_bound=-1.0).alias("kappa_low"),
-        _finite(kappa + spread).clip(upper_bound=1.0).alias("kappa_high"),
-    ]
+    return (on + off - (kappa - chance * (1 - kappa)).pow(2)) / (pl.col("n") * (1 - chance).pow(2))
+
+
+def _mcc_variance() -> pl.Expr:
+    """That of phi, by the delta method."""
+    yes_a = (pl.col("n_both") + pl.col("n_only_a")) / pl.col("n")
+    yes_b = (pl.col("n_both") + pl.col("n_only_b")) / pl.col("n")
+    mcc = pl.col("mcc")
+    a, b = ((2 * yes - 1) / (yes * (1 - yes)).sqrt() for yes in (yes_a, yes_b))
+    spread = 1 - mcc**2 + (mcc + mcc**3 / 2) * a * b - 0.75 * mcc**2 * (a**2 + b**2)
+    return spread / pl.col("n")
 
 
 def _distance(level: Level) -> pl.Expr:

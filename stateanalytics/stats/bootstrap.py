@@ -14,7 +14,7 @@ import polars as pl
 from stateanalytics.stats.agreement import CELLS, score_cells, which_cell
 from stateanalytics.stats.draws import multinomial
 
-SCORES = ("kappa", "ac1", "pabak")
+SCORES = ("kappa", "mcc", "ac1", "pabak")
 
 _ROWS_OF_DRAWS = 2_000_000
 _PAIRS_AT_ONCE = 100
@@ -29,7 +29,7 @@ def cluster_intervals(
     conf_level: float = 0.95,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Percentile intervals of kappa, AC1 and PABAK, by resampling clusters.
+    """Percentile intervals of kappa, MCC, AC1 and PABAK, by resampling clusters.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def cluster_intervals(
 
     Returns
     -------
-    polars.DataFrame, shape (n_pairs, 8)
+    polars.DataFrame, shape (n_pairs, 10)
         ``a``, ``b``, and ``<score>_low``, ``<score>_high`` for each of `SCORES`; null
         where a pair shares no unit, or its score is not defined in any draw.
 

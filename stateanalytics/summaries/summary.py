@@ -104,11 +104,11 @@ class Summary:
         return each_again(self.spells)
 
     def agreement(self) -> pl.DataFrame:
-        """Cross table, raw agreement, kappa, AC1 and PABAK of every pair of detectors.
+        """Cross table, raw agreement, kappa, MCC, AC1 and PABAK of every pair of detectors.
 
         Returns
         -------
-        polars.DataFrame, shape (n_pairs, 11)
+        polars.DataFrame, shape (n_pairs, 12)
             ``a``, ``b``, ``n`` that both cover, the four cells and the scores, as
             `agreement` gives them; intervals need the sessions, which are not in a summary.
         """
