@@ -32,9 +32,13 @@ LIMIT_S = 30.0
 WIDTHS = {"wide": 820, "narrow": 310}
 Plain = dict[str, Any]
 Drawings = dict[str, dict[str, str]]
+# Who has JupyterLab has more that altair loads where it finds it, for four times as long as
+# altair itself: grammars of addresses, and a widget. No still drawing asks for them.
+NOT_DRAWN_WITH = ("anywidget", "rfc3987_syntax")
 # It has the libraries that this process has, wherever they come from.
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    f"sys.modules.update(dict.fromkeys({NOT_DRAWN_WITH})); "
     "from stateanalytics.charts.report_charts import main; main()"
 )
 _PREPARED: list[AskedProcess] = []
