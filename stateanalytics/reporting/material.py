@@ -19,6 +19,7 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, population, within
 from stateanalytics.state.states import states as states_of
 from stateanalytics.state.states import states_and_reasons
+from stateanalytics.systems import System, all_systems
 from stateanalytics.systems.history import rewound
 
 # Dicts, lists, texts, numbers, None: what JSON can hold, in an order that is always the same.
@@ -91,6 +92,13 @@ class Material:
             rows=pl.concat([ended, still_open]),
             n_unknown=others.filter(is_unknown).height,
         )
+
+    @cached_property
+    def systems_read(self) -> list[System]:
+        """The systems that any input or row is of."""
+        frames = (self.facts.sources, self.facts.entities)
+        read = {name for frame in frames for name in frame["system"].unique()}
+        return [known for known in all_systems() if known.name in read]
 
     @property
     def failed_ever(self) -> pl.DataFrame:

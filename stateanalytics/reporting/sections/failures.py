@@ -18,7 +18,6 @@ from stateanalytics.reporting.material import Material, Plain, Section, iso, pla
 from stateanalytics.reporting.phrases import count, listed, share
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
 from stateanalytics.state.reason_codes import REGISTRY
-from stateanalytics.systems import all_systems
 
 N_CODES, N_OF_CODE, N_INCIDENTS, N_GONE, N_WEEKS = 20, 3, 3, 5, 12
 NO_CODE = "(no code was stored)"
@@ -204,11 +203,8 @@ def _without_mass(material: Material) -> pl.DataFrame:
 
 def _also(material: Material) -> list[str]:
     """What some of the systems that were read call a failure beside that."""
-    read = set(material.facts.sources["system"]) | set(material.facts.entities["system"])
     return [
-        f"{known.title}: {known.failure_is}"
-        for known in all_systems()
-        if known.name in read and known.failure_is
+        f"{known.title}: {known.failure_is}" for known in material.systems_read if known.failure_is
     ]
 
 

@@ -24,8 +24,7 @@ _ALL = {2: "both", 3: "all three", 4: "all four", 5: "all five"}
 
 def summarize_systems(material: Material) -> Plain:
     """One entry a system that was read, and their total; no entries where it is only one."""
-    read = set(material.facts.sources["system"]) | set(material.facts.entities["system"])
-    names = [known.name for known in all_systems() if known.name in read]
+    names = [known.name for known in material.systems_read]
     if len(names) < 2:
         return {
             "finding": f"Everything that was read was written by {system_named(names[0]).title}."
