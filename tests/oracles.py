@@ -18,7 +18,7 @@ from stateanalytics.core.session_health import (
 from stateanalytics.core.staleness import staleness_by_age
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.detectors.catalogue import named
-from stateanalytics.detectors.judging import judge
+from stateanalytics.detectors.judging import in_words, truths
 from stateanalytics.state.reason_codes import parents, reason_codes
 from stateanalytics.state.severity import derive_severity
 from stateanalytics.systems.lionagi.detectors import IN_RANGE
@@ -507,7 +507,7 @@ SIGNS = {
 def detector_matrix(rows: pl.DataFrame) -> pl.DataFrame:
     signs = add_words(_matrix_signs(rows))
     names = [*FLAGS.values(), *LABELS.values(), *COUNTS.values()]
-    judged = judge(signs, [named(name) for name in names], at=NOW).sort("entity_id")
+    judged = in_words(truths(signs, [named(name) for name in names]), at=NOW).sort("entity_id")
     of = {name: judged.filter(pl.col("detector") == name) for name in names}
     fires = {name: of[name]["fires"].fill_null(value=False) for name in names}
     found = {

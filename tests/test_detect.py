@@ -13,7 +13,7 @@ from stateanalytics.core.session_health import VERSIONS, classify_session_health
 from stateanalytics.detectors.catalogue import chosen_detectors, named
 from stateanalytics.detectors.features import features_of
 from stateanalytics.detectors.frames import DETECTIONS
-from stateanalytics.detectors.judging import judge
+from stateanalytics.detectors.judging import in_words, truths
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.history import facts_at
 from tests.examples import a_few
@@ -385,7 +385,7 @@ def test_the_phantom_detector_is_the_one_that_the_oracle_proves(oracles):
         signs.select(pl.struct(pl.all()).alias("row"))
     ).group_by("stale_s"):
         detector = dataclasses.replace(named("C2"), threshold_s=float(limit))
-        fires = judge(part["row"].struct.unnest(), [detector], at=AS_OF)["fires"]
+        fires = in_words(truths(part["row"].struct.unnest(), [detector]), at=AS_OF)["fires"]
         assert fires.to_list() == part["reason"].is_not_null().to_list()
 
 
@@ -400,7 +400,7 @@ def test_the_schedule_detector_is_the_one_that_the_oracle_proves(oracles):
         source=pl.lit("s"), system=pl.lit("lionagi"), entity_type=pl.lit("schedule"),
         entity_id=pl.lit("e"), session_id=pl.lit("e"), kind=pl.lit(None, pl.String),
     )  # fmt: skip
-    found = judge(signs, [named("schedule_unwell")], at=AS_OF)
+    found = in_words(truths(signs, [named("schedule_unwell")]), at=AS_OF)
     unwell = ("overdue", "failing", "never-fired", "no-evidence")
     assert found["fires"].fill_null(value=False).equals(word.is_in(unwell).alias("fires"))
 
@@ -420,7 +420,7 @@ def test_the_report_watchers_are_the_ones_that_the_oracle_proves(oracles):
         ("ao_stale_report", "stale_report"),
         ("ao_agent_needs_input", "agent_needs_input"),
     ):
-        found = judge(signs, [named(name)], at=AS_OF).sort("entity_id")
+        found = in_words(truths(signs, [named(name)]), at=AS_OF).sort("entity_id")
         expected = (rows["trigger"] == trigger).fill_null(value=False)
         assert found["fires"].fill_null(value=False).equals(expected.alias("fires")), name
 
@@ -436,7 +436,7 @@ def activities(rows, word):
 
 
 def fired(rows, word, name):
-    found = judge(activities(rows, word), [named(name)], at=AS_OF).sort("entity_id")
+    found = in_words(truths(activities(rows, word), [named(name)]), at=AS_OF).sort("entity_id")
     return found["fires"].to_list()
 
 

@@ -11,7 +11,7 @@ from stateanalytics.core.units import how_long_each
 from stateanalytics.detectors.catalogue import chosen_detectors, named, registry
 from stateanalytics.detectors.features import feature_columns
 from stateanalytics.detectors.frames import DETECTIONS, DETECTORS
-from stateanalytics.detectors.judging import judge
+from stateanalytics.detectors.judging import in_words, truths
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.detector import CONSTRUCTS, Detector, catalogue
 
@@ -146,7 +146,7 @@ def test_each_fires_exactly_at_its_limit(detector):
     step = 1.0 if "elapsed_whole_s" in detector.compares else 0.001
 
     def fires(value):
-        return judge(signs(detector, value), [detector], at=NOW)["fires"].item()
+        return in_words(truths(signs(detector, value), [detector]), at=NOW)["fires"].item()
 
     assert fires(limit - step) is False
     assert fires(limit) is (detector.comparison == ">=")
@@ -162,14 +162,15 @@ def test_each_takes_another_limit(detector):
     """The limit is a parameter: nothing of it is baked into the rule."""
     other = {"default": 77.0, "agent": 77.0} if isinstance(detector.threshold_s, dict) else 77.0
     moved = dataclasses.replace(detector, threshold_s=other)
-    found = judge(signs(moved, 78.0), [moved], at=NOW)
+    found = in_words(truths(signs(moved, 78.0), [moved]), at=NOW)
     assert found.select("fires", "threshold_s").row(0) == (True, 77.0)
 
 
 def test_one_number_limits_every_kind_of_a_classifier():
     health = dataclasses.replace(named("A6"), threshold_s=77.0)
     flow = signs(health, 78.0).with_columns(kind=pl.lit("flow"), invocation_kind=pl.lit("flow"))
-    assert judge(flow, [health], at=NOW).select("fires", "label").row(0) == (True, "stale")
+    found = in_words(truths(flow, [health]), at=NOW)
+    assert found.select("fires", "label").row(0) == (True, "stale")
 
 
 def test_what_a_changed_detector_reads_follows():
@@ -180,23 +181,23 @@ def test_what_a_changed_detector_reads_follows():
 def test_an_upper_limit_ends_a_range():
     slow = named("adr0030_slow")
     rows = pl.concat([signs(slow, age) for age in (3600.0, 3601.0, 10799.0, 10800.0)])
-    assert judge(rows, [slow], at=NOW)["fires"].to_list() == [False, True, True, False]
+    assert in_words(truths(rows, [slow]), at=NOW)["fires"].to_list() == [False, True, True, False]
 
 
 def test_the_dashboard_counts_whole_seconds():
     stuck = named("B2")
     # What `features_of` does: 3600.9 s are 3600 for the page.
-    assert judge(signs(stuck, 3600.0), [stuck], at=NOW)["fires"].to_list() == [False]
+    assert in_words(truths(signs(stuck, 3600.0), [stuck]), at=NOW)["fires"].to_list() == [False]
 
 
 def test_a_run_that_began_before_the_range_is_not_covered():
     stuck = named("dashboard_stuck_60m")
     old = signs(stuck, 90_000.0).with_columns(started_age_s=86_400.001)
-    found = judge(old, [stuck], at=NOW)
+    found = in_words(truths(old, [stuck]), at=NOW)
     assert found.select("covered", "fires").row(0) == (False, None)
     assert "within the last 24 h" in found["why"].item()
     at_edge = old.with_columns(started_age_s=86_400.0)
-    assert judge(at_edge, [stuck], at=NOW)["fires"].to_list() == [True]
+    assert in_words(truths(at_edge, [stuck]), at=NOW)["fires"].to_list() == [True]
 
 
 # --- asking for detectors --------------------------------------------------------------
@@ -313,7 +314,7 @@ def test_a_detector_shows_itself():
 def test_no_rows_give_no_rows():
     every = chosen_detectors(None)
     rows = signs(named("B2"), 1.0).clear()
-    assert judge(rows, every[:3], at=NOW).schema == DETECTIONS.dtypes
+    assert in_words(truths(rows, every[:3]), at=NOW).schema == DETECTIONS.dtypes
 
 
 def test_durations_are_cut_and_never_rounded_over_a_limit():

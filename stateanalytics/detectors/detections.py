@@ -14,7 +14,7 @@ from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
 from stateanalytics.detectors.features import features_of
 from stateanalytics.detectors.frames import DETECTIONS
-from stateanalytics.detectors.judging import ANSWERS, answer, judge
+from stateanalytics.detectors.judging import ANSWERS, Truths, answers, in_words, truths
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
@@ -24,6 +24,7 @@ from stateanalytics.systems.history import Past, facts_at
 
 UNIT = [*schema.ENTITY_KEY, "at"]
 _UNITS = [*UNIT, "session_id", "kind"]
+_FEW = 20_000
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -191,41 +192,44 @@ def detect(
     chosen = chosen_detectors(detectors)
     past = facts_at(checked, at)
     given = states if past.at == snap.as_of else None
-    judged = states_at_hand(past.facts, given, policy=policy)
-    parts = [
-        (own.select(_UNITS), answer(own, rules))
-        for features, about in _asked(past, chosen, judged)
-        for own in features.with_columns(at=pl.lit(past.at).dt.cast_time_unit("us")).partition_by(
-            "entity_type", maintain_order=True
-        )
-        if (rules := [rule for rule in about if own["entity_type"][0] in rule.entity_types])
-    ]
+    states_then = states_at_hand(past.facts, given, policy=policy)
+
+    def judged() -> Iterator[tuple[pl.DataFrame, list[Truths]]]:
+        instant = pl.lit(past.at).dt.cast_time_unit("us").alias("at")
+        for features, about in _asked(past, chosen, states_then):
+            for own in features.with_columns(instant).partition_by(
+                "entity_type", maintain_order=True
+            ):
+                if rules := [r for r in about if own["entity_type"][0] in r.entity_types]:
+                    yield own.select(_UNITS), truths(own, rules)
+
+    # What few rows are judged by is kept, and not derived again for the words; that of many
+    # would take more memory than all answers.
+    of_few = list(judged()) if past.facts.entities.height <= _FEW else None
+    parts = [(units, answers(said)) for units, said in of_few or judged()]
 
     def explained(units: pl.DataFrame | None) -> pl.DataFrame:
-        told = [
-            judge(features, about, at=past.at, chosen=units)
-            for features, about in _asked(past, chosen, judged)
-        ]
+        told = [in_words(said, at=past.at, chosen=units) for _, said in of_few or judged()]
         rows = pl.concat([DETECTIONS.empty(), *told])
         return rows.sort(*schema.ENTITY_KEY, maintain_order=True)
 
     there = {name for _, said in parts for name in said["fires"].columns}
     names = [rule.name for rule in chosen if rule.name in there]
-    answers = {
+    wide = {
         kind: pl.concat([pl.DataFrame(), *(said[kind] for _, said in parts)], how="diagonal")
         .select(names)
         for kind in ANSWERS
     }  # fmt: skip
     units = [DETECTIONS.empty().select(_UNITS), *(own for own, _ in parts)]
-    return Detections(pl.concat(units), **answers, _explained=explained)
+    return Detections(pl.concat(units), **wide, _explained=explained)
 
 
 def _asked(
-    past: Past, chosen: Sequence[Detector], judged: pl.DataFrame
+    past: Past, chosen: Sequence[Detector], states: pl.DataFrame
 ) -> Iterator[tuple[pl.DataFrame, list[Detector]]]:
     """What detectors read of each system, and those that are about it."""
     here = past.facts.entities["system"].unique()
     for known in all_systems():
         about = [rule for rule in chosen if rule.system in (None, known.name)]
         if known.name in here and about:
-            yield features_of(past, known.name, judged), about
+            yield features_of(past, known.name, states), about

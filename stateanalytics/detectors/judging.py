@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from types import MappingProxyType
+from typing import TypeAlias
 
 import polars as pl
 
@@ -17,51 +18,52 @@ from stateanalytics.systems.detector import Detector
 # Where no row of a source has one of these, the source does not record it.
 _RECORDED = ("last_message_age_s", "updated_age_s", "started_age_s", "created_age_s")
 ANSWERS = ("fires", "covered", "is_knowable")
+Truths: TypeAlias = tuple[Detector, pl.DataFrame]
+"""A detector, and the rows that it is about with a column for each of `ANSWERS` and why."""
 
 
-def answer(rows: pl.DataFrame, detectors: Sequence[Detector]) -> dict[str, pl.DataFrame]:
-    """What detectors say of rows of a type that all of them are about, in columns.
+def truths(rows: pl.DataFrame, detectors: Sequence[Detector]) -> list[Truths]:
+    """What is true of the rows that each detector is about: what it answers, and why.
 
     Parameters
     ----------
     rows : polars.DataFrame, shape (n_rows, ...)
-        As for `judge`.
+        The columns that `detectors` read, of those that `features.feature_columns` names,
+        and the key of an entity.
     detectors : sequence of Detector
-        The rules.
+        Each is about the rows of its entity types.
+    """
+    prepared = _prepared(rows)
+    # One after another and eager: planning all of them together takes five times as long as
+    # answering, and no less for a hundred thousand rows.
+    return [(detector, _with_truths(prepared, detector)) for detector in detectors]
+
+
+def answers(judged: Sequence[Truths]) -> dict[str, pl.DataFrame]:
+    """What detectors say of rows of a type that all of them are about, in columns.
 
     Returns
     -------
     dict of str to polars.DataFrame, shape (n_rows, n_detectors)
         For each of `ANSWERS` a Boolean column a detector, in the order of the rows.
     """
-    prepared = _prepared(rows)
-    # One after another and eager: planning all of them together takes five times as long as
-    # answering, and no less for a hundred thousand rows.
-    said = {detector.name: _with_truths(prepared, detector) for detector in detectors}
     return {
-        kind: pl.DataFrame(rows[f"_{kind}"].alias(name) for name, rows in said.items())
+        kind: pl.DataFrame(rows[f"_{kind}"].alias(detector.name) for detector, rows in judged)
         for kind in ANSWERS
     }
 
 
-def judge(
-    rows: pl.DataFrame,
-    detectors: Sequence[Detector],
-    *,
-    at: datetime,
-    chosen: pl.DataFrame | None = None,
+def in_words(
+    judged: Sequence[Truths], *, at: datetime, chosen: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """What detectors say of rows, and why: any frame with the columns that they read.
+    """What detectors say of rows, and why.
 
     Parameters
     ----------
-    rows : polars.DataFrame
-        The columns that `detectors` read, of those that `features.feature_columns` names,
-        and the key of an entity.
-    detectors : sequence of Detector
-        Each answers for the rows of its entity types.
+    judged : sequence of Truths
+        What `truths` gave.
     at : datetime
-        Written beside each answer; the ages in ``rows`` were measured at it.
+        Written beside each answer; the ages of the rows were measured at it.
     chosen : polars.DataFrame, optional
         The entities to tell of, by `schema.ENTITY_KEY`; all by default.
 
@@ -70,14 +72,13 @@ def judge(
     polars.DataFrame
         `frames.DETECTIONS`, detector by detector.
     """
-    prepared = _prepared(rows)
-    answers = []
-    for detector in detectors:
-        own = _with_truths(prepared, detector)
+    said = []
+    for detector, rows in judged:
+        own = rows
         if chosen is not None:
-            own = own.join(chosen, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
-        answers.append(_in_words(own, detector, at))
-    return pl.concat([DETECTIONS.empty(), *answers])
+            own = rows.join(chosen, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
+        said.append(_in_words(own, detector, at))
+    return pl.concat([DETECTIONS.empty(), *said])
 
 
 def _prepared(rows: pl.DataFrame) -> pl.DataFrame:
