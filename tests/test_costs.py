@@ -1,5 +1,6 @@
 """What runs cost, as reported and as estimated by list prices."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -7,9 +8,14 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics import cli
+from stateanalytics.core.facts import changed_facts
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.price_table import estimated_usd
+from stateanalytics.failures.run_costs import costs_of
 from stateanalytics.reporting.sections.costs import summarize_costs
+from stateanalytics.state.population import rows_of
+from stateanalytics.systems.used_tokens import COUNTS, used_tokens
 from tests.conftest import ROOT
 from tests.frames import facts
 from tests.report_parts import material_of
@@ -21,11 +27,15 @@ OWN = """as_of = 2026-11-01
 input = 2
 cache_read = 0.5
 cache_write = 3
+cache_write_1h = 4
 output = 10
 [price.models]
 "gpt-5.2-codex" = 2026-10-01
 gpt-5 = 2026-10-01
 """
+
+
+MERGED = {"recorded_lifecycle": "merged", "recorded_outcome": "merged"}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +54,7 @@ def test_your_own_prices_win_and_the_others_stay(own: Path) -> None:
     table = sa.failures.prices(own)
     rows = {row["model"]: row for row in table.to_dicts()}
     assert (rows["gpt-5"]["input_usd"], rows["gpt-5"]["origin"]) == (2.0, str(own))
-    assert rows["o3"]["origin"] == "stateanalytics"
+    assert rows["gpt-5-nano"]["origin"] == "stateanalytics"
     assert table["model"].is_unique().all()
 
 
@@ -61,12 +71,28 @@ def test_tokens_are_priced_by_where_they_were_read_from(own: Path) -> None:
     by_hand = 0.5 * 2 + 0.4 * 0.5 + 0.1 * 3 + 0.01 * 10
     found = estimated_usd(runs, sa.failures.prices(own)).to_list()
     assert found == [pytest.approx(by_hand), None, 2.0, None, None]
+    for_an_hour = runs.with_columns(n_cache_write_1h_tokens=pl.Series([60_000, 0, None, 0, 0]))
+    dearer = estimated_usd(for_an_hour, sa.failures.prices(own)).to_list()
+    assert dearer == [pytest.approx(by_hand + 0.06 * (4 - 3)), None, 2.0, None, None]
+
+
+def test_every_list_price_names_its_page_and_an_hour_is_dearer() -> None:
+    table = sa.failures.prices()
+    assert table["source"].str.starts_with("https://").all()
+    assert (table["cache_write_1h_usd"] >= table["cache_write_usd"]).all()
+    sold_apart = table.filter(pl.col("model").str.starts_with("claude"))
+    assert sold_apart["cache_write_1h_usd"].to_list() == [
+        pytest.approx(2 * usd) for usd in sold_apart["input_usd"]
+    ]
 
 
 def test_reported_and_estimated_costs_stay_two(snap: sa.Snapshot, own: Path) -> None:
-    [unknown] = sa.failures.costs(snap, by=()).to_dicts()
+    unpriced = snap.entities.with_columns(model=pl.lit("unheard-of"))
+    [unknown] = sa.failures.costs(
+        changed_facts(snap, entities=unpriced, details={}), by=()
+    ).to_dicts()
     assert (unknown["reported_usd"], unknown["estimated_usd"]) == (None, None)
-    [row] = sa.failures.costs(snap, by=("system",), own_prices=own).to_dicts()
+    [row] = sa.failures.costs(snap, by=("system",), prices=own).to_dicts()
     assert (row["system"], row["n_runs"], row["reported_usd"]) == ("codex", 15, None)
     runs = snap.entities.filter(entity_type="session").filter(pl.col("model") == "gpt-5.2-codex")
     cached = runs["n_cache_read_tokens"].sum()
@@ -83,6 +109,126 @@ def test_what_somebody_stopped_is_not_lost_to_failures() -> None:
     ]
     [row] = sa.failures.costs(facts(rows), by=()).to_dicts()
     assert (row["reported_usd"], row["reported_lost_usd"]) == (7.5, 2.5)
+
+
+def test_each_model_of_a_run_is_priced_by_itself(tmp_path: Path) -> None:
+    """Claude Code: Sonnet then Haiku, with 300 of 1,000 tokens in the cache for an hour."""
+    sonnet, haiku = "claude-sonnet-4-6", "claude-haiku-4-5"
+    told = [
+        _answer("a", sonnet, 2_000, written=1_000, for_an_hour=300, read=5_000, output=400),
+        _answer("b", haiku, 8_000, written=0, for_an_hour=0, read=0, output=100),
+    ]
+    path = tmp_path / "4f0c1c50-0000-4000-8000-000000000001.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in [_PROMPT, *told]))
+    snap = sa.read(path, progress=False)
+    of_sonnet = (2_000 * 3 + 700 * 3.75 + 300 * 6 + 5_000 * 0.3 + 400 * 15) / 1e6
+    of_haiku = (8_000 * 1 + 100 * 5) / 1e6
+    [total] = sa.failures.costs(snap, by=()).to_dicts()
+    assert total["estimated_usd"] == pytest.approx(of_sonnet + of_haiku)
+    rows = {row["model"]: row for row in sa.failures.costs(snap, by="model").to_dicts()}
+    assert {model: row["estimated_usd"] for model, row in rows.items()} == {
+        sonnet: pytest.approx(of_sonnet),
+        haiku: pytest.approx(of_haiku),
+    }
+    assert [row["n_runs"] for row in rows.values()] == [1, 1]
+    path.write_text(path.read_text().replace(haiku, "unheard-of"))
+    partly = sa.read(path, progress=False)
+    assert sa.failures.costs(partly, by=())["estimated_usd"].to_list() == [None]
+    assert sa.failures.costs(partly, by="model")["estimated_n"].sum() == 1
+
+
+_AT = "2026-05-20T10:00:{:02}.000Z"
+_RECORD = {"sessionId": "4f0c1c50-0000-4000-8000-000000000001", "cwd": "/x", "version": "2.1.0"}
+_PROMPT = {
+    **_RECORD,
+    "type": "user",
+    "uuid": "p",
+    "timestamp": _AT.format(0),
+    "message": {"role": "user", "content": "go"},
+}
+
+
+def _answer(
+    name: str, model: str, fresh: int, *, written: int, for_an_hour: int, read: int, output: int
+) -> dict[str, object]:
+    usage = {
+        "input_tokens": fresh,
+        "cache_creation_input_tokens": written,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": written - for_an_hour,
+            "ephemeral_1h_input_tokens": for_an_hour,
+        },
+        "cache_read_input_tokens": read,
+        "output_tokens": output,
+    }
+    content = [{"type": "text", "text": "done"}]
+    message = {"id": name, "role": "assistant", "model": model, "content": content}
+    return {
+        **_RECORD,
+        "type": "assistant",
+        "uuid": name,
+        "requestId": name,
+        "timestamp": _AT.format(1 + ord(name) - ord("a")),
+        "message": {**message, "stop_reason": "end_turn", "usage": usage},
+    }
+
+
+def test_what_a_run_reported_stands_once_by_model() -> None:
+    """Two models of one run: its reported cost is with the last, as is every cost by hand."""
+    rows = [
+        {
+            "entity_id": "1",
+            "raw_status": "completed",
+            "project": "p",
+            "cost_usd": 3.0,
+            "model": "b",
+        },
+        {
+            "entity_id": "2",
+            "raw_status": "merged",
+            **MERGED,
+            "project": "p",
+            "cost_usd": 1.0,
+            "model": "b",
+        },
+        {"entity_id": "3", "raw_status": "failed", "project": "q", "cost_usd": 0.5, "model": "a"},
+    ]
+    moments = {"started_at": AT, "ended_at": AT}
+    snap = facts([{**row, **moments} for row in rows])
+    runs = rows_of(snap)
+    key = ("source", "system", "entity_type", "entity_id")
+    used = runs.filter(entity_id="1").select(*key, model=pl.lit(["a", "b"])).explode("model")
+    used = used.with_columns(pl.lit(10, pl.Int64).alias(name) for name in COUNTS)
+    table = sa.failures.prices()
+    by_model = {row["model"]: row for row in costs_of(runs, used, table, ("model",)).to_dicts()}
+    assert {model: row["reported_usd"] for model, row in by_model.items()} == {"a": 0.5, "b": 4.0}
+    assert {model: row["n_runs"] for model, row in by_model.items()} == {"a": 2, "b": 2}
+    [total] = costs_of(runs, used, table).to_dicts()
+    assert (total["n_runs"], total["n_completed"], total["n_merged"]) == (3, 2, 1)
+    assert total["reported_usd"] == 4.5
+    assert total["reported_per_completed_usd"] == 2.25
+    assert total["reported_per_merged_usd"] == 4.5
+    assert total["reported_lost_usd"] == 0.5
+    projects = {row["project"]: row for row in costs_of(runs, used, table, ("project",)).to_dicts()}
+    assert projects["p"]["reported_per_merged_usd"] == 4.0
+    assert (projects["q"]["reported_lost_usd"], projects["p"]["reported_lost_usd"]) == (0.5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("sample", "n_input", "n_output"),
+    [
+        # Read anew, from a cache and into one; written and thought: as steps and events tell.
+        pytest.param("opencode", 5160, 344, id="opencode"),
+        pytest.param("codex", 282_000, 1_314, id="codex"),
+        pytest.param("claude_code", 170_468, 9_174, id="claude_code"),
+    ],
+)
+def test_tokens_by_model_add_up_to_what_the_samples_have(
+    sample: str, n_input: int, n_output: int
+) -> None:
+    told = used_tokens(sa.read(ROOT / "data" / "samples" / sample, progress=False))
+    assert told.select("source", "system", "entity_id", "model").is_unique().all()
+    assert (told["n_input_tokens"].sum(), told["n_output_tokens"].sum()) == (n_input, n_output)
 
 
 def test_a_group_that_is_none_is_said(snap: sa.Snapshot) -> None:
@@ -104,6 +250,7 @@ def test_a_group_that_is_none_is_said(snap: sa.Snapshot) -> None:
         (OWN.replace("input = 2", ""), "price 1: input cannot be None"),
         (OWN.replace("gpt-5 = 2026-10-01", "gpt-5 = 'new'"), "price 1: models cannot be"),
         (OWN.replace("output = 10", "output = 10\noutputs = 1"), "unknown key 'outputs'"),
+        (OWN.replace("output = 10", "output = 10\nsource = 1"), "price 1: source cannot be 1"),
     ],
 )
 def test_prices_that_cannot_be_used_are_said(tmp_path: Path, text: str | None, said: str) -> None:
@@ -122,23 +269,37 @@ def test_prices_are_a_file() -> None:
 def test_the_page_says_how_old_the_prices_are(snap: sa.Snapshot) -> None:
     told = summarize_costs(material_of(snap))
     assert told["finding"] == (
-        "None of 15 runs reported what it cost; from tokens, by list prices of 2025-11-24 "
-        "(177 days old), none can be estimated."
+        "None of 15 runs reported what it cost; from tokens, by list prices of 2026-10-07 "
+        "(140 days younger), 15 are estimated at $0.18."
     )
+    assert told["projects"]["rows"][0]["shown_estimated_usd"] == "$0.18"
     told = summarize_costs(material_of(the_week()))
     assert told["total"]["reported_usd"] == 33.605
-    assert [row["system"] for row in told["models"]] == ["lionagi"] * 4
+    assert [row["system"] for row in told["models"]["rows"]] == ["lionagi"] * 4
 
 
-@pytest.mark.slow
-def test_the_chapter_is_there_where_something_is_estimated(
-    snap: sa.Snapshot, own: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_chapter_takes_prices_of_yours_and_says_how_old_they_are(
+    snap: sa.Snapshot, own: Path
 ) -> None:
     asked = {"sections": ["costs"], "window": "2026-W21"}
-    assert 'id="costs"' not in sa.report(snap, **asked).as_html()
-    table = sa.failures.prices(own)
-    monkeypatch.setattr("stateanalytics.reporting.sections.costs.prices", lambda: table)
-    page = sa.report(snap, **asked).as_html()
-    assert "list prices of 2026-11-01 (no days old)" in page
-    assert "Reported" in page
-    assert "Estimated" in page
+    page = sa.report(snap, **asked, prices=own).as_html()
+    assert "list prices of 2026-11-01 (165 days younger)" in page
+    assert "Costs by model" in page
+    assert "Costs by project" in page
+    assert "$0.26" in page
+    assert 'id="costs"' not in sa.report(the_week(), sections=["costs"]).as_html()
+
+
+def test_the_command_prints_costs_by_prices_of_yours(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample = str(ROOT / "data" / "samples" / "codex")
+    out = tmp_path / "costs.csv"
+    asked = ["costs", sample, "--by", "project", "--prices", str(own), "-o", str(out)]
+    assert cli.run(asked) == 0
+    assert "estimated by list prices of 2026-11-01" in capsys.readouterr().err
+    [row] = [row for row in pl.read_csv(out).to_dicts() if row["estimated_n"] == 15]
+    [whole] = sa.failures.costs(sa.read(sample, progress=False), by=(), prices=own).to_dicts()
+    assert row["estimated_usd"] == whole["estimated_usd"]
+    assert cli.run([*asked[:-1], str(own)]) != 0
+    assert own.read_text() == OWN

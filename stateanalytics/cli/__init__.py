@@ -42,6 +42,10 @@ COMMANDS = {
     ),
     # What one machine archives, a fleet collects; it is one thing.
     "collect": ("archive", "Keep what is in the stores, so that it stays when they forget it."),
+    "costs": (
+        "costs",
+        "Say what runs cost: as reported, and as estimated from tokens by list prices.",
+    ),
     "demo": ("reports", "Print where the shipped sample is, to try the other commands on."),
     "detectors": (
         "detectors",

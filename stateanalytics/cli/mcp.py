@@ -18,7 +18,7 @@ from stateanalytics.cli.options import (
 @click.command(
     epilog=examples(
         "stateanalytics mcp history/",
-        "claude mcp add fleet -- stateanalytics mcp ~/history",
+        "your-agent mcp add fleet -- stateanalytics mcp ~/history",
     )
 )
 @sources_argument

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
+from stateanalytics.cli.costs import prices_option
 from stateanalytics.cli.options import (
     as_of_option,
     examples,
@@ -102,6 +103,7 @@ _NAMED = ("email", "slack")
     help="Report what was known then, such as at the window's end; what came later is left out.",
 )
 @ledger_option
+@prices_option
 @as_of_option
 @salvage_option
 @policy_option
@@ -129,6 +131,7 @@ def report(
     sections: str | None,
     as_known_at: str | None,
     ledger: Path | None,
+    prices: Path | None,
     as_of: str | None,
     salvage: bool,
     policy: str,
@@ -166,6 +169,7 @@ def report(
         "compare": compare,
         "as_known_at": as_known_at,
         "ledger": ledger,
+        "prices": prices,
         "sections": None if sections is None else sections.replace(" ", "").split(","),
         "redact": redact,
         "title": title,
@@ -177,7 +181,7 @@ def report(
             snap = open_stores.enter_context(opened(sources, as_of=as_of, salvage=salvage))
             inputs, said["policy"] = snap.inputs, policy_of(policy)
         for target in targets:
-            refuse_inputs_of(target, (*inputs, *([ledger] if ledger else [])))
+            refuse_inputs_of(target, (*inputs, *filter(None, (ledger, prices))))
         made = make_report(summary or snap, **said)
     writers: dict[str, Callable[..., Path]] = {
         "html": partial(made.write_html, is_full=is_full),

@@ -7,8 +7,10 @@
     [[price]]
     input = 1.00                  # US dollars for a million tokens
     cache_read = 0.10
-    cache_write = 1.25
+    cache_write = 1.25            # for five minutes
+    cache_write_1h = 2.00         # for an hour, where it is sold apart
     output = 5.00
+    source = "https://…"          # where you looked, if you like
     [price.models]
     my-model = 2026-10-01         # since when
 """
@@ -27,20 +29,23 @@ import polars as pl
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.io.files import parsed, read_text
 
-_USD = ("input", "cache_read", "cache_write", "output")
-_KEYS = (*_USD, "models")
+_USD = ("input", "cache_read", "cache_write", "cache_write_1h", "output")
+_MAY_LACK = ("cache_write_1h", "source")
+_KEYS = (*_USD, "source", "models")
 _SHAPE = pl.Schema(
     {
         "model": pl.String(),
         **{f"{name}_usd": pl.Float64() for name in _USD},
         "since": pl.Date(),
         "as_of": pl.Date(),
+        "source": pl.String(),
         "origin": pl.String(),
     }
 )
 _MILLION = 1e6
-_HINT = "a file of prices has as_of = 2026-11-01 and [[price]] tables, each with " + ", ".join(
-    _KEYS
+_HINT = (
+    "a file of prices has as_of = 2026-11-01 and [[price]] tables, each with "
+    f"{', '.join(_KEYS)}; {' and '.join(_MAY_LACK)} may be left out"
 )
 
 
@@ -54,10 +59,11 @@ def prices(own: str | Path | None = None) -> pl.DataFrame:
 
     Returns
     -------
-    polars.DataFrame, shape (n_models, 8)
+    polars.DataFrame, shape (n_models, 10)
         By ``model``: ``input_usd`` (read anew), ``cache_read_usd``, ``cache_write_usd`` (for
-        five minutes) and ``output_usd`` for a million tokens; ``since`` when they hold;
-        ``as_of`` when somebody looked last; ``origin`` (stateanalytics, or the file).
+        five minutes), ``cache_write_1h_usd`` (for an hour) and ``output_usd`` for a million
+        tokens; ``since`` when they hold; ``as_of`` when somebody looked last, and at which
+        page (``source``); ``origin`` (stateanalytics, or the file).
 
     Raises
     ------
@@ -100,9 +106,10 @@ def _rows(whole: Mapping[str, Any], origin: str) -> pl.DataFrame:
     rows = []
     for number, table in enumerate(tables, 1):
         _check(table, f"{origin}, price {number}")
-        usd = {f"{name}_usd": float(table[name]) for name in _USD}
+        told = {"cache_write_1h": table["cache_write"], **table}
+        usd = {f"{name}_usd": float(told[name]) for name in _USD}
         rows += [
-            {"model": known_as(model), **usd, "since": since}
+            {"model": known_as(model), **usd, "since": since, "source": table.get("source")}
             for model, since in table["models"].items()
         ]
     return pl.DataFrame([{**row, "as_of": as_of, "origin": origin} for row in rows], schema=_SHAPE)
@@ -114,8 +121,12 @@ def _check(table: Mapping[str, Any], place: str) -> None:
         raise ArgumentError(f"{place}: unknown key {unknown[0]!r:.60}.", hint)
     for key in _KEYS:
         value = table.get(key)
+        if key in _MAY_LACK and value is None:
+            continue
         if key == "models":
             is_sound = isinstance(value, dict) and all(type(day) is date for day in value.values())
+        elif key == "source":
+            is_sound = isinstance(value, str)
         else:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             is_sound = is_number and 0 <= float(value or 0) < _MILLION
@@ -141,13 +152,15 @@ def _known_as() -> pl.Expr:
     return bare.str.replace_all(".", "-", literal=True)
 
 
-def estimated_usd(entities: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
+def estimated_usd(rows: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
     """What each row would have cost at list prices, as ``estimated_usd``.
 
     Parameters
     ----------
-    entities : polars.DataFrame
-        Rows of ``entities``.
+    rows : polars.DataFrame
+        ``model``, ``n_input_tokens`` (read in whatever way), ``n_cache_read_tokens`` and
+        ``n_cache_write_tokens`` of them, ``n_output_tokens``; and, where it is known,
+        ``n_cache_write_1h_tokens``: what of that was put there for an hour.
     table : polars.DataFrame
         What `prices` gave.
 
@@ -163,16 +176,19 @@ def estimated_usd(entities: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
     >>> estimated_usd(rows, prices()).to_list()
     [1.25, None, None]
     """
-    priced = entities.with_columns(_known_as().alias("model")).join(
+    priced = rows.with_columns(_known_as().alias("model")).join(
         table, on="model", how="left", maintain_order="left"
     )
     read, written = pl.col("n_cache_read_tokens"), pl.col("n_cache_write_tokens")
     # Not every provider takes money for what is put into a cache, or says how much that was.
     put = written.fill_null(0)
+    is_told = "n_cache_write_1h_tokens" in rows.columns
+    for_an_hour = pl.col("n_cache_write_1h_tokens").fill_null(0) if is_told else pl.lit(0)
     parts = {
         "input_usd": (pl.col("n_input_tokens") - read - put).clip(0),
         "cache_read_usd": read,
-        "cache_write_usd": put,
+        "cache_write_usd": put - for_an_hour,
+        "cache_write_1h_usd": for_an_hour,
         "output_usd": pl.col("n_output_tokens"),
     }
     usd = sum((pl.col(price) * n_tokens for price, n_tokens in parts.items()), pl.lit(0.0))

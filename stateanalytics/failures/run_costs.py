@@ -8,13 +8,17 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import ArgumentError
+from stateanalytics.failures import price_table
 from stateanalytics.failures.failure_rows import window_of
-from stateanalytics.failures.price_table import estimated_usd, prices
+from stateanalytics.failures.price_table import estimated_usd
 from stateanalytics.state.definitions import GOOD_ENDS, is_failure
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, rows_of, within
+from stateanalytics.systems.used_tokens import COUNTS, used_tokens
 
+_OF_RUN = [name for name in COUNTS if name != "n_cache_write_1h_tokens"]
 GROUPS = ("system", "model", "provider", "project", "agent", "kind", "playbook")
 
 
@@ -24,7 +28,7 @@ def costs(
     by: Sequence[str] | None = ("system", "model"),
     window: object = None,
     policy: Policy | None = None,
-    own_prices: str | Path | None = None,
+    prices: str | Path | None = None,
 ) -> pl.DataFrame:
     """What runs cost, by system and model or what else is asked, reported and estimated.
 
@@ -39,22 +43,27 @@ def costs(
         As in `read_window`; None: all time.
     policy : Policy, optional
         Which ends count; v1 by default.
-    own_prices : str or pathlib.Path, optional
-        As for `prices`.
+    prices : str or pathlib.Path, optional
+        A file of prices of your own, as for `prices`.
 
     Returns
     -------
     polars.DataFrame
         One row a group, the dearest first: ``n_runs``, ``n_completed``, ``n_merged``. Then
-        twice, for what was reported and (``estimated_…``) for the list prices of the run's
-        last model: ``usd``, null where no run has any; ``n`` runs that have it;
-        ``per_completed_usd`` and ``per_merged_usd``, of those that have it; ``lost_usd`` to
-        runs that are failures.
+        twice, for what was ``reported`` and ``estimated`` by list prices: ``…_usd``, null
+        where no run has any; ``…_n`` runs that have it; ``…_per_completed_usd`` and
+        ``…_per_merged_usd``, of those that have it; ``…_lost_usd`` to runs that are failures.
 
     Raises
     ------
     ArgumentError
         If ``by`` names something else, or the window or prices make no sense.
+
+    Notes
+    -----
+    An estimate prices each model's tokens by itself, where the system tells them by model;
+    else all of a run's by its last model. Without a price for each there is none. By
+    ``model`` a run counts with every model that it used; what it reported, with the last.
 
     Examples
     --------
@@ -71,23 +80,26 @@ def costs(
     chosen = window_of(snap, window)
     rows = rows_of(snap, policy=policy)
     told = rows if chosen is None else within(rows, chosen, as_of=snap.as_of)
-    return costs_of(told, prices(own_prices), asked)
+    return costs_of(told, used_tokens(snap), price_table.prices(prices), asked)
 
 
-def costs_of(rows: pl.DataFrame, table: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
+def costs_of(
+    rows: pl.DataFrame, used: pl.DataFrame, table: pl.DataFrame, by: Sequence[str] = ()
+) -> pl.DataFrame:
     """Sums over runs of a `population`; see `costs` for the columns.
 
     Parameters
     ----------
     rows : polars.DataFrame
         What `population` gave.
+    used : polars.DataFrame
+        What `used_tokens` gave.
     table : polars.DataFrame
         What `prices` gave.
     by : sequence of str
     """
     runs = counted(rows).filter(pl.col("entity_type") == "session")
-    priced = runs.with_columns(
-        estimated_usd(runs, table),
+    priced = _priced(runs, used, table, by_model="model" in by).with_columns(
         is_good=pl.col("outcome").is_in(list(GOOD_ENDS)).fill_null(value=False),
         is_bad=is_failure().fill_null(value=False),
         is_merged=(pl.col("outcome") == "merged").fill_null(value=False),
@@ -104,6 +116,38 @@ def costs_of(rows: pl.DataFrame, table: pl.DataFrame, by: Sequence[str] = ()) ->
     order = [pl.struct(by)] if by else []
     return grouped.sort(
         dearest, *order, descending=[True, *[False for _ in order]], nulls_last=True
+    )
+
+
+def _priced(
+    runs: pl.DataFrame, used: pl.DataFrame, table: pl.DataFrame, *, by_model: bool
+) -> pl.DataFrame:
+    """Runs with ``estimated_usd``; ``by_model`` a row for each model that a run used."""
+    # A damaged input may tell one key twice: each row stays the run that it is.
+    numbered = runs.with_row_index("run")
+    of_run = numbered.select("run", *ENTITY_KEY, last_model="model")
+    told = used.join(of_run, on=list(ENTITY_KEY)).with_columns(pl.coalesce("model", "last_model"))
+    others = numbered.join(told, on="run", how="anti").with_columns(last_model="model")
+    models = pl.concat(
+        [told, others.select("run", "model", "last_model", *_OF_RUN)], how="diagonal"
+    )
+    usd, model = pl.col("estimated_usd"), pl.col("model")
+    split = (
+        models.with_columns(estimated_usd(models, table))
+        .group_by("run", *(["model"] if by_model else []))
+        .agg(
+            estimated_usd=pl.when(usd.is_not_null().all()).then(usd.sum()),
+            is_last=model.eq_missing(pl.col("last_model")).any(),
+        )
+    )
+    if not by_model:
+        return numbered.join(split, on="run")
+    # What a run reported is one number for all of its models.
+    is_one = pl.col("run").is_first_distinct()
+    return (
+        numbered.drop("model")
+        .join(split.sort("run", ~pl.col("is_last"), "model"), on="run", maintain_order="right")
+        .with_columns(cost_usd=pl.when(is_one).then("cost_usd"))
     )
 
 

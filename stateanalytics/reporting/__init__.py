@@ -36,6 +36,7 @@ def report(
     policy: Policy | None = None,
     sections: Iterable[str] | None = None,
     ledger: object = None,
+    prices: str | Path | None = None,
     redact: bool = True,
     title: str | None = None,
     shown: bool | None = None,
@@ -65,6 +66,8 @@ def report(
         their work is done. The five numbers of the headline are always there.
     ledger : path or polars.DataFrame, optional
         Who looks after which failure: what `failures.owners` reads, or gave.
+    prices : str or pathlib.Path, optional
+        A file of prices of your own that costs are estimated by, as for `failures.prices`.
     redact : bool
         Mask what looks like a secret; what was masked is counted in the report.
     title : str, optional
@@ -94,13 +97,14 @@ def report(
     """
     from stateanalytics.charts.report_charts import prepare
     from stateanalytics.failures.ownership import checked_ledger
+    from stateanalytics.failures.price_table import prices as price_table
     from stateanalytics.reporting.sections import choose_sections
     from stateanalytics.summaries.summary import Summary
 
     if isinstance(snap, Summary):
         from stateanalytics.reporting.sums import summarize_sums
 
-        _check_of_sums(compare, as_known_at, policy, ledger)
+        _check_of_sums(compare, as_known_at, policy, ledger, prices)
         told = summarize_sums(snap, window, sections=sections, title=title, redact=redact)
         return Report(told, is_redacted=redact)
     _check(snap, policy)
@@ -108,6 +112,7 @@ def report(
 
     chosen = choose_sections(sections)
     owners = None if ledger is None else checked_ledger(ledger, "report")
+    table = price_table(prices)
     facts = snap if as_known_at is None else _known_at(snap, as_known_at)
     reported = read_window(window, as_of=facts.as_of)
     earlier = earlier_window(compare, reported, as_of=facts.as_of)
@@ -115,11 +120,11 @@ def report(
         prepare()
     with progress("report", 2, shown=shown) as begin:
         begin("states")
-        material = Material.of(facts, reported, policy or Policy.v1(), ledger=owners)
+        material = Material.of(facts, reported, policy or Policy.v1(), ledger=owners, prices=table)
         begin("numbers")
         summary = summarize(material, sections=chosen, earlier=earlier, title=title, redact=redact)
-    said = [Path(ledger)] if isinstance(ledger, str | Path) else []
-    return Report(summary, (*snap.inputs, *said), is_redacted=redact)
+    files = [Path(name).expanduser() for name in (ledger, prices) if isinstance(name, str | Path)]
+    return Report(summary, (*snap.inputs, *files), is_redacted=redact)
 
 
 def _known_at(snap: Facts, at: Moment) -> Facts:
@@ -234,7 +239,7 @@ def _check_of_sums(compare: object, *others: object) -> None:
     if any(other is not None for other in others) or compare not in ("previous", "none", None):
         raise ArgumentError(
             "A summary was counted at one instant by one policy, and its weeks stand side by side; "
-            "found as_known_at, policy, ledger or compare.",
+            "found as_known_at, policy, ledger, prices or compare.",
             'sa.report(summary, window="2026-W21"), or sa.summarize("history/", policy=…)',
         )
 

@@ -15,6 +15,7 @@ from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import TICK, Window
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.incident_grouping import members_within
+from stateanalytics.failures.price_table import prices as price_table
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, population, within
 from stateanalytics.state.states import states as states_of
@@ -48,6 +49,8 @@ class Material:
         Runs of which nobody recorded how they stood when the window ended.
     ledger : polars.DataFrame or None
         Who looks after which failure: what `owners` gave.
+    prices : polars.DataFrame
+        What `failures.prices` gave.
     """
 
     facts: Facts
@@ -59,17 +62,25 @@ class Material:
     policy: Policy
     n_unknown: int = 0
     ledger: pl.DataFrame | None = None
+    prices: pl.DataFrame = field(default_factory=price_table)
     _mined: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
-        cls, facts: Facts, window: Window, policy: Policy, *, ledger: pl.DataFrame | None = None
+        cls,
+        facts: Facts,
+        window: Window,
+        policy: Policy,
+        *,
+        ledger: pl.DataFrame | None = None,
+        prices: pl.DataFrame | None = None,
     ) -> Material:
         """Derive states and reasons once, and narrow the facts to the window."""
         states, reasons = states_and_reasons(facts, policy=policy)
         ever = population(facts.entities, states, as_of=facts.as_of)
         rows = within(ever, window, as_of=facts.as_of)
-        return cls(facts, states, reasons, window, ever, rows, policy, ledger=ledger)
+        prices = price_table() if prices is None else prices
+        return cls(facts, states, reasons, window, ever, rows, policy, ledger=ledger, prices=prices)
 
     def over(self, window: Window) -> Material:
         """The same facts over another window; what was open at its end as it stood then."""

@@ -398,6 +398,10 @@ class System:
     dispositions : callable or None
         The detail frame of what operators decided about items that ask for attention:
         `state.attention.DECISION` names its columns.
+    used_tokens : callable or None
+        ``used_tokens(facts)``: which models its sessions used, and for how many tokens: some
+        of the columns of `used_tokens.USED`, of which those of the key are ``source`` and
+        ``entity_id``.
     drives_agents : bool
         Do its sessions run agents that write transcripts of their own, so that the same work
         may be told twice: see `linking.links`.
@@ -439,6 +443,7 @@ class System:
     ends: Ends = Ends()
     phantoms: Callable[..., pl.DataFrame] | None = None
     dispositions: Callable[[], Frame] | None = None
+    used_tokens: Callable[[Facts], pl.DataFrame] | None = None
     drives_agents: bool = False
     last_update_is_life: bool = False
 

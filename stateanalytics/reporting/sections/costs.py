@@ -9,25 +9,29 @@ from datetime import date
 
 import polars as pl
 
-from stateanalytics.failures.price_table import prices
 from stateanalytics.failures.run_costs import costs_of
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.reporting.phrases import count, number
+from stateanalytics.systems.used_tokens import used_tokens
 
 N_SHOWN = 8
 KINDS = ("reported", "estimated")
+_SUMS = ("usd", "per_completed_usd", "per_merged_usd", "lost_usd")
 
 
 def summarize_costs(material: Material) -> Plain:
-    """Reported and estimated costs of the window's runs, by system and model."""
-    table = prices()
-    looked_on = table["as_of"].max()
+    """Reported and estimated costs of the window's runs: together, by model and by project."""
+    looked_on = material.prices["as_of"].max()
     assert isinstance(looked_on, date)
-    [total] = plain_rows(costs_of(material.rows, table))
-    known = pl.any_horizontal(pl.col(f"{kind}_n") > 0 for kind in KINDS)
-    models = costs_of(material.rows, table, ("system", "model")).filter(known)
-    age_days = max(0, (material.facts.as_of.date() - looked_on).days)
-    prices_of = f"list prices of {looked_on} ({count(age_days, 'day')} old)"
+    used = used_tokens(material.facts)
+
+    def told(*by: str) -> pl.DataFrame:
+        return costs_of(material.rows, used, material.prices, by)
+
+    [total] = plain_rows(told())
+    age_days = (material.facts.as_of.date() - looked_on).days
+    age = f"{count(age_days, 'day')} old" if age_days >= 0 else f"{count(-age_days, 'day')} younger"
+    prices_of = f"list prices of {looked_on} ({age})"
     return {
         "finding": _sentence(total, prices_of),
         "n_estimated": total["estimated_n"],
@@ -35,15 +39,24 @@ def summarize_costs(material: Material) -> Plain:
         "prices_age_days": age_days,
         "prices_of": prices_of,
         "total": {**total, **_shown(total)},
-        "models": [{**row, **_shown(row)} for row in plain_rows(models.head(N_SHOWN))],
-        "n_more_models": max(0, models.height - N_SHOWN),
+        "models": _dearest(told("system", "model")),
+        "projects": _dearest(told("project")),
+    }
+
+
+def _dearest(groups: pl.DataFrame) -> Plain:
+    """The first groups of which a cost is known, and how many more there are."""
+    known = groups.filter(pl.any_horizontal(pl.col(f"{kind}_n") > 0 for kind in KINDS))
+    rows = plain_rows(known.head(N_SHOWN))
+    return {
+        "rows": [{**row, **_shown(row)} for row in rows],
+        "n_more": max(0, known.height - N_SHOWN),
     }
 
 
 def _shown(row: Plain) -> Plain:
-    names = ("usd", "per_completed_usd", "lost_usd")
     return {
-        f"shown_{kind}_{name}": _dollars(row[f"{kind}_{name}"]) for kind in KINDS for name in names
+        f"shown_{kind}_{name}": _dollars(row[f"{kind}_{name}"]) for kind in KINDS for name in _SUMS
     }
 
 
@@ -70,3 +83,4 @@ def _sentence(total: Plain, prices_of: str) -> str:
 
 
 SECTION = Section("costs", "Costs", summarize_costs, place=60)
+"""What runs cost, as reported and as estimated by list prices."""

@@ -60,6 +60,7 @@ SYSTEM = System(
     },
     audits=later(f"{_HERE}.findings:audits"),
     rewind=later(f"{_HERE}.rewind:rewind"),
+    used_tokens=later(f"{_HERE}.go_usage:used_tokens"),
     advice={
         "audit.open_without_sign_of_life": "look whether its process is alive; if not, "
         "`ao session kill ID`",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from stateanalytics.core.facts import Facts
+from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.go_tables import GoTables
 
 _NANO = 1e-9
@@ -94,3 +96,8 @@ def summed(usage: pl.DataFrame) -> pl.DataFrame:
     )
     rows = usage.filter(pl.col("entity_id").is_not_null())
     return rows.sort("at", "model", nulls_last=True).group_by("entity_id").agg(*known, *last)
+
+
+def used_tokens(facts: Facts) -> pl.DataFrame:
+    """What sessions used: the rows of `frames.USAGE` that are of one."""
+    return facts.detail(frames.USAGE).drop_nulls("entity_id")

@@ -162,6 +162,7 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
     nested = pl.col("n_created_5m").fill_null(0) + pl.col("n_created_1h").fill_null(0)
     return rows.with_columns(at=at, what=_what()).with_columns(
         n_cache_creation_tokens=pl.max_horizontal("n_created", nested),
+        n_cache_1h_tokens="n_created_1h",
         error_type=is_error.then(tag),
         error_status=pl.coalesce("error_status", status),
         error_message=is_error.then(pl.coalesce("head", tag)),

@@ -267,3 +267,13 @@ def rewind(past: Past, facts: Facts) -> Past:
         return assembled(then, blocks.join(then, on=place, how="semi", maintain_order="left"))
 
     return rewound_lines(past, facts.detail(frames.LINES), assemble)
+
+
+def used_tokens(facts: Facts) -> pl.DataFrame:
+    """What each answer used."""
+    return facts.detail(frames.MESSAGES).with_columns(
+        entity_id="thread_id",
+        n_input_tokens=pl.sum_horizontal(_READ),
+        n_cache_write_tokens="n_cache_creation_tokens",
+        n_cache_write_1h_tokens="n_cache_1h_tokens",
+    )

@@ -207,3 +207,10 @@ def rewind(past: Past, facts: Facts) -> Past:
         Of now, with the frames of `frames`.
     """
     return rewound_lines(past, facts.detail(frames.LINES), assembled)
+
+
+def used_tokens(facts: Facts) -> pl.DataFrame:
+    """What each turn used; a turn has one model."""
+    return facts.detail(frames.TURNS).with_columns(
+        entity_id="thread_id", at="started_at", n_cache_read_tokens="n_cached_tokens"
+    )

@@ -50,6 +50,7 @@ SYSTEM = System(
     audits=later(f"{_HERE}.findings:audits"),
     history="derived",
     rewind=later(f"{_HERE}.rewinding:rewind"),
+    used_tokens=later(f"{_HERE}.canonical:used_tokens"),
     ends=Ends(
         death_codes=(
             "system.health.process_dead_no_terminal",

@@ -7,10 +7,19 @@ from collections.abc import Mapping
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
 from stateanalytics.io.json_lines import moment
 from stateanalytics.systems.opencode.details import ENTITY_IDS
-from stateanalytics.systems.opencode.log import QUIET, SESSION_KEY, TERMINALS, Ordered
+from stateanalytics.systems.opencode.frames import STEPS
+from stateanalytics.systems.opencode.log import (
+    QUIET,
+    SESSION_KEY,
+    SPENT_BESIDE,
+    TERMINALS,
+    Ordered,
+)
 from stateanalytics.systems.opencode.mapping import SYSTEM
+from stateanalytics.systems.opencode.record_frames import OF_EVENTS
 from stateanalytics.systems.opencode.recorded import add_recorded, turn_id
 
 _STEP_WORDS = {
@@ -257,3 +266,24 @@ def events_of(order: Ordered, messages: pl.DataFrame) -> pl.DataFrame:
 
 def _named(frame: pl.DataFrame, shape: schema.Frame) -> pl.DataFrame:
     return shape.conform(frame.with_columns(system=pl.lit(SYSTEM)))
+
+
+def used_tokens(facts: Facts) -> pl.DataFrame:
+    """What each step used, and each title and summary beside them.
+
+    Caches and reasoning are no part of what is read and written there.
+    """
+    events = facts.detail(OF_EVENTS["session"])
+    is_spent = pl.any_horizontal(pl.col("type").str.ends_with(kind) for kind in SPENT_BESIDE)
+    in_all = (
+        ("n_input_tokens", ("n_cache_read_tokens", "n_cache_write_tokens")),
+        ("n_output_tokens", ("n_reasoning_tokens",)),
+    )
+    spent = pl.concat(
+        [facts.detail(STEPS).with_columns(at="started_at"), events.filter(is_spent)],
+        how="diagonal",
+    )
+    return spent.with_columns(
+        *(pl.col(name) + pl.sum_horizontal(*others) for name, others in in_all),
+        entity_id="session_id",
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from stateanalytics.systems.opencode.log import (
+    SPENT_BESIDE,
     Log,
     Ordered,
     is_terminal,
@@ -206,9 +207,7 @@ def fold_sessions(
         pl.col(name).drop_nulls().last()
         for name in ("title", "directory", "project_id", "parent_id", "program_version", "agent")
     )
-    spent = rows.filter(
-        pl.col("kind").is_in(["usage.recorded", "compaction.ended", "compaction.failed"])
-    )
+    spent = rows.filter(pl.col("kind").is_in(list(SPENT_BESIDE)))
     usage = spent.group_by(key).agg(extra_cost_usd=_total("cost_usd"))
     ran = executions.group_by(key, maintain_order=True).agg(
         n_executions=pl.len().cast(pl.Int64),

@@ -70,6 +70,9 @@ FAMILIES = MappingProxyType(
 
 TERMINALS = ("execution.succeeded", "execution.failed", "execution.interrupted")
 
+SPENT_BESIDE = ("usage.recorded", "compaction.ended", "compaction.failed")
+"""Kinds of events that tell what a session used beside its steps."""
+
 # Bookkeeping: these also happen while nobody works, so they are no sign of life.
 QUIET = (
     "created", "updated", "renamed", "forked", "usage.recorded", "viewed", "metadata.updated",
