@@ -115,6 +115,47 @@ def test_a_repository_that_an_agent_works_in_is_not_looked_through(tmp_path: Pat
     assert after == {**before, "projects/*.txt": 1}
 
 
+def test_other_files_beside_a_database_are_counted_once(
+    claimed: tuple[Path, Facts], tmp_path: Path
+) -> None:
+    home = tmp_path / "opencode"
+    names = ("auth.json", "log/1.log", "log/2.log", "snapshot/a/x.py", "storage/session/s.json")
+    for name in names:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("{}")
+    for name in ("opencode.db", "opencode-next.db"):
+        shutil.copy(claimed[0], home / name)
+    found = facts_of(home).findings.filter(pl.col("code") == "source.files_not_read")
+    assert found.select("table", "n_rows").rows() == [("*.json", 1), ("log/*.log", 2)]
+    assert passed_over(facts_of(claimed[0]), "source.files_not_read") == {}
+
+
+def test_other_files_of_run_directories_are_counted(shared: Path, tmp_path: Path) -> None:
+    store = shutil.copy(shared / "samples" / "lionagi" / "0.36.0" / "state.db", tmp_path)
+    names = ("run.json", "checkpoint.json", "legs/a.json", "branches/b.json", "artifacts/c.md")
+    for run, name in [(run, name) for run in "12" for name in names]:
+        path = tmp_path / "runs" / run / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    (tmp_path / "runs" / "1" / "flow.log").write_text("")
+    found = passed_over(facts_of(Path(store)), "source.files_not_read")
+    assert found == {"runs/*.json": 4, "runs/*.log": 1}
+
+
+def test_events_of_an_unknown_type_are_counted_by_type(tmp_path: Path) -> None:
+    sample = SAMPLES / "opencode" / "events_july_2026.jsonl"
+    known = sample.read_text()
+    copy = tmp_path / sample.name
+    lines = [line for line in known.splitlines() if '"session.text.started' in line][:3]
+    assert len(lines) == 3
+    made_up = [line.replace("session.text.started", "session.dream.begun") for line in lines]
+    copy.write_text(known + "".join(f"{line}\n" for line in (*made_up, made_up[0])))
+    found = facts_of(copy).findings.filter(pl.col("code") == "event.unknown_type")
+    assert "event.unknown_type" not in facts_of(sample).findings["code"]
+    assert found["n_rows"].sum() >= 3
+    assert found["example"].str.contains("dream.begun").all()
+
+
 def test_the_known_tables_are_those_of_the_samples(shared: Path) -> None:
     for name, system in STORES.items():
         known = {table for table, _ in _stored(system_named(system))}

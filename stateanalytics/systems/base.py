@@ -73,6 +73,11 @@ def nothing(*_args: object, **_options: object) -> tuple[()]:
     return ()
 
 
+def none_unread(_path: Path) -> Mapping[str, int]:
+    """The answer of a system beside whose inputs lies nothing of its own."""
+    return {}
+
+
 def nothing_said(*_args: object) -> str:
     """The answer of a system that has no word for what is asked for."""
     return ""
@@ -95,6 +100,9 @@ class Stores:
         Where a store lies in a directory that is named, most likely first.
     beside : callable
         ``beside(path) -> paths`` of the files and directories that are read beside a store.
+    unread : callable
+        ``unread(path)``: kinds of files beside a store that are the system's own and not read,
+        each with its number; see `unread.kinds_of_files`.
     """
 
     recognises: Callable[[Store], bool]
@@ -102,6 +110,7 @@ class Stores:
     needs: str = ""
     lies_at: tuple[str, ...] = ()
     beside: Callable[[Path], Iterable[Path]] = nothing
+    unread: Callable[[Path], Mapping[str, int]] = none_unread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +165,8 @@ class Files:
         Names of directories in it of which no file is looked for that is not read: those that
         are read whole, and those that are anybody's. With them or ``opens``, every other kind
         of files is a finding.
+    unread : callable
+        ``unread(path)``: kinds of files beside one that is a file, as of `Stores`.
     version : callable
         ``version(path) -> str``: of its format; empty: nothing says.
     version_key : str
@@ -168,6 +179,7 @@ class Files:
     beside: Callable[[Path], Iterable[Path]] = nothing
     opens: Callable[[Path], Iterable[str | Path]] | None = None
     skips: tuple[str, ...] = ()
+    unread: Callable[[Path], Mapping[str, int]] = none_unread
     version: Callable[[Path], str] = nothing_said
     version_key: str = ""
 

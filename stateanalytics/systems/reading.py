@@ -255,6 +255,9 @@ def read_place(
             with one_connection(store):
                 part = _read_by(known, read, store.label, on_error, bodies=bodies, before=kept)
         odd = findings_of_database(store, system=part.system)
+        if known is not None:
+            beside = findings_of_files(place.path, store.label, known)
+            odd = pool([odd, beside], schema.FINDINGS)
         opened.pop_all()
     return replace(
         part,
@@ -308,7 +311,7 @@ def _read_by(
 
 def _with_unread(part: Parts, place: Place) -> Parts:
     """With the kinds of files of a place that nobody reads among its findings."""
-    if place.system is None or not place.path.is_dir():
+    if place.system is None:
         return part
     unread = findings_of_files(place.path, place.label, place.system)
     return replace(part, findings=pool([part.findings, unread], schema.FINDINGS))

@@ -103,10 +103,17 @@ def _unknown_version(store: Store, system: str, tables: Tables) -> pl.DataFrame:
 
 
 def findings_of_files(path: Path, label: str, system: System) -> pl.DataFrame:
-    """The kinds of files of an input that are not read, each counted."""
+    """The kinds of files of an input, or beside it, that are not read, each counted."""
     files = system.files
     kinds: Mapping[str, int] = {}
-    if files is not None and (files.opens is not None or files.skips):
+    if not path.is_dir():
+        kinds = {
+            kind: number
+            for reader in (system.stores, files)
+            if reader is not None
+            for kind, number in reader.unread(path).items()
+        }
+    elif files is not None and (files.opens is not None or files.skips):
         opened = files.opens(path) if files.opens is not None else ()
         kinds = kinds_of_files(path, opened, files.skips)
     return pool(

@@ -28,6 +28,7 @@ SYSTEM = System(
         needs="tables 'sessions', 'branches' and 'progressions'",
         lies_at=("state.db", ".lionagi/state.db"),
         beside=later(f"{_HERE}.reading:beside"),
+        unread=later(f"{_HERE}.run_directories:unread"),
     ),
     tables=later(f"{_HERE}.raw:tables"),
     count_errors=later(f"{_HERE}.events:count_errors"),

@@ -7,6 +7,8 @@ and never repaired, so a file may lag behind, contradict the store, or be half t
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from stateanalytics.io.files import (
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.findings import counted, least, per_entity
 from stateanalytics.systems.lionagi.raw import Raw
+from stateanalytics.systems.unread import kinds_of_files
 
 # ADR-0017's import rule, with the words that lionagi's importer accepts.
 _STATUS = {
@@ -42,6 +45,7 @@ _STATUS = {
     "cancelled": "cancelled",
     "canceled": "cancelled",
 }
+_READ = ("run.json", "checkpoint.json")
 _EXIT_STATUS = {0: "completed", 1: "failed", 124: "timed_out", 130: "aborted", 143: "cancelled"}
 
 
@@ -248,9 +252,18 @@ def runs_directory(store_path: Path) -> Path:
     return runs if runs.is_dir() else store_path.resolve().parent / "runs"
 
 
+def unread(store_path: Path) -> Mapping[str, int]:
+    """The kinds of files of run directories that are not read; ``artifacts`` are work, not ours."""
+    runs = runs_directory(store_path)
+    opened = [folder / name for folder in directories_in(runs)[0] for name in _READ]
+    kinds: Counter[str] = Counter()
+    for kind, number in kinds_of_files(runs, opened, ("artifacts",)).items():
+        kinds[f"runs/{kind.rpartition('/')[2]}"] += number
+    return kinds
+
+
 def _read_run(folder: Path) -> dict[str, Any] | None:
-    manifest = read_json_object(folder / "run.json")
-    checkpoint = read_json_object(folder / "checkpoint.json")
+    manifest, checkpoint = (read_json_object(folder / name) for name in _READ)
     if manifest.value is None and checkpoint.value is None:
         problem = manifest.problem or checkpoint.problem
         if problem is None:

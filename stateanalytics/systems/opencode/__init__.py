@@ -34,6 +34,7 @@ SYSTEM = System(
         read_many=later(f"{_HERE}.reading:read_many"),
         beside=later(f"{_HERE}.places:beside"),
         skips=("session", "message", "part"),
+        unread=later(f"{_HERE}.places:unread"),
     ),
     tables=later(f"{_HERE}.tables:tables"),
     frames=later(f"{_HERE}.frames:frames"),

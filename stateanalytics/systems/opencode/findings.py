@@ -15,7 +15,7 @@ from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.causes import UNRECOGNIZED
 from stateanalytics.systems.opencode.executions import Folded
 from stateanalytics.systems.opencode.gathered import Broken, Gathered
-from stateanalytics.systems.opencode.log import SESSION_KEY, n_by_source
+from stateanalytics.systems.opencode.log import KINDS, SESSION_KEY, n_by_source
 from stateanalytics.systems.opencode.mapping import SYSTEM
 from stateanalytics.systems.recorded import is_content_filter
 
@@ -43,6 +43,11 @@ def findings_of(
                  action="counted once"),
         _counted(order.misplaced, "event.misplaced", "warning",
                  "a sequence number that cannot be one", column="seq"),
+        _unknown_words(
+            gathered.log.events.filter(
+                pl.col("session_id").is_not_null(), ~pl.col("kind").is_in(list(KINDS))
+            ),
+            "type", "event.unknown_type", "an event of a type that no known version writes"),
         _counted(n_by_source(lost), "event.without_session", "warning", "an event of no session"),
         _each(
             conflicts, "event.conflict", "warning", entity_type="session",

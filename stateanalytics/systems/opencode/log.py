@@ -81,6 +81,17 @@ QUIET = (
     "message.updated", "message.part.updated", "message.removed", "message.part.removed",
 )  # fmt: skip
 
+NOTICED = (
+    "compacted", "compaction.admitted", "compaction.delta", "compaction.started", "diff", "error",
+    "idle", "instructions.updated", "message.part.delta", "reasoning.delta", "reasoning.ended",
+    "reasoning.started", "shell.created", "shell.deleted", "shell.ended", "shell.exited",
+    "shell.started", "skill.activated", "status", "step.streamed", "synthetic", "text.delta",
+    "text.started", "time_updated", "todo.updated", "tool.input.delta", "tool.progress",
+)  # fmt: skip
+"""Kinds that are known and say nothing but that somebody works."""
+KINDS = frozenset((*(kind for kinds in FAMILIES.values() for kind in kinds), *QUIET, *NOTICED))
+"""Every kind of events of a session that any known version writes."""
+
 
 def kind_of(event_type: pl.Expr) -> pl.Expr:
     """The fold's name for a type, its version already taken off.

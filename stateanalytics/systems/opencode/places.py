@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from stateanalytics.io.files import is_beside_a_log
 from stateanalytics.io.opening import open_regular
 from stateanalytics.io.store_process import mentions
+from stateanalytics.systems.unread import kinds_of_files
 
 DATABASE = re.compile(r"^opencode.*\.db$")
 STORES = (".db", ".sqlite", ".sqlite3")
 SUFFIXES = (".jsonl", ".ndjson", ".sse", ".json", ".log", ".txt")
+_LEGACY = ("session", "message", "part")
 _HEAD_BYTES = 2**20
 _TABLES = [
     f"CREATE TABLE {quote}{name}"
@@ -85,6 +88,19 @@ def is_storage(folder: Path) -> bool:
 def beside(path: Path) -> list[Path]:
     """The files of the time before databases, which are read with the database beside them."""
     return [path.with_name("storage")] if path.name == "opencode.db" else []
+
+
+def unread(path: Path) -> Mapping[str, int]:
+    """The kinds of files of opencode's own directory, told with the first database in it.
+
+    Snapshots and worktrees are copies of anybody's repositories, and are not looked through.
+    """
+    folder = path.parent
+    databases = [name for name in sorted(_files(folder)) if is_database(name)]
+    if folder.name != "opencode" or path not in databases[:1]:
+        return {}
+    opened = [f"{name}{end}" for name in databases for end in ("", "-wal", "-shm", "-journal")]
+    return kinds_of_files(folder, opened, (*_LEGACY, "snapshot", "worktree", "repos"))
 
 
 def is_record_file(path: Path) -> bool:
