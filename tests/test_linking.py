@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
-from stateanalytics.state.population import counted, rows_of
+from stateanalytics.core.schema import ENTITY_KEY, MOMENT
+from stateanalytics.sql.conditions import NOT_DRIVEN
+from stateanalytics.state.population import counted, is_mirror, rows_of
 from stateanalytics.systems.linking import is_driven, links
 from tests.conftest import ROOT
 from tests.examples import examples
@@ -36,15 +38,18 @@ def row(system: str, entity_id: str, after_s: float = 0, **others: object) -> di
         "created_at": None,
         "started_at": AT + timedelta(seconds=after_s),
         "ended_at": None,
+        "last_activity_at": None,
         "directory": None,
         "native_session_id": None,
+        "agent": None,
         **others,
     }
 
 
 def frame(*rows: dict) -> pl.DataFrame:
-    texts = dict.fromkeys(("parent_id", "recorded_by", "directory", "native_session_id"), pl.String)
-    moments = dict.fromkeys(("created_at", "ended_at"), pl.Datetime("us", "UTC"))
+    names = ("parent_id", "recorded_by", "directory", "native_session_id", "agent")
+    texts = dict.fromkeys(names, pl.String)
+    moments = dict.fromkeys(("created_at", "ended_at", "last_activity_at"), MOMENT)
     return pl.DataFrame(rows, schema_overrides={**texts, **moments})
 
 
@@ -80,6 +85,24 @@ ENDED = {"ended_at": AT + timedelta(hours=1)}
             [],
             id="the same directory, another day",
         ),
+        pytest.param(
+            {"directory": "/w", "last_activity_at": AT - timedelta(hours=1)},
+            {"directory": "/w"},
+            [],
+            id="the same directory, silent since before",
+        ),
+        pytest.param(
+            {"directory": "/w", "agent": "claude-code", **ENDED},
+            {"directory": "/w"},
+            [],
+            id="the agent of another system",
+        ),
+        pytest.param(
+            {"directory": "/w", "agent": "codex", **ENDED},
+            {"directory": "/w"},
+            [("d", "t", "directory", True)],
+            id="its own agent",
+        ),
     ],
 )
 def test_two_sessions_are_one_by_id_or_by_directory_and_time(driver, told, expected) -> None:
@@ -92,6 +115,30 @@ def test_a_directory_that_two_drivers_work_in_links_nothing() -> None:
     assert found(*drivers, row("codex", "t", directory="/w")) == []
     named = drivers[0] | {"native_session_id": "t"}
     assert found(named, drivers[1], row("codex", "t", directory="/w"))[0][2] == "session_id"
+
+
+def test_subagents_of_subagents_are_of_the_session_that_drove_the_first() -> None:
+    rows = [
+        row("lionagi", "d", native_session_id="t"),
+        row("codex", "t", directory="/w"),
+        row("codex", "a", kind="subagent", parent_id="t", directory="/w"),
+        row("codex", "b", kind="subagent", parent_id="a", directory="/w"),
+        row("codex", "fork", parent_id="t"),
+    ]
+    told = links(frame(*rows)).select("told_id", "linked_by", "confidence")
+    assert told.rows() == [("a", "parent", 1.0), ("b", "parent", 1.0), ("t", "session_id", 1.0)]
+    driven = is_driven(frame(*rows)).to_list()
+    assert driven == [False, True, True, True, False]
+    # What two subagents say of each other ends nowhere.
+    circle = [row("codex", one, kind="subagent", parent_id=of) for one, of in ("xy", "yx")]
+    assert is_driven(frame(*rows, *circle)).to_list()[-2:] == [False, False]
+
+
+def test_where_the_driver_does_not_count_what_it_drove_does() -> None:
+    rows = frame(row("lionagi", "d", native_session_id="t"), row("codex", "t"))
+    uncounted = rows.head(1).select(ENTITY_KEY)
+    assert not is_driven(rows, uncounted).any()
+    assert not is_mirror(rows, is_driven(rows, uncounted)).any()
 
 
 def test_one_system_alone_has_no_links() -> None:
@@ -140,7 +187,9 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
 def test_totals_count_it_once_and_both_keep_their_detail(both: tuple[Path, Path, str]) -> None:
     store, rollouts, thread_id = both
     snap = sa.read(store, rollouts, as_of="2026-05-28T00:00Z", progress=False)
-    assert snap.table("links").select("entity_id", "told_id").rows() == [("driver", thread_id)]
+    told = snap.table("links").select("entity_id", "told_id", "linked_by").sort("linked_by").rows()
+    assert told[1] == ("driver", thread_id, "session_id")
+    assert told[0][::2] == ("driver", "parent")
     runs = counted(rows_of(snap), "session")
     assert sorted(runs["system"]) == ["codex", "lionagi"]
     left_out = rows_of(snap).filter(entity_type="session")["left_out"].drop_nulls()
@@ -150,4 +199,21 @@ def test_totals_count_it_once_and_both_keep_their_detail(both: tuple[Path, Path,
     alone = sa.read(rollouts, as_of="2026-05-28T00:00Z", progress=False)
     assert counted(rows_of(alone), "session").height == 3
     detail = snap.sql("FROM links JOIN codex_turns ON told_id = thread_id").rows()
-    assert len(detail) == 1
+    assert len(detail) == 2
+    same = snap.sql(f"FROM entity_states WHERE entity_type = 'session' AND {NOT_DRIVEN}")
+    assert sorted(same["entity_id"]) == sorted(runs["entity_id"])
+
+
+def test_tokens_of_a_driver_that_tells_none_are_those_of_its_transcripts(
+    both: tuple[Path, Path, str],
+) -> None:
+    _, rollouts, thread_id = both
+    store = write_store(
+        rollouts.parent / "untold.db",
+        sessions=[session("driver", cc_session_id=thread_id, status="completed")],
+    )
+    snap = sa.read(store, rollouts, as_of="2026-05-28T00:00Z", progress=False)
+    runs = counted(rows_of(snap), "session").sort("entity_id", descending=True)
+    used = ("system", "n_input_tokens", "n_output_tokens")
+    assert runs.select(used).rows() == [("lionagi", 2000, 20), ("codex", 1000, 10)]
+    assert runs["model"].unique().to_list() == [snap.table("codex_turns")["model"][0]]

@@ -15,7 +15,7 @@ from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.step_rates import OTHERS, UNKNOWN, rates
 from stateanalytics.io.sqlite_copy import quoted
-from stateanalytics.sql.conditions import is_run, literal
+from stateanalytics.sql.conditions import NOT_DRIVEN, is_run, literal
 
 if TYPE_CHECKING:
     import altair as alt
@@ -31,7 +31,7 @@ MEASURES = {
 # Of `state.population`, in SQL: what rates may count, and has ended.
 _COUNTED = (
     "is_terminal AND NOT is_legacy AND lifecycle <> 'unknown' "
-    "AND coalesce(recorded_by, '') NOT IN ('mirrored', 'imported')"
+    f"AND coalesce(recorded_by, '') NOT IN ('mirrored', 'imported') AND {NOT_DRIVEN}"
 )
 COLOURS = ("info", "critical", "success", "warning", "neutral", "muted")
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down")

@@ -7,6 +7,12 @@ from datetime import datetime
 
 from stateanalytics.systems import all_systems
 
+NOT_DRIVEN = (
+    "NOT coalesce((source, system, session_id) IN (SELECT (told_source, told_system, told_id) "
+    "FROM links WHERE is_counted_by_driver), false)"
+)
+"""SQL that leaves out transcripts of work that another system's session counts."""
+
 
 def literal(value: object) -> str:
     """A value in DuckDB's SQL: a text of a store stays a text.

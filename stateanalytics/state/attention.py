@@ -17,8 +17,9 @@ from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.state.definitions import STOPPED, is_failure
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import is_mirror, is_open
+from stateanalytics.state.population import is_mirror, is_open, left_out_by_themselves
 from stateanalytics.systems import all_systems
+from stateanalytics.systems.linking import is_driven
 
 SEVERITIES = ("critical", "warning")
 DECISION = {
@@ -109,6 +110,7 @@ def attention_items(
     >>> attention_items(nothing, schema.STATES.empty(), schema.REASONS.empty()).columns[:2]
     ['source', 'system']
     """
+    driven = is_driven(facts.entities, left_out_by_themselves(facts.entities, states))
     listed = (
         states.filter(
             pl.col("severity").cast(pl.String).is_in(SEVERITIES),
@@ -124,7 +126,7 @@ def attention_items(
             _is_open=is_open(),
         )
         .join(
-            with_item_id(facts.entities.filter(~is_mirror(facts.entities))),
+            with_item_id(facts.entities.filter(~is_mirror(facts.entities, driven))),
             on=schema.ENTITY_KEY,
             how="inner",
         )

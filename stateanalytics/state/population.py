@@ -20,7 +20,7 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.sampling_units import shows_of
 from stateanalytics.state.states import states_at_hand
 from stateanalytics.systems import all_systems
-from stateanalytics.systems.linking import is_driven
+from stateanalytics.systems.linking import is_driven, with_usage
 
 _OF_EVALUATION = ("evaluated_at", "policy_version", "origin")
 _STATE_COLUMNS = [name for name in STATES.dtypes if name not in (*ENTITY_KEY, *_OF_EVALUATION)]
@@ -66,8 +66,11 @@ def population(
     check_columns(entities, ENTITIES.dtypes.names(), "population (entities)")
     check_columns(states, (*ENTITY_KEY, *_STATE_COLUMNS), "population (states)")
     known = once(states.select(*ENTITY_KEY, *_STATE_COLUMNS))
-    driven = is_driven(entities)
-    told = entities.with_columns(is_mirror(entities, driven), shows_of(entities))
+    uncounted = left_out_by_themselves(entities, known)
+    driven = is_driven(entities, uncounted)
+    told = with_usage(entities, uncounted).with_columns(
+        is_mirror(entities, driven), shows_of(entities)
+    )
     rows = (
         beside(told, known)
         .with_columns(driven, is_open=is_open())
@@ -123,6 +126,13 @@ def counted(rows: pl.DataFrame, entity_type: str | None = None) -> pl.DataFrame:
     """
     is_asked = ~pl.col("is_mirror") if entity_type is None else pl.col("entity_type") == entity_type
     return rows.filter(pl.col("left_out").is_null(), is_asked)
+
+
+def left_out_by_themselves(entities: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
+    """Keys of what counts nowhere, whoever else tells of it: what it drove counts instead."""
+    undated = entities.filter(_stored_moment().is_null())
+    both = (states.filter(_is_legacy()), undated)
+    return pl.concat([rows.select(ENTITY_KEY) for rows in both]).unique()
 
 
 def _stored_moment() -> pl.Expr:

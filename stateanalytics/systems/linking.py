@@ -1,8 +1,9 @@
 """Work seen twice: what an orchestrator drove, and the transcript that the agent wrote of it.
 
 They are one by the id of the transcript, which the orchestrator mostly stores, or by the
-working directory and the time, where only one of its sessions fits. Which of the two counts
-is said with each: the orchestrator's, unless it only mirrors the transcript itself.
+working directory and the time, where only one of its sessions fits; what a transcript's
+subagents did is of the same session. Which of the two counts is said with each: the
+orchestrator's, unless it only mirrors the transcript itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LINKS = Frame(
         Column("told_source", TEXT, "the input with its transcript"),
         Column("told_system", TEXT, "who wrote that"),
         Column("told_id", TEXT, "the transcript's session: its entity_id"),
-        Column("linked_by", TEXT, "session_id; or directory, with the time"),
+        Column("linked_by", TEXT, "session_id; directory, with the time; or parent, of a subagent"),
         Column("confidence", REAL, "that the two are one, 0 to 1"),
         Column("is_counted_by_driver", YES_NO, "the transcript is not counted; else the driver"),
         Column("evidence", TEXT, "JSON list of evidence references"),
@@ -32,7 +33,12 @@ LINKS = Frame(
 )
 NEEDED = (
     *("source", "system", "entity_type", "entity_id", "parent_id", "kind", "recorded_by"),
-    *("started_at", "created_at", "ended_at", "directory", "native_session_id"),
+    *("started_at", "created_at", "ended_at", "last_activity_at"),
+    *("directory", "native_session_id", "agent"),
+)
+_USAGE = (
+    *("n_input_tokens", "n_output_tokens", "n_cache_read_tokens", "n_cache_write_tokens"),
+    "cost_usd",
 )
 _TOLD = ["told_source", "told_system", "told_id"]
 _DRIVER = [column.name for column in KEY_COLUMNS]
@@ -52,6 +58,11 @@ def links(entities: pl.DataFrame) -> pl.DataFrame:
     -------
     polars.DataFrame
         `LINKS`: a transcript has one driver at most, a driver may have several transcripts.
+
+    Notes
+    -----
+    A directory says nothing where the session that had it was heard of for the last time
+    before the transcript began, or ran the agent of another system.
     """
     drives = [known.name for known in all_systems() if known.drives_agents]
     systems = set(entities["system"].unique())
@@ -65,23 +76,38 @@ def links(entities: pl.DataFrame) -> pl.DataFrame:
     place = pl.col("directory").str.strip_chars_end("/").replace("", None)
     started = pl.coalesce("started_at", "created_at")
     drivers = sessions.filter(is_driver).select(
-        *_DRIVER, "recorded_by", "native_session_id", "ended_at", place=place, begin=started
+        *_DRIVER,
+        *("recorded_by", "native_session_id"),
+        place=place,
+        begin=started,
+        until=pl.coalesce("ended_at", "last_activity_at") + _SLACK,
+        agent_system=pl.col("agent").str.replace_all("-", "_"),
     )
     told = sessions.filter(~is_driver).select(
-        told_source="source", told_system="system", told_id="entity_id", place=place, at=started
+        told_source="source",
+        told_system="system",
+        told_id="entity_id",
+        parent=pl.when(pl.col("kind") == "subagent").then("parent_id"),
+        place=place,
+        at=started,
     )
     # A mirror of a transcript often has its very id.
     ids = ("native_session_id", "entity_id")
     named = pl.concat([drivers.with_columns(told_id=column) for column in ids])
     by_id = named.drop("place").join(told, on="told_id", how="inner", maintain_order="left")
-    unnamed = told.join(by_id, on=_TOLD, how="anti", maintain_order="left").drop_nulls("place")
-    until = pl.col("ended_at") + _SLACK
-    is_then = (pl.col("at") >= pl.col("begin") - _SLACK) & (pl.col("at") <= until).fill_null(
-        value=True
+    parents = told.select("told_source", "told_system", parent="told_id")
+    unnamed = (
+        told.join(by_id, on=_TOLD, how="anti", maintain_order="left")
+        .join(parents, on=parents.columns, how="anti", maintain_order="left")
+        .drop_nulls("place")
+    )
+    is_then = pl.col("at") >= pl.col("begin") - _SLACK, pl.col("at") <= pl.col("until")
+    is_its_agent = ~pl.col("agent_system").is_in([known.name for known in all_systems()]) | (
+        pl.col("agent_system") == pl.col("told_system")
     )
     by_place = (
         drivers.join(unnamed, on="place", how="inner", maintain_order="left")
-        .filter(is_then)
+        .filter(*(rule.fill_null(value=True) for rule in (*is_then, is_its_agent)))
         .filter(pl.len().over(_TOLD) == 1)
     )
     found = pl.concat(
@@ -92,28 +118,46 @@ def links(entities: pl.DataFrame) -> pl.DataFrame:
         how="diagonal",
     )
     is_mirror = pl.col("recorded_by").is_in(["mirrored", "imported"]).fill_null(value=False)
+    direct = found.sort(
+        is_mirror, pl.col("linked_by") == "directory", "begin", *_DRIVER, nulls_last=True
+    ).unique(_TOLD, keep="first", maintain_order=True)
     detail = pl.coalesce("place", "told_id")
     return LINKS.conform(
-        found.sort(
-            is_mirror, pl.col("linked_by") == "directory", "begin", *_DRIVER, nulls_last=True
-        )
-        .unique(_TOLD, keep="first", maintain_order=True)
-        .with_columns(
+        direct.with_columns(
             confidence=pl.col("linked_by").replace_strict(_CONFIDENCE, return_dtype=pl.Float64),
             is_counted_by_driver=~is_mirror,
-            evidence=evidence(pl.lit("link"), pl.col("linked_by"), detail),
         )
+        .pipe(_with_subagents, told)
+        .with_columns(evidence=evidence(pl.lit("link"), pl.col("linked_by"), detail))
         .sort(*_DRIVER, *_TOLD)
     )
 
 
-def is_driven(entities: pl.DataFrame) -> pl.Series:
+def _with_subagents(found: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
+    """Links with those of the subagents of what is linked, and of theirs, however deep."""
+    children = told.drop_nulls("parent").select(*_TOLD, "parent")
+    whose = ["told_source", "told_system", "parent"]
+    known, newest = found, found
+    while newest.height:
+        above = newest.drop("parent", "place", strict=False).rename({"told_id": "parent"})
+        newest = (
+            above.join(children, on=whose, how="inner")
+            .join(known, on=_TOLD, how="anti")
+            .with_columns(linked_by=pl.lit("parent"), place="parent")
+        )
+        known = pl.concat([known, newest], how="diagonal")
+    return known
+
+
+def is_driven(entities: pl.DataFrame, uncounted: pl.DataFrame | None = None) -> pl.Series:
     """Which rows tell work that a session of another system tells and counts, as ``is_driven``.
 
     Parameters
     ----------
     entities : polars.DataFrame
         All rows of ``entities``: the columns of `NEEDED`, and ``session_id``.
+    uncounted : polars.DataFrame, optional
+        Keys of sessions that do not count themselves: what they drove does.
 
     Returns
     -------
@@ -123,20 +167,63 @@ def is_driven(entities: pl.DataFrame) -> pl.Series:
     no = pl.Series("is_driven", [False]).new_from_index(0, entities.height)
     if set(NEEDED) - set(entities.columns):
         return no
-    driven = (
-        links(entities)
-        .filter("is_counted_by_driver")
-        .select(source="told_source", system="told_system", session_id="told_id")
-    )
+    driven = _counted_links(entities, uncounted)
     if driven.is_empty():
         return no
-    key = ["source", "system", "session_id"]
-    subagents = (
-        entities.filter(pl.col("entity_type") == "session", pl.col("kind") == "subagent")
-        .select("source", "system", "entity_id", session_id="parent_id")
-        .join(driven, on=key, how="semi")
-        .select("source", "system", session_id="entity_id")
+    every = driven.select(
+        source="told_source",
+        system="told_system",
+        session_id="told_id",
+        is_driven=pl.lit(value=True),
     )
-    every = pl.concat([driven, subagents]).unique().with_columns(is_driven=pl.lit(value=True))
+    key = ["source", "system", "session_id"]
     rows = entities.select(key).join(every, on=key, how="left", maintain_order="left")
     return rows["is_driven"].fill_null(value=False)
+
+
+def _counted_links(entities: pl.DataFrame, uncounted: pl.DataFrame | None) -> pl.DataFrame:
+    """The links whose driver counts the work."""
+    found = links(entities).filter("is_counted_by_driver")
+    return found if uncounted is None else found.join(uncounted, on=_DRIVER, how="anti")
+
+
+def with_usage(entities: pl.DataFrame, uncounted: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Entities, where drivers that tell no usage have that of the transcripts that they drove.
+
+    Parameters
+    ----------
+    entities, uncounted : polars.DataFrame
+        As for `is_driven`.
+    """
+    if {*NEEDED, *_USAGE, "model", "provider"} - set(entities.columns):
+        return entities
+    driven = _counted_links(entities, uncounted)
+    if driven.is_empty():
+        return entities
+    transcripts = entities.filter(pl.col("entity_type") == "session").select(
+        *("model", "provider", *_USAGE),
+        told_source="source",
+        told_system="system",
+        told_id="entity_id",
+        at=pl.coalesce("started_at", "created_at"),
+    )
+    sums = (
+        pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(f"{name}_told")
+        for name in _USAGE
+    )
+    last = (
+        pl.col(name).drop_nulls().last().alias(f"{name}_told") for name in ("model", "provider")
+    )
+    of_drivers = (
+        driven.join(transcripts, on=_TOLD, how="inner")
+        .sort("at", *_TOLD)
+        .group_by(_DRIVER, maintain_order=True)
+        .agg(*sums, *last)
+    )
+    names = ("model", "provider", *_USAGE)
+    tells_none = pl.all_horizontal(pl.col(_USAGE).is_null())
+    joined = entities.join(of_drivers, on=_DRIVER, how="left", maintain_order="left")
+    return joined.with_columns(
+        pl.when(tells_none).then(pl.coalesce(name, f"{name}_told")).otherwise(name).alias(name)
+        for name in names
+    ).select(entities.columns)

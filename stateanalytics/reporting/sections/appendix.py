@@ -8,6 +8,7 @@ from importlib.metadata import version
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import Window
 from stateanalytics.reporting.material import Material, Plain, Section, iso
+from stateanalytics.sql.conditions import NOT_DRIVEN
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.state.population import part_types
 from stateanalytics.systems import all_systems
@@ -33,7 +34,8 @@ DEFINITIONS = (
     (
         "Left out",
         "Sessions without a status or with an unknown one (legacy), mirrored from a transcript, "
-        "imported from files, or without any time. Counted and named, never part of a share.",
+        "imported from files, driven by a session of another system that counts the work, or "
+        "without any time. Counted and named, never part of a share.",
     ),
     (
         "Completed",
@@ -97,6 +99,7 @@ _ONCE = (
 _COUNTED = (
     "NOT is_legacy AND lifecycle <> 'unknown'",
     "AND coalesce(recorded_by, '') NOT IN ('mirrored', 'imported')",
+    f"AND {NOT_DRIVEN}",
     "AND coalesce(ended_at, started_at, created_at) IS NOT NULL",
 )
 
