@@ -323,6 +323,24 @@ def test_repeated_lines_and_odd_clocks_are_counted_and_change_nothing(tmp_path: 
     assert (n_rows["record.repeated"], n_rows["time.out_of_order"]) == (2, 2)
 
 
+def test_what_says_nothing_is_counted(tmp_path: Path) -> None:
+    told = begun()
+    told.answer(say("Done."), stop="end_turn", usage=(-1, 2, 3, 4))
+    (tmp_path / f"{told.session_id.replace('-', '0')}.jsonl").touch()
+    odd = [
+        {"type": "user", "timestamp": 1779094800.5, "message": "text"},
+        {"type": "assistant", "timestamp": "soon", "message": None},
+        {"uuid": "x", "timestamp": "2026-05-18T09:00:05.000Z"},
+    ]
+    facts = facts_of(tmp_path, told, tail="\n".join(map(json.dumps, odd)), as_of=NOON)
+    n_rows = dict(facts.findings.select("code", "n_rows").iter_rows())
+    assert (n_rows["time.unreadable"], n_rows["record.no_content"]) == (2, 2)
+    assert (n_rows["usage.below_zero"], n_rows["record.unknown_type"]) == (1, 1)
+    assert n_rows["file.empty"] == 1
+    [used] = facts.entities.filter(entity_type="session")["n_input_tokens"]
+    assert used == 0 + 2 + 3
+
+
 def test_hostile_lines_cost_only_themselves(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(json_lines, "MAX_LINE_BYTES", 2000)
     told = begun()

@@ -403,6 +403,29 @@ def test_odd_clocks_repeats_and_versions_are_counted(tmp_path: Path) -> None:
     assert (n_rows["time.out_of_order"], n_rows["version.unknown"]) == (2, 1)
 
 
+def test_what_is_there_twice_or_says_nothing_is_counted(tmp_path: Path) -> None:
+    told = begun()
+    told.tokens(-5, 0, 7)
+    told.complete("a")
+    once = facts_of(tmp_path, told, as_of=NOON)
+    told.lines = [line for line in told.lines for _ in range(2)]
+    told.lines += [
+        {"type": "event_msg", "timestamp": 1779094800.5, "payload": "text"},
+        {"type": "event_msg", "timestamp": -5, "payload": None},
+    ]
+    empty = tmp_path / "sessions" / "2026" / "05" / f"rollout-{told.thread_id}.jsonl"
+    empty.parent.mkdir(parents=True, exist_ok=True)
+    empty.touch()
+    facts = facts_of(tmp_path, told, as_of=NOON)
+    assert session_of(facts)["n_prompts"] == session_of(once)["n_prompts"] == 1
+    assert session_of(facts)["n_answers"] == session_of(once)["n_answers"]
+    assert (session_of(facts)["n_input_tokens"], session_of(facts)["n_output_tokens"]) == (0, 7)
+    n_rows = found_of(facts)
+    assert (n_rows["time.unreadable"], n_rows["record.unknown_event"]) == (2, 2)
+    assert (n_rows["usage.below_zero"], n_rows["file.empty"]) == (2, 1)
+    assert n_rows["record.repeated"] >= 1
+
+
 def test_rollouts_from_before_there_were_records_are_told_of(tmp_path: Path) -> None:
     path = tmp_path / "rollout-2025-05-01T09-00-00-5973b6c0-94b8-487b-a530-2aeb6098ae0e.jsonl"
     begin = {"id": "5973b6c0", "timestamp": "2025-05-01T09:00:00Z", "instructions": None}

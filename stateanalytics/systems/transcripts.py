@@ -40,8 +40,21 @@ def words_of(package: str) -> dict[str, list[str]]:
 
 
 def strange(package: str, rows: pl.DataFrame, column: str, of: str) -> pl.DataFrame:
-    """The rows with a word that no known version writes."""
-    return rows.filter(~pl.col(column).is_in(words_of(package)[of]))
+    """The rows with a word that no known version writes, or without one."""
+    return rows.filter(~pl.col(column).is_in(words_of(package)[of]).fill_null(value=False))
+
+
+def below_zero(rows: pl.DataFrame, usage: Iterable[str]) -> pl.DataFrame:
+    """The rows that tell of less than nothing used."""
+    return rows.filter(pl.any_horizontal(pl.col(name) < 0 for name in usage))
+
+
+def empty_files(names: Iterable[str], *told: pl.DataFrame) -> pl.DataFrame:
+    """The files without a single line, as ``file``; those of ``told`` have some."""
+    known = pl.concat([rows.select("file") for rows in told])
+    return pl.DataFrame({"file": list(names)}, schema={"file": pl.String}).join(
+        known, on="file", how="anti"
+    )
 
 
 def findings_on(

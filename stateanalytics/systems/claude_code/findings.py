@@ -14,9 +14,22 @@ from stateanalytics.core.facts import pool
 from stateanalytics.io.files import read_json_object
 from stateanalytics.io.findings import counted
 from stateanalytics.systems.claude_code import frames
-from stateanalytics.systems.claude_code.places import HISTORY, PROJECTS, SETTINGS
+from stateanalytics.systems.claude_code.places import (
+    HISTORY,
+    PROJECTS,
+    SETTINGS,
+    name_of,
+    transcripts_of,
+)
 from stateanalytics.systems.claude_code.states import SYSTEM
-from stateanalytics.systems.transcripts import findings_on, ids_in, newer_than, strange
+from stateanalytics.systems.transcripts import (
+    below_zero,
+    empty_files,
+    findings_on,
+    ids_in,
+    newer_than,
+    strange,
+)
 
 if TYPE_CHECKING:
     from stateanalytics.systems.claude_code.lines import Told
@@ -24,6 +37,8 @@ if TYPE_CHECKING:
 NEWEST_VERSION = (2, 1, 144)
 """Of the newest schema that the reader was checked against."""
 RETENTION_DAYS = 30
+_TIMED = ("user", "assistant", "system", "progress", "attachment")
+"""Records that every release gives a moment; names and settings have none."""
 
 
 def findings_of(
@@ -44,6 +59,9 @@ def findings_of(
     lines, blocks = told.lines, told.blocks
     sessions, tools = details[frames.SESSIONS.name], details[frames.TOOLS.name]
     messages = details[frames.MESSAGES.name]
+    names = (name_of(path, root) for path in transcripts_of(root))
+    gone = pl.DataFrame({"file": [name for name, _ in told.lost]}, schema={"file": pl.String})
+    empty = empty_files(names, lines, told.bad, gone)
     kind, at = pl.col("type"), pl.col("at")
     newer = newer_than(lines["program_version"], NEWEST_VERSION)
     calls = pl.concat([tools["tool_id"], blocks.filter(kind == "tool_use")["tool_id"]])
@@ -67,6 +85,15 @@ def findings_of(
             blocks.filter(kind.str.ends_with("result"), ~pl.col("tool_id").is_in(calls.implode())),
             "tool_id",
         ),
+        "record.no_content": (
+            lines.filter(
+                pl.col("what").is_in(["prompt", "assistant"]), pl.col("n_text_chars").is_null()
+            ),
+            "file",
+        ),
+        "time.unreadable": (lines.filter(at.is_null(), kind.is_in(_TIMED)), "file"),
+        "usage.below_zero": (below_zero(lines, frames.USAGE), "file"),
+        "file.empty": (empty, "file"),
         "record.own_parent": (lines.filter(pl.col("uuid") == pl.col("parent_uuid")), "uuid"),
         "time.out_of_order": (
             lines.filter(at < at.cum_max().over("file", order_by="line_no")),

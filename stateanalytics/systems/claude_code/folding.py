@@ -156,7 +156,7 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
     answers = lines.group_by(*THREAD, "answer_id", maintain_order=True).agg(
         pl.col("turn_no", "message_id", "request", "at", "uuid").first(),
         pl.col("model", "stop_reason").drop_nulls().last(),
-        pl.col(*USAGE, "n_cache_1h_tokens").sort_by("total", maintain_order=True).last(),
+        pl.col(*USAGE, "n_cache_1h_tokens").sort_by("total", maintain_order=True).last().clip(0),
         n_lines=pl.len(),
     )
     named = pl.coalesce("message_id", "uuid", "answer_id")

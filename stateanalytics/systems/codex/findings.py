@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from stateanalytics.systems.codex import frames
-from stateanalytics.systems.codex.folding import ENDS, FILE, NAME_ID
+from stateanalytics.systems.codex.folding import ENDS, FILE, NAME_ID, is_repeated
 from stateanalytics.systems.codex.index import indexed_threads
-from stateanalytics.systems.codex.places import HISTORY
+from stateanalytics.systems.codex.places import HISTORY, name_of, rollouts_of
 from stateanalytics.systems.codex.states import SYSTEM
-from stateanalytics.systems.transcripts import findings_on, ids_in, newer_than, strange
+from stateanalytics.systems.transcripts import (
+    below_zero,
+    empty_files,
+    findings_on,
+    ids_in,
+    newer_than,
+    strange,
+)
+
+if TYPE_CHECKING:
+    from stateanalytics.systems.codex.lines import Told
 
 NEWEST_VERSION = (0, 169, 0)
 """Of the newest schema that the reader was checked against."""
 
 
 def findings_of(
-    root: Path, lines: pl.DataFrame, details: Mapping[str, pl.DataFrame], source: str
+    root: Path, told: Told, details: Mapping[str, pl.DataFrame], source: str
 ) -> pl.DataFrame:
     """What else is odd, each kind counted once.
 
@@ -27,15 +38,17 @@ def findings_of(
     ----------
     root : pathlib.Path
         The input, for what lies beside the rollouts.
-    lines : polars.DataFrame
-        `frames.LINES`.
+    told : lines.Told
     details : mapping of str to polars.DataFrame
         What `reading.assembled` made of them.
     source : str
         How the user named the input.
     """
     sessions, turns = (details[frame.name] for frame in (frames.SESSIONS, frames.TURNS))
-    rollouts = lines.filter(pl.col("what") != "name").sort(*FILE, "line_no")
+    names = (name_of(path, root) for path in rollouts_of(root))
+    gone = pl.DataFrame({"file": [name for name, _ in told.lost]}, schema={"file": pl.String})
+    empty = empty_files(names, told.lines, told.bad, gone)
+    rollouts = told.lines.filter(pl.col("what") != "name").sort(*FILE, "line_no")
     what, kind, type_, at = (pl.col(name) for name in ("what", "kind", "type", "at"))
     first = rollouts.group_by(FILE, maintain_order=True).first()
     newer = newer_than(first["program_version"], NEWEST_VERSION)
@@ -67,6 +80,13 @@ def findings_of(
             ),
             "kind",
         ),
+        "record.repeated": (
+            rollouts.filter(what.str.contains("^(?:prompt|answer)_"), is_repeated()),
+            "file",
+        ),
+        "time.unreadable": (rollouts.filter(at.is_null(), what != "legacy"), "file"),
+        "usage.below_zero": (below_zero(rollouts, frames.USAGE), "file"),
+        "file.empty": (empty, "file"),
         "record.legacy_shape": (rollouts.filter(what == "legacy"), "file"),
         "record.no_thread": (first.filter(~what.is_in(["meta", "legacy"])), "file"),
         "turn.unknown_abort": (turns.filter(situation == "unknown_abort"), "stop_reason"),

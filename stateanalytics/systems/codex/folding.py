@@ -110,9 +110,17 @@ def own(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(~pl.col("is_copied"))
 
 
+def is_repeated() -> pl.Expr:
+    """Is a message the very one that an earlier line has: of one moment and length."""
+    same = pl.struct(*FILE, "at", "ordinal", "type", "kind", "what", "turn_id", "n_text_chars")
+    return pl.col("at").is_not_null() & ~same.is_first_distinct()
+
+
 def _with_families(rows: pl.DataFrame) -> pl.DataFrame:
     """Add ``is_prompt`` and ``is_answer``: events, else finished items, else messages tell them."""
-    what, is_own = pl.col("what"), ~pl.col("is_copied")
+    what = pl.col("what")
+    # What is written twice was said once.
+    is_own = ~pl.col("is_copied") & ~is_repeated()
 
     def told(family: str) -> pl.Expr:
         names = [f"{family}_{of}" for of in ("event", "item", "text")]
@@ -190,7 +198,7 @@ def usage_of(rows: pl.DataFrame) -> pl.DataFrame:
     answers = own(rows).filter(pl.col("what") == "usage")
     response = pl.struct(*THREAD, "response_id")
     exact = answers.filter(pl.col("response_id").is_null() | response.is_first_distinct())
-    sums = [pl.col(USAGE).sum()]
+    sums = [pl.col(USAGE).clip(0).sum()]
     told = exact.group_by(TURN, maintain_order=True).agg(sums)
     others = by_totals.join(told, on=TURN, how="anti").group_by(TURN, maintain_order=True).agg(sums)
     return pl.concat([told, others])

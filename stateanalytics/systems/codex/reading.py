@@ -60,7 +60,7 @@ def read(
     lost = losses(told.bad, told.lost, source, SYSTEM)
     refuse(lost, source, on_error)
     part = assembled(told.lines)
-    found = findings_of(path, told.lines, part.details, source)
+    found = findings_of(path, told, part.details, source)
     size_bytes = size_of(opens(path))
     return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
 
