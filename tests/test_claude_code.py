@@ -1,6 +1,7 @@
 """Claude Code: transcripts of every shape, whole and broken, now and then."""
 
 import json
+import os
 import random
 import runpy
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import stateanalytics as sa
 from stateanalytics.core.facts import Facts
 from stateanalytics.io import json_lines
 from stateanalytics.state.states import states
@@ -376,6 +378,19 @@ def test_a_file_that_goes_away_costs_only_itself(tmp_path: Path, monkeypatch) ->
     facts = facts_of(tmp_path, one, two)
     assert facts.entities.filter(entity_type="session").height == 1
     assert facts.findings["code"].to_list() == ["file.vanished"]
+
+
+@pytest.mark.parametrize("sample", a_few(["claude_code", "codex"], 0))
+def test_a_directory_of_a_hostile_name_says_the_same(tmp_path: Path, sample: str) -> None:
+    name = os.fsdecode(b"a\n\x1b[31m<b>\xff")
+    shutil.copytree(SAMPLE.parent / sample, tmp_path / name)
+    as_of = "2026-05-20T17:05Z"
+    with sa.read(tmp_path / name, as_of=as_of, progress=False) as snap:
+        with sa.read(SAMPLE.parent / sample, as_of=as_of, progress=False) as plain:
+            told = ["entity_id", "raw_status", "ended_at", "n_input_tokens"]
+            assert snap.entities.select(told).equals(plain.entities.select(told))
+        assert "\x1b" not in repr(snap)
+        assert snap.findings["code"].sort().equals(plain.findings["code"].sort())
 
 
 @given(st.data())
