@@ -7,12 +7,13 @@ from contextlib import nullcontext
 from html.parser import HTMLParser
 from pathlib import Path
 
+import jinja2
 import pytest
 
 from stateanalytics.charts import report_charts
 from stateanalytics.io.asked_process import AskedProcess
 from stateanalytics.reporting import report
-from stateanalytics.reporting.render import render
+from stateanalytics.reporting.render import _pages, render
 from tests.frames import AS_OF, ago, facts
 from tests.test_report import WEEK, run
 
@@ -380,3 +381,23 @@ def test_charts_are_drawn_here_where_what_draws_does_not_answer(monkeypatch, pro
     assert report_charts.drawn({"late": {"wide": "<svg>"}}) == {"late": {"wide": "<svg>"}}
     assert report_charts._PREPARED == []
     assert not process.is_alive()
+
+
+def test_templates_are_compiled_once_as_far_as_python_keeps_what_it_compiles(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def fresh():
+        return _pages.__wrapped__().get_template("losses.html.j2")
+
+    fresh()
+    assert not [*tmp_path.rglob("*.pyc")]
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    fresh()
+    [kept] = tmp_path.rglob("*.pyc")
+    with monkeypatch.context() as without:
+        without.setattr(jinja2.Environment, "compile", None)
+        assert fresh().name == "losses.html.j2"
+    kept.write_bytes(b"of another version")
+    assert fresh().name == "losses.html.j2"
+    assert kept.read_bytes() != b"of another version"

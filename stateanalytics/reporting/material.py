@@ -20,7 +20,8 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, population, within
 from stateanalytics.state.states import states as states_of
 from stateanalytics.state.states import states_and_reasons
-from stateanalytics.systems import System, all_systems
+from stateanalytics.systems import all_systems
+from stateanalytics.systems.base import System
 from stateanalytics.systems.history import rewound
 
 # Dicts, lists, texts, numbers, None: what JSON can hold, in an order that is always the same.

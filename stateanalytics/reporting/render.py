@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from functools import cache
 from importlib import resources
+from importlib.machinery import SourceFileLoader
+from importlib.util import cache_from_source
+from pathlib import Path
 from typing import Any
 
 import jinja2
 import polars as pl
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from stateanalytics.charts.report_charts import WIDTHS, drawn
@@ -80,7 +86,27 @@ def _pages() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        bytecode_cache=_Compiled(),
     )
+
+
+class _Compiled(jinja2.BytecodeCache):
+    """Templates compiled once (.3 s), kept where and as far as Python keeps compiled modules."""
+
+    _files = SourceFileLoader(__name__, __file__)
+
+    def _place(self, bucket: Bucket) -> str:
+        return cache_from_source(str(Path(__file__).parent / "templates" / f"{bucket.key}.py"))
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Take what was kept of the same text by the same versions."""
+        with suppress(OSError):
+            bucket.bytecode_from_string(self._files.get_data(self._place(bucket)))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep it, whole or not at all."""
+        if not sys.dont_write_bytecode:
+            self._files.set_data(self._place(bucket), bucket.bytecode_to_string())
 
 
 @cache
