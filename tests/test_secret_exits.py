@@ -51,6 +51,7 @@ COMMANDS = [
     ["failures", "--show", "members"],
     ["failures", "--show", "clusters"],
     ["failures", "--show", "parameters"],
+    ["costs", "--by", "system,model,provider,project,agent,kind,playbook"],
     ["sql", "SELECT * FROM entities"],
     ["sql", "SELECT * FROM events LIMIT 2000"],
     ["sql", "SELECT * FROM reasons"],

@@ -96,8 +96,13 @@ def unread(path: Path) -> Mapping[str, int]:
     Snapshots and worktrees are copies of anybody's repositories, and are not looked through.
     """
     folder = path.parent
-    databases = [name for name in sorted(_files(folder)) if is_database(name)]
-    if folder.name != "opencode" or path not in databases[:1]:
+    if folder.name != "opencode" or not is_database(path):
+        return {}
+    try:
+        databases = [name for name in sorted(_files(folder)) if is_database(name)]
+    except OSError:  # a database that may be read may lie where nobody may look around
+        return {}
+    if databases[:1] != [path]:
         return {}
     opened = [f"{name}{end}" for name in databases for end in ("", "-wal", "-shm", "-journal")]
     return kinds_of_files(folder, opened, (*_LEGACY, "snapshot", "worktree", "repos"))
