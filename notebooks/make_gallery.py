@@ -18,6 +18,8 @@ ROOT = HERE.parent
 GALLERY = ROOT / "docs" / "gallery"
 MOST_LINES = 30
 DRAWING = "image/svg+xml"
+BAR = "Output()"
+"""What is left of a bar of progress."""
 
 
 def main() -> None:
@@ -50,7 +52,7 @@ def page_of(path: Path) -> tuple[str, str]:
                 (GALLERY / drawing).write_text(without_paths(data[DRAWING]), "utf-8")
                 label = re.search(r'aria-label="([^"]*)"', data[DRAWING])
                 parts.append(f"![{label[1][:200] if label else 'chart'}]({drawing})")
-            elif text := data.get("text/plain") or output.get("text"):
+            elif (text := data.get("text/plain") or output.get("text")) and text != BAR:
                 parts.append(fenced(without_paths(str(text))))
     (GALLERY / f"{path.stem}.md").write_text("\n\n".join(parts) + "\n", "utf-8")
     return path.stem, notebook.cells[0].source.splitlines()[0].removeprefix("# ")

@@ -194,4 +194,5 @@ def test_it_shows_itself_with_and_without_a_kernel(look):
     bundle = look._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle
     assert "Newest rows" in bundle["text/html"]
+    assert look._display_() is look.widget, "what marimo asks for"
     assert repr(look).startswith(f"Explorer of 388 rows of {RUNS} by {', '.join(BY[RUNS])}")

@@ -83,3 +83,4 @@ def test_the_gallery_shows_every_cell_of_a_notebook(path: Path) -> None:
     for drawing in re.findall(r"\]\(([\w-]+\.svg)\)", page):
         assert (ROOT / "docs" / "gallery" / drawing).read_text("utf-8").startswith("<svg xmlns=")
     assert str(ROOT) not in page
+    assert "Output()" not in page, "a bar of progress that has gone"

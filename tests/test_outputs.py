@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics import cli
+from stateanalytics.core.progress import progress
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import refuse_inputs, write_output
 from stateanalytics.io.walking import files_below
@@ -305,3 +306,16 @@ def test_below_a_folder_all_is_found_and_behind_a_link_what_records_may_hold(tmp
     }
     with pytest.raises(OSError, match="circle"):
         list(files_below(str(asked), is_strict=True))
+
+
+@pytest.mark.parametrize(("in_notebook", "patience_s"), [(True, 60.0), (True, -1.0), (False, 60.0)])
+def test_a_notebook_shows_no_bar_of_short_work_since_it_would_keep_where_it_was(
+    in_notebook, patience_s, monkeypatch
+):
+    begun = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: in_notebook)
+    monkeypatch.setattr("rich.progress.Progress.start", lambda bar: begun.append(bar.console))
+    monkeypatch.setattr("stateanalytics.core.progress.PATIENCE_S", patience_s)
+    with progress("reading", 2, shown=True) as begin:
+        begin("one.db")
+    assert bool(begun) is (not in_notebook or patience_s < 0)

@@ -56,7 +56,9 @@ def told(frame: pl.DataFrame, **columns: str) -> tuple[pl.DataFrame, list[alt.To
         _text(column, frame.schema[column]).fill_null("–").alias(f"told_{name}")
         for name, column in there.items()
     ]
-    tips = [alt.Tooltip(f"told_{name}:N", title=name.replace("_", " ")) for name in there]
+    tips = [
+        alt.Tooltip(f"told_{name}:N", title=name.strip("_").replace("_", " ")) for name in there
+    ]
     return frame.with_columns(texts), tips
 
 
@@ -70,6 +72,8 @@ def _text(column: str, dtype: pl.DataType) -> pl.Expr:
         return pl.format(
             "${}", value.round(2).map_elements("{:,.2f}".format, return_dtype=pl.String)
         )
+    if dtype.is_float() and column.startswith("share"):
+        return (100 * value).map_elements("{:.3g} %".format, return_dtype=pl.String)
     if dtype.is_float():
         return value.map_elements("{:,.4g}".format, return_dtype=pl.String)
     return value.cast(pl.String).map_elements(
@@ -108,7 +112,7 @@ def moving(name: str, *encodings: str) -> alt.Parameter:
     )
 
 
-def faint(chosen: alt.Parameter, opacity: float = 1.0) -> Any:
+def faint(chosen: alt.Parameter | alt.PredicateComposition, opacity: float = 1.0) -> Any:
     """The opacity of a mark: less where others are chosen."""
     import altair as alt
 

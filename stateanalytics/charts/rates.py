@@ -109,13 +109,18 @@ def chart_rate(
         x=step, color=alt.Color("name:N", title=None, scale=fills, legend=legend)
     )
     value = alt.Y(f"{column}:Q", title=title, axis=alt.Axis(format=form, tickCount=5))
-    line = base.mark_line(strokeWidth=1.5, clip=True).encode(y=value, opacity=faint(kept))
+    # The legend is that of the first layer which has one: a click in it reaches only its choice.
+    line = (
+        base.mark_line(strokeWidth=1.5, clip=True)
+        .encode(y=value, opacity=faint(kept))
+        .add_params(kept)
+    )
     points = (
         base.mark_point(filled=True, size=40, clip=True)
         .encode(
             y=value,
             tooltip=tips,
-            opacity=faint(kept),
+            opacity=faint(kept & chosen),
             shape=alt.Shape(
                 "name:N",
                 title=None,
@@ -123,7 +128,7 @@ def chart_rate(
                 scale=alt.Scale(domain=names, range=list(SHAPES[: len(names)])),
             ),
         )
-        .add_params(kept, chosen, moving("rates_axis"))
+        .add_params(chosen, moving("rates_axis"))
     )
     band = base.mark_area(fillOpacity=0.15, clip=True).encode(
         y=alt.Y("share_low:Q", title=title), y2="share_high:Q"

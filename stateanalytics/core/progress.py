@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from stateanalytics.core.text import visible
+
+PATIENCE_S = 5.0
+"""A notebook keeps where a bar was, also when it has gone: short work there shows none."""
 
 
 def is_watched() -> bool:
@@ -43,20 +47,25 @@ def progress(
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    with Progress(
+    bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
-    ) as bar:
-        task = bar.add_task(escape(title), total=total)
-        begun = 0
+    )
+    task = bar.add_task(escape(title), total=total)
+    begun, begun_at = 0, time.monotonic()
 
-        def begin(step: str) -> None:
-            nonlocal begun
-            description = escape(visible(f"{title}: {step}"))
-            bar.update(task, completed=begun, description=description)
-            begun += 1
+    def begin(step: str) -> None:
+        nonlocal begun
+        description = escape(visible(f"{title}: {step}"))
+        bar.update(task, completed=begun, description=description)
+        begun += 1
+        if not bar.console.is_jupyter or time.monotonic() - begun_at > PATIENCE_S:
+            bar.start()
 
+    try:
         yield begin
+    finally:
+        bar.stop()

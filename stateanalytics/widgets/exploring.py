@@ -203,6 +203,10 @@ class Explorer(Shown):
             "rows": {"columns": rows.columns, "values": [list(row) for row in rows.rows()]},
         }
 
+    def _display_(self) -> Any:
+        """What marimo shows, which knows no bundle with a widget."""
+        return self.widget
+
     def as_html(self) -> str:
         """What is chosen as tables, for pages where nothing moves."""
         answer = self.answer()
