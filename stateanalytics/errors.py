@@ -219,5 +219,7 @@ def check_share(name: str, value: Any, usual: float) -> None:
     kinds: Any = Real
     if not (isinstance(value, kinds) and 0 < value < 1):
         raise ArgumentError(
-            f"{name} is a share between 0 and 1; found {value!r:.40}.", f"{name}={usual}"
+            f"{name} is a share between 0 and 1; found {value!r:.40}.",
+            f"{name}={usual}",
+            shell=f"a share such as {usual:g}",
         )

@@ -27,6 +27,7 @@ from stateanalytics.failures.failure_rows import members
 from stateanalytics.queries import attention
 from stateanalytics.reporting import report
 from stateanalytics.reporting.cleaning import clean
+from stateanalytics.reporting.front import said_first
 from stateanalytics.reporting.material import iso
 from stateanalytics.reporting.session import session_page
 from stateanalytics.snapshot import Snapshot
@@ -76,7 +77,7 @@ class Questions:
         return self._told(
             {
                 "window": told["window"]["label"],
-                "finding": headline["finding"],
+                "finding": said_first(told),
                 "numbers": [
                     {name: number[name] for name in ("title", "shown", "shown_interval", "note")}
                     for number in headline["numbers"]

@@ -328,7 +328,8 @@ class Snapshot(Facts):
         if name not in tables:
             raise ArgumentError(
                 f"There is no table {name!r:.80}; there are {len(tables)}.",
-                "snap.schema() lists them" + did_you_mean(str(name), tables),
+                "snap.schema() lists them" + (near := did_you_mean(str(name), tables)),
+                shell=f"`stateanalytics schema` lists them{near}",
             )
         load = tables[name].load
         if load is not None:

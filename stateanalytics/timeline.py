@@ -59,6 +59,7 @@ def find_entity(entities: pl.DataFrame, entity_id: str) -> dict[str, Any]:
         raise ArgumentError(
             f"session needs the id of an entity; found {entity_id!r:.60}.",
             'sa.session(snap, "6009d20f"): the beginning is enough',
+            shell="stateanalytics show SOURCES 6009d20f: the beginning is enough",
         )
     kind, colon, rest = entity_id.strip().partition(":")
     is_typed = bool(colon) and kind in entities["entity_type"]
@@ -76,6 +77,7 @@ def find_entity(entities: pl.DataFrame, entity_id: str) -> dict[str, Any]:
         raise ArgumentError(
             f"There is no entity {entity_id!r:.80} among {entities.height:,}.",
             f'snap.sql("FROM entity_states") lists them{near}',
+            shell=f"`stateanalytics states` lists them{near}",
         )
     name = pl.format("{}:{}", "entity_type", "entity_id")
     names = chosen.select(name.alias("name"), whose=pl.format("{} of {}", name, "source"))

@@ -365,10 +365,30 @@ def test_every_line_of_help_is_a_whole_sentence(name):
     assert [line for line in lines if not re.fullmatch(r"[A-Z][a-z]+,? .*\.", line, re.S)] == []
 
 
-@pytest.mark.parametrize("command", ["report", "states"])
+WRITES = {
+    "report": ([], ".html"),
+    "show": (["6009d20f"], ".html"),
+    "states": ([], ".csv"),
+    "sql": (["FROM states"], ".csv"),
+    "export": ([], ".duckdb"),
+}
+
+
+@pytest.mark.parametrize("command", WRITES)
+def test_what_a_suffix_does_not_name_is_refused_before_anything_is_read(run, tmp_path, command):
+    arguments, suffix = WRITES[command]
+    place = tmp_path / "x.pdf"
+    code, _, err = run(command, str(tmp_path / "no.db"), *arguments, "-o", str(place))
+    assert code == 2
+    assert "names no format. Hint: end it in" in err
+    assert f"-o {place.with_suffix(suffix)}" in err
+
+
+@pytest.mark.parametrize("command", WRITES)
 def test_where_nothing_can_be_written_nothing_is_read(run, tmp_path, command):
-    place = tmp_path / "absent" / ("x.html" if command == "report" else "x.csv")
-    code, _, err = run(command, str(tmp_path / "no.db"), "-o", str(place))
+    arguments, suffix = WRITES[command]
+    place = tmp_path / "absent" / f"x{suffix}"
+    code, _, err = run(command, str(tmp_path / "no.db"), *arguments, "-o", str(place))
     assert code == 2
     assert "there is no folder" in err
     assert f"mkdir -p {place.parent}" in err
@@ -580,7 +600,7 @@ def test_report_can_be_numbers_only(run, store, tmp_path):
         (("--policy", "nice"), "There is no policy"),
         (("--as-of", "x"), "as_of needs a moment"),
         (("-o", "/nowhere/week.html", "--sections", "headline"), "cannot be written"),
-        (("-o", "week.pdf"), "Hint: -o week.html"),
+        (("-o", "week.pdf"), "Hint: end it in .html, .htm, .md, .json: -o week.html"),
     ],
 )
 def test_report_says_what_is_wrong(run, store, tmp_path, monkeypatch, arguments, words):
@@ -676,6 +696,12 @@ PYTHON = re.compile(r"sa\.|snap\.|Policy\.|\w=[\"'(…]|\(\"|_s=|=True|params|da
         (("durations", "--week", "last"), "--week 2026-W21"),
         (("failures", "--week", "last"), "--week 2026-W21"),
         (("detectors", "--detector", "nosuch"), "stateanalytics detectors --list"),
+        (("show", "zzzz"), "`stateanalytics states` lists them"),
+        (("show", ""), "stateanalytics show SOURCES 6009d20f"),
+        (("sql", ""), 'stateanalytics sql SOURCES "FROM states"'),
+        (("sql", "SELECT 1", "--table", "teams=x.exe"), "Hint: --table teams=teams.csv"),
+        (("weeks", "--n", "600"), "Hint: --n 52"),
+        (("export", "--only", "nope", "-o", "x.duckdb"), "`stateanalytics schema` lists them"),
     ],
 )
 def test_hints_say_what_to_type_in_a_shell(run, store, tmp_path, monkeypatch, arguments, words):
@@ -696,6 +722,29 @@ def test_hints_about_sources_say_what_to_type_in_a_shell(run, tmp_path, monkeypa
         _, _, err = run(*arguments)
         assert "Hint: " in err
         assert not PYTHON.search(err.partition("Hint: ")[2]), err
+    assert 'stateanalytics report "$(stateanalytics demo)"' in run("states")[2]
+
+
+FILES = {
+    "policy file": ["states", "--policy"],
+    "rules": ["failures", "--rules"],
+    "ledger": ["report", "--ledger"],
+    "table": ["sql", "SELECT 1", "--table"],
+}
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_a_file_that_is_not_there_is_told_in_one_way(run, store, tmp_path, monkeypatch, what):
+    monkeypatch.chdir(tmp_path)
+    suffix = ".toml" if what in ("policy file", "rules") else ".csv"
+    (tmp_path / f"mine{suffix}").write_text("")
+    command, *options = FILES[what]
+    name = f"mime{suffix}"
+    code, _, err = run(command, store, *options, f"t={name}" if what == "table" else name)
+    assert code == 2
+    assert f"The {what} '{name}' cannot be read: No such file" in err
+    assert "Hint: name a file that is there" in err
+    assert f"did you mean 'mine{suffix}'?" in err
 
 
 def test_help_has_examples(run):

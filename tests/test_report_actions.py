@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.cli import reports
 from stateanalytics.cli import run as cli
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
@@ -195,10 +196,18 @@ def test_a_report_is_written_in_the_form_that_is_asked_for(tmp_path, capsys, mon
     for options, words in [
         (["--format", "md", "-o", "week.html"], "'week.html' looks like html"),
         (["--full", "--format", "json"], "Only the page has folds"),
-        (["-o", "week.pdf"], "says something else"),
+        (["-o", "week.pdf"], "names no format"),
     ]:
         assert cli([*asked, *options]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_the_terminal_begins_with_the_verdict_of_the_page(demo_week, capsys):
+    reports._say(demo_week.summary)
+    lead = f"{demo_week.summary['verdict']}. {demo_week.summary['headline']['finding']}"
+    assert lead.startswith("No clear change. 146 of 255 ")
+    assert capsys.readouterr().out.startswith(f"{lead}\n1. ")
+    assert f"<strong>{demo_week.summary['verdict']}.</strong>" in demo_week.as_html()
 
 
 def test_a_report_of_few_sections_says_what_it_can(demo):

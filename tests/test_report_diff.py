@@ -234,7 +234,7 @@ def test_the_command_compares_two_files(tmp_path, capsys):
     assert by_cause["cause"].to_list()[0] == "new rows"
     assert by_cause.row(-1, named=True)["change"] == 0.0
     assert run(["diff", str(last), str(tmp_path / "none.json")]) == 2
-    assert "There is no report at" in capsys.readouterr().err
+    assert "cannot be read: No such file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,9 @@ def test_the_command_compares_two_files(tmp_path, capsys):
         pytest.param({}, ArgumentError, "diff needs two reports", id="another dict"),
         pytest.param({"headline": {}}, ArgumentError, "has no ledger", id="an older version"),
         pytest.param({"headline": {}, "ledger": []}, ArgumentError, "lacks", id="half a report"),
-        pytest.param("nowhere.json", SourceNotFoundError, "There is no report at", id="no file"),
+        pytest.param(
+            "nowhere.json", SourceNotFoundError, "cannot be read: No such file", id="no file"
+        ),
     ],
 )
 def test_what_is_no_report_is_refused(given, error, words):

@@ -1,5 +1,6 @@
 """One entity's life: found by the beginning of its id, told in order, and nothing of it runs."""
 
+import html
 from datetime import timedelta
 
 import polars as pl
@@ -240,6 +241,13 @@ def test_the_command_tells_and_writes(tmp_path, capsys):
     assert "-o run.html --open" in capsys.readouterr().err
     assert cli(["show", store, "zzz"]) == 2
     assert "There is no entity 'zzz'" in capsys.readouterr().err
+
+
+def test_what_its_reasons_advise_is_told_wherever_it_is_shown(one):
+    [advice] = [each["what_to_do"] for each in one.summary["reasons"] if each["what_to_do"]]
+    assert repr(one).endswith(f"\nWhat to do: {advice}")
+    for page in (one.as_html(), one._repr_html_()):
+        assert f"What to do: {html.escape(advice)}" in page
 
 
 def test_every_session_of_the_sample_has_a_timeline(demo):

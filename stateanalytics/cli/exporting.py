@@ -21,13 +21,19 @@ from stateanalytics.cli.options import (
     tables_option,
     with_tables,
 )
-from stateanalytics.cli.output import put, refuse_inputs_of
+from stateanalytics.cli.output import form_of, put, refuse_inputs_of
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
 
+EXPORTS = {
+    "DuckDB": (".duckdb",),
+    "SQLite": (".sqlite", ".db"),
+    "Excel": (".xlsx",),
+    "a folder of Parquet": ("/",),
+}
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -45,8 +51,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "-o",
     "--output",
     metavar="FILE|FOLDER",
-    help="Write to a .duckdb, .sqlite or .xlsx file; any other name is a new folder of "
-    "Parquet files.",
+    help="Write to a .duckdb, .sqlite or .xlsx file; a name without a suffix, or that ends in /, "
+    "is a new folder of Parquet files.",
 )
 @click.option(
     "--only", multiple=True, metavar="TABLE", help="Write only this table; may be repeated."
@@ -82,6 +88,10 @@ def export(
     """Write every frame, ready view and table of yours into a file that other programs open."""
     if not (output or otlp) or (metadata and not output):
         raise click.UsageError("Nothing says where to. Hint: -o week.duckdb, or --otlp spans.jsonl")
+    if output and not output.endswith("/"):
+        form_of(None, Path(output), EXPORTS)
+    for place in (output, metadata, otlp):
+        refuse_inputs_of(Path(place) if place else None)
     places = [Path(place).resolve() for place in (output, metadata, otlp) if place]
     if len(set(places)) < len(places):
         raise click.UsageError("Two outputs have one name. Hint: give each a file of its own")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -76,7 +76,7 @@ def examples(*lines: str) -> str:
     return "\b\n" + "\n".join(("Examples:", *(f"  {line}" for line in lines)))
 
 
-def output_options(formats: Sequence[str]) -> Callable[[Command], Command]:
+def output_options(formats: Iterable[str]) -> Callable[[Command], Command]:
     """``--format``, ``--output``, ``--redact``, ``--wide`` and ``--safe-csv``."""
 
     def add(command: Command) -> Command:
@@ -101,7 +101,7 @@ def output_options(formats: Sequence[str]) -> Callable[[Command], Command]:
                 "-f",
                 "--format",
                 "form",
-                type=click.Choice(formats),
+                type=click.Choice(tuple(formats)),
                 help="Print in this format; a table by default.",
             ),
         ):

@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -25,16 +25,16 @@ from stateanalytics.core.redaction import redact as redact_frame
 from stateanalytics.core.text import shortened, visible, without_formula
 from stateanalytics.core.units import how_long_each
 from stateanalytics.errors import ArgumentError
-from stateanalytics.io.outputs import refuse_inputs, write_output
+from stateanalytics.io.outputs import refuse_inputs, refuse_no_folder, write_output
 
-FORMATS = ("table", "csv", "json", "parquet")
-_SUFFIXES = {
-    ".csv": "csv",
-    ".json": "json",
-    ".parquet": "parquet",
-    ".txt": "table",
-    ".md": "markdown",
+FORMATS: Mapping[str, Sequence[str]] = {
+    "csv": (".csv",),
+    "json": (".json",),
+    "parquet": (".parquet",),
+    "table": (".txt",),
 }
+"""What a table is written as, and the suffixes of each."""
+PAGES: Mapping[str, Sequence[str]] = {"html": (".html", ".htm")}
 _PIPE_WIDTH = 160
 _PIECE_BYTES = 2**16
 _WIDEST_CELL = 100
@@ -129,8 +129,16 @@ def _ways_to_more() -> str:
     return "--limit or --format csv" if has_limit else "--format csv"
 
 
-def form_of(form: str | None, output: Path | None, *, formats: Sequence[str] = FORMATS) -> str:
+def form_of(
+    form: str | None,
+    output: Path | None,
+    formats: Mapping[str, Sequence[str]] = FORMATS,
+    *,
+    otherwise: str = "table",
+) -> str:
     """The format that is asked for, in words or by the suffix of a file; never against it.
+
+    Of formats that share a suffix the first is meant.
 
     Examples
     --------
@@ -138,21 +146,19 @@ def form_of(form: str | None, output: Path | None, *, formats: Sequence[str] = F
     ('table', 'csv', 'json')
     """
     suffix = output.suffix.lower() if output else ""
-    by_suffix = _SUFFIXES.get(suffix)
-    if by_suffix not in formats:
-        by_suffix = None
-    if form is None and suffix and by_suffix is None:
-        known = ", ".join(end for end, name in _SUFFIXES.items() if name in formats)
+    by_suffix = next((name for name, ends in formats.items() if suffix in ends), None)
+    if form is None and output and suffix and by_suffix is None:
+        ends = list(dict.fromkeys(itertools.chain.from_iterable(formats.values())))
         raise ArgumentError(
             f"The suffix of a file says how it is written; {str(output)!r} names no format.",
-            f"end it in {known}, or name a format: --format csv",
+            f"end it in {', '.join(ends)}: -o {shlex.quote(str(output.with_suffix(ends[0])))}",
         )
-    if form is not None and by_suffix is not None and form != by_suffix:
+    if form is not None and by_suffix is not None and suffix not in formats[form]:
         raise ArgumentError(
             f"{str(output)!r} looks like {by_suffix}, and the format that was asked for is {form}.",
             "leave --format out, or change the suffix",
         )
-    return form or by_suffix or "table"
+    return form or by_suffix or otherwise
 
 
 def _is_seen(output: Path | None) -> bool:
@@ -181,11 +187,7 @@ def put(
 def refuse_inputs_of(output: Path | None, inputs: Sequence[Path] = ()) -> None:
     """An error, before the work begins, where the output is read, or has no place."""
     if output is not None:
-        if not output.parent.is_dir():
-            raise ArgumentError(
-                f"{str(output)!r} cannot be written: there is no folder {str(output.parent)!r}.",
-                f"make it first: mkdir -p {shlex.quote(str(output.parent))}",
-            )
+        refuse_no_folder(output)
         refuse_inputs(output, [*inputs, *_named_files(output)])
 
 

@@ -27,7 +27,7 @@ from stateanalytics.cli.options import (
     tables_option,
     with_tables,
 )
-from stateanalytics.cli.output import form_of, put, refuse_inputs_of
+from stateanalytics.cli.output import FORMATS, form_of, put, refuse_inputs_of
 from stateanalytics.cli.request import Request, takes
 from stateanalytics.core.redaction import redact
 from stateanalytics.core.text import visible
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
     from stateanalytics.state.policy import Policy
 
-SCHEMA_FORMATS = ("table", "markdown", "csv", "json")
+SCHEMA_FORMATS = {
+    **{name: FORMATS[name] for name in ("table", "csv", "json")},
+    "markdown": (".md",),
+}
 _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
 _UNITS |= {f"{unit}I": 1024**power for power, unit in enumerate("KMG", 1)}
 _LEAST_MEMORY = 2**20
@@ -148,7 +151,7 @@ def schema(request: Request, *, frame: str | None, source: str | None) -> None:
     from stateanalytics.snapshot import only_frame
     from stateanalytics.sql.tables import FRAMES
 
-    if form_of(request.form, request.output, formats=SCHEMA_FORMATS) == "markdown":
+    if form_of(request.form, request.output, SCHEMA_FORMATS) == "markdown":
         kept = [shape for shape in FRAMES if frame in (None, shape.name)]
         only_frame(data_dictionary(FRAMES), frame or FRAMES[0].name)
         put(as_markdown(kept, is_whole=frame is None).encode(), request.output)

@@ -25,7 +25,7 @@ from stateanalytics.cli.options import (
     window_of,
     window_options,
 )
-from stateanalytics.cli.output import form_of, refuse_inputs_of
+from stateanalytics.cli.output import PAGES, form_of, refuse_inputs_of
 from stateanalytics.cli.ownership import ledger_option
 from stateanalytics.cli.request import READING, Request, limit_option, takes
 from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
@@ -40,15 +40,13 @@ if TYPE_CHECKING:
 
 
 _FORMS = {
-    "html": (".html", ".htm"),
-    "email": (".html", ".htm"),
+    **PAGES,
+    "email": PAGES["html"],
     "md": (".md",),
     "json": (".json",),
     "slack": (".json",),
 }
 """What a report is written as, and the suffixes of each."""
-_NAMED = ("email", "slack")
-"""Of these, what no suffix says."""
 
 
 @click.command(
@@ -151,7 +149,8 @@ def report(
     from stateanalytics.reporting.tripwires import checked_kinds
 
     window = window_of(week, since, until)
-    form, output = _form_and_place(form, output)
+    form = form_of(form, output, _FORMS, otherwise="html")
+    output = output or Path(f"week{_FORMS[form][0]}")
     if is_full and form != "html":
         raise click.UsageError("Only the page has folds. Hint: leave --full out, or --format html")
     targets = {output: form}
@@ -203,27 +202,11 @@ def report(
         ctx.exit(3)
 
 
-def _form_and_place(form: str | None, output: Path | None) -> tuple[str, Path]:
-    """How a report is written and where, of which either may be left to the other."""
-    suffix = output.suffix.lower() if output else ""
-    known = {end: name for name, ends in _FORMS.items() for end in ends if name not in _NAMED}
-    if suffix and suffix not in known:
-        raise click.UsageError(
-            f"A report is HTML, Markdown or JSON, and {str(output)!r} says something else. "
-            f"Hint: -o {output.with_suffix('.html') if output else ''}"
-        )
-    form = form or known.get(suffix, "html")
-    if suffix and suffix not in _FORMS[form]:
-        raise click.UsageError(
-            f"{str(output)!r} looks like {known[suffix]}, and the format that was asked for is "
-            f"{form}. Hint: leave one of them out"
-        )
-    return form, output or Path(f"week{_FORMS[form][0]}")
-
-
 def _say(summary: dict[str, Any]) -> None:
     """The verdict and what to do first, for whoever waits at the terminal."""
-    click.echo(visible(summary["headline"]["finding"]))
+    from stateanalytics.reporting.front import said_first
+
+    click.echo(visible(said_first(summary)))
     for place, one in enumerate(summary.get("actions", ()), 1):
         click.echo(visible(f"{place}. {one['what']}: {one['why']}"))
         click.echo(visible(f"   {one['command']}"))

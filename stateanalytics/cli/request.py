@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -21,7 +21,7 @@ from stateanalytics.cli.options import (
     window_of,
     window_options,
 )
-from stateanalytics.cli.output import FORMATS, refuse_inputs_of, write
+from stateanalytics.cli.output import FORMATS, form_of, refuse_inputs_of, write
 
 if TYPE_CHECKING:
     import polars as pl
@@ -63,9 +63,11 @@ class Request:
         """The policy that was named."""
         return policy_of(self.policy)
 
-    def opened(self) -> Snapshot:
-        """The snapshot of the stores that were named, once it is known where to write."""
+    def opened(self, *, is_table: bool = True) -> Snapshot:
+        """The snapshot of the stores that were named, once it is known where and what to write."""
         refuse_inputs_of(self.output)
+        if is_table:
+            form_of(self.form, self.output)
         return opened(self.sources, as_of=self.as_of, bodies=self.bodies, salvage=self.salvage)
 
     def write(
@@ -91,7 +93,7 @@ class Request:
 
 
 def takes(
-    *own: Callable[[Command], Command], formats: Sequence[str] = FORMATS
+    *own: Callable[[Command], Command], formats: Mapping[str, Sequence[str]] = FORMATS
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command shared options, and its function one `Request` in place of them."""
 

@@ -16,6 +16,7 @@ from stateanalytics.cli.options import (
     salvage_option,
     sources_argument,
 )
+from stateanalytics.cli.output import PAGES, form_of, refuse_inputs_of
 from stateanalytics.core.text import visible
 
 
@@ -59,6 +60,8 @@ def show(
 
     if is_opened and output is None:
         raise click.UsageError("Nothing to open without a page. Hint: -o run.html --open")
+    form_of(None, output, PAGES)
+    refuse_inputs_of(output)
     with opened(sources, as_of=as_of, salvage=salvage) as snap:
         one = session_page(snap, entity_id, policy=policy_of(policy), redact=redact)
     if output is None:

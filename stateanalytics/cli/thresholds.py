@@ -93,7 +93,7 @@ def thresholds(
     if review:
         _write_review(request)
         return
-    with request.opened() as snap:
+    with request.opened(is_table=settings is None) as snap:
         advice = recommend(snap, costs=costs, policy=request.chosen_policy)
         if settings:
             text = {

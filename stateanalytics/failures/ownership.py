@@ -24,7 +24,7 @@ import polars as pl
 from stateanalytics.core.text import visible, without_formula
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError, StateAnalyticsError, check_columns, did_you_mean
-from stateanalytics.io.files import MAX_TEXT_BYTES, as_text, read_text
+from stateanalytics.io.files import MAX_TEXT_BYTES, as_text, read_text, unreadable
 from stateanalytics.io.outputs import alone_in, write_output
 from stateanalytics.systems.base import expanded
 
@@ -193,12 +193,9 @@ def _text(path: object) -> str | None:
     return text
 
 
-def _unreadable(path: object, problem: str) -> ArgumentError:
-    return ArgumentError(
-        f"The ledger {str(path)!r} cannot be read: {problem}.",
-        "name a CSV file that you may read; own(…) makes one",
-        shell="name a CSV file that you may read; stateanalytics failures own makes one",
-    )
+def _unreadable(path: object, problem: str) -> StateAnalyticsError:
+    made = ("; own(…) makes one", "; stateanalytics failures own makes one")
+    return unreadable("ledger", str(path), problem, made[0], shell=made[1])
 
 
 def _no_id(text: object) -> str:

@@ -27,7 +27,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.io.files import parsed, read_text
+from stateanalytics.io.files import parsed, read_text, unreadable
 
 _USD = ("input", "cache_read", "cache_write", "cache_write_1h", "output")
 _MAY_LACK = ("cache_write_1h", "source")
@@ -87,10 +87,7 @@ def prices(own: str | Path | None = None) -> pl.DataFrame:
 def _of_file(path: Path) -> pl.DataFrame:
     text, problem = read_text(path)
     if text is None:
-        raise ArgumentError(
-            f"The prices {str(path)!r} cannot be read: {problem or 'No such file'}.",
-            "name a TOML file that you may read",
-        )
+        raise unreadable("prices", path, problem)
     whole, problem = parsed(text, tomllib.loads)
     if problem is not None:
         raise ArgumentError(f"The prices {str(path)!r} are no TOML: {problem}.", _HINT)

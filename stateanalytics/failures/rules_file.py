@@ -30,7 +30,7 @@ import polars as pl
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.failures.masking import cut
 from stateanalytics.failures.patterns import check_pattern, n_groups, search
-from stateanalytics.io.files import parsed, read_text
+from stateanalytics.io.files import parsed, read_text, unreadable
 
 ACTIONS = ("name", "merge", "split", "ignore")
 KEYS = ("name", "action", "code", "message", "into_code")
@@ -145,10 +145,7 @@ class _Places:
 def _from_file(path: Path) -> Rules:
     text, problem = read_text(path)
     if text is None:
-        raise ArgumentError(
-            f"The rules {str(path)!r} cannot be read: {problem or 'No such file'}.",
-            "name a TOML file that you may read",
-        )
+        raise unreadable("rules", path, problem)
     whole, problem = parsed(text, tomllib.loads)
     if problem is not None:
         raise ArgumentError(

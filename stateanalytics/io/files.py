@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, StateAnalyticsError, did_you_mean
 from stateanalytics.io.opening import read_octets
 
 MAX_JSON_BYTES = 8_000_000
@@ -76,6 +76,29 @@ def read_text(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> tuple[str | Non
         if isinstance(error, OSError) and error.errno in (errno.EINVAL, errno.EFBIG):
             return None, error.strerror
         return None, f"cannot be read ({type(error).__name__})"
+
+
+def unreadable(
+    what: str,
+    path: str | Path,
+    problem: str | None,
+    instead: str = "",
+    *,
+    shell: str = "",
+    kind: type[StateAnalyticsError] = ArgumentError,
+) -> StateAnalyticsError:
+    """The error for a file that somebody named: what is like it, and what to do instead."""
+    named = Path(path)
+    try:
+        beside = [file.name for file in named.expanduser().parent.iterdir()]
+    except (OSError, RuntimeError):
+        beside = []
+    hint, near = "name a file that is there", did_you_mean(named.name, beside)
+    return kind(
+        f"The {what} {str(path)!r:.200} cannot be read: {problem or 'No such file'}.",
+        f"{hint}{instead}{near}",
+        shell=f"{hint}{shell or instead}{near}",
+    )
 
 
 def parsed(text: str, parse: Callable[[str], Any]) -> tuple[Any, str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shlex
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -119,8 +120,20 @@ def _target(path: str | Path, inputs: Iterable[Path]) -> Path:
         raise ArgumentError(
             f"{str(path)!r} cannot be written: {error}", "name the directory in full"
         ) from None
+    refuse_no_folder(target)
     refuse_inputs(target, inputs)
     return target
+
+
+def refuse_no_folder(target: Path) -> None:
+    """An error, before the work begins, where the folder of an output is not there."""
+    folder = target.parent
+    if not folder.is_dir():
+        raise ArgumentError(
+            f"{str(target)!r} cannot be written: there is no folder {str(folder)!r}.",
+            f"make it first: Path({str(folder)!r}).mkdir(parents=True)",
+            shell=f"make it first: mkdir -p {shlex.quote(str(folder))}",
+        )
 
 
 def _not_written(path: str | Path, error: OSError) -> ArgumentError:

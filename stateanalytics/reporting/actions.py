@@ -58,7 +58,7 @@ def _all(summary: Plain, place: str, window: str) -> Iterator[Plain]:
                 _SETTING,
                 f"Set {row['name']} to {row['recommended']}, from {row['today']}",
                 row["in_words"],
-                f"stateanalytics thresholds {place} --format toml",
+                f"stateanalytics thresholds {place} --settings toml",
                 "#thresholds",
             )
 

@@ -16,6 +16,7 @@ import polars as pl
 
 from stateanalytics.core.schema import INTEGER, REAL, TEXT, Column, Frame
 from stateanalytics.errors import ArgumentError, SourceNotFoundError
+from stateanalytics.io.files import unreadable
 from stateanalytics.io.opening import read_octets
 from stateanalytics.reporting import Report
 from stateanalytics.reporting.causes import (
@@ -53,6 +54,7 @@ DIFF = Frame(
 MAX_REPORT_BYTES = 512_000_000
 _NUMBERS = ("runs", "completed", "timed_out", "unresolved", "incidents")
 _HINT = "stateanalytics report STORE --json writes week.json beside week.html"
+_ELSE = f"; {_HINT}"
 
 
 def diff(last: Any, this: Any) -> pl.DataFrame:
@@ -256,14 +258,10 @@ def _from_file(path: Path) -> Any:
         octets, _ = read_octets(path, MAX_REPORT_BYTES)
         return json.loads(octets.decode("utf-8"))
     except FileNotFoundError:
-        raise SourceNotFoundError(f"There is no report at {str(path)!r}.", _HINT) from None
+        raise unreadable("report", path, None, _ELSE, kind=SourceNotFoundError) from None
     except (ValueError, RecursionError):
         raise ArgumentError(
             f"{str(path)!r} was to be the JSON of a report, but it is no JSON.", _HINT
         ) from None
     except OSError as error:
-        raise ArgumentError(
-            f"{str(path)!r} was to be the JSON of a report, but cannot be read: "
-            f"{error.strerror or error}.",
-            _HINT,
-        ) from None
+        raise unreadable("report", path, error.strerror or str(error), _ELSE) from None

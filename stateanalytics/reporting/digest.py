@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from stateanalytics.core.text import shortened
+from stateanalytics.reporting.front import said_first
 from stateanalytics.reporting.material import Plain
 from stateanalytics.reporting.phrases import number, spark
 
@@ -37,8 +38,7 @@ def _lines(summary: Plain) -> Iterator[str]:
     headline, window = summary["headline"], summary["window"]
     yield f"## {_plain(summary['title'])}: {_plain(window['label'])}"
     yield ""
-    verdict = f"{summary['verdict']}. " if summary.get("verdict") else ""
-    yield f"**{_plain(verdict + headline['finding'])}**"
+    yield f"**{_plain(said_first(summary))}**"
     if losses := summary["losses"]:
         yield ""
         yield f"**Data are missing**: {_plain(losses[0]['message'])}; {number(len(losses))} in all."

@@ -40,6 +40,12 @@ def front_of(summary: Plain, lost_before: Plain | None = None) -> Plain:
     }
 
 
+def said_first(summary: Plain) -> str:
+    """The verdict and the finding of the headline: what every form of a report begins with."""
+    verdict = f"{summary['verdict']}. " if summary.get("verdict") else ""
+    return f"{verdict}{summary['headline']['finding']}"
+
+
 def moved(number: Plain) -> int:
     """1: a number of the headline is clearly worse than before; -1: clearly better; else 0."""
     change = number.get("change") or {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -25,6 +26,7 @@ from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
+from stateanalytics.state.reason_codes import REGISTRY
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.timeline import find_entity, timeline_of
@@ -76,13 +78,24 @@ def session_page(
         "pill": pill_of(state),
         "severity": state["severity"],
         "facts": _facts(entity),
-        "reasons": reasons.filter(is_it).sort("order").select(_REASON).to_dicts(),
+        "reasons": [_reason(row) for row in _of_it(reasons, is_it)],
         "similar": _similar(facts, states, is_it, runs),
         "rows": [_row(row) for row in timeline.head(_MOST_ROWS).iter_rows(named=True)],
         "n_rows": timeline.height,
     }
     shown, n_masked = clean(plain, secrets=redact)
     return SessionPage({**shown, "n_masked": n_masked.total()}, timeline, facts.inputs, redact)
+
+
+def _of_it(reasons: pl.DataFrame, is_it: pl.Expr) -> Iterator[dict[str, Any]]:
+    return reasons.filter(is_it).sort("order").select(_REASON).iter_rows(named=True)
+
+
+def _reason(row: dict[str, Any]) -> Plain:
+    """A reason with what to do about it; None: nothing, or its code is not known."""
+    known = REGISTRY.get(row["code"]) if row["code"] else None
+    asks = known is not None and not known.what_to_do.startswith("Nothing")
+    return {**row, "what_to_do": known.what_to_do if known and asks else None}
 
 
 _REASON = ("dimension", "code", "message", "claim_status", "confidence", "evidence")
@@ -142,7 +155,7 @@ class SessionPage:
         lines = [f"{told['entity_type']} {told['name']} ({told['entity_id']}): {told['finding']}"]
         lines += [f"  {row['at'] or '?':24}  {row['words']}" for row in told["rows"]]
         lines += [f"  and {_left(told)} more"] if _left(told) else []
-        return "\n".join([*lines, *filter(None, [told["similar"]["in_words"]])])
+        return "\n".join([*lines, *filter(None, [told["similar"]["in_words"]]), *_to_do(told)])
 
     def _repr_html_(self) -> str:
         told = self.summary
@@ -154,7 +167,14 @@ class SessionPage:
         return (
             f"<p><strong>{html.escape(head)}.</strong> {html.escape(told['finding'])}</p>"
             f"<table>{cells}</table><p>{html.escape(told['similar']['in_words'])}</p>"
+            + "".join(f"<p>{html.escape(line)}</p>" for line in _to_do(told))
         )
+
+
+def _to_do(told: Plain) -> list[str]:
+    """What its reasons advise, each once."""
+    advice = [reason["what_to_do"] for reason in told["reasons"] if reason["what_to_do"]]
+    return [f"What to do: {one}" for one in dict.fromkeys(advice)]
 
 
 def _left(told: Plain) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from stateanalytics.core.text import shortened
 from stateanalytics.reporting.digest import N_CLUSTERS
+from stateanalytics.reporting.front import said_first
 from stateanalytics.reporting.material import Plain
 from stateanalytics.reporting.phrases import number
 
@@ -29,7 +30,7 @@ def as_slack(summary: Plain) -> Plain:
     link, mention or emoji. ``text`` is what notifications show.
     """
     blocks = list(_blocks(summary))
-    heading = f"{summary['title']}: {summary['window']['label']}. {_verdict(summary)}"
+    heading = f"{summary['title']}: {summary['window']['label']}. {said_first(summary)}"
     # Only this is read as markup, of which no character is left.
     text = _inert(html.escape(" ".join(heading.split()), quote=False).translate(_MARKS))
     if len(blocks) > MOST_BLOCKS:
@@ -41,15 +42,10 @@ def as_slack(summary: Plain) -> Plain:
 _MARKS = str.maketrans(dict.fromkeys("*_~`", " "))
 
 
-def _verdict(summary: Plain) -> str:
-    verdict = f"{summary['verdict']}. " if summary.get("verdict") else ""
-    return f"{verdict}{summary['headline']['finding']}"
-
-
 def _blocks(summary: Plain) -> Iterator[Plain]:
     heading = f"{summary['title']}: {summary['window']['label']}"
     yield {"type": "header", "text": _text(heading, LONGEST_HEADER)}
-    yield _section(_verdict(summary))
+    yield _section(said_first(summary))
     if losses := summary["losses"]:
         yield _section(f"Data are missing: {losses[0]['message']}; {number(len(losses))} in all.")
     if summary["coverage"]:

@@ -13,6 +13,7 @@ import polars as pl
 
 from stateanalytics.core.maps import as_pairs
 from stateanalytics.errors import ArgumentError, found
+from stateanalytics.io.files import unreadable
 from stateanalytics.io.opening import open_regular
 from stateanalytics.sql.running import Table
 
@@ -24,6 +25,7 @@ _READERS: Mapping[str, Callable[[IO[bytes]], pl.DataFrame]] = {
     ".jsonl": lambda file: pl.read_ndjson(file, infer_schema_length=None),
 }
 _HINT = 'snap.with_table("teams", "teams.csv"), or a frame instead of the file'
+_IN_SHELL = "--table teams=teams.csv"
 
 
 def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
@@ -53,7 +55,7 @@ def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
         raise ArgumentError(f"There is a table {name!r} already.", "give yours another name")
     frame = _read(rows) if isinstance(rows, str | Path) else _as_polars(rows)
     if not frame.width:
-        raise ArgumentError(f"Table {name!r} has no columns.", _HINT)
+        raise ArgumentError(f"Table {name!r} has no columns.", _HINT, shell=_IN_SHELL)
     unlike = Counter(column.casefold() for column in frame.columns)
     if twice := [column for column in frame.columns if unlike[column.casefold()] > 1]:
         raise ArgumentError(
@@ -82,15 +84,14 @@ def _read(path: str | Path) -> pl.DataFrame:
             f"{str(path)!r:.200} is no kind of table that is read; those are "
             f"{', '.join(_READERS)}.",
             _HINT,
+            shell=_IN_SHELL,
         )
     try:
         with open_regular(Path(path).expanduser()) as file:
             return read(file)
     except (OSError, RuntimeError, pl.exceptions.PolarsError) as error:
         reason = str(getattr(error, "strerror", None) or error).partition("\n")[0]
-        raise ArgumentError(
-            f"{str(path)!r:.200} cannot be read as a table: {reason:.200}", _HINT
-        ) from error
+        raise unreadable("table", path, reason[:200]) from error
 
 
 def _as_polars(rows: Any) -> pl.DataFrame:

@@ -61,7 +61,9 @@ def check_text(query: object) -> str:
     """
     if not isinstance(query, str) or not query.strip():
         raise QueryError(
-            f"A query needs SQL text; found {query!r:.60}.", 'snap.sql("SELECT * FROM states")'
+            f"A query needs SQL text; found {query!r:.60}.",
+            'snap.sql("FROM states")',
+            shell='stateanalytics sql SOURCES "FROM states"',
         )
     if len(query) > LONGEST_QUERY:
         raise QueryError(

@@ -19,7 +19,7 @@ from typing import Any
 
 from stateanalytics.core.staleness import HOUR_S, STALLED_AFTER_S
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.io.files import parsed, read_text
+from stateanalytics.io.files import parsed, read_text, unreadable
 from stateanalytics.state.policy_fields import (
     CASCADE,
     EMPTY,
@@ -185,15 +185,9 @@ class Policy:
         if path.suffix.lower() not in _PARSERS:
             return cls.named(str(name_or_path))
         text, problem = read_text(path)
-        if text is None and problem is None:
-            raise ArgumentError(
-                f"There is no policy file {str(path)!r}.",
-                "write one with Policy.v1().to_dict(), or name one: " + ", ".join(NAMES),
-                shell="name a file that is there, or one of: " + ", ".join(NAMES),
-            )
-        content: Any = None
-        if text is not None:
-            content, problem = parsed(text, _PARSERS[path.suffix.lower()])
+        if text is None:
+            raise unreadable("policy file", path, problem, f", or one of: {', '.join(NAMES)}")
+        content, problem = parsed(text, _PARSERS[path.suffix.lower()])
         if problem is not None:
             raise ArgumentError(
                 f"The policy file {str(path)!r} cannot be read: {problem}.",

@@ -74,7 +74,9 @@ def quantiles(
     probs = (probs,) if isinstance(probs, (int, float)) else probs
     if wrong := [prob for prob in probs if not 0 < prob < 1]:
         raise ArgumentError(
-            f"quantiles needs shares between 0 and 1; found {wrong}.", "probs=[0.5]"
+            f"quantiles needs shares between 0 and 1; found {wrong}.",
+            "probs=[0.5]",
+            shell="a share such as --prob 0.5",
         )
     if flat not in ("left", "middle"):
         raise ArgumentError(f"flat is 'left' or 'middle'; found {flat!r}.", "flat='left'")

@@ -216,8 +216,9 @@ def _first_usual(usual: list[Path]) -> list[Place]:
     variables = " or ".join(known.variable for known in all_systems() if known.variable)
     raise SourceNotFoundError(
         f"No source was named, and nothing is in the usual places: {looked}.",
-        f"name a store, for example sa.read('path/to/state.db'), or set {variables}",
-        shell=f"name a store, such as path/to/state.db, or set {variables}",
+        f"sa.read('path/to/state.db'), or set {variables}; sa.demo() is a sample to look around in",
+        shell=f"name a store, such as path/to/state.db, or set {variables}; to look around in a "
+        'sample: stateanalytics report "$(stateanalytics demo)"',
     )
 
 
