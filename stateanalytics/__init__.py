@@ -5,7 +5,7 @@
     import stateanalytics as sa
 
     snap = sa.read("state.db")
-    snap.sql("SELECT severity, count(*) AS n FROM states GROUP BY ALL ORDER BY severity")
+    snap.sql("SELECT severity, count(*) AS n FROM attention GROUP BY ALL ORDER BY severity")
     sa.report(snap).write_html("week.html")
 
 What a week needs stands at the top; the rest in `failures`, `survival`, `detectors`,

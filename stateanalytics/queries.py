@@ -6,14 +6,20 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.state.attention import attention_items
+from stateanalytics.core.windows import read_window
+from stateanalytics.state.attention import SEVERITIES, attention_items
 from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import counted, is_mirror, rows_of, within
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.systems import all_systems
 
 
 def attention(
-    snap: Facts, *, policy: Policy | None = None, with_discharged: bool = False
+    snap: Facts,
+    *,
+    window: object = None,
+    policy: Policy | None = None,
+    with_discharged: bool = False,
 ) -> pl.DataFrame:
     """What needs an operator's eyes at as-of, most severe first, then most recent.
 
@@ -21,6 +27,9 @@ def attention(
     ----------
     snap : Snapshot or Facts
         What `read` gave.
+    window : str, pair of moments or Window, optional
+        As in `read_window`: only what the report of it counts, open work and what ended in
+        it; None: all time.
     policy : Policy, optional
         What counts as critical and warning; ADR-0033's by default.
     with_discharged : bool
@@ -35,7 +44,7 @@ def attention(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot.
+        If ``snap`` is no snapshot, or the window makes no sense.
 
     Examples
     --------
@@ -44,7 +53,52 @@ def attention(
     ['critical', 'warning']
     """
     states, reasons = states_and_reasons(checked_snapshot(snap, "attention"), policy=policy)
-    return attention_items(snap, states, reasons, policy=policy, with_discharged=with_discharged)
+    items = attention_items(snap, states, reasons, policy=policy, with_discharged=with_discharged)
+    if window is None:
+        return items
+    asked = read_window(window, as_of=snap.as_of)
+    rows = counted(within(rows_of(snap, states=states), asked, as_of=snap.as_of))
+    return items.join(rows, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
+
+
+def left_out_of_attention(
+    snap: Facts, items: pl.DataFrame, *, policy: Policy | None = None
+) -> pl.DataFrame:
+    """How many entities are critical or a warning and not among the items, and why.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    items : polars.DataFrame
+        What `attention` gave.
+    policy : Policy, optional
+        That of ``items``.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``why`` in words, ``entity_type`` and ``n``.
+    """
+    states, _ = states_and_reasons(checked_snapshot(snap, "attention"), policy=policy)
+    is_severe = pl.col("severity").cast(pl.String).is_in(SEVERITIES)
+    every = snap.entities.select(*schema.ENTITY_KEY, _is_mirror=is_mirror(snap.entities))
+    why = (
+        pl.when("_is_mirror")
+        .then(pl.lit("told by another row"))
+        .when(pl.col("is_legacy").fill_null(value=False))
+        .then(pl.lit("of an old version, whose words say too little"))
+        .otherwise(pl.lit("discharged by somebody, or outside of the window"))
+    )
+    left_out: pl.DataFrame = (
+        states.filter(is_severe)
+        .join(items, on=schema.ENTITY_KEY, how="anti")
+        .join(every, on=schema.ENTITY_KEY)
+        .group_by("entity_type", why=why)
+        .agg(n=pl.len())
+        .sort("n", "why", "entity_type", descending=[True, False, False])
+    )
+    return left_out
 
 
 def phantoms(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:

@@ -7,7 +7,7 @@ import pytest
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.queries import alike
+from stateanalytics.queries import alike, attention, left_out_of_attention
 from stateanalytics.state import reasons as reasons_rule
 from stateanalytics.state import states as states_rule
 from stateanalytics.state.attention import ATTENTION, attention_items, with_item_id
@@ -330,6 +330,22 @@ def test_what_somebody_stopped_stands_apart_from_what_failed_and_what_is_open():
         "failed": "ended",
         "stopped": "stopped",
     }
+
+
+def test_what_is_severe_and_not_listed_is_counted_with_its_reason():
+    snap = facts(
+        [
+            {"entity_id": "s", "raw_status": "failed", "ended_at": ago(hours=1)},
+            {"entity_id": "b", "entity_type": "branch", "raw_status": "failed", "session_id": "s",
+             "parent_type": "session", "parent_id": "s", "ended_at": ago(hours=1)},
+        ]
+    )  # fmt: skip
+    items = attention(snap)
+    assert items["entity_id"].to_list() == ["s"]
+    assert left_out_of_attention(snap, items).rows() == [("branch", "told by another row", 1)]
+    early = attention(snap, window=(ago(days=3), ago(days=2)))
+    assert early.is_empty()
+    assert left_out_of_attention(snap, early)["n"].to_list() == [1, 1]
 
 
 def test_items_that_ask_the_same_are_one_row_and_what_can_be_helped_is_first():

@@ -1,4 +1,4 @@
-"""New, growing, unclear, steady, shrinking, gone: against a stretch, and against a snapshot."""
+"""New, back, growing, unclear, steady, shrinking, gone: against a stretch, or a snapshot."""
 
 from datetime import timedelta
 
@@ -50,6 +50,8 @@ def test_every_status_is_what_the_counts_say():
         *week("usual", 47, days=1), *week("usual", 47, days=8),
         *week("falling", 3, days=1), *week("falling", 30, days=8),
         *week("past", 4, days=8),
+        *week("again", 2, days=1), *week("again", 2, days=30),
+        *week("lately", 2, days=1), *week("lately", 1, days=14.5),
     )  # fmt: skip
     assert {name.split()[0]: row["status"] for name, row in found.items()} == {
         "fresh": "new",
@@ -58,6 +60,8 @@ def test_every_status_is_what_the_counts_say():
         "usual": "steady",
         "falling": "shrinking",
         "past": "gone",
+        "again": "back",
+        "lately": "unclear",
     }
     rising = found["rising broke"]
     assert (rising["n_causes_before"], rising["n_causes"]) == (3, 30)
@@ -68,6 +72,8 @@ def test_every_status_is_what_the_counts_say():
         "even": "1.0 times as often per run (95 %: 0.23 to 4.4): more, fewer or as many",
         "usual": "1.0 times as often per run (95 %: 0.66 to 1.5)",
         "past": "none in the window",
+        "again": "after 4 weeks without it",
+        "lately": "none in the stretch before, but soon before that",
     }.items():
         assert found[f"{name} broke"]["why"] == words
 
@@ -126,11 +132,16 @@ def test_sessions_that_one_outage_fails_are_one_incident_and_prove_nothing():
     assert (life["state"], life["n_incidents"]) == ("new", 1)
 
 
-def test_what_was_seen_before_both_stretches_is_back_not_new():
-    found = change(*week("old", 1, days=1), *week("old", 1, days=30), *week("fresh", 1, days=1))
+def test_what_was_seen_before_both_stretches_is_back_not_new_as_in_its_life():
+    rows = [*week("old", 1, days=1), *week("old", 1, days=30), *week("fresh", 1, days=1)]
+    found = change(*rows)
+    lives = sa.failures.life(store(*rows), window=NOW)
+    assert {row["template"]: row["state"] for row in lives.iter_rows(named=True)} == {
+        name: row["status"] for name, row in found.items()
+    }
     assert found["old broke"]["is_seen_before"] is True
     assert found["fresh broke"]["is_seen_before"] is False
-    assert found["old broke"]["status"] == found["fresh broke"]["status"] == "new"
+    assert (found["old broke"]["status"], found["fresh broke"]["status"]) == ("back", "new")
 
 
 @pytest.mark.slow

@@ -90,6 +90,28 @@ def test_what_makes_no_sense_is_one_line_that_helps(capsys, arguments, words):
     assert words in said.err and said.err.count("\n") == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_has_ids_that_lead_to_the_rows(capsys, monkeypatch, clusters, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert run(["failures", STORE]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[0].split()[:5] == ["id", "state", "n_incidents", "cost", "run"]
+    assert "template" in table[0] and ("code" in table[0]) == (width == 120)
+    assert max(map(len, table)) <= width
+    first = clusters.row(0, named=True)
+    brief = table[2].split()[0]
+    assert first["cluster_id"].removeprefix("v1:").startswith(brief)
+    assert len(rows_of(capsys, "--cluster", brief)) == first["n_rows"]
+
+
+def test_a_window_in_which_nothing_failed_says_so_and_what_was_read(capsys):
+    assert run(["failures", STORE, "--show", "codes", "--week", "2020-W01"]) == 0
+    said = capsys.readouterr().err
+    assert "nothing of this in week 2020-W01" in said
+    assert "the data that were read go from 20" in said
+
+
 def test_a_file_holds_every_column(tmp_path, clusters):
     path = tmp_path / "clusters.parquet"
     assert run(["failures", STORE, "-o", str(path)]) == 0

@@ -1,5 +1,6 @@
 """Tables of one's own in SQL, and everything in a file that other programs open."""
 
+import json
 import sqlite3
 import stat
 import zipfile
@@ -10,6 +11,7 @@ import duckdb
 import polars as pl
 import pytest
 
+import stateanalytics as sa
 from stateanalytics.cli import run as cli
 from stateanalytics.errors import ArgumentError, MissingComponentError, QueryRefusedError
 from stateanalytics.io import table_files
@@ -65,6 +67,42 @@ def test_what_is_no_table_is_one_line(snap, tmp_path, monkeypatch, name, rows, w
     (tmp_path / "empty.csv").touch()
     with pytest.raises(ArgumentError, match=words):
         snap.with_table(name, rows)
+
+
+def test_a_column_of_ones_own_tells_runs_apart_wherever_by_is_asked_for(snap):
+    mine, by = snap.with_table("teams", TEAMS), "teams.owner"
+    whose = mine.sql(
+        "SELECT coalesce(owner, '(none)') AS owner FROM entity_states LEFT JOIN teams USING (kind) "
+        "WHERE entity_type = 'session' AND ended_at IS NOT NULL"
+    )["owner"]
+    assert {"ann", "bob"} & set(whose)
+    assert set(sa.failures.rates(mine, by=by)["value"]) <= set(whose)
+    assert sa.failures.costs(mine, by=by)["n_runs"].sum() == sa.failures.costs(mine)["n_runs"].sum()
+    look = sa.explore(mine, by=[by, "kind"]).choose(**{by: "ann"})
+    assert look.selected.height == mine.sql(look.sql).height > 0
+    assert set(look.selected["kind"]) == {"agent"}
+    [told] = sa.report(mine, by=by, sections=["fleet"]).summary["fleet"]["groupings"]
+    assert told["by"] == by
+    assert {row["group"] for row in told["rows"]} <= {"ann", "bob", "(none)"}
+
+
+@pytest.mark.parametrize(
+    ("by", "teams", "words"),
+    [
+        ("team.owner", TEAMS, "There is no table 'team' of yours .* there are teams"),
+        ("teams.owners", TEAMS, "no column 'owners'; it has kind, owner"),
+        ("teams.owner", TEAMS.with_columns(agent=pl.lit("x")), "found kind, agent"),
+        ("teams.owner", TEAMS.rename({"kind": "sort"}), "found none"),
+        ("teams.owner", pl.concat([TEAMS, TEAMS]), "several rows for kind 'agent'"),
+        ("nothing", TEAMS, "There is no column 'nothing' to tell runs apart by"),
+    ],
+)
+def test_a_column_of_ones_own_that_is_not_clear_is_one_line(snap, by, teams, words):
+    mine = snap.with_table("teams", teams)
+    with pytest.raises(ArgumentError, match=words):
+        sa.failures.rates(mine, by=by)
+    with pytest.raises(ArgumentError, match=words):
+        sa.report(mine, by=by, sections=["fleet"])
 
 
 def test_a_refused_file_says_how_it_comes_along(snap):
@@ -178,6 +216,13 @@ def test_the_commands_take_tables_along(tmp_path, capsys):
     place = tmp_path / "x.sqlite"
     assert cli(["export", store_file, "-o", str(place), "--only", "teams", *table]) == 0
     assert capsys.readouterr().out == f"{place}\n"
+    told = tmp_path / "week.json"
+    by = ["--by", "teams.owner", "--sections", "fleet", "-o", str(told)]
+    assert cli(["report", store_file, *table, *by]) == 0
+    [grouping] = json.loads(told.read_text("utf-8"))["fleet"]["groupings"]
+    assert grouping["by"] == "teams.owner"
+    assert cli(["report", store_file, *by]) == 2
+    assert "Hint: add it: --table teams=teams.csv" in capsys.readouterr().err
     assert cli(["export", store_file, "-o", store_file]) == 2
     assert "which was read" in capsys.readouterr().err
     assert cli(["sql", store_file, "FROM teams", "--table", "teams"]) == 2

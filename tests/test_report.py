@@ -5,11 +5,14 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
+from stateanalytics.queries import attention
 from stateanalytics.reporting import report
 from stateanalytics.state.policy import Policy
 from tests.conftest import ROOT
@@ -175,6 +178,22 @@ def test_severity_by_type_adds_up(week):
     for row in week["attention"]["by_type"]:
         assert row["n"] == row["critical"] + row["warning"] + row["info"] + row["neutral"]
     assert [row["entity_type"] for row in week["attention"]["by_type"]] == ["session", "play"]
+
+
+def test_attention_of_a_window_is_what_its_report_counts(week):
+    items = attention(facts(WEEK), window=read_window(None, as_of=AS_OF))
+    assert not items.is_empty()
+    for severity in ("critical", "warning"):
+        counted = sum(row[severity] for row in week["attention"]["by_type"])
+        assert items.filter(severity=severity).height == counted
+
+
+def test_progress_names_every_section_as_it_begins(monkeypatch):
+    begun = []
+    seen = nullcontext(begun.append)
+    monkeypatch.setattr("stateanalytics.reporting.progress", lambda *_, **__: seen)
+    report(facts(WEEK), sections=["headline", "attention"])
+    assert begun == ["states", "numbers", "headline", "attention"]
 
 
 def test_failures_by_code_count_rows_sessions_and_causes(week):

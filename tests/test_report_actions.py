@@ -65,8 +65,8 @@ def number(**more):
 
 def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     told = summary(
-        [cluster(), cluster(name="dear", run_s=9_000.0, owner="ann", ticket="T-1"),
-         cluster(name="known", is_expected=True, run_s=1e9)],
+        [cluster(rank=3, run_s=9e9), cluster(name="dear", rank=2, owner="ann", ticket="T-1"),
+         cluster(name="known", rank=1, is_expected=True, run_s=1e9)],
         [item()],
         losses=[{"source": "x.db", "message": "gone"}],
     )  # fmt: skip

@@ -88,7 +88,7 @@ def test_every_cluster_has_a_state_and_its_weeks(made):
         "dear": "new",
         "old friend": "ongoing",
         "cheap": "new",
-        "returned": "regressed",
+        "returned": "back",
     }
     assert found["returned"]["n_quiet_weeks"] == 4
     assert found["old friend"]["weeks"][-3:] == [0, 1, 1]

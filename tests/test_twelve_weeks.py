@@ -20,7 +20,7 @@ def test_the_report_says_what_happened(snap):
     clusters = told["failures"]["clusters"]
     states = {cluster["template"]: cluster["state"] for cluster in clusters}
     assert [state for words, state in states.items() if "FlowPlan" in words] == ["new"]
-    assert [state for words, state in states.items() if "poetry" in words] == ["regressed"]
+    assert [state for words, state in states.items() if "poetry" in words] == ["back"]
     assert "FlowPlan" in clusters[0]["template"]
     (limited,) = (cluster for cluster in clusters if "429" in cluster["template"])
     assert (limited["n_incidents"], limited["n_rows"]) == (1, 12)

@@ -154,7 +154,7 @@ class _Commands(click.Group):
     no_args_is_help=True,
     epilog=examples(
         "stateanalytics report state.db -o week.html --week 2026-W21",
-        'stateanalytics sql state.db "SELECT severity, count(*) FROM states GROUP BY ALL"',
+        'stateanalytics sql state.db "SELECT severity, count(*) FROM attention GROUP BY ALL"',
         "stateanalytics attention state.db",
     ),
 )

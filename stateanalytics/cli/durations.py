@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stateanalytics.cli.options import examples, note, sources_argument
-from stateanalytics.cli.output import changed_only, form_of
+from stateanalytics.cli.output import changed_only, form_of, note_of_nothing
 from stateanalytics.cli.request import IN_WINDOW, Request, takes
 from stateanalytics.core.schema import SPELLS, TIMEOUTS, Frame
 from stateanalytics.errors import ArgumentError, did_you_mean
@@ -249,3 +249,4 @@ def _write(
             if show == "change":
                 frame = changed_only(frame, "verdict", ("no_difference", "not_enough_data"))
     request.write(frame, columns=columns, inputs=snap.inputs)
+    note_of_nothing(frame, snap, request.window)

@@ -10,7 +10,7 @@ import click
 import polars as pl
 
 from stateanalytics.cli.options import examples, note, opened, sources_argument
-from stateanalytics.cli.output import changed_only, form_of
+from stateanalytics.cli.output import changed_only, form_of, note_of_nothing
 from stateanalytics.cli.ownership import WithOwn, known_cluster, ledger_option
 from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
 
@@ -21,36 +21,40 @@ N_NAMED = 3
 # Columns of a table on the terminal; files hold all.
 SHOWN = {
     "clusters": (
-        "rank",
-        "code",
-        "template",
-        "n_rows",
+        "id",
+        "state",
+        "owner",
         "n_incidents",
         "cost_usd",
         "run_s",
+        "template",
+        "code",
         "last_at",
+        "n_rows",
     ),
     "codes": ("code", "n_rows", "n_sessions", "n_incidents", "cost_usd", "last_at", "what_to_do"),
     "members": ("failed_at", "entity_type", "entity_id", "code", "message", "cluster_id"),
     "parameters": ("template", "position", "value", "n_rows", "n_distinct"),
     "change": (
+        "id",
         "status",
-        "code",
-        "template",
         "n_incidents_before",
         "n_incidents",
         "cost_usd_before",
         "cost_usd",
+        "template",
+        "code",
         "why",
     ),
     "life": (
+        "id",
         "state",
         "owner",
-        "code",
-        "template",
         "n_incidents_before",
         "n_incidents",
         "cost_usd",
+        "template",
+        "code",
         "last_at",
     ),
     "lift": ("code", "template", "dimension", "value", "n_in", "n_cluster", "lift", "q_value"),
@@ -67,7 +71,8 @@ SHOWN = {
         "stateanalytics failures state.db --week 2026-W21",
         "stateanalytics failures state.db --week 2026-W21 --rules rules.toml",
         "stateanalytics failures state.db --show change --against last-week/state.db",
-        "stateanalytics failures state.db --show members --cluster v1:3dd4831bf7f3 -o rows.csv",
+        "stateanalytics failures state.db --cluster 3dd4831b",
+        "stateanalytics failures state.db --cluster 3dd4831b -o rows.csv",
         "stateanalytics failures history/ --show life --ledger owners.csv",
         "stateanalytics failures own v1:3dd4831bf7f3 --owner ada --ticket OPS-17",
     ),
@@ -76,15 +81,16 @@ SHOWN = {
 @click.option(
     "--show",
     type=click.Choice(tuple(SHOWN)),
-    default="clusters",
-    show_default=True,
-    help="Choose what is shown: clusters by cost, the namespace of codes, the rows, what stood "
-    "in the holes of templates, what is new or gone since a week, what became of each over all "
-    "history and whose it is, what distinguishes clusters, what hangs together, when almost all "
-    "that was started failed, which clusters may have one cause, what your rules claimed.",
+    help="Choose what is shown: clusters by cost (the default; of one --cluster its members), the "
+    "namespace of codes, the rows, what stood in the holes of templates, what is new or gone since "
+    "a week, what became of each over all history and whose it is, what distinguishes clusters, "
+    "what hangs together, when almost all that was started failed, which clusters may have one "
+    "cause, what your rules claimed.",
 )
 @click.option("--code", help="Count only this code and those below it, such as run.failed.")
-@click.option("--cluster", metavar="ID", help="Count only this cluster.")
+@click.option(
+    "--cluster", metavar="ID", help="Count only this cluster, by its id or the beginning of it."
+)
 @click.option(
     "--rules",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -105,7 +111,7 @@ SHOWN = {
 def failures(
     request: Request,
     *,
-    show: str,
+    show: str | None,
     code: str | None,
     cluster: str | None,
     rules: Path | None,
@@ -118,14 +124,18 @@ def failures(
     Without a window, everything is counted; --show change and life then compare the seven
     days up to as-of with the seven before. `failures own` says who looks after a failure.
     """
+    show = show or ("clusters" if cluster is None else "members")
     if show == "rules" and rules is None:
         raise click.UsageError("There are no rules to show. Hint: --rules rules.toml")
-    if against is not None and show != "change":
-        raise click.UsageError("--against belongs to --show change. Hint: leave it out")
-    if leave_out_mass and show != "change":
-        raise click.UsageError("--leave-out-mass belongs to --show change. Hint: leave it out")
-    if ledger is not None and show != "life":
-        raise click.UsageError("--ledger belongs to --show life. Hint: leave it out")
+    for name, value, belongs_to in (
+        ("--against", against, ["change"]),
+        ("--leave-out-mass", leave_out_mass, ["change"]),
+        ("--ledger", ledger, ["clusters", "life"]),
+    ):
+        if value and show not in belongs_to:
+            raise click.UsageError(
+                f"{name} belongs to --show {' or '.join(belongs_to)}. Hint: leave it out"
+            )
     asked: dict[str, Any] = {
         "window": request.window,
         "policy": request.chosen_policy,
@@ -149,18 +159,40 @@ def failures(
         frame = _narrowed(frame, show, code, cluster)
         if show == "parameters" and request.redact:
             frame = _without_taken_out(frame, snap, asked)
-        request.write(_of_change(request, show, frame), columns=SHOWN[show], inputs=snap.inputs)
+        is_table = form_of(request.form, request.output) == "table"
+        if show == "clusters" and (is_table or ledger):
+            frame = _with_lives(frame, snap, {**asked, "ledger": ledger})
+        told = _for_eyes(frame, show) if is_table else frame
+        columns = [name for name in SHOWN[show] if name in told.columns]
+        request.write(told, columns=columns, inputs=snap.inputs)
+        note_of_nothing(told, snap, request.window)
         _note_failure_is(snap)
         if show == "life":
             _note_renamed(frame)
             _note_unknown(frame)
 
 
-def _of_change(request: Request, show: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """What changed, first and alone, where it is shown as a table."""
-    if show == "change" and form_of(request.form, request.output) == "table":
-        return changed_only(frame, "status", ("unclear", "steady"))
-    return frame
+def _with_lives(clusters: pl.DataFrame, snap: Snapshot, asked: dict[str, Any]) -> pl.DataFrame:
+    """Clusters with what became of each lately, and who looks after it."""
+    from stateanalytics import failures
+
+    keys = {name: asked[name] for name in ("window", "policy", "rules", "ledger")}
+    lives = failures.life(snap, **keys).select("cluster_id", "state", "owner")
+    return clusters.join(lives, on="cluster_id", how="left", maintain_order="left")
+
+
+def _for_eyes(frame: pl.DataFrame, show: str) -> pl.DataFrame:
+    """A table with ids to type, and of changes what changed alone."""
+    if show == "change":
+        frame = changed_only(frame, "status", ("unclear", "steady"))
+    if show not in ("clusters", "change", "life"):
+        return frame
+    brief = pl.col("cluster_id").str.extract(r"^v\d+:([0-9a-f]{8})")
+    named = frame.with_columns(_brief=brief).with_columns(
+        id=pl.when(pl.col("_brief").is_unique()).then("_brief").otherwise("cluster_id")
+    )
+    is_owned = "owner" in frame.columns and frame["owner"].is_not_null().any()
+    return named.drop("_brief", *(() if is_owned else ("owner",)), strict=False)
 
 
 def _note_failure_is(snap: Snapshot) -> None:

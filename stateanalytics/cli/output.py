@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import polars as pl
@@ -26,6 +26,9 @@ from stateanalytics.core.text import shortened, visible, without_formula
 from stateanalytics.core.units import how_long_each
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import refuse_inputs, refuse_no_folder, write_output
+
+if TYPE_CHECKING:
+    from stateanalytics.snapshot import Snapshot
 
 FORMATS: Mapping[str, Sequence[str]] = {
     "csv": (".csv",),
@@ -408,6 +411,19 @@ def changed_only(frame: pl.DataFrame, column: str, quiet: Sequence[str]) -> pl.D
     said = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in counts.rows())
     note(f"{said}: not shown; --format csv has them")
     return frame.filter(~is_quiet)
+
+
+def note_of_nothing(frame: pl.DataFrame, snap: Snapshot, window: object) -> None:
+    """Where a window has no row: which one that is, and from when to when data were read."""
+    if not frame.is_empty() or window is None:
+        return
+    from stateanalytics.core.windows import in_utc, read_window
+
+    moments = snap.entities.select(pl.min_horizontal("created_at", "started_at", "ended_at").min())
+    first = moments.item()
+    reach = f" from {in_utc(first)} to {in_utc(snap.as_of)}" if first else "; they hold no moment"
+    label = read_window(window, as_of=snap.as_of).label
+    note(f"nothing of this in {label}; the data that were read go{reach}")
 
 
 def _width(is_file: bool) -> int:

@@ -21,6 +21,7 @@ ledger_option = click.option(
     help="Say who looks after which failure, from a CSV file that `failures own` edits.",
 )
 LEDGER = Path("owners.csv")
+_SHORTEST_ID = 4
 
 
 class WithOwn(click.Command):
@@ -85,11 +86,13 @@ def own(
 
 
 def known_cluster(cluster: str, known: pl.Series, snap: Snapshot, **asked: Any) -> str:
-    """The id that a cluster has among the known ones, which may not be the one asked for."""
+    """The id among the known ones that is meant: by its beginning, or by another it had."""
     from stateanalytics import failures
 
-    if cluster in known:
-        return cluster
+    ids = known.unique()
+    begun = ids.filter(ids.str.replace(r"^v\d+:", "").str.starts_with(cluster) | (ids == cluster))
+    if cluster in ids or (len(begun) == 1 and len(cluster) >= _SHORTEST_ID):
+        return cluster if cluster in ids else str(begun.item())
     others = failures.aliases(snap, **asked).filter(
         pl.col("alias_id") == cluster, pl.col("cluster_id").is_in(known.unique().implode())
     )

@@ -22,10 +22,12 @@ from stateanalytics.cli.options import (
     redact_option,
     salvage_option,
     sources_argument,
+    tables_option,
     window_of,
     window_options,
+    with_tables,
 )
-from stateanalytics.cli.output import PAGES, form_of, refuse_inputs_of
+from stateanalytics.cli.output import PAGES, form_of, note_of_nothing, refuse_inputs_of
 from stateanalytics.cli.ownership import ledger_option
 from stateanalytics.cli.request import READING, Request, limit_option, takes
 from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
@@ -100,6 +102,14 @@ _FORMS = {
     metavar="MOMENT",
     help="Report what was known then, such as at the window's end; what came later is left out.",
 )
+@click.option(
+    "--by",
+    multiple=True,
+    metavar="COLUMN",
+    help="Also tell who fails more than the rest by this column: model, or teams.owner of a "
+    "--table; may be repeated.",
+)
+@tables_option
 @ledger_option
 @prices_option
 @as_of_option
@@ -128,6 +138,8 @@ def report(
     compare: str,
     sections: str | None,
     as_known_at: str | None,
+    by: tuple[str, ...],
+    own: tuple[str, ...],
     ledger: Path | None,
     prices: Path | None,
     as_of: str | None,
@@ -145,6 +157,7 @@ def report(
     counted and wrote are added up; their page is that of a week, by default the last whole one.
     """
     from stateanalytics.charts.report_charts import prepare
+    from stateanalytics.core.progress import progress
     from stateanalytics.reporting import report as make_report
     from stateanalytics.reporting.tripwires import checked_kinds
 
@@ -167,6 +180,7 @@ def report(
         "window": window,
         "compare": compare,
         "as_known_at": as_known_at,
+        "by": by,
         "ledger": ledger,
         "prices": prices,
         "sections": None if sections is None else sections.replace(" ", "").split(","),
@@ -179,6 +193,7 @@ def report(
         if summary is None:
             snap = open_stores.enter_context(opened(sources, as_of=as_of, salvage=salvage))
             inputs, said["policy"] = snap.inputs, policy_of(policy)
+            snap = with_tables(snap, own)
         for target in targets:
             refuse_inputs_of(target, (*inputs, *filter(None, (ledger, prices))))
         made = make_report(summary or snap, **said)
@@ -189,7 +204,11 @@ def report(
         "md": made.write_markdown,
         "json": made.write_json,
     }
-    written = [writers[form](target) for target, form in targets.items()]
+    written = []
+    with progress("report", len(targets)) as begin:
+        for target, form in targets.items():
+            begin(f"writes {target.name}")
+            written.append(writers[form](target))
     for path in written:
         click.echo(f"wrote {visible(str(path))} ({path.stat().st_size / 1000:,.0f} kB)")
     _say(made.summary)
@@ -250,19 +269,29 @@ listing = takes(
     )
 )
 @sources_argument
+@window_options
 @listing
 def attention(request: Request, **arguments: Any) -> None:
     """List what needs attention: critical and warning, what can still be helped first.
 
     A table shows ended items that ask the same of you as one row, and what somebody stopped
     on purpose last; the other formats list each, most severe first. Items that an operator
-    has discharged are left out.
+    has discharged and rows that another one tells, such as branches, are left out and counted.
+    Without a window everything is listed, with one what the report of it counts.
     """
-    from stateanalytics.state.attention import attention_items
-    from stateanalytics.state.states import states_and_reasons
+    from stateanalytics.queries import attention as attention_items
+    from stateanalytics.queries import left_out_of_attention
 
     def items(snap: Snapshot, policy: Policy) -> pl.DataFrame:
-        return attention_items(snap, *states_and_reasons(snap, policy=policy), policy=policy)
+        found = attention_items(snap, window=request.window, policy=policy)
+        left_out = left_out_of_attention(snap, found, policy=policy)
+        told = [
+            f"{n:,} of type {entity_type} ({why})" for entity_type, why, n in left_out.iter_rows()
+        ]
+        more = f"; left out: {', '.join(told)}" if told else ""
+        note(f"{found.height:,} critical or a warning{more}")
+        note_of_nothing(found, snap, request.window)
+        return found
 
     shown = ("severity", "n", "entity", "display", "name", "since_at", "message")
     print_table(request, items, shown, fold=_as_shown, **arguments)

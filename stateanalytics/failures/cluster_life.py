@@ -16,17 +16,19 @@ from stateanalytics.failures.counting import COSTS, by_cost, count_groups
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
 from stateanalytics.failures.known_ids import find_entries
 from stateanalytics.failures.ownership import SCHEMA, checked_ledger
-from stateanalytics.failures.weekly_change import as_long_before, compare_stretches
+from stateanalytics.failures.weekly_change import (
+    QUIET_WEEKS,
+    as_long_before,
+    compare_stretches,
+    quiet_weeks,
+)
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
     from stateanalytics.state.policy import Policy
 
-STATES = ("new", "regressed", "growing", "ongoing", "gone", "unknown")
+STATES = ("new", "back", "growing", "ongoing", "gone", "unknown")
 """What a life is; unknown: the ledger names it, and nothing failed so."""
-
-QUIET_WEEKS = 2
-"""What is back after so many weeks without it has regressed."""
 
 _LEDGER = tuple(name for name in SCHEMA if name not in KEY)
 COLUMNS = (
@@ -142,9 +144,8 @@ def count_stretches(rows: pl.DataFrame, now: Window, past: Window) -> pl.DataFra
     Returns
     -------
     polars.DataFrame
-        ``cluster_id``, ``first_at``, ``last_at``, ``last_before_at`` (before ``now``; null:
-        never), ``first_now_at`` (null: not now), ``n_causes``, ``n_causes_before``,
-        ``n_causes_ever``.
+        ``cluster_id``, ``first_at``, ``last_at``, ``n_quiet_weeks`` (see `quiet_weeks`),
+        ``n_causes``, ``n_causes_before``, ``n_causes_ever``.
     """
     failed_at, causes = pl.col("failed_at"), pl.col("cause")
     is_now = failed_at >= now.since
@@ -152,8 +153,7 @@ def count_stretches(rows: pl.DataFrame, now: Window, past: Window) -> pl.DataFra
     return rows.group_by("cluster_id").agg(
         first_at=failed_at.min(),
         last_at=failed_at.max(),
-        last_before_at=failed_at.filter(~is_now).max(),
-        first_now_at=failed_at.filter(is_now).min(),
+        n_quiet_weeks=quiet_weeks(now),
         n_causes=causes.filter(is_now).n_unique().cast(pl.Int64),
         n_causes_before=causes.filter(is_past).n_unique().cast(pl.Int64),
         n_causes_ever=causes.n_unique().cast(pl.Int64),
@@ -177,9 +177,8 @@ def add_life(counts: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.Dat
     -------
     polars.DataFrame
         ``counts`` and a row for each entry of no cluster, with ``state`` (`STATES`: new,
-        where nothing failed so before; regressed, back after at least `QUIET_WEEKS` weeks
+        where nothing failed so before; back after at least `QUIET_WEEKS` weeks
         without it; growing, as `change` says; gone, where nothing fails so now);
-        ``n_quiet_weeks`` without it, up to its first failure now or the end of the window;
         the columns of the ledger and ``ledger_id``, the id it has there (another where the
         cluster's id has changed since); ``is_back``: it is said to be resolved, and what has
         the id of the ledger failed after that day (null: not said, or not since when, or found
@@ -187,16 +186,15 @@ def add_life(counts: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.Dat
         not end after (null: not said).
     """
     is_gone = pl.col("n_causes") == 0
-    quiet = pl.col("first_now_at").fill_null(now.until) - pl.col("last_before_at")
     state = (
         pl.when(pl.col("first_at").is_null())
         .then(pl.lit("unknown"))
         .when(is_gone)
         .then(pl.lit("gone"))
-        .when(pl.col("last_before_at").is_null())
+        .when(pl.col("n_quiet_weeks").is_null())
         .then(pl.lit("new"))
         .when(pl.col("n_quiet_weeks") >= QUIET_WEEKS)
-        .then(pl.lit("regressed"))
+        .then(pl.lit("back"))
         .when(pl.col("status") == "growing")
         .then(pl.lit("growing"))
         .otherwise(pl.lit("ongoing"))
@@ -205,7 +203,6 @@ def add_life(counts: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.Dat
     return (
         counts.join(entries, on="cluster_id", how="full", coalesce=True, suffix="_said")
         .with_columns(pl.coalesce(name, f"{name}_said") for name in ("code", "template"))
-        .with_columns(n_quiet_weeks=(quiet.dt.total_days() // 7).cast(pl.Int64))
         .with_columns(
             pl.col("n_causes", "n_causes_before", "n_causes_ever").fill_null(0),
             state=state.cast(pl.Enum(STATES)),

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.own_columns import with_own_column
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures import price_table
@@ -72,13 +73,15 @@ def costs(
     [(1232, 1223, 0)]
     """
     asked = [by] if isinstance(by, str) else list(dict.fromkeys(by or ()))
-    if unknown := [name for name in asked if name not in GROUPS]:
+    if unknown := [name for name in asked if name not in GROUPS and "." not in str(name)]:
         raise ArgumentError(
             f"Costs have no group {unknown[0]!r:.60}; there are {', '.join(GROUPS)}.",
             'by=("system", "model")',
         )
     chosen = window_of(snap, window)
     rows = rows_of(snap, policy=policy)
+    for name in asked:
+        rows = with_own_column(rows, name, getattr(snap, "own_tables", {}))
     told = rows if chosen is None else within(rows, chosen, as_of=snap.as_of)
     return costs_of(told, used_tokens(snap), price_table.prices(prices), asked)
 

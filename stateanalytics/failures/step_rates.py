@@ -5,8 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.own_columns import with_group
 from stateanalytics.core.windows import read_window
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, rows_of, within
 from stateanalytics.stats.intervals import wilson_columns
@@ -35,7 +36,8 @@ def rates(
     snap : Snapshot or Facts
         What `read` gave.
     by : str, optional
-        A column of words of ``entity_states``: ``project``, ``model``, ``kind``, ….
+        A column of words of ``entity_states``: ``project``, ``model``, ``kind``, …; or of a
+        table of yours, joined by the column that both have: ``teams.owner``.
     every : str
         Length of a step, as polars says it: ``1h``, ``1d``, ``1w``.
     window : optional
@@ -74,11 +76,9 @@ def rates(
     """
     checked_snapshot(snap, "failures.rates")
     rows = rows_of(snap, policy=policy, states=states)
-    if by is not None and (by not in rows.columns or rows.schema[by].is_nested()):
-        raise ArgumentError(
-            f"There is no column {by!r:.80} to tell runs apart by.",
-            'sa.failures.rates(snap, by="project")' + did_you_mean(str(by), rows.columns),
-        )
+    if by is not None:
+        own = getattr(snap, "own_tables", {})
+        rows = with_group(rows, by, own, 'sa.failures.rates(snap, by="project")')
     if type(top) is not int or top < 0:
         raise ArgumentError(f"top counts values, 0 or more; found {top!r:.40}.", "top=5")
     if window is not None:

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
     from stateanalytics.state.policy import Policy
 
-STATUSES = ("new", "growing", "unclear", "steady", "shrinking", "gone")
+STATUSES = ("new", "back", "growing", "unclear", "steady", "shrinking", "gone")
+QUIET_WEEKS = 2
+"""What fails again after so many weeks without it is back, here and in `life`."""
 STEADY = 2.0
 """Steady is what is known to be neither this many times as often as before, nor as rare."""
 
@@ -91,17 +93,17 @@ def change(
     Returns
     -------
     polars.DataFrame, shape (n_clusters, 30)
-        The key of `clusters` and ``rule_name``; ``status``: new and gone where
-        one stretch has none, growing and shrinking where ``q_value`` is at most ``fdr``,
-        steady where the interval of the ratio lies between a half and two, else unclear;
+        The key of `clusters` and ``rule_name``; ``status``: new where nothing failed so before
+        the window, back after at least `QUIET_WEEKS` weeks without it, gone where nothing
+        fails so now, growing and shrinking where ``q_value`` is at most ``fdr``, steady
+        where the interval of the ratio lies between a half and two, else unclear;
         ``why`` in words; ``n_causes``, ``n_incidents`` and ``n_rows`` of both; ``n_runs``,
         the runs that ended; ``run_s`` and ``cost_usd`` of both (null: not reported, or
         nothing failed); ``dispersion``, how many times as much as by chance incidents vary
         from day to day, now and in the stretches before; ``rate``, incidents per run, and
         their ``ratio`` with its exact 95 % interval; ``p_value`` and ``q_value`` (null: no
-        runs to compare); ``is_seen_before``: also before both stretches, so a new one is
-        back; ``first_at``, ``last_at`` of all time. In the order of `STATUSES`; the smallest
-        p-value first.
+        runs to compare); ``is_seen_before``: also before both stretches; ``first_at``,
+        ``last_at`` of all time. In the order of `STATUSES`; the smallest p-value first.
 
     Raises
     ------
@@ -115,7 +117,7 @@ def change(
     outage fail together. The test is exact and conditional on the incidents of both
     stretches (`rate_ratio`), with runs as exposure; where incidents come in bursts, so
     many of them count as one (`dispersions`); the q-value is Benjamini and
-    Hochberg's over all clusters. A status of new or gone is a fact and no test; its
+    Hochberg's over all clusters. A status of new, back or gone is a fact and no test; its
     q-value says whether it could be chance. Both snapshots are mined together, so ids agree.
 
     Examples
@@ -158,7 +160,7 @@ def compare_stretches(
     fdr: float,
 ) -> pl.DataFrame:
     """Compare the `members` of now and before, each with all runs that ended; see `change`."""
-    past = stretches[1]
+    now, past = stretches
     n_runs, n_runs_before = (
         within(ended, stretch, as_of=at).height
         for ended, stretch, at in zip(runs, stretches, as_of, strict=True)
@@ -177,6 +179,7 @@ def compare_stretches(
             first_at=pl.col("failed_at").min(),
             last_at=pl.col("failed_at").max(),
             is_seen_before=(pl.col("failed_at") < past.since).any(),
+            n_quiet_weeks=quiet_weeks(now),
         )
         .join(_count(members, ""), on="cluster_id", how="left")
         .join(_count(members_before, "_before"), on="cluster_id", how="left")
@@ -194,6 +197,14 @@ def compare_stretches(
         .filter((pl.col("n_causes") > 0) | (pl.col("n_causes_before") > 0))
     )
     return _judged(counts, fdr)
+
+
+def quiet_weeks(now: Window) -> pl.Expr:
+    """Weeks without a failure, up to the first one of a window or its end; null: never before."""
+    failed_at = pl.col("failed_at")
+    first_now_at = failed_at.filter(failed_at >= now.since, failed_at < now.until).min()
+    quiet = first_now_at.fill_null(now.until) - failed_at.filter(failed_at < now.since).max()
+    return (quiet.dt.total_days() // 7).cast(pl.Int64)
 
 
 def as_long_before(now: Window) -> Window:
@@ -257,10 +268,12 @@ def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
     tested = pl.DataFrame(ratios, schema=dict.fromkeys(names, pl.Float64), orient="row")
     is_change = pl.col("q_value") <= fdr
     status = (
-        pl.when(pl.col("n_causes_before") == 0)
-        .then(pl.lit("new"))
-        .when(pl.col("n_causes") == 0)
+        pl.when(pl.col("n_causes") == 0)
         .then(pl.lit("gone"))
+        .when(pl.col("n_quiet_weeks").is_null())
+        .then(pl.lit("new"))
+        .when(pl.col("n_quiet_weeks") >= QUIET_WEEKS)
+        .then(pl.lit("back"))
         .when(is_change & (pl.col("rate") > pl.col("rate_before")))
         .then(pl.lit("growing"))
         .when(is_change & (pl.col("rate") < pl.col("rate_before")))
@@ -299,14 +312,16 @@ def _why() -> pl.Expr:
     ratio = pl.format("{} times as often per run (95 %: {} to {})", *numbers)
     few = pl.format("{}, too little to tell of one of {} clusters", ratio, pl.len())
     return (
-        pl.when((status == "new") & pl.col("is_seen_before"))
-        .then(pl.lit("none in the stretch before, but earlier"))
-        .when(status == "new")
+        pl.when(status == "new")
         .then(pl.lit("never before"))
+        .when(status == "back")
+        .then(pl.format("after {} weeks without it", "n_quiet_weeks"))
         .when(status == "gone")
         .then(pl.lit("none in the window"))
-        .when(pl.col("ratio").is_null())
+        .when(pl.col("rate").is_null() | pl.col("rate_before").is_null())
         .then(pl.lit("no run ended in one of the stretches"))
+        .when(pl.col("ratio").is_null())
+        .then(pl.lit("none in the stretch before, but soon before that"))
         .when(status != "unclear")
         .then(ratio)
         .when(is_beside_one)

@@ -35,6 +35,7 @@ def report(
     as_known_at: Moment | None = None,
     policy: Policy | None = None,
     sections: Iterable[str] | None = None,
+    by: str | Iterable[str] = (),
     ledger: object = None,
     prices: str | Path | None = None,
     redact: bool = True,
@@ -64,6 +65,9 @@ def report(
     sections : iterable of str, optional
         What to tell, such as ``["attention", "durations"]``; everything by default. Only
         their work is done. The five numbers of the headline are always there.
+    by : str or iterable of str, optional
+        Also tell who fails more than the rest by these columns: ``"model"``, or of a table of
+        yours, joined by the column that both have, ``"teams.owner"``.
     ledger : path or polars.DataFrame, optional
         Who looks after which failure: what `failures.owners` reads, or gave.
     prices : str or pathlib.Path, optional
@@ -104,7 +108,7 @@ def report(
     if isinstance(snap, Summary):
         from stateanalytics.reporting.sums import summarize_sums
 
-        _check_of_sums(compare, as_known_at, policy, ledger, prices)
+        _check_of_sums(compare, as_known_at, policy, ledger, prices, by or None)
         told = summarize_sums(snap, window, sections=sections, title=title, redact=redact)
         return Report(told, is_redacted=redact)
     _check(snap, policy)
@@ -118,11 +122,21 @@ def report(
     earlier = earlier_window(compare, reported, as_of=facts.as_of)
     if facts.entities.height >= _WORTH_A_PROCESS:
         prepare()
-    with progress("report", 2, shown=shown) as begin:
+    with progress("report", 2 + len(chosen), shown=shown) as begin:
         begin("states")
-        material = Material.of(facts, reported, policy or Policy.v1(), ledger=owners, prices=table)
+        material = Material.of(
+            facts,
+            reported,
+            policy or Policy.v1(),
+            ledger=owners,
+            by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
+            own=getattr(snap, "own_tables", {}),
+            prices=table,
+        )
         begin("numbers")
-        summary = summarize(material, sections=chosen, earlier=earlier, title=title, redact=redact)
+        summary = summarize(
+            material, sections=chosen, earlier=earlier, title=title, redact=redact, begin=begin
+        )
     files = [Path(name).expanduser() for name in (ledger, prices) if isinstance(name, str | Path)]
     return Report(summary, (*snap.inputs, *files), is_redacted=redact)
 
@@ -239,9 +253,9 @@ def _check_of_sums(compare: object, *others: object) -> None:
     if any(other is not None for other in others) or compare not in ("previous", "none", None):
         raise ArgumentError(
             "A summary was counted at one instant by one policy, and its weeks stand side by side; "
-            "found as_known_at, policy, ledger, prices or compare.",
+            "found as_known_at, policy, by, ledger, prices or compare.",
             'sa.report(summary, window="2026-W21"), or sa.summarize("history/", policy=…)',
-            shell="leave --compare, --ledger and --as-known-at out",
+            shell="leave --compare, --by, --ledger and --as-known-at out",
         )
 
 

@@ -31,9 +31,9 @@ def actions_of(summary: Plain, place: str, window: str) -> list[Plain]:
         Each with ``what``, ``why``, ``who`` (None: nobody is named), ``command`` and ``link``, its
         place on the page. Data that
         were lost come first, since every number rests on them; then what is still open; then
-        failures by the time they cost; then thresholds.
+        failures in the order that they have everywhere, by cost; then thresholds.
     """
-    found = sorted(_all(summary, place, window), key=lambda one: (one["rank"], -one["saves_s"]))
+    found = sorted(_all(summary, place, window), key=lambda one: int(one["rank"]))
     return found[:N_SHOWN]
 
 
@@ -49,7 +49,7 @@ def _all(summary: Plain, place: str, window: str) -> Iterator[Plain]:
     yield from _open(summary.get("attention", {}).get("open", {}), place)
     failures = summary.get("failures", {})
     todo = {code["code"]: code["what_to_do"] for code in failures.get("codes", ())}
-    for cluster in failures.get("clusters", ()):
+    for cluster in sorted(failures.get("clusters", ()), key=lambda one: int(one["rank"])):
         if not cluster["is_expected"] and cluster["n_incidents"]:
             yield _of_cluster(cluster, todo, f"{place} {window}")
     for row in summary.get("thresholds", {}).get("rows", ()):

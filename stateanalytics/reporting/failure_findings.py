@@ -58,7 +58,7 @@ def finding_of(
         )
     if n_gone is not None:
         states = tally(clusters, "state")
-        told = {"new": "new", "regressed": "back after weeks without", "growing": "growing"}
+        told = {"new": "new", "back": "back after weeks without", "growing": "growing"}
         lives = [f"{number(states[name])} {told[name]}" for name in told if states.get(name)]
         parts.append(listed([*lives, f"{number(n_gone)} gone"] if n_gone else lives) or "none new")
     return "; ".join(parts) + "." + _returned(clusters)

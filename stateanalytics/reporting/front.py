@@ -12,7 +12,7 @@ WORSE: Mapping[str, int] = MappingProxyType({"completed": -1, "timed_out": 1, "u
 """Which way each share of the headline gets worse."""
 N_NAMED = 2
 _LONGEST_NAME = 48
-_LIVES = (("new", "New"), ("growing", "Worse"), ("regressed", "Back"))
+_LIVES = (("new", "New"), ("growing", "Worse"), ("back", "Back"))
 
 
 def front_of(summary: Plain, lost_before: Plain | None = None) -> Plain:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.own_columns import with_group
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import TICK, Window
 from stateanalytics.failures.failure_rows import find_members
@@ -52,6 +53,8 @@ class Material:
         Who looks after which failure: what `owners` gave.
     prices : polars.DataFrame
         What `failures.prices` gave.
+    by : sequence of str
+        Columns, beside the usual ones, by which it is told who fails more than the rest.
     """
 
     facts: Facts
@@ -64,6 +67,7 @@ class Material:
     n_unknown: int = 0
     ledger: pl.DataFrame | None = None
     prices: pl.DataFrame = field(default_factory=price_table)
+    by: Sequence[str] = ()
     _mined: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -75,13 +79,19 @@ class Material:
         *,
         ledger: pl.DataFrame | None = None,
         prices: pl.DataFrame | None = None,
+        by: Sequence[str] = (),
+        own: Mapping[str, pl.DataFrame] | None = None,
     ) -> Material:
         """Derive states and reasons once, and narrow the facts to the window."""
         states, reasons = states_and_reasons(facts, policy=policy)
         ever = population(facts.entities, states, as_of=facts.as_of)
+        for name in by:
+            ever = with_group(ever, name, own or {}, 'sa.report(snap, by="project")')
         rows = within(ever, window, as_of=facts.as_of)
         prices = price_table() if prices is None else prices
-        return cls(facts, states, reasons, window, ever, rows, policy, ledger=ledger, prices=prices)
+        return cls(
+            facts, states, reasons, window, ever, rows, policy, ledger=ledger, prices=prices, by=by
+        )
 
     def over(self, window: Window) -> Material:
         """The same facts over another window; what was open at its end as it stood then."""
@@ -101,7 +111,7 @@ class Material:
         return replace(
             self,
             window=window,
-            rows=pl.concat([ended, still_open]),
+            rows=pl.concat([ended, still_open], how="diagonal"),
             n_unknown=others.filter(is_unknown).height,
         )
 

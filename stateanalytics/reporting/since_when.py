@@ -26,6 +26,8 @@ DRAWN = ("runs", "completed", "timed_out", "incidents")
 FEWEST_DRAWN, MOST_DRAWN = 4, 12
 MEASURES = ("completed", "timed_out", "incidents")
 """Those of the five numbers that can be told of a past window as it is known now."""
+NOT_DRAWN = "week by week: stateanalytics weeks"
+"""What was open must be looked at as of the end of each week, which takes long."""
 
 
 def with_limits(headline: Plain, material: Material) -> Plain:
@@ -60,7 +62,7 @@ def with_limits(headline: Plain, material: Material) -> Plain:
 def _weeks(name: str, counted: pl.DataFrame) -> Plain:
     """The last windows of a number, oldest first, null where nothing ended; else nothing."""
     if name not in DRAWN:
-        return {}
+        return {"not_drawn": NOT_DRAWN}
     values = counted.filter(measure=name)["value"].fill_nan(None).tail(MOST_DRAWN).to_list()
     most = max((value or 0.0 for value in values), default=0.0)
     bars = [(value or 0.0) / most if most else 0.0 for value in values]

@@ -48,6 +48,7 @@ def summarize(
     earlier: Window | None = None,
     title: str | None = None,
     redact: bool = True,
+    begin: Callable[[str], object] = str,
 ) -> Plain:
     """The whole report as dicts, lists, texts and numbers.
 
@@ -64,6 +65,8 @@ def summarize(
     redact : bool
         Whether to mask what looks like a secret. Control characters are made visible
         and long texts cut in any case.
+    begin : callable
+        Called with the name of each section as it begins.
 
     Returns
     -------
@@ -72,7 +75,7 @@ def summarize(
         stand only in values. The same input gives the same summary.
     """
     window = material.window
-    summaries, before, ledger = _parts(material, sections, earlier, redact=redact)
+    summaries, before, ledger = _parts(material, sections, earlier, redact=redact, begin=begin)
     summaries[HEADLINE] = with_limits(summaries[HEADLINE], material)
     if before:
         headline = summaries[HEADLINE]
@@ -103,7 +106,12 @@ def summarize(
 
 
 def _parts(
-    material: Material, sections: Sequence[Section], earlier: Window | None, *, redact: bool
+    material: Material,
+    sections: Sequence[Section],
+    earlier: Window | None,
+    *,
+    redact: bool,
+    begin: Callable[[str], object],
 ) -> tuple[dict[str, Plain], Material | None, list[str]]:
     """The sections, the material of the earlier window, and the ledger.
 
@@ -111,7 +119,8 @@ def _parts(
     idle between its many small steps: of a large material several are made at a time.
     """
     work: dict[str, Callable[[], Any]] = {
-        section.name: partial(_made, section, material, redact=redact) for section in sections
+        section.name: partial(_made, section, material, redact=redact, begin=begin)
+        for section in sections
     }
     work |= {_LEDGER: partial(write_ledger, material), _BEFORE: lambda: None}
     if earlier:
@@ -126,8 +135,11 @@ def _parts(
     return {section.name: made[section.name] for section in sections}, made[_BEFORE], made[_LEDGER]
 
 
-def _made(section: Section, material: Material, *, redact: bool) -> Plain:
+def _made(
+    section: Section, material: Material, *, redact: bool, begin: Callable[[str], object]
+) -> Plain:
     """A section, which is drawn as it will be shown while the next ones are made."""
+    begin(section.label.lower())
     made = section.summarize(material)
     begin_drawing(section.name, lambda: clean(made, secrets=redact)[0])
     return made

@@ -178,7 +178,7 @@ def _fleet(counts: Summary, week: Window) -> Plain:
         )
         for kind in KINDS
     }
-    return fleet_of(frames, "cause", n_sources=counts.sources.height)
+    return fleet_of(frames if counts.sources.height > 1 else {}, "cause")
 
 
 TOLD: Mapping[str, Callable[[Summary, Window], Plain]] = {

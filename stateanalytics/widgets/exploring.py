@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
+from stateanalytics.core.own_columns import OwnColumn, own_column, with_own_column
 from stateanalytics.core.redaction import redact
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.core.units import how_long
@@ -64,7 +65,8 @@ def explore(
         A table of SQL, such as ``failures`` or one of yours; by default the runs of
         ``entity_states``.
     by : sequence of str, optional
-        Columns to count by: moments, numbers or words; by default those that matter most.
+        Columns to count by: moments, numbers or words; by default those that matter most. Also
+        of a table of yours, joined by the column that both have: ``teams.owner``.
     where : str, optional
         SQL that holds of the rows to look at.
     redact : bool
@@ -104,7 +106,10 @@ def explore(
         rows = whole
     is_one = isinstance(by, str) or not isinstance(by, Collection)
     columns = _columns(rows, of) if by is None else [str(by)] if is_one else list(by)
+    own = getattr(snap, "own_tables", {})
+    joined = [found for name in columns if (found := own_column(rows, name, own))]
     for name in columns:
+        rows = with_own_column(rows, name, own)
         if name not in rows.columns:
             raise ArgumentError(
                 f"There is no column {name!r:.80} in {of}; there are {len(rows.columns)}.",
@@ -115,7 +120,7 @@ def explore(
                 f"Nothing is counted by {name!r:.80}, which is of type {rows.schema[name]!s:.60}.",
                 "name columns of moments, numbers or words",
             )
-    return Explorer(snap, of, condition, rows, columns, is_redacted=redact)
+    return Explorer(snap, of, condition, rows, columns, joined=joined, is_redacted=redact)
 
 
 class Explorer(Shown):
@@ -139,8 +144,10 @@ class Explorer(Shown):
         rows: pl.DataFrame,
         columns: Sequence[str],
         *,
+        joined: Sequence[OwnColumn] = (),
         is_redacted: bool,
     ) -> None:
+        self._from = _from(of, joined)
         self._snap, self._of, self._base, self._is_redacted = snap, of, where, is_redacted
         moments = [name for name in columns if rows.schema[name] == pl.Datetime]
         self._moment = moments[0] if moments else None
@@ -171,7 +178,7 @@ class Explorer(Shown):
         """The query that gives the same, for ``snap.sql``."""
         parts = [part for part in (self._base, self._counted.where(self.chosen)) if part]
         order = f" ORDER BY {quoted(self._moment)} DESC" if self._moment else ""
-        return _query(self._of, " AND ".join(parts)) + order
+        return _query(self._from, " AND ".join(parts)) + order
 
     @cached_property
     def widget(self) -> Any:
@@ -328,6 +335,16 @@ def _ends(one: Dimension, value: Any) -> list[Any]:
             f"choose({one.name}=(…, …)), or {one.name}=None for all of it",
         )
     return ends
+
+
+def _from(of: str, joined: Sequence[OwnColumn]) -> str:
+    """A table with the columns of one's own tables that it is counted by."""
+    if not joined:
+        return of
+    names = (f'{quoted(x.table)}.{quoted(x.column)} AS "{x.table}.{x.column}"' for x in joined)
+    keys = {own.table: own.key for own in joined}
+    joins = (f" LEFT JOIN {quoted(name)} USING ({quoted(key)})" for name, key in keys.items())
+    return f"(SELECT rows.*, {', '.join(names)} FROM {of} AS rows{''.join(joins)})"
 
 
 def _query(of: str, where: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.failures.step_rates import UNKNOWN
 from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.reporting.phrases import count, interval, listed, number, share
 from stateanalytics.state.definitions import RUN, is_failure
@@ -23,13 +24,15 @@ KINDS = ("host", "project", "system", "source")
 
 
 def summarize_fleet(material: Material) -> Plain:
-    """Ended runs and incidents by host, project, system and source; nothing for one source."""
+    """Ended runs and incidents by host, project, system and source, and by what was asked for."""
     own = material.failed.filter(pl.col("entity_type") == RUN)
     together = own.select(*ENTITY_KEY, _unit=pl.coalesce("incident_id", "cause"))
     runs = material.ended_runs.join(
         together.unique(ENTITY_KEY), on=ENTITY_KEY, how="left", maintain_order="left"
     )
-    groups = with_names(runs)
+    groups = with_names(runs).with_columns(
+        pl.col(name).cast(pl.String).fill_null(UNKNOWN) for name in material.by
+    )
 
     def by(name: str) -> pl.DataFrame:
         return groups.group_by(pl.col(name).alias("group")).agg(
@@ -38,24 +41,23 @@ def summarize_fleet(material: Material) -> Plain:
             n_bad=pl.col("_unit").filter(is_failure()).n_unique(),
         )
 
-    n_sources = material.facts.sources.height
-    return fleet_of({name: by(name) for name in KINDS}, "incident", n_sources=n_sources)
+    usual = KINDS if material.facts.sources.height > 1 else ()
+    return fleet_of({name: by(name) for name in (*usual, *material.by)}, "incident")
 
 
-def fleet_of(groupings: Mapping[str, pl.DataFrame], unit: str, *, n_sources: int) -> Plain:
+def fleet_of(groupings: Mapping[str, pl.DataFrame], unit: str) -> Plain:
     """The same from counts.
 
     Parameters
     ----------
     groupings : mapping of str to polars.DataFrame
-        By host, project, system and source: ``group``, ``n_good`` runs that ended without
-        failing, ``n_failed`` that failed or timed out, and ``n_bad`` units that these are.
+        By host, project, system and source, or another column: ``group``, ``n_good`` runs that
+        ended without failing, ``n_failed`` that failed or timed out, and ``n_bad`` units that
+        these are.
     unit : str
         What failures that belong together are counted as once.
-    n_sources : int
-        Of one there is nothing to compare.
     """
-    if n_sources < 2:
+    if not groupings:
         return {"finding": "Everything that was read is of one source.", "groupings": []}
     compared = {
         name: Compared.of(frame)
