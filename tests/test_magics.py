@@ -46,6 +46,12 @@ def test_a_cell_gives_the_frame_that_the_snapshot_gives(shell, snap):
     assert cell(shell, query).equals(snap.sql(query))
 
 
+def test_a_cell_names_tables_of_ones_own(shell, snap):
+    teams = pl.DataFrame({"kind": ["agent"], "owner": ["ann"]})
+    shell.user_ns["snap"] = snap.with_table("teams", teams)
+    assert cell(shell, "SELECT owner FROM teams JOIN entities USING (kind) LIMIT 1").item() == "ann"
+
+
 def test_a_line_is_a_query_too_and_keeps_its_quotes(shell):
     found = shell.run_line_magic(
         "statesql", "SELECT count(*) AS n FROM entities WHERE kind = 'flow'"

@@ -56,6 +56,7 @@ window.onload = () => {
     pwned: view.PWNED ?? null,
     fetched: view.performance.getEntriesByType("resource").map(one => one.name),
     overflow: box.scrollWidth - box.clientWidth,
+    front: page.querySelector("#headline .front").getBoundingClientRect().bottom,
     background: look(page.body).backgroundColor,
     bar: look(page.querySelector("figure rect, figure path[fill^=var]") || page.body).fill,
     drawings: [...page.querySelectorAll("figure svg")]
@@ -167,6 +168,12 @@ def test_the_page_fits_and_every_word_can_be_read(browser, tmp_path, week, width
     assert max(shown) < width
     is_dark_ground = sum(map(int, re.findall(r"\d+", found["background"])[:3])) < 380
     assert is_dark_ground is (theme == DARK)
+
+
+@pytest.mark.parametrize(("width", "n_screens"), [(DESKTOP, 1), (PHONE, 3)])
+def test_what_to_do_stands_on_the_first_screen(browser, tmp_path, demo_week, width, n_screens):
+    found = seen(browser, tmp_path, demo_week, width=width)
+    assert 0 < found["front"] <= 900 * n_screens
 
 
 def test_drawings_follow_the_theme(browser, tmp_path, week):

@@ -1,6 +1,9 @@
 """The report's section on detectors: the worst contradiction first, and never an invented one."""
 
+import pytest
+
 from stateanalytics.reporting import report
+from stateanalytics.reporting.sections.detectors import FEWEST_DRAWN
 from tests.frames import ago, facts
 
 
@@ -34,6 +37,15 @@ def test_a_young_run_that_speaks_contradicts_nothing_on_the_dashboard():
     found, _ = section([running("young", hours=0.1, silent_s=5)])
     flagged = {row["detector"] for row in found["said"]}
     assert not flagged & {"dashboard_stuck_60m", "dashboard_stale_card", "policy"}
+
+
+@pytest.mark.slow
+def test_a_matrix_is_made_only_where_there_is_something_to_see():
+    few, many = (
+        section([running(f"r{n}", hours=9, silent_s=40) for n in range(n_open)])[0]["pairs"]
+        for n_open in (FEWEST_DRAWN - 1, FEWEST_DRAWN)
+    )
+    assert few == [] != many
 
 
 def test_without_open_runs_there_is_nothing_to_contradict():

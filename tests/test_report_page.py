@@ -250,6 +250,14 @@ def test_the_first_screen_says_what_failures_cost_and_what_is_new(demo_page, dem
     assert {one["link"][1:] for one in names} <= set(demo_page.ids())
 
 
+def test_the_badge_of_the_data_is_red_where_some_were_lost(demo_week, page):
+    assert 'class="badge"' in demo_week.as_html()
+    assert 'class="badge lost"' not in demo_week.as_html()
+    assert [one["class"] for one in page.all("a") if "badge" in (one.get("class") or "")] == [
+        "badge lost"
+    ]
+
+
 def test_what_somebody_stopped_is_counted_and_is_no_thing_to_look_at(demo_week):
     told = demo_week.summary["attention"]
     assert told["stopped"]["n"] == 4

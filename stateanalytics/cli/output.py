@@ -366,7 +366,7 @@ def _table(
     chosen = frame if columns is None else for_people(frame.select(_with_system(frame, columns)))
     text, n_left_out = as_table(chosen, _width(is_file), is_wide=is_wide)
     if n_left_out:
-        note(f"{n_left_out} more columns did not fit; select fewer, or --format csv")
+        note(f"{n_left_out} more columns did not fit; --format csv has them")
     return f"{text}({frame.height:,} row{'' if frame.height == 1 else 's'})\n"
 
 

@@ -182,11 +182,11 @@ def _left(told: Plain) -> int:
 
 
 def _finding(entity: dict[str, Any], state: dict[str, Any], as_of: datetime) -> str:
-    """The state in words, after how long, and why."""
+    """The state in words, after or for how long, and why."""
     began, ended = entity["started_at"], entity["ended_at"]
     lasted = ((ended or as_of) - began).total_seconds() if began else None
     words = state["display"] or state["lifecycle"] or "unknown"
-    when = "" if lasted is None else f" {'after' if ended else 'for'} {how_long(lasted)}"
+    when = "" if lasted is None else f"{' after' if ended else ', open for'} {how_long(lasted)}"
     why = entity["reason_message"] or entity["reason_code"]
     return f"{words}{when}{f': {why}' if why else ''}"
 
