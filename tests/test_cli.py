@@ -434,7 +434,8 @@ def test_states_and_attention_can_be_narrowed(run, store):
     code, _, err = run("states", store, "--type", "sesion")
     assert code == 2
     assert "did you mean 'session'" in err
-    assert run("states", store, "--severity", "bad")[0] == 2
+    code, _, err = run("attention", store, "--severity", "bad")
+    assert (code, err.count("\n")) == (2, 1)
     assert run("findings", store, "--severity", "error")[0] == 0
 
 

