@@ -26,7 +26,7 @@ DRAWN = ("runs", "completed", "timed_out", "incidents")
 FEWEST_DRAWN, MOST_DRAWN = 4, 12
 MEASURES = ("completed", "timed_out", "incidents")
 """Those of the five numbers that can be told of a past window as it is known now."""
-NOT_DRAWN = "week by week: stateanalytics weeks"
+NOT_DRAWN = "see stateanalytics weeks"
 """What was open must be looked at as of the end of each week, which takes long."""
 
 
