@@ -254,7 +254,7 @@ def _check_of_sums(compare: object, *others: object) -> None:
             "A summary was counted at one instant by one policy, and its weeks stand side by side; "
             "found as_known_at, policy, by, ledger, prices or compare.",
             'sa.report(summary, window="2026-W21"), or sa.summarize("history/", policy=…)',
-            shell="leave --compare, --by, --ledger and --as-known-at out",
+            shell="leave --compare, --by, --ledger, --prices and --as-known-at out",
         )
 
 
