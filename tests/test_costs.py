@@ -301,5 +301,10 @@ def test_the_command_prints_costs_by_prices_of_yours(
     [row] = [row for row in pl.read_csv(out).to_dicts() if row["estimated_n"] == 15]
     [whole] = sa.failures.costs(sa.read(sample, progress=False), by=(), prices=own).to_dicts()
     assert row["estimated_usd"] == whole["estimated_usd"]
+    teams = tmp_path / "teams.csv"
+    teams.write_text("project,owner\n/repo/shop,ann\n")
+    by_owner = ["--by", "teams.owner", "--table", f"teams={teams}", "--format", "json"]
+    assert cli.run(["costs", sample, *by_owner]) == 0
+    assert [one["teams.owner"] for one in json.loads(capsys.readouterr().out)] == ["ann"]
     assert cli.run([*asked[:-1], str(own)]) != 0
     assert own.read_text() == OWN

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import click
 
-from stateanalytics.cli.options import examples, note, sources_argument
+from stateanalytics.cli.options import (
+    examples,
+    note,
+    sources_argument,
+    tables_option,
+    with_tables,
+)
 from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
 
 # Columns of a table on the terminal; files hold all.
@@ -38,11 +44,12 @@ prices_option = click.option(
     show_default=True,
     metavar="NAMES",
     help="Sum by these, joined by commas: system, model, provider, project, agent, kind, "
-    "playbook; or none: all runs together.",
+    "playbook, or a column of --table, such as teams.owner; or none: all runs together.",
 )
 @prices_option
+@tables_option
 @takes(limit_option, *IN_WINDOW)
-def costs(request: Request, *, by: str, prices: Path | None) -> None:
+def costs(request: Request, *, by: str, prices: Path | None, own: tuple[str, ...]) -> None:
     """Say what runs cost: as reported, and as estimated from tokens by list prices.
 
     Both in all, per completed and merged run, and lost to failures. Without a window,
@@ -55,7 +62,7 @@ def costs(request: Request, *, by: str, prices: Path | None) -> None:
     looked_on = price_table(prices)["as_of"].dt.to_string().max()
     with request.opened() as snap:
         frame = costs_by(
-            snap,
+            with_tables(snap, own),
             by=groups,
             window=request.window,
             policy=request.chosen_policy,
