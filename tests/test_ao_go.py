@@ -1,5 +1,6 @@
 """The database of the Go rewrite says of each thing what its scenarios say."""
 
+import json
 import random
 import sqlite3
 from contextlib import closing
@@ -10,7 +11,10 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.systems.agent_orchestrator.go_sessions import go_statuses
+from stateanalytics.systems.agent_orchestrator.go_tables import GoTables
 from stateanalytics.systems.history import facts_at
 from tests.ao_trees import facts_of
 
@@ -150,6 +154,34 @@ def test_changes_of_status_are_transitions_and_say_when_a_session_ended(facts: F
     last = facts.transitions.filter(status="terminated").group_by("entity_id").agg(pl.max("at"))
     ended = over.join(last, on="entity_id", how="left")
     assert (ended["ended_at"] == ended["at"]).all()
+
+
+def test_a_pull_request_that_is_given_away_no_longer_speaks_for_its_first_session() -> None:
+    url, opened = "https://x/1", {"state": "open", "ci": "passing", "mergeability": "mergeable"}
+    told = [
+        ("a", "session_created", {"activity": "idle", "isTerminated": False}),
+        ("a", "pr_created", {"url": url, "review": "none", **opened}),
+        ("b", "session_created", {"activity": "idle", "isTerminated": False}),
+        ("b", "pr_session_changed", {"url": url, "fromSession": "a", "toSession": "b"}),
+        ("a", "session_updated", {"activity": "waiting_input", "isTerminated": False}),
+        ("a", "session_updated", {"activity": "idle", "isTerminated": False}),
+    ]
+    changes = pl.DataFrame(
+        [
+            {"seq": seq, "session_id": session, "event_type": kind, "payload": json.dumps(said)}
+            for seq, (session, kind, said) in enumerate(told)
+        ]
+    ).with_columns(created_at=pl.lit(AS_OF) + pl.duration(minutes="seq"))
+    pulls = pl.DataFrame({"url": [url], "source_branch": "a", "target_branch": "main"})
+    aliases = pl.DataFrame(schema=dict.fromkeys(("alias_url", "canonical_url"), pl.String))
+    tables = GoTables(
+        {"change_log": changes, "pr": pulls, "pr_url_alias": aliases}, schema.FINDINGS.empty()
+    )
+    stood = go_statuses(tables).sort("seq")
+    assert stood.select("session_id", "decided_status").rows() == [
+        ("a", "idle"), ("a", "mergeable"), ("b", "idle"), ("b", "mergeable"),
+        ("a", "needs_input"), ("a", "idle"),
+    ]  # fmt: skip
 
 
 def test_a_moment_of_a_local_clock_is_read(facts: Facts) -> None:

@@ -3,9 +3,12 @@
 import dataclasses
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
 
@@ -85,6 +88,92 @@ def test_the_total_is_the_sum_and_the_headline(whole, systems):
     assert sum(total["severity"].values()) == total["n"]
     numbers = {one["name"]: one["n"] for one in whole.summary["headline"]["numbers"]}
     assert (numbers["runs"], numbers["completed"]) == (total["n"], total["ends"]["completed"])
+
+
+def whole_lines(folder: Path) -> list[list[dict]]:
+    """The records of each transcript, by nothing but json; packed ones are told by duckdb."""
+    told = []
+    for path in sorted(folder.rglob("*.jsonl*")):
+        if path.suffix == ".zst":
+            with duckdb.connect() as db:
+                rows = db.execute(
+                    "FROM read_csv(?, columns={'line': 'VARCHAR'}, delim='\x01', quote='', "
+                    "escape='', header=false, auto_detect=false, compression='zstd')",
+                    [str(path)],
+                ).fetchall()
+            lines = [line for (line,) in rows]
+        else:
+            lines = path.read_text("utf-8").splitlines()
+        told.append([json.loads(line) for line in lines if line.endswith("}")])
+    return told
+
+
+def of_claude_code(root: Path) -> tuple[int, int, int]:
+    """Transcripts, and the tokens of each answer once: its line that tells most."""
+    transcripts = whole_lines(root / "projects")
+    answers: dict[str, tuple[int, int]] = {}
+    for record in (record for records in transcripts for record in records):
+        message = record.get("message", {})
+        if record["type"] != "assistant" or record.get("isApiErrorMessage"):
+            continue
+        used = message["usage"]
+        read = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        tokens = sum(used[name] for name in read), used["output_tokens"]
+        answers[message["id"]] = max(answers.get(message["id"], (0, 0)), tokens, key=sum)
+    read, written = (sum(tokens) for tokens in zip(*answers.values(), strict=True))
+    return len(transcripts), read, written
+
+
+def of_codex(root: Path) -> tuple[int, int, int]:
+    """Threads, and the tokens of each answer once, wherever the total moved.
+
+    What a fork inherits has the very totals of its parent.
+    """
+    threads, answers = set(), {}
+    for folder in ("sessions", "archived_sessions"):
+        for records in whole_lines(root / folder):
+            threads.add(records[0]["payload"]["id"])
+            metas = [each["payload"] for each in records if each["type"] == "session_meta"]
+            root_id = metas[-1]["id"]
+            total = None
+            for record in records:
+                info = record["payload"].get("info") or {}
+                if info and info["total_token_usage"] != total:
+                    total, last = info["total_token_usage"], info["last_token_usage"]
+                    tokens = last["input_tokens"], last["output_tokens"]
+                    answers[root_id, tuple(total.values())] = tokens
+    read, written = (sum(tokens) for tokens in zip(*answers.values(), strict=True))
+    return len(threads), read, written
+
+
+def test_totals_are_those_that_sqlite_and_json_count_by_themselves(snap, systems):
+    with closing(sqlite3.connect(SHIPPED["lionagi"])) as db:
+        n_lionagi, read, written = db.execute(
+            "SELECT count(*), sum(input_tokens), sum(output_tokens) FROM sessions"
+        ).fetchone()
+    folders = SHIPPED["agent_orchestrator"].rglob("sessions")
+    records = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    of_agents = {
+        path.stem.partition("_")[0] for path in records if path.parent.name != ".agent-report-audit"
+    }
+    events = (SHIPPED["opencode"] / "events_july_2026.jsonl").read_text("utf-8").splitlines()
+    of_opencode = {json.loads(event)["durable"]["aggregateID"] for event in events}
+    claude, codex = of_claude_code(SHIPPED["claude_code"]), of_codex(SHIPPED["codex"])
+    counted = {
+        "lionagi": n_lionagi,
+        "agent_orchestrator": len(of_agents),
+        "opencode": len(of_opencode),
+        "claude_code": claude[0],
+        "codex": codex[0],
+    }
+    told = {name: one["runs"]["n"] + one["runs"]["n_left_out"] for name, one in systems.items()}
+    assert told == counted
+    sessions = snap.entities.filter(entity_type="session")
+    sums = sessions.group_by("system").agg(pl.col("n_input_tokens", "n_output_tokens").sum())
+    used = {name: (n_read, n_written) for name, n_read, n_written in sums.rows()}
+    assert used["lionagi"] == (read, written)
+    assert used["claude_code"] == claude[1:]
+    assert used["codex"] == codex[1:]
 
 
 def test_sql_gives_the_same_numbers_by_system(snap, systems):

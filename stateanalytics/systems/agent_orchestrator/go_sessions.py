@@ -246,6 +246,7 @@ def go_statuses(tables: GoTables) -> pl.DataFrame:
     kind, order = pl.col("event_type"), ("at", "seq")
     of_session = kind.is_in(("session_created", "session_updated")) & _said("sessionId").is_null()
     of_pull = kind.is_in(("pr_created", "pr_updated"))
+    is_move = kind == "pr_session_changed"
     of_thread = kind.is_in(("pr_review_thread_added", "pr_review_thread_resolved"))
     of_a_person = _said("isBot").is_null() | (_said("isBot") == "false")
     lines = (
@@ -255,7 +256,7 @@ def go_statuses(tables: GoTables) -> pl.DataFrame:
             at="created_at",
             activity_state=pl.when(of_session).then(_said("activity")),
             is_terminated=pl.when(of_session).then(_said("isTerminated") == "true"),
-            url=pl.when(of_pull).then(_said("url")).when(of_thread).then(_said("pr")),
+            url=pl.when(of_pull | is_move).then(_said("url")).when(of_thread).then(_said("pr")),
             thread=pl.when(of_thread).then(_said("thread")),
             is_unresolved=pl.when(of_thread).then(
                 ((_said("resolved") == "false") & of_a_person).cast(pl.Int64)
@@ -292,20 +293,25 @@ def go_statuses(tables: GoTables) -> pl.DataFrame:
 
 
 def _pulls_then(lines: pl.DataFrame, branches: pl.DataFrame) -> pl.DataFrame:
-    """What the pull requests of a session said together at each of its changes, by ``seq``."""
+    """What the pull requests of a session said together at each of its changes, by ``seq``.
+
+    A pull request may be given to another session: a change of it is of the one that has it.
+    """
     order: Sequence[str] = ("at", "seq")
     was_unresolved = pl.col("is_unresolved").shift().over("url", "thread").fill_null(0)
     threads = lines.with_columns(
         n_unresolved_comments=(pl.col("is_unresolved") - was_unresolved).cum_sum().over("url")
     )
-    pulls = threads.filter(pl.col("url").is_not_null()).select("session_id", "url", "seq", *_FACTS)
-    each = lines.select("session_id", *order).join(
-        pulls.select("session_id", "url").unique(), on="session_id"
+    pulls = threads.drop_nulls("url").select("url", *order, *_FACTS, owner="session_id")
+    whose = pulls.select("url", session_id="owner").unique()
+    each = lines.select("session_id", *order, is_asked=pl.lit(value=True)).join(
+        whose, on="session_id"
     )
     filled = (
-        each.join(pulls, on=["session_id", "url", "seq"], how="left")
-        .sort(order)
-        .with_columns(pl.col(_FACTS).forward_fill().over("session_id", "url"))
+        pl.concat([pulls.join(whose, on="url"), each], how="diagonal")
+        .sort(*order, "is_asked", nulls_last=False)
+        .with_columns(pl.col("owner", *_FACTS).forward_fill().over("session_id", "url"))
+        .filter("is_asked", pl.col("owner") == pl.col("session_id"))
         .filter(pl.col("pr_state").is_not_null())
         .with_columns(pl.col("n_unresolved_comments").fill_null(0))
         .join(branches, on="url", how="left")
