@@ -400,7 +400,7 @@ def frame_of(folder, name):
 NO_SUMMARY = {
     "nothing there": (shutil.rmtree, SourceNotFoundError, "Nothing is at"),
     "no head": (lambda folder: (folder / "head.json").unlink(), NotAStoreError, "is no summary"),
-    "another version": (lambda folder: lie(folder, version=2), NotAStoreError, "of version 2"),
+    "another version": (lambda folder: lie(folder, version=1), NotAStoreError, "of version 1"),
     "a version that is 1 to Python": (
         lambda folder: lie(folder, version=True), NotAStoreError, "of version True"
     ),

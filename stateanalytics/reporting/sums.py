@@ -100,7 +100,8 @@ def _rows(counts: Summary, week: Window) -> pl.DataFrame:
 
 def _headline(counts: Summary, week: Window) -> Plain:
     n_causes = counts.codes.filter(pl.col("week") == _name(week))["n_run_causes"].sum()
-    return headline_of_sums(_rows(counts, week), int(n_causes), week.label)
+    units = counts.units.filter((pl.col("week") == _name(week)).fill_null(value=True))
+    return headline_of_sums(_rows(counts, week), units, int(n_causes), week.label)
 
 
 def _codes(counts: Summary, week: Window) -> Plain:

@@ -104,22 +104,42 @@ def clustered_share(hits: pl.Series, units: pl.Series) -> ClusteredShare:
     of_units = (
         pl.DataFrame({"unit": units, "hit": hits})
         .group_by("unit")
-        .agg(x=pl.col("hit").sum().cast(pl.Float64), m=pl.len().cast(pl.Float64))
-        # Floats add up to the same only in the same order, whatever order the rows were in.
-        .sort("x", "m")
+        .agg(x=pl.col("hit").sum(), m=pl.len())
     )
-    n, n_hits = units.len(), int(hits.sum())
+    return share_of_units(of_units.group_by("x", "m").agg(times=pl.len()))
+
+
+def share_of_units(alike: pl.DataFrame) -> ClusteredShare:
+    """What `clustered_share` gives, from how many units have ``x`` hits among ``m`` rows.
+
+    Parameters
+    ----------
+    alike : polars.DataFrame
+        ``x``, ``m`` and ``times``, the units that are so; sums of several stores add up.
+
+    Examples
+    --------
+    >>> share_of_units(pl.DataFrame({"x": [2, 0], "m": [2, 2], "times": [3, 3]})).n_effective
+    6.0
+    """
+    # Floats add up to the same only in the same order, whatever order the rows were in.
+    of_units = alike.select(pl.col("x", "m", "times").cast(pl.Float64)).sort("x", "m")
+    x, m, times = pl.col("x"), pl.col("m"), pl.col("times")
+    sums = of_units.select((m * times).sum(), (x * times).sum(), times.sum().alias("units")).row(0)
+    n, n_hits, n_units = (int(total) for total in sums)
     if n == 0:
         return ClusteredShare(0, 0, 0, 0.0, 0.0, math.inf)
-    share, m = n_hits / n, pl.col("m")
-    rest = (pl.col("x") - m * share) ** 2 / (1 - m / n)
+    share = n_hits / n
+    rest = (x - m * share) ** 2 / (1 - m / n)
     seen, squares, fourths = of_units.select(
-        seen=pl.when(m < n).then(rest).sum(), squares=(m**2).sum(), fourths=(m**4).sum()
+        seen=(pl.when(m < n).then(rest) * times).sum(),
+        squares=(m**2 * times).sum(),
+        fourths=(m**4 * times).sum(),
     ).row(0)
     n_if_alike = n * n / squares
-    counted = ClusteredShare(n_hits, n, of_units.height, n_if_alike, n_if_alike, math.inf)
+    counted = ClusteredShare(n_hits, n, n_units, n_if_alike, n_if_alike, math.inf)
     rarer = min(share, 1 - share) * n_if_alike
-    if n_if_alike > n - 0.5 or not rarer or of_units.height == 1:
+    if n_if_alike > n - 0.5 or not rarer or n_units == 1:
         return counted
     largest = n / n_if_alike
     effect = min(max(seen / (n * share * (1 - share)), 1.0), largest)

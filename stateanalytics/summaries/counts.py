@@ -18,9 +18,10 @@ from stateanalytics.errors import ArgumentError, check_columns, check_number
 from stateanalytics.failures.failure_rows import find_members, select_failures
 from stateanalytics.failures.templates import VERSION, mine_templates
 from stateanalytics.snapshot import Snapshot
-from stateanalytics.state.definitions import RUN, cause_key, is_failure
+from stateanalytics.state.definitions import RUN, TROUBLE, cause_key, ended_well, is_failure
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, rows_of
+from stateanalytics.state.sampling_units import unit_of
 from stateanalytics.state.states import states
 from stateanalytics.summaries.copies import work_samples
 from stateanalytics.summaries.merging import (
@@ -138,6 +139,7 @@ def _counted(
         states=add_counts([_one_each(_masked(_dated(rows).select("week", "began_week", *_STATE)))]),
         codes=add_codes([_masked(_codes(failed))]),
         groups=add_groups([_groups(rows)]),
+        units=add_counts([_units(rows)]),
         spells=add_counts([_one_each(_masked(lengths.select(*by, *own)))]),
         silences=gap_sums(_masked(lean_gaps(facts, by=by, rows=rows)), thresholds_s, by=by),
         detections=_detections(facts, policy, judged),
@@ -192,6 +194,18 @@ def count_groups_of_runs(ended: pl.DataFrame, by: Sequence[str] = ()) -> pl.Data
         n_failed=is_failure().sum().cast(pl.Int64),
         n_causes=cause_key().filter(is_failure()).n_unique().cast(pl.Int64),
     )
+
+
+def _units(rows: pl.DataFrame) -> pl.DataFrame:
+    """How many units have how many runs that came to each end, by the week of the end."""
+    runs = counted(rows, RUN).with_columns(week=pl.when(~pl.col("is_open")).then(_week()))
+    of_units = runs.group_by("week", "is_open", unit_of()).agg(
+        n_runs=pl.len().cast(pl.Int64),
+        n_completed=ended_well().sum().cast(pl.Int64),
+        n_timed_out=(pl.col("outcome") == "timed_out").sum().cast(pl.Int64),
+        n_unresolved=pl.col("severity").is_in(list(TROUBLE)).sum().cast(pl.Int64),
+    )
+    return FIXED["units"].conform(_one_each(of_units.drop("unit")))
 
 
 def _detections(facts: Facts, policy: Policy, judged: pl.DataFrame) -> pl.DataFrame:

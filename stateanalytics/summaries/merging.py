@@ -64,6 +64,7 @@ def merge(summaries: Iterable[Summary]) -> Summary:
         states=add_counts([part.states for part in parts]),
         codes=add_codes([part.codes for part in parts]),
         groups=add_groups([part.groups for part in parts]),
+        units=add_counts([part.units for part in parts]),
         spells=add_counts([part.spells for part in parts]),
         silences=merge_gap_sums(part.silences for part in parts),
         detections=by_name(add_counts([part.detections for part in parts])),

@@ -96,6 +96,20 @@ _SHAPES = (
         ),
     ),
     Frame(
+        "units",
+        "units (shows, invocations) of one week of whose runs equally many came to each end",
+        ("week", "is_open", "n_runs", "n_completed", "n_timed_out", "n_unresolved"),
+        (
+            _WEEK,
+            Column("is_open", YES_NO, "their runs that have not ended; else those that have"),
+            Column("n_runs", INTEGER, "such runs of a unit"),
+            Column("n_completed", INTEGER, "of them completed"),
+            Column("n_timed_out", INTEGER, "of them timed out"),
+            Column("n_unresolved", INTEGER, "of them in trouble"),
+            N,
+        ),
+    ),
+    Frame(
         "templates",
         "failures of one code and message pattern",
         ("system", "code", "pattern_id"),
@@ -115,8 +129,8 @@ _SPELL = SPELLS.named("timeout_s", "duration_s", "ending", "ended", "cause", "cu
 FIXED = {shape.name: shape for shape in _SHAPES}
 """By name the frames that are the same in every summary."""
 
-FRAMES = ("sources", "losses", "states", "codes", "groups", "spells", "silences", "detections",
-          "templates")  # fmt: skip
+FRAMES = ("sources", "losses", "states", "codes", "groups", "units", "spells", "silences",
+          "detections", "templates")  # fmt: skip
 """All of them, as they stand in a `Summary`."""
 
 

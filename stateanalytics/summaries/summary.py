@@ -21,7 +21,7 @@ from stateanalytics.io.frame_folders import Kind, read_frames, write_frames
 from stateanalytics.stats.agreement import CELLS, pairwise_agreement, score_cells
 from stateanalytics.summaries.shapes import FRAMES, GROUPED_BY, shapes_of
 
-KIND = Kind("summary", 1, 'sa.summarize("history/").write("fleet/")')
+KIND = Kind("summary", 2, 'sa.summarize("history/").write("fleet/")')
 _MOST_PLACES = 2**31
 _MOST = 2.0**62
 """Of any sum: more does not fit a column."""
@@ -57,6 +57,9 @@ class Summary:
     groups : polars.DataFrame
         Ended runs by ``week``, ``source``, ``system`` and ``project``: how many failed, and
         for how many causes.
+    units : polars.DataFrame
+        ``n`` units (shows, invocations) by ``week`` and how many runs of theirs came to each
+        end: what the interval of a share rests on.
     spells : polars.DataFrame
         ``n`` runs by the columns ``by``, how they ended and how long they took, in whole
         seconds, rounded up.
@@ -78,6 +81,7 @@ class Summary:
     states: pl.DataFrame
     codes: pl.DataFrame
     groups: pl.DataFrame
+    units: pl.DataFrame
     spells: pl.DataFrame
     silences: pl.DataFrame
     detections: pl.DataFrame

@@ -14,7 +14,7 @@ from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, RUN, ended_well
 from stateanalytics.state.headline import Count, count_headline
 from stateanalytics.state.population import counted
-from stateanalytics.stats.clustered import ClusteredShare
+from stateanalytics.stats.clustered import ClusteredShare, share_of_units
 
 _SURE = ("n_units", "n_effective", "n_if_alike", "degrees")
 FAILED_AS = {"failed": "failed", "timed_out": "timed out", "aborted": "died"}
@@ -39,13 +39,13 @@ def summarize_headline(material: Material) -> Plain:
     return {**told, "n_causes": n_causes}
 
 
-def headline_of_sums(rows: pl.DataFrame, n_causes: int, label: str) -> Plain:
-    """The same from rows of sums, where nobody knows what hangs together: causes, no intervals."""
+def headline_of_sums(rows: pl.DataFrame, units: pl.DataFrame, n_causes: int, label: str) -> Plain:
+    """The same from rows of sums and units of their runs; of failures only causes are known."""
     runs = counted(rows, RUN)
     failed = runs.filter("has_failed")
-    # An interval over runs would be too narrow: those of one invocation are alike.
     counts = {
-        name: count._replace(sure=None, unit="") for name, count in count_headline(runs, 0).items()
+        name: count._replace(**_of_units(name, count, units))
+        for name, count in count_headline(runs, 0).items()
     }
     causes = _count(
         "causes",
@@ -56,6 +56,18 @@ def headline_of_sums(rows: pl.DataFrame, n_causes: int, label: str) -> Plain:
     )
     from_all = f"from {count(n_causes, 'distinct cause')}"
     return headline_of(rows, counts, causes, _sentence(label, counts, failed, from_all))
+
+
+def _of_units(name: str, told: Count, units: pl.DataFrame) -> Plain:
+    """How sure a share of sums is; nobody knows where the units are not those of its runs."""
+    if told.of is not None:
+        is_open = name == "unresolved"
+        of_runs = units.filter(pl.col("is_open") == is_open)
+        sure = share_of_units(of_runs.select(x=f"n_{name}", m="n_runs", times="n"))
+        if (sure.n_hits, sure.n) == (told.n, told.of):
+            return {"sure": sure, "unit": "invocation"}
+    # An interval over runs would be too narrow: those of one invocation are alike.
+    return {"sure": None, "unit": ""}
 
 
 def headline_of(
