@@ -7,7 +7,7 @@ import pytest
 
 from stateanalytics.reporting.sections.headline import summarize_headline
 from stateanalytics.state.sampling_units import sampling_units, shows_of
-from stateanalytics.stats.clustered import clustered_share
+from stateanalytics.stats.clustered import clustered_share, share_of_units
 from stateanalytics.stats.intervals import newcombe, wilson
 from tests.frames import WHOSE, ago, facts
 from tests.report_parts import material_of
@@ -138,3 +138,15 @@ def test_no_digit_depends_on_the_order_of_units():
     units = [(size * (place % 3) // 2, size) for place, size in enumerate(UNEVEN * 20)]
     told = {share_of(*Random(seed).sample(units, len(units))) for seed in range(20)}
     assert len(told) == 1
+
+
+def test_units_that_are_counted_store_by_store_say_what_they_say_at_once():
+    draw = Random(3)
+    units = [draw.randrange(40) for _ in range(300)]
+    runs = pl.DataFrame({"unit": units, "hit": [draw.random() < 0.2 + unit / 60 for unit in units]})
+    at_once = clustered_share(runs["hit"], runs["unit"])
+    of_units = runs.group_by("unit").agg(x=pl.col("hit").sum(), m=pl.len(), times=pl.lit(1))
+    by_store = [store.group_by("x", "m").agg(pl.col("times").sum())
+                for _, store in of_units.group_by(pl.col("unit") % 3)]  # fmt: skip
+    assert share_of_units(pl.concat(by_store)).interval() == pytest.approx(at_once.interval())
+    assert at_once.n_units == 40
