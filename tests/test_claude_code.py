@@ -246,6 +246,17 @@ def test_the_last_turn_is_read_off_its_records(
     assert state_of(facts_of(tmp_path, told))["reason_codes"] == expected
 
 
+def test_a_call_of_an_answer_that_was_given_again_is_not_waited_for(tmp_path: Path) -> None:
+    told = begun()
+    asked = told.parent
+    told.answer(call("toolu_1", "Bash", command="make"), stop="tool_use", usage=USAGE)
+    told.parent = asked
+    told.answer(say("Done without it."), stop="end_turn", usage=USAGE)
+    facts = facts_of(tmp_path, told)
+    assert axes(facts) == ("completed", "ok", "passed", "run.completed.turn_ended")
+    assert facts.detail(frames.TOOLS)["is_replaced"].to_list() == [True]
+
+
 def test_nothing_but_names_is_a_session_that_waits_for_its_prompt(tmp_path: Path) -> None:
     told = Transcript("one", "2026-05-18T09:00:00")
     told.add("ai-title", aiTitle="A title")

@@ -15,12 +15,13 @@ import functools
 import json
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import polars as pl
 
@@ -31,7 +32,7 @@ from stateanalytics.io.opening import MAX_LINE_BYTES, decoded_or_none, open_regu
 if TYPE_CHECKING:
     import duckdb
 
-CHUNK_BYTES = 32 * 2**20
+CHUNK_BYTES = 8 * 2**20
 TOO_LONG = f"a line of more than {MAX_LINE_BYTES // 2**20} MiB"
 UNFINISHED = "a last line that is cut off: it was being written, or its writer died"
 HALF_SURROGATE = r"\\u[dD][89a-fA-F]"
@@ -39,6 +40,8 @@ HALF_SURROGATE = r"\\u[dD][89a-fA-F]"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def records_of(chunks: Sequence[Chunk]) -> pl.DataFrame:
     places = heads.with_columns(line_no=pl.int_ranges("begin", "end")).explode("line_no")
     lines = _decoded_lines([line for chunk in chunks for line in chunk.lines])
     text = pl.col("text")
-    return (
+    records = (
         places.hstack(lines)
         .select(
             pl.col("source", "origin", "is_too_long"),
@@ -104,9 +107,12 @@ def records_of(chunks: Sequence[Chunk]) -> pl.DataFrame:
             is_finished=(pl.col("line_no") < pl.col("end") - 1) | pl.col("is_finished"),
         )
         .filter((text != "").fill_null(value=True))
-        .filter(~text.str.contains(r"^(?:event|id|retry):|^:").fill_null(value=False))
-        .with_columns(text.str.strip_prefix("data:").str.strip_chars_start())
     )
+    if records["text"].str.starts_with("{").all():
+        return records
+    return records.filter(
+        ~text.str.contains(r"^(?:event|id|retry):|^:").fill_null(value=False)
+    ).with_columns(text.str.strip_prefix("data:").str.strip_chars_start())
 
 
 def _decoded_lines(octets: Sequence[bytes]) -> pl.DataFrame:
@@ -186,6 +192,22 @@ def in_pieces(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
         n_bytes += chunk.n_bytes
     if piece:
         yield piece
+
+
+def side_by_side(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
+    """Some work on each piece, in threads, in the order of the pieces.
+
+    No more pieces are taken than there are threads and one, so that few are in memory.
+    """
+    n_threads = min(os.cpu_count() or 1, _MOST_THREADS)
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(n_threads) as threads:
+        for piece in pieces:
+            waiting.append(threads.submit(work, piece))
+            if len(waiting) > n_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 BATCH = 100_000

@@ -80,7 +80,9 @@ def _reasons(works: pl.DataFrame, table: pl.DataFrame, also: pl.Expr) -> pl.Data
     """Why each situation holds, its own reason first, in the shape of `schema.REASONS`."""
     whys = table.filter(pl.col("code").is_not_null()).select(*_WHY, why="situation")
     rows = (
-        works.with_columns(why=pl.concat_list("situation", also))
+        works.select(
+            *_KEY, "cause", "error_message", "detail", why=pl.concat_list("situation", also)
+        )
         .explode("why")
         .join(whys, on="why", how="inner", maintain_order="left")
     )
@@ -116,8 +118,6 @@ def with_recorded(
         In the shape of `schema.REASONS`.
     """
     key = list(_KEY)
-    bare = entities.drop(name for name in axes.columns if name not in key)
-    known = add_reasons(bare.join(axes, on=key, how="left", maintain_order="left"), reasons)
     ends = (
         reasons.filter(pl.col("dimension") == "lifecycle")
         .sort("order")
@@ -125,8 +125,12 @@ def with_recorded(
         .select(*key, code="code", why="evidence")
     )
     is_over = pl.when(pl.col("recorded_outcome").is_not_null())
-    return schema.ENTITIES.conform(
-        known.join(ends, on=key, how="left", maintain_order="left").with_columns(
-            reason_code=is_over.then("code"), evidence=is_over.then("why")
-        )
+    # Beside the entities, whose many columns would be copied by each join.
+    known = {"recorded_outcome"} - set(axes.columns)
+    beside = entities.select(*key, *known)
+    for told in (axes.unique(key, keep="first", maintain_order=True), ends):
+        beside = beside.join(told, on=key, how="left", maintain_order="left")
+    told = add_reasons(beside, reasons).with_columns(
+        reason_code=is_over.then("code"), evidence=is_over.then("why")
     )
+    return schema.ENTITIES.conform(entities.with_columns(told.drop(*key, "code", "why")))

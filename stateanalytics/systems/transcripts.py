@@ -5,16 +5,30 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from io import BytesIO
 from pathlib import Path
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
+from stateanalytics.core.schema import Frame
+from stateanalytics.io.files import legible
 from stateanalytics.io.findings import counted
+from stateanalytics.io.json_lines import (
+    Chunk,
+    Fields,
+    Parser,
+    chunks_of,
+    in_pieces,
+    records_of,
+    side_by_side,
+)
+from stateanalytics.io.json_losses import BAD, losses, objects_of, refuse
 from stateanalytics.io.opening import read_octets
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.history import LOST, Past, with_rows_of
@@ -22,6 +36,113 @@ from stateanalytics.systems.history import LOST, Past, with_rows_of
 _MOST_BYTES = 64 * 2**20
 Odd = Mapping[str, tuple[pl.DataFrame, str]]
 """By code of a finding the rows that it is about, and the column of its example."""
+
+
+Typed = Callable[[pl.DataFrame, pl.DataFrame, Parser], tuple[pl.DataFrame, ...]]
+"""From the fields of records and their texts to rows of a system's frames."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What transcripts of one input tell.
+
+    Attributes
+    ----------
+    rows : tuple of polars.DataFrame
+        The frames that records are read into.
+    bad : polars.DataFrame
+        ``file``, ``line_no``, ``code``: lines that could not be read.
+    lost : tuple of (str, OSError)
+        Files that could not be opened or read to their end; what was read of one stays.
+    """
+
+    rows: tuple[pl.DataFrame, ...]
+    bad: pl.DataFrame
+    lost: tuple[tuple[str, OSError], ...]
+
+    def findings(self, source: str, system: str, on_error: str) -> pl.DataFrame:
+        """What could not be read.
+
+        Raises
+        ------
+        DamagedStoreError
+            If there is any, and ``on_error`` is ``raise``.
+        """
+        found = losses(self.bad, self.lost, source, system)
+        refuse(found, source, on_error)
+        return found
+
+    def empty_files(self, paths: Iterable[Path], root: Path, lines: pl.DataFrame) -> pl.DataFrame:
+        """The files without a single line, as ``file``; neither lost nor all of it bad."""
+        named = ([name_of(path, root) for path in paths], [name for name, _ in self.lost])
+        files, lost = (pl.DataFrame({"file": names}, schema={"file": pl.String}) for names in named)
+        known = pl.concat([rows.select("file") for rows in (lines, self.bad, lost)])
+        return files.join(known, on="file", how="anti")
+
+
+def read_records(
+    root: Path,
+    paths: Iterable[Path],
+    source: str,
+    *,
+    fields: Fields,
+    frames: Sequence[Frame],
+    typed: Typed,
+) -> Told:
+    """Every record of some transcripts.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+        The input; files are named by their way from it.
+    paths : iterable of pathlib.Path
+    source : str
+        How the user named the input.
+    fields : Fields
+        What is read of each record.
+    frames : sequence of Frame
+        What records are read into.
+    typed : callable
+        Makes rows for those frames, but for ``source``.
+    """
+    lost: list[tuple[str, OSError]] = []
+
+    def chunks() -> Iterator[Chunk]:
+        for path in paths:
+            name = name_of(path, root)
+            try:
+                yield from chunks_of(path, name, "transcript")
+            except OSError as error:
+                lost.append((name, error))
+
+    with Parser() as parser:
+
+        def read(piece: list[Chunk]) -> list[bytes]:
+            texts, objects, bad = objects_of(records_of(piece), fields, parser)
+            named = pl.lit(source).alias("source")
+            rows = zip(frames, typed(objects, texts, parser), strict=True)
+            told = (frame.conform(found.with_columns(named)) for frame, found in rows)
+            return [_packed(each) for each in (*told, bad)]
+
+        pieces = list(side_by_side(read, in_pieces(chunks())))
+    empty = (*(frame.empty() for frame in frames), pl.DataFrame(schema=BAD))
+    *rows, bad = (
+        pl.concat([none, *map(pl.read_ipc, packed)], rechunk=True)
+        for none, *packed in zip(empty, *pieces, strict=True)
+    )
+    return Told(tuple(rows), bad, tuple(lost))
+
+
+def _packed(rows: pl.DataFrame) -> bytes:
+    """Rows in few bytes: of thousands of small frames each would keep more than its rows need."""
+    file = BytesIO()
+    rows.write_ipc(file, compression="lz4")
+    return file.getvalue()
+
+
+def name_of(path: Path, root: Path) -> str:
+    """A transcript's way from its input."""
+    return legible(path.relative_to(root.parent if root.is_file() else root).as_posix())
 
 
 @cache
@@ -47,14 +168,6 @@ def strange(package: str, rows: pl.DataFrame, column: str, of: str) -> pl.DataFr
 def below_zero(rows: pl.DataFrame, usage: Iterable[str]) -> pl.DataFrame:
     """The rows that tell of less than nothing used."""
     return rows.filter(pl.any_horizontal(pl.col(name) < 0 for name in usage))
-
-
-def empty_files(names: Iterable[str], *told: pl.DataFrame) -> pl.DataFrame:
-    """The files without a single line, as ``file``; those of ``told`` have some."""
-    known = pl.concat([rows.select("file") for rows in told])
-    return pl.DataFrame({"file": list(names)}, schema={"file": pl.String}).join(
-        known, on="file", how="anti"
-    )
 
 
 def findings_on(

@@ -12,6 +12,7 @@ from stateanalytics.systems.claude_code import frames
 from stateanalytics.systems.claude_code.folding import BASH_S
 from stateanalytics.systems.claude_code.states import SYSTEM
 from stateanalytics.systems.claude_code.turns import OPEN
+from stateanalytics.systems.threads import silence_ends_of, tool_runs
 
 if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
@@ -49,39 +50,10 @@ def constants(policy: Policy) -> list[Constant]:
 
 def silence_ends(facts: Facts) -> pl.DataFrame:
     """One row a turn that is over; that one died is noticed at the next prompt."""
-    is_dead = pl.col("situation") == "aborted"
-    thread = ["source", "thread_id"]
-    next_at = pl.col("started_at").shift(-1).over(thread, order_by="turn_no")
-    return (
-        facts.detail(frames.TURNS)
-        .filter(~pl.col("situation").is_in(list(OPEN)) | ~pl.col("is_last"))
-        .with_columns(next_at=next_at)
-        .select(
-            "source",
-            system=pl.lit(SYSTEM),
-            entity_id="thread_id",
-            at=pl.when(is_dead).then("next_at").otherwise("ended_at"),
-            boundary=pl.when(is_dead).then(pl.lit("crash")).otherwise(pl.lit("own_end")),
-        )
-    )
+    return silence_ends_of(facts, frames.TURNS, SYSTEM, OPEN)
 
 
 def commands(facts: Facts, _gaps: pl.DataFrame) -> pl.DataFrame:
     """Elapsed times of Bash calls, in the shape of `thresholds.evidence.RUNS`."""
-    elapsed = pl.col("ended_at") - pl.col("started_at")
-    places = facts.detail(frames.SESSIONS).select("source", "thread_id", project="directory")
-    return (
-        facts.detail(frames.TOOLS)
-        .filter(pl.col("name") == "Bash", pl.col("ended_at").is_not_null())
-        .join(places, on=["source", "thread_id"], how="left", maintain_order="left")
-        .select(
-            pl.concat_str("source", pl.lit("/"), "thread_id").alias("unit"),
-            "project",
-            pl.lit(SYSTEM).alias("system"),
-            pl.lit("Bash").alias("kind"),
-            elapsed.dt.total_microseconds().alias("duration_s") / 1e6,
-            pl.lit(value=True).alias("ended"),
-            (~pl.col("is_error")).alias("is_good"),
-            "timeout_s",
-        )
-    )
+    is_bash = pl.col("name") == "Bash"
+    return tool_runs(facts, (frames.SESSIONS, frames.TOOLS), SYSTEM, is_bash, "Bash")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import polars as pl
 
 from stateanalytics.systems.base import Features
@@ -11,50 +9,30 @@ from stateanalytics.systems.claude_code import LIMITS, frames
 from stateanalytics.systems.claude_code.constants import STREAM_S, SUBAGENT_S
 from stateanalytics.systems.claude_code.folding import BASH_GRACE_S, BASH_S, PATIENCE_S
 from stateanalytics.systems.detector import Detector, catalogue
-from stateanalytics.systems.history import Past
+from stateanalytics.systems.threads import features_from
 
-COLUMNS = MappingProxyType(
-    {
-        "record_age_s": "since the last sign of life of it, or of the subagents it waits for",
-        "own_patience_s": "how long it may be silent, by what it waits for; null: as usual",
-        "open_tool_name": "tool that it waits for",
-        "open_tool_age_s": "since that was called",
-        "open_tool_timeout_s": "time limit of that call, where it asked for one",
-        "retry_due_age_s": "since a retry was due that nothing followed; negative: to come",
-    }
-)
+_TOLD = {
+    "record_age_s": (
+        "last_sign_at",
+        "since the last sign of life of it, or of the subagents it waits for",
+    ),
+    "own_patience_s": (
+        "patience_s",
+        "how long it may be silent, by what it waits for; null: as usual",
+    ),
+    "open_tool_name": ("open_tool", "tool that it waits for"),
+    "open_tool_age_s": ("open_since", "since that was called"),
+    "open_tool_timeout_s": ("open_timeout_s", "time limit of that call, where it asked for one"),
+    "retry_due_age_s": (
+        "retry_at",
+        "since a retry was due that nothing followed; negative: to come",
+    ),
+}
 
 
 def features() -> Features:
-    """The columns that this system's detectors read."""
-    return Features(columns=COLUMNS, add=add_features)
-
-
-def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
-    """Turns with the columns of `COLUMNS`; other entities have null there.
-
-    Parameters
-    ----------
-    rows : polars.DataFrame
-        Entities with ages, from `detectors.features.with_ages`.
-    past : Past
-        The facts at the instant.
-    """
-
-    def age(moment: str) -> pl.Expr:
-        return (pl.lit(past.at) - pl.col(moment)).dt.total_microseconds() / 1e6
-
-    own = past.facts.detail(frames.TURNS).select(
-        "source",
-        "entity_id",
-        record_age_s=age("last_sign_at"),
-        own_patience_s="patience_s",
-        open_tool_name="open_tool",
-        open_tool_age_s=age("open_since"),
-        open_tool_timeout_s="open_timeout_s",
-        retry_due_age_s=age("retry_at"),
-    )
-    return rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
+    """The columns that this system's detectors read: turns have them, others null."""
+    return features_from(frames.TURNS, _TOLD)
 
 
 def detectors() -> tuple[Detector, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -18,21 +18,17 @@ from stateanalytics.systems.claude_code.places import (
     HISTORY,
     PROJECTS,
     SETTINGS,
-    name_of,
     transcripts_of,
 )
 from stateanalytics.systems.claude_code.states import SYSTEM
 from stateanalytics.systems.transcripts import (
+    Told,
     below_zero,
-    empty_files,
     findings_on,
     ids_in,
     newer_than,
     strange,
 )
-
-if TYPE_CHECKING:
-    from stateanalytics.systems.claude_code.lines import Told
 
 NEWEST_VERSION = (2, 1, 144)
 """Of the newest schema that the reader was checked against."""
@@ -50,18 +46,16 @@ def findings_of(
     ----------
     root : pathlib.Path
         The input, for what lies beside the transcripts.
-    told : Told
+    told : transcripts.Told
     details : mapping of str to polars.DataFrame
-        What `reading.assembled` made of it.
+        What `reading.assembled` made of it, and the records.
     source : str
         How the user named the input.
     """
-    lines, blocks = told.lines, told.blocks
+    lines, blocks = details[frames.LINES.name], details[frames.BLOCKS.name]
     sessions, tools = details[frames.SESSIONS.name], details[frames.TOOLS.name]
     messages = details[frames.MESSAGES.name]
-    names = (name_of(path, root) for path in transcripts_of(root))
-    gone = pl.DataFrame({"file": [name for name, _ in told.lost]}, schema={"file": pl.String})
-    empty = empty_files(names, lines, told.bad, gone)
+    empty = told.empty_files(transcripts_of(root), root, lines)
     kind, at = pl.col("type"), pl.col("at")
     newer = newer_than(lines["program_version"], NEWEST_VERSION)
     calls = pl.concat([tools["tool_id"], blocks.filter(kind == "tool_use")["tool_id"]])

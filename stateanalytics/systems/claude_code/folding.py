@@ -6,6 +6,8 @@ usage on each, and one session may lie in two folders: what is shared has one ow
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import polars as pl
 
 from stateanalytics.systems.claude_code.frames import (
@@ -17,10 +19,10 @@ from stateanalytics.systems.claude_code.frames import (
     TURNS,
     USAGE,
 )
+from stateanalytics.systems.threads import THREAD, TURN
 
-THREAD = ("source", "thread_id")
-TURN = (*THREAD, "turn_no")
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 SIGNS = (
     *("prompt", "tool_result", "interrupt", "summary", "injected"),
     *("assistant", "api_error", "synthetic", "retry", "progress"),
@@ -29,6 +31,16 @@ SIGNS = (
 BASH_S, BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 120.0, 60.0, 600.0, 3600.0
 BASH_SETTING = "BASH_DEFAULT_TIMEOUT_MS"
 QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
+_OF_ORDER = (
+    *("source", "file", "line_no", "at", "what", "uuid", "message_id", "request_id"),
+    *("session_id", "agent_id", "is_sidechain", "forked_from"),
+)
+_OF_FACTS = (
+    *("type", "program_version", "directory", "title", "permission_mode", "model", "stop_reason"),
+    *USAGE,
+    *("parent_uuid", "n_text_chars", "error_type", "error_status", "error_message", "retry_at"),
+    *("result_agent_id", "result_tool_id", "denial"),
+)
 _DENIED = (
     r"(?i)doesn't want to proceed|user (?:rejected|denied|declined)|permission (?:to .* )?"
     r"(?:has been )?denied|requested permissions? to|was blocked by"
@@ -63,22 +75,28 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     folder = pl.col("file").str.extract(r"([^/]+)/subagents/[^/]+$")
     name = pl.col("file").str.extract(r"([^/]+?)(?:\.jsonl)?$")
     is_side = pl.col("is_sidechain").fill_null(value=False)
-    named = lines.with_columns(
-        owner_id=pl.when(of_agent.is_not_null())
-        .then(pl.coalesce(folder.str.extract(f"^({_UUID})$"), told, name))
-        .otherwise(pl.coalesce(stem, "session_id", told, name)),
-        agent=pl.coalesce(
-            of_agent, pl.when(is_side).then(pl.coalesce("agent_id", pl.lit("sidechain")))
-        ),
-    ).with_columns(
-        thread_id=pl.when(pl.col("agent").is_null())
-        .then("owner_id")
-        .otherwise(pl.concat_str("owner_id", pl.lit("/"), "agent")),
-        # Files keep their order of writing, whatever their clocks did.
-        by=pl.col("at").cum_max().forward_fill().over(file, order_by="line_no"),
-        request=pl.col("request_id").fill_null(
-            pl.col("request_id").max().over("source", "message_id")
-        ),
+    # Few columns are sorted and joined; what else a record says is put beside them at the end.
+    named = (
+        lines.select(_OF_ORDER)
+        .with_row_index("row")
+        .with_columns(
+            owner_id=pl.when(of_agent.is_not_null())
+            .then(pl.coalesce(folder.str.extract(f"^({_UUID})$"), told, name))
+            .otherwise(pl.coalesce(stem, "session_id", told, name)),
+            agent=pl.coalesce(
+                of_agent, pl.when(is_side).then(pl.coalesce("agent_id", pl.lit("sidechain")))
+            ),
+        )
+        .with_columns(
+            thread_id=pl.when(pl.col("agent").is_null())
+            .then("owner_id")
+            .otherwise(pl.concat_str("owner_id", pl.lit("/"), "agent")),
+            # Files keep their order of writing, whatever their clocks did.
+            by=pl.col("at").cum_max().forward_fill().over(file, order_by="line_no"),
+            request=pl.col("request_id").fill_null(
+                pl.col("request_id").max().over("source", "message_id")
+            ),
+        )
     )
     keyed = named.sort(*THREAD, "by", "file", "line_no", nulls_last=False).with_columns(
         answer_id=pl.when(pl.col("what") == "assistant").then(
@@ -91,7 +109,9 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
         is_repeated=pl.col("uuid").is_not_null() & ~pl.struct(*THREAD, "uuid").is_first_distinct(),
         seq=pl.int_range(pl.len()).over(THREAD),
     )
-    return _with_replays(_with_copies(keyed))
+    marked = _with_replays(_with_copies(keyed))
+    kept = marked.drop("request_id", "session_id", "agent_id", "is_sidechain", "is_replay")
+    return kept.hstack(lines.select(_OF_FACTS)[kept["row"]]).drop("row")
 
 
 def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
@@ -116,7 +136,8 @@ def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
     )
     is_replay = pl.col("agent").is_not_null() & pl.col("is_spoken").fill_null(value=False)
     is_other = (pl.col("keeper") != pl.col("thread_id")).fill_null(value=False)
-    return joined.with_columns(is_copied=is_other | is_replay)
+    copied = joined.with_columns(is_copied=is_other | is_replay)
+    return copied.drop("key", "begins", "keeper", "is_spoken")
 
 
 def _with_replays(rows: pl.DataFrame) -> pl.DataFrame:
@@ -142,7 +163,7 @@ def _with_replays(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def own(rows: pl.DataFrame) -> pl.DataFrame:
+def own(rows: Rows) -> Rows:
     """The records that count: neither copied from another session nor there twice."""
     return rows.filter(~pl.col("is_copied"), ~pl.col("is_repeated"))
 
@@ -152,7 +173,7 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
 
     The first line has the moment; until 2.1.96 it had a placeholder for the tokens written.
     """
-    lines = own(rows).drop_nulls("answer_id").with_columns(total=pl.sum_horizontal(USAGE))
+    lines = own(rows.lazy()).drop_nulls("answer_id").with_columns(total=pl.sum_horizontal(USAGE))
     answers = lines.group_by(*THREAD, "answer_id", maintain_order=True).agg(
         pl.col("turn_no", "message_id", "request", "at", "uuid").first(),
         pl.col("model", "stop_reason").drop_nulls().last(),
@@ -160,12 +181,15 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
         n_lines=pl.len(),
     )
     named = pl.coalesce("message_id", "uuid", "answer_id")
-    return MESSAGES.conform(answers.with_columns(message_id=named, request_id="request"))
+    kept = answers.with_columns(message_id=named, request_id="request")
+    return MESSAGES.conform(kept.collect())
 
 
 def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     """`frames.TOOLS`: calls with their results, wherever in the thread those stand."""
-    of_lines = own(rows).drop("type", "error_message")
+    place = ("thread_id", "owner_id", "turn_no", "seq", "at", "is_copied", "is_repeated")
+    told = ("answer_id", "result_agent_id", "denial")
+    of_lines = own(rows.select(*LINES.key, *place, *told))
     placed = (
         BLOCKS.conform(blocks)
         .drop_nulls("tool_id")
@@ -186,6 +210,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         calls.drop(told)
         .join(kept, on=call, how="left", maintain_order="left")
         .join(_children(rows, results), on=["source", "tool_id"], how="left", maintain_order="left")
+        .join(_replaced(rows), on=(*THREAD, "answer_id"), how="left", maintain_order="left")
     )
     words = pl.col("error_message").fill_null("")
     rules = {name: words.str.contains(pattern) for name, pattern in _CAUSES.items()}
@@ -204,6 +229,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
             ended_at=pl.when(has_result).then(pl.coalesce("ended_at", "at")),
             timeout_s=timeout_s,
             is_error=is_error,
+            is_replaced=pl.col("is_replaced").fill_null(value=False),
             cause=pl.when(is_error).then(cause),
             patience_s=pl.when(is_bash)
             .then(timeout_s.fill_null(BASH_S) + BASH_GRACE_S)
@@ -214,12 +240,31 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _replaced(rows: pl.DataFrame) -> pl.DataFrame:
+    """Answers in whose place another one was given later: a retry, or what a person took back.
+
+    Parallel calls and their results branch too, which says nothing; that two answers follow
+    the same record does.
+    """
+    answers = own(rows.lazy()).drop_nulls("answer_id").group_by(*THREAD, "answer_id")
+    begun = answers.agg(pl.col("parent_uuid", "seq").sort_by("seq").first())
+    last = pl.col("seq").max().over(*THREAD, "parent_uuid")
+    return (
+        begun.drop_nulls("parent_uuid")
+        .filter(pl.col("seq") < last)
+        .select(*THREAD, "answer_id", is_replaced=pl.lit(value=True))
+        .collect()
+    )
+
+
 def _children(rows: pl.DataFrame, results: pl.DataFrame) -> pl.DataFrame:
     """Which subagent a call started, as its result, its progress or the subagent says."""
-    told = [results, rows.with_columns(tool_id="result_tool_id")]
     columns = ("source", "tool_id", "owner_id", "result_agent_id")
+    named = rows.lazy().with_columns(tool_id="result_tool_id")
+    told = [frame.select(columns).drop_nulls() for frame in (results.lazy(), named)]
     return (
-        pl.concat([frame.select(columns).drop_nulls() for frame in told])
+        pl.concat(told)
+        .collect()
         .unique(["source", "tool_id"], keep="first", maintain_order=True)
         .select(
             "source",

@@ -5,24 +5,10 @@ Text of people and models is measured and told apart, never kept; the words of e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-
 import polars as pl
 
 from stateanalytics.core.schema import MOMENT
-from stateanalytics.io.json_lines import (
-    Chunk,
-    Fields,
-    Parser,
-    chunks_of,
-    in_pieces,
-    records_of,
-)
-from stateanalytics.io.json_losses import BAD, objects_of
-from stateanalytics.systems.claude_code.frames import BLOCKS, LINES
-from stateanalytics.systems.claude_code.places import name_of
+from stateanalytics.io.json_lines import Fields, Parser
 from stateanalytics.systems.columns import fields_from_csv
 from stateanalytics.systems.recorded import first_that_holds
 
@@ -33,7 +19,7 @@ _BLOCK = {
     "input": {"timeout": "DOUBLE"},
 }
 _USAGE = "message.usage"
-_LINE: Fields = {
+FIELDS: Fields = {
     **fields_from_csv(__package__),
     "n_created": ((f"{_USAGE}.cache_creation_input_tokens",), "BIGINT"),
     "n_created_5m": ((f"{_USAGE}.cache_creation.ephemeral_5m_input_tokens",), "BIGINT"),
@@ -63,69 +49,22 @@ _FIRST_TEXT = (
 )
 
 
-@dataclass(frozen=True)
-class Told:
-    """What transcripts of one input tell.
-
-    Attributes
-    ----------
-    lines, blocks : polars.DataFrame
-        `frames.LINES` and `frames.BLOCKS`.
-    bad : polars.DataFrame
-        ``file``, ``line_no``, ``code``: lines that could not be read.
-    lost : tuple of (str, OSError)
-        Files that could not be opened or read to their end; what was read of one stays.
-    """
-
-    lines: pl.DataFrame
-    blocks: pl.DataFrame
-    bad: pl.DataFrame
-    lost: tuple[tuple[str, OSError], ...] = ()
-
-
-def read_transcripts(root: Path, paths: Sequence[Path], source: str, parser: Parser) -> Told:
-    """Every record of some transcripts.
+def typed(
+    rows: pl.DataFrame, texts: pl.DataFrame, parser: Parser
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows of `frames.LINES` and `frames.BLOCKS`, but for ``source``.
 
     Parameters
     ----------
-    root : pathlib.Path
-        The input; files are named by their way from it.
-    paths : sequence of pathlib.Path
-    source : str
-        How the user named the input.
+    rows : polars.DataFrame
+        The `FIELDS` of records, with ``row``, ``file`` and ``line_no``.
+    texts : polars.DataFrame
+        ``row`` and ``text``, for further fields.
     parser : Parser
     """
-    lost: list[tuple[str, OSError]] = []
-
-    def chunks() -> Iterator[Chunk]:
-        for path in paths:
-            name = name_of(path, root)
-            try:
-                yield from chunks_of(path, name, "transcript")
-            except OSError as error:
-                lost.append((name, error))
-
-    told = [_piece(records_of(piece), source, parser) for piece in in_pieces(chunks())]
-    lines, blocks, bad = zip(*told, strict=True) if told else ((), (), ())
-    return Told(
-        pl.concat([LINES.empty(), *lines]),
-        pl.concat([BLOCKS.empty(), *blocks]),
-        pl.concat([pl.DataFrame(schema=BAD), *bad]),
-        tuple(lost),
-    )
-
-
-def _piece(
-    records: pl.DataFrame, source: str, parser: Parser
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    texts, rows, bad = objects_of(records, _LINE, parser)
     heads = _heads(rows, texts, parser)
     lines = _lines(rows.join(heads, on="row", how="left", maintain_order="left"))
-    told = ((LINES, lines), (BLOCKS, _blocks(lines, texts, parser)))
-    of_lines, of_blocks = (
-        frame.conform(found.with_columns(source=pl.lit(source))) for frame, found in told
-    )
-    return of_lines, of_blocks, bad
+    return lines, _blocks(lines, texts, parser)
 
 
 def _heads(rows: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFrame:
@@ -218,7 +157,7 @@ def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.Data
     if failed.is_empty():
         return blocks
     asked = texts.join(failed, on="row", how="semi", maintain_order="left")
-    said = parser.read(asked, {"type": _LINE["type"]}, sql={"error_message": _FIRST_TEXT})
+    said = parser.read(asked, {"type": FIELDS["type"]}, sql={"error_message": _FIRST_TEXT})
     words = (
         said.select("row", "error_message")
         .with_columns(place=pl.int_ranges(pl.col("error_message").list.len()))

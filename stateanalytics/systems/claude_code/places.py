@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from stateanalytics.io.files import legible
 from stateanalytics.io.opening import open_regular
 
 SUFFIX = ".jsonl"
@@ -89,11 +88,6 @@ def transcripts_of(path: Path) -> list[Path]:
         for name in names
         if name.endswith(SUFFIX) and name not in NO_TRANSCRIPTS
     )
-
-
-def name_of(path: Path, root: Path) -> str:
-    """A transcript's way from its input."""
-    return legible(path.relative_to(root.parent if root.is_file() else root).as_posix())
 
 
 def opens(path: Path) -> list[str | Path]:

@@ -10,29 +10,26 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.io.files import legible, read_json_object
-from stateanalytics.io.json_lines import Parser
-from stateanalytics.io.json_losses import losses, refuse
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.claude_code import frames
 from stateanalytics.systems.claude_code.findings import findings_of, settings_of
 from stateanalytics.systems.claude_code.folding import (
     BASH_SETTING,
     SIGNS,
-    THREAD,
     messages_of,
     own,
     sessions_of,
     tools_of,
     with_threads,
 )
-from stateanalytics.systems.claude_code.lines import read_transcripts
-from stateanalytics.systems.claude_code.places import name_of, opens, transcripts_of
+from stateanalytics.systems.claude_code.lines import FIELDS, typed
+from stateanalytics.systems.claude_code.places import opens, transcripts_of
 from stateanalytics.systems.claude_code.states import SYSTEM, add_recorded
 from stateanalytics.systems.claude_code.turns import OPEN, turns_of
 from stateanalytics.systems.history import Past
-from stateanalytics.systems.transcripts import rewound_lines, size_of
+from stateanalytics.systems.threads import THREAD, entities_of, transitions_of
+from stateanalytics.systems.transcripts import name_of, read_records, rewound_lines, size_of
 
-_CALLS = {True: "error", False: "done"}
 _READ = frames.USAGE[:3]
 
 
@@ -66,16 +63,13 @@ def read(
     """
     source = str(path) if label is None else label
     paths = transcripts_of(path)
-    with Parser() as parser:
-        told = read_transcripts(path, paths, source, parser)
-    told = replace(
-        told,
-        lines=pl.concat([told.lines, _starts(path, paths, source)]),
-        blocks=told.blocks.with_columns(pl.coalesce("timeout_s", _command_limit_s(path))),
-    )
-    lost = losses(told.bad, told.lost, source, SYSTEM)
-    refuse(lost, source, on_error)
-    part = assembled(told.lines, told.blocks)
+    into = (frames.LINES, frames.BLOCKS)
+    told = read_records(path, paths, source, fields=FIELDS, frames=into, typed=typed)
+    lost = told.findings(source, SYSTEM, on_error)
+    lines, blocks = told.rows
+    lines = pl.concat([lines, _starts(path, paths, source)])
+    blocks = blocks.with_columns(pl.coalesce("timeout_s", _command_limit_s(path)))
+    part = assembled(lines, blocks)
     found = findings_of(path, told, part.details, source)
     size_bytes = size_of(opens(path))
     return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
@@ -130,7 +124,7 @@ def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:
         system=SYSTEM,
         format="transcripts",
         entities=_entities(sessions, turns, tools),
-        transitions=_transitions(turns),
+        transitions=transitions_of(turns, SYSTEM),
         events=_events(rows),
         findings=schema.FINDINGS.empty(),
         details=details,
@@ -138,85 +132,21 @@ def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:
 
 
 def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
-    is_over = ~pl.col("situation").is_in(list(OPEN))
-    is_guess = pl.col("situation").is_in(["aborted", "superseded"])
     is_agent = pl.when(pl.col("agent_id").is_not_null())
-    threads = sessions.with_columns(
+    named = sessions.with_columns(
         kind=is_agent.then(pl.lit("subagent")).otherwise(pl.lit("session")),
         agent="agent_id",
-        project="directory",
-        session_id="thread_id",
+        provider=pl.lit("anthropic"),
     )
-    places = threads.select(*THREAD, "session_id", "kind", "agent", "project")
-    shown = ("situation", "ended_at", "error_message", "model")
-    last = turns.filter("is_last").select(*THREAD, *shown)
-    children = sessions.group_by("source", thread_id="parent_thread_id").agg(n_children=pl.len())
-    writer = pl.when(is_guess).then(pl.lit("observer")).when(is_over).then(pl.lit("executor"))
-    of_sessions = (
-        threads.join(last, on=THREAD, how="left", maintain_order="left")
-        .join(children, on=THREAD, how="left", maintain_order="left")
-        .with_columns(
-            pl.col("situation").fill_null("no_prompt"),
-            entity_type=pl.lit("session"),
-            entity_id="thread_id",
-            parent_type=pl.when(pl.col("parent_thread_id").is_not_null()).then(pl.lit("session")),
-            parent_id="parent_thread_id",
-            name="title",
-            started_at="first_at",
-            # Nobody writes that a session is over: what is told is the end of its last turn.
-            is_end_approximate=is_over & pl.col("ended_at").is_not_null(),
-        )
-    )
-    of_turns = turns.join(places, on=THREAD, how="left", maintain_order="left").with_columns(
-        entity_type=pl.lit("turn"),
-        parent_type=pl.lit("session"),
-        parent_id="thread_id",
-        end_written_by=writer,
-        is_end_approximate=is_guess,
-    )
-    limited, ended = (pl.col(name).is_not_null() for name in ("timeout_s", "ended_at"))
-    of_tools = tools.join(places, on=THREAD, how="left", maintain_order="left").with_columns(
-        entity_type=pl.lit("tool_call"),
-        parent_type=pl.lit("turn"),
-        parent_id=pl.concat_str("thread_id", pl.lit(":turn:"), "turn_no"),
-        kind="name",
-        last_activity_at=pl.coalesce("ended_at", "started_at"),
-        situation=pl.col("is_error").replace_strict(_CALLS, default="open"),
-        timeout_from=pl.when(limited).then(pl.lit("metadata")),
-        end_written_by=pl.when(ended).then(pl.lit("executor")),
-    )
-    is_call = pl.col("entity_type") == "tool_call"
-    stacked = pl.concat([of_sessions, of_turns, of_tools], how="diagonal_relaxed").with_columns(
-        system=pl.lit(SYSTEM),
-        raw_status="situation",
-        created_at="started_at",
-        last_message_at=pl.when(~is_call).then("last_activity_at"),
-        n_messages=pl.col("n_prompts") + pl.col("n_answers"),
-        n_turns="n_answers",
+    guessed = ("aborted", "superseded")
+    stacked = entities_of(
+        named, turns, tools, system=SYSTEM, unbegun="no_prompt", open_=OPEN, guessed=guessed
+    ).with_columns(
         # However it was read; `claude_messages` has the parts.
-        n_input_tokens=pl.when(~is_call).then(pl.sum_horizontal(_READ)),
+        n_input_tokens=pl.when(pl.col("entity_type") != "tool_call").then(pl.sum_horizontal(_READ)),
         n_cache_write_tokens="n_cache_creation_tokens",
-        reason_message="error_message",
-        provider=pl.when(~is_call).then(pl.lit("anthropic")),
     )
     return add_recorded(schema.ENTITIES.conform(stacked), turns, sessions, tools)
-
-
-def _transitions(turns: pl.DataFrame) -> pl.DataFrame:
-    """The start of each turn, and how it ended; the first is its prompt."""
-    begun = turns.with_columns(
-        at="started_at", status=pl.lit("started"), seq=2 * pl.col("turn_no"), writer=None
-    )
-    ended = turns.with_columns(
-        at="ended_at",
-        status="situation",
-        previous_status=pl.lit("started"),
-        seq=2 * pl.col("turn_no") + 1,
-        writer=pl.lit("executor"),
-    )
-    rows = pl.concat([begun, ended], how="diagonal_relaxed").drop_nulls("at")
-    named = rows.with_columns(system=pl.lit(SYSTEM), entity_type=pl.lit("turn"))
-    return schema.TRANSITIONS.conform(named.sort("source", "entity_id", "seq"))
 
 
 _ROLES = {
@@ -235,10 +165,9 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("message"))
         .otherwise(pl.when(what == "other").then(pl.coalesce("type", "what")).otherwise(what))
     )
+    told = ("at", "seq", "type", "what", "error_message", "is_copied", "is_repeated")
     return schema.EVENTS.conform(
-        own(rows)
-        .filter(pl.col("at").is_not_null())
-        .with_columns(
+        own(rows.select(*THREAD, *told).drop_nulls("at")).with_columns(
             system=pl.lit(SYSTEM),
             entity_type=pl.lit("session"),
             entity_id="thread_id",

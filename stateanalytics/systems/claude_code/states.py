@@ -84,7 +84,9 @@ def _calls(tools: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
     rules = {
         "call_succeeded": ~pl.col("is_error"),
         "call_cancelled": is_cut | pl.col("cause").is_in(["denied", "interrupted"]),
-        "call_failed": pl.col("is_error") | ~pl.col("of_turn").is_in(list(OPEN)),
+        "call_failed": pl.any_horizontal(
+            "is_error", "is_replaced", ~pl.col("of_turn").is_in(list(OPEN))
+        ),
         "call_running": pl.lit(value=True),
     }
     none = pl.when(is_cut).then(pl.lit("interrupted")).otherwise(pl.lit("no_result"))

@@ -7,13 +7,12 @@ import polars as pl
 from stateanalytics.systems.claude_code.folding import (
     QUESTIONS,
     SIGNS,
-    THREAD,
-    TURN,
     own,
 )
 from stateanalytics.systems.claude_code.frames import TURNS, USAGE
 from stateanalytics.systems.provider_errors import cause_of_error
 from stateanalytics.systems.recorded import first_that_holds, is_content_filter
+from stateanalytics.systems.threads import THREAD, TURN
 
 OPEN = ("question", "open_tool", "retrying", "awaiting_model")
 """Situations of work that is not over."""
@@ -87,7 +86,7 @@ def _facts(rows: pl.DataFrame) -> pl.DataFrame:
         **{name: what == name for name in ("interrupt", "max_turns", "turn_end", "retry")},
     }
     told = pl.col("error_type", "error_status", "error_message")
-    moved = rows.with_columns(pl.col("permission_mode").forward_fill().over(THREAD))
+    moved = rows.lazy().with_columns(pl.col("permission_mode").forward_fill().over(THREAD))
     turns = (
         own(moved)
         .group_by(TURN, maintain_order=True)
@@ -113,7 +112,7 @@ def _facts(rows: pl.DataFrame) -> pl.DataFrame:
         )
     )
     # What stands before the first prompt is mostly names and settings.
-    return turns.filter((pl.col("turn_no") > 0) | (pl.col("answer_seq") >= 0))
+    return turns.filter((pl.col("turn_no") > 0) | (pl.col("answer_seq") >= 0)).collect()
 
 
 def _of_messages(messages: pl.DataFrame) -> pl.DataFrame:
@@ -126,9 +125,10 @@ def _of_messages(messages: pl.DataFrame) -> pl.DataFrame:
 
 def _of_tools(tools: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """How the calls of each turn went, and what of them it waits for."""
-    signs = rows.filter(pl.col("what").is_in(list(SIGNS)))
-    heard = signs.group_by("source", child_thread_id="thread_id").agg(child_at=pl.col("at").max())
-    is_open = pl.col("ended_at").is_null()
+    signs = rows.lazy().filter(pl.col("what").is_in(list(SIGNS)))
+    by_child = signs.group_by("source", child_thread_id="thread_id")
+    heard = by_child.agg(child_at=pl.col("at").max()).collect()
+    is_open = pl.col("ended_at").is_null() & ~pl.col("is_replaced")
     known = tools.join(heard, on=["source", "child_thread_id"], how="left", maintain_order="left")
     return known.group_by(TURN).agg(
         *(pl.col(name).filter(is_open).max() for name in ("patience_s", "child_at")),

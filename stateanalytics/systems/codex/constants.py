@@ -12,6 +12,7 @@ from stateanalytics.systems.codex import frames
 from stateanalytics.systems.codex.states import SYSTEM
 from stateanalytics.systems.codex.tools import MCP_S, SHELL_S, is_of_server, is_shell
 from stateanalytics.systems.codex.turns import OPEN
+from stateanalytics.systems.threads import silence_ends_of, tool_runs
 
 if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
@@ -49,47 +50,14 @@ def constants(policy: Policy) -> list[Constant]:
 
 def silence_ends(facts: Facts) -> pl.DataFrame:
     """One row a turn that is over; that one died is noticed at the next."""
-    is_dead = pl.col("situation") == "aborted"
-    next_at = pl.col("started_at").shift(-1).over("source", "thread_id", order_by="turn_no")
-    return (
-        facts.detail(frames.TURNS)
-        .with_columns(next_at=next_at)
-        .filter(~pl.col("situation").is_in(list(OPEN)))
-        .select(
-            "source",
-            system=pl.lit(SYSTEM),
-            entity_id="thread_id",
-            at=pl.when(is_dead).then("next_at").otherwise("ended_at"),
-            boundary=pl.when(is_dead).then(pl.lit("crash")).otherwise(pl.lit("own_end")),
-        )
-    )
+    return silence_ends_of(facts, frames.TURNS, SYSTEM, OPEN)
 
 
 def commands(facts: Facts, _gaps: pl.DataFrame) -> pl.DataFrame:
     """Elapsed times of commands with a time limit, in the shape of `thresholds.evidence.RUNS`."""
-    return _runs(facts, is_shell(), "shell")
+    return tool_runs(facts, (frames.SESSIONS, frames.TOOLS), SYSTEM, is_shell(), "shell")
 
 
 def server_tools(facts: Facts, _gaps: pl.DataFrame) -> pl.DataFrame:
     """Elapsed times of tools of servers, in the shape of `thresholds.evidence.RUNS`."""
-    return _runs(facts, is_of_server(), "mcp")
-
-
-def _runs(facts: Facts, which: pl.Expr, kind: str) -> pl.DataFrame:
-    elapsed = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
-    places = facts.detail(frames.SESSIONS).select("source", "thread_id", project="directory")
-    return (
-        facts.detail(frames.TOOLS)
-        .filter(which, pl.col("ended_at").is_not_null())
-        .join(places, on=["source", "thread_id"], how="left", maintain_order="left")
-        .select(
-            pl.concat_str("source", pl.lit("/"), "thread_id").alias("unit"),
-            "project",
-            pl.lit(SYSTEM).alias("system"),
-            pl.lit(kind).alias("kind"),
-            pl.coalesce("duration_s", elapsed).alias("duration_s"),
-            pl.lit(value=True).alias("ended"),
-            (~pl.col("is_error")).alias("is_good"),
-            "timeout_s",
-        )
-    )
+    return tool_runs(facts, (frames.SESSIONS, frames.TOOLS), SYSTEM, is_of_server(), "mcp")

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from stateanalytics.systems.codex import frames
 from stateanalytics.systems.codex.folding import ENDS, FILE, NAME_ID, is_repeated
 from stateanalytics.systems.codex.index import indexed_threads
-from stateanalytics.systems.codex.places import HISTORY, name_of, rollouts_of
+from stateanalytics.systems.codex.places import HISTORY, rollouts_of
 from stateanalytics.systems.codex.states import SYSTEM
 from stateanalytics.systems.transcripts import (
+    Told,
     below_zero,
-    empty_files,
     findings_on,
     ids_in,
     newer_than,
     strange,
 )
 
-if TYPE_CHECKING:
-    from stateanalytics.systems.codex.lines import Told
-
 NEWEST_VERSION = (0, 169, 0)
 """Of the newest schema that the reader was checked against."""
+
+
+_READ = (
+    *("source", "file", "line_no", "at", "type", "kind", "item", "what", "ordinal"),
+    *("own_id", "call_id", "turn_id", "program_version", "n_text_chars", "sum_total_tokens"),
+    *frames.USAGE,
+)
 
 
 def findings_of(
@@ -38,17 +41,17 @@ def findings_of(
     ----------
     root : pathlib.Path
         The input, for what lies beside the rollouts.
-    told : lines.Told
+    told : transcripts.Told
     details : mapping of str to polars.DataFrame
-        What `reading.assembled` made of them.
+        What `reading.assembled` made of it, and the records.
     source : str
         How the user named the input.
     """
     sessions, turns = (details[frame.name] for frame in (frames.SESSIONS, frames.TURNS))
-    names = (name_of(path, root) for path in rollouts_of(root))
-    gone = pl.DataFrame({"file": [name for name, _ in told.lost]}, schema={"file": pl.String})
-    empty = empty_files(names, told.lines, told.bad, gone)
-    rollouts = told.lines.filter(pl.col("what") != "name").sort(*FILE, "line_no")
+    every = details[frames.LINES.name]
+    empty = told.empty_files(rollouts_of(root), root, every)
+    lines = every.lazy().filter(pl.col("what") != "name")
+    rollouts = lines.sort(*FILE, "line_no").select(_READ).collect()
     what, kind, type_, at = (pl.col(name) for name in ("what", "kind", "type", "at"))
     first = rollouts.group_by(FILE, maintain_order=True).first()
     newer = newer_than(first["program_version"], NEWEST_VERSION)

@@ -7,13 +7,19 @@ rules of Codex itself.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import polars as pl
 
 from stateanalytics.systems.codex.frames import SESSIONS, SUMS, TURNS, USAGE
+from stateanalytics.systems.threads import THREAD, TURN
 
-THREAD = ("source", "thread_id")
-TURN = (*THREAD, "turn_no")
 FILE = ("source", "file")
+Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
+_OF_ORDER = (
+    *(*FILE, "line_no", "ordinal", "at", "what", "own_id", "turn_id", "forked_from", "own_from"),
+    *("parent_thread_id", "type", "kind", "n_text_chars"),
+)
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 NAME_ID = rf"({_UUID})\.jsonl(?:\.zst)?$"
 _UUID7 = r"^[0-9a-f]{8}-[0-9a-f]{4}-7"
@@ -39,7 +45,9 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
         Of each thread one rollout, with ``thread_id``, ``n_files``, ``is_copied``,
         ``is_prompt``, ``is_answer`` and ``turn_no`` (0: before any turn).
     """
-    rollouts = lines.filter(pl.col("what") != "name").sort(*FILE, "line_no")
+    # Few columns are sorted and joined; what else a record says is put beside them at the end.
+    marks = lines.select(_OF_ORDER).with_row_index("row")
+    rollouts = marks.filter(pl.col("what") != "name").sort(*FILE, "line_no")
     metas = rollouts.filter(pl.col("what") == "meta")
     heads = metas.group_by(FILE, maintain_order=True).agg(
         pl.col("own_id", "forked_from", "own_from", "at", "line_no").first(),
@@ -61,7 +69,9 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
         thread_id=pl.coalesce("head_id", pl.col("file").str.extract(NAME_ID), name)
     )
     kept = _one_file_each(named)
-    return _with_turns(_with_families(kept.with_columns(is_copied=_is_copied())))
+    marked = _with_turns(_with_families(kept.with_columns(is_copied=_is_copied())))
+    told = lines.select(pl.exclude(_OF_ORDER))[marked["row"]]
+    return marked.drop("row").hstack(told)
 
 
 def _one_file_each(rows: pl.DataFrame) -> pl.DataFrame:
@@ -105,7 +115,7 @@ def _is_copied() -> pl.Expr:
     return is_inherited.fill_null(value=False)
 
 
-def own(rows: pl.DataFrame) -> pl.DataFrame:
+def own(rows: Rows) -> Rows:
     """The records that count."""
     return rows.filter(~pl.col("is_copied"))
 
@@ -171,20 +181,22 @@ def rolled_back(rows: pl.DataFrame) -> pl.DataFrame:
         .when(pl.col("what") == "rollback")
         .then(-pl.col("n_rolled_back").fill_null(1).clip(0, 10**6))
     )
-    moves = own(rows).with_columns(step=step).drop_nulls("step")
+    moves = own(rows.lazy()).with_columns(step=step).drop_nulls("step")
     depth = pl.col("step").cum_sum().over(THREAD)
     least_later = pl.col("depth").reverse().cum_min().reverse().over(THREAD)
     return (
         moves.with_columns(depth=depth)
         .filter(pl.col("is_start") & (least_later < pl.col("depth")))
         .select(*TURN, is_rolled_back=pl.lit(value=True))
+        .collect()
     )
 
 
 def usage_of(rows: pl.DataFrame) -> pl.DataFrame:
     """Tokens of each turn: of its answers where each is told, else by the totals that moved."""
-    counted = rows.filter(pl.col("what") == "tokens").drop_nulls("sum_total_tokens")
     totals = (*SUMS, "sum_total_tokens")
+    rows = rows.select(*TURN, "what", "response_id", "is_copied", *USAGE, *totals)
+    counted = rows.filter(pl.col("what") == "tokens").drop_nulls("sum_total_tokens")
     before = [pl.col(name).shift(1).over(THREAD) for name in totals]
     same = pl.all_horizontal(
         pl.col(name).eq_missing(earlier) for name, earlier in zip(totals, before, strict=True)
@@ -195,7 +207,7 @@ def usage_of(rows: pl.DataFrame) -> pl.DataFrame:
         for usage, total, earlier in zip(USAGE, SUMS, before, strict=False)
     ]
     by_totals = own(counted.with_columns(*grown, is_same=same).filter(~pl.col("is_same")))
-    answers = own(rows).filter(pl.col("what") == "usage")
+    answers = own(rows.filter(pl.col("what") == "usage"))
     response = pl.struct(*THREAD, "response_id")
     exact = answers.filter(pl.col("response_id").is_null() | response.is_first_distinct())
     sums = [pl.col(USAGE).clip(0).sum()]
@@ -240,8 +252,7 @@ def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) ->
         .select("source", "title", thread_id="own_id")
     )
     callers = (
-        own(rows)
-        .filter(pl.col("what") == "child")
+        own(rows.filter(pl.col("what") == "child"))
         .drop_nulls("child_thread_id")
         .unique(["source", "child_thread_id"], keep="first", maintain_order=True)
         .select("source", thread_id="child_thread_id", parent_call_id="call_id")

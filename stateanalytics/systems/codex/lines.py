@@ -5,17 +5,10 @@ Text of people and models is measured and told apart, never kept; the words of e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-
 import polars as pl
 
 from stateanalytics.core.schema import MOMENT
-from stateanalytics.io.json_lines import Chunk, Fields, Parser, chunks_of, in_pieces, records_of
-from stateanalytics.io.json_losses import BAD, objects_of
-from stateanalytics.systems.codex.frames import LINES
-from stateanalytics.systems.codex.places import name_of
+from stateanalytics.io.json_lines import Fields, Parser
 from stateanalytics.systems.columns import fields_from_csv
 from stateanalytics.systems.transcripts import table_of
 
@@ -24,7 +17,7 @@ WORDS = table_of(__package__, "known_words.csv")
 MOST_ERROR_CHARS = 500
 _MOST_SEARCHED_CHARS = 4000
 _CONTENT = [dict.fromkeys(("type", "text"), "VARCHAR")]
-_LINE: Fields = {
+FIELDS: Fields = {
     **fields_from_csv(__package__),
     "text": (("payload.message", "payload.last_agent_message"), "VARCHAR"),
     "content": (("payload.content", "payload.item.content"), _CONTENT),
@@ -52,57 +45,14 @@ _SPAWNED_BY = r'"parent_thread_id"\s*:\s*"([^"]{1,100})"'
 _FAILED, _DECLINED = ("failed",), ("declined",)
 
 
-@dataclass(frozen=True)
-class Told:
-    """What rollouts of one input tell.
-
-    Attributes
-    ----------
-    lines : polars.DataFrame
-        `frames.LINES`.
-    bad : polars.DataFrame
-        ``file``, ``line_no``, ``code``: lines that could not be read.
-    lost : tuple of (str, OSError)
-        Files that could not be opened or read to their end; what was read of one stays.
-    """
-
-    lines: pl.DataFrame
-    bad: pl.DataFrame
-    lost: tuple[tuple[str, OSError], ...] = ()
-
-
-def read_rollouts(root: Path, paths: Sequence[Path], source: str, parser: Parser) -> Told:
-    """Every record of some rollouts, and of the index of their names.
+def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl.DataFrame]:
+    """The rows of `frames.LINES`, but for ``source``.
 
     Parameters
     ----------
-    root : pathlib.Path
-        The input; files are named by their way from it.
-    paths : sequence of pathlib.Path
-    source : str
-        How the user named the input.
-    parser : Parser
+    rows : polars.DataFrame
+        The `FIELDS` of records, with ``file`` and ``line_no``.
     """
-    lost: list[tuple[str, OSError]] = []
-
-    def chunks() -> Iterator[Chunk]:
-        for path in paths:
-            name = name_of(path, root)
-            try:
-                yield from chunks_of(path, name, "rollout")
-            except OSError as error:
-                lost.append((name, error))
-
-    lines, bad = [LINES.empty()], [pl.DataFrame(schema=BAD)]
-    for piece in in_pieces(chunks()):
-        _, rows, unread = objects_of(records_of(piece), _LINE, parser)
-        lines.append(LINES.conform(_lines(rows).with_columns(source=pl.lit(source))))
-        bad.append(unread)
-    return Told(pl.concat(lines), pl.concat(bad), tuple(lost))
-
-
-def _lines(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows of `frames.LINES`, but for ``source``."""
     known = pl.col("at").dt.year().is_between(2001, 2099)
     words = pl.col("content").list.eval(pl.element().struct.field("text").drop_nulls())
     seconds = pl.col("resets_s")
@@ -143,7 +93,7 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
             (seconds * 1e6).cast(pl.Int64).cast(MOMENT)
         ),
     )
-    return _with_results(read)
+    return (_with_results(read),)
 
 
 def _of_results(value: pl.Expr) -> pl.Expr:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from stateanalytics.io.files import legible
 from stateanalytics.io.opening import open_regular
 
 SESSIONS, ARCHIVED = "sessions", "archived_sessions"
@@ -97,11 +96,6 @@ def index_of(path: Path) -> Path | None:
     """The database of threads, the newest generation that there is."""
     found = [file for file in path.glob("state_*.sqlite") if _GENERATION.fullmatch(file.name)]
     return max(found, key=lambda file: int(file.stem[len("state_") :]), default=None)
-
-
-def name_of(path: Path, root: Path) -> str:
-    """A rollout's way from its input."""
-    return legible(path.relative_to(root.parent if root.is_file() else root).as_posix())
 
 
 def opens(path: Path) -> list[str | Path]:

@@ -9,21 +9,18 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.io.json_lines import Parser
-from stateanalytics.io.json_losses import losses, refuse
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.codex import frames
 from stateanalytics.systems.codex.findings import findings_of
-from stateanalytics.systems.codex.folding import THREAD, own, sessions_of, with_threads
-from stateanalytics.systems.codex.lines import read_rollouts
+from stateanalytics.systems.codex.folding import own, sessions_of, with_threads
+from stateanalytics.systems.codex.lines import FIELDS, typed
 from stateanalytics.systems.codex.places import named_in, opens, rollouts_of
 from stateanalytics.systems.codex.states import SYSTEM, add_recorded
 from stateanalytics.systems.codex.tools import tools_of
 from stateanalytics.systems.codex.turns import OPEN, turns_of
 from stateanalytics.systems.history import Past
-from stateanalytics.systems.transcripts import rewound_lines, size_of
-
-_CALLS = {True: "error", False: "done"}
+from stateanalytics.systems.threads import THREAD, entities_of, transitions_of
+from stateanalytics.systems.transcripts import read_records, rewound_lines, size_of
 
 
 def read(
@@ -55,11 +52,10 @@ def read(
         If a record cannot be read and ``on_error`` is ``raise``.
     """
     source = str(path) if label is None else label
-    with Parser() as parser:
-        told = read_rollouts(path, [*rollouts_of(path), *named_in(path)], source, parser)
-    lost = losses(told.bad, told.lost, source, SYSTEM)
-    refuse(lost, source, on_error)
-    part = assembled(told.lines)
+    paths = [*rollouts_of(path), *named_in(path)]
+    told = read_records(path, paths, source, fields=FIELDS, frames=[frames.LINES], typed=typed)
+    lost = told.findings(source, SYSTEM, on_error)
+    part = assembled(*told.rows)
     found = findings_of(path, told, part.details, source)
     size_bytes = size_of(opens(path))
     return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
@@ -76,14 +72,15 @@ def assembled(lines: pl.DataFrame) -> Parts:
     rows = with_threads(lines)
     tools = tools_of(rows)
     turns = turns_of(rows, tools)
-    names = lines.filter(pl.col("what") == "name").sort("source", "file", "line_no")
+    named = lines.lazy().filter(pl.col("what") == "name").sort("source", "file", "line_no")
+    names = named.select("source", "own_id", "title").collect()
     sessions = sessions_of(rows, turns, names)
     made = ((frames.SESSIONS, sessions), (frames.TURNS, turns), (frames.TOOLS, tools))
     return Parts(
         system=SYSTEM,
         format="rollouts",
         entities=_entities(sessions, turns, tools),
-        transitions=_transitions(turns),
+        transitions=transitions_of(turns, SYSTEM),
         events=_events(rows),
         findings=schema.FINDINGS.empty(),
         details={**{frame.name: found for frame, found in made}, frames.LINES.name: lines},
@@ -91,84 +88,16 @@ def assembled(lines: pl.DataFrame) -> Parts:
 
 
 def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
-    is_over = ~pl.col("situation").is_in(list(OPEN))
-    is_guess = pl.col("situation").is_in(["aborted", "superseded", "good_message"])
-    threads = sessions.with_columns(
+    named = sessions.with_columns(
         kind=pl.when("is_subagent").then(pl.lit("subagent")).otherwise(pl.lit("session")),
         agent=pl.coalesce("agent_role", "agent_name"),
-        project="directory",
-        session_id="thread_id",
     )
-    places = threads.select(*THREAD, "session_id", "kind", "agent", "project", "provider")
-    last = turns.filter("is_last").select(
-        *THREAD, "situation", "ended_at", "error_message", "model"
-    )
-    children = sessions.group_by("source", thread_id="parent_thread_id").agg(n_children=pl.len())
-    of_sessions = (
-        threads.join(last, on=THREAD, how="left", maintain_order="left")
-        .join(children, on=THREAD, how="left", maintain_order="left")
-        .with_columns(
-            pl.col("situation").fill_null("no_turn"),
-            entity_type=pl.lit("session"),
-            entity_id="thread_id",
-            parent_type=pl.when(pl.col("parent_thread_id").is_not_null()).then(pl.lit("session")),
-            parent_id="parent_thread_id",
-            name="title",
-            started_at="first_at",
-            # Nobody writes that a thread is over: what is told is the end of its last turn.
-            is_end_approximate=is_over & pl.col("ended_at").is_not_null(),
-        )
-    )
-    writer = pl.when(is_guess).then(pl.lit("observer")).when(is_over).then(pl.lit("executor"))
-    of_turns = turns.join(places, on=THREAD, how="left", maintain_order="left").with_columns(
-        entity_type=pl.lit("turn"),
-        parent_type=pl.lit("session"),
-        parent_id="thread_id",
-        end_written_by=writer,
-        is_end_approximate=is_guess,
-    )
-    limited, ended = (pl.col(name).is_not_null() for name in ("timeout_s", "ended_at"))
-    of_tools = tools.join(places, on=THREAD, how="left", maintain_order="left").with_columns(
-        entity_type=pl.lit("tool_call"),
-        parent_type=pl.lit("turn"),
-        parent_id=pl.concat_str("thread_id", pl.lit(":turn:"), "turn_no"),
-        kind="name",
-        last_activity_at=pl.coalesce("ended_at", "started_at"),
-        situation=pl.col("is_error").replace_strict(_CALLS, default="open"),
-        stored_duration_s="duration_s",
-        timeout_from=pl.when(limited).then(pl.lit("metadata")),
-        end_written_by=pl.when(ended).then(pl.lit("executor")),
-    )
-    is_call = pl.col("entity_type") == "tool_call"
-    stacked = pl.concat([of_sessions, of_turns, of_tools], how="diagonal_relaxed").with_columns(
-        system=pl.lit(SYSTEM),
-        raw_status="situation",
-        created_at="started_at",
-        last_message_at=pl.when(~is_call).then("last_activity_at"),
-        n_messages=pl.col("n_prompts") + pl.col("n_answers"),
-        n_turns="n_answers",
-        n_cache_read_tokens="n_cached_tokens",
-        reason_message="error_message",
-        provider=pl.when(~is_call).then("provider"),
-    )
+    calls = tools.rename({"duration_s": "stored_duration_s"})
+    guessed = ("aborted", "superseded", "good_message")
+    stacked = entities_of(
+        named, turns, calls, system=SYSTEM, unbegun="no_turn", open_=OPEN, guessed=guessed
+    ).with_columns(n_cache_read_tokens="n_cached_tokens")
     return add_recorded(schema.ENTITIES.conform(stacked), turns, sessions, tools)
-
-
-def _transitions(turns: pl.DataFrame) -> pl.DataFrame:
-    """The start of each turn, and how it ended."""
-    begun = turns.with_columns(
-        at="started_at", status=pl.lit("started"), seq=2 * pl.col("turn_no"), writer=None
-    )
-    ended = turns.with_columns(
-        at="ended_at",
-        status="situation",
-        previous_status=pl.lit("started"),
-        seq=2 * pl.col("turn_no") + 1,
-        writer=pl.lit("executor"),
-    )
-    rows = pl.concat([begun, ended], how="diagonal_relaxed").drop_nulls("at")
-    named = rows.with_columns(system=pl.lit(SYSTEM), entity_type=pl.lit("turn"))
-    return schema.TRANSITIONS.conform(named.sort("source", "entity_id", "seq"))
 
 
 def _events(rows: pl.DataFrame) -> pl.DataFrame:
@@ -180,10 +109,10 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
         .when(what == "result").then(pl.lit("tool"))
     )  # fmt: skip
     kind = pl.when(what == "other").then(pl.coalesce("kind", "type", "what")).otherwise(what)
+    told = ("line_no", "at", "type", "kind", "what", "error_message")
+    marks = ("is_prompt", "is_answer", "is_copied")
     return schema.EVENTS.conform(
-        own(rows)
-        .filter(pl.col("at").is_not_null())
-        .with_columns(
+        own(rows.select(*THREAD, *told, *marks).drop_nulls("at")).with_columns(
             system=pl.lit(SYSTEM),
             entity_type=pl.lit("session"),
             entity_id="thread_id",

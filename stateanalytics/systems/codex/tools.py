@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.systems.codex.folding import THREAD, own
+from stateanalytics.systems.codex.folding import own
 from stateanalytics.systems.codex.frames import TOOLS
 from stateanalytics.systems.recorded import first_that_holds
+from stateanalytics.systems.threads import THREAD
 
 SHELL = ("shell", "shell_command", "local_shell_call", "container.exec")
 SHELL_S, GRACE_S, PATIENCE_S, MCP_S = 10.0, 60.0, 600.0, 300.0
@@ -23,7 +24,7 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
         From `folding.with_threads`.
     """
     call = (*THREAD, "call_id")
-    known = own(rows).drop_nulls("call_id")
+    known = own(rows.drop_nulls("call_id"))
     calls = known.filter(pl.col("what") == "call").unique(call, keep="first", maintain_order=True)
     results = known.filter(pl.col("what").is_in(list(_RESULTS)))
     is_event = pl.col("what") == "tool_end"

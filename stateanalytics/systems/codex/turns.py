@@ -6,8 +6,6 @@ import polars as pl
 
 from stateanalytics.systems.codex.folding import (
     NO_FAILURES,
-    THREAD,
-    TURN,
     own,
     rolled_back,
     usage_of,
@@ -16,6 +14,7 @@ from stateanalytics.systems.codex.frames import TURNS, USAGE
 from stateanalytics.systems.codex.tools import WAITS_FOR_CHILD
 from stateanalytics.systems.provider_errors import cause_of_error
 from stateanalytics.systems.recorded import first_that_holds
+from stateanalytics.systems.threads import THREAD, TURN
 
 OPEN = ("open_tool", "awaiting_turn_end", "awaiting_model")
 """Situations of work that is not over."""
@@ -111,7 +110,8 @@ def _facts(rows: pl.DataFrame) -> pl.DataFrame:
         "rate_limit_resets_at",
     )
     # What a turn runs with may stand before its prompt.
-    known = own(rows).with_columns(pl.col("model", "approval_policy").forward_fill().over(THREAD))
+    ours = own(rows.lazy())
+    known = ours.with_columns(pl.col("model", "approval_policy").forward_fill().over(THREAD))
     return (
         known.filter(pl.col("turn_no") > 0)
         .group_by(TURN, maintain_order=True)
@@ -137,6 +137,7 @@ def _facts(rows: pl.DataFrame) -> pl.DataFrame:
             n_prompts=pl.col("is_prompt").sum(),
             n_answers=pl.col("is_answer").sum(),
         )
+        .collect()
     )
 
 
@@ -162,8 +163,9 @@ def _of_tools(tools: pl.DataFrame) -> pl.DataFrame:
 
 def _of_children(rows: pl.DataFrame) -> pl.DataFrame:
     """When the subagents of each thread were last heard of."""
-    children = own(rows).filter(pl.col("spawned_by").is_not_null())
-    return children.group_by("source", thread_id="spawned_by").agg(child_at=pl.col("at").max())
+    children = own(rows.lazy()).filter(pl.col("spawned_by").is_not_null())
+    by_parent = children.group_by("source", thread_id="spawned_by")
+    return by_parent.agg(child_at=pl.col("at").max()).collect()
 
 
 def _cause() -> pl.Expr:

@@ -11,7 +11,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.errors import DamagedStoreError
-from stateanalytics.io.json_lines import CHUNK_BYTES, Parser, moment
+from stateanalytics.io.json_lines import Parser, moment
 from stateanalytics.io.parts import Parts, by_source
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.opencode import frames
@@ -36,6 +36,9 @@ from stateanalytics.systems.opencode.tables import (
     read_waiting,
 )
 from stateanalytics.systems.unread import findings_of_database
+
+_BATCH_BYTES = 32 * 2**20
+"""Small files are folded together, so many bytes at once."""
 
 
 def read(
@@ -106,7 +109,7 @@ def read_many(
                 continue
             batch.append((label, path))
             n_bytes += size_of(path)
-            if n_bytes > CHUNK_BYTES:
+            if n_bytes > _BATCH_BYTES:
                 yield from _of_files(batch, parser, on_error)
                 batch, n_bytes = [], 0
         yield from _of_files(batch, parser, on_error)

@@ -1,0 +1,198 @@
+"""Threads of turns, as transcripts tell them: sessions, subagents and their calls of tools.
+
+A session is over when its person says so, which nobody writes: it shows its last turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.schema import Frame
+from stateanalytics.systems.base import Features
+from stateanalytics.systems.history import Past
+
+THREAD = ("source", "thread_id")
+TURN = (*THREAD, "turn_no")
+_CALLS = {True: "error", False: "done"}
+_OF_THREAD = ("session_id", "kind", "agent", "project", "provider")
+
+
+def entities_of(
+    sessions: pl.DataFrame,
+    turns: pl.DataFrame,
+    tools: pl.DataFrame,
+    *,
+    system: str,
+    unbegun: str,
+    open_: Sequence[str],
+    guessed: Sequence[str],
+) -> pl.DataFrame:
+    """Threads, turns and calls with the columns of `schema.ENTITIES` that all systems fill alike.
+
+    Parameters
+    ----------
+    sessions, turns, tools : polars.DataFrame
+        A system's own frames, of which ``sessions`` has ``kind``, ``agent`` and ``provider``.
+    system : str
+    unbegun : str
+        The situation of a thread without a turn.
+    open_ : sequence of str
+        Situations of work that is not over.
+    guessed : sequence of str
+        Situations of turns whose end nobody wrote.
+    """
+    is_over, is_guess = ~pl.col("situation").is_in(open_), pl.col("situation").is_in(guessed)
+    threads = sessions.with_columns(project="directory", session_id="thread_id")
+    places = threads.select(*THREAD, *_OF_THREAD)
+    shown = ("situation", "ended_at", "error_message", "model")
+    last = turns.filter("is_last").select(*THREAD, *shown)
+    children = sessions.group_by("source", thread_id="parent_thread_id").agg(n_children=pl.len())
+    of_sessions = (
+        threads.join(last, on=THREAD, how="left", maintain_order="left")
+        .join(children, on=THREAD, how="left", maintain_order="left")
+        .with_columns(
+            pl.col("situation").fill_null(unbegun),
+            entity_type=pl.lit("session"),
+            entity_id="thread_id",
+            parent_type=pl.when(pl.col("parent_thread_id").is_not_null()).then(pl.lit("session")),
+            parent_id="parent_thread_id",
+            name="title",
+            started_at="first_at",
+            # Nobody writes that a thread is over: what is told is the end of its last turn.
+            is_end_approximate=is_over & pl.col("ended_at").is_not_null(),
+        )
+    )
+    writer = pl.when(is_guess).then(pl.lit("observer")).when(is_over).then(pl.lit("executor"))
+    of_turns = turns.join(places, on=THREAD, how="left", maintain_order="left").with_columns(
+        entity_type=pl.lit("turn"),
+        parent_type=pl.lit("session"),
+        parent_id="thread_id",
+        end_written_by=writer,
+        is_end_approximate=is_guess,
+    )
+    limited, ended = (pl.col(name).is_not_null() for name in ("timeout_s", "ended_at"))
+    of_tools = tools.join(places, on=THREAD, how="left", maintain_order="left").with_columns(
+        entity_type=pl.lit("tool_call"),
+        parent_type=pl.lit("turn"),
+        parent_id=pl.concat_str("thread_id", pl.lit(":turn:"), "turn_no"),
+        kind="name",
+        last_activity_at=pl.coalesce("ended_at", "started_at"),
+        situation=pl.col("is_error").replace_strict(_CALLS, default="open"),
+        timeout_from=pl.when(limited).then(pl.lit("metadata")),
+        end_written_by=pl.when(ended).then(pl.lit("executor")),
+    )
+    is_call = pl.col("entity_type") == "tool_call"
+    return pl.concat([of_sessions, of_turns, of_tools], how="diagonal_relaxed").with_columns(
+        system=pl.lit(system),
+        raw_status="situation",
+        created_at="started_at",
+        last_message_at=pl.when(~is_call).then("last_activity_at"),
+        n_messages=pl.col("n_prompts") + pl.col("n_answers"),
+        n_turns="n_answers",
+        reason_message="error_message",
+        provider=pl.when(~is_call).then("provider"),
+    )
+
+
+def transitions_of(turns: pl.DataFrame, system: str) -> pl.DataFrame:
+    """The start of each turn, and how it ended; the first is its prompt."""
+    begun = turns.with_columns(
+        at="started_at", status=pl.lit("started"), seq=2 * pl.col("turn_no"), writer=None
+    )
+    ended = turns.with_columns(
+        at="ended_at",
+        status="situation",
+        previous_status=pl.lit("started"),
+        seq=2 * pl.col("turn_no") + 1,
+        writer=pl.lit("executor"),
+    )
+    rows = pl.concat([begun, ended], how="diagonal_relaxed").drop_nulls("at")
+    named = rows.with_columns(system=pl.lit(system), entity_type=pl.lit("turn"))
+    return schema.TRANSITIONS.conform(named.sort("source", "entity_id", "seq"))
+
+
+def features_from(turns: Frame, told: Mapping[str, tuple[str, str]]) -> Features:
+    """Features that are columns of turns; of moments, how long ago they were.
+
+    Parameters
+    ----------
+    turns : Frame
+    told : mapping of str to (str, str)
+        By feature its column there, and what it says.
+    """
+
+    def add(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
+        own = past.facts.detail(turns).select(
+            "source",
+            "entity_id",
+            *(
+                (pl.lit(past.at) - pl.col(column)).dt.total_microseconds().alias(name) / 1e6
+                if turns.dtypes[column].is_temporal()
+                else pl.col(column).alias(name)
+                for name, (column, _) in told.items()
+            ),
+        )
+        return rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
+
+    return Features(columns={name: meaning for name, (_, meaning) in told.items()}, add=add)
+
+
+def silence_ends_of(facts: Facts, turns: Frame, system: str, open_: Sequence[str]) -> pl.DataFrame:
+    """One row a turn that is over; that one died is noticed when the next begins."""
+    is_dead = pl.col("situation") == "aborted"
+    return (
+        facts.detail(turns)
+        .with_columns(next_at=pl.col("started_at").shift(-1).over(THREAD, order_by="turn_no"))
+        .filter(~pl.col("situation").is_in(open_))
+        .select(
+            "source",
+            system=pl.lit(system),
+            entity_id="thread_id",
+            at=pl.when(is_dead).then("next_at").otherwise("ended_at"),
+            boundary=pl.when(is_dead).then(pl.lit("crash")).otherwise(pl.lit("own_end")),
+        )
+    )
+
+
+def tool_runs(
+    facts: Facts, frames: tuple[Frame, Frame], system: str, which: pl.Expr, kind: str
+) -> pl.DataFrame:
+    """Elapsed times of calls that are over, in the shape of `thresholds.evidence.RUNS`.
+
+    Parameters
+    ----------
+    facts : Facts
+    frames : tuple of (Frame, Frame)
+        The system's frames of sessions and of tools.
+    system : str
+    which : polars.Expr
+        Which tools.
+    kind : str
+        How they are called.
+    """
+    sessions, tools = (facts.detail(frame) for frame in frames)
+    elapsed = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
+    recorded = ["duration_s"] if "duration_s" in tools.columns else []
+    return (
+        tools.filter(which, pl.col("ended_at").is_not_null())
+        .join(
+            sessions.select(*THREAD, project="directory"),
+            on=THREAD,
+            how="left",
+            maintain_order="left",
+        )
+        .select(
+            pl.concat_str("source", pl.lit("/"), "thread_id").alias("unit"),
+            "project",
+            pl.lit(system).alias("system"),
+            pl.lit(kind).alias("kind"),
+            pl.coalesce(*recorded, elapsed).alias("duration_s"),
+            pl.lit(value=True).alias("ended"),
+            (~pl.col("is_error")).alias("is_good"),
+            "timeout_s",
+        )
+    )
