@@ -18,6 +18,7 @@ from stateanalytics.systems.recorded import add_axes, add_reasons, evidence, num
 BY_RULES = "rules"
 _AXES = ("lifecycle", "outcome", "health", "delivery", "delivery_without_output")
 _WHY = ("dimension", "code", "message", "claim", "confidence", "is_quoted")
+_ALIKE = ("whys", "cause", "error_message", "detail")
 _KEY = schema.ENTITY_KEY
 
 
@@ -72,17 +73,33 @@ def add_situations(
     axes = add_axes(
         meant.with_columns(delivery=pl.coalesce(empty, "delivery")), *_AXES[:4]
     ).with_columns(recorded_health=pl.when(~is_judged).then("recorded_health"))
-    told = [name for name in axes.columns if name in entities.columns]
-    return with_recorded(entities, axes.select(told), _reasons(works, table, also))
+    # Thousands of calls went alike: why is put in words once for all of them.
+    whys = pl.concat_list("situation", also).list.drop_nulls().list.join(" ")
+    known = axes.with_columns(whys=whys)
+    alike = known.select(_ALIKE).unique(maintain_order=True).with_row_index("entity_id")
+    said = _said(alike.with_columns(pl.col("entity_id").cast(pl.String)), table)
+    joined = known.join(said, on=_ALIKE, how="left", nulls_equal=True, maintain_order="left")
+    is_over = pl.when(pl.col("recorded_outcome").is_not_null())
+    told = joined.with_columns(
+        is_over.then(name).alias(name) for name in ("reason_code", "evidence")
+    )
+    return _beside(entities, told.select(name for name in told.columns if name in entities.columns))
 
 
-def _reasons(works: pl.DataFrame, table: pl.DataFrame, also: pl.Expr) -> pl.DataFrame:
+def _said(alike: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
+    """Works that are alike, with their reasons as columns of entities."""
+    rows = alike.with_columns(pl.lit("").alias(name) for name in _KEY if name != "entity_id")
+    over = rows.select(*_KEY, recorded_outcome=pl.lit("any"))
+    told = with_recorded(schema.ENTITIES.conform(over), over, _reasons(rows, table))
+    columns = ("recorded_reasons", "recorded_reason_codes", "reason_code", "evidence")
+    return rows.select(_ALIKE).hstack(told.select(columns))
+
+
+def _reasons(works: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """Why each situation holds, its own reason first, in the shape of `schema.REASONS`."""
     whys = table.filter(pl.col("code").is_not_null()).select(*_WHY, why="situation")
     rows = (
-        works.select(
-            *_KEY, "cause", "error_message", "detail", why=pl.concat_list("situation", also)
-        )
+        works.with_columns(why=pl.col("whys").str.split(" "))
         .explode("why")
         .join(whys, on="why", how="inner", maintain_order="left")
     )
@@ -125,12 +142,18 @@ def with_recorded(
         .select(*key, code="code", why="evidence")
     )
     is_over = pl.when(pl.col("recorded_outcome").is_not_null())
-    # Beside the entities, whose many columns would be copied by each join.
     known = {"recorded_outcome"} - set(axes.columns)
     beside = entities.select(*key, *known)
-    for told in (axes.unique(key, keep="first", maintain_order=True), ends):
+    for told in (axes, ends):
         beside = beside.join(told, on=key, how="left", maintain_order="left")
     told = add_reasons(beside, reasons).with_columns(
         reason_code=is_over.then("code"), evidence=is_over.then("why")
     )
-    return schema.ENTITIES.conform(entities.with_columns(told.drop(*key, "code", "why")))
+    return _beside(entities, told.drop("code", "why"))
+
+
+def _beside(entities: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
+    """Entities with columns in place of theirs; joined to their keys alone, as there are many."""
+    first = told.unique(_KEY, keep="first", maintain_order=True)
+    columns = entities.select(_KEY).join(first, on=_KEY, how="left", maintain_order="left")
+    return schema.ENTITIES.conform(entities.with_columns(columns.drop(_KEY)))
