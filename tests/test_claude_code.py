@@ -21,6 +21,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.io import json_lines
 from stateanalytics.state.states import states
 from stateanalytics.systems.claude_code import frames, places
+from stateanalytics.systems.claude_code.constants import silence_ends
 from stateanalytics.systems.history import facts_at
 from stateanalytics.systems.provider_errors import cause_of_error
 from stateanalytics.systems.reading import read_facts
@@ -255,6 +256,22 @@ def test_a_call_of_an_answer_that_was_given_again_is_not_waited_for(tmp_path: Pa
     facts = facts_of(tmp_path, told)
     assert axes(facts) == ("completed", "ok", "passed", "run.completed.turn_ended")
     assert facts.detail(frames.TOOLS)["is_replaced"].to_list() == [True]
+
+
+def test_a_death_is_noticed_at_the_next_prompt_whatever_becomes_of_that(tmp_path: Path) -> None:
+    told = begun()
+    told.answer(call("toolu_1", "Bash", command="make"), stop="tool_use", usage=USAGE)
+    told.user("Are you there?", 600.0)
+    ends = silence_ends(facts_of(tmp_path, told))
+    assert ends.select("at", "boundary").rows() == [(told.now, "crash")]
+
+
+def test_small_pieces_say_what_large_ones_say(sample: Facts, monkeypatch) -> None:
+    monkeypatch.setattr(json_lines, "CHUNK_BYTES", 2000)
+    again = read_facts(SAMPLE, as_of=NOON)[0]
+    for frame in (frames.LINES, frames.BLOCKS):
+        assert again.detail(frame).equals(sample.detail(frame))
+    assert again.entities.equals(sample.entities)
 
 
 def test_nothing_but_names_is_a_session_that_waits_for_its_prompt(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def with_rows_of(past: Past, part: Parts, labels: pl.Series, lost: pl.DataFrame)
     others = ~((pl.col("system") == part.system) & is_told)
 
     def by_source(frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.sort("source", maintain_order=True)
+        return frame if labels.len() < 2 else frame.sort("source", maintain_order=True)
 
     rows = {
         name: pl.concat([getattr(known, name).filter(others), by_source(getattr(part, name))])
