@@ -35,12 +35,6 @@ _OF_ORDER = (
     *("source", "file", "line_no", "at", "what", "uuid", "message_id", "request_id"),
     *("session_id", "agent_id", "is_sidechain", "forked_from"),
 )
-_OF_FACTS = (
-    *("type", "program_version", "directory", "title", "permission_mode", "model", "stop_reason"),
-    *USAGE,
-    *("parent_uuid", "n_text_chars", "error_type", "error_status", "error_message", "retry_at"),
-    *("result_agent_id", "result_tool_id", "denial"),
-)
 _DENIED = (
     r"(?i)doesn't want to proceed|user (?:rejected|denied|declined)|permission (?:to .* )?"
     r"(?:has been )?denied|requested permissions? to|was blocked by"
@@ -111,7 +105,7 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     )
     marked = _with_replays(_with_copies(keyed))
     kept = marked.drop("request_id", "session_id", "agent_id", "is_sidechain", "is_replay")
-    return kept.hstack(lines.select(_OF_FACTS)[kept["row"]]).drop("row")
+    return kept.hstack(lines.select(pl.exclude(_OF_ORDER))[kept["row"]]).drop("row")
 
 
 def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
