@@ -3,11 +3,15 @@
 import csv
 import io
 import json
+from types import SimpleNamespace
 
+import polars as pl
 import pytest
 
 import stateanalytics as sa
 from stateanalytics import cli
+from stateanalytics.cli import durations
+from stateanalytics.cli.request import Request
 from tests.samples import SAMPLES
 
 pytestmark = pytest.mark.usefixtures("read_once")
@@ -37,6 +41,12 @@ def run(capsys, monkeypatch):
 
 def rows_of(text):
     return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_rows_of_a_kind_that_nobody_recorded_say_so(capsys):
+    frame = pl.DataFrame({"kind": [None, "flow"], "n_runs": [3, 1]})
+    durations._write(Request(), SimpleNamespace(inputs=()), frame, "quantiles", ("kind",))
+    assert "\nnot recorded" in capsys.readouterr().out
 
 
 AS_OF = ("--as-of", "2026-05-25T06:00Z")

@@ -803,3 +803,9 @@ def test_every_sample_store_has_a_state_for_every_entity(lionagi_samples):
         assert told.height == given.entities.height
         assert told["lifecycle"].null_count() == 0
         assert set(explained["entity_id"]) <= set(given.entities["entity_id"])
+
+
+@pytest.mark.parametrize("ask", [states, reasons])
+def test_a_path_instead_of_a_snapshot_is_told_what_to_type(ask):
+    with pytest.raises(ArgumentError, match=r"read one first: sa\.\w+\(sa\.read\('x\.db'\)"):
+        ask("x.db")

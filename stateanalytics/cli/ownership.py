@@ -99,7 +99,7 @@ def known_cluster(cluster: str, known: pl.Series, snap: Snapshot, **asked: Any) 
     if others.is_empty():
         raise ArgumentError(
             f"There is no cluster {cluster!r:.60} here; there are {known.n_unique()}.",
-            "stateanalytics failures … --format json lists their ids"
+            "`stateanalytics failures` shows how each id begins"
             + did_you_mean(cluster, known.unique()),
         )
     found = str(others["cluster_id"].item())
