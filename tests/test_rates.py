@@ -63,9 +63,12 @@ def test_every_measure_is_drawn(of, demo):
     assert drawn["layer"][-1]["encoding"]["y"]["field"] == MEASURES[of][0]
 
 
-def test_what_is_chosen_is_sql_for_the_runs_of_that_step(demo, monkeypatch):
+@pytest.mark.parametrize("by", ["project", "teams.owner"])
+def test_what_is_chosen_is_sql_for_the_runs_of_that_step(by, demo, monkeypatch):
     monkeypatch.setattr(SelectableChart, "_is_offline", True)
-    chart = chart_rate(demo, by="project", window="2026-W21")
+    owners = pl.DataFrame({"project": ["billing", "mobile"], "owner": ["ann", "it's bob"]})
+    snap = demo.with_table("teams", owners)
+    chart = chart_rate(snap, by=by, every="7d", window="2026-W21")
     live = chart.live()
     for value in chart.data["value"].unique():
         row = chart.data.filter(value=value).sort("n_ended").row(-1, named=True)
@@ -75,7 +78,7 @@ def test_what_is_chosen_is_sql_for_the_runs_of_that_step(demo, monkeypatch):
             "chosen_rates": {"value": {"vlPoint": {"or": [{"value": value, **at}]}}, "store": []},
         }
         assert live.selected["n_ended"].to_list() == [row["n_ended"]]
-        assert demo.sql(live.sql).height == row["n_ended"]
+        assert snap.sql(live.sql).height == row["n_ended"]
 
 
 def test_what_is_no_column_step_or_measure_is_said(demo):

@@ -11,11 +11,13 @@ from stateanalytics.charts.pointing import click, faint, moving, told
 from stateanalytics.charts.style import LIGHT, finished
 from stateanalytics.charts.text_width import fitted
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.own_columns import own_column
 from stateanalytics.core.text import visible
+from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.step_rates import OTHERS, UNKNOWN, rates
 from stateanalytics.io.sqlite_copy import quoted
-from stateanalytics.sql.conditions import NOT_DRIVEN, is_run, literal
+from stateanalytics.sql.conditions import NOT_DRIVEN, is_run, literal, with_own
 
 if TYPE_CHECKING:
     import altair as alt
@@ -139,12 +141,21 @@ def chart_rate(
         height=height,
         description=f"{title.capitalize()}, {drawn['step_at'].n_unique()} steps of {every}.",
     )
+    # A step may begin before the window, and end after it.
+    asked = None if window is None else read_window(window, as_of=snap.as_of)
+    within = [] if asked is None else [_between(asked)]
+    own = getattr(snap, "own_tables", {})
+    joined = own_column(snap.table("entity_states"), by, own) if own else None  # type: ignore[attr-defined]
     source = Source(
-        "entity_states",
+        with_own("entity_states", [joined] if joined else []),
         (*_whose(by, drawn), ("step_at", "ended_at >= {}"), ("until", "ended_at < {}")),
-        where=f"{is_run(snap.entities['system'].unique())} AND {_COUNTED}",
+        where=" AND ".join([is_run(snap.entities["system"].unique()), _COUNTED, *within]),
     )
     return finished(alt.LayerChart, chart, sentence, palette=palette, width=width, source=source)
+
+
+def _between(asked: Window) -> str:
+    return f"ended_at >= {literal(asked.since)} AND ended_at < {literal(asked.until)}"
 
 
 def _whose(by: str | None, drawn: pl.DataFrame) -> tuple[tuple[str, str], ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from stateanalytics.core.own_columns import OwnColumn
+from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.systems import all_systems
 
 NOT_DRIVEN = (
@@ -30,6 +32,16 @@ def literal(value: object) -> str:
         case datetime():
             return f"TIMESTAMPTZ '{value.isoformat(' ')}'"
     return "'" + str(value).replace("'", "''") + "'"
+
+
+def with_own(of: str, joined: Sequence[OwnColumn]) -> str:
+    """A table with columns of one's own tables, under their dotted names."""
+    if not joined:
+        return of
+    names = (f'{quoted(x.table)}.{quoted(x.column)} AS "{x.table}.{x.column}"' for x in joined)
+    keys = {own.table: own.key for own in joined}
+    joins = (f" LEFT JOIN {quoted(name)} USING ({quoted(key)})" for name, key in keys.items())
+    return f"(SELECT rows.*, {', '.join(names)} FROM {of} AS rows{''.join(joins)})"
 
 
 def is_run(systems: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.failures import aliases
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.snapshot import Snapshot
-from stateanalytics.sql.conditions import is_run
+from stateanalytics.sql.conditions import is_run, with_own
 from stateanalytics.sql.crossfilter import (
     MOST_VALUES,
     Chosen,
@@ -147,7 +147,7 @@ class Explorer(Shown):
         joined: Sequence[OwnColumn] = (),
         is_redacted: bool,
     ) -> None:
-        self._from = _from(of, joined)
+        self._from = with_own(of, joined)
         self._snap, self._of, self._base, self._is_redacted = snap, of, where, is_redacted
         moments = [name for name in columns if rows.schema[name] == pl.Datetime]
         self._moment = moments[0] if moments else None
@@ -335,16 +335,6 @@ def _ends(one: Dimension, value: Any) -> list[Any]:
             f"choose({one.name}=(…, …)), or {one.name}=None for all of it",
         )
     return ends
-
-
-def _from(of: str, joined: Sequence[OwnColumn]) -> str:
-    """A table with the columns of one's own tables that it is counted by."""
-    if not joined:
-        return of
-    names = (f'{quoted(x.table)}.{quoted(x.column)} AS "{x.table}.{x.column}"' for x in joined)
-    keys = {own.table: own.key for own in joined}
-    joins = (f" LEFT JOIN {quoted(name)} USING ({quoted(key)})" for name, key in keys.items())
-    return f"(SELECT rows.*, {', '.join(names)} FROM {of} AS rows{''.join(joins)})"
 
 
 def _query(of: str, where: str) -> str:
