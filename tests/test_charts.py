@@ -3,15 +3,25 @@
 import itertools
 import math
 import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from xml.etree import ElementTree
 
 import polars as pl
 import pytest
 
-from stateanalytics.charts import DARK, LIGHT, VARIABLES, chart_durations, chart_severity, to_svg
+from stateanalytics.charts import (
+    DARK,
+    LIGHT,
+    VARIABLES,
+    chart_durations,
+    chart_severity,
+    to_svg,
+    vega,
+)
 from stateanalytics.charts.style import ORDER
 from stateanalytics.charts.svg import inert
-from stateanalytics.errors import ColumnTypeError, MissingColumnsError
+from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from tests.conformance.adr0025 import contrast
 
 STEPS = pl.DataFrame(
@@ -120,6 +130,30 @@ def test_any_width_is_drawn(width):
 def test_one_bar_of_any_height_is_drawn(n):
     assert drawn(chart_durations(STEPS.head(1).with_columns(n=pl.lit(n))))
     assert drawn(chart_severity(BY_TYPE.head(1).with_columns(critical=pl.lit(n))))
+
+
+def vega_bars(**data):
+    axes = {"x": {"field": "a", "type": "nominal"}, "y": {"field": "b", "type": "quantitative"}}
+    return {"data": data, "mark": "bar", "encoding": axes}
+
+
+def test_any_thread_draws_the_same():
+    spec = vega_bars(values=[{"a": "x", "b": 2}])
+    with ThreadPoolExecutor(3) as threads:
+        (_,) = set(threads.map(vega.drawn, [spec] * 3))
+
+
+def test_what_vega_cannot_draw_is_an_error_and_no_address_is_fetched(tmp_path):
+    with pytest.raises(ArgumentError, match="Vega cannot draw this chart: "):
+        vega.drawn({**vega_bars(values=[]), "mark": "nonsense"})
+    (tmp_path / "rows.json").write_text('[{"a": "secret", "b": 2}]')
+    assert "secret" not in vega.drawn(vega_bars(url=(tmp_path / "rows.json").as_uri()))
+
+
+@pytest.mark.parametrize("library", vega.VERSIONS)
+def test_vega_is_of_the_version_that_is_told(library):
+    text = (Path(vega.__file__).parent / f"{library}.min.js").read_text("utf-8")
+    assert f'"{vega.VERSIONS[library]}"' in text
 
 
 def test_missing_columns_are_named():

@@ -7,6 +7,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -55,7 +56,7 @@ ONLY_IN = {
     "sqlite3": {"io", "systems"},
     "adbc_driver_sqlite": {"io"},
     "altair": {"charts"},
-    "vl_convert": {"charts"},
+    "quickjs": {"charts"},
     "jinja2": {"reporting"},
     "IPython": {"magics"},
     "ipywidgets": {"widgets"},
@@ -70,7 +71,7 @@ ONLY_IN = {
 }
 HEAVY = (
     *("altair", "ipywidgets", "duckdb", "pyarrow", "nanoarrow", "adbc_driver_sqlite"),
-    *("jinja2", "vl_convert", "narwhals", "click", "sqlite3", "croniter", "rich"),
+    *("jinja2", "quickjs", "narwhals", "click", "sqlite3", "croniter", "rich"),
 )
 
 
@@ -183,6 +184,48 @@ def test_libraries_stay_where_they_belong():
     assert not wrong
 
 
+DISTRIBUTIONS = {
+    **{"adbc_driver_manager": "adbc-driver-sqlite", "adbc_driver_sqlite": "adbc-driver-sqlite"},
+    **{"backports": "backports.zstd", "compression": "backports.zstd", "quickjs": "quickjs-ng"},
+    **{"lazy_loader": "lazy-loader", "IPython": "ipywidgets", "traitlets": "ipywidgets"},
+    **{"markupsafe": "jinja2", "mcp_types": "mcp", "numpy": "statsmodels"},
+}
+# What only an extra brings, and who may want it.
+EXTRAS = {
+    "notebook": {"widgets", "magics", "charts"},
+    "excel": {"io"},
+    "mcp": {"mcp_server"},
+    "models": {"survival", "stats"},
+    "spark": {"core", "state"},
+}
+
+
+def test_a_plain_install_has_what_the_report_and_its_charts_import():
+    """Every library is a dependency; or of an extra, and named in the parts that need that."""
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    plain = {names_of(line) for line in project["dependencies"]}
+    extras = {
+        names_of(line): EXTRAS[extra]
+        for extra, lines in project["optional-dependencies"].items()
+        if extra in EXTRAS
+        for line in lines
+    }
+    missing = {
+        (library, top(path))
+        for path in MODULES
+        for name in imported(path)
+        for library in [name.split(".")[0]]
+        if library not in sys.stdlib_module_names and library != "stateanalytics"
+        for distribution in [DISTRIBUTIONS.get(library, library)]
+        if distribution not in plain and top(path) not in extras.get(distribution, ())
+    }
+    assert not missing
+
+
+def names_of(requirement):
+    return re.match(r"[\w.-]+", requirement)[0].removesuffix("-python")
+
+
 def test_polars_never_runs_sql():
     """Its SQL reads files and Python variables."""
     calls = {
@@ -212,7 +255,7 @@ def test_the_import_loads_nothing_heavy():
     [
         (
             "sa.Snapshot",
-            ("altair", "ipywidgets", "duckdb", "rich", "jinja2", "vl_convert", "click"),
+            ("altair", "ipywidgets", "duckdb", "rich", "jinja2", "quickjs", "click"),
         ),
         ("sa.Policy.v1()", ("altair", "duckdb", "pyarrow", "rich", "jinja2", "click")),
         ("sa.errors.QueryError", ("polars", "duckdb")),

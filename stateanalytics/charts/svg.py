@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 from xml.etree import ElementTree
 
+from stateanalytics.charts import vega
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import ArgumentError
 
@@ -58,21 +58,14 @@ def to_svg(chart: Any, *, name: str, label: str) -> str:
     spec = tame(chart.to_dict(validate=False))
     if hasattr(chart, "live"):  # of ours, whose ground the page gives
         spec["config"]["background"] = "transparent"
-    return inert(_drawn(spec), name=name, label=label)
+    return inert(vega.drawn(spec), name=name, label=label)
 
 
 def as_file(spec: dict[str, Any], *, label: str) -> str:
     """A specification that is `tame`, as a drawing that stands by itself."""
-    return inert(_drawn(spec), name="chart", label=label).replace(
+    return inert(vega.drawn(spec), name="chart", label=label).replace(
         "<svg ", f'<svg xmlns="{SVG}" ', 1
     )
-
-
-def _drawn(spec: dict[str, Any]) -> str:
-    import vl_convert
-
-    document: str = vl_convert.vegalite_to_svg(json.dumps(spec, allow_nan=False))
-    return document
 
 
 def tame(value: Any) -> Any:

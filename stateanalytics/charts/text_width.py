@@ -20,6 +20,8 @@ _WIDTHS = (
     635, 635, 411, 521, 392, 634, 592, 818, 592, 592, 525, 636, 337, 636, 838,
 )  # fmt: skip
 _OTHER, _BOLD = 1000, 1.13
+WIDTHS = {"ascii": _WIDTHS, "other": _OTHER, "bold": _BOLD}
+"""The same, for what draws."""
 
 
 def width_of(text: str, size: float = FONT_SIZE, *, is_bold: bool = False) -> float:

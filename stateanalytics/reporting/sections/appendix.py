@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from importlib.metadata import version
 
+from stateanalytics.charts import vega
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import Window
 from stateanalytics.reporting.material import Material, Plain, Section, iso
@@ -129,7 +130,7 @@ def summarize_appendix(material: Material) -> Plain:
         "versions": {
             "stateanalytics": version("stateanalytics"),
             "polars": version("polars"),
-            "vl-convert-python": version("vl-convert-python"),
+            **vega.VERSIONS,
             "python": platform.python_version(),
         },
     }
