@@ -11,7 +11,7 @@ NUMBER ?= 40
 MINUTES ?= 60
 QUICK  := 'not slow and not spark and not lab and not fleet and not models and not instants'
 
-.PHONY: gallery help report test slow instants check check-all fuzz mutants bench lint docs site dist clean
+.PHONY: gallery help report test slow instants check check-all fuzz mutants bench lint docs site site-audit dist clean
 
 help:
 	@echo "make report     write $(OUT) from $(STORE) (STORE=… OUT=… to change)"
@@ -26,6 +26,7 @@ help:
 	@echo "make docs       write docs/ again from the code"
 	@echo "make gallery    run the notebooks and write docs/gallery/ again, with their charts"
 	@echo "make site       write the site into build/site, which needs no network to be read"
+	@echo "make site-audit look over every page of it: links, axe-core, both themes, the search"
 	@echo "make dist       write the sdist and the wheel into dist/, twice, and compare them"
 
 # One stamp for users, one for developers: set-up runs again only when pyproject.toml changes.
@@ -62,6 +63,7 @@ lint: $(VENV)/.developed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/typos
+	$(BIN)/zizmor --quiet --offline .github action.yml
 
 check: lint test
 	$(MAKE) fuzz MINUTES=2
@@ -83,6 +85,10 @@ bench: $(VENV)/.developed
 site: $(VENV)/.developed
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[site]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file site/mkdocs.yml
+
+# Links, axe-core on every page in both themes, and the search; needs Chromium.
+site-audit: site
+	$(BIN)/python -m tests.site_audit build/site
 
 gallery: $(VENV)/.developed
 	$(BIN)/python notebooks/make_gallery.py

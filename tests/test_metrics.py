@@ -149,11 +149,13 @@ def test_rules_and_dashboard_name_only_what_is_written():
         assert {*re.findall(r"[a-z_]+(?=[=!,]|$)", re.sub(r'".*?"', "", used))} <= labels, question
 
 
-def test_promtool_accepts_the_rules():
+def test_promtool_accepts_the_rules_and_the_metrics():
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not here")
     subprocess.run([promtool, "check", "rules", str(RULES)], check=True, timeout=60)
+    text = as_openmetrics(facts([failed("a"), running("b", "agent", hours=2)]), limits=LIMITS)
+    subprocess.run([promtool, "check", "metrics"], input=text.encode(), check=True, timeout=60)
 
 
 @pytest.mark.slow

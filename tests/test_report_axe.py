@@ -1,6 +1,7 @@
 """The report under axe-core: what a person with a screen reader or a keyboard would stumble on."""
 
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
-@pytest.fixture(scope="module")
-def chromium():
+@contextmanager
+def a_browser():
     """A real browser, driven by playwright."""
     sync_api = component("playwright.sync_api")
     found = next(
@@ -29,10 +30,20 @@ def chromium():
 
 
 @pytest.fixture(scope="module")
-def axe():
+def chromium():
+    with a_browser() as browser:
+        yield browser
+
+
+def axe_core():
     """axe-core itself, as its package brings it."""
     package = component("axe_playwright_python")
     return (Path(package.__file__).parent / "axe.min.js").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def axe():
+    return axe_core()
 
 
 @pytest.fixture(scope="module")
