@@ -549,21 +549,15 @@ def test_python_variables_are_out_of_reach(snap):
             snap.sql(f"SELECT * FROM {name}")
 
 
-def test_the_engine_is_closed_even_where_the_text_is_not_checked(tmp_path):
+def test_the_engine_is_closed_even_where_the_text_is_not_checked():
     """The second wall: what a fault in the check would let through meets a shut door."""
     import duckdb
 
     from stateanalytics.sql import engine
 
     connection = engine.connect()
-    given, other = (tmp_path / f"{name}.parquet" for name in ("given", "other"))
-    for path in (given, other):
-        pl.DataFrame({"a": [1]}).write_parquet(path)
-    engine.close_the_door(connection, [engine.TableFile(str(given), {})], 5)
-    assert connection.execute(f"FROM '{given}'").fetchall() == [(1,)]
+    engine.close_the_door(connection, 5)
     for query in (
-        f"FROM '{other}'",
-        f"COPY (SELECT 2) TO '{given}'",
         "SELECT * FROM read_text('/etc/hostname')",
         "SELECT * FROM '/etc/passwd'",
         "SELECT * FROM glob('/etc/*')",

@@ -212,7 +212,7 @@ def test_a_table_that_fits_nowhere_says_so(snap, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("polars.DataFrame.write_parquet", full)
+    monkeypatch.setattr("polars.DataFrame.write_ipc_stream", full)
     with pytest.raises(NoRoomError, match="table entities") as caught:
         snap.sql("FROM entities")
     assert "No space left on device" in str(caught.value)

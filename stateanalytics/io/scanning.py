@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _MARK = b"\xff"
 _DAMAGE = ("disk image is malformed", "malformed database schema", "not a database")
 # A batch holds at most 2 GB of one column's text; where it is more, smaller ones do.
-_BATCHES = (4096, 64, 1)
+_BATCHES = (32_768, 64, 1)
 N_THREADS = max(1, min(4, os.cpu_count() or 1))
 _ROWS_WORTH_A_THREAD = 20_000
 _FEW_CELLS = 1000  # that are decoded one by one
@@ -320,10 +320,13 @@ def _valid(column: pl.Series) -> tuple[pl.Series, int, bytes]:
     if column.dtype not in (pl.String, pl.Binary):
         return column, 0, b""
     octets = column.cast(pl.Binary)
-    texts = _decoded(octets)
-    bad = octets.filter(texts.is_null() & octets.is_not_null())
-    unmarked = bad.filter(bad != pl.Series([_MARK]))
-    return texts, bad.len(), unmarked[0] if unmarked.len() else b""
+    try:
+        return octets.cast(pl.String), 0, b""
+    except pl.exceptions.ComputeError:
+        unmarked = octets.to_frame("c").select(pl.when(pl.col("c") != _MARK).then("c"))["c"]
+        texts = _decoded(unmarked)
+    bad = unmarked.filter(texts.is_null() & unmarked.is_not_null())
+    return texts, texts.null_count() - octets.null_count(), bad[0] if bad.len() else b""
 
 
 def _decoded(octets: pl.Series) -> pl.Series:

@@ -61,8 +61,9 @@ class Table(TableText):
             path = _new_file()
             weakref.finalize(self, _delete, path, os.getpid())
             try:
-                frame.write_parquet(path, compression="lz4")
-            except (OSError, pl.exceptions.ComputeError) as error:  # a full disk is the latter
+                # As a stream, for which polars needs no threads: a fork has none.
+                frame.write_ipc_stream(path)
+            except OSError as error:
                 reason = f"the system says: {error!s:.200}"
                 raise no_room(f"table {name}", reason, int(frame.estimated_size())) from error
             words = {
@@ -196,7 +197,7 @@ def _delete(path: Path, maker: int) -> None:
 
 def _as_frame(path: Path, columns: Sequence[tuple[str, list[str] | None]]) -> pl.DataFrame:
     """A result as a frame of our dtypes, its columns named apart."""
-    frame = pl.read_ipc(path.read_bytes())
+    frame = pl.read_ipc_stream(path.read_bytes())
     names = _apart([name for name, _ in columns])
     return pl.DataFrame(
         [

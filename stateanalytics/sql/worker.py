@@ -31,6 +31,7 @@ from stateanalytics.sql.engine import (
     connect,
     in_order_of_need,
     provide,
+    warm_up,
     write_rows,
 )
 from stateanalytics.sql.functions import RESULT_BYTES
@@ -88,6 +89,7 @@ def main() -> None:
     ).start()
     desk = _Desk()
     desk.prepare()
+    warm_up()
     at_rest = _data_bytes()
     _end_without_a_dump()
     answer: dict[str, Any] = {}
@@ -98,7 +100,11 @@ def main() -> None:
         desk.prepare()
         message = waiting.get()
         if at_rest and isinstance(message, Read):
-            _limit_data(at_rest + message.memory_bytes + _BESIDE_BYTES)
+            most_bytes = at_rest + message.memory_bytes + _BESIDE_BYTES
+            _limit_data(most_bytes)
+        elif at_rest and isinstance(message, Run):
+            # Its octets, and the frame that they become.
+            _limit_data(most_bytes + 2 * sum(map(_size, message.files.values())))
         answer = desk.answer(message)
 
 
@@ -133,9 +139,6 @@ class _Desk:
 
     def prepare(self) -> None:
         """Have an engine ready, while nobody waits for it."""
-        import nanoarrow  # noqa: F401
-        import polars  # noqa: F401
-
         self._fresh = self._fresh or connect()
 
     def answer(self, message: Read | Run) -> dict[str, Any]:
@@ -179,7 +182,7 @@ class _Desk:
         assert self._connection is not None
         assert self._reading is not None
         provide(self._connection, self._tables, self._asked.known, asked.files)
-        close_the_door(self._connection, asked.files.values(), asked.left_s)
+        close_the_door(self._connection, asked.left_s)
         columns = write_rows(
             self._connection,
             self._reading.sql,
@@ -218,8 +221,12 @@ def _end_without_a_dump() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
+def _size(file: TableFile) -> int:
+    return Path(file.path).stat().st_size
+
+
 def _limit_data(most_bytes: int) -> None:
-    """Let the system refuse what the engine does not count; tables, as mapped files, are free."""
+    """Let the system refuse what the engine does not count."""
     # Not every system can; the engine's own limit remains.
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
