@@ -40,7 +40,7 @@ CELLS = (
     "look",
     "print('chosen', live.selected.height, live.sql)",
 )
-LONGEST_S = 180
+LONGEST_S = 600
 # What the machine has no network for, and a notebook does not need.
 UNRELATED = ("jupyterlab/api/news", "extensionmanager", "favicon")
 
