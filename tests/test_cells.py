@@ -3,6 +3,8 @@
 import json
 import math
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -622,3 +624,16 @@ def test_any_value_under_any_kind_is_what_the_slow_rule_says(tmp_path, values, d
         counts = Counter(code for _, code in wanted if code)
         if not any(w[0] == "float" for w in wanted):
             assert dict(found.select("code", "n_rows").rows()) == counts
+
+
+def test_a_frame_that_was_duckdbs_leaves_nothing_to_complain_about():
+    # nanobind tells on stderr of each type of DuckDB's that is kept to the end of a process.
+    code = """
+import duckdb, polars as pl
+from stateanalytics.io.duckdb_rows import DuckDBRows, answer
+with duckdb.connect() as connection:
+    connection.register("rows", DuckDBRows(pl.DataFrame({"a": [1, 2]})))
+    print(answer(connection.sql("SELECT sum(a) AS n FROM rows")).item())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("3\n", "")

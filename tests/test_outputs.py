@@ -232,11 +232,13 @@ def test_secrets_are_for_their_owner_only(fleet):
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("name", [".", "no/such/place.html"])
-def test_a_place_that_cannot_be_written_says_so(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "hint"), [(".", "a directory that exists"), ("no/such/place.html", "such').mkdir(")]
+)
+def test_a_place_that_cannot_be_written_says_so(tmp_path, name, hint):
     with pytest.raises(ArgumentError, match="cannot be written: ") as caught:
         write_output(tmp_path / name, b"x")
-    assert "a directory that exists" in str(caught.value)
+    assert hint in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

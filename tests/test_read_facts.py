@@ -131,7 +131,7 @@ def test_without_a_name_the_usual_places_are_looked_up(tmp_path, monkeypatch):
         read_facts(shown=False)
     assert str(tmp_path / "lion" / "state.db") in str(told.value)
     assert str(tmp_path / ".lionagi" / "state.db") in str(told.value)
-    assert "Hint: name a store" in str(told.value)
+    assert "sa.demo() is a sample" in told.value.hint
     _store(tmp_path / ".lionagi" / "state.db")
     assert _facts().entities.height == 1
 

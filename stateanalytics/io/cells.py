@@ -15,7 +15,7 @@ from typing import Literal
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.io.duckdb_rows import DuckDBRows
+from stateanalytics.io.duckdb_rows import DuckDBRows, answer
 
 Kind = Literal["text", "real", "integer", "yes_no", "moment", "json", "rowid"]
 
@@ -311,7 +311,7 @@ def _decoded_many(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
         counts = connection.sql(f"SELECT {asked} FROM cells").fetchall()[0]
         for i, (name, c) in enumerate(names.items()):
             if any(counts[3 * i : 3 * i + 3]):
-                decoded[name] = pl.DataFrame(connection.sql(_DECODED.format(c=c)))
+                decoded[name] = answer(connection.sql(_DECODED.format(c=c)))
     return decoded
 
 

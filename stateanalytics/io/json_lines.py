@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.io.duckdb_rows import DuckDBRows
+from stateanalytics.io.duckdb_rows import DuckDBRows, answer
 from stateanalytics.io.opening import MAX_LINE_BYTES, decoded_or_none, open_regular
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ class Parser:
     def _run(self, query: str, part: pl.DataFrame) -> pl.DataFrame:
         with self._connection.cursor() as cursor:
             cursor.register("texts", DuckDBRows(part))
-            return pl.DataFrame(cursor.sql(query))
+            return answer(cursor.sql(query))
 
 
 def _nested(paths: Mapping[str, str]) -> dict[str, Any]:
