@@ -1,10 +1,15 @@
 """A report says the same whatever the order of the rows it is made from."""
 
+import os
+import subprocess
+import sys
+
 import polars as pl
 import pytest
 
 import stateanalytics as sa
 from stateanalytics.core.facts import Facts, changed_facts
+from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.frames import facts
 from tests.test_observations import SAMPLES
@@ -62,3 +67,26 @@ def test_what_needs_attention_stands_in_one_order(demo):
     both = beside_its_twin(demo)
     for function in (sa.attention, sa.audit, sa.failures.clusters, sa.phantoms):
         assert function(shuffled(both)).equals(function(both)), function
+
+
+@pytest.mark.slow
+def test_a_report_says_the_same_in_however_many_threads():
+    told = {
+        n: subprocess.run(
+            [sys.executable, "-c", ITS_NUMBERS],
+            env=os.environ | {"POLARS_MAX_THREADS": str(n)},
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+        ).stdout
+        for n in (1, 3)
+    }
+    assert len(told[1]) > 100_000
+    assert told[1] == told[3]
+
+
+ITS_NUMBERS = """
+import stateanalytics as sa
+from tests.samples import the_week
+print(sa.report(the_week(), shown=False).as_json())
+"""

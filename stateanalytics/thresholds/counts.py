@@ -175,12 +175,11 @@ def silence_counts(
     is_closed = pl.col("closed_by").is_in(["other_end", "as_of"])
     mistakes = (
         with_weights(gaps.with_columns(duration_s="gap_s", ended=~is_closed))
-        .lazy()
         # Most silences are shorter than every candidate.
         .filter(spoke & (gap >= min(candidates_s, default=0.0)))
         .group_by("unit")
         .agg(
-            pl.col("stands_for").filter(is_over).sum().alias(name)
+            _total(pl.col("stands_for") * is_over).alias(name)
             for name, is_over in zip(names, over, strict=True)
         )
     )
@@ -198,27 +197,22 @@ def silence_counts(
             *_waiting(candidates_s, deaths),
         )
         .sort("unit")
-        .collect()
     )
 
 
 def waiting_counts(gaps: pl.DataFrame, candidates_s: Sequence[float]) -> pl.DataFrame:
     """Of what `silence_counts` gives, ``unit``, ``project`` and the hours of waiting alone."""
     waited = _alive(gaps).select(*_named(gaps), *_waiting(candidates_s, pl.col("n_dead")))
-    return waited.sort("unit").collect()
+    return waited.sort("unit")
 
 
-def _alive(gaps: pl.DataFrame) -> pl.LazyFrame:
+def _alive(gaps: pl.DataFrame) -> pl.DataFrame:
     """Hours proven alive and deaths of each unit."""
     is_alive = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
-    return (
-        gaps.lazy()
-        .group_by("unit")
-        .agg(
-            (pl.col("gap_s").filter(is_alive).sum() / 3600).alias(EXPOSURE),
-            *_projects(gaps),
-            n_dead=pl.col("is_dead").sum().cast(pl.Int64),
-        )
+    return gaps.group_by("unit").agg(
+        (_total(pl.col("gap_s") * is_alive) / 3600).alias(EXPOSURE),
+        *_projects(gaps),
+        n_dead=pl.col("is_dead").sum().cast(pl.Int64),
     )
 
 
@@ -288,7 +282,7 @@ def elapsed_counts(
     def waiting_h(limit: float) -> pl.Expr:
         until = pl.when(waits).then(pl.min_horizontal(length, pl.lit(limit))).otherwise(0.0)
         # Its share of the runs, each with its own time; what is left outlasts the data.
-        return (weight * (until - limit) + limit).sum() / 3600
+        return _total(weight * (until - limit) + limit) / 3600
 
     return (
         with_weights(spells)
@@ -298,7 +292,7 @@ def elapsed_counts(
             pl.len().cast(pl.Float64).alias(EXPOSURE),
             is_good.sum().cast(pl.Int64).alias("n_good"),
             *(
-                (weight * (is_good & (length > limit))).sum().alias(name)
+                _total(weight * (is_good & (length > limit))).alias(name)
                 for name, limit in zip(mistake_columns(candidates_s), candidates_s, strict=True)
             ),
             *(
@@ -308,6 +302,11 @@ def elapsed_counts(
         )
         .sort("unit")
     )
+
+
+def _total(parts: pl.Expr) -> pl.Expr:
+    """Their sum: sorted, because its last digit follows the order of what is added."""
+    return parts.sort().sum()
 
 
 def _projects(rows: pl.DataFrame) -> list[pl.Expr]:
