@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import quickjs
 
 VERSIONS = {"vega": "6.2.0", "vega-lite": "6.4.1"}
+STACK_BYTES = 8 * 2**20
+"""Of the thread that draws; QuickJS may have three quarters: its megabyte is too little for Vega."""
 
 
 def drawn(spec: dict[str, Any]) -> str:
@@ -30,12 +33,9 @@ def drawn(spec: dict[str, Any]) -> str:
     ArgumentError
         If Vega does not draw it.
     """
-    engine, turn = _engine(os.getpid())
-    with turn:
-        engine(json.dumps(spec, allow_nan=False))
-        while engine.execute_pending_job():
-            pass
-        svg, problem = json.loads(engine(None))
+    thread, engine = _engine(os.getpid())
+    asked = json.dumps(spec, allow_nan=False)
+    svg, problem = json.loads(thread.submit(_answer, engine, asked).result())
     if problem:
         raise ArgumentError(
             f"Vega cannot draw this chart: {problem:.300}",
@@ -44,13 +44,35 @@ def drawn(spec: dict[str, Any]) -> str:
     return str(svg)
 
 
+def _answer(engine: quickjs.Context, specification: str) -> str:
+    draw = engine.get("draw")
+    draw(specification)
+    while engine.execute_pending_job():
+        pass
+    answer = str(draw(None))
+    engine.gc()
+    return answer
+
+
 @functools.cache
-def _engine(_process_id: int) -> tuple[quickjs.Function, threading.Lock]:
-    """Everything loaded, in a thread of its own, which a fork would not have."""
+def _engine(_process_id: int) -> tuple[ThreadPoolExecutor, quickjs.Context]:
+    """Everything loaded, and the one thread that may use it, which a fork would not have."""
+    before = threading.stack_size(STACK_BYTES)
+    try:
+        thread = ThreadPoolExecutor(1, thread_name_prefix="vega")
+        # A thread is begun with its first work.
+        engine = thread.submit(_loaded).result()
+    finally:
+        threading.stack_size(before)
+    return thread, engine
+
+
+def _loaded() -> quickjs.Context:
     import quickjs
 
-    here = files(__name__)
-    names = ("drawing.js", "vega.min.js", "vega-lite.min.js")
-    code = [f"var WIDTHS = {json.dumps(WIDTHS)};"]
-    code += [here.joinpath(name).read_text("utf-8") for name in names]
-    return quickjs.Function("draw", "\n".join(code), own_executor=True), threading.Lock()
+    engine = quickjs.Context()
+    engine.set_max_stack_size(STACK_BYTES * 3 // 4)
+    engine.eval(f"var WIDTHS = {json.dumps(WIDTHS)};")
+    for name in ("drawing.js", "vega.min.js", "vega-lite.min.js"):
+        engine.eval(files(__name__).joinpath(name).read_text("utf-8"))
+    return engine
