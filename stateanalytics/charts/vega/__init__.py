@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 VERSIONS = {"vega": "6.2.0", "vega-lite": "6.4.1"}
 STACK_BYTES = 8 * 2**20
-"""Of the thread that draws; QuickJS may have three quarters: its megabyte is too little for Vega."""
+"""Of the thread that draws, three quarters for QuickJS, whose megabyte is too little for Vega."""
 
 
 def drawn(spec: dict[str, Any]) -> str:
