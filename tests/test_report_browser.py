@@ -56,7 +56,7 @@ window.onload = () => {
     pwned: view.PWNED ?? null,
     fetched: view.performance.getEntriesByType("resource").map(one => one.name),
     overflow: box.scrollWidth - box.clientWidth,
-    front: page.querySelector("#headline .front").getBoundingClientRect().bottom,
+    front: page.querySelector("#headline .front")?.getBoundingClientRect().bottom,
     background: look(page.body).backgroundColor,
     bar: look(page.querySelector("figure rect, figure path[fill^=var]") || page.body).fill,
     drawings: [...page.querySelectorAll("figure svg")]
