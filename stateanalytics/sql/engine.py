@@ -229,11 +229,13 @@ def write_rows(
     import nanoarrow as na
     import polars as pl
 
+    from stateanalytics.io.duckdb_rows import answer
+
     relation = connection.sql(sql, params=values)
     names, types = list(relation.columns), list(relation.types)
     check_shape(types)
     result = relation.project(projection(types)).limit(max_rows + 1)
-    batches, n_bytes = [pl.DataFrame(result.limit(0))], 0.0
+    batches, n_bytes = [answer(result.limit(0))], 0.0
     for batch in na.c_array_stream(result):
         batches.append(pl.DataFrame(batch))
         n_bytes += batches[-1].estimated_size()
