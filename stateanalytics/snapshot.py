@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _MOST_SOURCES_SHOWN = 5
 _MOST_LOSSES_SHOWN = 8
-_AS_OF_FROM = {"given": "as asked", "data": "the newest moment in the data", "clock": "the clock"}
 _NEXT = 'sa.states(snap), snap.sql("FROM attention"), sa.report(snap).write_html("week.html")'
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
@@ -592,7 +591,7 @@ class Snapshot(Facts):
         return self._tables[policy]
 
     def __repr__(self) -> str:
-        head = f"Snapshot as of {in_utc(self.as_of)} ({self._why_as_of()}): " + ", ".join(
+        head = f"Snapshot as of {in_utc(self.as_of)} ({self.why_as_of}): " + ", ".join(
             f"{count:,} {name}" for name, count in self._counts()
         )
         lost = [f"  MISSING: {line}" for line in self._losses()]
@@ -609,15 +608,10 @@ class Snapshot(Facts):
         inputs = "".join(f"<li>{html.escape(line)}</li>" for line in self._inputs())
         return (
             f"<p><strong>Snapshot as of {in_utc(self.as_of)}</strong> "
-            f"({self._why_as_of()})</p>"
+            f"({self.why_as_of})</p>"
             f"{lost}<ul>{inputs}</ul><table>{cells}</table>"
             f"<p>Next: <code>{html.escape(_NEXT)}</code></p>"
         )
-
-    def _why_as_of(self) -> str:
-        why = _AS_OF_FROM.get(self.as_of_from, "?")
-        n = self.sources.height
-        return why if n < 2 else f"{why}, one instant for all {n:,} inputs"
 
     def _counts(self) -> list[tuple[str, int]]:
         frames = ("entities", "transitions", "events", "findings")

@@ -439,6 +439,14 @@ def test_states_and_attention_can_be_narrowed(run, store):
     assert run("findings", store, "--severity", "error")[0] == 0
 
 
+@pytest.mark.parametrize("command", ["attention", "states"])
+def test_what_depends_on_the_instant_says_which_it_is_and_why(run, store, command):
+    """Else a copy of May reads as if all that is open had been silent until today."""
+    _, _, err = run(command, store, "--as-of", "2026-05-25T12:00")
+    assert "as of 2026-05-25 12:00 UTC (as asked)" in err
+    assert "(the newest moment in the data)" in run(command, store)[2]
+
+
 def test_findings_say_what_is_wrong(run, store):
     code, out, _ = run("findings", store)
     assert code == 0
@@ -543,7 +551,7 @@ def test_without_sources_the_usual_place_is_read_and_named(run, monkeypatch, sto
     monkeypatch.setenv("LIONAGI_HOME", str(Path(store).parent))
     code, _, err = run("states")
     assert code == 0
-    assert err == f"note: reading {store}\n"
+    assert err.startswith(f"note: reading {store}\nnote: as of ")
     monkeypatch.setenv("LIONAGI_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     code, _, err = run("states")

@@ -289,12 +289,19 @@ def attention(request: Request, **arguments: Any) -> None:
             f"{n:,} of type {entity_type} ({why})" for entity_type, why, n in left_out.iter_rows()
         ]
         more = f"; left out: {', '.join(told)}" if told else ""
-        note(f"{found.height:,} critical or a warning{more}")
+        note(f"{found.height:,} critical or a warning {_instant(snap)}{more}")
         note_of_nothing(found, snap, request.window)
         return found
 
     shown = ("severity", "n", "entity", "display", "name", "since_at", "message")
     print_table(request, items, shown, fold=_as_shown, **arguments)
+
+
+def _instant(snap: Snapshot) -> str:
+    """Ages end here: a copy of May is not silent since May."""
+    from stateanalytics.core.windows import in_utc
+
+    return f"as of {in_utc(snap.as_of)} ({snap.why_as_of})"
 
 
 def _as_shown(items: pl.DataFrame) -> pl.DataFrame:
@@ -320,8 +327,13 @@ def states(request: Request, **arguments: Any) -> None:
     """List the state of every entity (ADR-0033), in words and as columns."""
     from stateanalytics.state.states import states as all_states
 
+    def rows(snap: Snapshot, policy: Policy) -> pl.DataFrame:
+        note(_instant(snap))
+        found: pl.DataFrame = all_states(snap, policy=policy)
+        return found
+
     shown = ("severity", "entity_type", "entity_id", "display", "reason_codes", "silence_s")
-    print_table(request, lambda snap, policy: all_states(snap, policy=policy), shown, **arguments)
+    print_table(request, rows, shown, **arguments)
 
 
 @click.command(

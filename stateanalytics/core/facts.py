@@ -13,6 +13,12 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.errors import ArgumentError, found
 
+AS_OF_FROM = {
+    "given": "as asked",
+    "data": "the newest moment in the data",
+    "clock": "the clock, as the store is in use",
+}
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -41,6 +47,13 @@ class Facts:
     as_of_from: str = "given"
     details: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     inputs: tuple[Path, ...] = ()
+
+    @property
+    def why_as_of(self) -> str:
+        """Where the instant is known from, for people."""
+        why = AS_OF_FROM.get(self.as_of_from, self.as_of_from)
+        n = self.sources.height
+        return why if n < 2 else f"{why}, one instant for all {n:,} inputs"
 
     def detail(self, frame: schema.Frame | str) -> pl.DataFrame:
         """A frame that one system adds; empty, in its own shape, where no input fills it.

@@ -12,11 +12,6 @@ from stateanalytics.reporting.material import Material, Plain, Section, iso, pla
 from stateanalytics.reporting.phrases import count, listed, number, share, size
 from stateanalytics.state.definitions import LEFT_OUT
 
-AS_OF_FROM = {
-    "given": "as it was given",
-    "data": "the newest moment that the data prove",
-    "clock": "by the clock, as the store is live",
-}
 DAY = timedelta(days=1)
 FINDING_ORDER = ("error", "warning", "info")
 # Column -> what people call it. Asked of the runs that ended in the window.
@@ -57,11 +52,9 @@ def summarize_provenance(material: Material) -> Plain:
 
 def _as_of(facts: Facts) -> str:
     """The instant, where it is from, and for which inputs it is a late one."""
-    why = AS_OF_FROM.get(facts.as_of_from, facts.as_of_from)
-    instant = f"{in_utc(facts.as_of)}, {why}"
+    instant = f"{in_utc(facts.as_of)}, {facts.why_as_of}"
     if facts.sources.height < 2:
         return instant
-    instant += f", one instant for all {number(facts.sources.height)} inputs"
     n_behind = facts.sources.filter(pl.col("last_at") < facts.as_of - DAY).height
     if not n_behind:
         return instant
