@@ -1,7 +1,9 @@
 """Mistakes and waiting under each candidate threshold: one row an independent unit.
 
 Both are sums over units (sessions, invocations), so the same few functions serve the
-estimate, its interval, and every price that somebody may put on them.
+estimate, its interval, and every price that somebody may put on them. The last digit of a
+sum follows the order of what is added: rows are sorted once by what is summed, not the parts
+of each of the two sums a candidate, which takes ten times as long.
 """
 
 from __future__ import annotations
@@ -177,9 +179,10 @@ def silence_counts(
         with_weights(gaps.with_columns(duration_s="gap_s", ended=~is_closed))
         # Most silences are shorter than every candidate.
         .filter(spoke & (gap >= min(candidates_s, default=0.0)))
-        .group_by("unit")
+        .sort("gap_s", "stands_for")
+        .group_by("unit", maintain_order=True)
         .agg(
-            _total(pl.col("stands_for") * is_over).alias(name)
+            (pl.col("stands_for") * is_over).sum().alias(name)
             for name, is_over in zip(names, over, strict=True)
         )
     )
@@ -209,8 +212,8 @@ def waiting_counts(gaps: pl.DataFrame, candidates_s: Sequence[float]) -> pl.Data
 def _alive(gaps: pl.DataFrame) -> pl.DataFrame:
     """Hours proven alive and deaths of each unit."""
     is_alive = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
-    return gaps.group_by("unit").agg(
-        (_total(pl.col("gap_s") * is_alive) / 3600).alias(EXPOSURE),
+    return gaps.sort("gap_s").group_by("unit", maintain_order=True).agg(
+        ((pl.col("gap_s") * is_alive).sum() / 3600).alias(EXPOSURE),
         *_projects(gaps),
         n_dead=pl.col("is_dead").sum().cast(pl.Int64),
     )
@@ -282,17 +285,18 @@ def elapsed_counts(
     def waiting_h(limit: float) -> pl.Expr:
         until = pl.when(waits).then(pl.min_horizontal(length, pl.lit(limit))).otherwise(0.0)
         # Its share of the runs, each with its own time; what is left outlasts the data.
-        return _total(weight * (until - limit) + limit) / 3600
+        return (weight * (until - limit) + limit).sum() / 3600
 
     return (
         with_weights(spells)
-        .group_by("unit")
+        .sort("duration_s", "stands_for", is_good)
+        .group_by("unit", maintain_order=True)
         .agg(
             *_projects(spells),
             pl.len().cast(pl.Float64).alias(EXPOSURE),
             is_good.sum().cast(pl.Int64).alias("n_good"),
             *(
-                _total(weight * (is_good & (length > limit))).alias(name)
+                (weight * (is_good & (length > limit))).sum().alias(name)
                 for name, limit in zip(mistake_columns(candidates_s), candidates_s, strict=True)
             ),
             *(
@@ -302,11 +306,6 @@ def elapsed_counts(
         )
         .sort("unit")
     )
-
-
-def _total(parts: pl.Expr) -> pl.Expr:
-    """Their sum: sorted, because its last digit follows the order of what is added."""
-    return parts.sort().sum()
 
 
 def _projects(rows: pl.DataFrame) -> list[pl.Expr]:
