@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp, log
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -17,7 +17,7 @@ from stateanalytics.stats.distributions import (
     student_quantile,
     student_tail,
 )
-from stateanalytics.survival.by_unit import with_units
+from stateanalytics.survival.by_unit import UNIT, with_units
 from stateanalytics.survival.influence import incidence_and_influence, mean_and_influence
 from stateanalytics.survival.regression import hazard_ratio
 from stateanalytics.survival.risk_sets import strata_of
@@ -145,7 +145,31 @@ def compare(
     check_number("least", least, 10, least=FEWEST_UNITS)
     if until_s is not None:
         check_number("until_s", until_s, 3600, is_above=True)
-    kept = _prepared(known, by, columns)
+    asked = _Asked(until_s, conf_level, fdr, least, regression)
+    return _compared(known, by, columns, against, asked)
+
+
+def reversals(runs: pl.DataFrame, by: str = "model") -> pl.DataFrame:
+    """Those rows of `compare` that the mix of work turns round, without log-rank tests."""
+    asked = _Asked(has_log_rank=False)
+    return _compared(runs, by, ["kind", "project"], None, asked).filter("is_reversed")
+
+
+class _Asked(NamedTuple):
+    """What `compare` is asked for, beside what it compares."""
+
+    until_s: float | None = None
+    conf_level: float = 0.95
+    fdr: float = 0.1
+    least: int = 10
+    regression: bool = False
+    has_log_rank: bool = True
+
+
+def _compared(
+    runs: pl.DataFrame, by: str, columns: Sequence[str], against: str | None, asked: _Asked
+) -> pl.DataFrame:
+    kept = _prepared(runs, by, columns)
     sizes = kept.group_by(by).len().sort(-pl.col("len").cast(pl.Int64), by)[by].to_list()
     if against is not None and against not in sizes:
         raise ArgumentError(f"against needs a value of {by}; found {against!r}.", f"{sizes[:3]}")
@@ -159,13 +183,10 @@ def compare(
             ),
             {"dimension": by, "value": value, "against": base},
             columns,
-            until_s=until_s,
-            conf_level=conf_level,
-            least=least,
-            regression=regression,
+            asked,
         )
     ]
-    return _judged(pl.DataFrame(rows, schema={**RESULT, "in_words": pl.String}), fdr)
+    return _judged(pl.DataFrame(rows, schema={**RESULT, "in_words": pl.String}), asked.fdr)
 
 
 def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFrame:
@@ -178,7 +199,12 @@ def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFra
         pl.format(f"{name} {{}}", pl.col(name).cast(pl.String).fill_null("not recorded"))
         for name in columns
     )
-    return runs.filter(pl.col(by).is_not_null()).with_columns(
+    # What nobody asks for would be copied for each pair.
+    kept = dict.fromkeys(("duration_s", UNIT, *columns))
+    return runs.filter(pl.col(by).is_not_null()).select(
+        *kept,
+        pl.col("^(entry_s|weights?)$"),
+        *(["project"] if "project" in runs.columns and "project" not in kept else []),
         pl.col(by).cast(pl.String),
         pl.concat_str(*words, separator=", ").alias(STRATUM_NAME),
         ended=pl.col("ended") & ~is_stopped,
@@ -188,32 +214,26 @@ def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFra
 
 
 def _pair(
-    runs: pl.DataFrame,
-    named: dict[str, Any],
-    columns: Sequence[str],
-    *,
-    until_s: float | None,
-    conf_level: float,
-    least: int,
-    regression: bool,
+    runs: pl.DataFrame, named: dict[str, Any], columns: Sequence[str], asked: _Asked
 ) -> list[dict[str, Any]]:
     """Every measure of one value against another, raw and adjusted."""
-    until = horizon(runs) if until_s is None else until_s
+    until = horizon(runs) if asked.until_s is None else asked.until_s
     is_unadjusted = "project" in runs.columns and "project" not in columns
     rows = []
     for method in METHODS:
         mixed = (
             runs if method == "adjusted" else runs.with_columns(pl.lit("all").alias(STRATUM_NAME))
         )
-        asked = {
+        measures = {
             "duration": (mixed, mean_and_influence),
             "completed": (mixed.with_columns(ended="has_ended"), incidence_and_influence),
         }
         projects = differing_projects(runs) if is_unadjusted or method == "raw" else None
-        for measure, (counted, estimate) in asked.items():
-            found = difference(counted, estimate, until, projects)
+        for measure, (counted, estimate) in measures.items():
+            has_log_rank = asked.has_log_rank and measure == "duration"
+            found = difference(counted, estimate, until, projects, has_log_rank=has_log_rank)
             rows += [{**found, "measure": measure, "method": method}]
-        if regression:
+        if asked.regression:
             terms = columns if method == "adjusted" else []
             rows += [
                 {
@@ -223,7 +243,8 @@ def _pair(
                     **hazard_ratio(mixed, IS_FIRST, terms),
                 }
             ]
-    return [_told(row | named | {"until_s": until}, columns, conf_level, least) for row in rows]
+    told = (row | named | {"until_s": until} for row in rows)
+    return [_told(row, columns, asked.conf_level, asked.least) for row in told]
 
 
 def _told(

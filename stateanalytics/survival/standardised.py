@@ -11,11 +11,7 @@ import polars as pl
 from stateanalytics.state.sampling_units import FEWEST_PROJECTS
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import TOLERANCE, quantiles
-from stateanalytics.survival.influence import (
-    CELL,
-    incidence_and_influence,
-    mean_and_influence,
-)
+from stateanalytics.survival.influence import CELL, incidence_and_influence
 from stateanalytics.survival.log_rank import logrank
 
 Estimate: TypeAlias = Callable[[pl.DataFrame, list[str], float], tuple[pl.DataFrame, pl.DataFrame]]
@@ -28,7 +24,12 @@ _BOTH = 2
 
 
 def difference(
-    runs: pl.DataFrame, estimate: Estimate, until_s: float, projects: pl.DataFrame | None
+    runs: pl.DataFrame,
+    estimate: Estimate,
+    until_s: float,
+    projects: pl.DataFrame | None,
+    *,
+    has_log_rank: bool,
 ) -> dict[str, Any]:
     """The difference of the two groups, first minus second, and how much it varies.
 
@@ -42,13 +43,15 @@ def difference(
         The horizon, in seconds.
     projects : polars.DataFrame, optional
         What `differing_projects` gave, where projects are not adjusted for.
+    has_log_rank : bool
+        Whether somebody reads the log-rank test, which takes as long as the rest.
 
     Returns
     -------
     dict
         ``estimate`` with its ``variance`` and Welch's ``degrees`` (None where no stratum has
-        both), what was compared and what was not, and for a duration ``log_rank``: the
-        p-value of the log-rank test over all strata, by unit.
+        both), what was compared and what was not, and ``log_rank``: the p-value of the
+        log-rank test over all strata, by unit.
     """
     key = [STRATUM_NAME, IS_FIRST]
     estimates, influences = estimate(runs, key, until_s)
@@ -83,7 +86,7 @@ def difference(
         if others and (of_projects := _sum_of_squares(shared) * shared.height / others) > variance:
             variance, degrees = of_projects, others
     log_rank = None
-    if estimate is mean_and_influence:
+    if has_log_rank:
         log_rank = logrank(kept, IS_FIRST, strata=STRATUM_NAME)["p_value"].item()
     return row | {
         "estimate": used.select((pl.col("weight") * pl.col("estimate")).sum()).item(),

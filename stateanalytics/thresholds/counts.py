@@ -212,10 +212,14 @@ def waiting_counts(gaps: pl.DataFrame, candidates_s: Sequence[float]) -> pl.Data
 def _alive(gaps: pl.DataFrame) -> pl.DataFrame:
     """Hours proven alive and deaths of each unit."""
     is_alive = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
-    return gaps.sort("gap_s").group_by("unit", maintain_order=True).agg(
-        ((pl.col("gap_s") * is_alive).sum() / 3600).alias(EXPOSURE),
-        *_projects(gaps),
-        n_dead=pl.col("is_dead").sum().cast(pl.Int64),
+    return (
+        gaps.sort("gap_s")
+        .group_by("unit", maintain_order=True)
+        .agg(
+            ((pl.col("gap_s") * is_alive).sum() / 3600).alias(EXPOSURE),
+            *_projects(gaps),
+            n_dead=pl.col("is_dead").sum().cast(pl.Int64),
+        )
     )
 
 

@@ -12,7 +12,7 @@ from stateanalytics.reporting.material import Material, Plain, Section, plain_ro
 from stateanalytics.reporting.phrases import count, listed, number, share
 from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
 from stateanalytics.survival.by_unit import with_known_units
-from stateanalytics.survival.comparison import compare
+from stateanalytics.survival.comparison import reversals
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
 from stateanalytics.survival.occupancy import state_occupancy
@@ -252,8 +252,8 @@ def _reversed(kept: pl.DataFrame) -> list[Plain]:
         kept["model"].drop_nulls().value_counts().sort(-pl.col("count").cast(pl.Int64), "model")
     )
     models = largest["model"].head(N_MODELS_COMPARED).to_list()
-    compared = compare(kept.filter(pl.col("model").is_in(models)), by="model")
-    pairs = compared.filter("is_reversed").partition_by("value", "measure", maintain_order=True)
+    rows = reversals(kept.filter(pl.col("model").is_in(models)), by="model")
+    pairs = rows.partition_by("value", "measure", maintain_order=True)
     return [dict(zip(("raw", "adjusted"), pair["in_words"], strict=True)) for pair in pairs]
 
 
