@@ -19,6 +19,7 @@ from stateanalytics.systems.agent_orchestrator.records import (
     json_record,
     key_value_record,
 )
+from stateanalytics.systems.agent_orchestrator.sessions import read_enrichment
 from tests.ao_trees import (
     Scenarios,
     facts_of,
@@ -403,6 +404,101 @@ def test_any_text_is_a_record_or_none(text: str) -> None:
         except NoRecordError:
             continue
         assert all(isinstance(one, str) for pair in parsed.items() for one in pair)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.integers(2**62) | st.floats() | st.text()
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
+)
+
+
+def flat_by_the_standard_library(text: str) -> dict[str, str] | None:
+    """What Agent Orchestrator keeps of a JSON object, value by value; None: it is none."""
+
+    def refuse(word: str) -> float:
+        raise ValueError(word)
+
+    try:
+        value = json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    words = {"prAutoDetect": {True: "on", False: "off"}}
+    return {
+        key: item
+        if isinstance(item, str)
+        else words.get(key, {True: "true", False: "false"})[item]
+        if isinstance(item, bool)
+        else json.dumps(item, ensure_ascii=False, separators=(",", ":"))
+        for key, item in value.items()
+        if item is not None
+    }
+
+
+def flat(text: str) -> dict[str, str | None] | None:
+    try:
+        return json_record(text)
+    except NoRecordError:
+        return None
+
+
+@examples(200)
+@given(st.dictionaries(st.text() | st.just("prAutoDetect"), VALUES), st.booleans())
+def test_a_record_is_what_the_standard_library_reads(value: dict, is_ascii: bool) -> None:
+    text = json.dumps(value, ensure_ascii=is_ascii, indent=2)
+    assert flat(text) == flat_by_the_standard_library(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('{"a":1,"b":{"c":1,"d":2,"c":3},"a":{"e":-0}}', id="a key twice"),
+        pytest.param('{"a":{"n":123456789012345678901234}}', id="more than 64 bits"),
+        pytest.param('{"a":[18446744073709551616,18446744073709551615]}', id="the edge of them"),
+        pytest.param('{"a":-9223372036854775809}', id="below them"),
+        pytest.param('{"a":{"b":[1,{"c":[-2.50]}]},"d":1e-5}', id="floats in lists"),
+        pytest.param('{"a":{"b":1e400}}', id="beyond floats"),
+        pytest.param('{"a":{"b":-0.0,"c":1E5}}', id="odd floats"),
+        pytest.param('{"a":NaN}', id="NaN"),
+        pytest.param('{"a":{"b":"\\ud800"}}', id="half a surrogate"),
+        pytest.param('{"a":"\\ud83d\\ude00","b":{"c":"\\u00e9\\/\x7f"}}', id="escapes"),
+        pytest.param('{"a":"\t"}', id="a control character"),
+        pytest.param('{"a":{"b":' * 120 + "1" + "}}" * 120, id="deep"),
+        pytest.param('{"a":' * 1010 + "1" + "}" * 1010, id="too deep"),
+        pytest.param("[{}]", id="a list"),
+        pytest.param('"{}"', id="a text"),
+        pytest.param('{"a":1} x', id="more behind it"),
+        pytest.param('\ufeff{"a":1}', id="a byte order mark"),
+    ],
+)
+def test_an_unusual_record_is_what_the_standard_library_reads(text: str) -> None:
+    assert flat(text) == flat_by_the_standard_library(text)
+
+
+ENRICHED = st.sampled_from(("title", "additions", "mergeable", "enrichedAt", "other"))
+
+
+@examples(100)
+@given(
+    st.lists(st.lists(st.tuples(ENRICHED, VALUES), max_size=4), max_size=4),
+    st.sampled_from(((",", ":"), (", ", ": "))),
+)
+def test_what_was_looked_up_of_pull_requests_is_as_its_paths_say(
+    objects: list[list[tuple[str, object]]], separators: tuple[str, str]
+) -> None:
+    """Keys may be there twice, nested, and of any type."""
+    comma, colon = separators
+    pairs = [
+        [f'"{key}"{colon}{json.dumps(value, separators=separators)}' for key, value in written]
+        for written in objects
+    ]
+    texts = [f"{{{comma.join(each)}}}" for each in pairs]
+    column = pl.Series("text", [*texts, None, "{", "[1]", '"title"'], dtype=pl.String)
+    read = read_enrichment(column)
+    for key in read.columns:
+        by_path = column.to_frame().select(pl.col("text").str.json_path_match(f"$.{key}"))
+        assert read[key].to_list() == by_path.to_series().to_list()
 
 
 damage(lambda root: write_json(root, "new-1", record(lifecycle("terminated", "eaten_by_bear"))))

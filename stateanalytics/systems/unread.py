@@ -170,8 +170,9 @@ def kinds_of_files(
         directories[:] = sorted(name for name in directories if name not in skips)
         below = Path(folder).relative_to(root).parts
         first = legible(below[0]) + "/" if below else ""
+        begin = os.path.join(folder, "")  # noqa: PTH118 - so many Paths are slow
         for name in names:
-            if os.path.join(folder, name) not in known:  # noqa: PTH118 - so many Paths are slow
+            if begin + name not in known:
                 kinds[f"{first}*{legible(os.path.splitext(name)[1])}"] += 1  # noqa: PTH122
         n_seen += len(names)
         if n_seen > _MOST_FILES:

@@ -6,6 +6,7 @@ import errno
 import os
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import polars as pl
 
@@ -120,8 +121,7 @@ class Faults:
         return schema.FINDINGS.conform(named)
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(NamedTuple):
     """What was in a file: its text (None: it cannot be read), size and last change."""
 
     text: str | None
@@ -142,10 +142,10 @@ def read_file(path: str, faults: Faults, *, session_id: str | None = None) -> Co
     session_id : str, optional
         The session whose record it is.
     """
-    below = faults.below(path)
 
     def lost(code: str, problem: str) -> Content:
-        faults.add(Fault(code, "warning", problem, below, session_id=session_id))
+        fault = Fault(code, "warning", problem, faults.below(path), session_id=session_id)
+        faults.add(fault)
         return Content(None, problem)
 
     try:
@@ -160,6 +160,7 @@ def read_file(path: str, faults: Faults, *, session_id: str | None = None) -> Co
     found = (("file.not_utf8", odd, 1), ("file.half_surrogate", _HALVES, n_halves))
     for code, message, n_rows in found:
         if message and n_rows:
+            below = faults.below(path)
             fault = Fault(code, "info", message, below, n_rows, None, session_id, "converted")
             faults.add(fault)
     return Content(whole, None, len(octets), status.st_mtime)

@@ -21,7 +21,7 @@ from stateanalytics.systems.agent_orchestrator.decisions import KILL_EVENTS
 from stateanalytics.systems.agent_orchestrator.files import EPOCH
 from stateanalytics.systems.agent_orchestrator.mapping import REASON_CODES, map_axes
 from stateanalytics.systems.agent_orchestrator.mapping_table import map_go_words, map_legacy_words
-from stateanalytics.systems.agent_orchestrator.reasons import list_reasons, split_codes
+from stateanalytics.systems.agent_orchestrator.reasons import first_reasons, split_codes
 
 RACE_S = 60.0
 """A session killed sooner after its creation was probed before its agent had started."""
@@ -301,11 +301,9 @@ def _by_axes(sessions: pl.DataFrame) -> pl.DataFrame:
     known = sessions.with_columns(is_worktree_gone=pl.lit(None, pl.Boolean))
     attributed = reattribute_ends(known)
     mapped = map_axes(attributed)
-    listed = list_reasons(mapped.with_columns(evidence="evidence_text"), key=["_record"]).filter(
-        pl.col("order") == 0
-    )
+    first = first_reasons(mapped.with_columns(evidence="evidence_text"), key=["_record"])
     with_confidence = mapped.join(
-        listed.select("_record", "confidence"), on="_record", how="left", maintain_order="left"
+        first.select("_record", "confidence"), on="_record", how="left", maintain_order="left"
     )
     is_flicker = (pl.col("reattribution") == "flicker").fill_null(value=False)
     return with_confidence.with_columns(

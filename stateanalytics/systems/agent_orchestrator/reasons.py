@@ -63,17 +63,40 @@ def list_reasons(mapped: pl.DataFrame, *, key: Sequence[str]) -> pl.DataFrame:
     [('run.aborted.runtime_lost', 0.6), ('run.delivery.missing', 1.0)]
     """
     need(mapped, [*key, *REASON_CODES], "list_reasons")
-    filled = with_defaults(mapped, {"evidence": pl.String(), "is_synthesized": pl.Boolean()})
-    rows = (
-        filled.with_row_index("_row")
-        .unpivot(
-            _codes_of(mapped), index=["_row", *key, "evidence", "is_synthesized"], value_name="code"
+    codes = _codes_of(mapped)
+    rows = with_defaults(mapped, _OPTIONAL).select(*key, *_OPTIONAL, *codes).with_row_index("_row")
+    # One code of each row at a time: few rows have more than two, and lists are dear.
+    listed = pl.concat(
+        rows.filter(pl.col(code).is_not_null()).select(
+            "_row", *key, *_OPTIONAL, code=code, order=_n_there(codes[:place])
         )
-        .filter(pl.col("code").is_not_null())
-        .sort("_row", "variable", maintain_order=True)
+        for place, code in enumerate(codes)
     )
-    in_order = rows.with_columns(order=pl.int_range(pl.len(), dtype=pl.Int64).over("_row"))
-    return in_order.with_columns(
+    return _in_words(listed.sort("_row", maintain_order=True), key)
+
+
+def _n_there(codes: Sequence[str]) -> pl.Expr:
+    return pl.sum_horizontal(
+        pl.lit(0, pl.Int64), *(pl.col(code).is_not_null() for code in codes)
+    ).cast(pl.Int64)
+
+
+def first_reasons(mapped: pl.DataFrame, *, key: Sequence[str]) -> pl.DataFrame:
+    """Of what `list_reasons` gives the most direct reason of each session."""
+    filled = with_defaults(mapped, _OPTIONAL)
+    first = filled.select(
+        *key, *_OPTIONAL, code=pl.coalesce(_codes_of(mapped)), order=pl.lit(0, pl.Int64)
+    )
+    return _in_words(first.drop_nulls("code"), key)
+
+
+def _in_words(rows: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
+    """What the code of each row says, and how sure that is."""
+    return rows.select(
+        *key,
+        "order",
+        "code",
+        "evidence",
         dimension=_dimension(),
         message=pl.col("code").replace_strict(_messages(), default=None, return_dtype=pl.String),
         claim_status=_claim(),
@@ -81,6 +104,9 @@ def list_reasons(mapped: pl.DataFrame, *, key: Sequence[str]) -> pl.DataFrame:
     ).select(
         *key, "order", "dimension", "code", "message", "claim_status", "confidence", "evidence"
     )
+
+
+_OPTIONAL: dict[str, pl.DataType] = {"evidence": pl.String(), "is_synthesized": pl.Boolean()}
 
 
 def _codes_of(mapped: pl.DataFrame) -> list[str]:
@@ -162,19 +188,18 @@ def recorded_reasons(sessions: pl.DataFrame) -> pl.DataFrame:
         that; a record that holds a status word only is worth half.
     """
     current = sessions.filter("is_current").with_columns(
-        evidence=references(tool_result="evidence_text"),
+        _references=references(tool_result="evidence_text"),
+        evidence="evidence_text",
         _confidence="confidence",
         system=pl.lit(SYSTEM),
         entity_type=pl.lit("session"),
     )
-    coded = split_codes(current)
-    worded = coded.with_columns(evidence="evidence_text")
-    listed = list_reasons(worded, key=schema.ENTITY_KEY).drop("evidence")
-    known = coded.select(*schema.ENTITY_KEY, "evidence", "_confidence", "reattribution")
-    joined = listed.join(known, on=list(schema.ENTITY_KEY), how="left", maintain_order="left")
+    told = ("_references", "_confidence", "reattribution")
+    listed = list_reasons(split_codes(current), key=(*schema.ENTITY_KEY, *told))
     is_first, was_replaced = pl.col("order") == 0, pl.col("reattribution").is_not_null()
     return schema.REASONS.conform(
-        joined.with_columns(
+        listed.with_columns(
+            evidence="_references",
             confidence=pl.when(is_first)
             .then(pl.coalesce("_confidence", "confidence"))
             .otherwise("confidence"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
+import orjson
 import polars as pl
 
 from stateanalytics.core import schema
@@ -241,6 +243,10 @@ def json_record(text: str) -> Record:
     {'prAutoDetect': 'off', 'lifecycle': '{"version":2}'}
     """
     try:
+        return _usual_record(text)
+    except (ValueError, TypeError):
+        pass  # whether it is unusual or wrong, and then why, the standard library says
+    try:
         value = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise NoRecordError(f"it is no JSON ({str(error)[:80]})") from error
@@ -251,6 +257,35 @@ def json_record(text: str) -> Record:
         for key, item in value.items()
         if item is not None
     }
+
+
+def _usual_record(text: str) -> Record:
+    """What `json_record` gives, in a third of the time, of an object that holds no floats.
+
+    A float may have been a whole number of more than 64 bits, and is written in another way.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is anything else.
+    """
+    value = orjson.loads(text)
+    if type(value) is not dict:
+        raise TypeError(text[:80])
+    record: Record = {}
+    for key, item in value.items():
+        if type(item) is str:
+            record[key] = item
+        elif type(item) is dict:
+            octets = orjson.dumps(item)
+            if _FLOAT.search(octets) or (b"[" in octets and _FLOAT_IN_A_LIST.search(octets)):
+                raise ValueError(key)
+            record[key] = octets.decode()
+        elif type(item) is bool or type(item) is int:
+            record[key] = _flat(key, item)
+        elif item is not None:
+            raise ValueError(key)
+    return record
 
 
 def key_value_record(text: str) -> Record:
@@ -301,4 +336,6 @@ def _refuse(word: str) -> float:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
+_FLOAT = re.compile(rb'":-?[0-9]+[.e]')
+_FLOAT_IN_A_LIST = re.compile(rb"[\[,]-?[0-9]+[.e]")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))

@@ -20,7 +20,7 @@ from stateanalytics.systems.agent_orchestrator.lifecycle import (
 )
 from stateanalytics.systems.agent_orchestrator.lifecycle_payload import PAYLOAD_TIMES, read_payloads
 from stateanalytics.systems.agent_orchestrator.places import Kind
-from stateanalytics.systems.agent_orchestrator.reasons import list_reasons, recorded_reasons
+from stateanalytics.systems.agent_orchestrator.reasons import first_reasons, recorded_reasons
 from stateanalytics.systems.agent_orchestrator.records import (
     pull_request_of,
     read_reports,
@@ -225,37 +225,98 @@ def _shown_by_trinity(records: pl.DataFrame) -> pl.Series:
 def _with_pull_request(sessions: pl.DataFrame) -> pl.DataFrame:
     """The pull request: of the axis, else of the flat key that is written first; its detail."""
     url = pl.coalesce(_filled("pr_url"), _filled("pr"))
-    return sessions.with_columns(
-        pr_url=url,
-        pr_number=pl.coalesce("pr_number", pull_request_of(url)[2]),
-        n_prs=pl.coalesce(
-            pl.col("pr_urls").str.count_matches("[^,]+"), url.is_not_null().cast(pl.UInt32)
-        ).cast(pl.Int64),
-        pr_title=_enriched("title"),
-        pr_ci_status=_enriched("ciStatus"),
-        pr_review_decision=_enriched("reviewDecision"),
-        is_pr_mergeable=_yes_no("mergeable"),
-        is_pr_draft=pl.coalesce(_yes_no("isDraft"), "report_is_draft"),
-        has_pr_conflicts=_yes_no("hasConflicts"),
-        is_pr_behind=_yes_no("isBehind"),
-        n_pr_additions=_enriched("additions").cast(pl.Int64, strict=False),
-        n_pr_deletions=_enriched("deletions").cast(pl.Int64, strict=False),
-        n_pr_unresolved_threads=pl.col("prReviewComments")
-        .str.json_path_match("$.unresolvedThreads")
-        .cast(pl.Int64, strict=False),
-        pr_enriched_at=_enriched("enrichedAt").str.to_datetime(
-            "%Y-%m-%dT%H:%M:%S%.fZ", strict=False, time_unit="us", time_zone="UTC"
-        ),
+    enriched = read_enrichment(sessions["prEnrichment"])
+    return (
+        sessions.hstack(enriched.rename(_ENRICHED))
+        .with_columns(
+            pr_url=url,
+            pr_number=pl.coalesce("pr_number", pull_request_of(url)[2]),
+            n_prs=pl.coalesce(
+                pl.col("pr_urls").str.count_matches("[^,]+"), url.is_not_null().cast(pl.UInt32)
+            ).cast(pl.Int64),
+            is_pr_mergeable=_yes_no("mergeable"),
+            is_pr_draft=pl.coalesce(_yes_no("isDraft"), "report_is_draft"),
+            has_pr_conflicts=_yes_no("hasConflicts"),
+            is_pr_behind=_yes_no("isBehind"),
+            n_pr_additions=pl.col("additions").cast(pl.Int64, strict=False),
+            n_pr_deletions=pl.col("deletions").cast(pl.Int64, strict=False),
+            n_pr_unresolved_threads=pl.col("prReviewComments")
+            .str.json_path_match("$.unresolvedThreads")
+            .cast(pl.Int64, strict=False),
+            pr_enriched_at=pl.col("enrichedAt").str.to_datetime(
+                "%Y-%m-%dT%H:%M:%S%.fZ", strict=False, time_unit="us", time_zone="UTC"
+            ),
+        )
+        .drop(set(enriched.columns) - set(_ENRICHED))
     )
 
 
-def _enriched(key: str) -> pl.Expr:
-    """One fact of the pull request, which is kept as JSON inside of JSON."""
-    return pl.col("prEnrichment").str.json_path_match(f"$.{key}")
+_ENRICHED = {
+    "title": "pr_title",
+    "ciStatus": "pr_ci_status",
+    "reviewDecision": "pr_review_decision",
+}
+_ENRICHED_KEYS = (
+    *_ENRICHED, "mergeable", "isDraft", "hasConflicts", "isBehind", "additions", "deletions",
+    "enrichedAt",
+)  # fmt: skip
+_SIMPLE = r'(?:"[^"\\\x00-\x1f]*"|0|-?[1-9][0-9]{0,14}|true|false|null)'
+_KEY = r'"[^"\\\x00-\x1f]*": ?'
+_FLAT = rf"\{{(?:{_KEY}{_SIMPLE}(?:, ?{_KEY}{_SIMPLE})*)?\}}"
+_ITEM = rf"(?:{_SIMPLE}|{_FLAT})"
+_PAIR = rf"{_KEY}(?:{_ITEM}|\[(?:{_ITEM}(?:, ?{_ITEM})*)?\])"
+_USUAL_ENRICHMENT = rf"^\{{{_PAIR}(?:, ?{_PAIR})*\}}$"
+
+
+def read_enrichment(texts: pl.Series) -> pl.DataFrame:
+    """What was looked up of pull requests, which is kept as JSON inside of JSON, as texts.
+
+    Parameters
+    ----------
+    texts : polars.Series of String, length n
+
+    Returns
+    -------
+    polars.DataFrame, shape (n, 10)
+        One column a key; null where it is absent, or the text no JSON.
+
+    Notes
+    -----
+    A path is looked for in all of a text, so that ten take ten times as long as all at once:
+    that is how unusual texts are read: with escapes, with a list under one of the keys, or
+    with a key twice, of which the last counts.
+
+    Examples
+    --------
+    >>> texts = pl.Series(['{"title": "Fix it", "additions": 3}', "{"])
+    >>> read_enrichment(texts).select("title", "additions").rows()
+    [('Fix it', '3'), (None, None)]
+    """
+    text = pl.col("text")
+    n_keys = pl.sum_horizontal(
+        text.str.contains(f'"{key}":', literal=True) for key in _ENRICHED_KEYS
+    )
+    any_key = f'"(?:{"|".join(_ENRICHED_KEYS)})": ?'
+    is_usual = (
+        text.str.contains(_USUAL_ENRICHMENT)
+        & (text.str.count_matches(any_key) == n_keys)
+        & ~text.str.contains(any_key + r"[\[{]")
+    )
+    rows = texts.alias("text").to_frame().with_columns(is_usual=is_usual)
+    shape = pl.Struct(dict.fromkeys(_ENRICHED_KEYS, pl.String))
+    decoded = pl.when("is_usual").then("text").alias("text")
+    read = rows.select(decoded).to_series().str.json_decode(shape).struct.unnest()
+    odd = rows.select((~pl.col("is_usual")).arg_true()).to_series()
+    if odd.is_empty():
+        return read
+    paths = rows[odd].select(
+        text.str.json_path_match(f"$.{key}").alias(key) for key in _ENRICHED_KEYS
+    )
+    return read.with_columns(read[key].scatter(odd, paths[key]) for key in _ENRICHED_KEYS)
 
 
 def _yes_no(key: str) -> pl.Expr:
-    return _enriched(key).replace_strict(
+    return pl.col(key).replace_strict(
         {"true": True, "false": False}, default=None, return_dtype=pl.Boolean
     )
 
@@ -422,8 +483,7 @@ def _signs(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _messages(current: pl.DataFrame) -> pl.DataFrame:
-    listed = list_reasons(current, key=["entity_id"])
-    return listed.filter(pl.col("order") == 0).select("entity_id", "message")
+    return first_reasons(current, key=["entity_id"]).select("entity_id", "message")
 
 
 def _with_parents(current: pl.DataFrame) -> pl.DataFrame:
