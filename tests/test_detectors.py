@@ -13,7 +13,7 @@ from stateanalytics.detectors.features import feature_columns
 from stateanalytics.detectors.frames import DETECTIONS, DETECTORS
 from stateanalytics.detectors.judging import in_words, truths
 from stateanalytics.errors import ArgumentError
-from stateanalytics.systems.detector import CONSTRUCTS, Detector, catalogue
+from stateanalytics.systems.detector import CONSTRUCTS, Detector, Entry, catalogue
 
 NOW = datetime(2026, 5, 27, tzinfo=UTC)
 
@@ -303,6 +303,14 @@ def test_a_detector_whose_inputs_are_not_there_covers_nothing(demo):
     assert not found["covered"].any()
     assert found["fires"].null_count() == found.height
     assert found["why"].unique().to_list() == ["it needs n_sneezes, which is not there"]
+
+
+def test_why_of_what_compares_nothing_is_its_rule_or_what_it_means(demo):
+    mine = sa.detectors.Detector("mine", fires=pl.col("n_messages") > 5)
+    in_words = dataclasses.replace(mine, name="in_words", entry=Entry(rule="more than five"))
+    judged = sa.detectors.detect(demo, detectors=[mine, in_words]).rows.filter("covered")
+    why = dict(judged.select("detector", "why").unique().iter_rows())
+    assert why == {"mine": mine.construct, "in_words": "more than five"}
 
 
 def test_a_detector_shows_itself():
