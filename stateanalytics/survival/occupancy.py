@@ -224,12 +224,17 @@ def _shares_of(
     ]
     begins = first["from_s"].item(0)
     told, changes = [(begins, share, _variances(covariance))], []
+    due = [at for at in times if at >= begins]
     for at, jumps in _changes(stretches, place):
-        if times and at > times[-1]:
+        while due and at > due[0]:
+            told.append((due.pop(0), share, _variances(covariance)))
+        if times and not due:
             break
         changes.append(Change(at, share, jumps))
         share, covariance = _step(share, covariance, jumps)
-        told.append((at, share, _variances(covariance)))
+        if not times:
+            told.append((at, share, _variances(covariance)))
+    told += [(at, share, _variances(covariance)) for at in due]
     moments_told, shares_told, variances_told = zip(*told, strict=True)
     curve = pl.DataFrame(
         {
@@ -244,8 +249,7 @@ def _shares_of(
         or curve["duration_s"].gather_every(max(1, -(-curve.height // _MOST_MOMENTS))).to_list()
     )
     if times:
-        asked = pl.DataFrame({"duration_s": times}, schema={"duration_s": pl.Float64})
-        curve = asked.join_asof(curve, on="duration_s").filter(pl.col("state").is_not_null())
+        curve = curve.filter(pl.col("duration_s").is_in(times))
     curve = curve.explode("state", "share", "variance")
     if not stretches.get_column("tells", default=pl.Series([False]))[0]:
         return _with_counts(curve.with_columns(pl.lit(None, pl.Float64).alias(OF_UNITS)), stretches)
@@ -313,20 +317,21 @@ def _step(
     share: list[float], covariance: list[list[float]], jumps: Jumps
 ) -> tuple[list[float], list[list[float]]]:
     """Shares and their covariance after one moment: (I + dA)' C (I + dA), and what dA adds."""
-    size = range(len(share))
     after = list(share)
-    columns = [list(line) for line in covariance]
+    both = [list(line) for line in covariance]
     for state, (n, went) in jumps.items():
         for then, d in [*went, (state, -sum(d for _, d in went))]:
             after[then] += share[state] * d / n
-            for i in size:
-                columns[i][then] += covariance[i][state] * d / n
-    both = [list(line) for line in columns]
+            for line, before in zip(both, covariance, strict=True):
+                line[then] += before[state] * d / n
+    rows = {state: list(both[state]) for state in jumps}
     for state, (n, went) in jumps.items():
         leaving = sum(d for _, d in went)
         for then, d in [*went, (state, -leaving)]:
-            for j in size:
-                both[then][j] += columns[state][j] * d / n
+            both[then] = [
+                there + of_state * d / n
+                for there, of_state in zip(both[then], rows[state], strict=True)
+            ]
         # Multinomial: of n in the state, so many went to each other one, and the rest stayed.
         chances = [*((then, d / n) for then, d in went), (state, 1 - leaving / n)]
         for i, of_i in chances:

@@ -23,7 +23,7 @@ from stateanalytics.systems import all_systems
 
 N_KINDS_SHOWN = 12
 N_MODELS_COMPARED = 6
-MOST_STRETCHES = 50_000
+MOST_STRETCHES = 20_000
 LEAST_SHARE = 0.05
 """States with fewer runs are not said."""
 CUT_OFF_BY = {
