@@ -23,9 +23,8 @@ SAMPLES = Path(__file__).parents[1] / "data" / "samples"
 MB_A_FILE = 2000 / 3000
 GOAL_S, GOAL_AGAIN_S, GOAL_MB = 60.0, 2.0, 1500.0
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_CHANGED = re.compile(
-    rf"(?P<id>{_UUID}|(?:msg|req|toolu|call)_\w+)|(?P<at>20\d\d-\d\d-\d\dT[\d:.]+)Z|(?P<pad>\0)"
-)
+_ID = rf"{_UUID}|(?<!\w)(?:msg|req|toolu|call)_(?!id\b)\w+"
+_CHANGED = re.compile(rf"(?P<id>{_ID})|(?P<at>20\d\d-\d\d-\d\dT[\d:.]+)Z|(?P<pad>\0)")
 _WORDS = (
     r'"tool_use_id": "\w+", "content": "|"role": "user", "content": "|"input": {"\w+": "'
     r'|"(?:output|text|input)": "(?![{\[])'
@@ -35,7 +34,7 @@ _CALL, _RESULT = (
     re.compile('"(?:tool_use|function_call)"'),
     re.compile('"(?:tool_result|function_call_output)"'),
 )
-_ANY_ID = re.compile(rf"{_UUID}|(?:msg|req|toolu|call)_\w+")
+_ANY_ID = re.compile(_ID)
 _NEW_ID = re.compile(rf'(?:"uuid"|"id"|"requestId"|"tool_use_id"|"call_id"): "({_ANY_ID.pattern})"')
 N_CALLS = 10
 _LINE = 'def test_total(cart):\\n    assert cart.total() == \\"3\\"  # a line of output\\n'

@@ -6,7 +6,7 @@ import csv
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from io import BytesIO
@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.facts import Facts, pool
 from stateanalytics.core.schema import Frame
 from stateanalytics.io.files import legible
 from stateanalytics.io.findings import counted
@@ -31,6 +31,7 @@ from stateanalytics.io.json_lines import (
 from stateanalytics.io.json_losses import BAD, losses, objects_of, refuse
 from stateanalytics.io.opening import read_octets
 from stateanalytics.io.parts import Parts
+from stateanalytics.systems.families import FAMILY, with_families
 from stateanalytics.systems.history import LOST, Past, with_rows_of
 
 _MOST_BYTES = 64 * 2**20
@@ -234,20 +235,96 @@ def size_of(paths: Iterable[str | Path]) -> int:
     return sum(sizes)
 
 
-def rewound_lines(
-    past: Past, lines: pl.DataFrame, assemble: Callable[[pl.DataFrame], Parts]
-) -> Past:
+@dataclass(frozen=True)
+class Folding:
+    """How a system makes its rows of the records of transcripts.
+
+    Attributes
+    ----------
+    records : tuple of Frame
+        What is kept of records: their own frame, and others with its key.
+    sessions : Frame
+        With ``source``, ``thread_id`` and ``file``.
+    node : polars.Expr
+        Over records: the file, or what else is folded by itself.
+    nodes_of : callable
+        Gives of records ``source``, ``node`` and the columns of ``ids``.
+    ids : sequence of sequence of str
+        By which nodes hang together: as for `families.with_families`.
+    assemble : callable
+        Makes a system's rows of the ``records`` of some families; of each row it says by
+        ``thread_id``, or by ``session_id`` of entities, whose it is.
+    """
+
+    records: tuple[Frame, ...]
+    sessions: Frame
+    node: pl.Expr
+    nodes_of: Callable[[pl.DataFrame], pl.DataFrame]
+    ids: Sequence[Sequence[str]]
+    assemble: Callable[..., Parts]
+
+    def families(self, lines: pl.DataFrame) -> pl.Series:
+        """Of each record the family of its file."""
+        families = with_families(self.nodes_of(lines), self.ids)
+        named = lines.select("source", node=self.node)
+        return named.join(families, on=["source", "node"], how="left", maintain_order="left")[
+            FAMILY
+        ]
+
+    def parts_of(self, records: Sequence[pl.DataFrame], families: pl.Series) -> Parts:
+        """A system's rows, folded some families at a time, which takes less memory.
+
+        Parameters
+        ----------
+        records : sequence of polars.DataFrame
+            As many as there are ``records``.
+        families : polars.Series
+            Of each row of the first of them.
+        """
+        lines, *others = records
+        sizes = families.rename(FAMILY).value_counts().sort(FAMILY)
+        batch = pl.col("count").cum_sum() // _MOST_ROWS
+        batches = families.replace_strict(sizes[FAMILY], sizes.select(batch).to_series())
+        parts = []
+        for number in batches.unique().sort() if lines.height else [0]:
+            some = lines.filter(batches == number)
+            parts.append(self.assemble(some, *(_of_lines(frame, some) for frame in others)))
+        if len(parts) == 1:
+            return parts[0]
+        stacked = {
+            name: pl.concat(getattr(part, name) for part in parts)
+            for name in ("entities", "transitions", "events")
+        }
+        details = {
+            name: pl.concat(part.details[name] for part in parts) for name in parts[0].details
+        }
+        kept = {frame.name: rows for frame, rows in zip(self.records, records, strict=True)}
+        return replace(parts[0], **stacked, details={**details, **kept})
+
+
+_MOST_ROWS = 100_000
+"""Records that are folded at once, or a single family."""
+
+
+def _of_lines(frame: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:
+    place = ["source", "file", "line_no"]
+    return frame.join(lines.select(place), on=place, how="semi", maintain_order="left")
+
+
+def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
     """An instant, with a system's rows as a copy that was cut off there tells them.
 
     Parameters
     ----------
     past : Past
         As the shared history tells it.
-    lines : polars.DataFrame
-        The system's records of now: ``source``, ``file``, ``line_no``, ``at``.
-    assemble : callable
-        Makes the system's rows from some of them.
+    facts : Facts
+        Of now, with the records.
+    folding : Folding
+        The system's.
     """
+    records = [facts.detail(frame) for frame in folding.records]
+    lines = records[0]
     labels = lines["source"].unique().sort()
     if labels.is_empty():
         return past
@@ -255,7 +332,51 @@ def rewound_lines(
     by = pl.coalesce(
         pl.col("at"), pl.col("at").backward_fill().over("source", "file", order_by="line_no")
     )
-    part = assemble(lines.filter((by <= past.at).fill_null(value=True)))
+    was_there = lines.select((by <= past.at).fill_null(value=True)).to_series()
+    families = folding.families(lines)
+    # What hangs together with nothing later is now as it was then.
+    is_other = families.is_in(families.filter(~was_there).unique().implode())
+    then = lines.filter(was_there)
+    records_then = [then, *(_of_lines(frame, then) for frame in records[1:])]
+    part = folding.parts_of(
+        [then.filter(is_other.filter(was_there)), *records_then[1:]],
+        families.filter(is_other & was_there),
+    )
+    same = lines.filter(~is_other).select("source", "file").unique()
+    threads = facts.detail(folding.sessions).join(same, on=["source", "file"], how="semi")
+    parts = [_of_threads(facts, part, threads, labels), part]
+    rows = {
+        name: pl.concat(getattr(each, name) for each in parts)
+        for name in ("entities", "transitions", "events")
+    }
+    details = {
+        name: pl.concat(each.details[name] for each in parts)
+        for name in part.details
+        if "thread_id" in part.details[name].columns
+    }
+    kept = {frame.name: rows for frame, rows in zip(folding.records, records_then, strict=True)}
+    whole = replace(part, **rows, details={**details, **kept})
     known = {word: pl.lit(word == "present") for word in LOST}
-    lost = part.entities.with_columns(**known).select(LOST)
-    return with_rows_of(past, part, labels, lost)
+    lost = whole.entities.with_columns(**known).select(LOST)
+    return with_rows_of(past, whole, labels, lost)
+
+
+def _of_threads(facts: Facts, part: Parts, threads: pl.DataFrame, labels: pl.Series) -> Parts:
+    """What a part of those threads would have, off the facts of now."""
+    thread, key = ["source", "thread_id"], list(schema.ENTITY_KEY)
+    entities = facts.entities.filter(
+        pl.col("system") == part.system, pl.col("source").is_in(labels.implode())
+    ).join(
+        threads, left_on=["source", "session_id"], right_on=thread, how="semi",
+        maintain_order="left",
+    )  # fmt: skip
+    transitions, events = (
+        frame.join(entities.select(key), on=key, how="semi", maintain_order="left")
+        for frame in (facts.transitions, facts.events)
+    )
+    details = {
+        name: facts.details[name].join(threads, on=thread, how="semi", maintain_order="left")
+        for name, frame in part.details.items()
+        if "thread_id" in frame.columns
+    }
+    return replace(part, entities=entities, transitions=transitions, events=events, details=details)

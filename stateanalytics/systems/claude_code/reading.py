@@ -28,7 +28,13 @@ from stateanalytics.systems.claude_code.states import SYSTEM, add_recorded
 from stateanalytics.systems.claude_code.turns import OPEN, turns_of
 from stateanalytics.systems.history import Past
 from stateanalytics.systems.threads import THREAD, entities_of, transitions_of
-from stateanalytics.systems.transcripts import name_of, read_records, rewound_lines, size_of
+from stateanalytics.systems.transcripts import (
+    Folding,
+    name_of,
+    read_records,
+    rewound_lines,
+    size_of,
+)
 
 _READ = frames.USAGE[:3]
 
@@ -69,7 +75,7 @@ def read(
     lines, blocks = told.rows
     lines = pl.concat([lines, _starts(path, paths, source)])
     blocks = blocks.with_columns(pl.coalesce("timeout_s", _command_limit_s(path)))
-    part = assembled(lines, blocks)
+    part = FOLDING.parts_of((lines, blocks), FOLDING.families(lines))
     found = findings_of(path, told, part.details, source)
     size_bytes = size_of(opens(path))
     return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
@@ -190,12 +196,27 @@ def rewind(past: Past, facts: Facts) -> Past:
     facts : Facts
         Of now, with the frames of `frames`.
     """
-    blocks, place = facts.detail(frames.BLOCKS), list(frames.LINES.key)
+    return rewound_lines(past, facts, FOLDING)
 
-    def assemble(then: pl.DataFrame) -> Parts:
-        return assembled(then, blocks.join(then, on=place, how="semi", maintain_order="left"))
 
-    return rewound_lines(past, facts.detail(frames.LINES), assemble)
+def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
+    told = ("uuid", "message_id", "session_id", "forked_from")
+    records = lines.select("source", *told, node="file")
+    of_agents, named = r"([^/]+)/subagents/[^/]+$", r"([^/]+?)(?:\.jsonl)?$"
+    files = records.select("source", "node").unique(maintain_order=True).with_columns(
+        owner_id=pl.coalesce(pl.col("node").str.extract(word) for word in (of_agents, named))
+    )  # fmt: skip
+    return pl.concat([files, records], how="diagonal")
+
+
+FOLDING = Folding(
+    records=(frames.LINES, frames.BLOCKS),
+    sessions=frames.SESSIONS,
+    node=pl.col("file"),
+    nodes_of=_nodes_of,
+    ids=(("uuid",), ("message_id",), ("owner_id", "session_id", "forked_from")),
+    assemble=assembled,
+)
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:

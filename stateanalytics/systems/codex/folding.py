@@ -22,6 +22,7 @@ _OF_ORDER = (
 )
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 NAME_ID = rf"({_UUID})\.jsonl(?:\.zst)?$"
+NAME = r"([^/]+?)(?:\.jsonl(?:\.zst)?)?$"
 _UUID7 = r"^[0-9a-f]{8}-[0-9a-f]{4}-7"
 _MOMENT_CHARS = 13
 """Of an id of version 7 so many characters are its moment."""
@@ -64,7 +65,7 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
         head_at="at",
         head_line="line_no",
     )
-    name = pl.col("file").str.extract(r"([^/]+?)(?:\.jsonl(?:\.zst)?)?$")
+    name = pl.col("file").str.extract(NAME)
     named = rollouts.join(of_file, on=FILE, how="left", maintain_order="left").with_columns(
         thread_id=pl.coalesce("head_id", pl.col("file").str.extract(NAME_ID), name)
     )

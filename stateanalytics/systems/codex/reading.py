@@ -12,7 +12,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.codex import frames
 from stateanalytics.systems.codex.findings import findings_of
-from stateanalytics.systems.codex.folding import own, sessions_of, with_threads
+from stateanalytics.systems.codex.folding import NAME, NAME_ID, own, sessions_of, with_threads
 from stateanalytics.systems.codex.lines import FIELDS, typed
 from stateanalytics.systems.codex.places import named_in, opens, rollouts_of
 from stateanalytics.systems.codex.states import SYSTEM, add_recorded
@@ -20,7 +20,7 @@ from stateanalytics.systems.codex.tools import tools_of
 from stateanalytics.systems.codex.turns import OPEN, turns_of
 from stateanalytics.systems.history import Past
 from stateanalytics.systems.threads import THREAD, entities_of, transitions_of
-from stateanalytics.systems.transcripts import read_records, rewound_lines, size_of
+from stateanalytics.systems.transcripts import Folding, read_records, rewound_lines, size_of
 
 
 def read(
@@ -55,7 +55,8 @@ def read(
     paths = [*rollouts_of(path), *named_in(path)]
     told = read_records(path, paths, source, fields=FIELDS, frames=[frames.LINES], typed=typed)
     lost = told.findings(source, SYSTEM, on_error)
-    part = assembled(*told.rows)
+    [lines] = told.rows
+    part = FOLDING.parts_of([lines], FOLDING.families(lines))
     found = findings_of(path, told, part.details, source)
     size_bytes = size_of(opens(path))
     return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
@@ -135,7 +136,31 @@ def rewind(past: Past, facts: Facts) -> Past:
     facts : Facts
         Of now, with the frames of `frames`.
     """
-    return rewound_lines(past, facts.detail(frames.LINES), assembled)
+    return rewound_lines(past, facts, FOLDING)
+
+
+# An index names many threads: each of its records belongs to the rollout of the thread.
+_NODE = pl.coalesce(pl.when(pl.col("what") == "name").then("own_id"), "file")
+
+
+def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
+    told = ("own_id", "forked_from", "parent_thread_id", "child_thread_id")
+    is_told = pl.any_horizontal(pl.col(told).is_not_null())
+    records = lines.filter(is_told).select("source", *told, node=_NODE)
+    files = lines.select("source", node=_NODE).unique(maintain_order=True).with_columns(
+        thread_id=pl.coalesce(pl.col("node").str.extract(word) for word in (NAME_ID, NAME))
+    )  # fmt: skip
+    return pl.concat([files, records], how="diagonal")
+
+
+FOLDING = Folding(
+    records=(frames.LINES,),
+    sessions=frames.SESSIONS,
+    node=_NODE,
+    nodes_of=_nodes_of,
+    ids=[("thread_id", "own_id", "forked_from", "parent_thread_id", "child_thread_id")],
+    assemble=assembled,
+)
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:

@@ -1,0 +1,64 @@
+"""Transcripts that hang together are folded together, and those that do not by themselves."""
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from stateanalytics.core.facts import Facts
+from stateanalytics.systems import transcripts
+from stateanalytics.systems.claude_code import reading as claude_code
+from stateanalytics.systems.codex import reading as codex
+from stateanalytics.systems.families import with_families
+from stateanalytics.systems.history import facts_at
+from stateanalytics.systems.reading import read_facts
+from tests.conftest import ROOT
+
+READINGS = (claude_code, codex)
+
+
+def sample_of(reading: object) -> Facts:
+    return read_facts(ROOT / "data" / "samples" / reading.__name__.split(".")[-2])[0]
+
+
+def assert_same(ours: Facts, theirs: Facts) -> None:
+    for name in ("entities", "transitions", "events"):
+        rows = (getattr(facts, name) for facts in (ours, theirs))
+        assert_frame_equal(*rows, check_row_order=False)
+    for name, rows in theirs.details.items():
+        assert_frame_equal(ours.details[name], rows, check_row_order=False)
+
+
+def test_a_long_chain_is_one_family_and_a_stranger_another() -> None:
+    numbers = range(1000, 0, -1)
+    rows = {"node": [*map(str, numbers), "other"], "id": [*numbers, -1]}
+    rows["of"] = [*(number - 1 for number in numbers), -2]
+    chain = pl.DataFrame(rows).with_columns(source=pl.lit("here"))
+    found = with_families(chain, [("id", "of")])
+    assert found["family"].value_counts().sort("count")["count"].to_list() == [1, 1000]
+    # Ids of two kinds are not the same for being alike.
+    assert with_families(chain, [("id",), ("of",)])["family"].n_unique() == 1001
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_families_one_by_one_tell_what_all_tell_at_once(reading, monkeypatch) -> None:
+    sample = sample_of(reading)
+    lines = sample.detail(reading.FOLDING.records[0])
+    assert reading.FOLDING.families(lines).n_unique() > 3
+    monkeypatch.setattr(transcripts, "_MOST_ROWS", 60)
+    assert_same(sample_of(reading), sample)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_what_hangs_together_with_nothing_later_is_as_if_it_were_folded_again(
+    reading, monkeypatch
+) -> None:
+    sample = sample_of(reading)
+    moments = sample.detail(reading.FOLDING.records[0])["at"].drop_nulls().sort()
+    middle = moments[moments.len() // 2]
+    by_families = facts_at(sample, middle).facts
+
+    def all_in_one(_folding: object, lines: pl.DataFrame) -> pl.Series:
+        return pl.repeat(0, lines.height, eager=True)
+
+    monkeypatch.setattr(transcripts.Folding, "families", all_in_one)
+    assert_same(by_families, facts_at(sample, middle).facts)
