@@ -303,6 +303,7 @@ def test_a_show_that_changed_beside_its_store_is_archived(tmp_path, root, monkey
     assert "which was read" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_archive_may_lie_behind_a_link(tmp_path, capsys):
     (tmp_path / "fleet").mkdir()
     store = store_at(tmp_path / "fleet" / "state.db", 1)

@@ -69,11 +69,11 @@ SHEET = pl.DataFrame(
 SURVIVAL = kaplan_meier(RUNS)
 FATES = cumulative_incidence(RUNS)
 CHARTS = {
-    "survival": chart_survival(SURVIVAL),
-    "strata": chart_survival(kaplan_meier(RUNS, by="kind")),
-    "fates": chart_cumulative_incidence(FATES),
-    "limits": chart_limits(LIMITS),
-    "worksheet": chart_worksheet(CURVE),
+    "survival": lambda: chart_survival(SURVIVAL),
+    "strata": lambda: chart_survival(kaplan_meier(RUNS, by="kind")),
+    "fates": lambda: chart_cumulative_incidence(FATES),
+    "limits": lambda: chart_limits(LIMITS),
+    "worksheet": lambda: chart_worksheet(CURVE),
 }
 
 
@@ -99,7 +99,7 @@ def test_states_are_stacked_like_ends():
 
 
 def test_survival_says_its_median_and_how_many_were_at_risk():
-    shown = texts(CHARTS["survival"])
+    shown = texts(CHARTS["survival"]())
     assert [text for text in shown if text.isdigit()] == ["5", "5", "5", "4", "2"]
     assert "at risk" in shown
     assert "Half of the runs end within 10 min (0 s to not identified); p95 is" in " ".join(shown)
@@ -107,7 +107,7 @@ def test_survival_says_its_median_and_how_many_were_at_risk():
 
 
 def test_lines_are_named_where_they_end_and_have_a_dash_each():
-    shown = texts(CHARTS["strata"])
+    shown = texts(CHARTS["strata"]())
     assert shown.count("agent") == shown.count("flow") == 2  # at the line, and in its row of counts
     assert len(DASHES) == len(COLOURS) == MOST
     assert len({tuple(dash) for dash in DASHES}) == MOST
@@ -134,7 +134,7 @@ def test_long_curves_are_thinned_to_what_can_be_drawn():
 
 
 def test_fates_name_every_area_with_its_share():
-    shown = texts(CHARTS["fates"])
+    shown = texts(CHARTS["fates"]())
     assert "failed 17 %" in shown
     assert any(text.startswith("completed ") for text in shown)
     assert any(text.startswith("still running ") for text in shown)
@@ -156,12 +156,12 @@ def test_limits_count_equal_runs_and_leave_out_what_is_not_known():
     assert drawn.filter(ending="timed_out")["n"].to_list() == [2]
     assert drawn.filter(ending="timed_out")["is_hollow"].to_list() == [True]
     assert drawn.filter(ending="timed_out")["beside_s"].to_list() == [900.0]
-    shown = " ".join(texts(CHARTS["limits"]))
+    shown = " ".join(texts(CHARTS["limits"]()))
     assert "2 of 4 runs with a known limit ran into it, 2 of them without a single turn." in shown
 
 
 def test_the_worksheet_names_both_axes_today_and_the_cheapest():
-    shown = texts(CHARTS["worksheet"])
+    shown = texts(CHARTS["worksheet"]())
     assert "false alarms per 100 session-hours" in shown
     assert "delay until it acts (the threshold)" in shown
     assert "today 6 h: 0" in shown
@@ -202,7 +202,9 @@ def test_no_value_today_and_no_data_have_sentences():
     assert say_worksheet(CURVE.clear()) == "Not enough data to weigh a threshold."
 
 
-@pytest.mark.parametrize("palette", [DARK, VARIABLES], ids=["dark", "page"])
+@pytest.mark.parametrize(
+    "palette", a_few([pytest.param(DARK, id="dark"), pytest.param(VARIABLES, id="page")])
+)
 def test_themes_change_colours_and_nothing_else(palette):
     drawn = [
         to_svg(chart_worksheet(CURVE, palette=colours), name="x", label="in words")

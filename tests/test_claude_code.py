@@ -266,6 +266,7 @@ def test_a_death_is_noticed_at_the_next_prompt_whatever_becomes_of_that(tmp_path
     assert ends.select("at", "boundary").rows() == [(told.now, "crash")]
 
 
+@pytest.mark.slow
 def test_small_pieces_say_what_large_ones_say(sample: Facts, monkeypatch) -> None:
     monkeypatch.setattr(json_lines, "CHUNK_BYTES", 2000)
     again = read_facts(SAMPLE, as_of=NOON)[0]

@@ -818,6 +818,7 @@ def test_a_process_that_gave_up_ends_at_once(store):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_trouble(store):
     command = [sys.executable, "-m", "stateanalytics", "sql", store, "FROM range(300000)"]
     with subprocess.Popen(

@@ -150,6 +150,7 @@ def test_what_makes_no_sense_is_one_line_and_code_2(run, store, arguments, words
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_names_from_a_store_cannot_write_to_the_terminal(run, tmp_path):
     from tests.lionagi_stores import NOW_S, write_store
 

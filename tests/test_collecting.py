@@ -298,7 +298,7 @@ def test_a_first_run_of_failures_leaves_an_archive_to_go_on_with(hosts, tmp_path
         assert snap.findings.filter(code="archive.not_collected").height == 2
 
 
-@pytest.mark.parametrize("by", ["pattern", "name"])
+@pytest.mark.parametrize("by", a_few(["pattern", "name"]))
 def test_a_store_that_is_gone_is_told(hosts, tmp_path, by):
     folder, history = tmp_path / "hosts", tmp_path / "history"
     shutil.copytree(hosts, folder, ignore=shutil.ignore_patterns("c", "d"))

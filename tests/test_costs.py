@@ -19,7 +19,6 @@ from stateanalytics.systems.used_tokens import COUNTS, used_tokens
 from tests.conftest import ROOT
 from tests.frames import facts
 from tests.report_parts import material_of
-from tests.samples import the_week
 
 AT = datetime(2026, 5, 20, 9, tzinfo=UTC)
 OWN = """as_of = 2026-11-01
@@ -266,20 +265,20 @@ def test_prices_are_a_file() -> None:
         sa.failures.prices(3)
 
 
-def test_the_page_says_how_old_the_prices_are(snap: sa.Snapshot) -> None:
+def test_the_page_says_how_old_the_prices_are(snap: sa.Snapshot, demo: sa.Snapshot) -> None:
     told = summarize_costs(material_of(snap))
     assert told["finding"] == (
         "None of 15 runs reported what it cost; from tokens, by list prices of 2026-10-07 "
         "(140 days younger), 15 are estimated at $0.18."
     )
     assert told["projects"]["rows"][0]["shown_estimated_usd"] == "$0.18"
-    told = summarize_costs(material_of(the_week()))
+    told = summarize_costs(material_of(demo))
     assert told["total"]["reported_usd"] == 33.605
     assert [row["system"] for row in told["models"]["rows"]] == ["lionagi"] * 4
 
 
 def test_the_chapter_takes_prices_of_yours_and_says_how_old_they_are(
-    snap: sa.Snapshot, own: Path
+    snap: sa.Snapshot, own: Path, demo: sa.Snapshot
 ) -> None:
     asked = {"sections": ["costs"], "window": "2026-W21"}
     page = sa.report(snap, **asked, prices=own).as_html()
@@ -287,7 +286,7 @@ def test_the_chapter_takes_prices_of_yours_and_says_how_old_they_are(
     assert "Costs by model" in page
     assert "Costs by project" in page
     assert "$0.26" in page
-    assert 'id="costs"' not in sa.report(the_week(), sections=["costs"]).as_html()
+    assert 'id="costs"' not in sa.report(demo, sections=["costs"]).as_html()
 
 
 def test_the_command_prints_costs_by_prices_of_yours(

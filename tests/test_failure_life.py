@@ -19,6 +19,8 @@ from tests.failures import run, store
 from tests.frames import AS_OF, ago
 from tests.samples import SAMPLES
 
+pytestmark = pytest.mark.usefixtures("read_once")
+
 NOW = (ago(days=7), AS_OF)
 
 

@@ -182,6 +182,7 @@ QUICK = ["fleet", "systems", "failures", "attention"]
 ALL = ["late", "slow", "over_time", "detectors", "durations", "audit", "appendix"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sections", a_few([QUICK, [*QUICK, *ALL, "thresholds"]]))
 def test_the_report_of_a_history_is_that_of_the_pooled_stores(history, pooled, sections):
     with sa.read(history, progress=False) as snap:

@@ -14,15 +14,15 @@ from tests.samples import the_week
 
 
 @pytest.fixture(scope="module")
-def snap():
-    with the_week() as opened:
-        yield opened
+def snap(demo):
+    return demo
 
 
 @pytest.fixture(scope="module")
 def one_shell(tmp_path_factory):
     """A shell that keeps no history."""
-    config = Config({"HistoryManager": {"enabled": False}})
+    # To forget its answers it would collect garbage, and that of the whole suite each time.
+    config = Config({"HistoryManager": {"enabled": False}, "InteractiveShell": {"cache_size": 0}})
     made = InteractiveShell(config=config, ipython_dir=str(tmp_path_factory.mktemp("ipython")))
     yield made
     atexit.unregister(made.atexit_operations)

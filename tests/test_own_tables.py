@@ -207,6 +207,7 @@ def test_a_duckdb_of_ones_own_holds_every_table(odd):
         connection.sql("CREATE TABLE mine AS FROM odd")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("read_once")
 def test_the_commands_take_tables_along(tmp_path, capsys):
     store_file = str(SAMPLES / "state.db")

@@ -34,7 +34,7 @@ alarms = sa.detectors.alarms(snap, detectors=["pulse_quiet"])
 past = sa.detectors.detect(snap, at="2026-05-20T12:00Z", detectors=["pulse_hot"]).rows
 advice = sa.thresholds.recommend(snap)
 report = sa.report(snap, window="2026-W21", sections=["failures"])
-both = sa.read([SAMPLES, sys.argv[1]], progress=False)
+both = sa.read([SAMPLES / "codex", sys.argv[1]], progress=False)
 clusters = sa.failures.clusters(snap)
 print(json.dumps({
     "systems": [known.name for known in all_systems()],

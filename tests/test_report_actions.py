@@ -178,6 +178,7 @@ def test_the_command_fails_on_what_it_is_asked_to(tmp_path, capsys):
     assert "nothing called 'moon'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("read_once")
 def test_a_report_is_written_in_the_form_that_is_asked_for(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)

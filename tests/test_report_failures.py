@@ -14,6 +14,8 @@ from tests.failures import run, store
 from tests.frames import AS_OF, ago
 from tests.samples import SAMPLES
 
+pytestmark = pytest.mark.usefixtures("read_once")
+
 WINDOW = (ago(days=7), AS_OF)
 
 
@@ -147,6 +149,7 @@ def test_mass_failures_are_marked_and_the_rate_is_told_without_them():
 HOUR = ("2026-05-20T14:00", "2026-05-20T15:00")
 
 
+@pytest.mark.slow
 def test_the_fan_out_of_the_sample_is_one_incident_everywhere(demo, capsys):
     made = sa.report(demo, window=HOUR, sections=["failures"]).summary
     headline = {one["name"]: one["n"] for one in made["headline"]["numbers"]}

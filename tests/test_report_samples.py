@@ -49,7 +49,7 @@ def statuses_of_makers(folder) -> dict[str, str]:
 COUNTED = ("provenance", "headline", "attention", "failures")
 
 
-@pytest.fixture(scope="module", params=a_few(GENERATIONS, 2))
+@pytest.fixture(scope="module", params=a_few(GENERATIONS))
 def made(request, lionagi_samples):
     folder = lionagi_samples / request.param
     snap = read(folder / "state.db", as_of="2026-05-27")

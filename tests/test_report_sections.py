@@ -16,6 +16,8 @@ from tests.frames import facts
 from tests.samples import SAMPLES
 from tests.test_report import WEEK
 
+pytestmark = pytest.mark.usefixtures("read_once")
+
 NAMES = [section.name for section in sections.SECTIONS]
 
 

@@ -13,7 +13,7 @@ from stateanalytics.cli import run as cli
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.timeline import LANES, TIMELINE, find_entity, timeline_of
 from tests.frames import AS_OF, WHOSE, ago, facts
-from tests.samples import SAMPLES
+from tests.lionagi_stores import session, write_store
 
 HOSTILE = '</title><img src=x onerror="alert(1)">\x1b[2J<script>alert(1)</script>'
 SECRET = "DB_PASS=hunter2"
@@ -140,10 +140,11 @@ def test_a_session_is_meant_where_an_id_is_shared():
 def test_hostile_text_is_inert_and_secrets_are_masked(tmp_path):
     snap = made(name=HOSTILE, reason_message=f"{HOSTILE} {SECRET}")
     page = sa.session(snap, "session:s-1")
-    for shown in (page.as_html(), page._repr_html_(), repr(page)):
+    pages = page.as_html(), page._repr_html_()
+    for shown in (*pages, repr(page)):
         assert "hunter2" not in shown
         assert "\x1b" not in shown
-    for shown in (page.as_html(), page._repr_html_()):
+    for shown in pages:
         assert "<img" not in shown
         assert "<script" not in shown
     open_page = sa.session(snap, "session:s-1", redact=False)
@@ -233,7 +234,7 @@ def test_a_long_life_is_cut_and_says_so():
 
 @pytest.mark.usefixtures("read_once")
 def test_the_command_tells_and_writes(tmp_path, capsys):
-    store = str(SAMPLES / "state.db")
+    store = str(write_store(tmp_path / "state.db", sessions=[session("6009d20f-1")]))
     path = tmp_path / "one.html"
     assert cli(["show", store, "6009d20f", "-o", str(path)]) == 0
     assert capsys.readouterr().out == f"wrote {path}\n"

@@ -511,6 +511,7 @@ def test_many_rows_equal_row_by_row():
     assert_frame_equal(found.select(*TOLD, *TIMES), slowly(rows))
 
 
+@pytest.mark.slow
 @on_every_engine
 def test_every_engine_gives_the_same_states(engine):
     frame = entities(many_rows(200, seed=2)).with_row_index("row")

@@ -99,6 +99,7 @@ def test_states_are_counted(parts, pooled):
     assert counted.filter(severity="critical")["n"].sum() == failed
 
 
+@pytest.mark.slow
 def test_curves_of_a_fleet_are_those_of_its_runs(parts, pooled):
     of_sums = merge(parts).runs()
     runs = sa.survival.spells(pooled).with_columns(pl.col("duration_s").ceil())
@@ -107,6 +108,7 @@ def test_curves_of_a_fleet_are_those_of_its_runs(parts, pooled):
     assert sa.survival.kaplan_meier(of_sums, by=["system", "kind"]).equals(expected)
 
 
+@pytest.mark.slow
 def test_quality_of_service_of_a_fleet_is_that_of_its_silences(parts, pooled):
     expected = sa.detectors.quality_of_service(pooled, by=["system", "kind"])
     assert sa.detectors.quality_of_service(merge(parts).silences).equals(expected)
@@ -132,6 +134,7 @@ def test_agreement_of_a_fleet_is_that_of_its_detections(parts, pooled):
     assert by_pair(found) == by_pair(expected)
 
 
+@pytest.mark.slow
 def test_failures_of_a_fleet_have_the_templates_of_all_stores(parts, pooled):
     members = sa.failures.members(pooled)
     expected = members.group_by("code", "template").agg(n_rows=pl.len().cast(pl.Int64))
@@ -177,7 +180,8 @@ def test_summaries_that_do_not_fit_together_are_refused(parts):
         merge([parts[0], parts[0]])
 
 
-def test_arguments_that_make_no_sense_are_refused(pooled):
+def test_arguments_that_make_no_sense_are_refused():
+    pooled = snapshot_of([failed(1, "it broke")])
     with pytest.raises(ArgumentError, match="A snapshot has its own as-of"):
         summarize(pooled, as_of=AS_OF)
     with pytest.raises(MissingColumnsError, match="summarize needs columns"):
@@ -186,6 +190,9 @@ def test_arguments_that_make_no_sense_are_refused(pooled):
         summarize(pooled, by=["kind", "raw_status"])
     with pytest.raises(ArgumentError, match="k needs a whole number from 1; found 0"):
         summarize(pooled, k=0)
+
+
+SEVERAL = ("failed", "completed", "running")
 
 
 def failed(n, message, **columns):
@@ -367,8 +374,10 @@ def test_it_takes_the_place_of_a_summary_and_of_nothing_else(parts, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def written(parts, tmp_path_factory):
-    return parts[0].write(tmp_path_factory.mktemp("written") / "s")
+def written(tmp_path_factory):
+    several = [failed(n, "it broke", raw_status=word) for n, word in enumerate(SEVERAL)]
+    summary = summarize(snapshot_of(several))
+    return summary.write(tmp_path_factory.mktemp("written") / "s")
 
 
 @pytest.fixture

@@ -257,6 +257,7 @@ def test_the_chart_has_a_drawing_for_each_series(demo_weeks):
         chart_weeks(weeks.drop("value"))
 
 
+@pytest.mark.slow
 def test_hostile_text_in_a_chart_is_only_text():
     hostile = '</script><img src=x onerror="p()">'
     rows = [{**row, "reason_code": hostile} for row in BY_HAND]

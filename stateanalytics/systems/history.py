@@ -262,6 +262,8 @@ def not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
     polars.DataFrame
         ``time.not_recorded``, in the shape of `schema.FINDINGS`.
     """
+    if not any(column.any() for column in past.lost):
+        return schema.FINDINGS.empty()
     then = past.facts.entities
     # A system may tell of other rows then, or in another order.
     now = beside(then.select(schema.ENTITY_KEY), once(facts.entities))
