@@ -52,35 +52,41 @@ def attention(
     >>> attention(demo())["severity"].unique().sort().to_list()
     ['critical', 'warning']
     """
-    states, reasons = states_and_reasons(checked_snapshot(snap, "attention"), policy=policy)
-    items = attention_items(snap, states, reasons, policy=policy, with_discharged=with_discharged)
-    if window is None:
-        return items
-    asked = read_window(window, as_of=snap.as_of)
-    rows = counted(within(rows_of(snap, states=states), asked, as_of=snap.as_of))
-    return items.join(rows, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
+    return attention_and_left_out(
+        snap, window=window, policy=policy, with_discharged=with_discharged
+    )[0]
 
 
-def left_out_of_attention(
-    snap: Facts, items: pl.DataFrame, *, policy: Policy | None = None
-) -> pl.DataFrame:
-    """How many entities are critical or a warning and not among the items, and why.
+def attention_and_left_out(
+    snap: Facts,
+    *,
+    window: object = None,
+    policy: Policy | None = None,
+    with_discharged: bool = False,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What `attention` gives, and how much else is critical or a warning, and why it is not in it.
 
     Parameters
     ----------
-    snap : Snapshot or Facts
-        What `read` gave.
-    items : polars.DataFrame
-        What `attention` gave.
-    policy : Policy, optional
-        That of ``items``.
+    snap, window, policy, with_discharged
+        As for `attention`.
 
     Returns
     -------
-    polars.DataFrame
+    items : polars.DataFrame
+    left_out : polars.DataFrame
         ``why`` in words, ``entity_type`` and ``n``.
     """
-    states, _ = states_and_reasons(checked_snapshot(snap, "attention"), policy=policy)
+    states, reasons = states_and_reasons(checked_snapshot(snap, "attention"), policy=policy)
+    items = attention_items(snap, states, reasons, policy=policy, with_discharged=with_discharged)
+    if window is not None:
+        asked = read_window(window, as_of=snap.as_of)
+        rows = counted(within(rows_of(snap, states=states), asked, as_of=snap.as_of))
+        items = items.join(rows, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
+    return items, _left_out(snap, states, items)
+
+
+def _left_out(snap: Facts, states: pl.DataFrame, items: pl.DataFrame) -> pl.DataFrame:
     is_severe = pl.col("severity").cast(pl.String).is_in(SEVERITIES)
     every = snap.entities.select(*schema.ENTITY_KEY, _is_mirror=is_mirror(snap.entities))
     why = (

@@ -7,7 +7,7 @@ import pytest
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.queries import alike, attention, left_out_of_attention
+from stateanalytics.queries import alike, attention_and_left_out
 from stateanalytics.state import reasons as reasons_rule
 from stateanalytics.state import states as states_rule
 from stateanalytics.state.attention import ATTENTION, attention_items, with_item_id
@@ -340,12 +340,12 @@ def test_what_is_severe_and_not_listed_is_counted_with_its_reason():
              "parent_type": "session", "parent_id": "s", "ended_at": ago(hours=1)},
         ]
     )  # fmt: skip
-    items = attention(snap)
+    items, left_out = attention_and_left_out(snap)
     assert items["entity_id"].to_list() == ["s"]
-    assert left_out_of_attention(snap, items).rows() == [("branch", "told by another row", 1)]
-    early = attention(snap, window=(ago(days=3), ago(days=2)))
+    assert left_out.rows() == [("branch", "told by another row", 1)]
+    early, left_out = attention_and_left_out(snap, window=(ago(days=3), ago(days=2)))
     assert early.is_empty()
-    assert left_out_of_attention(snap, early)["n"].to_list() == [1, 1]
+    assert left_out["n"].to_list() == [1, 1]
 
 
 def test_items_that_ask_the_same_are_one_row_and_what_can_be_helped_is_first():

@@ -279,12 +279,10 @@ def attention(request: Request, **arguments: Any) -> None:
     has discharged and rows that another one tells, such as branches, are left out and counted.
     Without a window everything is listed, with one what the report of it counts.
     """
-    from stateanalytics.queries import attention as attention_items
-    from stateanalytics.queries import left_out_of_attention
+    from stateanalytics.queries import attention_and_left_out
 
     def items(snap: Snapshot, policy: Policy) -> pl.DataFrame:
-        found = attention_items(snap, window=request.window, policy=policy)
-        left_out = left_out_of_attention(snap, found, policy=policy)
+        found, left_out = attention_and_left_out(snap, window=request.window, policy=policy)
         told = [
             f"{n:,} of type {entity_type} ({why})" for entity_type, why, n in left_out.iter_rows()
         ]
