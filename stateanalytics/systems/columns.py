@@ -1,4 +1,4 @@
-"""The columns of a system's own frames as a table, with where each is read from."""
+"""Tables of a package: the columns of a system's own frames, with where each is read from."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ _STORED = MappingProxyType(
 )
 
 
-def _rows(package: str) -> list[dict[str, str]]:
-    text = resources.files(package).joinpath("data", "columns.csv").read_text("utf-8")
+def rows_from_csv(package: str, name: str) -> list[dict[str, str]]:
+    """The rows of a table in the folder ``data`` of a package, by column."""
+    text = resources.files(package).joinpath("data", name).read_text("utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 
@@ -40,7 +41,7 @@ def frames_from_csv(
     frames : mapping of str to (str, tuple of str)
         By name, what a row is, and the key.
     """
-    rows = _rows(package)
+    rows = rows_from_csv(package, "columns.csv")
     return tuple(
         Frame(
             name,
@@ -60,6 +61,6 @@ def fields_from_csv(package: str) -> Fields:
     """Where in a record each column is read from, for `io.json_lines.Parser.read`."""
     return {
         row["column"]: (tuple(row["read_from"].split("|")), _STORED[row["dtype"]])
-        for row in _rows(package)
+        for row in rows_from_csv(package, "columns.csv")
         if row["read_from"]
     }

@@ -1,205 +1,39 @@
-"""The frames that only Agent Orchestrator fills."""
+"""The frames that only Agent Orchestrator fills; their columns are ``data/columns.csv``."""
 
 from __future__ import annotations
 
-from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Column, Frame
+from stateanalytics.core.schema import Frame
+from stateanalytics.systems.columns import frames_from_csv
 
-SESSIONS = Frame(
-    "ao_sessions",
-    "one session record of Agent Orchestrator: a file of any generation, a row of the Go database",
-    ("source", "path"),
-    (
-        Column("source", TEXT, "the input"),
-        Column("path", TEXT, "the file below the input, with a # and the row in a database"),
-        Column("entity_id", TEXT, "the session that it is a record of; null: unreadable"),
-        Column("session_id", TEXT, "the session's own name, which several projects may share"),
-        Column("is_current", YES_NO, "is the entity told by this record; older ones are kept here"),
-        Column("layout", TEXT, "json, kv, kv_archive, json_archive, database"),
-        Column("generation", TEXT, "G0 key=value, G1 with statePayload, G2 JSON, G3 Go"),
-        Column("directory", TEXT, "name of the project's directory"),
-        Column("project", TEXT, "the project by the record, else by its directory"),
-        Column("is_migrated_original", YES_NO, "did the storage migration copy and leave it"),
-        Column("archived_at", MOMENT, "when it was put away, by the name of the file"),
-        Column("modified_at", MOMENT, "last change of the file; a copy has its own"),
-        Column("size_bytes", INTEGER, "size of the file", "bytes"),
-        Column("is_readable", YES_NO, "could it be parsed"),
-        Column("problem", TEXT, "why not"),
-        Column("stored_status", TEXT, "the flat status: a cache that goes stale"),
-        Column("legacy_status", TEXT, "the status that its axes say, unknown words kept"),
-        Column("ao_status", TEXT, "the status that Agent Orchestrator itself would show"),
-        Column("trinity_status", TEXT, "the same by the release of April 2026; key=value only"),
-        Column("payload_key", TEXT, "lifecycle or statePayload; null: the record has no axes"),
-        Column("is_synthesized", YES_NO, "are the axes made up from the flat status"),
-        Column("ao_would_reject", YES_NO, "would its own reader discard the payload; null: none"),
-        Column("reject_reason", TEXT, "why it would"),
-        Column("kind", TEXT, "worker or orchestrator"),
-        Column("session_state", TEXT, "session axis: state, as stored"),
-        Column("session_reason", TEXT, "session axis: reason, as stored"),
-        Column("pr_state", TEXT, "pull request axis: state"),
-        Column("pr_reason", TEXT, "pull request axis: reason"),
-        Column("runtime_state", TEXT, "runtime axis: state"),
-        Column("runtime_reason", TEXT, "runtime axis: reason"),
-        Column("is_ao_terminal", YES_NO, "Agent Orchestrator's isTerminal: counts a lost runtime"),
-        Column("created_at", MOMENT, "when it was spawned"),
-        Column("started_at", MOMENT, "when it first worked; null where made up"),
-        Column("completed_at", MOMENT, "when it was done; null where made up"),
-        Column("terminated_at", MOMENT, "when it ended; survives an overwritten reason"),
-        Column("last_transition_at", MOMENT, "last decision written, changed or not: no dwell"),
-        Column("pr_observed_at", MOMENT, "last look at the pull request"),
-        Column("runtime_observed_at", MOMENT, "last probe"),
-        Column("activity_last_at", MOMENT, "last sign of its agent, where the record keeps it: Go"),
-        Column("first_signal_at", MOMENT, "first sign of its agent by itself: Go"),
-        Column("has_hooks", YES_NO, "does its agent signal by itself in a terminal: Go"),
-        Column("restored_at", MOMENT, "last restore or recovery"),
-        Column("evidence_text", TEXT, "what the last poll saw"),
-        Column("detecting_attempts", INTEGER, "polls in doubt in a row; grows after escalation"),
-        Column("detecting_started_at", MOMENT, "first of them"),
-        Column("detecting_escalated_at", MOMENT, "when the doubt was given up"),
-        Column("detecting_evidence_hash", TEXT, "digest of the evidence in doubt"),
-        Column("report_state", TEXT, "what its agent last reported"),
-        Column("report_at", MOMENT, "when it did"),
-        Column("report_note", TEXT, "with which words, at most 500 characters"),
-        Column("stored_watcher_trigger", TEXT, "trigger of the report watcher that is on"),
-        Column("n_watcher_polls", INTEGER, "polls it has been on for"),
-        Column("watcher_activated_at", MOMENT, "since when it is on"),
-        Column("merge_cleanup_since", MOMENT, "merged, and waiting for its agent to rest since"),
-        Column("n_recoveries", INTEGER, "recoveries"),
-        Column("escalated_at", MOMENT, "when recovery gave up"),
-        Column("escalation_reason", TEXT, "why it did"),
-        Column("termination_reason", TEXT, "flat reason that recovery wrote"),
-        Column("pr_number", INTEGER, "number of the pull request"),
-        Column("pr_url", TEXT, "its address: of the axis, else the flat key"),
-        Column("pr_urls", TEXT, "all of them, comma-separated, where there are several"),
-        Column("n_prs", INTEGER, "pull requests it names"),
-        Column("pr_title", TEXT, "title, where it was looked up"),
-        Column("pr_ci_status", TEXT, "passing, failing, pending, none: the axis forgets it"),
-        Column("pr_review_decision", TEXT, "approved, changes_requested, pending, none"),
-        Column("is_pr_mergeable", YES_NO, "can it be merged"),
-        Column("is_pr_draft", YES_NO, "is it a draft"),
-        Column("has_pr_conflicts", YES_NO, "does it conflict"),
-        Column("is_pr_behind", YES_NO, "is it behind its base"),
-        Column("n_pr_additions", INTEGER, "lines added", "lines"),
-        Column("n_pr_deletions", INTEGER, "lines deleted", "lines"),
-        Column("n_pr_unresolved_threads", INTEGER, "review threads that wait for an answer"),
-        Column("pr_enriched_at", MOMENT, "when all this was looked up"),
-        Column("event_priority", TEXT, "priority of its status: urgent, action, warning, info"),
-        Column("primary_reason", TEXT, "the reason that its logs give for the three axes"),
-        Column("issue", TEXT, "the issue it works on"),
-        Column("branch", TEXT, "git branch"),
-        Column("worktree", TEXT, "path of its worktree, as stored"),
-        Column("agent_session_id", TEXT, "the agent's own session"),
-        Column("runtime_name", TEXT, "tmux, process, …"),
-        Column("tmux_name", TEXT, "name of its terminal"),
-        Column("is_pr_auto_detected", YES_NO, "is its pull request looked for; null: by default"),
-        Column("other_keys", TEXT, "keys that no column holds, comma-separated"),
-        Column("more_codes", TEXT, "codes of its `ao_circumstances`, joined by ', ': Go"),
-        Column("is_status_stale", YES_NO, "is the flat status another than the axes say"),
-        Column("is_kill_doubtful", YES_NO, "lost runtime that may be a kill, written over"),
-        Column("is_flickering", YES_NO, "do two writers disagree about it"),
-        Column("looks_ended_after_restore", YES_NO, "restored, but still says terminated"),
-        Column("has_stale_end", YES_NO, "alive again, but still has an end"),
-        Column("is_zombie", YES_NO, "not over, and its process is gone"),
-        Column("is_spawn_race", YES_NO, "lost within a minute of its creation"),
-        Column("has_kill_event", YES_NO, "does a log say that a person killed it"),
-        Column("reattribution", TEXT, "what the mapping replaced: killed_by_event, flicker"),
-        Column("reattribution_confidence", REAL, "how sure that is, 0 to 1"),
-        Column("lifecycle", TEXT, "mapped: ADR-0033 lifecycle"),
-        Column("outcome", TEXT, "mapped: terminal word; null while not over"),
-        Column("health", TEXT, "mapped: health"),
-        Column("delivery", TEXT, "mapped: delivery"),
-        Column("reason_codes", TEXT, "mapped: codes, joined by ', '"),
-        Column("confidence", REAL, "that the mapped lifecycle is right, 0 to 1"),
-    ),
-)
-
-DECISIONS = Frame(
-    "ao_decisions",
-    "what one line of a log says of a session's axes: how they stood from then on",
-    ("source", "entity_id", "at", "seq"),
-    (
-        Column("source", TEXT, "the input"),
-        Column("entity_id", TEXT, "the session"),
-        Column("at", MOMENT, "when"),
-        Column("seq", INTEGER, "place among those of its session at that moment, from 0"),
-        Column("log", TEXT, "which log: audit, observability, trace, event, notification, change"),
-        Column("kind", TEXT, "what happened, as in events"),
-        Column("previous_status", TEXT, "status before, where the line says it"),
-        Column("status", TEXT, "status after, where the line says it"),
-        *(
-            Column(f"{before}{axis}_{part}", TEXT, f"{words} axis: {part} {when}")
-            for before, when in (("previous_", "before"), ("", "after"))
-            for axis, words in (
-                ("session", "session"),
-                ("pr", "pull request"),
-                ("runtime", "runtime"),
-            )
-            for part in ("state", "reason")
+_FRAMES = frames_from_csv(
+    __package__,
+    {
+        "ao_sessions": (
+            "one session record of Agent Orchestrator: a file of any generation, "
+            "a row of the Go database",
+            ("source", "path"),
         ),
-        Column("evidence_text", TEXT, "what the poll saw"),
-        Column("detecting_attempts", INTEGER, "polls in doubt in a row"),
-        Column("code", TEXT, "the reason that the line gives"),
-    ),
+        "ao_decisions": (
+            "what one line of a log says of a session's axes: how they stood from then on",
+            ("source", "entity_id", "at", "seq"),
+        ),
+        "ao_work": (
+            "one turn, review, switch of agent or interface, or start of a session: Go",
+            ("source", "entity_type", "entity_id"),
+        ),
+        "ao_usage": (
+            "what one answer used, or one chat up to its last write: Go",
+            ("source", "entity_id", "at", "measured", "model"),
+        ),
+        "ao_circumstances": (
+            "what else is known of a session: Go",
+            ("source", "entity_id", "code", "at", "detail"),
+        ),
+    },
 )
-
-WORK = Frame(
-    "ao_work",
-    "one turn, review, switch of agent or interface, or start of a session: Go",
-    ("source", "entity_type", "entity_id"),
-    (
-        Column("source", TEXT, "the input"),
-        Column("entity_type", TEXT, "turn, review_run, agent_switch, interface_transition, spawn"),
-        Column("entity_id", TEXT, "its own id"),
-        Column("session_id", TEXT, "the session that it belongs to; null: none was left"),
-        Column("project", TEXT, "the project, where no session tells it"),
-        Column("kind", TEXT, "of a spawn worker or orchestrator, of a move the interface"),
-        Column("agent", TEXT, "the agent that reviews, takes over or was to start"),
-        Column("raw_status", TEXT, "its state or phase, as stored"),
-        Column("verdict", TEXT, "of a review: approved, changes_requested"),
-        Column("error_code", TEXT, "why it failed, as a code"),
-        Column("error_message", TEXT, "why it failed, in words"),
-        Column("created_at", MOMENT, "when it was asked for"),
-        Column("started_at", MOMENT, "when it began"),
-        Column("ended_at", MOMENT, "when it was over"),
-        Column("is_replaced", YES_NO, "was the turn replaced by one of another branch"),
-    ),
-)
-
-USAGE = Frame(
-    "ao_usage",
-    "what one answer used, or one chat up to its last write: Go",
-    ("source", "entity_id", "at", "measured", "model"),
-    (
-        Column("source", TEXT, "the input"),
-        Column("entity_id", TEXT, "the session; null: the chat is of a project"),
-        Column("project", TEXT, "the project of a chat"),
-        Column("at", MOMENT, "when; null: the transcript gave no time"),
-        Column("measured", TEXT, "event: an increment; chat: a sum"),
-        Column("provider", TEXT, "model provider"),
-        Column("model", TEXT, "model id"),
-        Column("n_input_tokens", INTEGER, "tokens read in whatever way; null: unknown", "tokens"),
-        Column("n_cache_read_tokens", INTEGER, "of them from the cache", "tokens"),
-        Column("n_cache_write_tokens", INTEGER, "tokens put into the cache", "tokens"),
-        Column("n_output_tokens", INTEGER, "tokens written; null: unknown", "tokens"),
-        Column("n_reasoning_tokens", INTEGER, "of them for reasoning", "tokens"),
-        Column("cost_usd", REAL, "reported cost; null: not reported, or no USD", "USD"),
-        Column("estimated_cost", REAL, "its own estimate, in a currency that it does not name"),
-    ),
-)
-
-CIRCUMSTANCES = Frame(
-    "ao_circumstances",
-    "what else is known of a session: Go",
-    ("source", "entity_id", "code", "at", "detail"),
-    (
-        Column("source", TEXT, "the input"),
-        Column("entity_id", TEXT, "the session"),
-        Column("code", TEXT, "reason code"),
-        Column("at", MOMENT, "since when; null: nothing says"),
-        Column("detail", TEXT, "a word of the row that says it"),
-    ),
-)
+SESSIONS, DECISIONS, WORK, USAGE, CIRCUMSTANCES = _FRAMES
 
 
 def frames() -> tuple[Frame, ...]:
     """Them, in the order of the schema."""
-    return (SESSIONS, DECISIONS, WORK, USAGE, CIRCUMSTANCES)
+    return _FRAMES

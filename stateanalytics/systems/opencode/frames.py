@@ -1,216 +1,40 @@
-"""The frames that only opencode fills."""
+"""The frames that only opencode fills; the columns of most are ``data/columns.csv``."""
 
 from __future__ import annotations
 
-from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Column, Frame
+from stateanalytics.core.schema import Frame
+from stateanalytics.systems.columns import frames_from_csv
 from stateanalytics.systems.opencode.record_frames import RECORDS
 
-ERAS = ("V1", "A", "B", "C")
-
-EXECUTIONS = Frame(
-    "opencode_executions",
-    "one execution of an opencode session: one time that it worked through its inputs",
-    ("source", "session_id", "exec_no"),
-    (
-        Column("source", TEXT, "the input"),
-        Column("session_id", TEXT, "the session"),
-        Column("exec_no", INTEGER, "number of the execution in its session, from 1; 0: no start"),
-        Column("entity_id", TEXT, "its id in `entities`"),
-        Column("turn_no", INTEGER, "number of the turn: executions joined over crash and shutdown"),
-        Column("era", TEXT, "who wrote it: " + ", ".join(ERAS)),
-        Column("start_seq", INTEGER, "sequence number of its start"),
-        Column("end_seq", INTEGER, "sequence number of its end"),
-        Column("started_at", MOMENT, "when it started"),
-        Column("ended_at", MOMENT, "when it ended; null: no end was written"),
-        Column("last_active_at", MOMENT, "its last step, text or tool event"),
-        Column("session_last_at", MOMENT, "the newest event of its session, of any kind"),
-        Column("outcome", TEXT, "succeeded, failed, interrupted, crashed (no end), open, unknown"),
-        Column("first_outcome", TEXT, "its first end, where several were written"),
-        Column("n_terminals", INTEGER, "ends that were written; above 1: a late terminal"),
-        Column("interrupt_reason", TEXT, "user, shutdown, superseded, inactivity, or as stored"),
-        Column("error_type", TEXT, "type of its error, as stored"),
-        Column("error_message", TEXT, "message of its error"),
-        Column("error_status", INTEGER, "HTTP status of its error, where it was stored"),
-        Column("cause", TEXT, "what the error means, as in reason codes; unrecognized: a new type"),
-        Column("cause_confidence", REAL, "1 where the type says so, less where the words do"),
-        Column("end_event_id", TEXT, "the event that ended it"),
-        Column("is_last", YES_NO, "the last execution of its session"),
-        Column("is_last_of_turn", YES_NO, "the last execution of its turn"),
-        Column("is_continuation", YES_NO, "it goes on with the turn of the one before"),
-        Column("is_head_truncated", YES_NO, "its start is not in the input"),
-        Column("is_end_inferred", YES_NO, "no end was stored: it is read off its last message"),
-        Column("is_blocked", YES_NO, "the provider's content filter stopped it: never a success"),
-        Column("is_recovered", YES_NO, "a step ended well after a retry"),
-        Column("has_output", YES_NO, "there is text, or a tool completed"),
-        Column("last_finish", TEXT, "why its last step finished, in the provider's words"),
-        Column("n_steps", INTEGER, "calls of a model"),
-        Column("n_retries", INTEGER, "retries that were scheduled"),
-        Column("n_tools", INTEGER, "tool calls"),
-        Column("n_tools_running", INTEGER, "tool calls without an end"),
-        Column("n_text_chars", INTEGER, "characters of answer text"),
-        Column("n_unknown_finishes", INTEGER, "steps that finished for an unknown reason"),
-        Column("is_retry_pending", YES_NO, "its last step waits for a retry"),
-        Column("retry_attempt", INTEGER, "number of the attempt that is waited for, from 2"),
-        Column("retry_at", MOMENT, "when that attempt is due"),
-        Column("retry_error_type", TEXT, "type of the error that made it retry"),
-        Column("retry_cause", TEXT, "what that error means"),
-        Column("n_pending_asks", INTEGER, "permissions and questions without an answer (streams)"),
-        Column("is_declined", YES_NO, "a person declined what it asked for, seen in the log"),
-        Column("has_others_running", YES_NO, "other sessions ran on after its end"),
-        Column("is_claimed", YES_NO, "its session is claimed, to be resumed at the next start"),
-        Column("is_resumed", YES_NO, "its session was started again after it"),
-        Column(
-            "is_resumable", YES_NO, "a server's stop ended it and nothing resumed it; null: not cut"
+_OF_SESSION = ("source", "session_id")
+_FRAMES = frames_from_csv(
+    __package__,
+    {
+        "opencode_executions": (
+            "one execution of an opencode session: one time that it worked through its inputs",
+            (*_OF_SESSION, "exec_no"),
         ),
-        Column("agent", TEXT, "agent of the last step"),
-        Column("model", TEXT, "model of the last step"),
-        Column("provider", TEXT, "provider of the last step"),
-        Column("n_input_tokens", INTEGER, "tokens read; null: not reported", "tokens"),
-        Column("n_output_tokens", INTEGER, "tokens written; null: not reported", "tokens"),
-        Column("cost_usd", REAL, "cost of its steps, failed ones too", "USD"),
-    ),
+        "opencode_inputs": (
+            "one input of an opencode session: a prompt, or what a program put in",
+            (*_OF_SESSION, "input_id"),
+        ),
+        "opencode_sessions": (
+            "one opencode session: what its events and its row say beyond `entities`",
+            _OF_SESSION,
+        ),
+        "opencode_steps": (
+            "one step of opencode: one call of a model, with its attempts",
+            (*_OF_SESSION, "message_id"),
+        ),
+        "opencode_tools": (
+            "one tool call of opencode",
+            (*_OF_SESSION, "message_id", "call_id"),
+        ),
+    },
 )
-
-INPUTS = Frame(
-    "opencode_inputs",
-    "one input of an opencode session: a prompt, or what a program put in",
-    ("source", "session_id", "input_id"),
-    (
-        Column("source", TEXT, "the input file"),
-        Column("session_id", TEXT, "the session"),
-        Column("input_id", TEXT, "id of the input, later of its message"),
-        Column("kind", TEXT, "user, synthetic, compaction, move"),
-        Column("delivery", TEXT, "steer (joins the running execution) or queue"),
-        Column("admitted_seq", INTEGER, "sequence number of its admission"),
-        Column("promoted_seq", INTEGER, "sequence number of its promotion to a message"),
-        Column("cancelled_seq", INTEGER, "sequence number of its cancellation"),
-        Column("admitted_at", MOMENT, "when it was taken in"),
-        Column("promoted_at", MOMENT, "when it became a message, so that the model sees it"),
-        Column("wait_s", REAL, "from admission to promotion", "s"),
-        Column("is_pending", YES_NO, "neither promoted nor cancelled"),
-        Column("is_stored_pending", YES_NO, "it is in the table of waiting inputs; null: no table"),
-    ),
-)
-
-SESSIONS = Frame(
-    "opencode_sessions",
-    "one opencode session: what its events and its row say beyond `entities`",
-    ("source", "session_id"),
-    (
-        Column("source", TEXT, "the input"),
-        Column("session_id", TEXT, "the session"),
-        Column("era", TEXT, "who wrote it: " + ", ".join(ERAS)),
-        Column("program_version", TEXT, "version of opencode that made it"),
-        Column("read_from", TEXT, "events, or messages where it has no events of work"),
-        Column("directory", TEXT, "working directory"),
-        Column("first_seq", INTEGER, "sequence number of its first event"),
-        Column("last_seq", INTEGER, "sequence number of its last event"),
-        Column("last_type", TEXT, "type of its last event"),
-        Column("last_at", MOMENT, "when that was; the session's own update is no activity"),
-        Column("n_events", INTEGER, "events, each counted once"),
-        Column("n_executions", INTEGER, "executions"),
-        Column("n_turns", INTEGER, "turns"),
-        Column("n_steps", INTEGER, "calls of a model"),
-        Column("n_retries", INTEGER, "retries that were scheduled"),
-        Column("n_inputs", INTEGER, "inputs"),
-        Column("n_pending_inputs", INTEGER, "inputs that wait"),
-        Column("suspended_at", MOMENT, "claim or stamp to resume it; null: none"),
-        Column("n_resume_attempts", INTEGER, "times that 2.0 resumed it by itself"),
-        Column("idle_outcome", TEXT, "outcome as 2.0 stored it"),
-        Column("archived_at", MOMENT, "when it was archived"),
-        Column("fork_of", TEXT, "session it was forked from"),
-        Column("event_cost_usd", REAL, "cost that its events add up to", "USD"),
-    ),
-)
-
-STEPS = Frame(
-    "opencode_steps",
-    "one step of opencode: one call of a model, with its attempts",
-    ("source", "session_id", "message_id"),
-    (
-        Column("source", TEXT, "the input"),
-        Column("session_id", TEXT, "the session"),
-        Column("message_id", TEXT, "the assistant message"),
-        Column("entity_id", TEXT, "its id in `entities`"),
-        Column("exec_no", INTEGER, "execution in which it first started"),
-        Column("era", TEXT, "who wrote it: " + ", ".join(ERAS)),
-        Column("start_seq", INTEGER, "sequence number of its start"),
-        Column("end_seq", INTEGER, "sequence number of its end"),
-        Column("dispatched_at", MOMENT, "when the request was sent (2.0)"),
-        Column("started_at", MOMENT, "first output, or failure, of the first attempt"),
-        Column("ended_at", MOMENT, "when it ended"),
-        Column("first_output_s", REAL, "from request to first output", "s"),
-        Column("n_attempts", INTEGER, "times that it started"),
-        Column("n_retries", INTEGER, "retries that were scheduled"),
-        Column("state", TEXT, "open, ended, failed"),
-        Column("finish", TEXT, "why it finished: stop, length, tool-calls, content-filter, …"),
-        Column("raw_finish", TEXT, "the provider's own word for that (2.0)"),
-        Column("is_blocked", YES_NO, "the provider's content filter stopped it"),
-        Column("is_recovered", YES_NO, "it ended well after a retry"),
-        Column("is_retry_pending", YES_NO, "it waits for a retry"),
-        Column("retry_attempt", INTEGER, "number of the last attempt scheduled, from 2"),
-        Column("retry_at", MOMENT, "when that attempt was due"),
-        Column("retry_error_type", TEXT, "type of the error that made it retry"),
-        Column("retry_wait_s", REAL, "time spent waiting for retries", "s"),
-        Column("error_type", TEXT, "type of its error, as stored"),
-        Column("error_message", TEXT, "message of its error"),
-        Column("error_status", INTEGER, "HTTP status of its error, where it was stored"),
-        Column("cause", TEXT, "what the error means, as in reason codes"),
-        Column("cause_confidence", REAL, "1 where the type says so, less where the words do"),
-        Column("end_event_id", TEXT, "the event that ended it"),
-        Column("n_text_chars", INTEGER, "characters of answer text"),
-        Column("agent", TEXT, "agent of the last attempt"),
-        Column("model", TEXT, "model of the last attempt"),
-        Column("provider", TEXT, "provider of the last attempt"),
-        Column("n_input_tokens", INTEGER, "tokens read; null: not reported", "tokens"),
-        Column("n_output_tokens", INTEGER, "tokens written; null: not reported", "tokens"),
-        Column("n_reasoning_tokens", INTEGER, "tokens of reasoning; null: not reported", "tokens"),
-        Column("n_cache_read_tokens", INTEGER, "tokens read from cache", "tokens"),
-        Column("n_cache_write_tokens", INTEGER, "tokens written to cache", "tokens"),
-        Column("cost_usd", REAL, "cost; null: not reported", "USD"),
-    ),
-)
-
-TOOLS = Frame(
-    "opencode_tools",
-    "one tool call of opencode",
-    ("source", "session_id", "message_id", "call_id"),
-    (
-        Column("source", TEXT, "the input"),
-        Column("session_id", TEXT, "the session"),
-        Column("message_id", TEXT, "the assistant message that called it"),
-        Column("call_id", TEXT, "the provider's id of the call; unique within the message only"),
-        Column("entity_id", TEXT, "its id in `entities`"),
-        Column("name", TEXT, "name of the tool"),
-        Column("exec_no", INTEGER, "execution of its step"),
-        Column("end_exec_no", INTEGER, "execution that wrote its end"),
-        Column("era", TEXT, "who wrote it: " + ", ".join(ERAS)),
-        Column("start_seq", INTEGER, "sequence number of its first event"),
-        Column("end_seq", INTEGER, "sequence number of its end"),
-        Column("started_at", MOMENT, "its first event"),
-        Column("called_at", MOMENT, "when it was called with complete input"),
-        Column("ended_at", MOMENT, "when it ended"),
-        Column("state", TEXT, "streaming, running, completed, error"),
-        Column("is_stale", YES_NO, "its end was written by a later execution, after a crash"),
-        Column("exit_code", INTEGER, "exit code, which is not its state: 3 can be a success"),
-        Column("error_type", TEXT, "type of its error, as stored"),
-        Column("error_message", TEXT, "message of its error"),
-        Column("error_permission", TEXT, "permission that was refused, where it was stored"),
-        Column("error_resource", TEXT, "what it was refused for, where it was stored"),
-        Column("cause", TEXT, "what the error means, as in reason codes"),
-        Column("cause_confidence", REAL, "1 where the type says so, less where the words do"),
-        Column("end_event_id", TEXT, "the event that ended it"),
-    ),
-)
+EXECUTIONS, INPUTS, SESSIONS, STEPS, TOOLS = _FRAMES
 
 
 def frames() -> tuple[Frame, ...]:
     """Them, in the order of the schema."""
-    return (
-        EXECUTIONS,
-        INPUTS,
-        SESSIONS,
-        STEPS,
-        TOOLS,
-        *RECORDS,
-    )
+    return (*_FRAMES, *RECORDS)

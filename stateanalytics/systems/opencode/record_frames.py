@@ -13,6 +13,7 @@ import polars as pl
 
 from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column, Frame
 from stateanalytics.io.json_lines import moment
+from stateanalytics.systems.columns import rows_from_csv
 from stateanalytics.systems.opencode.gathered import SESSION_ROWS, Gathered
 from stateanalytics.systems.opencode.log import (
     ERA_A_PREFIX,
@@ -31,82 +32,10 @@ from stateanalytics.systems.opencode.message_fold import (
     PROJECTED,
 )
 
-_UNITS = MappingProxyType(
-    {
-        "n_input_tokens": "tokens",
-        "n_output_tokens": "tokens",
-        "n_reasoning_tokens": "tokens",
-        "n_cache_read_tokens": "tokens",
-        "n_cache_write_tokens": "tokens",
-        "row_input_tokens": "tokens",
-        "row_output_tokens": "tokens",
-        "cost_usd": "USD",
-        "row_cost_usd": "USD",
-    }
+_WORDS = MappingProxyType(
+    {row["column"]: row for row in rows_from_csv(__package__, "record_columns.csv")}
 )
-_MEANINGS = MappingProxyType(
-    {
-        "agent": "agent",
-        "archived_at": "when it was archived",
-        "attempt": "number of the attempt that a retry is for",
-        "call_id": "the provider's id of the tool call",
-        "completed_at": "when it was complete; null: it was not",
-        "cost_usd": "cost; null: not reported",
-        "created_at": "when it was created",
-        "delivery": "steer or queue",
-        "directory": "working directory",
-        "dispatched_at": "when the request was sent (2.0)",
-        "end_at": "when it ended",
-        "era": "who wrote it",
-        "error_message": "message of its error",
-        "error_permission": "permission that was refused",
-        "error_resource": "what it was refused for",
-        "error_status": "HTTP status of its error",
-        "error_type": "type of its error, as stored",
-        "exit_code": "exit code of the tool's program",
-        "finish": "why the step finished, in the provider's words",
-        "fork_of": "session it was forked from",
-        "idle_outcome": "outcome as 2.0 stored it",
-        "input_id": "the input",
-        "input_kind": "user, synthetic, compaction, move",
-        "message_id": "the message",
-        "model": "model",
-        "n_cache_read_tokens": "tokens read from cache",
-        "n_cache_write_tokens": "tokens written to cache",
-        "n_chars": "characters of text",
-        "n_content_chars": "characters of text, where a message holds its own parts",
-        "n_content_tools": "completed tool calls, where a message holds its own parts",
-        "n_input_tokens": "tokens read",
-        "n_output_tokens": "tokens written",
-        "n_reasoning_tokens": "tokens of reasoning",
-        "n_resume_attempts": "times that 2.0 resumed it by itself",
-        "parent_id": "of a message its prompt, of a session the one that began it",
-        "part_id": "the part",
-        "part_type": "text, tool, …",
-        "program_version": "version of opencode",
-        "project_id": "the project",
-        "provider": "provider of the model",
-        "raw_finish": "the provider's own word for that (2.0)",
-        "reason": "why an execution was interrupted",
-        "reply": "the answer to a permission",
-        "request_id": "the permission or question",
-        "retry_at": "when the next attempt is due",
-        "retry_attempt": "number of that attempt",
-        "retry_error_type": "type of the error that made it retry",
-        "role": "user, assistant, …",
-        "row_cost_usd": "cost of the whole session, as its row says",
-        "row_input_tokens": "tokens read in the whole session, as its row says",
-        "row_output_tokens": "tokens written in the whole session, as its row says",
-        "session_id": "the session",
-        "start_at": "when it began",
-        "status": "pending, running, completed, error",
-        "suspended_at": "claim or stamp to resume it",
-        "title": "its title",
-        "tool": "name of the tool",
-        "updated_at": "when its row was last written",
-        "written_at": "when a stream told it so; null: it is a row, which is written over",
-    }
-)
+"""Meaning and unit of a column, whichever record has it."""
 
 
 def _as_moment(name: str) -> str:
@@ -120,8 +49,8 @@ def _columns(shape: Mapping[str, pl.DataType], *without: str) -> tuple[Column, .
         Column(
             _as_moment(name),
             MOMENT if name.endswith("_ms") else dtype,
-            _MEANINGS[_as_moment(name)],
-            _UNITS.get(name, ""),
+            _WORDS[_as_moment(name)]["meaning"],
+            _WORDS[_as_moment(name)]["unit"],
         )
         for name, dtype in shape.items()
         if name not in ("source", *without)
