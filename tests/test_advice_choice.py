@@ -303,6 +303,17 @@ def test_what_is_open_may_be_better_than_what_was_seen():
     assert (choice.verdict, choice.best_high_s) == ("not_identified", None)
 
 
+def test_a_limit_beyond_the_data_may_break_all_that_was_open():
+    counts = counts_of([9, 5, 4], [1, 2, 3])
+    beyond = Support(tuple(LIMITS), (80, 80, 0), (1.0,) * 3, is_beyond=True)
+    closed, open_ = (
+        Losses(counts, replace(beyond, n_open=n), 1.0, 1.0, 0.95).saved(0) for n in (0.0, 40.0)
+    )
+    assert open_[:2] == closed[:2]
+    assert open_[2][0] == closed[2][0]
+    assert open_[2][2] > closed[2][2]
+
+
 def test_without_exposure_there_is_no_choice():
     assert choose(counts_of([1], [1], n=0), all_seen(), price=1, hour=1) is None
     assert choose(counts_of([], []), Support((), (), ()), price=1, hour=1) is None

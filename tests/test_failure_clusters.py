@@ -150,7 +150,7 @@ def test_parameters_are_what_stood_in_the_holes():
         (1, "0", 2, 0.5, 2),
         (2, "/a/0", 1, 0.25, 4),
     ]
-    assert sa.failures.parameters(store(run("a", reason_message="plain"))).is_empty()
+    assert sa.failures.parameters(store(run("a", reason_message="plain -> plain"))).is_empty()
     with pytest.raises(ArgumentError, match="n_values needs a whole number from 1; found 0"):
         sa.failures.parameters(store(), n_values=0)
 
