@@ -56,6 +56,14 @@ def test_what_is_missing_is_told_from_what_is_needed(asked):
     assert "Hint: pip install" in out
 
 
+def test_what_another_python_needs_is_not_missing_here(asked):
+    major, minor = sys.version_info[:2]
+    code, out = asked(needed=[f"nobody-made-this>=1; python_version < '{major}.{minor}'"])
+    assert (code, "nobody-made-this" in out) == (0, False)
+    code, out = asked(needed=[f"nobody-made-this>=1; python_version < '{major}.{minor + 1}'"])
+    assert (code, "not installed are nobody-made-this>=1;" in out) == (1, True)
+
+
 def test_what_does_not_work_is_said_and_the_rest_is_tried(asked):
     def broken():
         raise OSError("no room\x1b[31m")

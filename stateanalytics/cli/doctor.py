@@ -15,6 +15,7 @@ import click
 from stateanalytics.core.text import visible
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?P<range>[^;]*)(?:;.*extra == ['\"](?P<extra>\w+))?")
+_ONLY_BEFORE = re.compile(r"python_version < ['\"](\d+)\.(\d+)['\"]")
 _FOR_DEVELOPERS = ("dev", "site", "bench", "fleet", "lab")
 
 
@@ -44,12 +45,12 @@ def doctor() -> int:
 def _libraries() -> Iterator[tuple[str, bool]]:
     """A line for what is always needed, and one for each extra."""
     try:
-        asked = [_REQUIREMENT.match(text) for text in requires("stateanalytics") or ()]
+        texts = requires("stateanalytics") or ()
     except PackageNotFoundError:
         yield "missing   the package's own record: it was copied, not installed", False
         return
     groups: dict[str, list[re.Match[str]]] = {"": []}
-    for match in filter(None, asked):
+    for match in filter(None, map(_REQUIREMENT.match, filter(_is_for_this_python, texts))):
         groups.setdefault(match["extra"] or "", []).append(match)
     for extra, matches in groups.items():
         if extra in _FOR_DEVELOPERS:
@@ -64,6 +65,11 @@ def _libraries() -> Iterator[tuple[str, bool]]:
                 f"{', '.join(lacking)}; pip install '{what}'",
                 bool(extra),
             )
+
+
+def _is_for_this_python(requirement: str) -> bool:
+    before = _ONLY_BEFORE.search(requirement)
+    return before is None or sys.version_info[:2] < (int(before[1]), int(before[2]))
 
 
 def _version_of(distribution: str) -> str | None:

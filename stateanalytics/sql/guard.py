@@ -18,6 +18,7 @@ from stateanalytics.sql.functions import (
     CLOCK_WORDS,
     DEEPEST_DOUBLING,
     DEEPEST_QUERY,
+    DEEPEST_TREE,
     DOUBLING,
     FUNCTIONS,
     GROWING,
@@ -165,16 +166,20 @@ class _Walk:
 
     def through(self, tree: Any) -> None:
         """Visit every node; an own stack, since a query may nest deeper than Python."""
-        waiting: list[tuple[Any, frozenset[str], int]] = [(tree, frozenset(), 0)]
+        waiting: list[tuple[Any, frozenset[str], int, int]] = [(tree, frozenset(), 0, 0)]
         while waiting:
-            node, names, doubled = waiting.pop()
+            node, names, doubled, level = waiting.pop()
+            if level > DEEPEST_TREE:
+                raise too_deep()
+            level += 1
             if isinstance(node, list):
-                waiting.extend((item, names, doubled) for item in node)
+                waiting.extend((item, names, doubled, level) for item in node)
             elif isinstance(node, dict):
                 doubled += str(node.get("function_name")).casefold() in DOUBLING
                 if doubled > DEEPEST_DOUBLING:
                     raise too_deep()
-                waiting.extend((part, seen, doubled) for part, seen in self._parts(node, names))
+                parts = self._parts(node, names)
+                waiting.extend((part, seen, doubled, level) for part, seen in parts)
 
     def _parts(self, node: dict[str, Any], names: frozenset[str]) -> Iterator[Any]:
         """Check one node and give those below it."""

@@ -106,6 +106,8 @@ def too_deep() -> QueryError:
 
 def syntax_error(error: Exception) -> QueryError:
     """The error for text that is no SQL."""
+    if "Max expression depth" in str(error):
+        return too_deep()
     message = str(error).split("\n\nLINE")[0].removeprefix("Parser Error: ").strip()
     where = re.search(r"\n\nLINE (\d+): (.*)", str(error))
     line = f" in line {where[1]}: {where[2].strip():.120}" if where else ""
