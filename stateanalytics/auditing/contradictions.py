@@ -382,13 +382,13 @@ def plays_and_sessions(cases: Cases) -> pl.DataFrame:
 
 def fires_and_requests(cases: Cases) -> pl.DataFrame:
     """Fires of a schedule that ended well though their request did not, or the reverse."""
-    rows = cases.rows.filter("is_over")
+    rows, of_type = cases.rows, pl.col("entity_type")
     outcome = pl.col("outcome").replace(_OUTCOMES)
-    requests = rows.filter(pl.col("entity_type") == "invocation").select(
+    requests = rows.filter(of_type == "invocation", "is_over").select(
         *_WORK, invocation_id="entity_id", child_status="raw_status", child_outcome=outcome
     )
     both = (
-        rows.filter(pl.col("entity_type") == "schedule_run")
+        rows.filter(of_type == "schedule_run", "is_over")
         .join(requests, on=[*_WORK, "invocation_id"], how="inner")
         .filter((outcome == "completed") != (pl.col("child_outcome") == "completed"))
     )

@@ -31,7 +31,8 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
         *schema.ENTITY_KEY, now_health="health", now_delivery="delivery", now_codes="reason_codes"
     )
     is_stored = pl.any_horizontal(pl.col("^stored_(health|delivery|reason_codes)$").is_not_null())
-    rows = beside(cases.rows.filter(is_stored), once(judged))
+    rows = cases.rows.filter(is_stored)
+    rows = beside(rows, once(judged.join(rows, on=schema.ENTITY_KEY, how="semi")))
     # The codes of a JSON list, joined as `states` joins them.
     dotted = pl.col("stored_reason_codes").str.extract_all(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)+")
     codes = pl.when(pl.col("stored_reason_codes").is_not_null()).then(

@@ -79,7 +79,10 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
     check_columns(entities, COST_INPUTS, "add_costs (entities)")
     row_key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
     session_key = pl.concat_str("source", "system", pl.lit("session"), "session_id", separator="|")
-    priced = entities.select(row_key.alias("unit"), _run_s(), _tokens(), "cost_usd").unique(
+    # By ids alone it is seen of which few rows somebody asks.
+    ids = pl.concat([failed["entity_id"], failed["session_id"]]).unique().implode()
+    asked = entities.filter(pl.col("entity_id").is_in(ids))
+    priced = asked.select(row_key.alias("unit"), _run_s(), _tokens(), "cost_usd").unique(
         subset="unit", keep="first", maintain_order=True
     )
     is_container = pl.col("entity_type").is_in(CONTAINERS)

@@ -23,6 +23,10 @@ GAP_S = 600.0
 #: by chance about as often.
 CHANCE = 0.01
 LINKS = ("invocation", "time", "provider")
+_LINKED = (
+    *("source", "system", "entity_type", "entity_id", "invocation_id", "session_id", "unit"),
+    *("failed_at", "cluster_id", "code", "message", "template", "provider"),
+)
 #: What failed at the provider and not here, by code or by message.
 AT_PROVIDER = (
     r"(?i)provider|rate.?limit|overloaded|quota|insufficient balance|upstream connect"
@@ -42,7 +46,8 @@ def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S, span_s: float = 0
         If ``gap_s`` is negative or no number.
     """
     check_number("gap_s", gap_s, 600)
-    linked = _with_links(rows.drop("incident_id", strict=False), gap_s, span_s)
+    # Rows are wide, and are put in order four times: only what that takes.
+    linked = _with_links(rows.select(_LINKED), gap_s, span_s)
     together = _components(linked)
     key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
     first = (
@@ -54,9 +59,10 @@ def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S, span_s: float = 0
     ids = first.with_columns(
         incident_id=pl.Series([_incident_id(text) for text in first["first_key"]], dtype=pl.String)
     )
-    return together.join(
+    told = together.join(
         ids.select("component", "incident_id"), on="component", how="left", maintain_order="left"
-    ).drop("component")
+    ).select(*(f"by_{link}" for link in LINKS), "incident_id")
+    return pl.concat([rows.drop(told.columns, strict=False), told], how="horizontal")
 
 
 def members_within(rows: pl.DataFrame, window: Window, as_of: datetime) -> pl.DataFrame:

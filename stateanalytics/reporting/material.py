@@ -103,10 +103,12 @@ class Material:
         then = population(past.facts.entities, judged, as_of=past.at)
         # An end that was written only later is the end all the same: no run is told twice.
         ended = rows.filter(~pl.col("is_open"))
-        others = then.with_columns(is_lost=past.lost["status"]).join(
-            ended, on=ENTITY_KEY, how="anti", maintain_order="left"
-        )
         is_unknown = pl.col("is_lost") & (pl.col("entity_type") == "session")
+        others = (
+            then.with_columns(is_lost=past.lost["status"])
+            .filter(pl.col("is_open") | is_unknown)
+            .join(ended, on=ENTITY_KEY, how="anti", maintain_order="left")
+        )
         still_open = others.filter("is_open").drop("is_lost")
         return replace(
             self,

@@ -101,8 +101,11 @@ def beta_cdf(x: float, a: float, b: float) -> float:
             term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         else:
             term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d = 1 / _not_zero(1 + term * d)
-        c = _not_zero(1 + term / c)
+        # `_not_zero`, without calls: exact intervals take most of their time here.
+        d = 1 + term * d
+        d = 1 / (d if abs(d) > _TINY else _TINY)
+        c = 1 + term / c
+        c = c if abs(c) > _TINY else _TINY
         value *= c * d
         if abs(c * d - 1) < _PRECISION:
             break
