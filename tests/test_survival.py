@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.stats.distributions import chi_square_tail
-from stateanalytics.survival.curves import confidence_band, kaplan_meier
+from stateanalytics.survival.curves import bare_curve, confidence_band, kaplan_meier
 from stateanalytics.survival.estimates import quantiles, restricted_mean
 from stateanalytics.survival.incidence import cumulative_incidence
 from stateanalytics.survival.log_rank import logrank
@@ -309,6 +309,7 @@ def test_durations_that_differ_by_rounding_are_ties():
     )
     exact = noisy.with_columns(duration_s=pl.Series([0.3, 0.3, 1.0]))
     assert kaplan_meier(noisy).equals(kaplan_meier(exact))
+    assert bare_curve(noisy).equals(bare_curve(exact))
     assert kaplan_meier(noisy)["n_events"].to_list() == [2, 1]
     assert logrank(noisy, "arm").equals(logrank(exact, "arm"))
     late = noisy.with_columns(entry_s=pl.Series([0.0, 0.0, 0.1 + 0.2]))
@@ -458,7 +459,10 @@ def test_survival_and_incidences_add_up_to_one(rows):
 @given(SPELLS)
 @examples(60)
 def test_the_curve_equals_the_slow_loop_in_any_order(rows):
-    curve = kaplan_meier(frame(rows[::-1]))
+    spells = frame(rows[::-1])
+    curve = kaplan_meier(spells)
+    bare = bare_curve(spells)
+    assert bare.equals(curve.select(bare.columns).cast(bare.schema))
     survival, slow = 1.0, []
     for duration in sorted({float(row[0]) for row in rows}):
         at_risk = sum(row[0] >= duration for row in rows)

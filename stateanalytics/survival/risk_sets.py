@@ -149,7 +149,7 @@ def _by_distinct_duration(moves: pl.DataFrame) -> pl.DataFrame:
     """Sum up what happens in a stratum at durations that are the same."""
     # Two stable sorts by one key each are much faster than one sort by both.
     ordered = moves.sort("_at")
-    is_later = pl.col("_at").diff() > _tie(ordered["_at"])
+    is_later = pl.col("_at").diff() > tie(ordered["_at"])
     first = pl.when(is_later.fill_null(True)).then("_at").forward_fill()
     is_new = (pl.col("_at").diff() > 0) | (pl.col(STRATUM).diff() != 0)
     sums = [name for name in moves.columns if name not in (STRATUM, "_at")]
@@ -172,7 +172,7 @@ def with_ties(spells: pl.DataFrame) -> pl.DataFrame:
     seconds = [name for name in ("duration_s", "entry_s") if name in spells.columns]
     moments = pl.concat([spells[name].alias("at") for name in seconds]).drop_nulls()
     distinct = moments.filter(moments >= 0).unique().sort()
-    first = distinct.filter((distinct.diff() > _tie(distinct)).fill_null(True))
+    first = distinct.filter((distinct.diff() > tie(distinct)).fill_null(True))
     if first.len() == distinct.len():
         return spells
     return spells.with_columns(
@@ -183,7 +183,7 @@ def with_ties(spells: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _tie(ascending: pl.Series) -> float:
+def tie(ascending: pl.Series) -> float:
     """The longest step between two moments that are the same."""
     known = ascending.filter(ascending >= 0)
     distinct = known.filter((known.diff() > 0).fill_null(True))

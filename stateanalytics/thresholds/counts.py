@@ -14,7 +14,7 @@ from typing import Literal
 
 import polars as pl
 
-from stateanalytics.survival.curves import kaplan_meier
+from stateanalytics.survival.curves import bare_curve
 
 Mistake = Literal["false_alarm", "lost_run"]
 
@@ -83,7 +83,7 @@ def support(lengths: pl.DataFrame, candidates_s: Sequence[float]) -> Support:
     """
     if lengths.is_empty():
         return Support((), (), ())
-    curve = kaplan_meier(lengths.select("duration_s", "ended"))
+    curve = bare_curve(lengths)
     longest, outlasting = curve.select("duration_s", "survival").row(-1)
     tried = [limit for limit in sorted(candidates_s) if limit <= longest or not outlasting]
     at = pl.Series(tried, dtype=pl.Float64)
@@ -326,7 +326,7 @@ def with_weights(spells: pl.DataFrame) -> pl.DataFrame:
     >>> with_weights(runs)["stands_for"].to_list()
     [0.0, 2.0]
     """
-    curve = kaplan_meier(spells.select("duration_s", "ended"))
+    curve = bare_curve(spells)
     # What the curve falls by is shared by the runs that ended there.
     fall = pl.col("survival").shift(1, fill_value=1.0) - pl.col("survival")
     each = curve.select(spells.height * fall / pl.col("n_events")).to_series()
