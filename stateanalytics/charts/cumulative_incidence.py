@@ -128,10 +128,11 @@ def chart_cumulative_incidence(
         .add_params(chosen)
     )
     # Not seen: an area tells of one row only.
+    until = pl.col("duration_s").shift(-1).over("fate", order_by="duration_s").fill_null(high)
     edges = (
-        alt.Chart(drawn.filter(pl.col("share") > 0))
-        .mark_rule(opacity=0, strokeWidth=6)
-        .encode(x=time, y=share, y2="high:Q", tooltip=tips)
+        alt.Chart(drawn.with_columns(until_s=until).filter(pl.col("share") > 0))
+        .mark_rect(opacity=0, clip=True)
+        .encode(x=time, x2="until_s:Q", y=share, y2="high:Q", tooltip=tips)
     )
     names = (
         alt.Chart(_labels(drawn, order))

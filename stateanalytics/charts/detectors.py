@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.charts.living import Palette
 from stateanalytics.charts.pointing import click, faint, moving, told
-from stateanalytics.charts.style import LIGHT, finished, label_axis, largest
+from stateanalytics.charts.style import LIGHT, finished, label_axis, largest, utc_axis
 from stateanalytics.charts.text_width import FONT_SIZE
 from stateanalytics.core.text import visible
 from stateanalytics.errors import check_columns
@@ -314,4 +314,4 @@ def chart_alarms(
 def _utc(field: str) -> alt.X:
     import altair as alt
 
-    return alt.X(f"{field}:T", title="UTC", scale=alt.Scale(type="utc"), axis=alt.Axis(tickCount=6))
+    return alt.X(f"{field}:T", title="UTC", scale=alt.Scale(type="utc"), axis=utc_axis())

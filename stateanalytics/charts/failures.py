@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.charts.living import Palette, Source
 from stateanalytics.charts.pointing import click, faint, moving, told
-from stateanalytics.charts.style import LIGHT, finished, label_axis, largest
+from stateanalytics.charts.style import LIGHT, finished, label_axis, largest, utc_axis
 from stateanalytics.charts.text_width import FONT_SIZE, fitted, width_of
 from stateanalytics.core.text import visible
 from stateanalytics.errors import check_columns
@@ -296,7 +296,7 @@ def chart_incidents(
     chosen, time_axis = click("chosen_incident", "incident_id"), moving("incidents_axis")
     lines = drawn["name"].to_list()
     room = alt.Scale(type="utc", padding=8)  # for the marks at both ends
-    time = alt.X("since:T", title="UTC", scale=room, axis=alt.Axis(tickCount=6))
+    time = alt.X("since:T", title="UTC", scale=room, axis=utc_axis())
     base = alt.Chart(drawn).encode(
         y=alt.Y(
             "name:N",
@@ -323,7 +323,7 @@ def chart_incidents(
             fontSize=FONT_SIZE - 1,
             clip=False,
         )
-        .encode(x=time, text="words:N", color=alt.value(palette["text"]))
+        .encode(x=time, text="words:N", color=alt.value(palette["text"]), tooltip=tips)
         for is_late in (False, True)
     ]
     chart = alt.layer(bars.add_params(chosen, time_axis), ends, *words).properties(

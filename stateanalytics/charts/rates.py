@@ -8,7 +8,7 @@ import polars as pl
 
 from stateanalytics.charts.living import Palette, Source
 from stateanalytics.charts.pointing import click, faint, moving, told
-from stateanalytics.charts.style import LIGHT, finished
+from stateanalytics.charts.style import LIGHT, finished, utc_axis
 from stateanalytics.charts.text_width import fitted
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.own_columns import own_column
@@ -104,9 +104,7 @@ def chart_rate(
     chosen = click("chosen_rates", "value", "step_at", "until")
     fills = alt.Scale(domain=names, range=[palette[name] for name in COLOURS[: len(names)]])
     legend = None if len(names) < 2 else alt.Legend(orient="top", labelColor=palette["text"])
-    step = alt.X(
-        "step_at:T", title="UTC", scale=alt.Scale(type="utc", padding=8), axis=alt.Axis(tickCount=6)
-    )
+    step = alt.X("step_at:T", title="UTC", scale=alt.Scale(type="utc", padding=8), axis=utc_axis())
     base = alt.Chart(drawn).encode(
         x=step, color=alt.Color("name:N", title=None, scale=fills, legend=legend)
     )

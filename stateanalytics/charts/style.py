@@ -119,6 +119,13 @@ def finished(
     return made
 
 
+def utc_axis() -> alt.Axis:
+    """An axis of moments, whose hours are those of 24."""
+    import altair as alt
+
+    return alt.Axis(tickCount=6, format={"hours": "%H:%M", "minutes": "%H:%M"})
+
+
 def label_axis(room: float, **options: Any) -> alt.Axis:
     """An axis of names beside rows, in so many pixels.
 
