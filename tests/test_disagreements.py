@@ -1,6 +1,7 @@
 """Where detectors disagree, and the cause of each: per row, in total, in a sentence."""
 
 import dataclasses
+import itertools
 import re
 
 import polars as pl
@@ -8,7 +9,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.detectors.catalogue import named, registry
-from stateanalytics.detectors.disagreement_causes import CAUSES
+from stateanalytics.detectors.disagreement_causes import CAUSES, _sentence
 from stateanalytics.detectors.frames import DETECTIONS, DISAGREEMENT_CAUSES, DISAGREEMENTS
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from tests.frames import ago, facts
@@ -157,6 +158,22 @@ def test_two_that_say_the_same_word_are_told_apart_by_their_names():
     )
     worst = compared(session(), early, late).worst
     assert "1 is early and not late" in worst
+
+
+def test_no_pair_of_the_catalogue_is_something_and_not_that():
+    """Whatever the first says: its word, that of the second, or none."""
+    known = registry()
+    counts = {"n": 6, "n_a": 6, "n_b": 3, "words": "why"}
+    rows = [
+        {"a": a, "b": b, "label_a": label, **counts}
+        for a, b in itertools.permutations(known, 2)
+        for label in {None, known[b].one_label or known[b].question}
+    ]
+    frame = DISAGREEMENT_CAUSES.conform(pl.DataFrame(rows, infer_schema_length=None))
+    said = [_sentence(frame[n], known) or "" for n in range(frame.height)]
+    sides = [re.search(r"6 are (.+) and not (.+): why", words).groups() for words in said]
+    assert len(said) > 100
+    assert [words for words, (is_, is_not) in zip(said, sides, strict=True) if is_ == is_not] == []
 
 
 @pytest.mark.parametrize(

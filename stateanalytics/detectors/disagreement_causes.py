@@ -387,6 +387,8 @@ def _sentence(causes: pl.DataFrame, known: dict[str, Detector]) -> str | None:
     label_a, label_b = first["label_a"] or a.question, b.one_label or b.question
     if label_a == label_b:  # nothing is stuck and not stuck
         label_a, label_b = a.title, b.title
+    if label_a == label_b:  # and two versions of one rule may be called alike
+        label_a, label_b = a.name, b.name
     where = f"The {a.entry.page} says" if first["is_same_page"] else "Two detectors say"
     looks = "is" if first["n"] == 1 else "are"
     return (
