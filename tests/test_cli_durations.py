@@ -179,3 +179,15 @@ def test_names_from_a_store_cannot_write_to_the_terminal(run, tmp_path):
         assert code == 0
         assert "coder" in out
         assert not {"\x1b", "\u202e", "\x07"} & set(out + err)
+
+
+@pytest.mark.parametrize("show", ["quantiles", "change", "compare"])
+def test_durations_are_told_apart_by_a_table_of_the_users_own(run, store, tmp_path, show):
+    teams = tmp_path / "teams.csv"
+    teams.write_text("project,owner\nbilling,ann\nsearch,bob\n", "utf-8")
+    table, by = ("--table", f"teams={teams}"), ("--by", "teams.owner")
+    code, out, err = run("durations", store, *AS_OF, "--show", show, *table, *by)
+    assert (code, "ann" in out) == (0, True), err
+    code, _, err = run("durations", store, *AS_OF, "--show", show, *by)
+    assert code != 0
+    assert "add it: --table teams=teams.csv" in err

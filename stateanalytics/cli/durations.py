@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
 
-from stateanalytics.cli.options import examples, note, sources_argument
+from stateanalytics.cli.options import (
+    examples,
+    note,
+    sources_argument,
+    tables_option,
+    with_tables,
+)
 from stateanalytics.cli.output import changed_only, form_of, note_of_nothing
 from stateanalytics.cli.request import IN_WINDOW, Request, takes
 from stateanalytics.core.schema import SPELLS, TIMEOUTS, Frame
@@ -41,7 +48,8 @@ by_option = click.option(
     default=("kind",),
     show_default=True,
     metavar="COLUMN",
-    help="Count apart: kind, agent, model, playbook, project, system; may be repeated.",
+    help="Count apart: kind, agent, model, playbook, project, system, or a column of --table, such "
+    "as teams.owner; may be repeated.",
 )
 
 
@@ -51,6 +59,7 @@ by_option = click.option(
         "stateanalytics durations state.db --by agent --prob 0.5 --prob 0.9",
         "stateanalytics durations state.db --show change --week 2026-W21 --by agent",
         "stateanalytics durations state.db --show compare --by model",
+        "stateanalytics durations state.db --by teams.owner --table teams=teams.csv",
         "stateanalytics durations state.db --show curve -o curve.csv",
     )
 )
@@ -78,6 +87,7 @@ by_option = click.option(
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Show the quantiles of these shares; by default 0.25, 0.5, 0.75, 0.95.",
 )
+@tables_option
 @takes(*IN_WINDOW)
 def durations(
     request: Request,
@@ -85,6 +95,7 @@ def durations(
     show: str,
     by: tuple[str, ...],
     probs: tuple[float, ...],
+    own: tuple[str, ...],
 ) -> None:
     """Show how long runs take, with what is not known said.
 
@@ -94,7 +105,7 @@ def durations(
     window = request.window
     with request.opened() as snap:
         frame = _durations(
-            snap,
+            with_tables(snap, own),
             show,
             by=list(by),
             probs=probs or PROBS,
@@ -129,6 +140,7 @@ def durations(
     metavar="SECONDS",
     help="Try this limit; may be repeated; by default 5 min to 24 h.",
 )
+@tables_option
 @takes(*IN_WINDOW)
 def timeouts(
     request: Request,
@@ -136,6 +148,7 @@ def timeouts(
     show: str,
     by: tuple[str, ...],
     candidates: tuple[float, ...],
+    own: tuple[str, ...],
 ) -> None:
     """Show time limits, what they stopped, and what others would have done.
 
@@ -145,7 +158,7 @@ def timeouts(
     window = request.window
     with request.opened() as snap:
         frame = _timeouts(
-            snap,
+            with_tables(snap, own),
             show,
             by=list(by),
             candidates=candidates or None,
@@ -175,11 +188,12 @@ def _durations(
     from stateanalytics.survival.run_spells import count_left_out, spells
     from stateanalytics.survival.slow import slow_thresholds
 
-    _check(by, SPELLS)
     if show == "change":
+        _check([name for name in by if "." not in name], SPELLS, SPELLS.dtypes)
         return duration_change(snap, window, by=by, policy=policy)
     is_outcome = show == "outcomes"
     runs = spells(snap, window=window, timeouts="event" if is_outcome else "cut_off", policy=policy)
+    runs = _beside(runs, by, snap, SPELLS)
     n_left_out = runs["left_out"].count()
     if n_left_out and show not in ("spells", "left-out"):
         is_or_are = "is" if n_left_out == 1 else "are"
@@ -211,19 +225,27 @@ def _timeouts(
     from stateanalytics.survival.time_limits import count_timeouts, implicit_timeouts
     from stateanalytics.survival.time_limits import timeouts as limited
 
-    _check(by, TIMEOUTS if show in ("limits", "runs") else SPELLS)
     if show in ("limits", "runs"):
-        limits = limited(snap, window=window, policy=policy)
+        limits = _beside(limited(snap, window=window, policy=policy), by, snap, TIMEOUTS)
         return limits if show == "runs" else count_timeouts(limits, by=by)
-    runs = spells(snap, window=window, policy=policy)
+    runs = _beside(spells(snap, window=window, policy=policy), by, snap, SPELLS)
     if show == "implicit":
         return implicit_timeouts(runs, by=by)
     return timeout_candidates(runs, candidates, by=by)
 
 
-def _check(by: list[str], frame: Frame) -> None:
+def _beside(rows: pl.DataFrame, by: list[str], snap: Snapshot, frame: Frame) -> pl.DataFrame:
+    """Rows with the columns of the user's own tables that dotted names mean; others are theirs."""
+    from stateanalytics.core.own_columns import with_own_column
+
+    for name in by:
+        rows = with_own_column(rows, name, snap.own_tables)
+    _check(by, frame, rows.columns)
+    return rows
+
+
+def _check(by: list[str], frame: Frame, known: Iterable[str]) -> None:
     """Refuse a column that the frame behind the table does not have, in the shell's words."""
-    known = [column.name for column in frame.columns]
     for name in by:
         if name not in known:
             raise ArgumentError(

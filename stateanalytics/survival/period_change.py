@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.own_columns import with_own_column
 from stateanalytics.core.units import how_long_each
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, check_number, check_share
@@ -115,8 +116,9 @@ def duration_change(
         As `report` takes it; None: the seven days up to as-of. It is compared with the
         stretch of the same length just before.
     by : str or sequence of str
-        Columns of ``schema.SPELLS``; each of their values is compared with itself. Where
-        the column is null, the run is in none of its groups.
+        Columns of ``schema.SPELLS``, or of a table of `Snapshot.with_table`, such as
+        ``teams.owner``; each of their values is compared with itself. Where the column is
+        null, the run is in none of its groups.
     fdr : float
         False discovery rate over all comparisons that were made.
     least : int
@@ -162,6 +164,8 @@ def duration_change(
     """
     dimensions = strata_of(by)
     runs = two_windows(snap, window, states=states, policy=policy)
+    for name in dimensions:
+        runs = with_own_column(runs, name, getattr(snap, "own_tables", {}))
     if missing := [name for name in dimensions if name not in runs.columns]:
         raise ArgumentError(
             f"duration_change compares by columns of spells; found {missing}.",
