@@ -25,6 +25,7 @@ from tests.failures import run
 from tests.frames import facts
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
+HOUR = timedelta(hours=1)
 STEADY = (9, 11, 8, 12, 10, 9, 11, 10, 9, 12)
 
 
@@ -255,6 +256,24 @@ def test_the_report_says_since_when_a_number_is_another(step):
     assert completed["words"].startswith("Lower since 2026-W11: 40 %, before 90 %; within")
     assert said["incidents"]["words"].startswith("Higher since 2026-W11: 12, before 2")
     assert completed["words"] in step.as_html()
+
+
+def test_what_was_open_at_the_end_of_each_week_is_drawn():
+    """Of five weeks: one run is open over two of their ends, another from the fourth on."""
+    weeks = [MONDAY + timedelta(weeks=n) for n in range(5)]
+    earlier = MONDAY - timedelta(weeks=1)
+    rows = [run(f"{day:%d}", status="completed", ended=day + HOUR) for day in (earlier, *weeks)]
+    long = {**run("long", status="completed", ended=weeks[3] + HOUR), "started_at": weeks[1]}
+    open_ = {**run("open", status="running"), "started_at": weeks[3], "ended_at": None}
+    told = report(
+        facts([*rows, long, open_], as_of=weeks[4] + 24 * HOUR),
+        window=(weeks[4], weeks[4] + 168 * HOUR),
+        sections=["headline"],
+    )
+    unresolved = next(n for n in told.summary["headline"]["numbers"] if n["name"] == "unresolved")
+    assert unresolved["weeks"] == [0, 1, 1, 1, 1]
+    assert unresolved["drawn"] in told.as_html()
+    assert unresolved["drawn"] in told.as_markdown()
 
 
 def test_the_report_of_a_steady_store_says_so():

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 
+import polars as pl
 import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import reports
 from stateanalytics.cli import run as cli
+from stateanalytics.core.facts import changed_facts
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.actions import actions_of
@@ -312,6 +314,10 @@ def test_commands_name_what_was_read_and_the_window(monkeypatch):
     monkeypatch.chdir(SAMPLES)
     with sa.read("twelve_weeks/history", progress=False) as snap:
         assert place_of(snap) == "twelve_weeks/history"
+        several = changed_facts(snap, sources=_sources("state.db", "a b/state.db", "state.db"))
+        assert place_of(several) == "twelve_weeks/history 'a b/state.db'"
+        many = [f"host-{n}/state.db" for n in range(20)]
+        assert place_of(changed_facts(snap, sources=_sources("state.db", *many))) == "SOURCES"
     as_of = datetime(2026, 5, 25, 6, tzinfo=UTC)
     windows = {
         "2026-W21": "--week 2026-W21",
@@ -320,3 +326,9 @@ def test_commands_name_what_was_read_and_the_window(monkeypatch):
     }
     for asked, words in windows.items():
         assert _asked_of(read_window(asked, as_of=as_of), as_of) == words
+
+
+def _sources(archived: str, *read: str) -> pl.DataFrame:
+    """An archived source, and some that were read themselves."""
+    looked_at = [datetime(2026, 5, 25, tzinfo=UTC), *[None] * len(read)]
+    return pl.DataFrame({"source": [archived, *read], "looked_at": looked_at})

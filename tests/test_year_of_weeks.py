@@ -20,7 +20,7 @@ from tests.test_report_late import BRIEF, MONDAY, WEEK_H, moment_s, store_at, wi
 
 KEPT_H = 2 * WEEK_H
 """How long the store remembers a run after anybody wrote of it."""
-OF_EARLIER_WEEKS = ("limits", "weeks", "bars", "not_drawn")
+OF_EARLIER_WEEKS = ("limits", "weeks", "bars", "drawn")
 OF_ALL_HISTORY = ("finding", "n_unknown", "clusters", "lives", "gone")
 """What the section of failures says of their life."""
 

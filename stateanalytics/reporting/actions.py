@@ -70,7 +70,7 @@ def _open(open_work: Plain, place: str) -> Iterator[Plain]:
         return
     longest = max(items, key=lambda item: item["silence_s"] or 0.0)
     n = open_work["n"]
-    name = longest["name"] or longest["entity_id"]
+    name = f"“{longest['name']}”" if longest["name"] else longest["entity_id"]
     yield _action(
         _OPEN,
         f"Close or save {longest['entity_type'].replace('_', ' ')} {name}"

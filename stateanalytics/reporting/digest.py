@@ -49,7 +49,7 @@ def _lines(summary: Plain) -> Iterator[str]:
     yield "| | now | 95 % | last weeks | change |"
     yield "|---|---|---|---|---|"
     for one in headline["numbers"]:
-        weeks = spark(one.get("bars", ())) or one.get("not_drawn", "")
+        weeks = spark(one.get("bars", ())) + (f" {one['drawn']}" if "drawn" in one else "")
         interval, change = one["shown_interval"] or "", one.get("change") or {}
         cells = (one["title"], one["shown"], interval, weeks, change.get("short") or "")
         yield f"| {' | '.join(map(_plain, cells))} |"

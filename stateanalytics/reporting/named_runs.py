@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -16,6 +17,7 @@ from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.definitions import RUN
 
 SEVERAL = "SOURCES"
+_LONGEST_PLACE = 120
 _KEY = ("entity_type", "entity_id")
 _KEPT = (*_KEY, "source", "name", "kind", "agent", "model", "project", "invocation_id")
 
@@ -45,16 +47,22 @@ def named_runs(summary: Plain, material: Material) -> list[Plain]:
 
 
 def place_of(facts: Facts) -> str:
-    """What was read, as commands are given it; several sources are for the reader to name."""
-    if facts.sources.height != 1:
+    """What was read, as commands are given it; more than a line of it is for the reader to name."""
+    if facts.sources.is_empty():
         return SEVERAL
-    [source] = facts.sources.iter_rows(named=True)
-    if source.get("looked_at") is None or not facts.inputs:
-        return shlex.quote(source["source"])
-    # Of an archive the source is where its store lay; what was read is the archive.
-    archive = str(facts.inputs[-1])
-    near = os.path.relpath(archive)
-    return shlex.quote(archive if near.startswith(os.pardir) else near)
+    archives = [path.parents[1] for path in facts.inputs if path.parent.name == "manifests"]
+    live = facts.sources
+    if archives:
+        # Of an archive the source is where its store lay; what was read is the archive.
+        live = live.filter(pl.col("looked_at").is_null())
+    paths = [*map(_near, archives), *live["source"]]
+    place = " ".join(shlex.quote(path) for path in dict.fromkeys(paths))
+    return place if len(place) <= _LONGEST_PLACE or len(set(paths)) == 1 else SEVERAL
+
+
+def _near(path: Path) -> str:
+    near = os.path.relpath(path)
+    return str(path) if near.startswith(os.pardir) else near
 
 
 def show_command(entity: Mapping[str, Any], place: str) -> str:

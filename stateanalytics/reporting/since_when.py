@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,8 @@ from stateanalytics.core.windows import WEEK, Window, iso_week
 from stateanalytics.reporting.false_alarms import LIMITS
 from stateanalytics.reporting.material import Material, Plain
 from stateanalytics.reporting.phrases import number, sentence, share
+from stateanalytics.state.definitions import RUN
+from stateanalytics.state.population import counted as counted_rows
 from stateanalytics.weekly_limits import (
     MOST_WEEKS,
     SHARES,
@@ -26,8 +28,9 @@ DRAWN = ("runs", "completed", "timed_out", "incidents")
 FEWEST_DRAWN, MOST_DRAWN = 4, 12
 MEASURES = ("completed", "timed_out", "incidents")
 """Those of the five numbers that can be told of a past window as it is known now."""
-NOT_DRAWN = "see stateanalytics weeks"
-"""What was open must be looked at as of the end of each week, which takes long."""
+OPEN = "unresolved"
+OPEN_DRAWN = "bars: how many were open"
+"""At the end of each window; which of them were in trouble takes a look at each end, and long."""
 
 
 def with_limits(headline: Plain, material: Material) -> Plain:
@@ -50,8 +53,11 @@ def with_limits(headline: Plain, material: Material) -> Plain:
     found = newest(
         control_limits(counted.filter(pl.col("measure").is_in(MEASURES)), fdr=2 * LIMITS), MEASURES
     )
+    drawn = {name: counted.filter(measure=name)["value"].fill_nan(None) for name in DRAWN}
+    drawn[OPEN] = _open_at_ends(material, (*windows, here))
     numbers = [
-        {**each, **_weeks(each["name"], counted)}
+        {**each, **_weeks(drawn[each["name"]])}
+        | ({"drawn": OPEN_DRAWN} if each["name"] == OPEN else {})
         | ({"limits": _limits(found[each["name"]])} if each["name"] in found else {})
         for each in headline["numbers"]
     ]
@@ -59,14 +65,22 @@ def with_limits(headline: Plain, material: Material) -> Plain:
     return {**headline, "numbers": numbers, "weeks": labels[-MOST_DRAWN:]}
 
 
-def _weeks(name: str, counted: pl.DataFrame) -> Plain:
-    """The last windows of a number, oldest first, null where nothing ended; else nothing."""
-    if name not in DRAWN:
-        return {"not_drawn": NOT_DRAWN}
-    values = counted.filter(measure=name)["value"].fill_nan(None).tail(MOST_DRAWN).to_list()
-    most = max((value or 0.0 for value in values), default=0.0)
-    bars = [(value or 0.0) / most if most else 0.0 for value in values]
-    return {"weeks": values, "bars": bars}
+def _weeks(values: pl.Series) -> Plain:
+    """The last windows of a number, oldest first, null where nothing ended."""
+    told = values.tail(MOST_DRAWN).to_list()
+    most = max((value or 0.0 for value in told), default=0.0)
+    return {"weeks": told, "bars": [(value or 0.0) / most if most else 0.0 for value in told]}
+
+
+def _open_at_ends(material: Material, windows: Sequence[Window]) -> pl.Series:
+    """How many runs that rates count were open at the end of each window, as is known now."""
+    runs = counted_rows(material.ever, RUN)
+    began = pl.coalesce("started_at", "created_at")
+    is_open_at = [
+        (began < window.until) & (pl.col("is_open") | (pl.col("placed_at") >= window.until))
+        for window in windows
+    ]
+    return pl.Series([runs.filter(is_open).height for is_open in is_open_at], dtype=pl.Int64)
 
 
 def _earlier(material: Material) -> list[Window]:
