@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +11,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, beside, once
+from stateanalytics.core.package_tables import table_rows
 
 PREFIX = "audit."
 
@@ -40,9 +39,8 @@ class Code:
     what_to_do: str
 
 
-_TABLE = resources.files("stateanalytics.core").joinpath("data", "audit_codes.csv")
 CODES = MappingProxyType(
-    {row["code"]: Code(**row) for row in csv.DictReader(_TABLE.read_text("utf-8").splitlines())}
+    {row["code"]: Code(**row) for row in table_rows("stateanalytics.core", "audit_codes.csv")}
 )
 """Every code, in the order in which rows of one severity stand."""
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from stateanalytics.core.package_tables import table_rows
+
 
 @dataclass(frozen=True)
 class StatusWord:
@@ -120,86 +122,23 @@ EXIT_CODES = MappingProxyType(
 _BAD_ENDS = ("failed", "timed_out", "aborted", "cancelled")
 
 
-def _open(entity_type: str, raw: str, lifecycle: str, *, is_initial: bool = False) -> StatusWord:
-    return StatusWord(entity_type, TABLES[entity_type], raw, lifecycle, is_initial=is_initial)
-
-
-def _end(entity_type: str, raw: str, lifecycle: str, outcome: str | None) -> StatusWord:
-    return StatusWord(entity_type, TABLES[entity_type], raw, lifecycle, outcome, is_terminal=True)
-
-
-def _process_ends(
-    entity_type: str, good: str, lifecycle: str, raws: tuple[str, ...]
-) -> tuple[StatusWord, ...]:
-    """The ends of entities that are a process: exit codes apply, good ends share a word."""
-    return tuple(
-        StatusWord(
-            entity_type,
-            TABLES[entity_type],
-            raw,
-            lifecycle if raw.startswith("completed") else raw,
-            good if raw.startswith("completed") else raw,
-            is_terminal=True,
-            process_exit_code=EXIT_CODES[raw],
-        )
-        for raw in raws
+# Branches have no vocabulary of their own: they mirror their session's. Schedules have no status
+# column: `enabled` 0/1 is read as their words. A schedule run may be born failed or skipped, when
+# it never started at all. The word *imported* of shows is a legacy one: it says where the row
+# came from, not what became of the show.
+STATUS_WORDS = tuple(
+    StatusWord(
+        row["entity_type"],
+        row["table"],
+        row["raw_status"],
+        row["lifecycle"],
+        row["outcome"] or None,
+        is_terminal=row["is_terminal"] == "true",
+        is_initial=row["is_initial"] == "true",
+        process_exit_code=int(row["process_exit_code"]) if row["process_exit_code"] else None,
     )
-
-
-STATUS_WORDS: tuple[StatusWord, ...] = (
-    _open("session", "running", "running", is_initial=True),
-    *_process_ends("session", "completed", "completed", tuple(EXIT_CODES)),
-    # Branches have no vocabulary of their own: they mirror their session's.
-    _open("branch", "running", "running", is_initial=True),
-    *_process_ends("branch", "completed", "completed", tuple(EXIT_CODES)),
-    _open("invocation", "running", "running", is_initial=True),
-    *_process_ends("invocation", "succeeded", "succeeded", tuple(EXIT_CODES)),
-    _open("show", "active", "active", is_initial=True),
-    # A legacy word: it says where the row came from, not what became of the show.
-    StatusWord("show", "shows", "imported", "unknown", "unknown", is_initial=True),
-    _end("show", "completed", "completed", "completed"),
-    _end("show", "aborted", "aborted", "aborted"),
-    _open("play", "pending", "planned", is_initial=True),
-    _open("play", "prepared", "queued"),
-    _open("play", "running", "running"),
-    _open("play", "redoing", "running"),
-    _open("play", "running_complete", "run_complete"),
-    _open("play", "gated", "run_complete"),
-    _end("play", "merged", "merged", "merged"),
-    _end("play", "gate_failed", "failed", "failed"),
-    _end("play", "escalated", "failed", "failed"),
-    _end("play", "blocked", "blocked", "unknown"),
-    _end("play", "aborted_after_finish", "cancelled", "aborted"),
-    # Schedules have no status column; `enabled` 0/1 is read as these words.
-    _open("schedule", "enabled", "enabled", is_initial=True),
-    _open("schedule", "disabled", "disabled", is_initial=True),
-    _end("schedule", "deleted", "archived", None),
-    _open("schedule_run", "queued", "pending", is_initial=True),
-    _open("schedule_run", "waiting_dependency", "pending"),
-    _open("schedule_run", "running", "running", is_initial=True),
-    _open("schedule_run", "retry_wait", "pending"),
-    *_process_ends("schedule_run", "succeeded", "completed", ("completed", "timed_out")),
-    *_process_ends("schedule_run", "succeeded", "completed", ("cancelled",)),
-    # Never started at all: a schedule run may be born failed or skipped.
-    StatusWord(
-        "schedule_run", "schedule_runs", "failed", "failed", "failed",
-        is_terminal=True, is_initial=True, process_exit_code=1,
-    ),
-    StatusWord(
-        "schedule_run", "schedule_runs", "skipped", "skipped", "skipped",
-        is_terminal=True, is_initial=True,
-    ),
-    _open("team", "active", "active", is_initial=True),
-    _end("team", "archived", "closed", None),
-    _open("engine_run", "running", "running", is_initial=True),
-    *_process_ends("engine_run", "completed", "completed", ("completed", "failed", "cancelled")),
-    _open("dispatch", "pending", "pending", is_initial=True),
-    _open("dispatch", "delivering", "running"),
-    _end("dispatch", "delivered", "succeeded", "succeeded"),
-    _end("dispatch", "acked", "succeeded", "succeeded"),
-    _end("dispatch", "dead_letter", "failed", "failed"),
-    _end("dispatch", "expired", "timed_out", "timed_out"),
-)  # fmt: skip
+    for row in table_rows("stateanalytics.core", "status_words.csv")
+)
 
 # ADR-0033, "Per-entity lifecycle vocabularies". A list that is absent is not closed there.
 ADR_LIFECYCLES = MappingProxyType(

@@ -8,9 +8,7 @@ the audit has a row for each, where the system closes its list.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +16,7 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core.engines import TEXT, adapt
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.vocabulary import TABLES, ReasonCode
 from stateanalytics.state.signatures import domain
 from stateanalytics.systems import all_systems
@@ -32,8 +31,7 @@ DOMAINS = (*TABLES, "run", "schedule_definition", "system", "knowledge")
 
 def _inferred() -> Iterator[ReasonCode]:
     """What an inferred reason says, for every entity that it may be inferred about."""
-    table = resources.files("stateanalytics.state").joinpath("data", "inferred_codes.csv")
-    causes = list(csv.DictReader(table.read_text("utf-8").splitlines()))
+    causes = table_rows("stateanalytics.state", "inferred_codes.csv")
     for entity_type in TABLES:
         for cause in causes:
             yield ReasonCode(

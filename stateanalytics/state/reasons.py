@@ -19,6 +19,7 @@ from stateanalytics.core.engines import (
     explode_json,
     lookup,
 )
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.staleness import by_kind
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import Moment
@@ -77,9 +78,9 @@ class Cause:
     """
 
     message: str
-    detail: str | None = None
-    confidence: float = 1.0
-    claim: str = "inferred"
+    detail: str | None
+    confidence: float
+    claim: str
 
     @property
     def text(self) -> str:
@@ -95,47 +96,13 @@ class Cause:
 
 
 CAUSES: Mapping[str, Cause] = {
-    "silence_over_threshold": Cause("No sign of life", "", 0.8),
-    "silence_at_threshold": Cause("No sign of life", "", 0.8),
-    "process_not_found": Cause("The process is gone", "process_alive is false"),
-    "no_process_no_output": Cause(
-        "It never got going", "no living process, no message, no artifacts", 0.8
-    ),
-    "nothing_seen": Cause(
-        "Nobody saw it at work", "no process was looked for, and no work or no moment is recorded"
-    ),
-    "stale_locks": Cause("Lock files were left behind", "has_stale_locks is true"),
-    "stored_status": Cause("It is blocked", "the stored status says so"),
-    "session_health": Cause(
-        "Its session is silent, dead or never got going", "health of the session", 0.8
-    ),
-    "children_status": Cause(
-        "A play of the show holds it up", "a play is blocked, escalated or failed its gate"
-    ),
-    "overdue": Cause(
-        "A planned fire passed without execution", "silent for longer than its cadence allows", 0.8
-    ),
-    "next_fire_passed": Cause("Its planned time has come", "next_fire_at is not after as-of"),
-    "not_delivered": Cause("It waits to be delivered", "the stored status says so"),
-    "status_unknown": Cause(
-        "No status, or one outside the vocabulary", "nothing recorded tells how it is"
-    ),
-    "ended_without_evidence": Cause(
-        "It ended well without the evidence that the completion gate looks for",
-        "stored status completed_empty",
-    ),
-    "promise_invalid": Cause("The artifact contract is malformed", "is_contract_valid is false"),
-    "verdict_invalid": Cause("The verdict is malformed", "is_verdict_valid is false"),
-    "optional_missing": Cause("Optional outputs are missing", ""),
-    "required_missing": Cause("Required outputs are missing", ""),
-    "retry_overdue": Cause("A retry is overdue", confidence=0.8),
-    "retry_scheduled": Cause("It waits for a retry", claim="observed"),
-    "retry_cause": Cause("That is why it retries", claim="observed"),
-    "awaiting_answer": Cause("It waits for a person's answer", claim="observed"),
-    "dead": Cause("No event for very long", confidence=0.6, claim="hypothesis"),
-    "stalled": Cause("No event for long", confidence=0.7),
-    "runaway": Cause("Many steps finished for an unknown reason", confidence=0.8),
-    "session_delivery": Cause("Its session did not deliver", "delivery of the session"),
+    row["rule"]: Cause(
+        row["message"],
+        None if row["detail"] == "-" else row["detail"],
+        float(row["confidence"]),
+        row["claim"],
+    )
+    for row in table_rows("stateanalytics.state", "derived_reasons.csv")
 }
 """Every rule that a derived reason names, and what the reason says."""
 

@@ -7,14 +7,14 @@ a function, so that nothing of a system is loaded before it is needed: see `late
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module, resources
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.vocabulary import ReasonCode, StatusWord
 
 if TYPE_CHECKING:
@@ -474,5 +474,4 @@ def codes_from_csv(package: str, file: str = "reason_codes.csv") -> tuple[Reason
         With a column for each field of `ReasonCode` that differs from its default; lists
         are joined by ``|``.
     """
-    table = resources.files(package).joinpath("data", file).read_text(encoding="utf-8")
-    return tuple(ReasonCode.of_row(row) for row in csv.DictReader(table.splitlines()))
+    return tuple(ReasonCode.of_row(row) for row in table_rows(package, file))

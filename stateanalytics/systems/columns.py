@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
-from importlib import resources
 from types import MappingProxyType
 
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Column, Frame
 from stateanalytics.io.json_lines import Fields
 
@@ -24,12 +23,6 @@ _STORED = MappingProxyType(
 )
 
 
-def rows_from_csv(package: str, name: str) -> list[dict[str, str]]:
-    """The rows of a table in the folder ``data`` of a package, by column."""
-    text = resources.files(package).joinpath("data", name).read_text("utf-8")
-    return list(csv.DictReader(text.splitlines()))
-
-
 def frames_from_csv(
     package: str, frames: Mapping[str, tuple[str, tuple[str, ...]]]
 ) -> tuple[Frame, ...]:
@@ -41,7 +34,7 @@ def frames_from_csv(
     frames : mapping of str to (str, tuple of str)
         By name, what a row is, and the key.
     """
-    rows = rows_from_csv(package, "columns.csv")
+    rows = table_rows(package, "columns.csv")
     return tuple(
         Frame(
             name,
@@ -61,6 +54,6 @@ def fields_from_csv(package: str) -> Fields:
     """Where in a record each column is read from, for `io.json_lines.Parser.read`."""
     return {
         row["column"]: (tuple(row["read_from"].split("|")), _STORED[row["dtype"]])
-        for row in rows_from_csv(package, "columns.csv")
+        for row in table_rows(package, "columns.csv")
         if row["read_from"]
     }

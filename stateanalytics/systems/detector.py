@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
-from importlib import resources
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import polars as pl
 
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError, did_you_mean
 
@@ -316,8 +315,7 @@ def catalogue(package: str, rules: Mapping[str, Mapping[str, Any]]) -> tuple[Det
     ArgumentError
         If a rule has no row.
     """
-    table = resources.files(package).joinpath("data", "detectors.csv").read_text(encoding="utf-8")
-    rows = list(csv.DictReader(table.splitlines()))
+    rows = table_rows(package, "detectors.csv")
     if unlisted := sorted(rules.keys() - {row["name"] for row in rows}):
         raise ArgumentError(
             f"The catalogue of {package!r} has no row for the rules {unlisted[:3]}.",

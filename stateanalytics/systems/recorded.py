@@ -37,33 +37,6 @@ class Meaning:
         return self.delivery_without_output or self.delivery
 
 
-@dataclass(frozen=True)
-class Because:
-    """One reason that a situation has.
-
-    Attributes
-    ----------
-    dimension, code : str
-        The axis, and the code; ``{cause}`` is the row's own.
-    message : str
-        In words.
-    claim, confidence : str, float
-        ADR-0033's claim status; a confidence of the row's cause goes before this one.
-    has_event : bool
-        Is the event that ended it the evidence; else the rule is.
-    is_quoted : bool
-        Are the words of the error the message, where there are any.
-    """
-
-    dimension: str
-    code: str
-    message: str
-    claim: str = OBSERVED
-    confidence: float = 1.0
-    has_event: bool = True
-    is_quoted: bool = False
-
-
 CONTENT_FILTER_FINISHES = (
     "content_filter", "content_filtered", "refusal", "safety", "image_safety", "recitation",
     "blocklist", "prohibited_content", "spii", "guardrail_intervened",

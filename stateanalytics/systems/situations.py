@@ -7,12 +7,10 @@ rest: the four axes, and a reason. In its text ``{cause}`` is the row's own; a h
 
 from __future__ import annotations
 
-import csv
-from importlib import resources
-
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.systems.recorded import add_axes, add_reasons, evidence, numbered
 
 BY_RULES = "rules"
@@ -37,10 +35,9 @@ def situations_from_csv(package: str) -> pl.DataFrame:
         reason the ``dimension``, ``code``, ``message``, ``claim`` and ``confidence``;
         ``is_quoted``: the words of the error are the message, where there are any.
     """
-    text = resources.files(package).joinpath("data", "situations.csv").read_text("utf-8")
     rows = [
         {column: word or None for column, word in row.items()}
-        for row in csv.DictReader(text.splitlines())
+        for row in table_rows(package, "situations.csv")
     ]
     names = ("situation", *_AXES, *_WHY)
     return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String)).with_columns(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from io import BytesIO
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, pool
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import Frame
 from stateanalytics.io.files import legible
 from stateanalytics.io.findings import counted
@@ -149,8 +148,7 @@ def name_of(path: Path, root: Path) -> str:
 @cache
 def table_of(package: str, name: str) -> pl.DataFrame:
     """A table in the folder ``data`` of a package, as text."""
-    text = resources.files(package).joinpath("data", name).read_text("utf-8")
-    return pl.DataFrame(list(csv.DictReader(text.splitlines())))
+    return pl.DataFrame(table_rows(package, name))
 
 
 def words_of(package: str) -> dict[str, list[str]]:

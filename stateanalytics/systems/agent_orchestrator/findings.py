@@ -10,6 +10,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, moment, word
 from stateanalytics.core.facts import Facts, pool
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.decisions import KILL_EVENTS
@@ -26,99 +27,8 @@ class Words(NamedTuple):
 
 
 KINDS: Mapping[str, Words] = {
-    "status.stale_cache": Words(
-        "info",
-        "status",
-        "the flat status is a cache and says something else than the axes",
-        "the axes count",
-    ),
-    "end.kill_doubtful": Words(
-        "warning",
-        "lifecycle.session.reason",
-        "its runtime counts as lost, but it may have been killed: the poll after a kill "
-        "writes over its reason",
-        "kept as lost; terminated_at is the moment of the kill",
-    ),
-    "status.flickering": Words(
-        "warning",
-        "lifecycle.session",
-        "two writers disagree from poll to poll; the record shows whoever came last",
-        "mapped by the flat status, with confidence 0.5",
-    ),
-    "status.ended_after_restore": Words(
-        "warning",
-        "lifecycle.session.state",
-        "it was restored, but its record still says terminated",
-        "kept as stored",
-    ),
-    "end.stale": Words(
-        "info",
-        "lifecycle.session.terminatedAt",
-        "it is alive again, but still has an end",
-        "the end is not used",
-    ),
-    "runtime.gone": Words(
-        "warning",
-        "lifecycle.runtime.state",
-        "it is not over, and its process is gone: Agent Orchestrator never ends such a session",
-        "kept open, with health process_dead",
-    ),
-    "end.spawn_race": Words(
-        "info",
-        "lifecycle.session.reason",
-        "it was lost within a minute of its creation: probed before its agent had started",
-        "kept as lost",
-    ),
-    "record.would_reject": Words(
-        "warning",
-        "lifecycle",
-        "Agent Orchestrator would discard its axes: {}",
-        "the words are kept as they are stored",
-    ),
-    "record.synthesized": Words(
-        "info",
-        "lifecycle",
-        "records without axes: Agent Orchestrator makes them up, and their times with them",
-        "mapped by the stored status word; made-up times are left out",
-    ),
-    "time.no_dwell": Words(
-        "info",
-        "lifecycle.session.lastTransitionAt",
-        "lastTransitionAt is when a decision was last written, changed or not: it says "
-        "nothing about how long a state has lasted",
-        "kept as updated_at; durations come from transitions",
-    ),
-    "time.before_creation": Words(
-        "warning", None, "{} lies before its creation: two clocks disagree", "kept as stored"
-    ),
-    "id.shared": Words(
-        "warning",
-        "path",
-        "another directory holds a session {} too",
-        "kept as a session of its own, named with its directory",
-    ),
-    "record.superseded": Words(
-        "info",
-        None,
-        "older records of sessions that have a newer one: archives, and originals that "
-        "the storage migration left behind",
-        "in ao_sessions with is_current false; no entities of their own",
-    ),
-    "end.reason_overwritten": Words(
-        "warning",
-        "lifecycle.session.reason",
-        "its record says runtime_lost, but its log says it was killed: {}",
-        "mapped as killed where a person did it just before",
-    ),
-    "event.no_record": Words(
-        "info",
-        None,
-        "lines about {} sessions that have no record here",
-        "kept under the name of the session",
-    ),
-    "event.no_time": Words(
-        "warning", None, "lines without a time that can be read", "kept without one"
-    ),
+    row["code"]: Words(row["severity"], row["column"] or None, row["message"], row["action"])
+    for row in table_rows(__package__, "findings.csv")
 }
 """Code of a finding to what is said of it."""
 

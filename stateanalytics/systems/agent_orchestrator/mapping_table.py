@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import narwhals as nw
 
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.systems.agent_orchestrator.columns import (
     FrameT,
     Steps,
@@ -48,61 +49,16 @@ class SessionMeaning(NamedTuple):
     confidence: float
 
 
-def _running(
-    health: str, code: str, claim: str = "observed", confidence: float = 1.0
-) -> SessionMeaning:
-    return SessionMeaning("running", None, health, f"run.{code}", claim, confidence)
-
-
-def _ended(
-    outcome: str, code: str, claim: str = "observed", confidence: float = 1.0
-) -> SessionMeaning:
-    lifecycle = code.partition(".")[0]
-    return SessionMeaning(lifecycle, outcome, "ok", f"run.{code}", claim, confidence)
-
-
-_REQUESTED = "run.pending.spawn_requested"
 SESSION_MEANINGS: Mapping[tuple[str, str], SessionMeaning] = {
-    ("not_started", "spawn_requested"): SessionMeaning(
-        "pending", None, "unknown", _REQUESTED, "observed", 1.0
-    ),
-    ("working", "agent_acknowledged"): _running("running", "running.agent_acknowledged"),
-    ("working", "task_in_progress"): _running(
-        "running", "running.task_in_progress", "inferred", 0.6
-    ),
-    ("working", "fixing_ci"): _running("running", "running.fixing_ci", "inferred", 0.7),
-    ("working", "resolving_review_comments"): _running(
-        "running", "running.resolving_review_comments", "inferred", 0.7
-    ),
-    ("needs_input", "awaiting_user_input"): _running("idle", "health.awaiting_user_input"),
-    ("idle", "pr_created"): _running("ok", "running.pr_created"),
-    ("idle", "awaiting_external_review"): _running("ok", "running.awaiting_external_review"),
-    ("idle", "pr_closed_waiting_decision"): _running("ok", "running.pr_closed_waiting_decision"),
-    ("idle", "merged_waiting_decision"): _ended("merged", "completed.merged_waiting_decision"),
-    ("idle", "research_complete"): _ended("completed", "completed.agent_declared", "observed", 0.8),
-    ("stuck", "probe_failure"): _running("stalled", "health.stalled", "inferred", 0.7),
-    ("stuck", "error_in_process"): _running("stalled", "health.stalled_error", "inferred", 0.8),
-    ("detecting", "probe_failure"): _running(
-        "degraded", "health.probe_inconclusive", "hypothesis", 0.5
-    ),
-    ("detecting", "runtime_lost"): _running(
-        "disconnected", "health.runtime_unconfirmed", "hypothesis", 0.5
-    ),
-    ("detecting", "agent_process_exited"): _running(
-        "disconnected", "health.process_exit_unconfirmed", "hypothesis", 0.5
-    ),
-    ("done", "research_complete"): _ended("completed", "completed.done"),
-    ("terminated", "manually_killed"): _ended("cancelled", "cancelled.manually_killed"),
-    ("terminated", "pr_merged"): _ended("merged", "completed.pr_merged_cleanup"),
-    ("terminated", "auto_cleanup"): _ended("aborted", "aborted.auto_cleanup"),
-    ("terminated", "runtime_lost"): _ended("aborted", "aborted.runtime_lost", "inferred", 0.6),
-    ("terminated", "agent_process_exited"): _ended(
-        "aborted", "aborted.agent_process_exited", "observed", 0.9
-    ),
-    ("terminated", "probe_failure"): _ended("failed", "failed.probe_failure", "inferred", 0.6),
-    ("terminated", "error_in_process"): _ended(
-        "failed", "failed.error_in_process", "observed", 0.9
-    ),
+    (row["state"], row["reason"]): SessionMeaning(
+        row["lifecycle"],
+        row["outcome"] or None,
+        row["health"],
+        row["code"],
+        row["claim"],
+        float(row["confidence"]),
+    )
+    for row in table_rows(__package__, "session_meanings.csv")
 }
 """State and reason of a session, in every pair that is written, to their meaning."""
 
@@ -166,53 +122,28 @@ class WordMeaning(NamedTuple):
     outcome: str | None
     health: str | None
     delivery: str | None
-    confidence: float = 0.5
+    confidence: float
 
 
-LEGACY_MEANINGS: Mapping[str, WordMeaning] = {
-    "spawning": WordMeaning("pending", None, "unknown", None),
-    "working": WordMeaning("running", None, "running", None),
-    "detecting": WordMeaning("running", None, "degraded", None),
-    "pr_open": WordMeaning("running", None, "ok", None),
-    "review_pending": WordMeaning("running", None, "ok", None),
-    "ci_failed": WordMeaning("running", None, "running", "invalid"),
-    "changes_requested": WordMeaning("running", None, "running", "partial"),
-    "approved": WordMeaning("running", None, "ok", "passed"),
-    "mergeable": WordMeaning("running", None, "ok", "passed"),
-    "merged": WordMeaning("completed", "merged", "ok", "passed"),
-    "cleanup": WordMeaning("aborted", "aborted", "ok", "missing"),
-    "needs_input": WordMeaning("running", None, "idle", None),
-    "stuck": WordMeaning("running", None, "stalled", None),
-    "idle": WordMeaning("running", None, "ok", None),
-    "errored": WordMeaning("failed", "failed", "process_dead", "missing"),
-    "killed": WordMeaning("aborted", "aborted", "process_dead", "missing", 0.4),
-    "done": WordMeaning("completed", "completed", "ok", "not_expected"),
-    "terminated": WordMeaning("aborted", "aborted", "process_dead", "missing", 0.4),
-}
+def _meanings(of: str) -> Mapping[str, WordMeaning]:
+    return {
+        row["word"]: WordMeaning(
+            row["lifecycle"],
+            row["outcome"] or None,
+            row["health"] or None,
+            row["delivery"] or None,
+            float(row["confidence"]),
+        )
+        for row in table_rows(__package__, "word_meanings.csv")
+        if row["of"] == of
+    }
+
+
+LEGACY_MEANINGS = _meanings("legacy")
 """Legacy status of a record without a lifecycle to its meaning, without a pull request."""
-
-WITH_PULL_REQUEST: Mapping[str, WordMeaning] = {
-    "cleanup": WordMeaning("completed", "merged", "ok", "passed"),
-    "done": WordMeaning("completed", "completed", "ok", "passed"),
-}
+WITH_PULL_REQUEST = _meanings("with_pull_request")
 """Words that mean something else where the record names a pull request."""
-
-GO_MEANINGS: Mapping[str, WordMeaning] = {
-    "working": WordMeaning("running", None, "running", None, 1.0),
-    "idle": WordMeaning("running", None, "ok", None, 1.0),
-    "needs_input": WordMeaning("running", None, "idle", None, 1.0),
-    "exited": WordMeaning("running", None, "process_dead", None, 1.0),
-    "no_signal": WordMeaning("running", None, "disconnected", None, 1.0),
-    "pr_open": WordMeaning("running", None, "ok", None, 1.0),
-    "draft": WordMeaning("running", None, "ok", None, 1.0),
-    "review_pending": WordMeaning("running", None, "ok", None, 1.0),
-    "ci_failed": WordMeaning("running", None, "ok", "invalid", 1.0),
-    "changes_requested": WordMeaning("running", None, "ok", "partial", 1.0),
-    "approved": WordMeaning("running", None, "ok", "passed", 1.0),
-    "mergeable": WordMeaning("running", None, "ok", "passed", 1.0),
-    "merged": WordMeaning("completed", "merged", "ok", "passed", 1.0),
-    "terminated": WordMeaning("aborted", "aborted", "ok", None, 0.4),
-}
+GO_MEANINGS = _meanings("go")
 """Status of the Go rewrite to its meaning."""
 
 _CODES = {

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from importlib import resources
 from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import FINDINGS
 from stateanalytics.io import findings
 from stateanalytics.systems.lionagi.raw import SYSTEM
 
-_TABLE = resources.files(__package__).joinpath("data", "findings.csv").read_text(encoding="utf-8")
 _WORDS = {
     row.pop("code"): {column: text for column, text in row.items() if text}
-    for row in csv.DictReader(_TABLE.splitlines())
+    for row in table_rows(__package__, "findings.csv")
 }
 
 

@@ -11,45 +11,11 @@ from types import MappingProxyType
 
 import polars as pl
 
+from stateanalytics.core.package_tables import table_rows
+
 UNRECOGNIZED = "unrecognized"
 CAUSES = MappingProxyType(
-    {
-        "provider.rate-limit": "provider_rate_limit",
-        "provider.quota": "provider_quota",
-        "provider.auth": "provider_auth",
-        "provider.content-filter": "content_filtered",
-        "provider.transport": "provider_transport",
-        "provider.timeout": "provider_timeout",
-        "provider.internal": "provider_internal",
-        "provider.invalid-output": "provider_invalid_output",
-        "provider.invalid-request": "provider_invalid_request",
-        "provider.unsupported-operation": "provider_unsupported_operation",
-        "provider.no-route": "provider_no_route",
-        "provider.unknown": "provider_unknown",
-        "provider.error": "provider_error",
-        "permission.rejected": "permission_rejected",
-        "tool.execution": "tool_execution",
-        "tool.unknown": "tool_unknown",
-        "tool.input-json": "tool_input_json",
-        "tool.result-missing": "tool_result_missing",
-        "tool.stale": "tool_stale",
-        "tool.input.invalid": "tool_input_invalid",
-        "tool.execution.cancelled": "tool_execution_cancelled",
-        "aborted": "aborted",
-        "compaction.failed": "compaction_failed",
-        "compaction.interrupted": "compaction_interrupted",
-        "compaction.unavailable": "compaction_unavailable",
-        "unknown": "unknown",
-        # V1 named its errors.
-        "ProviderAuthError": "provider_auth",
-        "ContextOverflowError": "context_overflow",
-        "ContentFilterError": "content_filtered",
-        "MessageOutputLengthError": "output_length",
-        "MessageAbortedError": "aborted",
-        "StructuredOutputError": "provider_invalid_output",
-        "UnknownError": "unknown",
-        "APIError": "provider_unknown",
-    }
+    {row["type"]: row["cause"] for row in table_rows(__package__, "causes.csv")}
 )
 """Type of an error, or V1's name of it, to the last segment of its reason code."""
 

@@ -8,67 +8,37 @@ every era and whatever else was recorded about it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import polars as pl
 
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.systems.opencode.causes import DEGRADING
 from stateanalytics.systems.recorded import Meaning, first_that_holds, with_axes
 
 SYSTEM = "opencode"
 
 
-def _end(word: str, health: str, delivery: str, empty: str | None = None) -> Meaning:
-    return Meaning(word, word, health, delivery, empty)
-
-
-def _open(health: str | None) -> Meaning:
-    return Meaning("running", None, health, "unknown")
-
-
-EXECUTIONS: Mapping[str, Meaning] = MappingProxyType(
-    {
-        "blocked": _end("failed", "ok", "partial", "missing"),
-        "without_steps": _end("completed", "ok", "not_expected"),
-        "truncated": _end("completed", "ok", "partial"),
-        "unknown_finish": _end("completed", "ok", "partial"),
-        "empty": _end("completed", "ok", "partial"),
-        "good": _end("completed", "ok", "passed"),
-        "failed_degraded": _end("failed", "degraded", "partial", "missing"),
-        "failed": _end("failed", "ok", "partial", "missing"),
-        "by_user": _end("cancelled", "ok", "not_expected"),
-        "superseded": _end("cancelled", "ok", "not_expected"),
-        "inactive": _end("timed_out", "ok", "partial", "unknown"),
-        "declined": _end("cancelled", "ok", "not_expected"),
-        "declined_inferred": _end("cancelled", "ok", "not_expected"),
-        "shutdown_resumed": _end("aborted", "ok", "not_expected"),
-        "shutdown_claimed": _open("disconnected"),
-        "shutdown": _end("aborted", "ok", "partial", "not_expected"),
-        "unrecognized_reason": _end("cancelled", "unknown", "unknown"),
-        "crashed": _end("aborted", "process_dead", "partial", "missing"),
-        "open": _open(None),
-        "unrecorded": Meaning("unknown", "unknown", "unknown", "unknown"),
-        "waiting": Meaning("pending", None, "idle", "not_expected"),
-        "new": Meaning("pending", None, "ok", "not_expected"),
+def _situations(of: str) -> Mapping[str, Meaning]:
+    return {
+        row["situation"]: Meaning(
+            row["lifecycle"],
+            row["outcome"] or None,
+            row["health"] or None,
+            row["delivery"] or None,
+            row["delivery_without_output"] or None,
+        )
+        for row in table_rows(__package__, "situations.csv")
+        if row["of"] == of
     }
-)
+
+
+EXECUTIONS = _situations("execution")
 """Every situation of an execution, turn or session; the last two have no execution.
 
 The health of an open one depends on the instant: the shared rules judge it, by the limits
 of its system.
 """
-
-CALLS: Mapping[str, Meaning] = MappingProxyType(
-    {
-        "succeeded": Meaning("succeeded", "succeeded", None, None),
-        "blocked": Meaning("failed", "failed", None, None),
-        "cancelled": Meaning("cancelled", "cancelled", None, None),
-        "failed": Meaning("failed", "failed", None, None),
-        "abandoned": Meaning("failed", "failed", None, None),
-        "left_open": Meaning("aborted", "aborted", None, None),
-        "running": Meaning("running", None, None, None),
-    }
-)
+CALLS = _situations("call")
 """Every situation of a step or a tool call."""
 
 AXES = ("lifecycle", "outcome", "health", "delivery")

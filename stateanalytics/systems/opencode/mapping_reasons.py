@@ -2,148 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from types import MappingProxyType
-
 import polars as pl
 
-from stateanalytics.systems.recorded import INFERRED, OBSERVED, Because, evidence, numbered
+from stateanalytics.core.package_tables import table_rows
+from stateanalytics.systems.recorded import INFERRED, OBSERVED, evidence, numbered
 
 RUN_KEY = ("source", "session_id", "exec_no")
 
 
-_FAILED = Because("lifecycle", "run.failed.{cause}", "It failed", is_quoted=True)
-_SHUTDOWN = Because("lifecycle", "run.aborted.server_shutdown", "The server was stopped")
-RESUMED = Because(
-    "health",
-    "run.health.resumed_after_shutdown",
-    "Its session was started again",
-    INFERRED,
-    0.9,
-    has_event=False,
+_RESUMED, _RECOVERED = "run.health.resumed_after_shutdown", "run.health.recovered_after_retry"
+REASONS = pl.DataFrame(table_rows(__package__, "execution_reasons.csv")).with_columns(
+    pl.col("place").cast(pl.Int64),
+    pl.col("confidence").cast(pl.Float64),
+    *(pl.col(flag) == "true" for flag in ("has_event", "is_quoted")),
 )
-RECOVERED = Because(
-    "health",
-    "run.health.recovered_after_retry",
-    "A retry helped",
-    has_event=False,
-)
-INPUT_PENDING = Because(
-    "health",
-    "run.health.input_pending",
-    "An input waits, and nothing works on it",
-    INFERRED,
-    0.9,
-    has_event=False,
-)
+"""What explains an execution: ``why`` it holds (its situation, or what holds besides).
 
-
-def _declined(claim: str, confidence: float) -> Because:
-    return Because(
-        "lifecycle",
-        "run.cancelled.permission_declined",
-        "A person declined what it asked for",
-        claim,
-        confidence,
-    )
-
-
-def _dead(entity: str) -> Because:
-    return Because(
-        "lifecycle" if entity == "run" else "health",
-        f"{entity}.{'aborted' if entity == 'run' else 'health'}.process_dead_no_terminal",
-        "It was started again, and no end had been written",
-        INFERRED,
-        0.95,
-        has_event=False,
-    )
-
-
-REASONS: Mapping[str, tuple[Because, ...]] = MappingProxyType(
-    {
-        "blocked": (
-            Because(
-                "lifecycle",
-                "run.failed.content_filtered",
-                "The provider's content filter stopped the answer",
-            ),
-            Because(
-                "delivery",
-                "run.delivery.blocked_by_provider",
-                "What was answered before the block is all there is",
-            ),
-        ),
-        "truncated": (
-            Because("delivery", "run.delivery.truncated_length", "The answer was cut off"),
-        ),
-        "unknown_finish": (
-            Because(
-                "delivery", "run.delivery.unknown_finish", "The last step ended for no known reason"
-            ),
-        ),
-        "empty": (
-            Because(
-                "delivery",
-                "run.delivery.empty_output",
-                "No text and no tool result",
-                INFERRED,
-                0.7,
-            ),
-        ),
-        "failed_degraded": (_FAILED,),
-        "failed": (_FAILED,),
-        "by_user": (Because("lifecycle", "run.cancelled.user_interrupt", "A person stopped it"),),
-        "superseded": (
-            Because("lifecycle", "run.cancelled.superseded", "Other work took its place"),
-        ),
-        "inactive": (
-            Because("lifecycle", "run.timed_out.inactivity", "Nothing happened for too long"),
-        ),
-        "declined": (_declined(OBSERVED, 0.95),),
-        "declined_inferred": (_declined(INFERRED, 0.8),),
-        "shutdown_resumed": (_SHUTDOWN,),
-        "shutdown": (_SHUTDOWN,),
-        "shutdown_claimed": (
-            Because(
-                "health",
-                "run.health.suspended_by_shutdown",
-                "The server was stopped and will resume it",
-            ),
-        ),
-        "unrecognized_reason": (
-            Because("lifecycle", "run.cancelled.unrecognized", "Interrupted for an unknown reason"),
-        ),
-        "crashed": (_dead("run"), _dead("system")),
-        "unrecorded": (
-            Because(
-                "lifecycle",
-                "run.lifecycle.unrecorded",
-                "It was closed without a finish and without an error",
-                INFERRED,
-                0.6,
-            ),
-        ),
-    }
-)
-"""Reasons of every situation of an execution that needs explaining, most direct first."""
-
-
-def _table() -> pl.DataFrame:
-    """Every reason, one row each: ``why`` it holds, its ``place``, and what `Because` says."""
-    also = ((RESUMED.code, 7, RESUMED), (RECOVERED.code, 8, RECOVERED))
-    of_situations = (
-        (situation, place, because)
-        for situation, all_of_it in REASONS.items()
-        for place, because in enumerate(all_of_it)
-    )
-    return pl.DataFrame(
-        {"why": why, "place": place, **asdict(because)}
-        for why, place, because in (*of_situations, *also)
-    )
-
-
-_TABLE = _table()
+``place`` is that among its reasons; ``{cause}`` in a ``code`` is the row's own, and its
+confidence goes before ``confidence``. ``has_event``: the event that ended it is the evidence,
+else the rule is; ``is_quoted``: the words of the error are the message, where there are any.
+"""
 
 
 def execution_reasons(executions: pl.DataFrame) -> pl.DataFrame:
@@ -164,10 +42,10 @@ def execution_reasons(executions: pl.DataFrame) -> pl.DataFrame:
     stopped = pl.col("situation").is_in(["declined", "declined_inferred", "shutdown_resumed"])
     whys = pl.concat_list(
         "situation",
-        pl.when(stopped & pl.col("is_resumed")).then(pl.lit(RESUMED.code)),
-        pl.when(ended_well & pl.col("is_recovered")).then(pl.lit(RECOVERED.code)),
+        pl.when(stopped & pl.col("is_resumed")).then(pl.lit(_RESUMED)),
+        pl.when(ended_well & pl.col("is_recovered")).then(pl.lit(_RECOVERED)),
     )
-    rows = executions.with_columns(why=whys).explode("why").join(_TABLE, on="why")
+    rows = executions.with_columns(why=whys).explode("why").join(REASONS, on="why")
     # A stored end says why by itself; one that is read off a message is less sure.
     is_sure = pl.col("cause_confidence").fill_null(1.0) >= 1.0
     own_claim = (pl.col("dimension") == "lifecycle") & (pl.col("claim") == OBSERVED)

@@ -11,9 +11,9 @@ from types import MappingProxyType
 
 import polars as pl
 
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column, Frame
 from stateanalytics.io.json_lines import moment
-from stateanalytics.systems.columns import rows_from_csv
 from stateanalytics.systems.opencode.gathered import SESSION_ROWS, Gathered
 from stateanalytics.systems.opencode.log import (
     ERA_A_PREFIX,
@@ -33,7 +33,7 @@ from stateanalytics.systems.opencode.message_fold import (
 )
 
 _WORDS = MappingProxyType(
-    {row["column"]: row for row in rows_from_csv(__package__, "record_columns.csv")}
+    {row["column"]: row for row in table_rows(__package__, "record_columns.csv")}
 )
 """Meaning and unit of a column, whichever record has it."""
 

@@ -15,7 +15,7 @@ from stateanalytics.systems.opencode.mapping import (
     situations,
 )
 from stateanalytics.systems.opencode.mapping_reasons import (
-    INPUT_PENDING,
+    REASONS,
     RUN_KEY,
     call_reasons,
     execution_reasons,
@@ -109,22 +109,22 @@ def _reasons(
         return rows.drop("session_id", "exec_no").with_columns(entity_type=pl.lit(entity_type))
 
     own = sessions.with_columns(entity_id="session_id")
-    waiting = own.filter("has_waiting_input").select(
-        "source",
-        "entity_id",
-        place=pl.lit(99),
-        dimension=pl.lit(INPUT_PENDING.dimension),
-        code=pl.lit(INPUT_PENDING.code),
-        message=pl.lit(INPUT_PENDING.message),
-        claim_status=pl.lit(INPUT_PENDING.claim),
-        confidence=pl.lit(INPUT_PENDING.confidence),
-        event_id=pl.lit(None, pl.String),
-        evidence=evidence(
-            pl.lit("rule"),
-            pl.lit("input_pending"),
-            pl.format("{} inputs wait", "n_pending_inputs"),
-        ),
-        entity_type=pl.lit("session"),
+    pending = REASONS.filter(why="input_pending").drop(own.columns, strict=False)
+    waiting = (
+        own.filter("has_waiting_input")
+        .join(pending, how="cross")
+        .select(
+            *("source", "entity_id", "dimension", "code", "message", "confidence"),
+            place=pl.col("place").cast(pl.Int32),
+            claim_status="claim",
+            event_id=pl.lit(None, pl.String),
+            evidence=evidence(
+                pl.lit("rule"),
+                pl.lit("input_pending"),
+                pl.format("{} inputs wait", "n_pending_inputs"),
+            ),
+            entity_type=pl.lit("session"),
+        )
     )
     of_sessions = reasons_of(own, "session").with_columns(place=pl.col("order").cast(pl.Int32))
     both = pl.concat([of_sessions.drop("order"), waiting.select(of_sessions.drop("order").columns)])
