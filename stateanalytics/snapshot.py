@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from stateanalytics.core.facts import Facts, changed_facts, losses_of
-from stateanalytics.core.text import visible
+from stateanalytics.core.text import APART, visible
 from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import ArgumentError, did_you_mean
@@ -602,7 +602,7 @@ class Snapshot(Facts):
         losses = "".join(f"<li>{html.escape(line)}</li>" for line in self._losses())
         lost = f"<p><strong>Missing:</strong></p><ul>{losses}</ul>" if losses else ""
         cells = "".join(
-            f"<tr><th scope='row'>{name}</th><td>{count:,}</td></tr>"
+            f"<tr><th scope='row'{APART}>{name}</th><td>{count:,}</td></tr>"
             for name, count in self._counts()
         )
         inputs = "".join(f"<li>{html.escape(line)}</li>" for line in self._inputs())

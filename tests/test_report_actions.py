@@ -314,7 +314,7 @@ def test_commands_name_what_was_read_and_the_window(monkeypatch):
     monkeypatch.chdir(SAMPLES)
     with sa.read("twelve_weeks/history", progress=False) as snap:
         assert place_of(snap) == "twelve_weeks/history"
-        several = changed_facts(snap, sources=_sources("state.db", "a b/state.db", "state.db"))
+        several = changed_facts(snap, sources=_sources("state.db", "a b/state.db"))
         assert place_of(several) == "twelve_weeks/history 'a b/state.db'"
         many = [f"host-{n}/state.db" for n in range(20)]
         assert place_of(changed_facts(snap, sources=_sources("state.db", *many))) == "SOURCES"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.progress import progress
+from stateanalytics.core.text import APART
 from stateanalytics.core.windows import Moment, read_moment, read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import write_output
@@ -237,8 +238,9 @@ class Report:
     def _repr_html_(self) -> str:
         headline, window = self.summary["headline"], self.summary["window"]
         cells = "".join(
-            f"<tr><th scope='row'>{html.escape(number['title'])}</th>"
-            f"<td>{html.escape(number['shown'])}</td><td>{html.escape(number['note'])}</td></tr>"
+            f"<tr><th scope='row'{APART}>{html.escape(number['title'])}</th>"
+            f"<td{APART}>{html.escape(number['shown'])}</td>"
+            f"<td>{html.escape(number['note'])}</td></tr>"
             for number in headline["numbers"]
         )
         return (

@@ -15,6 +15,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.redaction import redact as redact_frame
+from stateanalytics.core.text import APART
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import in_utc
 from stateanalytics.failures.failure_rows import find_members
@@ -160,7 +161,8 @@ class SessionPage:
     def _repr_html_(self) -> str:
         told = self.summary
         cells = "".join(
-            f"<tr><td>{html.escape(row['at'] or '?')}</td><td>{html.escape(row['words'])}</td></tr>"
+            f"<tr><td{APART}>{html.escape(row['at'] or '?')}</td>"
+            f"<td>{html.escape(row['words'])}</td></tr>"
             for row in told["rows"]
         )
         head = f"{told['entity_type']} {told['name']} ({told['entity_id']})"
