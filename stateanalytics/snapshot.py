@@ -602,7 +602,7 @@ class Snapshot(Facts):
         losses = "".join(f"<li>{html.escape(line)}</li>" for line in self._losses())
         lost = f"<p><strong>Missing:</strong></p><ul>{losses}</ul>" if losses else ""
         cells = "".join(
-            f"<tr><th scope='row'{APART}>{name}</th><td>{count:,}</td></tr>"
+            f"<tr><th scope='row'>{name}</th><td{APART}>{count:,}</td></tr>"
             for name, count in self._counts()
         )
         inputs = "".join(f"<li>{html.escape(line)}</li>" for line in self._inputs())

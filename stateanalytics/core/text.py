@@ -23,8 +23,8 @@ UNSEEN = (
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200c\u200d\U000e0000-\U000e007f"
     rf"{_DIRECTION}{_INVISIBLE}]"
 )
-APART = " style='padding-right:1em;text-align:left;white-space:nowrap'"
-"""Of a cell before another one: not every notebook sets its cells apart."""
+APART = " style='padding:0 1em;white-space:nowrap'"
+"""Of a cell beside others: not every notebook sets its cells apart."""
 _ANSI = re.compile(ANSI)
 _STRANGE = re.compile(f"[{_CONTROL}{_DIRECTION}{_INVISIBLE}{_BEYOND}]")
 

@@ -238,7 +238,7 @@ class Report:
     def _repr_html_(self) -> str:
         headline, window = self.summary["headline"], self.summary["window"]
         cells = "".join(
-            f"<tr><th scope='row'{APART}>{html.escape(number['title'])}</th>"
+            f"<tr><th scope='row'>{html.escape(number['title'])}</th>"
             f"<td{APART}>{html.escape(number['shown'])}</td>"
             f"<td>{html.escape(number['note'])}</td></tr>"
             for number in headline["numbers"]
