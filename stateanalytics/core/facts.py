@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
@@ -20,6 +21,59 @@ AS_OF_FROM = {
 }
 
 
+MadeFrame: TypeAlias = "pl.DataFrame | Callable[[], pl.DataFrame]"
+"""A frame, or what makes it when it is asked for."""
+
+
+class Frames(Mapping[str, pl.DataFrame]):
+    """Frames by name, of which some are made anew whenever they are asked for.
+
+    What is large and seldom needed takes its memory only then.
+
+    Parameters
+    ----------
+    made : mapping of str to polars.DataFrame or callable
+
+    Examples
+    --------
+    >>> frames = Frames({"one": pl.DataFrame({"n": [1]}), "two": lambda: pl.DataFrame({"n": [2]})})
+    >>> frames["two"].item(), list(frames)
+    (2, ['one', 'two'])
+    """
+
+    def __init__(self, made: Mapping[str, MadeFrame]) -> None:
+        self._made = made
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        return _frame(self._made[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+def unmade(frames: Mapping[str, pl.DataFrame]) -> Mapping[str, MadeFrame]:
+    """Frames by name, those that are made when they are asked for as what makes them."""
+    return frames._made if isinstance(frames, Frames) else frames
+
+
+def later(make: Callable[..., pl.DataFrame], *made: MadeFrame) -> MadeFrame:
+    """What a function makes of frames: when it is asked for, if one of them is made then."""
+    if any(callable(each) for each in made):
+        return partial(_of_made, make, made)
+    return make(*made)
+
+
+def _of_made(make: Callable[..., pl.DataFrame], made: Sequence[MadeFrame]) -> pl.DataFrame:
+    return make(*map(_frame, made))
+
+
+def _frame(made: MadeFrame) -> pl.DataFrame:
+    return made() if callable(made) else made
+
+
 @dataclass(frozen=True)
 class Facts:
     """The canonical frames of one or more inputs, read at one instant.
@@ -29,7 +83,7 @@ class Facts:
     entities, transitions, events, findings, sources : polars.DataFrame
         As documented in `stateanalytics.core.schema`.
     details : mapping of str to polars.DataFrame
-        Frames that one system adds, by name.
+        Frames that one system adds, by name; large ones are made when they are asked for.
     as_of : datetime
         The instant that ages are measured at, in UTC.
     as_of_from : str

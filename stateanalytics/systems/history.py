@@ -15,7 +15,16 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, beside, changed_facts, once, pool
+from stateanalytics.core.facts import (
+    Facts,
+    Frames,
+    beside,
+    changed_facts,
+    later,
+    once,
+    pool,
+    unmade,
+)
 from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.findings import counted
@@ -227,14 +236,16 @@ def with_rows_of(past: Past, part: Parts, labels: pl.Series, lost: pl.DataFrame)
         name: pl.concat([getattr(known, name).filter(others), by_source(getattr(part, name))])
         for name in ("entities", "transitions", "events")
     }
-    details = {
-        name: pl.concat([known.details[name].filter(~is_told), by_source(frame)])
-        for name, frame in part.details.items()
-        if name in known.details
-    }
+
+    def with_others(before: pl.DataFrame, mine: pl.DataFrame) -> pl.DataFrame:
+        return pl.concat([before.filter(~is_told), by_source(mine)])
+
+    details, of_part = dict(unmade(known.details)), unmade(part.details)
+    for name in details.keys() & of_part.keys():
+        details[name] = later(with_others, details[name], of_part[name])
     is_other = known.entities.select(others).to_series()
     return Past(
-        changed_facts(known, **rows, details={**known.details, **details}),
+        changed_facts(known, **rows, details=Frames(details)),
         pl.concat([past.lost.filter(is_other), lost]),
     )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, changed_facts, pool
+from stateanalytics.core.facts import Facts, Frames, changed_facts, later, pool, unmade
 from stateanalytics.io.archive.changes import digest_of_files
 from stateanalytics.io.archive.looks import Look
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
@@ -188,13 +188,15 @@ class Pooled:
             findings=schema.FINDINGS.empty(),
             sources=_sources(self.readings, self.once.same_as),
             as_of=datetime.max.replace(tzinfo=UTC),
-            details={
-                name: pool(
-                    [part.details[name] for part in parts if name in part.details],
-                    frames[name],
-                )
-                for name in names
-            },
+            details=Frames(
+                {
+                    name: later(
+                        partial(_pooled, frames[name]),
+                        *(unmade(part.details)[name] for part in parts if name in part.details),
+                    )
+                    for name in names
+                }
+            ),
             inputs=_inputs(self.readings),
         )
 
@@ -226,6 +228,10 @@ class Memory:
 
     readings: Mapping[str, Reading] = field(default_factory=dict)
     pooled: Pooled | None = None
+
+
+def _pooled(shape: schema.Frame, *frames: pl.DataFrame) -> pl.DataFrame:
+    return pool(frames, shape)
 
 
 def _inputs(readings: Sequence[Reading]) -> tuple[Path, ...]:

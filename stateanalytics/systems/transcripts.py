@@ -6,14 +6,15 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from datetime import datetime
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, pool
+from stateanalytics.core.facts import Facts, Frames, MadeFrame, later, pool, unmade
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import Frame
 from stateanalytics.io.files import legible
@@ -48,15 +49,15 @@ class Told:
 
     Attributes
     ----------
-    rows : tuple of polars.DataFrame
-        The frames that records are read into.
+    rows : tuple of callable
+        Each unpacks one of the frames that records are read into.
     bad : polars.DataFrame
         ``file``, ``line_no``, ``code``: lines that could not be read.
     lost : tuple of (str, OSError)
         Files that could not be opened or read to their end; what was read of one stays.
     """
 
-    rows: tuple[pl.DataFrame, ...]
+    rows: tuple[Callable[[], pl.DataFrame], ...]
     bad: pl.DataFrame
     lost: tuple[tuple[str, OSError], ...]
 
@@ -126,11 +127,8 @@ def read_records(
 
         pieces = list(side_by_side(read, in_pieces(chunks())))
     empty = (*(frame.empty() for frame in frames), pl.DataFrame(schema=BAD))
-    *rows, bad = (
-        pl.concat([none, *map(pl.read_ipc, packed)], rechunk=True)
-        for none, *packed in zip(empty, *pieces, strict=True)
-    )
-    return Told(tuple(rows), bad, tuple(lost))
+    *rows, bad = (partial(_unpacked, *each) for each in zip(empty, *pieces, strict=True))
+    return Told(tuple(rows), bad(), tuple(lost))
 
 
 def _packed(rows: pl.DataFrame) -> bytes:
@@ -138,6 +136,10 @@ def _packed(rows: pl.DataFrame) -> bytes:
     file = BytesIO()
     rows.write_ipc(file, compression="lz4")
     return file.getvalue()
+
+
+def _unpacked(none: pl.DataFrame, *packed: bytes) -> pl.DataFrame:
+    return pl.concat([none, *map(pl.read_ipc, packed)])
 
 
 def name_of(path: Path, root: Path) -> str:
@@ -269,6 +271,13 @@ class Folding:
             FAMILY
         ]
 
+    def part_of(self, records: Sequence[MadeFrame]) -> Parts:
+        """A system's rows of all records, which are made again when they are asked for."""
+        made = Frames({frame.name: each for frame, each in zip(self.records, records, strict=True)})
+        lines, *others = made.values()
+        part = self.parts_of((lines, *others), self.families(lines))
+        return replace(part, details=Frames({**part.details, **unmade(made)}))
+
     def parts_of(self, records: Sequence[pl.DataFrame], families: pl.Series) -> Parts:
         """A system's rows, folded some families at a time, which takes less memory.
 
@@ -285,7 +294,7 @@ class Folding:
         batches = families.replace_strict(sizes[FAMILY], sizes.select(batch).to_series())
         parts = []
         for number in batches.unique().sort() if lines.height else [0]:
-            some = lines.filter(batches == number)
+            some = lines.filter(batches == number).rechunk()
             parts.append(self.assemble(some, *(_of_lines(frame, some) for frame in others)))
         if len(parts) == 1:
             return parts[0]
@@ -321,25 +330,16 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
     folding : Folding
         The system's.
     """
-    records = [facts.detail(frame) for frame in folding.records]
-    lines = records[0]
+    lines, *others = (facts.detail(frame) for frame in folding.records)
     labels = lines["source"].unique().sort()
     if labels.is_empty():
         return past
-    # A record without a moment came no later than the next one of its file that has one.
-    by = pl.coalesce(
-        pl.col("at"), pl.col("at").backward_fill().over("source", "file", order_by="line_no")
-    )
-    was_there = lines.select((by <= past.at).fill_null(value=True)).to_series()
+    was_there = _was_there(lines, past.at)
     families = folding.families(lines)
     # What hangs together with nothing later is now as it was then.
     is_other = families.is_in(families.filter(~was_there).unique().implode())
-    then = lines.filter(was_there)
-    records_then = [then, *(_of_lines(frame, then) for frame in records[1:])]
-    part = folding.parts_of(
-        [then.filter(is_other.filter(was_there)), *records_then[1:]],
-        families.filter(is_other & was_there),
-    )
+    is_mine = is_other & was_there
+    part = folding.parts_of([lines.filter(is_mine), *others], families.filter(is_mine))
     same = lines.filter(~is_other).select("source", "file").unique()
     threads = facts.detail(folding.sessions).join(same, on=["source", "file"], how="semi")
     parts = [_of_threads(facts, part, threads, labels), part]
@@ -352,11 +352,32 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
         for name in part.details
         if "thread_id" in part.details[name].columns
     }
-    kept = {frame.name: rows for frame, rows in zip(folding.records, records_then, strict=True)}
-    whole = replace(part, **rows, details={**details, **kept})
+    made: list[MadeFrame] = [
+        unmade(facts.details).get(frame.name, frame.empty()) for frame in folding.records
+    ]
+    until = partial(_until, past.at)
+    kept = {
+        frame.name: later(until, made[0], *([] if each is made[0] else [each]))
+        for frame, each in zip(folding.records, made, strict=True)
+    }
+    whole = replace(part, **rows, details=Frames({**details, **kept}))
     known = {word: pl.lit(word == "present") for word in LOST}
     lost = whole.entities.with_columns(**known).select(LOST)
     return with_rows_of(past, whole, labels, lost)
+
+
+def _was_there(lines: pl.DataFrame, at: datetime) -> pl.Series:
+    # A record without a moment came no later than the next one of its file that has one.
+    by = pl.coalesce(
+        pl.col("at"), pl.col("at").backward_fill().over("source", "file", order_by="line_no")
+    )
+    return lines.select((by <= at).fill_null(value=True)).to_series()
+
+
+def _until(at: datetime, lines: pl.DataFrame, other: pl.DataFrame | None = None) -> pl.DataFrame:
+    """The records of until then, or what another frame has of them."""
+    then = lines.filter(_was_there(lines, at))
+    return then if other is None else _of_lines(other, then)
 
 
 def _of_threads(facts: Facts, part: Parts, threads: pl.DataFrame, labels: pl.Series) -> Parts:

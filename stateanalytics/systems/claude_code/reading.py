@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, later
 from stateanalytics.io.files import legible, read_json_object
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.claude_code import frames
@@ -73,12 +74,20 @@ def read(
     told = read_records(path, paths, source, fields=FIELDS, frames=into, typed=typed)
     lost = told.findings(source, SYSTEM, on_error)
     lines, blocks = told.rows
-    lines = pl.concat([lines, _starts(path, paths, source)])
-    blocks = blocks.with_columns(pl.coalesce("timeout_s", _command_limit_s(path)))
-    part = FOLDING.parts_of((lines, blocks), FOLDING.families(lines))
+    with_starts = later(partial(_below, _starts(path, paths, source)), lines)
+    with_limits = later(partial(_limited, _command_limit_s(path)), blocks)
+    part = FOLDING.part_of((with_starts, with_limits))
     found = findings_of(path, told, part.details, source)
     size_bytes = size_of(opens(path))
     return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
+
+
+def _below(starts: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:
+    return pl.concat([lines, starts])
+
+
+def _limited(limit_s: pl.Expr, blocks: pl.DataFrame) -> pl.DataFrame:
+    return blocks.with_columns(pl.coalesce("timeout_s", limit_s))
 
 
 def _command_limit_s(root: Path) -> pl.Expr:

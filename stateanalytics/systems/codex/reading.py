@@ -55,8 +55,7 @@ def read(
     paths = [*rollouts_of(path), *named_in(path)]
     told = read_records(path, paths, source, fields=FIELDS, frames=[frames.LINES], typed=typed)
     lost = told.findings(source, SYSTEM, on_error)
-    [lines] = told.rows
-    part = FOLDING.parts_of([lines], FOLDING.families(lines))
+    part = FOLDING.part_of(told.rows)
     found = findings_of(path, told, part.details, source)
     size_bytes = size_of(opens(path))
     return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
