@@ -204,6 +204,21 @@ def test_totals_count_it_once_and_both_keep_their_detail(both: tuple[Path, Path,
     assert sorted(same["entity_id"]) == sorted(runs["entity_id"])
 
 
+def test_sql_counts_what_a_driver_of_a_legacy_status_drove(both: tuple[Path, Path, str]) -> None:
+    _, rollouts, thread_id = both
+    store = write_store(
+        rollouts.parent / "legacy.db",
+        sessions=[session("driver", cc_session_id=thread_id, status="no such status")],
+    )
+    snap = sa.read(store, rollouts, as_of="2026-05-28T00:00Z", progress=False)
+    assert snap.table("links")["is_counted_by_driver"].to_list() == [True, True]
+    same = snap.sql(
+        f"FROM entity_states WHERE entity_type = 'session' AND NOT is_legacy AND {NOT_DRIVEN}"
+    )
+    assert sorted(same["entity_id"]) == sorted(counted(rows_of(snap), "session")["entity_id"])
+    assert same.height == 3
+
+
 def test_tokens_of_a_driver_that_tells_none_are_those_of_its_transcripts(
     both: tuple[Path, Path, str],
 ) -> None:

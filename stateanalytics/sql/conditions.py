@@ -11,9 +11,14 @@ from stateanalytics.systems import all_systems
 
 NOT_DRIVEN = (
     "NOT coalesce((source, system, session_id) IN (SELECT (told_source, told_system, told_id) "
-    "FROM links WHERE is_counted_by_driver), false)"
+    "FROM links JOIN entity_states USING (source, system, entity_type, entity_id) "
+    "WHERE is_counted_by_driver AND NOT is_legacy AND lifecycle <> 'unknown' "
+    "AND coalesce(ended_at, started_at, created_at) IS NOT NULL), false)"
 )
-"""SQL that leaves out transcripts of work that another system's session counts."""
+"""SQL that leaves out transcripts of work that another system's session counts.
+
+What counts nowhere by itself, a legacy status above all, counts nothing that it drove.
+"""
 
 
 def literal(value: object) -> str:
