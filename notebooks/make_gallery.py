@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 GALLERY = ROOT / "docs" / "gallery"
-MOST_LINES = 30
+MOST_LINES = 60
 DRAWING = "image/svg+xml"
 BAR = "Output()"
 """What is left of a bar of progress."""
