@@ -14,9 +14,9 @@ import pytest
 
 from stateanalytics.errors import ArgumentError, NoRoomError, QueryError, QueryTimeoutError
 from stateanalytics.sql import process, running
-from stateanalytics.sql.engine import TableText
+from stateanalytics.sql.engine import TableFile, TableText
 from stateanalytics.sql.values import packed
-from stateanalytics.sql.worker import Read, _Desk
+from stateanalytics.sql.worker import Read, _Desk, _Tables
 from tests.examples import a_few
 from tests.test_sql import EVENTS, SESSIONS, snapshot
 
@@ -242,6 +242,28 @@ def test_files_go_with_a_snapshot_that_nobody_holds():
     assert len(files_of_queries()) == len(before) + 1
     del made
     assert files_of_queries() == before
+
+
+def test_rows_are_read_once_for_all_queries_of_a_snapshot(snap):
+    snap.sql("FROM entities")
+    for path in process.handing_folder().glob("*.rows"):
+        path.write_bytes(b"not read again")
+    assert snap.sql("FROM entities").height == 4
+
+
+def test_rows_are_let_go_with_their_file_and_the_oldest_beyond_a_bound(tmp_path):
+    files = [TableFile(str(tmp_path / name), {}) for name in "abc"]
+    for file in files:
+        pl.DataFrame({"n": range(1_000)}).write_ipc_stream(file.path)
+    tables, a_file = _Tables(), Path(files[0].path).stat().st_size
+    for file in (*files, files[0]):
+        assert tables.rows(file).height == 1_000
+    assert tables.unread(files) == []
+    tables.let_go(2 * a_file)
+    assert tables.unread(files) == [files[1]]
+    Path(files[2].path).unlink()
+    tables.let_go()
+    assert tables.unread(files) == files[1:]
 
 
 def test_a_file_that_was_cleared_away_is_written_again(snap):

@@ -16,6 +16,7 @@ from stateanalytics.sql.parsing import too_large
 from stateanalytics.sql.values import check_shape, projection, words_of
 
 if TYPE_CHECKING:
+    import polars as pl
     from duckdb import DuckDBPyConnection
 
 _CONFIG = {
@@ -161,26 +162,34 @@ def provide(
     connection: DuckDBPyConnection,
     tables: Sequence[str],
     known: Mapping[str, TableText],
-    files: Mapping[str, TableFile],
+    rows: Mapping[str, tuple[pl.DataFrame, TableFile]],
 ) -> None:
-    """Give the engine the tables of `in_order_of_need`."""
+    """Give the engine the tables of `in_order_of_need`, with their rows as `rows_of` gave them."""
     for name in tables:
         view = known[name].view
         if view is None:
-            _register(connection, name, files[name])
+            _register(connection, name, *rows[name])
         else:
             connection.execute(f"CREATE VIEW {quoted(name)} AS {view}")
 
 
-def _register(connection: DuckDBPyConnection, name: str, file: TableFile) -> None:
-    """Hand a table over; its ranked columns sort by rank in SQL too."""
+def rows_of(file: TableFile) -> pl.DataFrame:
+    """The rows of a table."""
     import polars as pl
 
+    # As octets: for a path polars looks for a library of file systems, which takes .3 s.
+    # In one piece, which the first query would make of it else.
+    return pl.read_ipc_stream(Path(file.path).read_bytes()).rechunk()
+
+
+def _register(
+    connection: DuckDBPyConnection, name: str, rows: pl.DataFrame, file: TableFile
+) -> None:
+    """Hand a table over; its ranked columns sort by rank in SQL too."""
     from stateanalytics.io.duckdb_rows import DuckDBRows
 
     hidden = f"_rows_of_{name}"
-    # As octets: for a path polars looks for a library of file systems, which takes .3 s.
-    connection.register(hidden, DuckDBRows(pl.read_ipc_stream(Path(file.path).read_bytes())))
+    connection.register(hidden, DuckDBRows(rows))
     replaced = replacing_words(connection, file.words)
     connection.execute(f"CREATE VIEW {quoted(name)} AS SELECT *{replaced} FROM {quoted(hidden)}")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import pickle
 import queue
@@ -17,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +32,7 @@ from stateanalytics.sql.engine import (
     connect,
     in_order_of_need,
     provide,
+    rows_of,
     warm_up,
     write_rows,
 )
@@ -40,12 +42,16 @@ from stateanalytics.sql.parsing import from_arrow, in_our_words, too_slow
 from stateanalytics.sql.values import bound, unpacked
 
 if TYPE_CHECKING:
+    import polars as pl
     from duckdb import DuckDBPyConnection
 
 # Beside what the engine counts itself: its plans, batches on their way, its threads.
 _BESIDE_BYTES = 256 * 1024**2
 # What this process may keep of a query, in its allocator; with more it is not asked again.
 _KEPT_BYTES = 256 * 1024**2
+_MOST_TABLE_BYTES = 2 * 2**30
+"""Of the tables that are kept for the next query; a larger one is read for each."""
+_LOOK_EVERY_S = 60.0
 _LOCK_GOES_WITHIN_S = 2.0
 
 
@@ -94,18 +100,72 @@ def main() -> None:
     _end_without_a_dump()
     answer: dict[str, Any] = {}
     while True:
-        answer["is_spent"] = _data_bytes() - at_rest > _KEPT_BYTES
+        answer["is_spent"] = _data_bytes() - at_rest - desk.tables.data_bytes > _KEPT_BYTES
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
         desk.prepare()
-        message = waiting.get()
+        message = _next(waiting, desk.tables)
         if at_rest and isinstance(message, Read):
             most_bytes = at_rest + message.memory_bytes + _BESIDE_BYTES
-            _limit_data(most_bytes)
+            _limit_data(most_bytes + desk.tables.data_bytes)
         elif at_rest and isinstance(message, Run):
-            # Its octets, and the frame that they become.
-            _limit_data(most_bytes + 2 * sum(map(_size, message.files.values())))
+            # Its octets, the frame that they become, and that in one piece.
+            new = 3 * sum(map(_size, desk.tables.unread(message.files.values())))
+            _limit_data(most_bytes + desk.tables.data_bytes + new)
         answer = desk.answer(message)
+
+
+def _next(waiting: queue.SimpleQueue[Read | Run], tables: _Tables) -> Read | Run:
+    """The next message; until it comes, tables of snapshots that are gone are let go."""
+    while True:
+        with contextlib.suppress(queue.Empty):
+            message = waiting.get(timeout=_LOOK_EVERY_S)
+            if isinstance(message, Read):
+                tables.let_go()
+            return message
+        tables.let_go()
+
+
+class _Kept(NamedTuple):
+    """The rows of a table, the octets of its file, and by how much more this process grew."""
+
+    rows: pl.DataFrame
+    file_bytes: int
+    data_bytes: int
+
+
+class _Tables:
+    """Rows that were read for a query, for the next one that names the same table."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _Kept] = {}
+
+    @property
+    def data_bytes(self) -> int:
+        """By how much this process grew for them."""
+        return sum(kept.data_bytes for kept in self._kept.values())
+
+    def unread(self, files: Iterable[TableFile]) -> list[TableFile]:
+        """Those of some files whose rows are not here."""
+        return [file for file in files if file.path not in self._kept]
+
+    def rows(self, file: TableFile) -> pl.DataFrame:
+        """The rows of a file, which is then the last to be let go."""
+        kept = self._kept.pop(file.path, None)
+        if kept is None:
+            before = _data_bytes()
+            rows = rows_of(file)
+            kept = _Kept(rows, _size(file), max(0, _data_bytes() - before))
+        self._kept[file.path] = kept
+        return kept.rows
+
+    def let_go(self, most_bytes: float = math.inf) -> None:
+        """Of files that are deleted, and of the oldest beyond so many octets of files."""
+        left = most_bytes
+        for path, kept in reversed(list(self._kept.items())):
+            left -= kept.file_bytes
+            if left < 0 or not Path(path).exists():
+                del self._kept[path]
 
 
 def _pipes() -> tuple[IO[bytes], IO[str]]:
@@ -132,6 +192,7 @@ class _Desk:
     """Where one query lies, from its reading to its result."""
 
     def __init__(self) -> None:
+        self.tables = _Tables()
         self._fresh: DuckDBPyConnection | None = None
         self._connection: DuckDBPyConnection | None = None
         self._asked: Read | None = None
@@ -181,7 +242,10 @@ class _Desk:
         assert self._asked is not None
         assert self._connection is not None
         assert self._reading is not None
-        provide(self._connection, self._tables, self._asked.known, asked.files)
+        rows = {name: (self.tables.rows(file), file) for name, file in asked.files.items()}
+        provide(self._connection, self._tables, self._asked.known, rows)
+        del rows
+        self.tables.let_go(_MOST_TABLE_BYTES)
         close_the_door(self._connection, asked.left_s)
         columns = write_rows(
             self._connection,
