@@ -1,5 +1,7 @@
 """Transcripts that hang together are folded together, and those that do not by themselves."""
 
+import os
+
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -13,11 +15,12 @@ from stateanalytics.systems.history import facts_at
 from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT
 
+SAMPLES = ROOT / "data" / "samples"
 READINGS = (claude_code, codex)
 
 
 def sample_of(reading: object) -> Facts:
-    return read_facts(ROOT / "data" / "samples" / reading.__name__.split(".")[-2])[0]
+    return read_facts(SAMPLES / reading.__name__.split(".")[-2])[0]
 
 
 def assert_same(ours: Facts, theirs: Facts) -> None:
@@ -62,3 +65,26 @@ def test_what_hangs_together_with_nothing_later_is_as_if_it_were_folded_again(
 
     monkeypatch.setattr(transcripts.Folding, "families", all_in_one)
     assert_same(by_families, facts_at(sample, middle).facts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reading", READINGS)
+def test_a_copy_on_another_machine_tells_the_same_and_beside_it_is_counted_once(
+    reading, tmp_path
+) -> None:
+    original = SAMPLES / reading.__name__.split(".")[-2]
+    # Another path, other moments of the files, another order of the directory.
+    copy = tmp_path / "from the laptop"
+    for path in sorted(original.rglob("*"), reverse=True):
+        if path.is_file():
+            to = copy / path.relative_to(original)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(path.read_bytes())
+            os.utime(to, (1, 1))
+    sample, elsewhere = sample_of(reading), read_facts(copy)[0]
+    for name in ("entities", "transitions", "events"):
+        rows = (getattr(facts, name).drop("source") for facts in (elsewhere, sample))
+        assert_frame_equal(*rows, check_row_order=False)
+    both = read_facts([original, copy])[0]
+    assert both.entities.height == sample.entities.height
+    assert "source.same_content" in both.findings["code"]
