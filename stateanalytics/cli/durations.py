@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PROBS = (0.25, 0.5, 0.75, 0.95)
 # Columns of a table on the terminal; files hold all.
 SHOWN = {
-    "quantiles": ("prob", "duration_s", "n_events", "n_units", "in_words"),
+    "quantiles": ("in_words", "n_units"),
     "curve": None,
     "outcomes": None,
     "slow": ("threshold_s", "known_as", "n_runs", "n_flagged", "n_finished_well", "n_open"),
@@ -37,7 +37,10 @@ SHOWN = {
     "never-ending": ("n_units", "in_words"),
     "spells": ("entity_id", "kind", "ending", "duration_s", "cut_off_by", "left_out"),
     "left-out": None,
-    "limits": None,
+    "limits": (
+        *("limit_s", "limit_from", "n_runs", "n_timed_out", "stopped", "n_at_limit"),
+        *("stopped_low", "stopped_high"),
+    ),
     "runs": ("entity_id", "kind", "ending", "elapsed_s", "limit_s", "limit_from", "fits"),
     "candidates": ("in_words",),
     "implicit": ("in_words",),

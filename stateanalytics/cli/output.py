@@ -366,7 +366,10 @@ def _table(
     chosen = frame if columns is None else for_people(frame.select(_with_system(frame, columns)))
     text, n_left_out = as_table(chosen, _width(is_file), is_wide=is_wide)
     if n_left_out:
-        note(f"{n_left_out} more columns did not fit; --format csv has them")
+        columns_ = "column" if n_left_out == 1 else "columns"
+        note(f"{n_left_out} more {columns_} did not fit; --format csv has them all")
+    if not is_wide and "…" in text and _PROSE & {*chosen.columns}:
+        note("long texts are cut; --wide wraps them")
     return f"{text}({frame.height:,} row{'' if frame.height == 1 else 's'})\n"
 
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 import polars as pl
 
-from stateanalytics.cli.options import examples, sources_argument
+from stateanalytics.cli.options import examples, note, sources_argument
+from stateanalytics.cli.output import form_of
 from stateanalytics.cli.request import READING, Request, limit_option, takes
+from stateanalytics.core.units import how_long_each
 
+# What a table has of a week, and what it is called there.
+HEADS = {
+    **{name: name for name in ("runs", "completed", "timed_out", "unresolved", "incidents")},
+    "failure_run_s": "lost",
+    "failure_cost_usd": "cost",
+    "duration": "median",
+}
 SHOWN = ("week", "coverage", "measure", "group_label", "value", "lower", "upper", "n", "n_of")
 LIMITED = (*SHOWN[:5], "limit_low", "limit_high", "verdict", "level_since", "n", "n_of")
 KINDS = {"numbers": None, "clusters": "cluster", "codes": "code", "kinds": "kind"}
@@ -55,7 +66,7 @@ def weeks(request: Request, *, n: int, show: str, top: int, limits: bool) -> Non
     """List the numbers of the last ISO weeks, each as it stood at its end.
 
     The five numbers of the report, what failed and what it cost, and the median duration, with
-    their intervals. What the data do not reach is empty, and said in `coverage`.
+    their intervals in files. What the data do not reach is empty, and said in `coverage`.
     """
     with request.opened() as snap:
         numbers = snap.control_limits if limits else snap.weeks
@@ -63,4 +74,31 @@ def weeks(request: Request, *, n: int, show: str, top: int, limits: bool) -> Non
         if show != "all":
             kind = pl.col("group_kind")
             frame = frame.filter(kind.eq_missing(pl.lit(KINDS[show], pl.String)))
-        request.write(frame, columns=LIMITED if limits else SHOWN, inputs=snap.inputs)
+        columns: Sequence[str] | None = LIMITED if limits else SHOWN
+        is_table = form_of(request.form, request.output) == "table"
+        if is_table and show == "numbers" and not limits:
+            for week in frame.filter(coverage="part")["week"].unique().sort():
+                note(f"the data cover {week} only in part")
+            frame, columns = _by_week(frame), None
+        request.write(frame, columns=columns, inputs=snap.inputs)
+
+
+def _by_week(numbers: pl.DataFrame) -> pl.DataFrame:
+    """A row a week, each number of it as people say it."""
+    value = pl.col("value")
+    said = {
+        "share": (100 * value).round().cast(pl.Int64).cast(pl.String) + " %",
+        "s": how_long_each(value, is_estimate=True),
+        "USD": "$" + value.map_elements("{:,.2f}".format, return_dtype=pl.String),
+    }
+    unit = pl.col("unit").str.replace(" of .*", "")
+    texts = pl.lit(None, pl.String)
+    for name, text in said.items():
+        texts = pl.when(unit == name).then(text).otherwise(texts)
+    whole = value.cast(pl.Int64, strict=False).cast(pl.String)
+    texts = pl.when(unit.is_in(list(said))).then(texts).otherwise(whole)
+    return (
+        numbers.filter(pl.col("measure").is_in(list(HEADS)))
+        .select("week", head=pl.col("measure").replace(HEADS), said=texts)
+        .pivot("head", index="week", values="said")
+    )
