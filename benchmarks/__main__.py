@@ -7,6 +7,7 @@ import importlib
 import os
 import platform
 import sys
+import traceback
 from pathlib import Path
 
 from benchmarks.measure import Row
@@ -24,10 +25,18 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"no benchmark {unknown}; there are {', '.join(known)}")
     sizes = () if asked.n is None else (asked.n,)
     print(f"{about_the_machine()}\n\n| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
+    failed = []
     for topic in asked.topics or known:
-        for row in importlib.import_module(f"benchmarks.bench_{topic}").run(*sizes):
-            print(line(row), flush=True)
+        # Nobody waits beside it: what fails costs its own rows, and is told at the end.
+        try:
+            for row in importlib.import_module(f"benchmarks.bench_{topic}").run(*sizes):
+                print(line(row), flush=True)
+        except Exception:
+            failed.append(topic)
+            traceback.print_exc()
     print(f"\nLoad at the end: {os.getloadavg()[0]:.1f}.")
+    if failed:
+        sys.exit(f"without rows, since they failed: {', '.join(failed)}")
 
 
 HEAD = ("work", "ours", "beside", "ratio", "not the same", "goal", "met", "load")

@@ -39,7 +39,7 @@ def run(n_sessions: int = 1_000_000) -> list[Row]:
             peer_s=peer_s,
             goal="–",
             is_met=True,
-            note="frames are handed over without a copy",
+            note="rows are read by that process once",
             differs="no process of its own, no limit, no check of the query",
         ),
     ]

@@ -1,9 +1,11 @@
 """The benchmark table: no number beside another without saying in what they are not the same."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from benchmarks import measure
-from benchmarks.__main__ import HEAD, line
+from benchmarks.__main__ import HEAD, line, main
 from benchmarks.measure import SAME, Row, grown
 
 
@@ -25,3 +27,19 @@ def test_growth_is_linear_up_to_its_exponent(monkeypatch, power, is_met):
     row = grown("work", (10, 100, 1000), lambda size: size)
     assert row.is_met is is_met
     assert f"exponent {power:.2f}; 10: {10.0**power:.3g} s" in row.note
+
+
+def test_a_topic_that_fails_costs_its_own_rows_only(monkeypatch, capsys):
+    def row() -> list[Row]:
+        return [Row("a thing", 1.0, "", None, "≤ 2 s", True)]
+
+    def wrong() -> list[Row]:
+        raise ValueError("no disk")
+
+    topics = {"benchmarks.bench_sql": wrong, "benchmarks.bench_states": row}
+    monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(run=topics[name]))
+    with pytest.raises(SystemExit, match="since they failed: sql"):
+        main(["sql", "states"])
+    told = capsys.readouterr()
+    assert "| a thing |" in told.out
+    assert "no disk" in told.err
