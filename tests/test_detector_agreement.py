@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.detectors.frames import AGREEMENT, AGREEMENT_OVERALL, DETECTIONS
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.stats.bootstrap import cluster_intervals
+from stateanalytics.stats.bootstrap import cells_by_class, intervals_of_cells
 from tests.examples import examples
 from tests.frames import AS_OF
 
@@ -182,7 +182,8 @@ def test_intervals_equal_drawing_clusters_one_by_one(rows):
     labels = pl.DataFrame(
         rows, schema={"a": pl.Boolean, "b": pl.Boolean, "who": pl.Int64}, orient="row"
     )
-    found = cluster_intervals(labels, [("a", "b")], "who", n_resamples=12, seed=5)
+    cells, members = cells_by_class(labels, [("a", "b")], "who")
+    found = intervals_of_cells(cells, members, n_resamples=12, conf_level=0.95, seed=5)
     classes, members = bootstrap._classes(labels, ["a", "b"], "who")
     draws = bootstrap._draws(members, 12, 5)
     scores = []

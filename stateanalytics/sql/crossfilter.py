@@ -26,7 +26,6 @@ _STEPS_S = (
     *(60, 300, 900, 3_600, 10_800, 21_600, 43_200, 86_400, 604_800, 2_419_200),
     *(7_257_600, 31_449_600),
 )
-_DAY_S = 86_400.0
 _BEYOND = 1e300
 """Numbers from here on are as good as infinite: steps beyond them are."""
 Chosen: TypeAlias = Mapping[str, Sequence[int]]

@@ -36,7 +36,7 @@ def pairwise_agreement(
     detectors : sequence of str
         Columns to compare, at least two.
     conf_level : float
-        Level of the large-sample intervals of kappa and MCC; `cluster_intervals` gives
+        Level of the large-sample intervals of kappa and MCC; `bootstrap` gives
         those to report where units of one session are alike.
     times : str, optional
         The column that says how often each row counts; once by default.

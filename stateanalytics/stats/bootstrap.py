@@ -20,16 +20,10 @@ _ROWS_OF_DRAWS = 2_000_000
 _PAIRS_AT_ONCE = 100
 
 
-def cluster_intervals(
-    labels: pl.DataFrame,
-    pairs: Sequence[tuple[str, str]],
-    cluster: str,
-    *,
-    n_resamples: int = 1000,
-    conf_level: float = 0.95,
-    seed: int = 0,
-) -> pl.DataFrame:
-    """Percentile intervals of kappa, MCC, AC1 and PABAK, by resampling clusters.
+def cells_by_class(
+    labels: pl.DataFrame, pairs: Sequence[tuple[str, str]], cluster: str
+) -> tuple[pl.DataFrame, pl.Series]:
+    """The cross table of each pair in each class of clusters, and the class of every cluster.
 
     Parameters
     ----------
@@ -39,51 +33,6 @@ def cluster_intervals(
         Which columns to compare.
     cluster : str
         The column that names the cluster.
-    n_resamples : int
-        How often the clusters are drawn, with replacement; 0 gives no intervals.
-    conf_level : float
-        Between 0 and 1.
-    seed : int
-        The same seed gives the same intervals.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_pairs, 10)
-        ``a``, ``b``, and ``<score>_low``, ``<score>_high`` for each of `SCORES`; null
-        where a pair shares no unit, or its score is not defined in any draw.
-
-    Notes
-    -----
-    Sessions that count the same are drawn as one class, and all pairs share the draws.
-    A draw in which a score is not defined (kappa, where all units came out alike) does not
-    count.
-
-    References
-    ----------
-    .. [1] Field, C. A. and Welsh, A. H. (2007). Bootstrapping clustered data. J. R.
-       Statist. Soc. B 69, 369-390.
-
-    Examples
-    --------
-    >>> labels = pl.DataFrame({"who": [1, 2, 3, 4], "a": [True, False] * 2, "b": [True, False] * 2})
-    >>> cluster_intervals(labels, [("a", "b")], "who", n_resamples=50)["pabak_low"].item()
-    1.0
-    """
-    cells, members = cells_by_class(labels, pairs, cluster)
-    return intervals_of_cells(
-        cells, members, n_resamples=n_resamples, conf_level=conf_level, seed=seed
-    )
-
-
-def cells_by_class(
-    labels: pl.DataFrame, pairs: Sequence[tuple[str, str]], cluster: str
-) -> tuple[pl.DataFrame, pl.Series]:
-    """The cross table of each pair in each class of clusters, and the class of every cluster.
-
-    Parameters
-    ----------
-    labels, pairs, cluster
-        As for `cluster_intervals`.
 
     Returns
     -------
@@ -122,7 +71,44 @@ def cells_by_class(
 def intervals_of_cells(
     cells: pl.DataFrame, members: pl.Series, *, n_resamples: int, conf_level: float, seed: int
 ) -> pl.DataFrame:
-    """What `cluster_intervals` gives, from `cells_by_class`."""
+    """Percentile intervals of kappa, MCC, AC1 and PABAK, by resampling clusters.
+
+    Parameters
+    ----------
+    cells, members
+        From `cells_by_class`.
+    n_resamples : int
+        How often the clusters are drawn, with replacement; 0 gives no intervals.
+    conf_level : float
+        Between 0 and 1.
+    seed : int
+        The same seed gives the same intervals.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_pairs, 10)
+        ``a``, ``b``, and ``<score>_low``, ``<score>_high`` for each of `SCORES`; null
+        where its score is not defined in any draw.
+
+    Notes
+    -----
+    Sessions that count the same are drawn as one class, and all pairs share the draws.
+    A draw in which a score is not defined (kappa, where all units came out alike) does not
+    count.
+
+    References
+    ----------
+    .. [1] Field, C. A. and Welsh, A. H. (2007). Bootstrapping clustered data. J. R.
+       Statist. Soc. B 69, 369-390.
+
+    Examples
+    --------
+    >>> labels = pl.DataFrame({"who": [1, 2, 3, 4], "a": [True, False] * 2, "b": [True, False] * 2})
+    >>> cells, members = cells_by_class(labels, [("a", "b")], "who")
+    >>> found = intervals_of_cells(cells, members, n_resamples=50, conf_level=0.95, seed=0)
+    >>> found["pabak_low"].item()
+    1.0
+    """
     ends = [(score, end) for score in SCORES for end in ("low", "high")]
     shape = {"a": pl.String, "b": pl.String, **{"_".join(end): pl.Float64 for end in ends}}
     if cells.is_empty() or n_resamples < 1:

@@ -7,7 +7,7 @@ the errors of what failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -190,11 +190,3 @@ def canonical_url(column: str, tables: GoTables) -> pl.Expr:
     aliases = tables["pr_url_alias"]
     known = dict(zip(aliases["alias_url"], aliases["canonical_url"], strict=True))
     return pl.col(column).replace(known)
-
-
-def newest_moments(tables: GoTables) -> Iterator[pl.Series]:
-    """The newest moment of each row that tells one."""
-    for rows in tables.frames.values():
-        moments = [name for name in rows.columns if name.endswith("_at")]
-        if moments:
-            yield rows.select(at=pl.max_horizontal(moments)).to_series()
