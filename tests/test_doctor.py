@@ -1,19 +1,26 @@
 """What is said of an installation, and what is said where a part of it is missing."""
 
+import os
 import re
+import subprocess
 import sys
 import tomllib
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path, PureWindowsPath
 
 import polars as pl
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from stateanalytics.charts import chart_severity, selecting
 from stateanalytics.cli import doctor as module
 from stateanalytics.cli import run
 from stateanalytics.core.components import needing
 from stateanalytics.errors import MissingComponentError
+from stateanalytics.systems.agent_orchestrator.files import Faults
+from stateanalytics.systems.agent_orchestrator.logs import _activity
+from stateanalytics.systems.agent_orchestrator.places import File, Kind
 from stateanalytics.systems.places import usual_places
 from stateanalytics.widgets.drawing import Shown, moving
 from tests.conftest import ROOT
@@ -84,6 +91,74 @@ def test_a_copy_that_was_never_installed_is_said(asked, monkeypatch, capsys):
     assert "copied, not installed" in capsys.readouterr().out
 
 
+CORE_ONLY = """
+import sys
+from importlib.machinery import PathFinder
+
+class Core(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in FOREIGN else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Core
+"""
+
+
+def brought_by(extras: set[str]) -> set[str]:
+    """The distributions that an installation with these extras has, to the last one needed."""
+    waiting, there = [("stateanalytics", extras)], set()
+    while waiting:
+        name, chosen = waiting.pop()
+        there.add(canonicalize_name(name))
+        for text in requires(name) or ():
+            asked = Requirement(text)
+            environments = [{"extra": extra} for extra in {"", *chosen}]
+            if canonicalize_name(asked.name) not in there and (
+                asked.marker is None or any(map(asked.marker.evaluate, environments))
+            ):
+                waiting.append((asked.name, asked.extras))
+    return there
+
+
+@pytest.mark.slow
+def test_what_a_plain_installation_brings_is_enough_for_the_main_job(tmp_path):
+    """No import leads beyond the core; `pip install stateanalytics` is all that a report needs."""
+    core = brought_by(set())
+    assert {"polars", "duckdb", "altair"} <= core
+    assert core.isdisjoint({"pyarrow", "numpy", "pandas", "ipywidgets", "mcp", "vl-convert-python"})
+    foreign = {
+        module
+        for module, owners in packages_distributions().items()
+        if core.isdisjoint(map(canonicalize_name, owners))
+    }
+    assert {"ipywidgets", "mcp", "pyarrow", "pytest"} <= foreign
+    (tmp_path / "sitecustomize.py").write_text(f"FOREIGN = {sorted(foreign)!r}\n{CORE_ONLY}")
+    script = (
+        "from stateanalytics.cli import run\n"
+        "try: import ipywidgets\n"
+        "except ModuleNotFoundError: pass\n"
+        "else: raise SystemExit('the extras are there')\n"
+        "store = 'data/samples/state.db'\n"
+        f"out = {str(tmp_path)!r}\n"
+        "for line in (['doctor'], ['attention', store], ['failures', store],\n"
+        "             ['metrics', store], ['sql', store, 'FROM states'],\n"
+        "             ['export', store, '-o', f'{out}/facts.sqlite'],\n"
+        "             ['report', store, '-o', f'{out}/week.html']):\n"
+        "    assert run(line) == 0, line\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
+    assert (tmp_path / "week.html").stat().st_size > 50_000
+
+
 @pytest.mark.slow
 def test_the_jobs_of_a_doctor_are_done():
     for job in (module._read, module._ask, module._draw):
@@ -141,3 +216,12 @@ def test_usual_places_are_below_the_home_of_a_windows_user():
     assert len(places) == len(usual_places({}, home))
     assert str(places[0]) == r"C:\Users\me\.lionagi\state.db"
     assert all(path.is_relative_to(home) for path in places)
+
+
+def test_paths_of_agent_orchestrator_are_told_alike_on_windows(monkeypatch):
+    monkeypatch.setattr(os, "sep", "\\")
+    root, name = r"C:\Users\me\.agent-orchestrator", r"\projects\web\sessions\app-1.json"
+    assert Faults("ao", root).below(root + name) == "projects/web/sessions/app-1.json"
+    log = File(rf"{root}\worktrees\app-1\.ao\activity.jsonl", Kind.ACTIVITY)
+    [entry] = _activity({"state": "active"}, log)
+    assert entry.session_id == "app-1"

@@ -78,6 +78,13 @@ ENDED = {"ended_at": AT + timedelta(hours=1)}
             id="directory and time",
         ),
         pytest.param({"directory": "/w"}, {"directory": "/v"}, [], id="another directory"),
+        pytest.param({"directory": "/w"}, {"directory": "/W"}, [], id="a directory in capitals"),
+        pytest.param(
+            {"directory": "c:/Src/web", **ENDED},
+            {"directory": "C:\\src\\web\\"},
+            [("d", "t", "directory", True)],
+            id="a directory of Windows, as two programs write it",
+        ),
         pytest.param({}, {"directory": "/w"}, [], id="no directory"),
         pytest.param(
             {"directory": "/w", "ended_at": AT - timedelta(hours=1)},

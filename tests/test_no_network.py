@@ -62,6 +62,34 @@ from stateanalytics.demo_data import demo_path
 store = str(demo_path() / "state.db")
 assert run(["report", store, "-o", "week.html", "--week", "2026-W21"]) == 0
 """,
+    "what people and agents ask": """
+from stateanalytics.cli import run
+from stateanalytics.demo_data import demo_path
+store = str(demo_path() / "state.db")
+for line in (
+    ["attention", store],
+    ["failures", store],
+    ["thresholds", store],
+    ["metrics", store],
+    ["watch", store, "--metrics", "x.prom", "--every", ".01", "--looks", "1"],
+    ["collect", store, "--to", "history"],
+    ["export", store, "-o", "week.sqlite", "--otlp", "spans.jsonl"],
+    ["views", "--sql"],
+):
+    assert run(line) == 0, line
+""",
+    "mcp": """
+import asyncio, os, sys
+import mcp
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from stateanalytics.demo_data import demo_path
+command = ["-m", "stateanalytics", "mcp", str(demo_path() / "state.db")]
+server = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
+async def ask():
+    async with mcp.Client(stdio_client(server)) as client:
+        assert not (await client.call_tool("overview", {})).is_error
+asyncio.run(ask())
+""",
     "doctor": """
 from stateanalytics.cli import run
 assert run(["doctor"]) == 0
@@ -86,7 +114,7 @@ def test_nothing_needs_a_network(step, tmp_path):
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": f"{tmp_path}:{ROOT}"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,11 +1,12 @@
 """Files of text are opened so that nothing can block, and read no further than a bound."""
 
+import importlib.util
 import os
 from types import SimpleNamespace
 
 import pytest
 
-from stateanalytics.io import opening
+from stateanalytics.io import opening, sqlite_copy
 from stateanalytics.io.files import JsonObject, read_json_object
 
 
@@ -14,6 +15,22 @@ def test_a_regular_file_is_read_through_a_link(tmp_path):
     (tmp_path / "b").symlink_to("a")
     octets, status = opening.read_octets(tmp_path / "b", 4)
     assert (octets, status.st_size) == (b"text", 4)
+
+
+def test_octets_stay_as_they_are_where_a_text_could_end_at_ctrl_z(tmp_path, monkeypatch):
+    """Windows has O_BINARY; its number is one that Linux takes and does nothing for."""
+    monkeypatch.setattr(os, "O_BINARY", 0x8000, raising=False)
+    asked, really = [], os.open
+    monkeypatch.setattr(os, "open", lambda path, flags: asked.append(flags) or really(path, flags))
+    (tmp_path / "a").write_bytes(b"a\r\n\x1ab")
+    for path, function in ((opening.__file__, "read_octets"), (sqlite_copy.__file__, "beginning")):
+        spec = importlib.util.spec_from_file_location("on_windows", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        asked.clear()
+        getattr(module, function)(str(tmp_path / "a"), 5)
+        assert asked
+        assert all(flags & 0x8000 for flags in asked)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "directory"])

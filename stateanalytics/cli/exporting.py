@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,7 +89,7 @@ def export(
     """Write every frame, ready view and table of yours into a file that other programs open."""
     if not (output or otlp) or (metadata and not output):
         raise click.UsageError("Nothing says where to. Hint: -o week.duckdb, or --otlp spans.jsonl")
-    if output and not output.endswith("/"):
+    if output and not output.endswith(("/", os.sep)):
         form_of(None, Path(output), EXPORTS)
     for place in (output, metadata, otlp):
         refuse_inputs_of(Path(place) if place else None)

@@ -13,7 +13,10 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+# Windows alone has O_BINARY, without which it would end a file at Ctrl-Z.
+_FLAGS = os.O_RDONLY
+for _name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"):
+    _FLAGS |= getattr(os, _name, 0)
 _PIECE = 1 << 20
 MAX_LINE_BYTES = 16 * 2**20
 """Longer lines of logs are left out and counted: JSON takes fifty times its size to take apart."""

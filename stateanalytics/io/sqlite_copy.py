@@ -210,8 +210,10 @@ def read_header(source: str) -> bytes:
 
 def beginning(path: str, n_bytes: int) -> bytes:
     """The first bytes of a regular file."""
-    # A pipe that nobody writes to would block; O_NONBLOCK does not exist on Windows.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    # A pipe that nobody writes to would block; Windows alone has O_BINARY, without which it
+    # would end a log at Ctrl-Z.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise Problem("not_a_file")

@@ -73,7 +73,12 @@ def links(entities: pl.DataFrame) -> pl.DataFrame:
         _DRIVER, keep="first", maintain_order=True
     )
     is_driver = pl.col("system").is_in(drives)
-    place = pl.col("directory").str.strip_chars_end("/").replace("", None)
+    # Windows takes either slash and either case, and each program writes its own.
+    written = pl.col("directory")
+    anyhow = written.str.to_lowercase().str.replace_all("\\", "/", literal=True)
+    on_windows = written.str.contains(r"^[A-Za-z]:[\\/]")
+    place = pl.when(on_windows).then(anyhow).otherwise(written)
+    place = place.str.strip_chars_end("/").replace("", None)
     started = pl.coalesce("started_at", "created_at")
     drivers = sessions.filter(is_driver).select(
         *_DRIVER,

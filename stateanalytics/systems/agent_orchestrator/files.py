@@ -85,7 +85,7 @@ class Faults:
             self.add(Fault("file.name_not_utf8", "info", message, self.below(path), action=action))
 
     def _relative(self, path: str) -> str:
-        relative = path.removeprefix(self.root).lstrip("/")
+        relative = path.removeprefix(self.root).replace(os.sep, "/").lstrip("/")
         return relative or os.path.basename(path)  # noqa: PTH119
 
     def add(self, fault: Fault) -> None:

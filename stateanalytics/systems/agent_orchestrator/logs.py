@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -242,7 +243,7 @@ def _activity(line: Line, file: File) -> Iterator[Entry]:
     yield Entry(
         log="activity",
         directory=file.directory,
-        session_id=legible(file.path.split("/")[-3]),
+        session_id=legible(file.path.split(os.sep)[-3]),  # noqa: PTH206
         at=_text(line.get("ts")),
         kind=f"activity.{state}",
         name=state,
