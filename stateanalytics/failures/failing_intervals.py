@@ -13,7 +13,7 @@ import polars as pl
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError, check_number, check_share
 from stateanalytics.state.definitions import RUN, is_failure
-from stateanalytics.state.population import counted, rows_of
+from stateanalytics.state.population import is_counted, rows_of
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
@@ -130,7 +130,8 @@ def mark_mass(
     is_mass = (has_failed.mean() > share) & (pl.len() >= least)
     started_at = pl.coalesce("started_at", "created_at")
     return (
-        counted(rows, RUN)
+        rows.lazy()
+        .filter(is_counted(RUN))
         .select(
             *("source", "session_id", "invocation_id"),
             stretch_at=started_at.dt.truncate(f"{int(step_s * 1e6)}us"),
@@ -138,6 +139,7 @@ def mark_mass(
         )
         .drop_nulls("stretch_at")
         .with_columns(is_mass=is_mass.over("stretch_at"))
+        .collect()
     )
 
 

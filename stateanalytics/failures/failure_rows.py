@@ -24,7 +24,7 @@ from stateanalytics.failures.last_steps import add_last_steps
 from stateanalytics.failures.rules_file import Rules, apply_rules, rules_applied
 from stateanalytics.failures.templates import mine_templates, template_id, versioned_id
 from stateanalytics.state.definitions import cause_key, is_failure
-from stateanalytics.state.population import counted, rows_of, within
+from stateanalytics.state.population import is_counted, rows_of, within
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
@@ -306,7 +306,7 @@ def select_failures(rows: pl.DataFrame, outcomes: Collection[str] | None = None)
     the parts of a turn (`rules.mirrors`).
     """
     is_asked = is_failure() if outcomes is None else pl.col("outcome").is_in(list(outcomes))
-    return counted(rows).filter(is_asked)
+    return rows.filter(is_counted(), is_asked)
 
 
 def judged_rows(snap: Facts, policy: Policy | None) -> pl.DataFrame:
@@ -316,7 +316,7 @@ def judged_rows(snap: Facts, policy: Policy | None) -> pl.DataFrame:
 
 def ended_runs(rows: pl.DataFrame) -> pl.DataFrame:
     """Of a `population`, the runs that rates count and that have ended."""
-    return counted(rows, "session").filter(~pl.col("is_open"))
+    return rows.filter(is_counted("session"), ~pl.col("is_open"))
 
 
 def window_of(snap: Facts, window: object) -> Window | None:

@@ -14,7 +14,7 @@ from stateanalytics.reporting.false_alarms import LIMITS
 from stateanalytics.reporting.material import Material, Plain
 from stateanalytics.reporting.phrases import number, sentence, share
 from stateanalytics.state.definitions import RUN
-from stateanalytics.state.population import counted as counted_rows
+from stateanalytics.state.population import is_counted
 from stateanalytics.weekly_limits import (
     MOST_WEEKS,
     SHARES,
@@ -74,13 +74,15 @@ def _weeks(values: pl.Series) -> Plain:
 
 def _open_at_ends(material: Material, windows: Sequence[Window]) -> pl.Series:
     """How many runs that rates count were open at the end of each window, as is known now."""
-    runs = counted_rows(material.ever, RUN)
     began = pl.coalesce("started_at", "created_at")
     is_open_at = [
-        (began < window.until) & (pl.col("is_open") | (pl.col("placed_at") >= window.until))
+        is_counted(RUN)
+        & (began < window.until)
+        & (pl.col("is_open") | (pl.col("placed_at") >= window.until))
         for window in windows
     ]
-    return pl.Series([runs.filter(is_open).height for is_open in is_open_at], dtype=pl.Int64)
+    counts = (is_open.sum().alias(str(place)) for place, is_open in enumerate(is_open_at))
+    return pl.Series(material.ever.select(counts).row(0), dtype=pl.Int64)
 
 
 def _earlier(material: Material) -> list[Window]:

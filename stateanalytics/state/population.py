@@ -124,8 +124,13 @@ def counted(rows: pl.DataFrame, entity_type: str | None = None) -> pl.DataFrame:
     entity_type : str, optional
         Only this type; None: every type, each piece of work once (no mirrors).
     """
+    return rows.filter(is_counted(entity_type))
+
+
+def is_counted(entity_type: str | None = None) -> pl.Expr:
+    """Which rows of a `population` `counted` keeps; to ask for more at once, and few columns."""
     is_asked = ~pl.col("is_mirror") if entity_type is None else pl.col("entity_type") == entity_type
-    return rows.filter(pl.col("left_out").is_null(), is_asked)
+    return pl.col("left_out").is_null() & is_asked
 
 
 def left_out_by_themselves(entities: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:

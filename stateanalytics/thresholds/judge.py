@@ -157,7 +157,7 @@ def _with_borrowed(counts: pl.DataFrame, of_system: pl.DataFrame, share: float) 
     own = [name for name in counts.columns if name not in (*waiting, "project")]
     return (
         of_system.select(pl.col("^unit|project$"), pl.col(waiting) * share)
-        .join(counts.select(own), on="unit", how="left")
+        .join(counts.select(own), on="unit", how="left", maintain_order="left")
         .with_columns(pl.col(own[1:]).fill_null(0))
     )
 
@@ -167,7 +167,8 @@ def _is_alive() -> pl.Expr:
 
 
 def _hours(gaps: pl.DataFrame) -> float:
-    return float(gaps.filter(_is_alive())["gap_s"].sum()) / 3600
+    # Sorted, because the last digit of a sum follows the order of what is added.
+    return float(gaps.filter(_is_alive())["gap_s"].sort().sum()) / 3600
 
 
 def _elapsed(constant: Constant, mine: pl.DataFrame) -> _Weighed:

@@ -8,7 +8,7 @@ import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.units import how_long
-from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
+from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
 from stateanalytics.reporting.phrases import count, listed, number, share
 from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
 from stateanalytics.survival.by_unit import with_known_units
@@ -39,8 +39,9 @@ def summarize_durations(material: Material) -> Plain:
     runs = spells(material.facts, window=material.window, rows=material.ever)
     kept = runs.filter(pl.col("left_out").is_null())
     steps = count_spells(runs)
+    by, left_out = tally(kept, "cut_off_by"), tally(runs, "left_out")
     cut_off = [
-        {"by": name, "meaning": meaning, "n": kept.filter(pl.col("cut_off_by") == name).height}
+        {"by": name, "meaning": meaning, "n": by.get(name, 0)}
         for name, meaning in CUT_OFF_BY.items()
     ]
     return {
@@ -60,7 +61,7 @@ def summarize_durations(material: Material) -> Plain:
         "left_out": [
             {"reason": name, "meaning": meaning, "n": n}
             for name, meaning in LEFT_OUT_OF_DURATIONS.items()
-            if (n := runs.filter(pl.col("left_out") == name).height)
+            if (n := left_out.get(name))
         ],
         "n_left_out": runs.height - kept.height,
     }
@@ -83,9 +84,9 @@ def _denominator(kept: pl.DataFrame) -> str:
 def _sentence(kept: pl.DataFrame, slow_after_s: float) -> str:
     if kept.is_empty():
         return "No run that started in this window has a duration that can be trusted."
-    n_ended = kept.filter("ended").height
+    n_ended = int(kept["ended"].sum())
     n_cut_off = kept.height - n_ended
-    n_slow = kept.filter(pl.col("duration_s") > slow_after_s).height
+    n_slow = int((kept["duration_s"] > slow_after_s).sum())
     types = kept["entity_type"].unique().to_list()
     noun = types[0] if len(types) == 1 and types[0] != RUN else "run"
     shown = (

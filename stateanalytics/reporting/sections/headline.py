@@ -241,7 +241,7 @@ def _outcomes(ended: pl.DataFrame) -> list[Plain]:
 
 def _drawn_as(ended: pl.DataFrame, outcome: str) -> Plain:
     """The commonest tone of an outcome under this policy, for its pill."""
-    tones = tally(ended.filter(pl.col("outcome") == outcome), "tone")
+    tones = tally(ended.select("outcome", "tone").filter(pl.col("outcome") == outcome), "tone")
     tone = max(sorted(tones), key=lambda name: tones[name]) if tones else None
     return {"lifecycle": outcome, "tone": tone, "is_legacy": False}
 

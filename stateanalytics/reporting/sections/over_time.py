@@ -10,7 +10,7 @@ from stateanalytics.core.windows import TICK, Window, day_of, iso_week
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.reporting.phrases import count, number, share
 from stateanalytics.state.definitions import ENDINGS, is_failure
-from stateanalytics.state.population import counted
+from stateanalytics.state.population import is_counted
 from stateanalytics.stats.intervals import wilson_columns
 
 # Longest window (days) -> the step it is cut into, with its name and how it is written.
@@ -92,13 +92,17 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
 
 def _began_and_ended(material: Material) -> tuple[pl.Series, pl.Series]:
     """Sorted moments at which the counted runs of all time began, and those at which they ended."""
-    runs = counted(material.ever, "session")
     began = pl.coalesce("started_at", "created_at")
-    runs = runs.select(
-        began=began,
-        ended=pl.when(~pl.col("is_open")).then(pl.max_horizontal(began, "placed_at")),
-    ).filter(pl.col("began").is_not_null())
-    return runs["began"].sort(), runs["ended"].drop_nulls().sort()
+    runs = material.ever.lazy().filter(is_counted("session"))
+    times = (
+        runs.select(
+            began=began,
+            ended=pl.when(~pl.col("is_open")).then(pl.max_horizontal(began, "placed_at")),
+        )
+        .filter(pl.col("began").is_not_null())
+        .collect()
+    )
+    return times["began"].sort(), times["ended"].drop_nulls().sort()
 
 
 def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.DataFrame:
