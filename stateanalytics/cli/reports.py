@@ -291,7 +291,7 @@ def attention(request: Request, **arguments: Any) -> None:
         note_of_nothing(found, snap, request.window)
         return found
 
-    shown = ("severity", "n", "entity", "display", "name", "since_at", "message")
+    shown = ("severity", "n", "entity", "display", "message", "since_at", "name")
     print_table(request, items, shown, fold=_as_shown, **arguments)
 
 
@@ -306,11 +306,19 @@ def _as_shown(items: pl.DataFrame) -> pl.DataFrame:
     """What asks the same as one row, by a name that ``show`` takes: a UUID by its beginning."""
     from stateanalytics.queries import alike
 
+    return alike(_named(items).with_columns(message=pl.coalesce("message", "code")))
+
+
+def _named(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with an ``entity`` in one word that ``show`` takes: a UUID by its beginning."""
     brief = pl.col("entity_id").str.extract(r"^([0-9a-f]{8})-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
-    named = items.with_columns(_brief=pl.when(brief.is_unique()).then(brief))
-    entity = pl.format("{}:{}", "entity_type", pl.coalesce("_brief", "entity_id"))
-    message = pl.coalesce("message", "code")
-    return alike(named.with_columns(entity=entity, message=message).drop("_brief"))
+    is_one = pl.col("entity_id").n_unique().over("_brief") == 1
+    return (
+        rows.with_columns(_brief=brief)
+        .with_columns(_brief=pl.when(is_one).then("_brief"))
+        .with_columns(entity=pl.format("{}:{}", "entity_type", pl.coalesce("_brief", "entity_id")))
+        .drop("_brief")
+    )
 
 
 @click.command(
@@ -330,8 +338,8 @@ def states(request: Request, **arguments: Any) -> None:
         found: pl.DataFrame = all_states(snap, policy=policy)
         return found
 
-    shown = ("severity", "entity_type", "entity_id", "display", "reason_codes", "silence_s")
-    print_table(request, rows, shown, **arguments)
+    shown = ("severity", "entity", "display", "silence_s", "reason_codes")
+    print_table(request, rows, shown, fold=_named, **arguments)
 
 
 @click.command(
@@ -350,7 +358,7 @@ def findings(request: Request, **arguments: Any) -> None:
     """
     from stateanalytics.io.findings import folded
 
-    shown = ("severity", "code", "table", "column", "n_rows", "message", "example", "action")
+    shown = ("severity", "code", "n_rows", "message", "table", "column", "example", "action")
     print_table(request, "findings", shown, fold=folded, **arguments)
 
 
@@ -440,8 +448,8 @@ def audit(request: Request, **arguments: Any) -> None:
     A warning is two things that cannot both be true; an info is an exception that the
     data explain, such as an override.
     """
-    shown = ("severity", "code", "entity_type", "entity_id", "says", "against", "what_to_do")
-    print_table(request, "audit", shown, **arguments)
+    shown = ("severity", "entity", "says", "against", "code", "what_to_do")
+    print_table(request, "audit", shown, fold=_named, **arguments)
 
 
 @click.command(

@@ -153,7 +153,7 @@ class SessionPage:
 
     def __repr__(self) -> str:
         told = self.summary
-        lines = [f"{told['entity_type']} {told['name']} ({told['entity_id']}): {told['finding']}"]
+        lines = [f"{_called(told)}: {told['finding']}"]
         lines += [f"  {row['at'] or '?':24}  {row['words']}" for row in told["rows"]]
         lines += [f"  and {_left(told)} more"] if _left(told) else []
         return "\n".join([*lines, *filter(None, [told["similar"]["in_words"]]), *_to_do(told)])
@@ -165,7 +165,7 @@ class SessionPage:
             f"<td>{html.escape(row['words'])}</td></tr>"
             for row in told["rows"]
         )
-        head = f"{told['entity_type']} {told['name']} ({told['entity_id']})"
+        head = _called(told)
         return (
             f"<p><strong>{html.escape(head)}.</strong> {html.escape(told['finding'])}</p>"
             f"<table>{cells}</table><p>{html.escape(told['similar']['in_words'])}</p>"
@@ -177,6 +177,12 @@ def _to_do(told: Plain) -> list[str]:
     """What its reasons advise, each once."""
     advice = [reason["what_to_do"] for reason in told["reasons"] if reason["what_to_do"]]
     return [f"What to do: {one}" for one in dict.fromkeys(advice)]
+
+
+def _called(told: Plain) -> str:
+    """Its type and name, and its id where that is another word."""
+    what = f"{told['entity_type']} {told['name']}"
+    return what if told["name"] == told["entity_id"] else f"{what} ({told['entity_id']})"
 
 
 def _left(told: Plain) -> int:
