@@ -6,6 +6,7 @@ import platform
 from importlib.metadata import version
 
 from stateanalytics.charts import vega
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import Window
 from stateanalytics.reporting.material import Material, Plain, Section, iso
@@ -14,80 +15,7 @@ from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.state.population import part_types
 from stateanalytics.systems import all_systems
 
-DEFINITIONS = (
-    (
-        "Run",
-        "One session, of every system. What only repeats it is not counted again: branches, "
-        "the last turn of a session, and the executions, steps and tool calls that "
-        "turns consist of. Earlier turns of a session are no runs, but work that can fail.",
-    ),
-    (
-        "In the window",
-        "By the moment it ended, else started, else was created: from the first moment up to, "
-        "but without, the last. Work that is open at as-of belongs to every window that ends "
-        "after it began.",
-    ),
-    (
-        "Open",
-        "Not ended, by a status that is understood. Its state is the one at as-of; of the window "
-        "that is compared with, the one at its end.",
-    ),
-    (
-        "Left out",
-        "Sessions without a status or with an unknown one (legacy), mirrored from a transcript, "
-        "imported from files, driven by a session of another system that counts the work, or "
-        "without any time. Counted and named, never part of a share.",
-    ),
-    (
-        "Completed",
-        "Outcome completed, of the runs that ended. Whether it delivered is said beside it.",
-    ),
-    ("Timed out", "Outcome timed out, of the runs that ended. A bound, not an error."),
-    ("Unresolved", "Open runs whose severity is critical or warning, of the open runs."),
-    (
-        "Rows, runs, causes, incidents",
-        "Failed and timed-out work, counted four ways. Rows: entities of every type, each once. "
-        "Runs: the sessions among them. Causes: pairs of invocation and reason code; where one is "
-        "missing, the session. Incidents: causes that hang together (one request, or one failure "
-        "or one provider at once): an outage that fails 24 sessions is one. The headline counts "
-        "incidents of runs.",
-    ),
-    (
-        "Interval",
-        "Wilson's 95 % interval of a share. Runs of one show or invocation are "
-        "alike, so it is that of as many independent ones as they are worth; from eight projects "
-        "of like weight on, the unit is the project.",
-    ),
-    (
-        "Duration",
-        "End minus start of runs that started in the window; where sessions also "
-        "wait for people, of every turn. A run that is still going, or that "
-        "its time limit ended, gives a lower bound. Ends that were repaired, or written by an "
-        "observer, give none.",
-    ),
-    (
-        "Change",
-        "Difference to the window that stands in the report's note, by default as long and right "
-        "before. A difference of shares has Newcombe's 95 % interval; where that holds zero, "
-        "chance may have made it. Where nobody recorded how open runs stood then, that is said.",
-    ),
-    (
-        "Within what chance does",
-        "Between limits that 95 % of such windows lie between, by up to 25 earlier ones of the "
-        "same length. How much they vary is learned from them, so that runs that fail together do "
-        "not make limits too narrow; incidents are held against the runs that ended. Higher or "
-        "lower since: by a test that finds a new level in at most 2 of 100 reports without one.",
-    ),
-    (
-        "Open at the end of a step",
-        "Runs that had begun and not ended at that moment, of all that rates count.",
-    ),
-    (
-        "Slow",
-        "Open, or taken, for longer than the policy's limit. Says nothing about silence: that is "
-        "stalled.",
-    ),
-)
+DEFINITIONS = table_rows("stateanalytics.reporting", "definitions.csv")
 _KEY = "USING (source, system, entity_type, entity_id)"
 # Each work once: what a session tells already is not counted again (`state.population`).
 _ONCE = (
@@ -111,7 +39,7 @@ def summarize_appendix(material: Material) -> Plain:
     return {
         "finding": f"States were derived under policy {policy.version} as of "
         f"{iso(material.facts.as_of)}; every number can be had again with the queries below.",
-        "definitions": [{"term": term, "meaning": meaning} for term, meaning in DEFINITIONS],
+        "definitions": [dict(row) for row in DEFINITIONS],
         "policy": {
             "version": policy.version,
             "cascade": [
@@ -171,7 +99,7 @@ def _thresholds(material: Material) -> list[Plain]:
 
 def as_markdown() -> str:
     """The definitions as a page."""
-    rows = "\n".join(f"| {term} | {meaning} |" for term, meaning in DEFINITIONS)
+    rows = "\n".join(f"| {row['term']} | {row['meaning']} |" for row in DEFINITIONS)
     return (
         "# What each number means\n\nThe same words stand at the end of every report. "
         "Made from the code by `make docs`.\n\n| term | meaning |\n|---|---|\n" + rows + "\n"
