@@ -311,7 +311,7 @@ def test_colours_are_said_once_and_for_both_themes(small_week):
 
 
 def test_as_of_and_policy_are_shown(page):
-    assert f"{AS_OF:%Y-%m-%d %H:%M} UTC, as it was given" in page.text
+    assert f"{AS_OF:%Y-%m-%d %H:%M} UTC, as asked" in page.text
     assert "Policy v1" in page.text
 
 
