@@ -339,8 +339,10 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
     # What hangs together with nothing later is now as it was then.
     is_other = families.is_in(families.filter(~was_there).unique().implode())
     is_mine = is_other & was_there
-    part = folding.parts_of([lines.filter(is_mine), *others], families.filter(is_mine))
     same = lines.filter(~is_other).select("source", "file").unique()
+    mine = lines.filter(is_mine)
+    del lines  # which are many more than what is folded
+    part = folding.parts_of([mine, *others], families.filter(is_mine))
     threads = facts.detail(folding.sessions).join(same, on=["source", "file"], how="semi")
     parts = [_of_threads(facts, part, threads, labels), part]
     rows = {
