@@ -185,6 +185,9 @@ def beside(entities: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
     >>> told = entities.with_columns(n=pl.int_range(3))
     >>> [beside(entities, rows)["n"].to_list() for rows in (told, told.reverse(), told[:2])]
     [[0, 1, 2], [0, 1, 2], [0, 1, None]]
+    >>> of_another_type = told[:1].with_columns(entity_type=pl.lit("y"))
+    >>> beside(entities, of_another_type)["n"].to_list()
+    [None, None, None]
     """
     key = list(schema.ENTITY_KEY)
     # What was derived from the same entities stands in their order: nothing to look up.
