@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ N_RUNS = 3
 Work = Callable[[], object]
 
 
-def run(n_sessions: int = 1_000_000) -> list[Row]:
+def run(n_sessions: int = 1_000_000) -> Iterator[Row]:
     """A row for each step that a fleet is sent through."""
     sizes = (n_sessions // 100, n_sessions // 10, n_sessions)
     with tempfile.TemporaryDirectory() as folder:
@@ -31,7 +31,8 @@ def run(n_sessions: int = 1_000_000) -> list[Row]:
             "failure clusters, sessions": lambda n: _clustered(stores(n)),
             "report of sessions, reading included": lambda n: partial(whole_report, stores(n)),
         }
-        return [grown(work, sizes, at, N_RUNS) for work, at in works.items()]
+        for work, at in works.items():
+            yield grown(work, sizes, at, N_RUNS)
 
 
 def _store(folder: Path, n_sessions: int) -> str:
