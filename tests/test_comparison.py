@@ -244,6 +244,12 @@ def test_a_regression_without_its_library_says_what_to_install(monkeypatch):
         sa.survival.compare(SIMPSON, adjust="kind", regression=True)
 
 
+def test_projects_are_compared_too():
+    runs = SIMPSON.with_columns(project=pl.col("model"))
+    found = sa.survival.compare(runs, by="project", adjust="kind", against="old")
+    assert row_of(found, "duration", "raw")["dimension"] == "project"
+
+
 @pytest.mark.models
 def test_a_regression_agrees_that_the_new_model_is_faster():
     found = sa.survival.compare(SIMPSON, adjust="kind", against="old", regression=True)

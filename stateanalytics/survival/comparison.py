@@ -204,7 +204,7 @@ def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFra
     return runs.filter(pl.col(by).is_not_null()).select(
         *kept,
         pl.col("^(entry_s|weights?)$"),
-        *(["project"] if "project" in runs.columns and "project" not in kept else []),
+        *({"project"} & {*runs.columns} - {*kept, by}),
         pl.col(by).cast(pl.String),
         pl.concat_str(*words, separator=", ").alias(STRATUM_NAME),
         ended=pl.col("ended") & ~is_stopped,
