@@ -222,6 +222,8 @@ def sample(tree: Path, folders: list[str], number: int, seed: int) -> list[Mutat
             for site in Sites(str(path.relative_to(tree)), path.read_bytes()).found:
                 if parses(site.applied(path.read_bytes())):
                     kinds.setdefault(site.kind, []).append(site)
+        for path in sorted((tree / PACKAGE / folder).rglob("data/*.csv")):
+            kinds.setdefault("table row", []).extend(rows_of(path, tree))
         for kind in sorted(kinds):
             chance.shuffle(kinds[kind])
         pools[folder] = kinds
@@ -232,6 +234,14 @@ def sample(tree: Path, folders: list[str], number: int, seed: int) -> list[Mutat
             if left and len(drawn) < number:
                 drawn.append(pools[folder][chance.choice(left)].pop())
     return drawn
+
+
+def rows_of(path: Path, tree: Path) -> Iterator[Mutation]:
+    """Every row of a table of the package, without which the table still stands."""
+    end = len(next(lines := iter(path.read_bytes().splitlines(keepends=True))))
+    for line in lines:
+        start, end = end, end + len(line)
+        yield Mutation(str(path.relative_to(tree)), "table row", start, end, "", path.name)
 
 
 def parses(source: bytes) -> bool:
@@ -246,6 +256,7 @@ class Nearness:
     """Which test files stand nearest to a module, by imports and by names."""
 
     def __init__(self, tree: Path) -> None:
+        self.tree = tree
         self.tests = {
             path.stem: path.read_text("utf-8")
             for path in sorted((tree / "tests").rglob("*.py"))
@@ -288,8 +299,18 @@ class Nearness:
         tests = {f"tests.{name}" for name in self.tests}
         return {name for name in names if name in modules or name in tests} - {PACKAGE}
 
+    def reader(self, path: Path) -> Path:
+        """The module itself; of a table the one beside its folder that names it, or the frames."""
+        if path.suffix == ".py":
+            return path
+        beside = sorted((self.tree / path.parents[1]).glob("*.py"))
+        named = [module for module in beside if path.name in module.read_text("utf-8")]
+        usual = [module for module in beside if module.stem in ("frames", "__init__")]
+        return (named or usual[::-1])[0].relative_to(self.tree)
+
     def nearest(self, mutation: Mutation, most: int) -> list[str]:
-        module = ".".join(Path(mutation.path).with_suffix("").parts).removesuffix(".__init__")
+        path = self.reader(Path(mutation.path))
+        module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
         distance = {module: 0}
         queue = deque([module])
         while queue:
@@ -359,7 +380,8 @@ def trial(
     try:
         written(path, mutation.applied(before))
         # The examples in the docstring of the file stand nearest of all.
-        for target in [mutation.path, *near.nearest(mutation, options.files)]:
+        examples = str(near.reader(Path(mutation.path)))
+        for target in [examples, *near.nearest(mutation, options.files)]:
             if spent > options.budget:
                 break
             asked.append(target)
