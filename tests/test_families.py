@@ -1,6 +1,10 @@
 """Transcripts that hang together are folded together, and those that do not by themselves."""
 
+import json
 import os
+import pickle
+from datetime import UTC, datetime
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -65,6 +69,34 @@ def test_what_hangs_together_with_nothing_later_is_as_if_it_were_folded_again(
 
     monkeypatch.setattr(transcripts.Folding, "families", all_in_one)
     assert_same(by_families, facts_at(sample, middle).facts)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_facts_of_an_earlier_instant_can_be_sent_to_another_process(reading) -> None:
+    sample = sample_of(reading)
+    then = facts_at(sample, sample.events["at"].drop_nulls().sort()[0]).facts
+    sent = pickle.loads(pickle.dumps(then))
+    assert_same(sent, then)
+    assert repr(sent.details) == f"Frames({', '.join(then.details)})"
+
+
+def written(path: Path, day: int, **told: object) -> None:
+    """A transcript of one question."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = {"type": "user", "uuid": f"u{day}", "timestamp": f"2026-05-0{day}T10:00:00Z", **told}
+    path.write_text(json.dumps(line | {"message": {"role": "user", "content": "go"}}) + "\n")
+
+
+def test_agents_of_one_name_in_folders_of_no_session_are_one_family(tmp_path, monkeypatch) -> None:
+    project, session = tmp_path / "projects" / "p", "019d4845-6280-4bcf-8c9b-6955155b9b99"
+    written(project / f"{session}.jsonl", 3, sessionId=session)
+    for day, folder in enumerate(("foo", "bar"), 1):
+        written(project / folder / "subagents" / "agent-x.jsonl", day, isSidechain=True)
+    whole = read_facts(tmp_path)[0]
+    then = facts_at(whole, datetime(2026, 5, 1, 12, tzinfo=UTC)).facts
+    assert then.entities["created_at"].max() < then.as_of
+    monkeypatch.setattr(transcripts, "_MOST_ROWS", 1)
+    assert_same(read_facts(tmp_path)[0], whole)
 
 
 @pytest.mark.slow

@@ -53,6 +53,9 @@ class Frames(Mapping[str, pl.DataFrame]):
     def __len__(self) -> int:
         return len(self._made)
 
+    def __repr__(self) -> str:
+        return f"Frames({', '.join(self)})"
+
 
 def unmade(frames: Mapping[str, pl.DataFrame]) -> Mapping[str, MadeFrame]:
     """Frames by name, those that are made when they are asked for as what makes them."""

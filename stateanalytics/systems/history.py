@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import polars as pl
 
@@ -229,17 +230,11 @@ def with_rows_of(past: Past, part: Parts, labels: pl.Series, lost: pl.DataFrame)
     is_told = pl.col("source").is_in(labels.implode())
     others = ~((pl.col("system") == part.system) & is_told)
 
-    def by_source(frame: pl.DataFrame) -> pl.DataFrame:
-        return frame if labels.len() < 2 else frame.sort("source", maintain_order=True)
-
     rows = {
-        name: pl.concat([getattr(known, name).filter(others), by_source(getattr(part, name))])
+        name: _beside(others, labels.len(), getattr(known, name), getattr(part, name))
         for name in ("entities", "transitions", "events")
     }
-
-    def with_others(before: pl.DataFrame, mine: pl.DataFrame) -> pl.DataFrame:
-        return pl.concat([before.filter(~is_told), by_source(mine)])
-
+    with_others = partial(_beside, ~is_told, labels.len())
     details, of_part = dict(unmade(known.details)), unmade(part.details)
     for name in details.keys() & of_part.keys():
         details[name] = later(with_others, details[name], of_part[name])
@@ -248,6 +243,14 @@ def with_rows_of(past: Past, part: Parts, labels: pl.Series, lost: pl.DataFrame)
         changed_facts(known, **rows, details=Frames(details)),
         pl.concat([past.lost.filter(is_other), lost]),
     )
+
+
+def _beside(
+    others: pl.Expr, n_inputs: int, before: pl.DataFrame, mine: pl.DataFrame
+) -> pl.DataFrame:
+    """Rows of others, and then those of one system, by its inputs where it has several."""
+    in_order = mine if n_inputs < 2 else mine.sort("source", maintain_order=True)
+    return pl.concat([before.filter(others), in_order])
 
 
 _MOSTLY_AT_THE_END = (

@@ -211,11 +211,13 @@ def rewind(past: Past, facts: Facts) -> Past:
 def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
     told = ("uuid", "message_id", "session_id", "forked_from")
     records = lines.select("source", *told, node="file")
-    of_agents, named = r"([^/]+)/subagents/[^/]+$", r"([^/]+?)(?:\.jsonl)?$"
-    files = records.select("source", "node").unique(maintain_order=True).with_columns(
-        owner_id=pl.coalesce(pl.col("node").str.extract(word) for word in (of_agents, named))
-    )  # fmt: skip
-    return pl.concat([files, records], how="diagonal")
+    files = records.select("source", "node").unique(maintain_order=True)
+    # Of a folder that is no session's name, its agents' files are threads by their own names.
+    owners = [
+        files.with_columns(owner_id=pl.col("node").str.extract(word))
+        for word in (r"([^/]+)/subagents/[^/]+$", r"([^/]+?)(?:\.jsonl)?$")
+    ]
+    return pl.concat([*owners, records], how="diagonal")
 
 
 FOLDING = Folding(
