@@ -51,5 +51,5 @@ def test_each_usual_change_takes_two_files_at_most():
         files = re.findall(r"`([\w<>./]+)`", way)
         assert len(files) <= 2
         for file in files:
-            there = file.replace("<system>", "opencode").replace("<name>", "slow")
+            there = file.replace("<system>", "lionagi").replace("<name>", "slow")
             assert (PACKAGE / there).exists(), file

@@ -131,16 +131,16 @@ class Policy:
     @classmethod
     def operator(cls) -> Policy:
         """As v1, but blocked work is a warning and unknown states are worth a look (info)."""
-        return cls(
-            "operator",
-            (
-                *CASCADE[:8],
-                SeverityRule(15, "health", ("blocked",), "warning", "warning"),
-                *CASCADE[8:11],
+        before = {
+            9: (SeverityRule(15, "health", ("blocked",), "warning", "warning"),),
+            12: (
                 SeverityRule(16, "outcome", ("unknown",), "info", "neutral"),
                 SeverityRule(17, "health", ("unknown",), "info", "neutral"),
-                *CASCADE[11:],
             ),
+        }
+        return cls(
+            "operator",
+            tuple(each for rule in CASCADE for each in (*before.get(rule.number, ()), rule)),
         )
 
     @classmethod
