@@ -5,6 +5,7 @@
 #
 # HISTORY  the archive                    OUT      where week.html, week.md and slack.json go
 # WEEK     last-week, or 2026-W21         FAIL_ON  new-critical,regression,coverage, or empty
+# AS_OF    the instant of the report; by default now, where sources are collected
 # ISSUE    title of an issue for the digest, written with gh (needs GH_TOKEN); empty: none
 #
 # Exit codes: 0 done; 1 a source failed; 3 bad news that FAIL_ON names; else those of the command.
@@ -18,10 +19,12 @@ mkdir -p "$OUT"
 if [ $# -gt 0 ]; then
     $run collect "$@" --to "$HISTORY" || code=$?
     [ "$code" -le 1 ] || exit "$code"
+    # Else a fleet that was quiet since Monday would get the week before the last.
+    AS_OF=${AS_OF:-$(date -u +%Y-%m-%dT%H:%M:%SZ)}
 fi
-$run report "$HISTORY" --week "$week" -o "$OUT/week.html"
-$run report "$HISTORY" --week "$week" --format slack -o "$OUT/slack.json" > /dev/null
-$run report "$HISTORY" --week "$week" -o "$OUT/week.md" ${FAIL_ON:+--fail-on "$FAIL_ON"} || {
+$run report "$HISTORY" --week "$week" ${AS_OF:+--as-of "$AS_OF"} -o "$OUT/week.html"
+$run report "$HISTORY" --week "$week" ${AS_OF:+--as-of "$AS_OF"} --format slack -o "$OUT/slack.json" > /dev/null
+$run report "$HISTORY" --week "$week" ${AS_OF:+--as-of "$AS_OF"} -o "$OUT/week.md" ${FAIL_ON:+--fail-on "$FAIL_ON"} || {
     code=$?
     [ "$code" -eq 3 ] || exit "$code"
 }

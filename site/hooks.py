@@ -19,8 +19,15 @@ AT_ROOT = {
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }
+# What pages tell people to use is handed out by the site.
+TAKEN_ALONG = ("deploy/", "notebooks/")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 _CATALOGUE = ("name", "known_as", "system", "question", "since", "until", "threshold", "rule")
+
+
+def as_file(path: str) -> str:
+    """Where the site has a file of `TAKEN_ALONG`: as it is, and no page is made of it."""
+    return path.removesuffix(".md") + ".txt" if path.endswith(".md") else path
 
 
 def public_names(namespace: str) -> dict[str, str]:
@@ -92,6 +99,8 @@ def relinked(text: str, folder: PurePosixPath) -> str:
         mark, words, target, anchor = match.groups()
         path = normpath(str(folder / target))
         there = path.removeprefix("docs/") if path.startswith("docs/") else AT_ROOT.get(path)
+        if there is None and (ROOT / path).is_file() and path.startswith(TAKEN_ALONG):
+            there = as_file(path)
         if there is None:
             return words
         here = str(folder).removeprefix("docs").lstrip("/") or "."
@@ -108,6 +117,12 @@ def on_files(files: Any, *, config: Any) -> Any:
 
     for path, text in made_pages().items():
         files.append(File.generated(config, path, content=text))
+    for folder in TAKEN_ALONG:
+        for file in sorted((ROOT / folder).rglob("*.*")):
+            path = file.relative_to(ROOT).as_posix()
+            if not file.is_file() or re.search(r"(^|/)[._]", path):
+                continue
+            files.append(File.generated(config, as_file(path), content=file.read_bytes()))
     with sa.demo() as snap:
         report = sa.report(snap, window="2026-W21").as_html()
     files.append(File.generated(config, "sample/report.html", content=report))

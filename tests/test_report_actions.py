@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
@@ -14,7 +14,7 @@ import stateanalytics as sa
 from stateanalytics.cli import reports
 from stateanalytics.cli import run as cli
 from stateanalytics.core.facts import changed_facts
-from stateanalytics.core.windows import read_window
+from stateanalytics.core.windows import iso_week, read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.actions import actions_of
 from stateanalytics.reporting.digest import as_markdown
@@ -276,6 +276,21 @@ def test_slack_has_a_format_and_json_beside_it_is_refused(tmp_path, capsys):
     assert_slack_takes(json.loads(written.read_text("utf-8")))
 
 
+def test_an_alarm_is_not_put_out_by_leaving_its_section_out(capsys, tmp_path):
+    arguments = ["report", str(SAMPLES / "state.db"), "--sections", "attention", "--fail-on"]
+    assert cli([*arguments, "new-critical", "-o", str(tmp_path / "week.html")]) == 2
+    assert "--sections attention,failures" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_week_that_the_clock_would_not_call_the_last_is_told(capsys, tmp_path):
+    arguments = ["report", str(SAMPLES / "state.db"), "--sections", "attention"]
+    assert cli([*arguments, "--week", "last-week", "-o", str(tmp_path / "week.json")]) == 0
+    said = capsys.readouterr().err
+    assert "last-week is week 2026-W21" in said
+    assert f"--week {iso_week(datetime.now(UTC).date() - timedelta(days=7))}" in said
+
+
 def test_the_action_and_the_script_ask_for_what_there_is():
     action = component("yaml").safe_load((ROOT / "action.yml").read_text("utf-8"))
     script = (ROOT / "deploy" / "weekly.sh").read_text("utf-8")
@@ -286,7 +301,11 @@ def test_the_action_and_the_script_ask_for_what_there_is():
         re.fullmatch(r"[^@]+@[0-9a-f]{40}", step["uses"]) for step in steps if "uses" in step
     )
     given = {name for step in steps for name in step.get("env", {})}
-    assert {*re.findall(r"\$\{?([A-Z_]+)", script)} <= given | {"GH_TOKEN", "STATEANALYTICS"}
+    assert {*re.findall(r"\$\{?([A-Z_]+)", script)} <= given | {
+        "AS_OF",
+        "GH_TOKEN",
+        "STATEANALYTICS",
+    }
 
 
 @pytest.mark.slow

@@ -48,6 +48,11 @@ def test_the_catalogue_has_a_line_for_each_detector(hooks):
         ("![a](docs/report.png)", "![a](report.png)"),
         ("[a](CHANGELOG.md)", "[a](changelog.md)"),
         ("[a](LICENSE) b", "a b"),
+        ("[a](deploy/weekly.sh)", "[a](deploy/weekly.sh)"),
+        (
+            "[a](deploy/skills/stateanalytics/SKILL.md)",
+            "[a](deploy/skills/stateanalytics/SKILL.txt)",
+        ),
         ("[a](https://x.example)", "[a](https://x.example)"),
         ("[a](#b)", "[a](#b)"),
     ],

@@ -416,6 +416,22 @@ def changed_only(frame: pl.DataFrame, column: str, quiet: Sequence[str]) -> pl.D
     return frame.filter(~is_quiet)
 
 
+def note_of_last_week(window: object, snap: Snapshot) -> None:
+    """Where the clock calls another week the last: data may end before the week that is over."""
+    from stateanalytics.core.windows import LAST_WEEK, in_utc, iso_week, read_window
+
+    if window != LAST_WEEK or snap.as_of_from != "data":
+        return
+    counted = read_window(LAST_WEEK, as_of=snap.as_of)
+    by_clock = read_window(LAST_WEEK, as_of=datetime.now(UTC))
+    if counted != by_clock:
+        note(
+            f"last-week is {counted.label}, the last that is over at {in_utc(snap.as_of)} "
+            f"({snap.why_as_of}); by the clock it is another: "
+            f"--week {iso_week(by_clock.since.date())}"
+        )
+
+
 def note_of_nothing(frame: pl.DataFrame, snap: Snapshot, window: object) -> None:
     """Where a window has no row: which one that is, and from when to when data were read."""
     if not frame.is_empty() or window is None:

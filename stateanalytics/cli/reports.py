@@ -27,7 +27,13 @@ from stateanalytics.cli.options import (
     window_options,
     with_tables,
 )
-from stateanalytics.cli.output import PAGES, form_of, note_of_nothing, refuse_inputs_of
+from stateanalytics.cli.output import (
+    PAGES,
+    form_of,
+    note_of_last_week,
+    note_of_nothing,
+    refuse_inputs_of,
+)
 from stateanalytics.cli.ownership import ledger_option
 from stateanalytics.cli.request import READING, Request, limit_option, takes
 from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
@@ -159,7 +165,6 @@ def report(
     from stateanalytics.charts.report_charts import prepare
     from stateanalytics.core.progress import progress
     from stateanalytics.reporting import report as make_report
-    from stateanalytics.reporting.tripwires import checked_kinds
 
     window = window_of(week, since, until)
     form = form_of(form, output, _FORMS, otherwise="html")
@@ -171,7 +176,8 @@ def report(
         raise click.UsageError("Slack's form is JSON of its own. Hint: leave --json out")
     if with_json:
         targets[output.with_suffix(".json")] = "json"
-    wires = [] if fail_on is None else checked_kinds(fail_on.replace("|", ",").split(","))
+    chosen = None if sections is None else sections.replace(" ", "").split(",")
+    wires = _wires(fail_on, chosen)
     for target in targets:
         refuse_inputs_of(target)
     if form == "html" and sections is None:
@@ -183,7 +189,7 @@ def report(
         "by": by,
         "ledger": ledger,
         "prices": prices,
-        "sections": None if sections is None else sections.replace(" ", "").split(","),
+        "sections": chosen,
         "redact": redact,
         "title": title,
     }
@@ -194,6 +200,7 @@ def report(
             snap = open_stores.enter_context(opened(sources, as_of=as_of, salvage=salvage))
             inputs, said["policy"] = snap.inputs, policy_of(policy)
             snap = with_tables(snap, own)
+            note_of_last_week(window, snap)
         for target in targets:
             refuse_inputs_of(target, (*inputs, *filter(None, (ledger, prices))))
         made = make_report(summary or snap, **said)
@@ -219,6 +226,22 @@ def report(
         note(f"failed on {sentence}")
     if bad_news:
         ctx.exit(3)
+
+
+def _wires(fail_on: str | None, sections: list[str] | None) -> list[str]:
+    """What to fail on; not without the section that it reads, which would never fail."""
+    from stateanalytics.reporting.tripwires import checked_kinds
+
+    if fail_on is None:
+        return []
+    kinds = checked_kinds(fail_on.replace("|", ",").split(","))
+    if sections is None or "failures" in sections or kinds == ["coverage"]:
+        return kinds
+    told = ",".join(sections)
+    raise click.UsageError(
+        f"--fail-on {fail_on} reads the section failures; found --sections {told}. "
+        f"Hint: --sections {told},failures"
+    )
 
 
 def _say(summary: dict[str, Any]) -> None:
