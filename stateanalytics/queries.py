@@ -52,23 +52,17 @@ def attention(
     >>> attention(demo())["severity"].unique().sort().to_list()
     ['critical', 'warning']
     """
-    return attention_and_left_out(
-        snap, window=window, policy=policy, with_discharged=with_discharged
-    )[0]
+    return _judged(snap, window, policy, with_discharged=with_discharged)[1]
 
 
 def attention_and_left_out(
-    snap: Facts,
-    *,
-    window: object = None,
-    policy: Policy | None = None,
-    with_discharged: bool = False,
+    snap: Facts, *, window: object = None, policy: Policy | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """What `attention` gives, and how much else is critical or a warning, and why it is not in it.
 
     Parameters
     ----------
-    snap, window, policy, with_discharged
+    snap, window, policy
         As for `attention`.
 
     Returns
@@ -77,13 +71,21 @@ def attention_and_left_out(
     left_out : polars.DataFrame
         ``why`` in words, ``entity_type`` and ``n``.
     """
+    states, items = _judged(snap, window, policy, with_discharged=False)
+    return items, _left_out(snap, states, items)
+
+
+def _judged(
+    snap: Facts, window: object, policy: Policy | None, *, with_discharged: bool
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The states of all, and the items."""
     states, reasons = states_and_reasons(checked_snapshot(snap, "attention"), policy=policy)
     items = attention_items(snap, states, reasons, policy=policy, with_discharged=with_discharged)
     if window is not None:
         asked = read_window(window, as_of=snap.as_of)
         rows = counted(within(rows_of(snap, states=states), asked, as_of=snap.as_of))
         items = items.join(rows, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
-    return items, _left_out(snap, states, items)
+    return states, items
 
 
 def _left_out(snap: Facts, states: pl.DataFrame, items: pl.DataFrame) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.units import dollars_each, how_long_each
 
 if TYPE_CHECKING:
     import altair as alt
@@ -69,9 +69,7 @@ def _text(column: str, dtype: pl.DataType) -> pl.Expr:
     if dtype.is_numeric() and column.endswith("_s"):
         return how_long_each(column)
     if dtype.is_numeric() and column.endswith("_usd"):
-        return pl.format(
-            "${}", value.round(2).map_elements("{:,.2f}".format, return_dtype=pl.String)
-        )
+        return dollars_each(value.round(2))
     if dtype.is_float() and column.startswith("share"):
         return (100 * value).map_elements("{:.3g} %".format, return_dtype=pl.String)
     if dtype.is_float():

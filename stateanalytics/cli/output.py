@@ -23,7 +23,7 @@ import polars as pl
 from stateanalytics.cli.options import note
 from stateanalytics.core.redaction import redact as redact_frame
 from stateanalytics.core.text import shortened, visible, without_formula
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.units import dollars_each, how_long_each
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import refuse_inputs, refuse_no_folder, write_output
 
@@ -391,10 +391,7 @@ def for_people(frame: pl.DataFrame) -> pl.DataFrame:
     dollars = [name for name, dtype in frame.schema.items() if _is_of(name, dtype, "_usd")]
     shown = frame.with_columns(
         *(how_long_each(name).alias(name) for name in seconds),
-        *(
-            pl.Series(name, [None if n is None else f"${n:,.2f}" for n in frame[name]], pl.String)
-            for name in dollars
-        ),
+        *map(dollars_each, dollars),
     )
     plain = {name: name.replace("_usd", "") for name in dollars}
     plain |= {name: re.sub("_s(?=$|_before$)", "", name) for name in seconds}

@@ -10,7 +10,7 @@ import polars as pl
 from stateanalytics.cli.options import examples, note, sources_argument
 from stateanalytics.cli.output import form_of
 from stateanalytics.cli.request import READING, Request, limit_option, takes
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.units import dollars_each, how_long_each
 
 # What a table has of a week, and what it is called there.
 HEADS = {
@@ -89,7 +89,7 @@ def _by_week(numbers: pl.DataFrame) -> pl.DataFrame:
     said = {
         "share": (100 * value).round().cast(pl.Int64).cast(pl.String) + " %",
         "s": how_long_each(value, is_estimate=True),
-        "USD": "$" + value.map_elements("{:,.2f}".format, return_dtype=pl.String),
+        "USD": dollars_each(value),
     }
     unit = pl.col("unit").str.replace(" of .*", "")
     texts = pl.lit(None, pl.String)

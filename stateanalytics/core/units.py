@@ -96,6 +96,18 @@ def how_long_each(
     return known.alias(value.meta.output_name())
 
 
+def dollars_each(usd: str | pl.Expr) -> pl.Expr:
+    """Each amount of a column as people say it; null stays null.
+
+    Examples
+    --------
+    >>> pl.DataFrame({"usd": [1234.5, None]}).select(dollars_each("usd"))["usd"].to_list()
+    ['$1,234.50', None]
+    """
+    value = pl.col(usd) if isinstance(usd, str) else usd
+    return value.map_elements("${:,.2f}".format, return_dtype=pl.String)
+
+
 def per_hundred(number: float | None) -> str:
     """A number per hundred, with as many digits as it deserves.
 
