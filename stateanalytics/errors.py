@@ -159,15 +159,29 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def found(value: object) -> str:
-    """What somebody gave instead, in a few words; a frame is not computed for it.
+    """What somebody gave instead, in a few words, with its type.
 
     Examples
     --------
     >>> found("week.html"), found({"a": 1})
     ("str 'week.html'", "dict {'a': 1}")
     """
-    kind = type(value).__name__
-    return kind if hasattr(value, "columns") else f"{kind} {value!r:.60}".partition("\n")[0]
+    kind, told = type(value).__name__, in_short(value)
+    return told if told.startswith(kind) else f"{kind} {told}"
+
+
+def in_short(value: object) -> str:
+    """A value on one line of 60 characters at most; a frame is not computed for it.
+
+    Examples
+    --------
+    >>> in_short("week.html"), in_short("x" * 80)[-5:]
+    ("'week.html'", 'xxxx…')
+    """
+    if hasattr(value, "columns"):
+        return type(value).__name__
+    told = repr(value).partition("\n")[0]
+    return told if len(told) <= 60 else f"{told[:59]}…"
 
 
 def check_columns(frame: pl.DataFrame, needed: Iterable[str], function: str) -> None:
@@ -199,7 +213,7 @@ def check_number(
         kind = "whole number" if is_whole else "number"
         raise ArgumentError(
             f"{name} needs a {kind} {'above' if is_above else 'from'} {least:g}; "
-            f"found {value!r:.60}.",
+            f"found {in_short(value)}.",
             f"{name}={usual}",
             shell=f"a number such as {usual:g}",
         )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import polars as pl
 from IPython.core.completer import SimpleCompletion, context_matcher
 
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _options() -> _Options:
 
 def _name(text: str) -> str:
     if not text.isidentifier() or iskeyword(text):
-        raise argparse.ArgumentTypeError(f"{text!r:.60} is no name of a variable")
+        raise argparse.ArgumentTypeError(f"{in_short(text)} is no name of a variable")
     return text
 
 
@@ -115,7 +115,7 @@ def _snapshot_of(names: Mapping[str, Any], name: str | None) -> Snapshot:
         if name in there:
             return there[name]
         raise ArgumentError(
-            f"{name!r:.60} is no snapshot; there are {', '.join(sorted(there)) or 'none'}.",
+            f"{in_short(name)} is no snapshot; there are {', '.join(sorted(there)) or 'none'}.",
             f"name one: %%{NAME} -s snap" + did_you_mean(name, there),
         )
     if "snap" in there:

@@ -19,7 +19,7 @@ from stateanalytics.core.facts import Facts, changed_facts, losses_of
 from stateanalytics.core.text import APART, visible
 from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.demo_data import AS_OF, demo_path
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -90,7 +90,7 @@ class Snapshot(Facts):
             known = detail_frames()
             if frame not in known:
                 raise ArgumentError(
-                    f"There is no frame {frame!r:.60} of a system; there are {len(known)}.",
+                    f"There is no frame {in_short(frame)} of a system; there are {len(known)}.",
                     f"use one of {', '.join(known)}{did_you_mean(frame, known)}",
                 )
             frame = known[frame]

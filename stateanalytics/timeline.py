@@ -9,7 +9,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.units import how_long, how_long_each
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems.base import OTHER, Constant
 from stateanalytics.thresholds.settings import constants
@@ -57,7 +57,7 @@ def find_entity(entities: pl.DataFrame, entity_id: str) -> dict[str, Any]:
     """
     if not isinstance(entity_id, str) or not entity_id.strip():
         raise ArgumentError(
-            f"session needs the id of an entity; found {entity_id!r:.60}.",
+            f"session needs the id of an entity; found {in_short(entity_id)}.",
             'sa.session(snap, "6009d20f"): the beginning is enough',
             shell="stateanalytics show SOURCES 6009d20f: the beginning is enough",
         )

@@ -19,7 +19,7 @@ from stateanalytics.auditing.stored import outside_vocabulary, stored_axes, unkn
 from stateanalytics.core import schema
 from stateanalytics.core.audit import CODES, PREFIX, Cases
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, in_short
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
 from stateanalytics.systems import all_systems
@@ -151,7 +151,7 @@ def _cases(snap: Any, policy: Policy | None, states: pl.DataFrame | None) -> Cas
     checked_snapshot(snap, "audit")
     if not (policy is None or isinstance(policy, Policy)):
         raise ArgumentError(
-            f"policy needs a Policy; found {policy!r:.60}.",
+            f"policy needs a Policy; found {in_short(policy)}.",
             "Policy.v1(), or Policy.of('operator')",
         )
     policy = policy or Policy.v1()

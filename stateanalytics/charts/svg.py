@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from stateanalytics.charts import vega
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, in_short
 
 LONGEST_TEXT = 2_000  # more than any expression of ours, and than anybody reads in a drawing
 SVG = "http://www.w3.org/2000/svg"
@@ -52,7 +52,7 @@ def to_svg(chart: Any, *, name: str, label: str) -> str:
 
     if not isinstance(chart, alt.TopLevelMixin):
         raise ArgumentError(
-            f"to_svg needs an Altair chart; found {type(chart).__name__} {chart!r:.60}.",
+            f"to_svg needs an Altair chart; found {type(chart).__name__} {in_short(chart)}.",
             'to_svg(chart_survival(curve), name="runs", label="How long runs take")',
         )
     spec = tame(chart.to_dict(validate=False))

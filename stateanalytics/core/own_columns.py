@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 
 
 class OwnColumn(NamedTuple):
@@ -66,7 +66,7 @@ def own_column(
     repeated = repeated.filter(repeated.is_duplicated())
     if not repeated.is_empty():
         raise ArgumentError(
-            f"Table {table!r} has several rows for {shared[0]} {str(repeated[0])!r:.60}.",
+            f"Table {table!r} has several rows for {shared[0]} {in_short(str(repeated[0]))}.",
             f"keep one row for each {shared[0]}",
         )
     return OwnColumn(table, column, shared[0])

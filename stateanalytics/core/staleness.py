@@ -11,7 +11,7 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.core.engines import NUMBER, TEMPORARY, TEXT, Frame, adapt, encode
-from stateanalytics.errors import ArgumentError, no_such
+from stateanalytics.errors import ArgumentError, in_short, no_such
 
 HOUR_S = 3600.0
 STALLED_AFTER_S = MappingProxyType(
@@ -130,7 +130,7 @@ def seconds(name: str, value: Any) -> float:
     """A number of seconds that a caller gave, or an error that says what is wrong with it."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= 0:
         raise ArgumentError(
-            f"{name} needs seconds, zero or more; found {value!r:.60}.",
+            f"{name} needs seconds, zero or more; found {in_short(value)}.",
             'such as thresholds={"agent": 3600, "default": 21600}',
         )
     return float(value)

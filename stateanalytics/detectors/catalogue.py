@@ -8,7 +8,7 @@ from functools import cache
 import polars as pl
 
 from stateanalytics.detectors.frames import DETECTORS
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, did_you_mean, found
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.detector import Detector, Entry, catalogued
 
@@ -75,7 +75,13 @@ def known(own: Iterable[Detector] = ()) -> pl.DataFrame:
     >>> listed.filter(is_offline=False)["why_not"].null_count()
     0
     """
-    rows = [_row(detector) for detector in (*registry().values(), *own)]
+    listed = own if isinstance(own, Iterable) else [own]
+    if strange := [rule for rule in listed if not isinstance(rule, Detector)]:
+        raise ArgumentError(
+            f"known needs detectors of yours; found {found(strange[0])}.",
+            "leave it out, or give what sa.detectors.Detector(…) makes: sa.detectors.known([mine])",
+        )
+    rows = [_row(detector) for detector in (*registry().values(), *listed)]
     return DETECTORS.conform(pl.DataFrame(rows, infer_schema_length=None))
 
 

@@ -13,11 +13,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
 from stateanalytics.detectors.detections import Detections
 from stateanalytics.detectors.frames import AGREEMENT, AGREEMENT_OVERALL
-from stateanalytics.errors import (
-    ArgumentError,
-    check_share,
-    did_you_mean,
-)
+from stateanalytics.errors import ArgumentError, check_share, did_you_mean, in_short
 from stateanalytics.stats.agreement import (
     CELLS,
     cochran_q,
@@ -143,7 +139,8 @@ def _check(
     for name in groups:
         if name not in allowed:
             raise ArgumentError(
-                f"agreement compares within groups of {', '.join(allowed)}; found {name!r:.60}.",
+                f"agreement compares within groups of {', '.join(allowed)}; "
+                f"found {in_short(name)}.",
                 'by="kind"' + did_you_mean(str(name), allowed),
             )
     if len(detections.names) < 2:

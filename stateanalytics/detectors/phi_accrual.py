@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, check_columns, did_you_mean
+from stateanalytics.errors import ArgumentError, check_columns, did_you_mean, in_short
 from stateanalytics.survival.curves import kaplan_meier
 
 _LOG10_E = math.log10(math.e)
@@ -264,7 +264,7 @@ def _grouped(
 def _model(name: str) -> Model:
     if name not in MODELS:
         raise ArgumentError(
-            f"There is no model {name!r:.60}; there are {', '.join(MODELS)}.",
+            f"There is no model {in_short(name)}; there are {', '.join(MODELS)}.",
             "model='empirical'" + did_you_mean(str(name), MODELS),
         )
     return MODELS[name]
@@ -274,6 +274,6 @@ def _checked(name: str, value: object) -> float:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 <= value < math.inf:  # type: ignore[operator]
         raise ArgumentError(
-            f"{name} needs numbers of at least 0; found {value!r:.60}.", f"{name}=[600, 3600]"
+            f"{name} needs numbers of at least 0; found {in_short(value)}.", f"{name}=[600, 3600]"
         )
     return float(value)  # type: ignore[arg-type]

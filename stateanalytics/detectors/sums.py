@@ -19,6 +19,7 @@ from stateanalytics.errors import (
     ColumnTypeError,
     MissingColumnsError,
     check_columns,
+    in_short,
 )
 
 SUMS = (
@@ -279,7 +280,7 @@ def _limits_us(thresholds_s: Iterable[float] | None) -> pl.Series:
         is_number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
         if not is_number or not math.isfinite(limit) or not 0 <= limit <= _LONGEST_S:
             raise ArgumentError(
-                f"thresholds_s needs seconds from 0 to {_LONGEST_S:g}; found {limit!r:.60}.",
+                f"thresholds_s needs seconds from 0 to {_LONGEST_S:g}; found {in_short(limit)}.",
                 "thresholds_s=[600, 3600, 21600]",
             )
     if not given:

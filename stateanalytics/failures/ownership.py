@@ -23,7 +23,14 @@ import polars as pl
 
 from stateanalytics.core.text import visible, without_formula
 from stateanalytics.core.windows import read_window
-from stateanalytics.errors import ArgumentError, StateAnalyticsError, check_columns, did_you_mean
+from stateanalytics.errors import (
+    ArgumentError,
+    StateAnalyticsError,
+    check_columns,
+    did_you_mean,
+    found,
+    in_short,
+)
 from stateanalytics.io.files import MAX_TEXT_BYTES, as_text, read_text, unreadable
 from stateanalytics.io.outputs import alone_in, write_output
 from stateanalytics.systems.base import expanded
@@ -90,7 +97,7 @@ def checked_ledger(ledger: object, function: str) -> pl.DataFrame:
         return owners(ledger)
     if not isinstance(ledger, pl.DataFrame):
         raise ArgumentError(
-            f"{function} needs a ledger; found {type(ledger).__name__} {ledger!r:.60}.",
+            f"{function} needs a ledger; found {found(ledger)}.",
             'ledger="owners.csv", or what owners(…) gave',
         )
     check_columns(ledger, SCHEMA, function)
@@ -180,7 +187,7 @@ _HOW_TO_IDS = "stateanalytics failures … --format json lists the ids of cluste
 def _ledger(path: object) -> Path:
     if not isinstance(path, str | Path) or not str(path).strip() or "\0" in str(path):
         raise ArgumentError(
-            f"A ledger needs the name of a CSV file; found {path!r:.60}.", "owners.csv"
+            f"A ledger needs the name of a CSV file; found {in_short(path)}.", "owners.csv"
         )
     return expanded(str(path))
 
@@ -199,7 +206,7 @@ def _unreadable(path: object, problem: str) -> StateAnalyticsError:
 
 
 def _no_id(text: object) -> str:
-    return f"{visible(str(text))!r:.60} is no id of a cluster, such as 'v1:3dd4831bf7f3'."
+    return f"{in_short(visible(str(text)))} is no id of a cluster, such as 'v1:3dd4831bf7f3'."
 
 
 def _as_frame(entries: Mapping[str, Entry]) -> pl.DataFrame:
@@ -243,7 +250,7 @@ def _entries(text: str, origin: str) -> dict[str, Entry]:
 def _check_header(names: list[str], origin: str) -> None:
     if unknown := [name for name in names if name not in SCHEMA]:
         raise ArgumentError(
-            f"{origin}, line 1: unknown column {visible(unknown[0])!r:.60}.",
+            f"{origin}, line 1: unknown column {in_short(visible(unknown[0]))}.",
             _COLUMNS + did_you_mean(unknown[0], SCHEMA),
         )
     if "cluster_id" not in names or len(set(names)) < len(names):
@@ -286,7 +293,7 @@ def _checked(name: str, value: object, place: str) -> str | date | None:
         raise ArgumentError(f"{place}: {name} needs one line.", "keep long notes in the ticket")
     if as_text(text) != text:
         raise ArgumentError(
-            f"{place}: {name} needs text; found half a character, {text!r:.60}.",
+            f"{place}: {name} needs text; found half a character, {in_short(text)}.",
             "take it away, or write it as UTF-8",
         )
     if len(text) > csv.field_size_limit():

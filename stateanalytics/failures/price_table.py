@@ -26,7 +26,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.io.files import parsed, read_text, unreadable
 
 _USD = ("input", "cache_read", "cache_write", "cache_write_1h", "output")
@@ -115,7 +115,7 @@ def _rows(whole: Mapping[str, Any], origin: str) -> pl.DataFrame:
 def _check(table: Mapping[str, Any], place: str) -> None:
     if unknown := sorted(set(table) - set(_KEYS)):
         hint = _HINT + did_you_mean(unknown[0], _KEYS)
-        raise ArgumentError(f"{place}: unknown key {unknown[0]!r:.60}.", hint)
+        raise ArgumentError(f"{place}: unknown key {in_short(unknown[0])}.", hint)
     for key in _KEYS:
         value = table.get(key)
         if key in _MAY_LACK and value is None:
@@ -128,7 +128,7 @@ def _check(table: Mapping[str, Any], place: str) -> None:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             is_sound = is_number and 0 <= float(value or 0) < _MILLION
         if not is_sound:
-            raise ArgumentError(f"{place}: {key} cannot be {value!r:.60}.", _HINT)
+            raise ArgumentError(f"{place}: {key} cannot be {in_short(value)}.", _HINT)
 
 
 def known_as(model: str) -> str:

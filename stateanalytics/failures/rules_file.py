@@ -27,7 +27,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, did_you_mean, found, in_short
 from stateanalytics.failures.masking import cut
 from stateanalytics.failures.patterns import check_pattern, n_groups, search
 from stateanalytics.io.files import parsed, read_text, unreadable
@@ -112,7 +112,7 @@ class Rules:
         if isinstance(rules, (str, Path)):
             return _from_file(Path(rules).expanduser())
         raise ArgumentError(
-            f"rules needs a TOML file or a mapping; found {type(rules).__name__} {rules!r:.60}.",
+            f"rules needs a TOML file or a mapping; found {found(rules)}.",
             'rules="rules.toml"',
         )
 
@@ -170,7 +170,7 @@ def _read(whole: Mapping[str, Any], places: _Places) -> Rules:
     tables = whole.get("rule", [])
     if not isinstance(tables, list) or not all(isinstance(table, Mapping) for table in tables):
         raise ArgumentError(
-            f"{places.of(None, 'rule')}: rule needs tables; found {tables!r:.60}.",
+            f"{places.of(None, 'rule')}: rule needs tables; found {in_short(tables)}.",
             "begin every rule with [[rule]]",
         )
     rules = tuple(_rule(table, number, places) for number, table in enumerate(tables, 1))
@@ -187,7 +187,7 @@ def _rule(table: Mapping[str, Any], number: int, places: _Places) -> Rule:
                 key, "this key is unknown", f"keys are {', '.join(KEYS)}" + did_you_mean(key, KEYS)
             )
         if not isinstance(value, str):
-            raise wrong(key, f"a text was needed; found {value!r:.60}", f'{key} = "…"')
+            raise wrong(key, f"a text was needed; found {in_short(value)}", f'{key} = "…"')
     name, action = table.get("name", ""), table.get("action")
     if not name.strip():
         raise wrong("name", "a rule needs a name", 'name = "provider limit"')

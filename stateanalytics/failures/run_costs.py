@@ -10,7 +10,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.own_columns import with_own_column
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, in_short
 from stateanalytics.failures import price_table
 from stateanalytics.failures.failure_rows import window_of
 from stateanalytics.failures.price_table import estimated_usd
@@ -75,7 +75,7 @@ def costs(
     asked = [by] if isinstance(by, str) else list(dict.fromkeys(by or ()))
     if unknown := [name for name in asked if name not in GROUPS and "." not in str(name)]:
         raise ArgumentError(
-            f"Costs have no group {unknown[0]!r:.60}; there are {', '.join(GROUPS)}.",
+            f"Costs have no group {in_short(unknown[0])}; there are {', '.join(GROUPS)}.",
             'by=("system", "model")',
         )
     chosen = window_of(snap, window)

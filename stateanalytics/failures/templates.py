@@ -12,7 +12,14 @@ from collections.abc import Collection, Iterable, Sequence
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, ColumnTypeError, check_columns, did_you_mean
+from stateanalytics.errors import (
+    ArgumentError,
+    ColumnTypeError,
+    check_columns,
+    did_you_mean,
+    found,
+    in_short,
+)
 from stateanalytics.failures.cut_off import CUT, TRACE_HERE, join_cut_texts, join_traces
 from stateanalytics.failures.masking import (
     KEPT_KINDS,
@@ -231,17 +238,16 @@ def _checked_kinds(keep: object) -> list[str]:
     kinds: list[str] = [*keep] if is_several else [keep]  # type: ignore[list-item, misc]
     if unknown := [kind for kind in kinds if kind not in KEPT_KINDS]:
         raise ArgumentError(
-            f"keep needs kinds of {', '.join(KEPT_KINDS)}; found {unknown[0]!r:.60}.",
+            f"keep needs kinds of {', '.join(KEPT_KINDS)}; found {in_short(unknown[0])}.",
             'keep=["exit code"], or keep=() for none' + did_you_mean(str(unknown[0]), KEPT_KINDS),
         )
     return kinds
 
 
 def _as_text(messages: Sequence[str | None] | pl.Series) -> pl.Series:
-    if not isinstance(messages, Iterable) or isinstance(messages, str):
+    if not isinstance(messages, Iterable) or isinstance(messages, str | pl.DataFrame):
         raise ColumnTypeError(
-            f"mine_templates needs several texts; found {type(messages).__name__} "
-            f"{messages!r:.60}.",
+            f"mine_templates needs several texts; found {found(messages)}.",
             '["worker 17 died", "worker 4 died"]',
         )
     if not isinstance(messages, pl.Series):

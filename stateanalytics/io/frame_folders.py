@@ -28,6 +28,7 @@ from stateanalytics.errors import (
     DamagedStoreError,
     NotAStoreError,
     SourceNotFoundError,
+    in_short,
 )
 from stateanalytics.io.files import read_json_object
 from stateanalytics.io.opening import read_octets
@@ -85,7 +86,7 @@ def write_frames(
 def _named(path: str | Path, kind: Kind) -> Path:
     if not isinstance(path, str | Path) or not str(path).strip() or "\0" in str(path):
         raise ArgumentError(
-            f"A {kind.name} needs the name of a folder; found {path!r:.60}.", "'fleet/'"
+            f"A {kind.name} needs the name of a folder; found {in_short(path)}.", "'fleet/'"
         )
     try:
         return Path(path).expanduser()

@@ -14,7 +14,7 @@ from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.progress import progress
 from stateanalytics.core.text import APART
 from stateanalytics.core.windows import Moment, read_moment, read_window
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, in_short
 from stateanalytics.io.outputs import write_output
 from stateanalytics.reporting.material import Material, Plain
 from stateanalytics.state.policy import Policy
@@ -264,6 +264,6 @@ def _check(snap: object, policy: object) -> None:
     checked_snapshot(snap, "report")
     if not (policy is None or isinstance(policy, Policy)):
         raise ArgumentError(
-            f"policy needs a Policy; found {policy!r:.60}.",
+            f"policy needs a Policy; found {in_short(policy)}.",
             "Policy.v1(), or Policy.of('operator')",
         )

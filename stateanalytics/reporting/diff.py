@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from stateanalytics.core.schema import INTEGER, REAL, TEXT, Column, Frame
-from stateanalytics.errors import ArgumentError, SourceNotFoundError
+from stateanalytics.errors import ArgumentError, SourceNotFoundError, in_short
 from stateanalytics.io.files import unreadable
 from stateanalytics.io.opening import read_octets
 from stateanalytics.reporting import Report
@@ -244,7 +244,7 @@ def _summary(given: Any, which: str) -> Mapping[str, Any]:
     if isinstance(given, str | Path):
         given = _from_file(Path(given).expanduser())
     if not isinstance(given, Mapping) or "headline" not in given:
-        raise ArgumentError(f"diff needs two reports; {which} is {given!r:.60}.", _HINT)
+        raise ArgumentError(f"diff needs two reports; {which} is {in_short(given)}.", _HINT)
     if "ledger" not in given:
         raise ArgumentError(
             f"The report {which} has no ledger, so nobody knows its runs.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.reporting.front import moved
 from stateanalytics.reporting.material import Plain
 from stateanalytics.reporting.phrases import count
@@ -37,7 +37,8 @@ def checked_kinds(kinds: Iterable[str]) -> list[str]:
     asked = [kind.strip() for kind in kinds]
     if wrong := [kind for kind in asked if kind not in KINDS]:
         raise ArgumentError(
-            f"There is nothing called {wrong[0]!r:.60} to fail on; there are {', '.join(KINDS)}.",
+            f"There is nothing called {in_short(wrong[0])} to fail on; "
+            f"there are {', '.join(KINDS)}.",
             '--fail-on "new-critical,coverage"' + did_you_mean(wrong[0], KINDS),
         )
     return list(dict.fromkeys(asked))

@@ -12,7 +12,7 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core.maps import as_pairs
-from stateanalytics.errors import ArgumentError, found
+from stateanalytics.errors import ArgumentError, found, in_short
 from stateanalytics.io.files import unreadable
 from stateanalytics.io.opening import open_regular
 from stateanalytics.sql.running import Table
@@ -47,7 +47,7 @@ def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith("raw_"):
         raise ArgumentError(
-            f"A table cannot be called {name!r:.60}.",
+            f"A table cannot be called {in_short(name)}.",
             "begin with a small letter, then small letters, digits and _, at most 31 in all; "
             "raw_ is for tables of stores",
         )
@@ -64,7 +64,7 @@ def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
         )
     if objects := [column for column, dtype in frame.schema.items() if dtype == pl.Object]:
         raise ArgumentError(
-            f"Column {objects[0]!r:.60} of table {name!r} holds Python objects.",
+            f"Column {in_short(objects[0])} of table {name!r} holds Python objects.",
             "make it text or numbers first",
         )
     # Words without a documented rank sort as text does.

@@ -7,7 +7,13 @@ import re
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stateanalytics.errors import QueryError, QueryRefusedError, QueryTimeoutError, did_you_mean
+from stateanalytics.errors import (
+    QueryError,
+    QueryRefusedError,
+    QueryTimeoutError,
+    did_you_mean,
+    in_short,
+)
 from stateanalytics.sql.functions import DEEPEST_WITH, LONGEST_QUERY, MEMORY_BYTES
 
 if TYPE_CHECKING:
@@ -61,7 +67,7 @@ def check_text(query: object) -> str:
     """
     if not isinstance(query, str) or not query.strip():
         raise QueryError(
-            f"A query needs SQL text; found {query!r:.60}.",
+            f"A query needs SQL text; found {in_short(query)}.",
             'snap.sql("FROM states")',
             shell='stateanalytics sql SOURCES "FROM states"',
         )

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stateanalytics.errors import QueryError, did_you_mean
+from stateanalytics.errors import QueryError, did_you_mean, in_short
 from stateanalytics.sql.functions import DEEPEST_TYPE, MOST_COLUMNS, MOST_FIELDS
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def packed(params: Parameters) -> bytes:
     """
     if isinstance(params, str | bytes) or not isinstance(params, Mapping | Sequence | None):
         raise QueryError(
-            f"Values for parameters are a dict or a list; found {params!r:.60}.",
+            f"Values for parameters are a dict or a list; found {in_short(params)}.",
             "snap.sql(query, {'since': …}) for $since, snap.sql(query, [value]) for ?",
         )
     plain = dict(params) if isinstance(params, Mapping) else list(params or ())

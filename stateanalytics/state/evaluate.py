@@ -27,7 +27,7 @@ from stateanalytics.core.engines import (
     lookup,
 )
 from stateanalytics.core.windows import Moment, read_moment
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, found, in_short
 from stateanalytics.state.delivery import (
     DELIVERY,
     DELIVERY_RULE,
@@ -167,8 +167,7 @@ def evaluate(
     if moment is None and not hasattr(nw.from_native(facts, pass_through=True), "collect_schema"):
         place = repr(facts) if isinstance(facts, str) else "'state.db'"
         raise ArgumentError(
-            f"{function} needs a snapshot, or a frame of entities; "
-            f"found {type(facts).__name__} {facts!r:.60}.",
+            f"{function} needs a snapshot, or a frame of entities; found {found(facts)}.",
             f"read one first: sa.{function}(sa.read({place}), …)",
         )
     if moment is None:
@@ -179,7 +178,7 @@ def evaluate(
     chosen = Policy.v1() if policy is None else policy
     if not isinstance(chosen, Policy):
         raise ArgumentError(
-            f"{function} needs a Policy; found {chosen!r:.60}.",
+            f"{function} needs a Policy; found {in_short(chosen)}.",
             'policy=Policy.named("operator"), or one of your own from Policy.v1().replace(…)',
         )
     at = read_moment(moment, "as_of")

@@ -12,7 +12,7 @@ from typing import Any
 from stateanalytics.core import schema
 from stateanalytics.core.staleness import HOUR_S
 from stateanalytics.core.vocabulary import TABLES, words_of
-from stateanalytics.errors import ArgumentError, no_such
+from stateanalytics.errors import ArgumentError, in_short, no_such
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.systems import limits_of_systems
 
@@ -112,7 +112,8 @@ def _triples(name: str, nested: Mapping[str, Any]) -> list[tuple[str, str, Any]]
     for key, inner in nested.items():
         if not isinstance(inner, Mapping):
             raise ArgumentError(
-                f"{name} of {key!r} needs a mapping of words; found {inner!r:.60}.", _EXAMPLES[name]
+                f"{name} of {key!r} needs a mapping of words; found {in_short(inner)}.",
+                _EXAMPLES[name],
             )
     return [(key, word, value) for key, inner in nested.items() for word, value in inner.items()]
 
@@ -126,7 +127,7 @@ def _one_of(word: Any, known: Sequence[str], what: str) -> str:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ArgumentError(
-            f"A policy's {name} is a name; found {value!r:.60}.", f'such as {name}="ours-1"'
+            f"A policy's {name} is a name; found {in_short(value)}.", f'such as {name}="ours-1"'
         )
     return value
 
@@ -135,7 +136,7 @@ def _seconds(name: str, value: Any) -> float:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or value < 0:
         raise ArgumentError(
-            f"{name} needs a number, zero or more; found {value!r:.60}.",
+            f"{name} needs a number, zero or more; found {in_short(value)}.",
             f"such as {name}={HOUR_S:.0f}",
         )
     return float(value)
@@ -144,7 +145,8 @@ def _seconds(name: str, value: Any) -> float:
 def _count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ArgumentError(
-            f"{name} needs a whole number, one or more; found {value!r:.60}.", f"such as {name}=10"
+            f"{name} needs a whole number, one or more; found {in_short(value)}.",
+            f"such as {name}=10",
         )
     return value
 
@@ -160,7 +162,9 @@ def _share(name: str, value: Any) -> float:
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ArgumentError(
-            f"{name} is true or false; found {value!r:.60}.", f"{name}=True", shell=f"{name} = true"
+            f"{name} is true or false; found {in_short(value)}.",
+            f"{name}=True",
+            shell=f"{name} = true",
         )
     return value
 
@@ -223,7 +227,7 @@ def _rule(item: Any) -> SeverityRule:
             ) from None
     if not isinstance(item, SeverityRule):
         raise ArgumentError(
-            f"A severity rule is a SeverityRule or a mapping; found {item!r:.60}.",
+            f"A severity rule is a SeverityRule or a mapping; found {in_short(item)}.",
             'SeverityRule(15, "health", ("blocked",), "warning", "warning")',
         )
     if not isinstance(item.number, int) or not 1 <= item.number <= 999:
@@ -278,6 +282,6 @@ def read_field(name: str, given: Any) -> Any:
 def _shown(given: Any) -> str:
     """A value in few characters; a number of thousands of digits or an endless list in none."""
     try:
-        return f"{given!r:.60}"
+        return f"{in_short(given)}"
     except (ValueError, RecursionError):
         return "that is too large to show"

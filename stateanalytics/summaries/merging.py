@@ -8,7 +8,7 @@ import polars as pl
 
 from stateanalytics.core.text import visible
 from stateanalytics.detectors.sums import merge_gap_sums
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, in_short
 from stateanalytics.failures.placeholders import WILDCARD
 from stateanalytics.summaries.copies import CODE, counted_twice
 from stateanalytics.summaries.shapes import FIXED
@@ -127,9 +127,9 @@ def _added(name: str, parts: Sequence[pl.DataFrame], sums: Sequence[pl.Expr]) ->
 
 def _check_fit(parts: Sequence[Summary]) -> None:
     if not parts or not all(isinstance(part, Summary) for part in parts):
-        found = next((repr(part) for part in parts if not isinstance(part, Summary)), "none")
+        strange = [in_short(part) for part in parts if not isinstance(part, Summary)] or ["none"]
         raise ArgumentError(
-            f"merge needs at least one summary; found {found:.60}.",
+            f"merge needs at least one summary; found {strange[0]}.",
             "sa.merge([sa.summarize(path)])",
         )
     for name in ("as_of", "policy", "k"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, ColumnTypeError, check_columns
+from stateanalytics.errors import ArgumentError, ColumnTypeError, check_columns, in_short
 
 STRATUM = "_stratum"
 # R's: the square root of the machine's epsilon.
@@ -277,5 +277,5 @@ def strata_of(by: str | Sequence[str]) -> list[str]:
     """Names of columns, from one name or several."""
     names = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else [by]
     if wrong := [name for name in names if not isinstance(name, str)]:
-        raise ArgumentError(f"by needs names of columns; found {wrong[0]!r:.60}.", 'by="kind"')
+        raise ArgumentError(f"by needs names of columns; found {in_short(wrong[0])}.", 'by="kind"')
     return names

@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from stateanalytics.errors import ArgumentError, StateAnalyticsError, did_you_mean
+from stateanalytics.errors import ArgumentError, StateAnalyticsError, did_you_mean, in_short
 from stateanalytics.systems.base import System
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def system_named(name: str) -> System:
             return known
     names = [known.name for known in all_systems()]
     raise ArgumentError(
-        f"There is no system {name!r:.60}; there are {', '.join(names)}.",
+        f"There is no system {in_short(name)}; there are {', '.join(names)}.",
         "use one of these, or install the package that adds it" + did_you_mean(name, names),
     )
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.errors import ArgumentError, NoRoomError, SourceError
+from stateanalytics.errors import ArgumentError, NoRoomError, SourceError, in_short
 from stateanalytics.io.archive.attempts import Attempt, note_attempts
 from stateanalytics.io.archive.changes import digest_of_files
 from stateanalytics.io.archive.looks import STATUSES, drop_old_looks, note_looks, read_looks, stale
@@ -81,7 +81,7 @@ class Archiving:
         """
         if not isinstance(to, str | Path) or not str(to).strip():
             raise ArgumentError(
-                f"An archive needs the name of a folder; found {to!r:.60}.",
+                f"An archive needs the name of a folder; found {in_short(to)}.",
                 'name one, such as "history/"',
                 shell="name one, such as --to history/",
             )

@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError, check_number
+from stateanalytics.errors import ArgumentError, check_number, in_short
 from stateanalytics.io.archive.manifests import Manifest, last_runs, source_key
 from stateanalytics.io.archive.reading import Archived
 from stateanalytics.systems import system_named
@@ -243,7 +243,7 @@ def _runs(executor: Any) -> Run:
     if hasattr(executor, "apply_async"):
         return lambda batch: executor.apply_async(_archived, (batch,)).get()
     raise ArgumentError(
-        f"collect needs an executor with submit or apply_async; found {executor!r:.60}.",
+        f"collect needs an executor with submit or apply_async; found {in_short(executor)}.",
         "executor=concurrent.futures.ProcessPoolExecutor(), or jobs=4",
     )
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.units import how_long
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 
 CONSTRUCTS = MappingProxyType(
     {
@@ -366,7 +366,7 @@ def check(detector: Detector) -> None:
     """
     if not isinstance(detector.name, str) or not detector.name.strip():
         raise ArgumentError(
-            f"A detector needs a name; found {detector.name!r:.60}.",
+            f"A detector needs a name; found {in_short(detector.name)}.",
             'sa.detectors.Detector("quiet_20m", …)',
         )
     for what, known in (
@@ -380,7 +380,8 @@ def check(detector: Detector) -> None:
         if word not in known:
             shown = ", ".join(repr(choice) for choice in known if choice is not None)
             raise ArgumentError(
-                f"{what} of detector {detector.name!r} needs one of {shown}; found {word!r:.60}.",
+                f"{what} of detector {detector.name!r} needs one of {shown}; "
+                f"found {in_short(word)}.",
                 "use one of these"
                 + did_you_mean(str(word), [choice for choice in known if choice]),
             )
@@ -420,6 +421,6 @@ def _check_limits(detector: Detector) -> None:
         if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
             raise ArgumentError(
                 f"The threshold of {detector.name!r} needs seconds, zero or more; "
-                f"found {value!r:.60}.",
+                f"found {in_short(value)}.",
                 "such as threshold_s=1200",
             )

@@ -22,6 +22,7 @@ from stateanalytics.errors import (
     NotAStoreError,
     SourceError,
     StateAnalyticsError,
+    in_short,
 )
 from stateanalytics.io.archive.reading import Weeks, labelled, read_archived
 from stateanalytics.io.archive.weeks import ChosenWeeks
@@ -128,7 +129,7 @@ def read_and_keep(
     """
     if on_error not in get_args(OnError):
         raise ArgumentError(
-            f"on_error must be 'skip', 'raise' or 'salvage'; found {on_error!r:.60}.",
+            f"on_error must be 'skip', 'raise' or 'salvage'; found {in_short(on_error)}.",
             "on_error='raise'",
         )
     named = [paths] if isinstance(paths, str | Path) else list(paths)

@@ -14,7 +14,7 @@ from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long
-from stateanalytics.errors import ArgumentError, check_number, check_share
+from stateanalytics.errors import ArgumentError, check_number, check_share, in_short
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems
 from stateanalytics.thresholds.costs import Costs
@@ -312,7 +312,8 @@ def recommend(
     checked_snapshot(snap, "thresholds.recommend")
     if not (costs is None or isinstance(costs, Costs)):
         raise ArgumentError(
-            f"costs needs Costs; found {costs!r:.60}.", "costs=sa.thresholds.Costs(false_alarm=5)"
+            f"costs needs Costs; found {in_short(costs)}.",
+            "costs=sa.thresholds.Costs(false_alarm=5)",
         )
     check_share("conf_level", conf_level, 0.95)
     if most_sessions is not None:

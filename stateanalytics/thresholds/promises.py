@@ -16,7 +16,7 @@ from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.core.windows import WEEK, read_moment
 from stateanalytics.detectors.gaps import silence_gaps
-from stateanalytics.errors import ArgumentError, check_number, did_you_mean
+from stateanalytics.errors import ArgumentError, check_number, did_you_mean, in_short
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
 from stateanalytics.stats.intervals import weighted_count
@@ -348,12 +348,13 @@ def _said(
     for name, change in changes.items():
         if name not in known:
             raise ArgumentError(
-                f"There is no threshold {name!r:.60} that flags work by its silence or length.",
+                f"There is no threshold {in_short(name)} that flags work by its silence or length.",
                 f"one of {', '.join(known)}{did_you_mean(str(name), known)}",
             )
         if not isinstance(change, tuple) or len(change) != 3:
             raise ArgumentError(
-                f"A change needs a moment, the value before and that since; found {change!r:.60}.",
+                "A change needs a moment, the value before and that since; "
+                f"found {in_short(change)}.",
                 f'changes={{"{name}": ("2026-05-04", 300, 600)}}',
             )
         at, before_s, after_s = change

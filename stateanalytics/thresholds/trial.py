@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import CANDIDATES_S, how_long, per_hundred
-from stateanalytics.errors import ArgumentError, check_number, check_share, did_you_mean
+from stateanalytics.errors import ArgumentError, check_number, check_share, did_you_mean, in_short
 from stateanalytics.thresholds.advice import Advice
 
 ENOUGH = 30
@@ -131,7 +131,7 @@ def plan_trial(
     names = rows["name"].to_list()
     if name not in names:
         raise ArgumentError(
-            f"There is nothing to plan for {name!r:.60}: it is no threshold with work that "
+            f"There is nothing to plan for {in_short(name)}: it is no threshold with work that "
             "outlasts the data.",
             f"one of {', '.join(names) or 'none'}{did_you_mean(str(name), names)}",
         )

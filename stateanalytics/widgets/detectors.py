@@ -16,7 +16,7 @@ from stateanalytics.core.units import CANDIDATES_S, how_long
 from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.detections import Detections
 from stateanalytics.detectors.disagreement_causes import Disagreements, disagreements
-from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
+from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean, in_short
 from stateanalytics.widgets.drawing import Shown, moving, safe, table
 
 UNIT = [*schema.ENTITY_KEY, "at"]
@@ -233,7 +233,7 @@ class DetectorExplorer(Shown):
         for name in chosen:
             if name not in self.names:
                 raise ArgumentError(
-                    f"{name!r:.60} flags nothing here; {len(self.names)} detectors do.",
+                    f"{in_short(name)} flags nothing here; {len(self.names)} detectors do.",
                     "look.names lists them" + did_you_mean(str(name), self.names),
                 )
         return chosen

@@ -18,7 +18,7 @@ from stateanalytics.core.redaction import redact
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import read_moment
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures import aliases
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.snapshot import Snapshot
@@ -331,7 +331,7 @@ def _ends(one: Dimension, value: Any) -> list[Any]:
         ends = [math.nan]
     if any(map(math.isnan, ends)):
         raise ArgumentError(
-            f"{one.name} is chosen by the two ends of a stretch; found {value!r:.60}.",
+            f"{one.name} is chosen by the two ends of a stretch; found {in_short(value)}.",
             f"choose({one.name}=(…, …)), or {one.name}=None for all of it",
         )
     return ends

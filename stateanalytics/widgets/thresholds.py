@@ -11,7 +11,7 @@ import polars as pl
 
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.thresholds.advice import Advice
 from stateanalytics.thresholds.wording import SAID
 from stateanalytics.widgets.drawing import (
@@ -156,7 +156,7 @@ class ThresholdWorksheet(Shown):
         if name not in self.names:
             known = ", ".join(self.names) or "none"
             raise ArgumentError(
-                f"There is no curve for {name!r:.60}; there are {known}.",
+                f"There is no curve for {in_short(name)}; there are {known}.",
                 "advice.frame says why a threshold has none" + did_you_mean(str(name), self.names),
             )
         return self.advice.curves.filter(pl.col("name") == name)

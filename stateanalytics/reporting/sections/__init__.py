@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from pkgutil import iter_modules
 
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.reporting.material import Section
 
 HEADLINE = "headline"
@@ -38,7 +38,7 @@ def choose_sections(names: Iterable[str] | None) -> tuple[Section, ...]:
     for name in wanted:
         if name not in known:
             raise ArgumentError(
-                f"A report has no section {name!r:.60}; there are {', '.join(known)}.",
+                f"A report has no section {in_short(name)}; there are {', '.join(known)}.",
                 "name some of these" + did_you_mean(str(name), known),
             )
     return tuple(section for section in SECTIONS if section.name in {*wanted, HEADLINE})
