@@ -315,6 +315,77 @@ def test_a_resume_under_another_id_has_only_its_own_work(tmp_path: Path) -> None
     assert sessions.select(counted).rows() == [(1, 1, 1, 4, 4), (1, 1, 1, 4, 8)]
 
 
+def test_a_copy_that_tells_more_than_its_line_is_believed(tmp_path: Path) -> None:
+    """A session that was forked while an answer was being written, and never finished it."""
+    told = begun()
+    told.answer(say("Done."), stop="end_turn", usage=(1, 2, 3, 4))
+    fork = Transcript("fork", "2026-05-18T10:00:00")
+    origin = {"forkedFrom": {"sessionId": told.session_id, "messageUuid": "x"}}
+    fork.lines = [json.loads(json.dumps(line | origin)) for line in told.lines]
+    fork.lines[-1]["message"]["usage"]["output_tokens"] = 400
+    fork.user("More")
+    facts = facts_of(tmp_path, told, fork, as_of=NOON)
+    sessions = facts.detail(frames.SESSIONS).sort("first_at")
+    assert sessions["n_output_tokens"].to_list() == [400, 0]
+
+
+def test_any_line_of_an_answer_says_why_it_stopped(tmp_path: Path) -> None:
+    told = begun()
+    told.answer(say("a"), stop="end_turn", usage=USAGE)
+    again = json.loads(json.dumps(told.lines[-1]))
+    again["message"]["stop_reason"] = None
+    again["uuid"] = "later"
+    told.lines.append(again)
+    assert axes(facts_of(tmp_path, told))[0] == "completed"
+
+
+def test_a_task_that_was_queued_names_its_subagent(tmp_path: Path) -> None:
+    told, child = begun(), Transcript("one", "2026-05-18T09:00:05", agent="a1")
+    told.answer(call("t1", "Agent"), stop="tool_use", usage=USAGE)
+    task = json.dumps({"task_id": "a1", "tool_use_id": "t1", "description": "Look"})
+    told.add("queue-operation", operation="enqueue", content=task)
+    child.user("Look")
+    facts = facts_of(tmp_path, told, child)
+    [found] = facts.detail(frames.SESSIONS).drop_nulls("agent_id").to_dicts()
+    assert (found["parent_tool_id"], found["parent_thread_id"]) == ("t1", told.session_id)
+
+
+def test_outputs_and_memories_are_no_transcripts(tmp_path: Path) -> None:
+    told = begun()
+    for folder in ("tool-results", "memory"):
+        path = tmp_path / "projects" / "-p" / told.session_id / folder / "t.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text(told.text())
+    facts = facts_of(tmp_path / "projects" / "-p", told)
+    assert facts.detail(frames.SESSIONS)["n_files"].to_list() == [1]
+    n_left = dict(facts.findings.select("code", "n_rows").iter_rows())["source.files_not_read"]
+    assert n_left == 2
+
+
+def test_counts_beyond_all_numbers_are_counted(tmp_path: Path) -> None:
+    told = begun()
+    told.answer(say("a"), stop="end_turn", usage=(10**30, 2, 3, 4))
+    facts = facts_of(tmp_path, told)
+    assert facts.entities.filter(entity_type="session")["n_input_tokens"].to_list() == [5]
+    assert dict(facts.findings.select("code", "n_rows").iter_rows())["usage.below_zero"] == 1
+
+
+@pytest.mark.parametrize("seed", a_few(range(6), 1))
+def test_lines_in_any_order_say_the_same(sample: Facts, tmp_path: Path, seed: int) -> None:
+    """Moments tell the order where a record stands before the one that it follows."""
+    chance, root = random.Random(seed), tmp_path / "root"
+    shutil.copytree(SAMPLE, root, ignore=shutil.ignore_patterns("*.py"))
+    for path in sorted((root / "projects").rglob("*.jsonl")):
+        lines = path.read_text().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]
+        chance.shuffle(whole)
+        path.write_text("".join([*whole, *lines[len(whole) :]]))
+    again = read_facts(root, as_of=NOON)[0]
+    key = ("entity_type", "entity_id")
+    both = (facts.entities.drop("source").sort(key) for facts in (again, sample))
+    assert next(both).equals(next(both))
+
+
 def test_work_of_subagents_inside_an_old_transcript_stands_apart(tmp_path: Path) -> None:
     told, side = begun(), Transcript("one", "2026-05-18T09:00:05", agent="x")
     told.answer(call("t1", "Task"), stop="tool_use", usage=USAGE)

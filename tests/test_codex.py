@@ -226,6 +226,12 @@ def ran(exit_code: int) -> Callable:
     return lambda told: (told.call("c"), told.ran("c", exit_code, 1.0))
 
 
+def tail_phase(told: object) -> None:
+    """The message of an answer says that it is the last one, its event does not."""
+    told.lines[-2]["payload"]["phase"] = "final_answer"
+
+
+UNNAMED = "run.failed.provider_unknown"
 LAST_TURNS = [
     ([], "running", "run.health.awaiting_model"),
     ([say("a", phase="commentary")], "running", "run.health.awaiting_model"),
@@ -234,6 +240,13 @@ LAST_TURNS = [
     ([ran(0), end(None)], "completed", "run.completed.turn_complete"),
     ([ran(1), end(None)], "completed", EMPTY),
     ([lambda t: t.limits(100.0, "primary"), end(None)], "failed", "run.failed.provider_quota"),
+    (
+        [ran(0), lambda t: t.limits(100.0, "primary"), end(None)],
+        "failed",
+        "run.failed.provider_quota",
+    ),
+    ([lambda t: t.say("a", phase=None), tail_phase], "running", "run.health.awaiting_turn_end"),
+    ([lambda t: t.complete(None, error={"message": "stream timed out"})], "failed", UNNAMED),
     ([abort("replaced")], "cancelled", "run.cancelled.superseded"),
     ([abort("review_ended")], "completed", "run.completed.review_ended"),
     ([abort("budget_limited")], "aborted", "run.aborted.budget_limited"),
@@ -264,12 +277,12 @@ def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "delivery"), [(["exited_review_mode"], "passed"), ([], "missing")]
+    ("outputs", "delivery"), a_few([([{}], "passed"), ([None], "missing"), ([], "missing")], 2)
 )
-def test_a_review_has_delivered_where_it_was_left(tmp_path, events, delivery) -> None:
+def test_a_review_has_delivered_where_it_was_left(tmp_path, outputs, delivery) -> None:
     told = begun()
-    for event in events:
-        told.event(event, review_output={})
+    for output in outputs:
+        told.event("exited_review_mode", review_output=output)
     abort("review_ended")(told)
     assert state_of(facts_of(tmp_path, told))["delivery"] == delivery
 
@@ -339,6 +352,53 @@ def test_what_a_fork_inherits_is_found_without_ids_of_turns(tmp_path: Path, way:
     assert session["n_copied"] == (0 if way == "nothing" else 7 if way == "moment" else 6)
 
 
+def test_a_fork_that_points_at_its_history_has_none_of_it(tmp_path: Path) -> None:
+    base = {"thread_id": "parent", "end_ordinal_exclusive": 40}
+    more = {"history_mode": "paginated", "forked_from_ordinal_exclusive": 40}
+    told = Rollout("one", "2026-05-18T09:00:00", history_base=base, **more)
+    told.turn("Two")
+    told.complete("b")
+    for place, line in enumerate(told.lines):
+        line["ordinal"] = place
+    session = session_of(facts := facts_of(tmp_path, told))
+    assert (session["n_prompts"], session["n_copied"]) == (1, 0)
+    assert session["parent_thread_id"] == "parent"
+    assert axes(facts)[0] == "completed"
+
+
+def test_finished_items_are_calls_where_none_is_written(tmp_path: Path) -> None:
+    told = begun()
+    for place, (exit_code, status) in enumerate([(0, "completed"), (1, "failed")]):
+        ran = {"type": "CommandExecution", "exit_code": exit_code, "status": status}
+        item = ran | {"id": f"item_{place}", "duration": {"secs": 2, "nanos": 0}}
+        told.event("item_completed", 2.0, turn_id=told.turn_id, item=item)
+    told.complete("a")
+    facts = facts_of(tmp_path, told)
+    assert (session_of(facts)["n_tool_calls"], session_of(facts)["n_tool_errors"]) == (2, 1)
+    assert facts.detail(frames.TOOLS)["name"].to_list() == ["CommandExecution"] * 2
+    assert "tool.result_without_call" not in found_of(facts)
+
+
+def rows_of(facts: Facts) -> pl.DataFrame:
+    """Every entity, whatever finds it in a file."""
+    return facts.entities.drop("source").sort("entity_type", "entity_id")
+
+
+@pytest.mark.parametrize("seed", a_few(range(6), 1))
+def test_lines_in_any_order_say_the_same(sample: Facts, tmp_path: Path, seed: int) -> None:
+    """Moments tell the order where results stand before their calls."""
+    chance, root = random.Random(seed), tmp_path / "root"
+    shutil.copytree(SAMPLE, root, ignore=shutil.ignore_patterns("*.py"))
+    for path in sorted(root.rglob("rollout-*.jsonl")):
+        lines = path.read_text().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]
+        chance.shuffle(whole)
+        path.write_text("".join([*whole, *lines[len(whole) :]]))
+    again = read_facts(root, as_of=NOON)[0]
+    assert rows_of(again).equals(rows_of(sample))
+    assert found_of(again)["time.out_of_order"] > found_of(sample).get("time.out_of_order", 0)
+
+
 def test_a_thread_in_two_places_is_one(tmp_path: Path) -> None:
     told = begun()
     told.complete("a")
@@ -406,6 +466,7 @@ def test_odd_clocks_repeats_and_versions_are_counted(tmp_path: Path) -> None:
 def test_what_is_there_twice_or_says_nothing_is_counted(tmp_path: Path) -> None:
     told = begun()
     told.tokens(-5, 0, 7)
+    told.tokens(10**30, 0, 1)
     told.complete("a")
     once = facts_of(tmp_path, told, as_of=NOON)
     told.lines = [line for line in told.lines for _ in range(2)]
@@ -419,10 +480,10 @@ def test_what_is_there_twice_or_says_nothing_is_counted(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, told, as_of=NOON)
     assert session_of(facts)["n_prompts"] == session_of(once)["n_prompts"] == 1
     assert session_of(facts)["n_answers"] == session_of(once)["n_answers"]
-    assert (session_of(facts)["n_input_tokens"], session_of(facts)["n_output_tokens"]) == (0, 7)
+    assert (session_of(facts)["n_input_tokens"], session_of(facts)["n_output_tokens"]) == (0, 8)
     n_rows = found_of(facts)
     assert (n_rows["time.unreadable"], n_rows["record.unknown_event"]) == (2, 2)
-    assert (n_rows["usage.below_zero"], n_rows["file.empty"]) == (2, 1)
+    assert (n_rows["usage.below_zero"], n_rows["file.empty"]) == (4, 1)
     assert n_rows["record.repeated"] >= 1
 
 

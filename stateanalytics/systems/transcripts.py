@@ -35,6 +35,8 @@ from stateanalytics.systems.families import FAMILY, with_families
 from stateanalytics.systems.history import LOST, Past, with_rows_of
 
 _MOST_BYTES = 64 * 2**20
+_MOST = 2**62
+"""No count is as large, and two of them still make a number of 64 bits."""
 Odd = Mapping[str, tuple[pl.DataFrame, str]]
 """By code of a finding the rows that it is about, and the column of its example."""
 
@@ -166,8 +168,28 @@ def strange(package: str, rows: pl.DataFrame, column: str, of: str) -> pl.DataFr
     return rows.filter(~pl.col(column).is_in(words_of(package)[of]).fill_null(value=False))
 
 
+def with_any_number(fields: Fields, names: Iterable[str]) -> Fields:
+    """Fields of which some are read however large they are; `whole_numbers` makes them whole."""
+    return {**fields, **{name: (fields[name][0], "DOUBLE") for name in names}}
+
+
+def whole_numbers(names: Iterable[str]) -> list[pl.Expr]:
+    """Numbers that were read however large they are, whole; -1: there are not as many.
+
+    Examples
+    --------
+    >>> pl.select(n=pl.Series([7.0, 1e30, None])).select(whole_numbers(["n"]))["n"].to_list()
+    [7, -1, None]
+    """
+    return [
+        pl.when(pl.col(name).abs() < _MOST).then(name).when(pl.col(name).is_not_null()).then(-1)
+        .cast(pl.Int64).alias(name)
+        for name in names
+    ]  # fmt: skip
+
+
 def below_zero(rows: pl.DataFrame, usage: Iterable[str]) -> pl.DataFrame:
-    """The rows that tell of less than nothing used."""
+    """The rows that tell of less than nothing used, or of more than there can be."""
     return rows.filter(pl.any_horizontal(pl.col(name) < 0 for name in usage))
 
 

@@ -32,8 +32,8 @@ BASH_S, BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 120.0, 60.0, 600.0, 3600.0
 BASH_SETTING = "BASH_DEFAULT_TIMEOUT_MS"
 QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
 _OF_ORDER = (
-    *("source", "file", "line_no", "at", "what", "uuid", "message_id", "request_id"),
-    *("session_id", "agent_id", "is_sidechain", "forked_from"),
+    *("source", "file", "line_no", "at", "what", "uuid", "parent_uuid", "message_id"),
+    *("request_id", "session_id", "agent_id", "is_sidechain", "forked_from"),
 )
 _DENIED = (
     r"(?i)doesn't want to proceed|user (?:rejected|denied|declined)|permission (?:to .* )?"
@@ -70,9 +70,9 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     name = pl.col("file").str.extract(r"([^/]+?)(?:\.jsonl)?$")
     is_side = pl.col("is_sidechain").fill_null(value=False)
     # Few columns are sorted and joined; what else a record says is put beside them at the end.
+    marks = lines.select(_OF_ORDER).with_row_index("row")
     named = (
-        lines.select(_OF_ORDER)
-        .with_row_index("row")
+        marks.join(_shuffled(marks), on=file, how="left", maintain_order="left")
         .with_columns(
             owner_id=pl.when(of_agent.is_not_null())
             .then(pl.coalesce(folder.str.extract(f"^({_UUID})$"), told, name))
@@ -86,7 +86,9 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
             .then("owner_id")
             .otherwise(pl.concat_str("owner_id", pl.lit("/"), "agent")),
             # Files keep their order of writing, whatever their clocks did.
-            by=pl.col("at").cum_max().forward_fill().over(file, order_by="line_no"),
+            by=pl.when(pl.col("is_shuffled").is_null())
+            .then(pl.col("at").cum_max().forward_fill().over(file, order_by="line_no"))
+            .otherwise("at"),
             request=pl.col("request_id").fill_null(
                 pl.col("request_id").max().over("source", "message_id")
             ),
@@ -104,8 +106,22 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
         seq=pl.int_range(pl.len()).over(THREAD),
     )
     marked = _with_replays(_with_copies(keyed))
-    kept = marked.drop("request_id", "session_id", "agent_id", "is_sidechain", "is_replay")
+    kept = marked.drop(
+        "request_id", "session_id", "agent_id", "is_sidechain", "is_replay", "is_shuffled"
+    )
     return kept.hstack(lines.select(pl.exclude(_OF_ORDER))[kept["row"]]).drop("row")
+
+
+def _shuffled(rows: pl.DataFrame) -> pl.DataFrame:
+    """The files in which a record stands before the one that it follows, and moments fall, too."""
+    file = ["source", "file"]
+    falls = pl.col("at") < pl.col("at").cum_max().over(file, order_by="line_no")
+    odd = rows.join(rows.filter(falls).select(file).unique(), on=file, how="semi")
+    first = odd.group_by(*file, parent_uuid="uuid").agg(follows=pl.col("line_no").min())
+    behind = odd.join(first.drop_nulls(), on=[*file, "parent_uuid"]).filter(
+        pl.col("follows") > pl.col("line_no")
+    )
+    return behind.select(*file, is_shuffled=pl.lit(value=True)).unique()
 
 
 def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
@@ -167,15 +183,27 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
 
     The first line has the moment; until 2.1.96 it had a placeholder for the tokens written.
     """
-    lines = own(rows.lazy()).drop_nulls("answer_id").with_columns(total=pl.sum_horizontal(USAGE))
-    answers = lines.group_by(*THREAD, "answer_id", maintain_order=True).agg(
-        pl.col("turn_no", "message_id", "request", "at", "uuid").first(),
-        pl.col("model", "stop_reason").drop_nulls().last(),
-        pl.col(*USAGE, "n_cache_1h_tokens").sort_by("total", maintain_order=True).last().clip(0),
-        n_lines=pl.len(),
+    every = rows.lazy().drop_nulls("answer_id").with_columns(total=pl.sum_horizontal(USAGE))
+    answers = (
+        own(every)
+        .group_by(*THREAD, "answer_id", maintain_order=True)
+        .agg(
+            pl.col("turn_no", "message_id", "request", "at", "uuid").first(),
+            pl.col("model", "stop_reason").drop_nulls().last(),
+            n_lines=pl.len(),
+        )
+    )
+    # A copy may tell more than the line that it was made of, if that was still being written.
+    told = ("is_spoken", "total")
+    most = (
+        every.with_columns(is_spoken=pl.col("agent").is_null())
+        .group_by("source", "answer_id")
+        .agg(pl.col(*USAGE, "n_cache_1h_tokens").sort_by(told, maintain_order=True).last().clip(0))
     )
     named = pl.coalesce("message_id", "uuid", "answer_id")
-    kept = answers.with_columns(message_id=named, request_id="request")
+    kept = answers.join(
+        most, on=["source", "answer_id"], how="left", maintain_order="left"
+    ).with_columns(message_id=named, request_id="request")
     return MESSAGES.conform(kept.collect())
 
 

@@ -11,6 +11,7 @@ from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser
 from stateanalytics.systems.columns import fields_from_csv
 from stateanalytics.systems.recorded import first_that_holds
+from stateanalytics.systems.transcripts import whole_numbers, with_any_number
 
 MOST_ERROR_CHARS = 500
 _BLOCK = {
@@ -19,11 +20,15 @@ _BLOCK = {
     "input": {"timeout": "DOUBLE"},
 }
 _USAGE = "message.usage"
-FIELDS: Fields = {
-    **fields_from_csv(__package__),
+_CREATED = {
     "n_created": ((f"{_USAGE}.cache_creation_input_tokens",), "BIGINT"),
     "n_created_5m": ((f"{_USAGE}.cache_creation.ephemeral_5m_input_tokens",), "BIGINT"),
     "n_created_1h": ((f"{_USAGE}.cache_creation.ephemeral_1h_input_tokens",), "BIGINT"),
+}
+_COUNTS = ("n_input_tokens", "n_cache_read_tokens", "n_output_tokens", *_CREATED)
+FIELDS: Fields = {
+    **with_any_number({**fields_from_csv(__package__), **_CREATED}, _COUNTS),
+    "queued": (("content",), "VARCHAR"),
     "retry_in_ms": (("retryInMs",), "DOUBLE"),
     "interrupted_id": (("interruptedMessageId",), "VARCHAR"),
     "is_summary": (("isCompactSummary",), "BOOLEAN"),
@@ -41,6 +46,11 @@ _SUBTYPES = {
     "turn_end": ("system", ["turn_duration", "stop_hook_summary"]),
     "compaction": ("system", ["compact_boundary"]),
     "max_turns": ("attachment", ["max_turns_reached"]),
+}
+# Of a task that is put into the queue: as JSON or in tags.
+_OF_TASKS = {
+    "result_agent_id": r'task[_-]id"?\s*[:>]\s*"?([\w-]+)',
+    "result_tool_id": r'tool[_-]use[_-]id"?\s*[:>]\s*"?([\w-]+)',
 }
 _INTERRUPTED = "[Request interrupted by user"
 _FIRST_TEXT = (
@@ -86,7 +96,7 @@ def _heads(rows: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFr
     return both.select(
         "row",
         pl.col("n_text_chars").cast(pl.Int64),
-        head=pl.col("text").str.slice(0, MOST_ERROR_CHARS),
+        head=pl.col("text").str.strip_chars_start().str.slice(0, MOST_ERROR_CHARS),
     )
 
 
@@ -99,8 +109,16 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
     # Of a retry the error is an object, of which this is the text.
     status = tag.str.extract(r'"status"\s*:\s*(\d{3})\b').cast(pl.Int64)
     nested = pl.col("n_created_5m").fill_null(0) + pl.col("n_created_1h").fill_null(0)
-    return rows.with_columns(at=at, what=_what()).with_columns(
-        n_cache_creation_tokens=pl.max_horizontal("n_created", nested),
+    least = pl.min_horizontal(*_CREATED)
+    queued = pl.when(pl.col("type") == "queue-operation").then("queued")
+    named = rows.with_columns(
+        pl.coalesce(name, queued.str.extract(pattern)).alias(name)
+        for name, pattern in _OF_TASKS.items()
+    )
+    return named.with_columns(whole_numbers(_COUNTS), at=at, what=_what()).with_columns(
+        n_cache_creation_tokens=pl.when(least < 0)
+        .then(least)
+        .otherwise(pl.max_horizontal("n_created", nested)),
         n_cache_1h_tokens="n_created_1h",
         error_type=is_error.then(tag),
         error_status=pl.coalesce("error_status", status),

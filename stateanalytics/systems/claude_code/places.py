@@ -21,6 +21,7 @@ _TYPED = re.compile(rb'"type"\s*:\s*"(?:' + _TYPES + rb')"')
 _OWN_KEY = re.compile(rb'"(?:sessionId|leafUuid|isSnapshotUpdate)"\s*:')
 # Records of subagents' starts and ends, which their own transcripts tell better.
 NO_TRANSCRIPTS = ("journal.jsonl", HISTORY)
+_NO_FOLDERS = ("tool-results", "memory")
 
 
 def find(path: Path) -> list[Path]:
@@ -82,12 +83,13 @@ def transcripts_of(path: Path) -> list[Path]:
     if path.is_file():
         return [path, *sorted((path.with_suffix("") / "subagents").glob(f"agent-*{SUFFIX}"))]
     root = path / PROJECTS if (path / PROJECTS).is_dir() else path
-    return sorted(
-        Path(folder) / name
-        for folder, _, names in os.walk(root)
-        for name in names
-        if name.endswith(SUFFIX) and name not in NO_TRANSCRIPTS
-    )
+    found = []
+    for folder, inner, names in os.walk(root):
+        if Path(folder).name != PROJECTS:
+            inner[:] = [name for name in inner if name not in _NO_FOLDERS]
+        told = (name for name in names if name.endswith(SUFFIX) and name not in NO_TRANSCRIPTS)
+        found += [Path(folder) / name for name in told]
+    return sorted(found)
 
 
 def opens(path: Path) -> list[str | Path]:

@@ -85,6 +85,9 @@ def _facts(rows: pl.DataFrame) -> pl.DataFrame:
         "input": what.is_in(["prompt", "tool_result"]),
         **{name: what == name for name in ("interrupt", "max_turns", "turn_end", "retry")},
     }
+    # Of the lines of an answer any one may say why it stopped.
+    name = pl.coalesce("answer_id", "uuid", what)
+    is_last_answer = is_answer & (name == name.filter(is_answer).last())
     told = pl.col("error_type", "error_status", "error_message")
     moved = rows.lazy().with_columns(pl.col("permission_mode").forward_fill().over(THREAD))
     turns = (
@@ -92,7 +95,7 @@ def _facts(rows: pl.DataFrame) -> pl.DataFrame:
         .group_by(TURN, maintain_order=True)
         .agg(
             told.filter(what.is_in(["api_error", "retry"])).last(),
-            pl.col("stop_reason").filter(is_answer).last(),
+            pl.col("stop_reason").filter(is_last_answer).drop_nulls().last(),
             pl.col("n_text_chars").filter(what == "assistant").sum(),
             pl.col("retry_at").filter(what == "retry").last(),
             pl.col("permission_mode").last(),

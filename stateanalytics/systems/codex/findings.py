@@ -61,7 +61,8 @@ def findings_of(
     of_tokens = rollouts.filter(what == "tokens").drop_nulls("sum_total_tokens")
     total, ordinal = pl.col("sum_total_tokens"), pl.col("ordinal")
     is_call = what.is_in(["result", "tool_end"]) & pl.col("call_id").is_not_null()
-    calls = rollouts.filter(what == "call")["call_id"].implode()
+    tools = details[frames.TOOLS.name]["call_id"]
+    calls = pl.concat([rollouts.filter(what == "call")["call_id"], tools]).implode()
     starts = rollouts.filter(what == "turn_start")["turn_id"].implode()
     is_other_end = what.is_in(list(ENDS)) & ~pl.col("turn_id").is_in(starts)
     named = pl.col("file").str.extract(NAME_ID)

@@ -18,7 +18,7 @@ FILE = ("source", "file")
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 _OF_ORDER = (
     *(*FILE, "line_no", "ordinal", "at", "what", "own_id", "turn_id", "forked_from", "own_from"),
-    *("parent_thread_id", "type", "kind", "n_text_chars"),
+    *("base_id", "parent_thread_id", "type", "kind", "n_text_chars", "call_id"),
 )
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 NAME_ID = rf"({_UUID})\.jsonl(?:\.zst)?$"
@@ -29,7 +29,16 @@ _MOMENT_CHARS = 13
 ENDS = ("turn_complete", "turn_aborted")
 NO_FAILURES = ("active_turn_not_steerable", "thread_rollback_failed")
 """Errors that fail no turn."""
-_IS_SUBAGENT = r"subagent"
+_IS_SUBAGENT = r'"subagent"\s*:|\bsubagent$'
+
+
+_AT_ONCE = {
+    **{"meta": 0, "turn_start": 1, "context": 2, "prompt_text": 3, "prompt_event": 3},
+    **{"prompt_item": 3, "turn_complete": 9, "turn_aborted": 9},
+}
+"""In which order records of one moment were written."""
+_MANY_FALLS = 3
+"""No clock is set back as often."""
 
 
 def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
@@ -47,11 +56,11 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
         ``is_prompt``, ``is_answer`` and ``turn_no`` (0: before any turn).
     """
     # Few columns are sorted and joined; what else a record says is put beside them at the end.
-    marks = lines.select(_OF_ORDER).with_row_index("row")
-    rollouts = marks.filter(pl.col("what") != "name").sort(*FILE, "line_no")
+    marks = lines.select(_OF_ORDER).with_row_index("row").filter(pl.col("what") != "name")
+    rollouts = _in_order(marks.sort(*FILE, "line_no"))
     metas = rollouts.filter(pl.col("what") == "meta")
     heads = metas.group_by(FILE, maintain_order=True).agg(
-        pl.col("own_id", "forked_from", "own_from", "at", "line_no").first(),
+        pl.col("own_id", "forked_from", "own_from", "base_id", "at", "line_no").first(),
         pl.col("parent_thread_id").first().alias("spawned_by"),
         n_metas=pl.col("own_id").n_unique(),
     )
@@ -62,6 +71,7 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
         head_id="own_id",
         head_forked="forked_from",
         head_own_from="own_from",
+        head_base="base_id",
         head_at="at",
         head_line="line_no",
     )
@@ -73,6 +83,31 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     marked = _with_turns(_with_families(kept.with_columns(is_copied=_is_copied())))
     told = lines.select(pl.exclude(_OF_ORDER))[marked["row"]]
     return marked.drop("row").hstack(told)
+
+
+def _in_order(rollouts: pl.DataFrame) -> pl.DataFrame:
+    """Rollouts in their order; where ends stand before their beginnings, that of their moments."""
+    what, file, line_no = pl.col("what"), list(FILE), pl.col("line_no")
+    falls = (pl.col("at") < pl.col("at").shift(1)).over(file)
+    odd = rollouts.join(rollouts.filter(falls).select(file).unique(), on=file, how="semi")
+    if odd.is_empty():
+        return rollouts
+    begin = line_no.filter(what.is_in(["turn_start", "call"])).min()
+    of = pl.coalesce("call_id", "turn_id")
+    shuffled = odd.filter(
+        (pl.col("ordinal").diff().over(file) < 0)
+        | (of.is_not_null() & (line_no < begin.over(*file, of)))
+        | (line_no.filter(what == "meta").min().over(file) > line_no.min().over(file))
+        | ((pl.col("at") < pl.col("at").shift(1)).sum().over(file) >= _MANY_FALLS)
+    ).select(file)
+    is_own = (what == "meta") & (pl.col("own_id") == pl.col("file").str.extract(NAME_ID))
+    rank = what.replace_strict(_AT_ONCE, default=5, return_dtype=pl.Int64)
+    written = odd.join(shuffled.unique(), on=file, how="semi").sort(
+        *file, ~is_own.fill_null(value=False), "ordinal", "at", rank, "line_no"
+    )
+    placed = written.with_columns(line_no=line_no.sort().over(file))
+    others = rollouts.join(shuffled, on=file, how="anti")
+    return pl.concat([others, placed]).sort(*file, "line_no")
 
 
 def _one_file_each(rows: pl.DataFrame) -> pl.DataFrame:
@@ -106,10 +141,10 @@ def _is_copied() -> pl.Expr:
     by_moment = pl.when(pl.col("n_metas") > 1).then(
         is_same_moment.fill_null(value=True).cast(pl.Int8).cum_min().over(over) == 1
     )
-    is_branch = (
-        (pl.col("n_metas") > 1)
-        | pl.col("head_forked").is_not_null()
-        | pl.col("spawned_by").is_not_null()
+    # Where the history of another thread is pointed at, nothing of it is written again.
+    is_branch = (pl.col("n_metas") > 1) | (
+        pl.col("head_base").is_null()
+        & (pl.col("head_forked").is_not_null() | pl.col("spawned_by").is_not_null())
     )
     is_after_head = pl.col("line_no") > pl.col("head_line")
     is_inherited = is_branch & is_after_head & pl.coalesce(by_ordinal, by_turn, by_moment)
@@ -243,7 +278,7 @@ def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) ->
         last_activity_at=at.filter(is_own).max(),
         n_copied=pl.col("is_copied").sum(),
         n_compactions=((pl.col("what") == "compaction") & is_own).sum(),
-        naive_total_tokens=pl.col("sum_total_tokens").drop_nulls().last().fill_null(0),
+        naive_total_tokens=pl.col("sum_total_tokens").drop_nulls().last().fill_null(0).clip(0),
     )
     sums = [name for name in SESSIONS.dtypes if name in TURNS.dtypes and name.startswith("n_")]
     of_turns = turns.group_by(THREAD).agg(pl.col(sums).sum(), n_turns=pl.len())

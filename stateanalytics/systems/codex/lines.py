@@ -9,17 +9,19 @@ import polars as pl
 
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser
+from stateanalytics.systems.codex.frames import SUMS, USAGE
 from stateanalytics.systems.columns import fields_from_csv
-from stateanalytics.systems.transcripts import table_of
+from stateanalytics.systems.transcripts import table_of, whole_numbers, with_any_number
 
 WORDS = table_of(__package__, "known_words.csv")
 """Types, kinds and items that some version writes (``of``, ``word``), and what each is."""
 MOST_ERROR_CHARS = 500
 _MOST_SEARCHED_CHARS = 4000
 _CONTENT = [dict.fromkeys(("type", "text"), "VARCHAR")]
+_COUNTS = (*USAGE, *SUMS, "sum_total_tokens")
 FIELDS: Fields = {
-    **fields_from_csv(__package__),
-    "text": (("payload.message", "payload.last_agent_message"), "VARCHAR"),
+    **with_any_number(fields_from_csv(__package__), _COUNTS),
+    "text": (("payload.message", "payload.last_agent_message", "payload.review_output"), "VARCHAR"),
     "content": (("payload.content", "payload.item.content"), _CONTENT),
     "asked": (("payload.arguments", "payload.input", "payload.action"), "VARCHAR"),
     "output": (("payload.output", "payload.result.Err"), "VARCHAR"),
@@ -59,6 +61,7 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
     tag = pl.col("error_type")
     said = pl.col("output").str.slice(0, _MOST_SEARCHED_CHARS)
     placed = rows.with_columns(
+        whole_numbers(_COUNTS),
         at=pl.when(known).then(pl.col("at").dt.replace_time_zone("UTC")).cast(MOMENT),
         what=_what(words.list.first()),
         # Of a list of texts the line breaks are escaped.

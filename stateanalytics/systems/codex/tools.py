@@ -7,7 +7,7 @@ import polars as pl
 from stateanalytics.systems.codex.folding import own
 from stateanalytics.systems.codex.frames import TOOLS
 from stateanalytics.systems.recorded import first_that_holds
-from stateanalytics.systems.threads import THREAD
+from stateanalytics.systems.threads import THREAD, TURN
 
 SHELL = ("shell", "shell_command", "local_shell_call", "container.exec")
 SHELL_S, GRACE_S, PATIENCE_S, MCP_S = 10.0, 60.0, 600.0, 300.0
@@ -25,9 +25,11 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
     """
     call = (*THREAD, "call_id")
     known = own(rows.drop_nulls("call_id"))
-    calls = known.filter(pl.col("what") == "call").unique(call, keep="first", maintain_order=True)
+    is_event, is_call = pl.col("what") == "tool_end", pl.col("what") == "call"
+    # Where no call of a turn is written, what it finished tells of them.
+    is_told = is_event & (pl.col("kind") == "item_completed") & ~is_call.any().over(TURN)
+    calls = known.filter(is_call | is_told).unique(call, keep="first", maintain_order=True)
     results = known.filter(pl.col("what").is_in(list(_RESULTS)))
-    is_event = pl.col("what") == "tool_end"
     told = ("exit_code", "duration_s")
     flags = ("is_error", "is_cancelled", "is_declined", "is_timed_out", "is_background")
     # An event says exactly what a text only shows.
@@ -56,12 +58,14 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
         "exit_nonzero": pl.col("is_error") & (pl.col("exit_code") != 0),
         "tool_error": pl.col("is_error"),
     }
-    kind = pl.coalesce("name", "kind")
+    kind = pl.coalesce("name", "item", "kind")
     server = pl.when(pl.col("namespace").fill_null("") != "").then("namespace")
     named = joined.with_columns(
         entity_id=pl.concat_str("thread_id", pl.lit(":"), "call_id"),
         name=pl.concat_str(server, kind, separator="__", ignore_nulls=True),
-        started_at="at",
+        started_at=pl.when(is_event)
+        .then(pl.col("at") - pl.duration(microseconds=pl.col("duration_s") * 1e6))
+        .otherwise("at"),
         ended_at=pl.when(has_result).then(pl.coalesce("ended_at", "at")),
         is_error=pl.when(has_result).then(pl.col("is_error") & ~is_over),
         cause=first_that_holds(causes),

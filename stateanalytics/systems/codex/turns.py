@@ -132,8 +132,9 @@ def _facts(rows: pl.DataFrame) -> pl.DataFrame:
             n_text_chars=pl.col("n_text_chars").filter(is_text).sum(),
             final_chars=pl.col("n_text_chars").filter(is_end).first(),
             last_sign=sign.filter(is_sign).last(),
-            last_phase=pl.col("phase").filter(is_sign).last(),
-            has_review=(what == "review").any(),
+            # The event of an answer need not say what its twin does.
+            last_phase=pl.col("phase").filter(what.str.starts_with("answer_")).drop_nulls().last(),
+            has_review=((what == "review") & (pl.col("n_text_chars") > 0)).any(),
             n_prompts=pl.col("is_prompt").sum(),
             n_answers=pl.col("is_answer").sum(),
         )
@@ -171,7 +172,8 @@ def _of_children(rows: pl.DataFrame) -> pl.DataFrame:
 def _cause() -> pl.Expr:
     tags = {tag: cause for cause, of_cause in _CAUSES.items() for tag in of_cause}
     known = pl.col("error_type").replace_strict(tags, default=None, return_dtype=pl.String)
-    return pl.coalesce(known, cause_of_error())
+    unnamed = pl.when(pl.col("error_type").is_null()).then(pl.lit("provider_unknown"))
+    return pl.coalesce(known, unnamed, cause_of_error())
 
 
 def _rules() -> dict[str, pl.Expr]:
@@ -182,13 +184,14 @@ def _rules() -> dict[str, pl.Expr]:
     is_answered = pl.col("last_sign") == "answer"
     is_old_answer = end.is_null() & ~is_written & is_closed & is_answered
     had_later = pl.col("has_later")
+    has_words = (pl.col("n_text_chars") > 0) | pl.col("has_review")
     return {
         "failed": pl.col("has_error") & ~is_aborted.fill_null(value=False),
         **{word: is_aborted & (reason == word) for word in ABORTS},
         "unknown_abort": is_aborted,
         "good": is_complete & (pl.col("final_chars") > 0),
+        "limited": is_complete & ~has_words & pl.col("rate_limit_reached").is_not_null(),
         "good_inferred": is_complete & pl.col("has_output"),
-        "limited": is_complete & pl.col("rate_limit_reached").is_not_null(),
         "empty": is_complete,
         "good_message": is_old_answer,
         "superseded": had_later & ~is_written & is_closed,
