@@ -101,8 +101,7 @@ SAMPLE_READ: dict[Any, sa.Snapshot] = {}
 def read_once() -> Iterator[None]:
     """Let the commands of a module read each input once; what they make of it is tested there."""
     of_module: dict[Any, sa.Snapshot] = {}
-    # Looked up while it is whole: the package keeps what it finds under a name at first.
-    read = sa.read
+    read = snapshot.read_for_once
 
     def read_or_kept(*sources: str, **options: Any) -> sa.Snapshot:
         if not sources or not all(Path(source).is_file() for source in sources):
@@ -118,7 +117,7 @@ def read_once() -> Iterator[None]:
         return kept[key]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(snapshot, "read", read_or_kept)
+        patched.setattr(snapshot, "read_for_once", read_or_kept)
         yield
 
 

@@ -770,7 +770,7 @@ def test_an_interruption_is_code_130(run, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("stateanalytics.snapshot.read", interrupted)
+    monkeypatch.setattr("stateanalytics.snapshot.read_for_once", interrupted)
     code, _, err = run("states", "x")
     assert (code, err.strip()) == (130, "error: interrupted")
 

@@ -1,5 +1,6 @@
 """A refreshed snapshot is what a fresh read gives; the one before stays what it was."""
 
+import gc
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+import weakref
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -24,8 +26,11 @@ from stateanalytics.errors import ArgumentError, SourceNotFoundError
 from stateanalytics.io import parts, sqlite, sqlite_copy
 from stateanalytics.io.archive import changes
 from stateanalytics.io.sqlite import TEXT, open_store
+from stateanalytics.snapshot import read_for_once
 from stateanalytics.systems import reading
 from stateanalytics.systems.derived import Derived
+from stateanalytics.systems.lionagi import reading as lionagi
+from stateanalytics.systems.lionagi.reading import Remembered
 from tests.ao_trees import lifecycle, put, record, write_json
 from tests.examples import a_few, examples
 from tests.frames import AS_OF, facts
@@ -479,6 +484,22 @@ def test_inputs_that_came_or_went_are_noticed(tmp_path):
         path.unlink()
     with pytest.raises(SourceNotFoundError):
         snap.refresh(progress=False)
+
+
+def test_who_reads_once_keeps_nothing_to_go_on_from(tmp_path, monkeypatch):
+    """What a command reads is the same, in less memory, and can be read again all the same."""
+    store, seen = first(tmp_path / "state.db"), []
+
+    def remembered(*arguments):
+        seen.append(weakref.ref(made := Remembered(*arguments)))
+        return made
+
+    monkeypatch.setattr(lionagi, "Remembered", remembered)
+    once, kept = read_for_once(store, as_of=AS_OF), read(store)
+    assert_same(once, kept)
+    gc.collect()
+    assert [each() is None for each in seen] == [True, False]
+    assert_same(once.refresh(progress=False), kept)
 
 
 def test_what_was_not_read_cannot_be_read_again():

@@ -117,10 +117,10 @@ def opened(
     """Read the sources; say which, where none was named, and what was lost of them."""
     from stateanalytics.core.facts import losses_of
     from stateanalytics.core.redaction import redact
-    from stateanalytics.snapshot import read
+    from stateanalytics.snapshot import read_for_once
 
     on_error: Literal["skip", "salvage"] = "salvage" if salvage else "skip"
-    snap = read(*sources, as_of=as_of, bodies=bodies, on_error=on_error)
+    snap = read_for_once(*sources, as_of=as_of, bodies=bodies, on_error=on_error)
     if not sources:
         note(f"reading {', '.join(snap.sources['source'])}")
     lost = losses_of(snap.findings).select("source", "message")
