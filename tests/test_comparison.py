@@ -10,6 +10,7 @@ from polars.testing import assert_frame_equal
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError, MissingComponentError
 from stateanalytics.stats import random_columns
+from stateanalytics.survival.comparison import reversals
 from stateanalytics.survival.influence import (
     incidence_and_influence,
     mean_and_influence,
@@ -157,6 +158,22 @@ def test_the_sample_compares_every_model_with_the_commonest(demo):
 def test_arguments_without_meaning_are_refused(arguments, words):
     with pytest.raises(ArgumentError, match=words):
         sa.survival.compare(SIMPSON, **{"adjust": "kind", **arguments})
+
+
+def test_what_a_report_asks_is_what_is_reversed_among_all():
+    runs = SIMPSON.with_columns(pl.col("kind").alias("project"))
+    # The mix turns nine of each round, too, but of so few nobody can tell.
+    is_common = (pl.col("model") == "old") == (pl.col("kind") == "easy")
+    n_kept = pl.when(is_common).then(6).otherwise(3)
+    few = runs.filter(pl.int_range(pl.len()).over("model", "kind") < n_kept)
+    for rows, is_told in ((runs, True), (few, False)):
+        whole = sa.survival.compare(rows)
+        raw, adjusted = whole.filter(measure="duration")["estimate"]
+        assert raw * adjusted < 0
+        assert whole["is_reversed"].any() == is_told
+        told = whole.filter("is_reversed")["in_words"]
+        assert reversals(rows)["in_words"].to_list() == told.to_list()
+    assert reversals(runs.clear()).is_empty()
 
 
 @pytest.mark.slow

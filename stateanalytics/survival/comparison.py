@@ -18,7 +18,13 @@ from stateanalytics.stats.distributions import (
     student_tail,
 )
 from stateanalytics.survival.by_unit import UNIT, with_units
-from stateanalytics.survival.influence import incidence_and_influence, mean_and_influence
+from stateanalytics.survival.estimates import TOLERANCE
+from stateanalytics.survival.influence import (
+    incidence_and_influence,
+    mean_and_influence,
+    means,
+    shares,
+)
 from stateanalytics.survival.regression import hazard_ratio
 from stateanalytics.survival.risk_sets import strata_of
 from stateanalytics.survival.run_spells import spells
@@ -27,6 +33,7 @@ from stateanalytics.survival.standardised import (
     IS_FIRST,
     STRATUM_NAME,
     difference,
+    differences,
     differing_projects,
     horizon,
 )
@@ -145,19 +152,49 @@ def compare(
     check_number("least", least, 10, least=FEWEST_UNITS)
     if until_s is not None:
         check_number("until_s", until_s, 3600, is_above=True)
-    asked = _Asked(until_s, conf_level, fdr, least, regression)
-    return _compared(known, by, columns, against, asked)
+    asked = _Asked(columns, until_s, conf_level, fdr, least, regression)
+    kept = _prepared(known, by, columns)
+    base, others = _values(kept, by, against)
+    return _judged(_rows(kept, by, base, others, asked), fdr)
 
 
 def reversals(runs: pl.DataFrame, by: str = "model") -> pl.DataFrame:
     """Those rows of `compare` that the mix of work turns round, without log-rank tests."""
-    asked = _Asked(has_log_rank=False)
-    return _compared(runs, by, ["kind", "project"], None, asked).filter("is_reversed")
+    asked = _Asked(["kind", "project"], has_log_rank=False)
+    kept = _prepared(runs, by, asked.columns)
+    base, others = _values(kept, by, None)
+    # How much a difference varies takes most of the time: it is asked where that can matter.
+    suspects = _turned(kept, by, base, others)
+    told = _rows(kept, by, base, suspects, asked)
+    if not any(row["p_value"] is not None and row["p_value"] <= asked.fdr for row in told):
+        others = []
+    return _judged(_rows(kept, by, base, others, asked), asked.fdr).filter("is_reversed")
+
+
+def _turned(kept: pl.DataFrame, by: str, base: str | None, others: Sequence[str]) -> list[str]:
+    """Values whose differences, raw and adjusted, may point in opposite directions."""
+    if base is None:
+        return []
+    until_s = {value: horizon(_pair_of(kept, by, value, base)) for value in others}
+    of_measures = ((kept, means), (kept.with_columns(ended="has_ended"), shares))
+    found = [
+        tuple(
+            differences(rows, by, base, until_s, estimate)
+            for rows in (counted.with_columns(pl.lit("all").alias(STRATUM_NAME)), counted)
+        )
+        for counted, estimate in of_measures
+    ]
+    return [
+        value
+        for value in others
+        if any(raw[value] * adjusted[value] <= TOLERANCE for raw, adjusted in found)
+    ]
 
 
 class _Asked(NamedTuple):
     """What `compare` is asked for, beside what it compares."""
 
+    columns: Sequence[str]
     until_s: float | None = None
     conf_level: float = 0.95
     fdr: float = 0.1
@@ -166,27 +203,33 @@ class _Asked(NamedTuple):
     has_log_rank: bool = True
 
 
-def _compared(
-    runs: pl.DataFrame, by: str, columns: Sequence[str], against: str | None, asked: _Asked
-) -> pl.DataFrame:
-    kept = _prepared(runs, by, columns)
+def _values(kept: pl.DataFrame, by: str, against: str | None) -> tuple[str | None, list[str]]:
+    """What is compared with, by default what most runs have, and the other values."""
     sizes = kept.group_by(by).len().sort(-pl.col("len").cast(pl.Int64), by)[by].to_list()
     if against is not None and against not in sizes:
         raise ArgumentError(f"against needs a value of {by}; found {against!r}.", f"{sizes[:3]}")
     base = against if against is not None else next(iter(sizes), None)
-    rows = [
+    return base, sorted(value for value in sizes if value != base)
+
+
+def _pair_of(kept: pl.DataFrame, by: str, value: str, base: str | None) -> pl.DataFrame:
+    of_both = kept.filter(pl.col(by).is_in([value, base]))
+    return of_both.with_columns((pl.col(by) == value).alias(IS_FIRST))
+
+
+def _rows(
+    kept: pl.DataFrame, by: str, base: str | None, others: Sequence[str], asked: _Asked
+) -> list[dict[str, Any]]:
+    """Every measure of several values against one."""
+    return [
         row
-        for value in sorted(value for value in sizes if value != base)
+        for value in others
         for row in _pair(
-            kept.filter(pl.col(by).is_in([value, base])).with_columns(
-                (pl.col(by) == value).alias(IS_FIRST)
-            ),
+            _pair_of(kept, by, value, base),
             {"dimension": by, "value": value, "against": base},
-            columns,
             asked,
         )
     ]
-    return _judged(pl.DataFrame(rows, schema={**RESULT, "in_words": pl.String}), asked.fdr)
 
 
 def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFrame:
@@ -213,10 +256,9 @@ def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFra
     )
 
 
-def _pair(
-    runs: pl.DataFrame, named: dict[str, Any], columns: Sequence[str], asked: _Asked
-) -> list[dict[str, Any]]:
+def _pair(runs: pl.DataFrame, named: dict[str, Any], asked: _Asked) -> list[dict[str, Any]]:
     """Every measure of one value against another, raw and adjusted."""
+    columns = asked.columns
     until = horizon(runs) if asked.until_s is None else asked.until_s
     is_unadjusted = "project" in runs.columns and "project" not in columns
     rows = []
@@ -274,8 +316,9 @@ def _interval(row: dict[str, Any], conf_level: float) -> dict[str, Any]:
     }
 
 
-def _judged(rows: pl.DataFrame, fdr: float) -> pl.DataFrame:
+def _judged(told: list[dict[str, Any]], fdr: float) -> pl.DataFrame:
     """Verdicts, with all comparisons of one method as a family, and who is turned round."""
+    rows = pl.DataFrame(told, schema={**RESULT, "in_words": pl.String})
     neutral = pl.when(pl.col("measure") == "hazard_ratio").then(1.0).otherwise(0.0)
     is_up = pl.col("estimate") > neutral
     is_found = (pl.col("q_value") <= fdr).fill_null(value=False)

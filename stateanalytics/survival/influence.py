@@ -52,17 +52,11 @@ def mean_and_influence(
     """
     rows = with_ties(checked_spells(spells, cells, "compare", also=[unit]))
     sets = risk_sets(rows, cells)
-    at = pl.col("duration_s")
-    width = (pl.min_horizontal(at.shift(-1).over(CELL).fill_null(until_s), until_s) - at).clip(0)
-    table = (
-        sets.table.with_columns(survival=survival())
-        .with_columns(area=pl.col("survival") * width)
-        .with_columns(beyond=pl.col("area").cum_sum(reverse=True).over(CELL))
-        .with_columns(of_good=pl.lit(0.0), of_end=-_shared(pl.col("beyond"), until_s))
-        .with_columns(drift=pl.col("of_end") * pl.col("n_events") / pl.col("n_at_risk"))
+    table, estimates = means(sets.table, until_s)
+    table = table.with_columns(beyond=pl.col("area").cum_sum(reverse=True).over(CELL)).with_columns(
+        of_good=pl.lit(0.0), of_end=-_shared(pl.col("beyond"), until_s)
     )
-    first = pl.min_horizontal(at.min(), until_s)
-    estimates = _estimates(table, pl.col("area").sum() + first, until_s)
+    table = table.with_columns(drift=pl.col("of_end") * pl.col("n_events") / pl.col("n_at_risk"))
     moved = _moved(number(rows, cells)[0].with_columns(is_good=False), table, unit)
     return estimates.join(sets.strata, on=CELL), moved
 
@@ -90,19 +84,35 @@ def incidence_and_influence(
     """
     rows = with_ties(checked_spells(spells, cells, "compare", also=[unit, "is_good"]))
     sets = risk_sets(rows, cells, {"n_good": pl.col("is_good") & pl.col("ended")})
-    before = pl.col("survival").shift(1, fill_value=1.0).over(CELL)
-    is_within = (pl.col("duration_s") <= until_s) & (pl.col("n_events") > 0)
     n, d = pl.col("n_at_risk"), pl.col("n_events")
+    table, estimates = shares(sets.table, until_s)
     table = (
-        sets.table.with_columns(survival=survival())
-        .with_columns(of_good=pl.when(is_within).then(before / n).otherwise(0.0))
-        .with_columns(step=pl.col("of_good") * pl.col("n_good"))
-        .with_columns(later=pl.col("step").cum_sum(reverse=True).over(CELL) - pl.col("step"))
+        table.with_columns(later=pl.col("step").cum_sum(reverse=True).over(CELL) - pl.col("step"))
         .with_columns(of_end=-_shared(pl.col("later"), until_s))
         .with_columns(drift=(pl.col("step") + pl.col("of_end") * d) / n)
     )
-    estimates = _estimates(table, pl.col("step").sum(), until_s)
     return estimates.join(sets.strata, on=CELL), _moved(number(rows, cells)[0], table, unit)
+
+
+def means(table: pl.DataFrame, until_s: float) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Restricted mean of each cell, from its risk sets: with ``area``, and the estimates."""
+    at = pl.col("duration_s")
+    width = (pl.min_horizontal(at.shift(-1).over(CELL).fill_null(until_s), until_s) - at).clip(0)
+    known = table.with_columns(survival=survival()).with_columns(area=pl.col("survival") * width)
+    first = pl.min_horizontal(at.min(), until_s)
+    return known, _estimates(known, pl.col("area").sum() + first, until_s)
+
+
+def shares(table: pl.DataFrame, until_s: float) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Share of each cell that came to a good end (``n_good``), as `means`: with its steps."""
+    before = pl.col("survival").shift(1, fill_value=1.0).over(CELL)
+    is_within = (pl.col("duration_s") <= until_s) & (pl.col("n_events") > 0)
+    known = (
+        table.with_columns(survival=survival())
+        .with_columns(of_good=pl.when(is_within).then(before / pl.col("n_at_risk")).otherwise(0.0))
+        .with_columns(step=pl.col("of_good") * pl.col("n_good"))
+    )
+    return known, _estimates(known, pl.col("step").sum(), until_s)
 
 
 def _shared(still_to_come: pl.Expr, until_s: float) -> pl.Expr:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, TypeAlias
 
 import polars as pl
 
 from stateanalytics.state.sampling_units import FEWEST_PROJECTS
-from stateanalytics.survival.curves import kaplan_meier
-from stateanalytics.survival.estimates import TOLERANCE, quantiles
+from stateanalytics.survival.curves import known_survival
+from stateanalytics.survival.estimates import TOLERANCE
 from stateanalytics.survival.influence import CELL, incidence_and_influence
 from stateanalytics.survival.log_rank import logrank
+from stateanalytics.survival.risk_sets import STRATUM, checked_spells, risk_sets
 
 Estimate: TypeAlias = Callable[[pl.DataFrame, list[str], float], tuple[pl.DataFrame, pl.DataFrame]]
+Estimates: TypeAlias = Callable[[pl.DataFrame, float], tuple[pl.DataFrame, pl.DataFrame]]
 IS_FIRST, STRATUM_NAME = "_is_first", "_stratum_name"
 """Columns that say which of the two groups a run is of, and in which stratum."""
 FEWEST_UNITS = 3
 """Units of each group that a stratum needs: fewer do not show how much units vary."""
 MOST_NAMED = 3
+_MOST_ENDED = 0.9
 _BOTH = 2
 
 
@@ -56,17 +59,7 @@ def difference(
     key = [STRATUM_NAME, IS_FIRST]
     estimates, influences = estimate(runs, key, until_s)
     sizes = runs.group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
-    cells = estimates.join(sizes, on=key)
-    both = (
-        cells.filter("is_reached", pl.col("n_units") >= FEWEST_UNITS)
-        .group_by(STRATUM_NAME)
-        .agg(n_groups=pl.len(), weight=pl.col("n_runs").sum())
-        .filter(pl.col("n_groups") == _BOTH)
-        .with_columns(pl.col("weight") / pl.col("weight").sum())
-    )
-    used = cells.join(both, on=STRATUM_NAME).with_columns(
-        weight=pl.col("weight") * pl.when(IS_FIRST).then(1.0).otherwise(-1.0)
-    )
+    both, used = _of_both(estimates.join(sizes, on=key))
     kept = runs.join(both, on=STRATUM_NAME, how="semi")
     row = _sizes(kept) | _left_over(runs, both)
     if both.is_empty():
@@ -89,11 +82,65 @@ def difference(
     if has_log_rank:
         log_rank = logrank(kept, IS_FIRST, strata=STRATUM_NAME)["p_value"].item()
     return row | {
-        "estimate": used.select((pl.col("weight") * pl.col("estimate")).sum()).item(),
+        "estimate": _estimated(used),
         "variance": variance,
         "degrees": max(degrees, 1.0),
         "log_rank": log_rank,
     }
+
+
+def differences(
+    runs: pl.DataFrame, by: str, base: str, until_s: Mapping[str, float], estimate: Estimates
+) -> dict[str, float]:
+    """The differences of several groups from one, without how much they vary: much quicker.
+
+    Parameters
+    ----------
+    runs : polars.DataFrame
+        As for `difference`, with the column ``by`` in place of `IS_FIRST`, and ``is_good``.
+    by, base : str
+        The column of groups, and the one that the others are compared with.
+    until_s : mapping of str to float
+        The other groups, each with its horizon.
+    estimate : callable
+        `means` or `shares`.
+
+    Returns
+    -------
+    dict of str to float
+        By group; 0 where no stratum has both.
+    """
+    key, of_good = [STRATUM_NAME, by], {"n_good": pl.col("is_good") & pl.col("ended")}
+    sizes = runs.group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
+    sets = risk_sets(checked_spells(runs, key, "compare", also=["is_good"]), key, of_good)
+    cells = sets.strata.join(sizes, on=key)
+    found = {}
+    for value, until in until_s.items():
+        of_pair = cells.filter(pl.col(by).is_in([value, base])).with_columns(
+            (pl.col(by) == value).alias(IS_FIRST)
+        )
+        table = sets.table.filter(pl.col(CELL).is_in(of_pair[CELL].implode()))
+        _, used = _of_both(estimate(table, until)[1].join(of_pair, on=CELL))
+        found[value] = _estimated(used)
+    return found
+
+
+def _of_both(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Strata with enough of both groups and their weight, and their cells with it as a sign."""
+    both = (
+        cells.filter("is_reached", pl.col("n_units") >= FEWEST_UNITS)
+        .group_by(STRATUM_NAME)
+        .agg(n_groups=pl.len(), weight=pl.col("n_runs").sum())
+        .filter(pl.col("n_groups") == _BOTH)
+        .with_columns(pl.col("weight") / pl.col("weight").sum())
+    )
+    return both, cells.join(both, on=STRATUM_NAME).with_columns(
+        weight=pl.col("weight") * pl.when(IS_FIRST).then(1.0).otherwise(-1.0)
+    )
+
+
+def _estimated(used: pl.DataFrame) -> float:
+    return float(used.select((pl.col("weight") * pl.col("estimate")).sum()).item())
 
 
 def _moved(influences: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
@@ -161,17 +208,18 @@ def _left_over(runs: pl.DataFrame, both: pl.DataFrame) -> dict[str, Any]:
 
 def horizon(runs: pl.DataFrame) -> float:
     """How far both groups were seen, but not beyond where nine in ten have ended."""
-    # How sure the curves are is not asked, which takes several times as long by unit.
-    runs = runs.select(IS_FIRST, "^(duration|entry)_s$", "ended")
-    curves = kaplan_meier(runs, by=IS_FIRST)
-    reached = curves.group_by(IS_FIRST).agg(
-        pl.when(pl.col("survival").min() > TOLERANCE).then(pl.col("duration_s").max())
+    # How sure the curves are is not asked, which takes several times as long.
+    rows = checked_spells(runs, [IS_FIRST], "compare")
+    of_groups, of_all = (
+        risk_sets(rows, strata).table.with_columns(survival=known_survival())
+        for strata in ([IS_FIRST], [])
     )
-    most = quantiles(kaplan_meier(runs), [0.9])["duration_s"].to_list()
-    longest = [curves["duration_s"].max()]
-    return float(
-        min(value for value in (*reached["duration_s"], *most, *longest) if value is not None)
-    )
+    at, left = pl.col("duration_s"), pl.col("survival")
+    reached = of_groups.group_by(STRATUM).agg(pl.when(left.min() > TOLERANCE).then(at.max()))
+    most = of_all.filter(left <= 1 - _MOST_ENDED + TOLERANCE)["duration_s"].min()
+    longest = of_groups["duration_s"].max()
+    known = [value for value in (*reached["duration_s"], most, longest) if value is not None]
+    return float(min(known))
 
 
 def differing_projects(runs: pl.DataFrame) -> pl.DataFrame | None:

@@ -19,7 +19,7 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems
 from stateanalytics.thresholds.costs import Costs
 from stateanalytics.thresholds.evidence import evidence, sampled
-from stateanalytics.thresholds.judge import COLUMNS, Judged, judge, prices
+from stateanalytics.thresholds.judge import COLUMNS, Judged, judge_all, prices
 from stateanalytics.thresholds.settings import UNIT_S, Constant, constants
 from stateanalytics.thresholds.wording import SAID
 
@@ -325,9 +325,7 @@ def recommend(
         rows = rows.join(drawn, on=ENTITY_KEY, how="semi", maintain_order="left")
     seen = evidence(looked_at, policy=policy, rows=rows)
     asked = _asked(snap, policy, seen)
-    judged = tuple(
-        judge(constant, seen[constant.evidence], costs, conf_level) for constant in asked
-    )
+    judged = judge_all(asked, seen, costs, conf_level)
     return Advice(
         pl.DataFrame([advised.row for advised in judged], schema=COLUMNS),
         _curves(judged, costs),

@@ -1,14 +1,12 @@
 """Mistakes and waiting under each candidate threshold: one row an independent unit.
 
 Both are sums over units (sessions, invocations), so the same few functions serve the
-estimate, its interval, and every price that somebody may put on them. The last digit of a
-sum follows the order of what is added, and threads add parts of a group by themselves: what
-is added is sorted, not the rows.
+estimate, its interval, and every price that somebody may put on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,6 +18,7 @@ Mistake = Literal["false_alarm", "lost_run"]
 
 EXPOSURE = "exposure"
 """What sums are divided by: hours alive for silences, runs for elapsed time."""
+_MOST_UNORDERED = 2
 
 
 def mistake_columns(candidates_s: Sequence[float]) -> list[str]:
@@ -128,6 +127,7 @@ def silence_counts(
     *,
     at_least: bool = False,
     deaths_per_hour: float | None = None,
+    alive: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Wrong alarms and late ones of silence thresholds, one row a unit.
 
@@ -142,6 +142,8 @@ def silence_counts(
         Whether the alarm also sounds at exactly the threshold.
     deaths_per_hour : float, optional
         Deaths per hour alive; by default each unit's own, seen in ``is_dead``.
+    alive : polars.DataFrame, optional
+        What `time_alive` gave, where it is at hand.
 
     Returns
     -------
@@ -175,22 +177,17 @@ def silence_counts(
     gap = pl.col("gap_s")
     over = [gap >= limit if at_least else gap > limit for limit in candidates_s]
     is_closed = pl.col("closed_by").is_in(["other_end", "as_of"])
-    mistakes = (
+    mistakes = _by_unit(
         with_weights(gaps.with_columns(duration_s="gap_s", ended=~is_closed))
         # Most silences are shorter than every candidate.
-        .filter(spoke & (gap >= min(candidates_s, default=0.0)))
-        .sort("gap_s", "stands_for")
-        .group_by("unit", maintain_order=True)
-        .agg(
-            _total(pl.col("stands_for") * is_over).alias(name)
-            for name, is_over in zip(names, over, strict=True)
-        )
+        .filter(spoke & (gap >= min(candidates_s, default=0.0))),
+        {name: pl.col("stands_for") * is_over for name, is_over in zip(names, over, strict=True)},
     )
     deaths = pl.col("n_dead")
     if deaths_per_hour is not None:
         deaths = deaths_per_hour * pl.col(EXPOSURE)
     return (
-        _alive(gaps)
+        (time_alive(gaps) if alive is None else alive)
         .join(mistakes, on="unit", how="left")
         .select(
             *_named(gaps),
@@ -203,24 +200,20 @@ def silence_counts(
     )
 
 
-def waiting_counts(gaps: pl.DataFrame, candidates_s: Sequence[float]) -> pl.DataFrame:
+def waiting_counts(alive: pl.DataFrame, candidates_s: Sequence[float]) -> pl.DataFrame:
     """Of what `silence_counts` gives, ``unit``, ``project`` and the hours of waiting alone."""
-    waited = _alive(gaps).select(*_named(gaps), *_waiting(candidates_s, pl.col("n_dead")))
-    return waited.sort("unit")
+    return alive.select(*_named(alive), *_waiting(candidates_s, pl.col("n_dead")))
 
 
-def _alive(gaps: pl.DataFrame) -> pl.DataFrame:
-    """Hours proven alive and deaths of each unit."""
+def time_alive(gaps: pl.DataFrame) -> pl.DataFrame:
+    """Hours proven alive, as `EXPOSURE`, and deaths (``n_dead``) of each unit, sorted by it."""
     is_alive = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
-    return (
-        gaps.sort("gap_s")
-        .group_by("unit", maintain_order=True)
-        .agg(
-            (_total(pl.col("gap_s") * is_alive) / 3600).alias(EXPOSURE),
-            *_projects(gaps),
-            n_dead=pl.col("is_dead").sum().cast(pl.Int64),
-        )
-    )
+    return _by_unit(
+        gaps,
+        {EXPOSURE: pl.col("gap_s") * is_alive},
+        *_projects(gaps),
+        pl.col("is_dead").sum().cast(pl.Int64).alias("n_dead"),
+    ).with_columns(pl.col(EXPOSURE) / 3600)
 
 
 def _named(gaps: pl.DataFrame) -> list[str]:
@@ -286,38 +279,42 @@ def elapsed_counts(
     is_good = pl.col("ended") & pl.col("is_good").fill_null(False)
     waits = pl.lit(True) if mistake == "lost_run" else ~is_good
 
-    def waiting_h(limit: float) -> pl.Expr:
+    def waiting_s(limit: float) -> pl.Expr:
         until = pl.when(waits).then(pl.min_horizontal(length, pl.lit(limit))).otherwise(0.0)
         # Its share of the runs, each with its own time; what is left outlasts the data.
-        return _total(weight * (until - limit) + limit) / 3600
+        return weight * (until - limit) + limit
 
-    return (
-        with_weights(spells)
-        .sort("duration_s", "stands_for", is_good)
-        .group_by("unit", maintain_order=True)
-        .agg(
-            *_projects(spells),
-            pl.len().cast(pl.Float64).alias(EXPOSURE),
-            is_good.sum().cast(pl.Int64).alias("n_good"),
-            *(
-                _total(weight * (is_good & (length > limit))).alias(name)
-                for name, limit in zip(mistake_columns(candidates_s), candidates_s, strict=True)
-            ),
-            *(
-                waiting_h(limit).alias(name)
-                for name, limit in zip(waiting_columns(candidates_s), candidates_s, strict=True)
-            ),
-        )
-        .sort("unit")
-    )
+    mistakes = {
+        name: weight * (is_good & (length > limit))
+        for name, limit in zip(mistake_columns(candidates_s), candidates_s, strict=True)
+    }
+    waiting = {
+        name: waiting_s(limit)
+        for name, limit in zip(waiting_columns(candidates_s), candidates_s, strict=True)
+    }
+    return _by_unit(
+        with_weights(spells),
+        mistakes | waiting,
+        *_projects(spells),
+        pl.len().cast(pl.Float64).alias(EXPOSURE),
+        is_good.sum().cast(pl.Int64).alias("n_good"),
+    ).with_columns(pl.col(list(waiting)) / 3600)
 
 
-def _total(parts: pl.Expr) -> pl.Expr:
-    """Their sum: sorted, because its last digit follows the order of what is added.
+def _by_unit(rows: pl.DataFrame, added: Mapping[str, pl.Expr], *others: pl.Expr) -> pl.DataFrame:
+    """One row a unit: what is told of it, then sums of what is added up over its rows.
 
-    Rows in one order are not enough: threads add parts of a group by themselves.
+    The last digit of a sum follows the order of what is added, and threads add parts of a
+    group by themselves: what is added is sorted. Of one number or two there is but one sum, and
+    most units have no more: sorting each of them would take most of the time.
     """
-    return parts.sort().sum()
+    whole = rows.with_columns(**added, _n=pl.len().over("unit"))
+    each, is_few = pl.col(list(added)), pl.col("_n") <= _MOST_UNORDERED
+    parts = [
+        whole.filter(is_few).group_by("unit").agg(*others, each.sum()),
+        whole.filter(~is_few).group_by("unit").agg(*others, each.sort().sum()),
+    ]
+    return pl.concat(parts).sort("unit")
 
 
 def _projects(rows: pl.DataFrame) -> list[pl.Expr]:

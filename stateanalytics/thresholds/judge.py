@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import Any
 
 import polars as pl
@@ -19,6 +21,7 @@ from stateanalytics.thresholds.counts import (
     silence_counts,
     silence_support,
     support,
+    time_alive,
     waiting_counts,
 )
 from stateanalytics.thresholds.rules import FEWEST_AT_RISK
@@ -48,6 +51,10 @@ MIN_DEATHS = 5
 """With fewer deaths in a kind, the rate of its whole system is taken."""
 
 
+_NOT_ASKED: Mapping[str, Any] = dict.fromkeys(
+    ("name", "place", "path", "meaning", "unit", "policy_field", "is_configurable", "is_mixed"), ""
+)
+"""What a constant is called, and where it stands, says nothing of what is best."""
 _TOO_SHORT = f"the data end within {how_long(CANDIDATES_S[0])}"
 
 
@@ -60,45 +67,105 @@ class Judged:
     curve: pl.DataFrame | None
 
 
-def judge(constant: Constant, seen: pl.DataFrame, costs: Costs, conf_level: float = 0.95) -> Judged:
-    """What the evidence says about a constant.
+@dataclass(frozen=True)
+class _Seen:
+    """Evidence of some work, with what several constants ask of it."""
+
+    rows: pl.DataFrame
+
+    def of(self, constant: Constant) -> _Seen:
+        """That of the kind that a constant holds for."""
+        if constant.kind is None:
+            return self
+        return _Seen(self.rows.filter(is_of_kind(constant)))
+
+    @cached_property
+    def n_units(self) -> int:
+        return self.rows["unit"].n_unique()
+
+    @cached_property
+    def n_dead(self) -> int:
+        return int(self.rows["is_dead"].sum())
+
+    @cached_property
+    def hours(self) -> float:
+        """Hours alive."""
+        is_alive = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
+        # Sorted, because the last digit of a sum follows the order of what is added.
+        return float(self.rows.filter(is_alive)["gap_s"].sort().sum()) / 3600
+
+    @cached_property
+    def alive(self) -> pl.DataFrame:
+        """The same by unit."""
+        return time_alive(self.rows)
+
+
+def judge_all(
+    constants: Sequence[Constant],
+    seen: Mapping[str, pl.DataFrame],
+    costs: Costs,
+    conf_level: float = 0.95,
+) -> tuple[Judged, ...]:
+    """What the evidence says about each constant; the same question is answered once.
 
     Parameters
     ----------
-    constant : Constant
+    constants : sequence of Constant
         What is judged.
-    seen : polars.DataFrame
-        All evidence of the constant's sort, see `evidence`.
+    seen : mapping of str to polars.DataFrame
+        All evidence of each sort, see `evidence`.
     costs : Costs
         What mistakes cost.
     conf_level : float
         Of the intervals.
     """
-    of_system = seen.filter(pl.col("system") == constant.system)
-    mine = of_system.filter(is_of_kind(constant))
-    is_silence = constant.is_of_silence
-    weighed = _silence(constant, mine, of_system, costs) if is_silence else _elapsed(constant, mine)
-    weighed = _chosen(weighed, constant, costs, conf_level)
-    n_units = mine["unit"].n_unique()
+
+    @cache
+    def of_system(sort: str, system: str) -> _Seen:
+        return _Seen(seen[sort].filter(pl.col("system") == system))
+
+    @cache
+    def weighed(asked: Constant) -> _Weighed:
+        whole = of_system(asked.evidence, asked.system)
+        mine = whole.of(asked)
+        found = (
+            _silence(asked, mine, whole, costs) if asked.is_of_silence else _elapsed(asked, mine)
+        )
+        found = replace(_chosen(found, asked, costs, conf_level), n_units=mine.n_units)
+        if found.n >= n_needed(asked.prob) or asked.kind is None:
+            return found
+        borrowed = borrow(
+            whole.rows,
+            is_of_kind(asked),
+            prob=asked.prob,
+            is_silence=asked.is_of_silence,
+            conf_level=conf_level,
+        )
+        return replace(found, borrowed=borrowed)
+
+    return tuple(
+        _judged(constant, weighed(replace(constant, **_NOT_ASKED)), costs) for constant in constants
+    )
+
+
+def judge(constant: Constant, seen: pl.DataFrame, costs: Costs, conf_level: float = 0.95) -> Judged:
+    """What the evidence of its sort says about one constant, see `judge_all`."""
+    return judge_all([constant], {constant.evidence: seen}, costs, conf_level)[0]
+
+
+def _judged(constant: Constant, weighed: _Weighed, costs: Costs) -> Judged:
     row = dict.fromkeys(COLUMNS) | _named(constant)
-    row |= _numbers(constant, weighed, costs, n_units)
+    row |= _numbers(constant, weighed, costs)
     row |= {
-        "per": "100 session-hours" if is_silence else "100 runs",
+        "per": "100 session-hours" if constant.is_of_silence else "100 runs",
         "n": weighed.n,
         "n_needed": n_needed(constant.prob),
         "n_deaths": weighed.n_deaths,
         "healthy_upper_s": weighed.healthy_upper_s,
         "is_mixed": constant.is_mixed,
         "verdict": weighed.choice.verdict if weighed.choice else "not_enough_data",
+        **weighed.borrowed,
     }
-    if weighed.n < n_needed(constant.prob) and constant.kind is not None:
-        row |= borrow(
-            of_system,
-            is_of_kind(constant),
-            prob=constant.prob,
-            is_silence=is_silence,
-            conf_level=conf_level,
-        )
     row["in_words"] = in_words(constant, row, why_not=weighed.why_not)
     return Judged(constant, row, None if weighed.choice is None else weighed.choice.curve)
 
@@ -115,36 +182,40 @@ class _Weighed:
     why_not: str = ""
     choice: Choice | None = None
     n_effective: float | None = None
+    n_units: int = 0
+    borrowed: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _silence(
-    constant: Constant, mine: pl.DataFrame, of_system: pl.DataFrame, costs: Costs
-) -> _Weighed:
-    longest = healthy_lengths(mine, is_silence=True)["longest_s"]
-    n, n_deaths = longest.len(), int(mine["is_dead"].sum())
+def _silence(constant: Constant, mine: _Seen, of_system: _Seen, costs: Costs) -> _Weighed:
+    longest = healthy_lengths(mine.rows, is_silence=True)["longest_s"]
+    n, n_deaths = longest.len(), mine.n_dead
     upper, rate = upper_bound(longest, constant.prob), costs.deaths_per_100_hours
     if n < n_needed(constant.prob):
         return _Weighed(n, n_deaths, upper)
     # Everything is said per session-hour, and messages may all stand at the end of their runs.
-    if not _hours(mine):
+    if not mine.hours:
         why = "no time passed between signs of life"
         return _Weighed(n, n_deaths, upper, why_not=why)
-    reach = silence_support(mine, _candidates(constant.today_s), constant.today_s)
+    reach = silence_support(mine.rows, _candidates(constant.today_s), constant.today_s)
     if not reach.candidates_s:
         return _Weighed(n, n_deaths, upper, why_not=_TOO_SHORT)
     per_hour = None if rate is None else rate / 100
     counts = silence_counts(
-        mine, reach.candidates_s, at_least=constant.at_least, deaths_per_hour=per_hour
+        mine.rows,
+        reach.candidates_s,
+        at_least=constant.at_least,
+        deaths_per_hour=per_hour,
+        alive=mine.alive,
     )
     if rate is not None:
         # What is given does not vary from unit to unit.
         reach = replace(reach, waits=0.0)
     elif n_deaths < MIN_DEATHS:
-        n_deaths = int(of_system["is_dead"].sum())
+        n_deaths = of_system.n_dead
         # Deaths of other kinds weigh as much as this kind is of all time alive.
-        share = _hours(mine) / _hours(of_system)
+        share = mine.hours / of_system.hours
         reach = replace(reach, waits=share)
-        counts = _with_borrowed(counts, waiting_counts(of_system, reach.candidates_s), share)
+        counts = _with_borrowed(counts, waiting_counts(of_system.alive, reach.candidates_s), share)
         if n_deaths < MIN_DEATHS:
             why = "too few runs are known to have died to weigh the delay"
             return _Weighed(n, n_deaths, upper, why_not=why)
@@ -162,26 +233,17 @@ def _with_borrowed(counts: pl.DataFrame, of_system: pl.DataFrame, share: float) 
     )
 
 
-def _is_alive() -> pl.Expr:
-    return pl.col("closed_by").is_in(["sign_of_life", "own_end"])
-
-
-def _hours(gaps: pl.DataFrame) -> float:
-    # Sorted, because the last digit of a sum follows the order of what is added.
-    return float(gaps.filter(_is_alive())["gap_s"].sort().sum()) / 3600
-
-
-def _elapsed(constant: Constant, mine: pl.DataFrame) -> _Weighed:
+def _elapsed(constant: Constant, mine: _Seen) -> _Weighed:
     is_good = pl.col("ended") & pl.col("is_good").fill_null(False)
-    n = mine.filter(is_good)["unit"].n_unique()
-    lengths = healthy_lengths(mine, is_silence=False)["longest_s"]
+    n = mine.rows.filter(is_good)["unit"].n_unique()
+    lengths = healthy_lengths(mine.rows, is_silence=False)["longest_s"]
     weighed = _Weighed(n, None, upper_bound(lengths, constant.prob))
     if n < n_needed(constant.prob):
         return weighed
-    reach = support(mine, _candidates(constant.today_s))
+    reach = support(mine.rows, _candidates(constant.today_s))
     if not reach.candidates_s:
         return replace(weighed, why_not=_TOO_SHORT)
-    counts = elapsed_counts(mine, reach.candidates_s, mistake=constant.mistake)
+    counts = elapsed_counts(mine.rows, reach.candidates_s, mistake=constant.mistake)
     return replace(weighed, counts=counts, support=reach)
 
 
@@ -230,7 +292,7 @@ def _named(constant: Constant) -> dict[str, Any]:
     return {name: getattr(constant, name) for name in names}
 
 
-def _numbers(constant: Constant, weighed: _Weighed, costs: Costs, n_units: int) -> dict[str, Any]:
+def _numbers(constant: Constant, weighed: _Weighed, costs: Costs) -> dict[str, Any]:
     """The numbers of a row; what is absent is null."""
     choice, reach, counts = weighed.choice, weighed.support, weighed.counts
     if choice is None or reach is None or counts is None:
@@ -258,7 +320,7 @@ def _numbers(constant: Constant, weighed: _Weighed, costs: Costs, n_units: int) 
         "n_at_risk": reach.n_at_risk[reach.candidates_s.index(looked_at)],
         "reached_s": reached_s,
         # Several runs of a unit may stand for it together.
-        "outlasting": min(weight * n_left, n_units) / weighed.n,
+        "outlasting": min(weight * n_left, weighed.n_units) / weighed.n,
         "flips": choice.flips,
         **_at_other_costs(choice, prices(constant, costs)),
     }
