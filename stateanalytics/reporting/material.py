@@ -23,7 +23,7 @@ from stateanalytics.state.states import states as states_of
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
-from stateanalytics.systems.history import rewound
+from stateanalytics.systems.history import in_question, rewound
 
 # Dicts, lists, texts, numbers, None: what JSON can hold, in an order that is always the same.
 Plain: TypeAlias = dict[str, Any]
@@ -98,7 +98,8 @@ class Material:
         rows = within(self.ever, window, as_of=self.facts.as_of)
         if window.until > self.facts.as_of:
             return replace(self, window=window, rows=rows)
-        past = rewound(self.facts, window.until - TICK)
+        at = window.until - TICK
+        past = rewound(in_question(self.facts, at, self.ever["is_open"]), at)
         judged = states_of(past.facts, policy=self.policy)
         then = population(past.facts.entities, judged, as_of=past.at)
         # An end that was written only later is the end all the same: no run is told twice.

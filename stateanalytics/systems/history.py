@@ -159,6 +159,69 @@ def rewound(facts: Facts, at: datetime) -> Past:
     return past
 
 
+_LINKS = ("entity_id", "session_id", "parent_id", "invocation_id")
+
+
+def in_question(facts: Facts, at: datetime, is_open: pl.Series) -> Facts:
+    """The facts without work that was over at an instant and has been left alone since.
+
+    Parameters
+    ----------
+    facts : Facts
+        Pooled, each thing once.
+    at : datetime
+        The instant.
+    is_open : polars.Series of Boolean
+        Which of the entities are open now.
+
+    Returns
+    -------
+    Facts
+        What `rewound` makes of them are the rows that it makes of all, but for some that had
+        ended by then, as they have now. All facts where a system cannot tell so.
+    """
+    entities = facts.entities
+    systems = entities["system"].unique()
+    told_by_links = {known.name for known in all_systems() if known.rewinds_by_links}
+    # Where one system tells what another drove, anything may hang together with anything.
+    if systems.len() > 1 or not told_by_links.issuperset(systems):
+        return facts
+    since = pl.concat(
+        frame.filter(~_has_happened(at))["entity_id"] for frame in (facts.transitions, facts.events)
+    )
+    is_later = pl.any_horizontal(
+        pl.col("entity_id").is_in(since.unique().implode()),
+        pl.col(*_MOMENTS, *_SIGNS) > at,
+    )
+    was_over = pl.max_horizontal("updated_at", "ended_at") <= at
+    was_left = (was_over & ~is_later.fill_null(value=False)).fill_null(value=False) & ~is_open
+    # What is told of a type or an input as a whole is told by any row of each kind.
+    kind = pl.struct(
+        *("source", "entity_type", "raw_status"),
+        pl.col("ended_at").is_null(),
+        has_begun(at).alias("has_begun"),
+    )
+    links = entities.select(_LINKS)
+    kept = entities.select((has_begun(at) & ~was_left) | kind.is_first_distinct()).to_series()
+    newest = kept
+    while newest.any():
+        ids = pl.concat(links.filter(newest)).unique().implode()
+        is_linked = pl.any_horizontal(pl.col(_LINKS).is_in(ids)).fill_null(value=False)
+        newest = links.select(is_linked).to_series() & ~kept
+        kept |= newest
+    known = entities["entity_id"].filter(kept).unique().implode()
+    is_known = pl.col("entity_id").is_in(known).fill_null(value=True)
+    asked = changed_facts(
+        facts,
+        entities=entities.filter(kept),
+        transitions=facts.transitions.filter(is_known),
+        events=facts.events.filter(is_known),
+    )
+    # Of an input later rows may be of no entity that is there.
+    is_same = sources_with_later(asked, at) == sources_with_later(facts, at)
+    return asked if is_same else facts
+
+
 def sources_with_later(facts: Facts, at: datetime) -> list[str]:
     """The inputs that tell of anything after an instant; the others stay as they are."""
     is_later = pl.any_horizontal(pl.col(*_MOMENTS, *_SIGNS) > at)

@@ -54,6 +54,7 @@ SYSTEM = System(
     judge_transitions=later(f"{_HERE}.audits:judge_transitions"),
     history="whole",
     rewind=later(f"{_HERE}.rewinding:rewind"),
+    rewinds_by_links=True,
     phantoms=later(f"{_HERE}.phantoms:phantoms"),
     dispositions=later(f"{_HERE}.frames:dispositions"),
     ends=Ends(

@@ -1,0 +1,98 @@
+"""What an earlier window asks about is a part of a store, and says what all of it says."""
+
+from datetime import timedelta
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import stateanalytics as sa
+from stateanalytics.core.facts import changed_facts
+from stateanalytics.core.windows import Window
+from stateanalytics.reporting import material as making
+from stateanalytics.reporting.material import Material
+from stateanalytics.state.policy import Policy
+from stateanalytics.systems.history import in_question
+from tests.conftest import SHIPPED
+from tests.frames import AS_OF, facts
+
+WEEK = timedelta(days=7)
+BLURRED = ("raw_status", "ended_at", "updated_at", "session_id", "parent_id", "invocation_id")
+
+
+@pytest.fixture(scope="module")
+def lionagi():
+    with sa.read(SHIPPED["lionagi"], progress=False) as snap:
+        return snap
+
+
+def blurred(snap, seed):
+    """The same with rows of history and cells of entities that nobody kept."""
+    n, share = snap.entities.height, 0.1
+
+    def is_kept(n_rows, salt):
+        return pl.int_range(n_rows, eager=True).hash(seed + salt) % 100 >= 100 * share
+
+    # Of which schedule a run is stands in two tables, made from one cell.
+    is_run = pl.col("entity_type") == "schedule_run"
+    cells = (
+        pl.when(is_kept(n, salt) | is_run).then(name).alias(name)
+        for salt, name in enumerate(BLURRED, start=1)
+    )
+    history = {
+        name: frame.filter(is_kept(frame.height, salt))
+        for salt, name in enumerate(("transitions", "events"), start=100)
+        for frame in [getattr(snap, name)]
+    }
+    return changed_facts(snap, entities=snap.entities.with_columns(cells), **history)
+
+
+def of_earlier(material, until, monkeypatch, ask):
+    with monkeypatch.context() as patched:
+        patched.setattr(making, "in_question", ask)
+        return material.over(Window(until - WEEK, until, "earlier"))
+
+
+def assert_same(snap, days, monkeypatch):
+    as_of = snap.as_of
+    material = Material.of(snap, Window(as_of - WEEK, as_of, "now"), Policy.v1())
+    n_asked = n_unknown = 0
+    for day in days:
+        until = as_of - timedelta(days=day)
+        whole = of_earlier(material, until, monkeypatch, lambda whole, *_: whole)
+        part = of_earlier(material, until, monkeypatch, in_question)
+        assert_frame_equal(part.rows, whole.rows)
+        assert part.n_unknown == whole.n_unknown
+        n_asked += in_question(snap, until, material.ever["is_open"]).entities.height
+        n_unknown += whole.n_unknown
+    return n_asked, n_unknown
+
+
+def test_an_earlier_window_asks_about_a_part_and_says_the_same(lionagi, monkeypatch):
+    n_asked, _ = assert_same(lionagi, [7.3], monkeypatch)
+    assert n_asked < lionagi.entities.height / 2
+
+
+def test_runs_of_which_nobody_recorded_how_they_stood_are_asked_about(lionagi, monkeypatch):
+    untold = changed_facts(lionagi, transitions=lionagi.transitions.clear())
+    assert assert_same(untold, [2], monkeypatch)[1] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_is_missing_the_part_says_what_the_whole_says(lionagi, monkeypatch, seed):
+    assert_same(blurred(lionagi, seed), [0.4 + seed / 8, 3 + seed / 5, 8, 13], monkeypatch)
+
+
+@pytest.mark.parametrize("systems", [("opencode",), ("lionagi", "codex"), ("nobody",)])
+def test_a_past_that_is_read_off_whole_files_or_of_several_systems_is_asked_as_a_whole(systems):
+    begun = AS_OF - 2 * WEEK
+    told = facts(
+        [
+            {"system": system, "entity_id": name, "created_at": begun, "ended_at": begun}
+            for system in systems
+            for name in "abcd"
+        ]
+    )
+    is_open = pl.repeat(value=False, n=told.entities.height, eager=True)
+    assert in_question(told, AS_OF - WEEK, is_open) is told
