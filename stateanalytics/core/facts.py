@@ -50,6 +50,9 @@ class Frames(Mapping[str, pl.DataFrame]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._made)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._made
+
     def __len__(self) -> int:
         return len(self._made)
 

@@ -246,7 +246,8 @@ def _digests_between(column: pl.Series, ranges: Sequence[tuple[int, int]]) -> li
     if not is_empty:
         if n_null:
             gaps = bytes(_octets(column.is_null().cast(pl.UInt8)))
-        octets = _octets_between(column, has_gaps=n_null > 0)
+        is_long = column.len() > _PIECE * 4 and column.len() > len(ranges) * _PIECE // 8
+        octets = _octets_between(column, has_gaps=n_null > 0, is_long=is_long)
     digests = []
     for begin, end in ranges:
         n_own = end - begin if is_empty else gaps.count(1, begin, end)
@@ -261,7 +262,7 @@ def _digests_between(column: pl.Series, ranges: Sequence[tuple[int, int]]) -> li
 
 
 def _octets_between(
-    column: pl.Series, *, has_gaps: bool
+    column: pl.Series, *, has_gaps: bool, is_long: bool
 ) -> list[Callable[[int, int], memoryview | bytes]]:
     """What of the values of a column is digested, from one row to another."""
     if column.dtype in (pl.Enum, pl.Categorical):
@@ -272,6 +273,11 @@ def _octets_between(
         kept = numbers.cast(pl.UInt8) if numbers.dtype == pl.Boolean else numbers
         return [_of_rows(kept.fill_null(0) if has_gaps else kept)]
     filled = column.fill_null("") if has_gaps else column
+    if is_long:  # its text, three times in memory, would be as large as all else
+        return [
+            _of_rows(filled.str.len_bytes()),
+            lambda begin, end: filled.slice(begin, end - begin).str.join("").item().encode(),
+        ]
     text, lengths = filled.str.join("").item().encode(), filled.str.len_bytes()
     ends = pl.concat([pl.Series([0]), lengths.cast(pl.Int64).cum_sum()])
     return [_of_rows(lengths), lambda begin, end: text[ends[begin] : ends[end]]]

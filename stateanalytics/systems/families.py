@@ -37,12 +37,17 @@ def with_families(nodes: pl.DataFrame, ids: Sequence[Sequence[str]]) -> pl.DataF
     """
     node = ("source", "node")
     numbered = nodes.select(node).unique(maintain_order=True).with_row_index(FAMILY)
-    every = nodes.join(numbered, on=node, how="left", maintain_order="left")
+    # Nothing beside numbers is joined: of thousands of files the ids are much text.
+    own = nodes.select(node).join(numbered, on=node, how="left", maintain_order="left")[FAMILY]
     # Ids as numbers: two that are alike by chance make a family larger, and nothing wrong.
     pairs = pl.concat(
-        every.filter(every[column].is_not_null()).select(
-            FAMILY, id=pl.col("source").hash(kind) ^ pl.col(column).hash(kind)
+        nodes.select(
+            own,
+            id=pl.col("source").hash(kind) ^ pl.col(column).hash(kind),
+            is_id=pl.col(column).is_not_null(),
         )
+        .filter("is_id")
+        .drop("is_id")
         for kind, columns in enumerate(ids)
         for column in columns
     ).unique()

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, Frames, changed_facts, later, pool, unmade
+from stateanalytics.core.facts import Facts, Frames, MadeFrame, changed_facts, later, pool, unmade
 from stateanalytics.io.archive.changes import digest_of_files
 from stateanalytics.io.archive.looks import Look
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
@@ -190,9 +190,9 @@ class Pooled:
             as_of=datetime.max.replace(tzinfo=UTC),
             details=Frames(
                 {
-                    name: later(
-                        partial(_pooled, frames[name]),
-                        *(unmade(part.details)[name] for part in parts if name in part.details),
+                    name: _pooled_later(
+                        frames[name],
+                        [unmade(part.details)[name] for part in parts if name in part.details],
                     )
                     for name in names
                 }
@@ -228,6 +228,13 @@ class Memory:
 
     readings: Mapping[str, Reading] = field(default_factory=dict)
     pooled: Pooled | None = None
+
+
+def _pooled_later(shape: schema.Frame, made: Sequence[MadeFrame]) -> MadeFrame:
+    """Frames of one kind, those of one input as they are: some can be asked for in part."""
+    if len(made) == 1 and callable(made[0]):
+        return made[0]
+    return later(partial(_pooled, shape), *made)
 
 
 def _pooled(shape: schema.Frame, *frames: pl.DataFrame) -> pl.DataFrame:

@@ -51,15 +51,15 @@ class Told:
 
     Attributes
     ----------
-    rows : tuple of callable
-        Each unpacks one of the frames that records are read into.
+    rows : tuple of Packed
+        The frames that records are read into.
     bad : polars.DataFrame
         ``file``, ``line_no``, ``code``: lines that could not be read.
     lost : tuple of (str, OSError)
         Files that could not be opened or read to their end; what was read of one stays.
     """
 
-    rows: tuple[Callable[[], pl.DataFrame], ...]
+    rows: tuple[Packed, ...]
     bad: pl.DataFrame
     lost: tuple[tuple[str, OSError], ...]
 
@@ -120,28 +120,86 @@ def read_records(
 
     with Parser() as parser:
 
-        def read(piece: list[Chunk]) -> list[bytes]:
+        def read(piece: list[Chunk]) -> list[Piece]:
             texts, objects, bad = objects_of(records_of(piece), fields, parser)
             named = pl.lit(source).alias("source")
             rows = zip(frames, typed(objects, texts, parser), strict=True)
             told = (frame.conform(found.with_columns(named)) for frame, found in rows)
-            return [_packed(each) for each in (*told, bad)]
+            return [Piece.of(each) for each in (*told, bad)]
 
         pieces = list(side_by_side(read, in_pieces(chunks())))
     empty = (*(frame.empty() for frame in frames), pl.DataFrame(schema=BAD))
-    *rows, bad = (partial(_unpacked, *each) for each in zip(empty, *pieces, strict=True))
+    *rows, bad = (Packed(none, each) for none, *each in zip(empty, *pieces, strict=True))
     return Told(tuple(rows), bad(), tuple(lost))
 
 
-def _packed(rows: pl.DataFrame) -> bytes:
+@dataclass(frozen=True)
+class Piece:
     """Rows in few bytes: of thousands of small frames each would keep more than its rows need."""
-    file = BytesIO()
-    rows.write_ipc(file, compression="lz4")
-    return file.getvalue()
+
+    octets: bytes
+    n_rows: int
+    files: frozenset[str]
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame) -> Piece:
+        """Some rows, packed."""
+        file = BytesIO()
+        rows.write_ipc(file, compression="lz4")
+        return cls(file.getvalue(), rows.height, frozenset(rows["file"].unique()))
 
 
-def _unpacked(none: pl.DataFrame, *packed: bytes) -> pl.DataFrame:
-    return pl.concat([none, *map(pl.read_ipc, packed)])
+@dataclass(frozen=True)
+class Packed:
+    """Rows of transcripts that are unpacked when they are asked for, all or some.
+
+    Attributes
+    ----------
+    none : polars.DataFrame
+        Their columns.
+    pieces : sequence of Piece
+        In the order of the rows.
+    """
+
+    none: pl.DataFrame
+    pieces: Sequence[Piece]
+
+    def __call__(self, columns: Iterable[str] | None = None) -> pl.DataFrame:
+        """All rows, of the columns that are asked for."""
+        names = self.none.columns if columns is None else list(columns)
+        parts = (pl.read_ipc(piece.octets, columns=names) for piece in self.pieces)
+        return pl.concat([self.none.select(names), *(part.select(names) for part in parts)])
+
+    def filter(self, mask: pl.Series) -> pl.DataFrame:
+        """The rows for which a Boolean of each row is true; no other piece is unpacked."""
+        parts, begin = [self.none], 0
+        for piece in self.pieces:
+            mine = mask.slice(begin, piece.n_rows)
+            begin += piece.n_rows
+            if mine.any():
+                parts.append(pl.read_ipc(piece.octets).filter(mine))
+        return pl.concat(parts, rechunk=True)
+
+    def of_files(self, files: frozenset[str]) -> pl.DataFrame:
+        """The rows of all pieces that have any of these files, and so of others, too."""
+        found = (piece for piece in self.pieces if not files.isdisjoint(piece.files))
+        return pl.concat([self.none, *(pl.read_ipc(piece.octets) for piece in found)])
+
+    def with_rows(self, rows: pl.DataFrame) -> Packed:
+        """These rows and others below."""
+        return replace(self, pieces=[*self.pieces, Piece.of(rows)])
+
+
+def _columns(made: MadeFrame, columns: Iterable[str]) -> pl.DataFrame:
+    if isinstance(made, Packed):
+        return made(columns)
+    return (made() if callable(made) else made).select(columns)
+
+
+def _where(made: MadeFrame, mask: pl.Series) -> pl.DataFrame:
+    if isinstance(made, Packed):
+        return made.filter(mask)
+    return (made() if callable(made) else made).filter(mask)
 
 
 def name_of(path: Path, root: Path) -> str:
@@ -267,6 +325,8 @@ class Folding:
         What is kept of records: their own frame, and others with its key.
     sessions : Frame
         With ``source``, ``thread_id`` and ``file``.
+    told : sequence of str
+        Columns of records that say which hang together.
     node : polars.Expr
         Over records: the file, or what else is folded by itself.
     nodes_of : callable
@@ -280,6 +340,7 @@ class Folding:
 
     records: tuple[Frame, ...]
     sessions: Frame
+    told: Sequence[str]
     node: pl.Expr
     nodes_of: Callable[[pl.DataFrame], pl.DataFrame]
     ids: Sequence[Sequence[str]]
@@ -295,29 +356,38 @@ class Folding:
 
     def part_of(self, records: Sequence[MadeFrame]) -> Parts:
         """A system's rows of all records, which are made again when they are asked for."""
-        made = Frames({frame.name: each for frame, each in zip(self.records, records, strict=True)})
-        lines, *others = made.values()
-        part = self.parts_of((lines, *others), self.families(lines))
-        return replace(part, details=Frames({**part.details, **unmade(made)}))
+        families = self.families(_columns(records[0], self.told))
+        part = self.parts_of(records, families, pl.repeat(value=True, n=families.len(), eager=True))
+        made = {frame.name: each for frame, each in zip(self.records, records, strict=True)}
+        return replace(part, details=Frames({**part.details, **made}))
 
-    def parts_of(self, records: Sequence[pl.DataFrame], families: pl.Series) -> Parts:
+    def parts_of(
+        self, records: Sequence[MadeFrame], families: pl.Series, is_folded: pl.Series
+    ) -> Parts:
         """A system's rows, folded some families at a time, which takes less memory.
 
         Parameters
         ----------
-        records : sequence of polars.DataFrame
-            As many as there are ``records``.
+        records : sequence of polars.DataFrame or callable
+            As many as there are ``records``; they are no part of the result.
         families : polars.Series
             Of each row of the first of them.
+        is_folded : polars.Series
+            Which rows of the first of them are.
         """
         lines, *others = records
-        sizes = families.rename(FAMILY).value_counts().sort(FAMILY)
+        sizes = families.filter(is_folded).rename(FAMILY).value_counts().sort(FAMILY)
         batch = pl.col("count").cum_sum() // _MOST_ROWS
-        batches = families.replace_strict(sizes[FAMILY], sizes.select(batch).to_series())
+        batches = families.replace_strict(
+            sizes[FAMILY], sizes.select(batch).to_series(), default=None
+        )
         parts = []
-        for number in batches.unique().sort() if lines.height else [0]:
-            some = lines.filter(batches == number).rechunk()
-            parts.append(self.assemble(some, *(_of_lines(frame, some) for frame in others)))
+        for number in sizes.select(batch).to_series().unique().sort() if sizes.height else [0]:
+            some = _where(lines, (batches == number).fill_null(value=False) & is_folded)
+            part = self.assemble(some, *(_of_lines(frame, some) for frame in others))
+            made = [frame.name for frame in self.records]
+            kept = {name: rows for name, rows in part.details.items() if name not in made}
+            parts.append(replace(part, details=kept))
         if len(parts) == 1:
             return parts[0]
         stacked = {
@@ -327,16 +397,19 @@ class Folding:
         details = {
             name: pl.concat(part.details[name] for part in parts) for name in parts[0].details
         }
-        kept = {frame.name: rows for frame, rows in zip(self.records, records, strict=True)}
-        return replace(parts[0], **stacked, details={**details, **kept})
+        return replace(parts[0], **stacked, details=details)
 
 
 _MOST_ROWS = 100_000
 """Records that are folded at once, or a single family."""
 
 
-def _of_lines(frame: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:
+def _of_lines(made: MadeFrame, lines: pl.DataFrame) -> pl.DataFrame:
     place = ["source", "file", "line_no"]
+    if isinstance(made, Packed):
+        frame = made.of_files(frozenset(lines["file"].unique()))
+    else:
+        frame = made() if callable(made) else made
     return frame.join(lines.select(place), on=place, how="semi", maintain_order="left")
 
 
@@ -352,7 +425,10 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
     folding : Folding
         The system's.
     """
-    lines, *others = (facts.detail(frame) for frame in folding.records)
+    made: list[MadeFrame] = [
+        unmade(facts.details).get(frame.name, frame.empty()) for frame in folding.records
+    ]
+    lines = _columns(made[0], dict.fromkeys((*folding.told, "at", "line_no")))
     labels = lines["source"].unique().sort()
     if labels.is_empty():
         return past
@@ -360,11 +436,8 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
     families = folding.families(lines)
     # What hangs together with nothing later is now as it was then.
     is_other = families.is_in(families.filter(~was_there).unique().implode())
-    is_mine = is_other & was_there
     same = lines.filter(~is_other).select("source", "file").unique()
-    mine = lines.filter(is_mine)
-    del lines  # which are many more than what is folded
-    part = folding.parts_of([mine, *others], families.filter(is_mine))
+    part = folding.parts_of(made, families, is_other & was_there)
     threads = facts.detail(folding.sessions).join(same, on=["source", "file"], how="semi")
     parts = [_of_threads(facts, part, threads, labels), part]
     rows = {
@@ -376,9 +449,6 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
         for name in part.details
         if "thread_id" in part.details[name].columns
     }
-    made: list[MadeFrame] = [
-        unmade(facts.details).get(frame.name, frame.empty()) for frame in folding.records
-    ]
     until = partial(_until, past.at)
     kept = {
         frame.name: later(until, made[0], *([] if each is made[0] else [each]))

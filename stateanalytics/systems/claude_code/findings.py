@@ -33,6 +33,11 @@ from stateanalytics.systems.transcripts import (
 NEWEST_VERSION = (2, 1, 144)
 """Of the newest schema that the reader was checked against."""
 RETENTION_DAYS = 30
+READ = (
+    *("source", "file", "line_no", "at", "type", "subtype", "what", "uuid", "parent_uuid"),
+    *("program_version", "n_text_chars", *frames.USAGE),
+)
+"""Of records, what is looked at."""
 _TIMED = ("user", "assistant", "system", "progress", "attachment")
 """Records that every release gives a moment; names and settings have none."""
 

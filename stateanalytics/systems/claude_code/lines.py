@@ -60,7 +60,7 @@ _FIRST_TEXT = (
 
 
 def typed(
-    rows: pl.DataFrame, texts: pl.DataFrame, parser: Parser
+    rows: pl.DataFrame, texts: pl.DataFrame, parser: Parser, *, limit_s: float | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows of `frames.LINES` and `frames.BLOCKS`, but for ``source``.
 
@@ -71,10 +71,13 @@ def typed(
     texts : polars.DataFrame
         ``row`` and ``text``, for further fields.
     parser : Parser
+    limit_s : float, optional
+        The time limit of commands that ask for none.
     """
     heads = _heads(rows, texts, parser)
     lines = _lines(rows.join(heads, on="row", how="left", maintain_order="left"))
-    return lines, _blocks(lines, texts, parser)
+    limited = _blocks(lines, texts, parser).with_columns(pl.coalesce("timeout_s", pl.lit(limit_s)))
+    return lines, limited
 
 
 def _heads(rows: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFrame:

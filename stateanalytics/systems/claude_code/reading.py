@@ -9,11 +9,11 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, later
+from stateanalytics.core.facts import Facts, Frames, MadeFrame, unmade
 from stateanalytics.io.files import legible, read_json_object
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.claude_code import frames
-from stateanalytics.systems.claude_code.findings import findings_of, settings_of
+from stateanalytics.systems.claude_code.findings import READ, findings_of, settings_of
 from stateanalytics.systems.claude_code.folding import (
     BASH_SETTING,
     SIGNS,
@@ -71,30 +71,27 @@ def read(
     source = str(path) if label is None else label
     paths = transcripts_of(path)
     into = (frames.LINES, frames.BLOCKS)
-    told = read_records(path, paths, source, fields=FIELDS, frames=into, typed=typed)
+    limited = partial(typed, limit_s=_command_limit_s(path))
+    told = read_records(path, paths, source, fields=FIELDS, frames=into, typed=limited)
     lost = told.findings(source, SYSTEM, on_error)
     lines, blocks = told.rows
-    with_starts = later(partial(_below, _starts(path, paths, source)), lines)
-    with_limits = later(partial(_limited, _command_limit_s(path)), blocks)
-    part = FOLDING.part_of((with_starts, with_limits))
-    found = findings_of(path, told, part.details, source)
+    lines = lines.with_rows(_starts(path, paths, source))
+    part = FOLDING.part_of((lines, blocks))
+    read_of: dict[str, MadeFrame] = {
+        frames.LINES.name: partial(lines, READ),
+        frames.BLOCKS.name: blocks,
+    }
+    found = findings_of(path, told, Frames({**unmade(part.details), **read_of}), source)
     size_bytes = size_of(opens(path))
     return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
 
 
-def _below(starts: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:
-    return pl.concat([lines, starts])
-
-
-def _limited(limit_s: pl.Expr, blocks: pl.DataFrame) -> pl.DataFrame:
-    return blocks.with_columns(pl.coalesce("timeout_s", limit_s))
-
-
-def _command_limit_s(root: Path) -> pl.Expr:
+def _command_limit_s(root: Path) -> float | None:
     """The time limit of commands that ask for none, where the settings say one."""
     environment = settings_of(root).get("env")
     said = environment.get(BASH_SETTING) if isinstance(environment, dict) else None
-    return pl.lit(str(said)).cast(pl.Float64, strict=False) / 1000
+    limit_ms: float | None = pl.Series([str(said)]).cast(pl.Float64, strict=False).item()
+    return None if limit_ms is None else limit_ms / 1000
 
 
 def _starts(root: Path, paths: list[Path], source: str) -> pl.DataFrame:
@@ -208,9 +205,11 @@ def rewind(past: Past, facts: Facts) -> Past:
     return rewound_lines(past, facts, FOLDING)
 
 
+_IDS = ("uuid", "message_id", "session_id", "forked_from")
+
+
 def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
-    told = ("uuid", "message_id", "session_id", "forked_from")
-    records = lines.select("source", *told, node="file")
+    records = lines.select("source", *_IDS, node="file")
     files = records.select("source", "node").unique(maintain_order=True)
     # Of a folder that is no session's name, its agents' files are threads by their own names.
     owners = [
@@ -223,6 +222,7 @@ def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
 FOLDING = Folding(
     records=(frames.LINES, frames.BLOCKS),
     sessions=frames.SESSIONS,
+    told=("source", "file", *_IDS),
     node=pl.col("file"),
     nodes_of=_nodes_of,
     ids=(("uuid",), ("message_id",), ("owner_id", "session_id", "forked_from")),

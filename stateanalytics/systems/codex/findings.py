@@ -23,13 +23,12 @@ from stateanalytics.systems.transcripts import (
 
 NEWEST_VERSION = (0, 169, 0)
 """Of the newest schema that the reader was checked against."""
-
-
-_READ = (
+READ = (
     *("source", "file", "line_no", "at", "type", "kind", "item", "what", "ordinal"),
     *("own_id", "call_id", "turn_id", "program_version", "n_text_chars", "sum_total_tokens"),
     *frames.USAGE,
 )
+"""Of records, what is looked at."""
 
 
 def findings_of(
@@ -51,7 +50,7 @@ def findings_of(
     every = details[frames.LINES.name]
     empty = told.empty_files(rollouts_of(root), root, every)
     lines = every.lazy().filter(pl.col("what") != "name")
-    rollouts = lines.sort(*FILE, "line_no").select(_READ).collect()
+    rollouts = lines.sort(*FILE, "line_no").select(READ).collect()
     what, kind, type_, at = (pl.col(name) for name in ("what", "kind", "type", "at"))
     first = rollouts.group_by(FILE, maintain_order=True).first()
     newer = newer_than(first["program_version"], NEWEST_VERSION)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, Frames, unmade
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.codex import frames
-from stateanalytics.systems.codex.findings import findings_of
+from stateanalytics.systems.codex.findings import READ, findings_of
 from stateanalytics.systems.codex.folding import NAME, NAME_ID, own, sessions_of, with_threads
 from stateanalytics.systems.codex.lines import FIELDS, typed
 from stateanalytics.systems.codex.places import named_in, opens, rollouts_of
@@ -56,7 +57,9 @@ def read(
     told = read_records(path, paths, source, fields=FIELDS, frames=[frames.LINES], typed=typed)
     lost = told.findings(source, SYSTEM, on_error)
     part = FOLDING.part_of(told.rows)
-    found = findings_of(path, told, part.details, source)
+    [lines] = told.rows
+    of_lines = {frames.LINES.name: partial(lines, READ)}
+    found = findings_of(path, told, Frames({**unmade(part.details), **of_lines}), source)
     size_bytes = size_of(opens(path))
     return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
 
@@ -142,10 +145,12 @@ def rewind(past: Past, facts: Facts) -> Past:
 _NODE = pl.coalesce(pl.when(pl.col("what") == "name").then("own_id"), "file")
 
 
+_IDS = ("own_id", "forked_from", "parent_thread_id", "child_thread_id")
+
+
 def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
-    told = ("own_id", "forked_from", "parent_thread_id", "child_thread_id")
-    is_told = pl.any_horizontal(pl.col(told).is_not_null())
-    records = lines.filter(is_told).select("source", *told, node=_NODE)
+    is_told = pl.any_horizontal(pl.col(_IDS).is_not_null())
+    records = lines.filter(is_told).select("source", *_IDS, node=_NODE)
     files = lines.select("source", node=_NODE).unique(maintain_order=True).with_columns(
         thread_id=pl.coalesce(pl.col("node").str.extract(word) for word in (NAME_ID, NAME))
     )  # fmt: skip
@@ -155,6 +160,7 @@ def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
 FOLDING = Folding(
     records=(frames.LINES,),
     sessions=frames.SESSIONS,
+    told=("source", "file", "what", *_IDS),
     node=_NODE,
     nodes_of=_nodes_of,
     ids=[("thread_id", "own_id", "forked_from", "parent_thread_id", "child_thread_id")],
