@@ -51,6 +51,8 @@ def test_a_notebook_gets_vega_lite_a_drawing_and_words():
     assert ElementTree.fromstring(shown[STILL]).tag == "{http://www.w3.org/2000/svg}svg"
     assert f'fill="{LIGHT["surface"]}"' in shown[STILL]
     assert shown[LIVE]["config"]["background"] == LIGHT["surface"]
+    assert shown[LIVE]["background"] == LIGHT["surface"], "VS Code asks here whether it is dark"
+    assert chart().properties(background="red")._repr_mimebundle_()[LIVE]["background"] == "red"
     assert shown["application/vnd.vegalite.v5+json"]["$schema"].endswith("/v5.json")
 
 

@@ -40,6 +40,15 @@ CELLS = (
     "look",
     "print('chosen', live.selected.height, live.sql)",
 )
+# Drawn as SVG, of which a test can read what is faint and what the axes say.
+AXES = ("alarms", "false alarms", "incidents", "limits", "rates", "survival", "timeline",
+        "worksheet")  # fmt: skip
+GESTURES = (
+    CELLS[0],
+    "drawn = {'usermeta': {'embedOptions': {'renderer': 'svg'}}}",
+    *(f"charts[{name!r}].properties(**drawn)" for name in AXES),
+    "sa.explore(sa.demo())",
+)
 LONGEST_S = 600
 # What the machine has no network for, and a notebook does not need.
 UNRELATED = ("jupyterlab/api/news", "extensionmanager", "favicon")
@@ -79,10 +88,12 @@ def lab(tmp_path_factory):
     home = tmp_path_factory.mktemp("lab")
     shutil.copytree(NOTEBOOK.parent, home / "work" / "notebooks")
     kernel_of_lab = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    notebook = new_notebook(
-        cells=[new_code_cell(source) for source in CELLS], metadata={"kernelspec": kernel_of_lab}
-    )
-    nbformat.write(notebook, home / "work" / "charts.ipynb")
+    for name, sources in (("charts", CELLS), ("gestures", GESTURES)):
+        notebook = new_notebook(
+            cells=[new_code_cell(source) for source in sources],
+            metadata={"kernelspec": kernel_of_lab},
+        )
+        nbformat.write(notebook, home / "work" / f"{name}.ipynb")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -145,7 +156,8 @@ def opened(chromium, lab):
         pages.append(page)
         page.on("console", lambda said: said.type == "error" and complaints.append(said.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(f"{lab}/lab/tree/{name}")
+        # Else the notebook of the test before is open as well, and its cells never end.
+        page.goto(f"{lab}/lab/tree/{name}?reset")
         page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=1000 * LONGEST_S)
         page.wait_for_selector(".jp-KernelName:has-text('Python 3')", timeout=1000 * LONGEST_S)
         page.click("text=Run >> nth=0")
@@ -258,3 +270,133 @@ def test_every_chart_is_drawn_told_and_chosen_from_and_nothing_runs(opened):
     assert "FROM timeouts WHERE elapsed_s BETWEEN" in said
     assert page.evaluate("window.PWNED") is None
     assert page.evaluate("document.querySelectorAll('img[src=x]').length") == 0
+
+
+def cell_of(page, name: str):
+    """The cell that draws a chart of `AXES`, in view."""
+    cell = page.locator(".jp-CodeCell").nth(AXES.index(name) + 2)
+    cell.scroll_into_view_if_needed()
+    drawing = cell.locator(".vega-embed svg").first
+    drawing.wait_for()
+    # Those before it are drawn when they are met, and push it down.
+    page.wait_for_timeout(700)
+    drawing.evaluate("drawing => drawing.scrollIntoView({block: 'center'})")
+    page.wait_for_timeout(300)
+    return cell
+
+
+LABELS = """cell => [...cell.querySelectorAll('.role-axis-label text')]
+  .map(one => one.textContent + one.parentNode.getAttribute('transform')
+    + one.getAttribute('transform')).sort()"""
+OPACITIES = """cell => [...cell.querySelectorAll('.mark-line path, .mark-symbol.role-mark path')]
+  .map(one => Number(one.getAttribute('opacity') ?? 1))"""
+
+
+def middle_of(cell) -> tuple[float, float]:
+    """Where marks are drawn: between the axes, and in no legend."""
+    return tuple(
+        cell.evaluate("""cell => {
+          const one = cell.querySelector('svg .role-scope .background')
+            ?? cell.querySelector('svg .background');
+          const box = one.getBoundingClientRect();
+          return [box.x + box.width / 2, box.y + box.height / 2];
+        }""")
+    )
+
+
+def test_the_wheel_stretches_axes_and_a_drag_moves_them_each_with_its_key_only(opened):
+    page = opened("gestures.ipynb", len(GESTURES), 1400)
+    for name in AXES:
+        cell = cell_of(page, name)
+        before = cell.evaluate(LABELS)
+        x, y = middle_of(cell)
+        page.mouse.move(x, y)
+        page.keyboard.down("Control")
+        page.mouse.wheel(0, -240)
+        page.keyboard.up("Control")
+        page.wait_for_timeout(400)
+        stretched = cell.evaluate(LABELS)
+        pictured(page, f"stretched-{name}")
+        assert stretched != before, name
+        page.keyboard.down("Shift")
+        page.mouse.down()
+        page.mouse.move(x + 90, y, steps=6)
+        page.mouse.up()
+        page.keyboard.up("Shift")
+        page.wait_for_timeout(400)
+        assert cell.evaluate(LABELS) != stretched, name
+        page.mouse.dblclick(x, y)
+        page.wait_for_timeout(400)
+        assert cell.evaluate(LABELS) == before, name
+        page.mouse.wheel(0, 40)
+        page.wait_for_timeout(400)
+        assert cell.evaluate(LABELS) == before, f"{name}: the wheel is the notebook's"
+
+
+def test_a_click_in_a_legend_keeps_one_and_fades_the_others(opened):
+    page = opened("gestures.ipynb", len(GESTURES), 1400)
+    for name in ("rates", "limits"):
+        cell = cell_of(page, name)
+        assert min(cell.evaluate(OPACITIES)) > 0.5, name
+        cell.locator(".role-legend-symbol path").first.click()
+        page.wait_for_timeout(400)
+        faded = cell.evaluate(OPACITIES)
+        pictured(page, f"legend-{name}")
+        assert min(faded) < 0.5 < max(faded), name
+        cell.locator(".role-legend-symbol path").first.dblclick()
+        page.wait_for_timeout(400)
+
+
+# How far text is from its ground, as WCAG 2 counts it, through grounds that are half seen through.
+CONTRASTS = """chosen => {
+  const parts = text => text.match(/[\\d.]+/g).map(Number);
+  const over = (top, below) => {
+    const a = top.length > 3 ? top[3] : 1;
+    return [0, 1, 2].map(k => a * top[k] + (1 - a) * below[k]);
+  };
+  const light = c => { const [r, g, b] = c.map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const ground = one => {
+    const grounds = [];
+    for (let at = one; at; at = at.parentElement)
+      grounds.push(parts(getComputedStyle(at).backgroundColor));
+    return grounds.reverse().reduce((below, top) => over(top, below), [255, 255, 255]);
+  };
+  return [...document.querySelectorAll(chosen)]
+    // A label that has no room is there, and not seen.
+    .filter(one => one.textContent.trim() && getComputedStyle(one).opacity !== '0').map(one => {
+    const style = getComputedStyle(one);
+    const drawing = one.ownerSVGElement;
+    const back = drawing && drawing.querySelector(':scope > rect');
+    const behind = back ? over(parts(getComputedStyle(back).fill), ground(drawing)) : ground(one);
+    let opacity = 1;
+    for (let at = one; at; at = at.parentElement) opacity *= Number(getComputedStyle(at).opacity);
+    const colour = parts(drawing ? style.fill : style.color);
+    const [a, b] = [light(over([...colour.slice(0, 3), opacity], behind)), light(behind)];
+    return [one.textContent.trim().slice(0, 40), (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
+  });
+}"""
+READ = {
+    "explorer": ".sa-explore :is(.sa-name, .sa-n, h4, .sa-ends span, .sa-sql, td, th, button)",
+    "charts": ".vega-embed svg :is(.role-axis-label, .role-axis-title, .role-legend-label, "
+    ".role-title-text) text",
+}
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_text_of_charts_and_explorers_can_be_read_in_both_themes(opened, theme):
+    page = opened("gestures.ipynb", len(GESTURES), 1400)
+    page.click(".lm-MenuBar-itemLabel:has-text('Settings')")
+    page.hover(".lm-Menu-itemLabel:text-is('Theme')")
+    page.click(f".lm-Menu-itemLabel:text-is('{theme}')")
+    page.wait_for_timeout(1500)
+    for name in AXES:
+        cell_of(page, name)
+    page.locator(".sa-explore").scroll_into_view_if_needed()
+    page.wait_for_timeout(500)
+    pictured(page, f"explore-{theme.split()[-1].lower()}")
+    for what, chosen in READ.items():
+        found = page.evaluate(CONTRASTS, chosen)
+        assert len(found) > 20, what
+        assert [(text, round(ratio, 2)) for text, ratio in found if ratio < 4.5] == []

@@ -1,7 +1,9 @@
 """One entity's life: found by the beginning of its id, told in order, and nothing of it runs."""
 
 import html
+import sys
 from datetime import timedelta
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -186,6 +188,14 @@ def test_a_widget_narrows_to_kinds_and_a_stretch_and_shows_the_rows(monkeypatch)
     for part in (bundle["text/html"], shown.value, str(chart.spec["datasets"])):
         assert "hunter2" not in part
         assert "<img" not in part or part.startswith("{"), "text of a store is data there"
+
+
+def test_marimo_shows_the_drawing_above_the_words(one, monkeypatch):
+    marimo = SimpleNamespace(vstack=list, Html=lambda text: {"html": text})
+    monkeypatch.setitem(sys.modules, "marimo", marimo)
+    drawing, words = one._display_()
+    assert drawing.to_dict() == one.chart().to_dict()
+    assert words == {"html": one._repr_html_()}
 
 
 def test_a_kind_that_did_not_happen_is_said():

@@ -36,6 +36,11 @@ TYPES = {
 }
 
 
+# On a page, text begins where the page's does; a notebook of another colour shows the edge.
+_ON_A_PAGE: Any = {"left": 2, "right": 16, "top": 4, "bottom": 4}
+_ON_ITS_OWN: Any = {"left": 6, "right": 12, "top": 8, "bottom": 6}
+
+
 @dataclass(frozen=True)
 class Source:
     """Where the rows behind a mark are.
@@ -131,8 +136,10 @@ class _Living:
         # A notebook is kept with what it shows, and goes to others.
         spec = _without_secrets(tame(chart.to_dict()))
         description = _without_secrets(description)
+        # Where VS Code is dark it writes in white, unless a chart says its ground here.
+        moving = {"background": spec["config"]["background"], **spec}
         return {
-            **{kind: {**spec, "$schema": schema} for kind, schema in TYPES.items()},
+            **{kind: {**moving, "$schema": schema} for kind, schema in TYPES.items()},
             "image/svg+xml": as_file(spec, label=description),
             "text/plain": f"{type(self).__name__}: {description}",
         }
@@ -187,7 +194,7 @@ def _look(palette: Palette) -> dict[str, Any]:
         # A notebook may be dark, and the colours are made for their ground.
         "background": palette["surface"],
         "font": FONT,
-        "padding": {"left": 2, "right": 16, "top": 4, "bottom": 4},
+        "padding": _ON_A_PAGE if palette["surface"].startswith("var(") else _ON_ITS_OWN,
         "view": {"stroke": None},
         "axis": {
             "labelColor": palette["muted"],

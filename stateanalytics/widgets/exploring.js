@@ -13,7 +13,7 @@ function made(tag, attributes = {}, text = null, space = null) {
 function scale(dimension, counts, chosen, choose) {
   const n = counts.length, step = WIDTH / n, most = Math.max(1, ...counts);
   const drawing = made("svg", {
-    viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: "sa-scale",
+    viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", class: "sa-scale",
     "aria-label": `${dimension.title}: ${counts.reduce((a, b) => a + b, 0)} rows`,
   }, null, SVG);
   const bars = counts.map((count, place) => {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import polars as pl
@@ -136,6 +137,11 @@ class Session(SessionPage, Shown):
         which.observe(lambda change: self._pick(change["new"]), "value")
         self._watch(drawing)
         return w.VBox([w.HBox([which, drawing]), w.HTML(self._view())])
+
+    def _display_(self) -> Any:
+        """What marimo shows, which knows no box of widgets: the drawing, above what is told."""
+        marimo = import_module("marimo")  # which asks for it, and no other does
+        return marimo.vstack([self.chart(), marimo.Html(self._repr_html_())])
 
     def _set(self, lanes: tuple[str, ...], between: tuple[datetime, datetime] | None) -> None:
         is_same = lanes == self.chosen
