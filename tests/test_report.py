@@ -14,6 +14,7 @@ from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.queries import attention
 from stateanalytics.reporting import report
+from stateanalytics.reporting.sections.attention import _when
 from stateanalytics.state.policy import Policy
 from tests.conftest import ROOT
 from tests.examples import a_few
@@ -104,7 +105,7 @@ def test_unresolved_is_of_open_runs(week):
 
 def test_a_fan_out_is_one_cause(week):
     assert numbers(week)["incidents"]["n"] == 3
-    assert numbers(week)["incidents"]["note"] == "behind 5 failed or timed-out runs, 3 causes"
+    assert numbers(week)["incidents"]["note"] == "behind 5 failed or timed-out runs"
 
 
 def test_what_is_left_out_is_counted_and_named(week):
@@ -159,6 +160,12 @@ def test_an_item_tells_its_chain_its_reason_and_what_to_do(week):
     )
     assert item["reason"]["what_to_do"]
     assert item["when"] == "open for 1 d 1 h, silent for 1 d"
+
+
+def test_what_was_never_heard_of_is_open_and_silent_for_one_time():
+    never = {"is_open": True, "age_s": 60.0, "silence_s": 60.0}
+    assert _when(never) == "open and silent for 1 min"
+    assert _when({**never, "age_s": 90.0}) == "open for 1 min 30 s, silent for 1 min"
 
 
 def test_what_v1_leaves_neutral_though_blocked_is_listed(week):

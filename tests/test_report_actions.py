@@ -33,7 +33,7 @@ def cluster(**more):
         "cluster_id": "v1:1", "name": "boom", "code": "run.failed.exception", "state": "ongoing",
         "is_expected": None, "is_back": None, "n_incidents": 2, "run_s": 60.0, "owner": None,
         "ticket": None, "rank": 1, "lost": {"time": "1 min", "cost": None, "unreported": None},
-        **more,
+        "cost_usd": None, "cause_group": "bug", **more,
     }  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
         "Stop “dear”",
     ]
     assert found[1]["command"] == "stateanalytics show 'a b.db' s"
-    assert found[1]["why"] == "open for 10 s. no reason was stored"
+    assert found[1]["why"] == "open for 10 s. No reason was stored."
     assert found[2]["who"] == "ann (T-1)"
     [dashed] = actions_of(summary(items=[item(entity_id="-x")]), "'a b.db'", WEEK)
     assert dashed["command"] == "stateanalytics show -- 'a b.db' -x"
@@ -92,6 +92,18 @@ def test_thresholds_come_last_and_several_sources_have_no_name():
     found = actions_of(summary([cluster()], thresholds={"rows": rows}), "SOURCES", WEEK)
     assert [one["what"] for one in found] == ["Stop “boom”", "Set slow to 2 h, from 1 h"]
     assert found[0]["command"].startswith("stateanalytics failures SOURCES --week 2026-W21 --show")
+
+
+def test_a_thing_to_do_says_what_is_known_and_nothing_else():
+    asked = "Read the message: this code stands for every unforeseen exception."
+    told = summary([cluster(name="no <*>: <*>: poetry (image <*>)"), cluster(name="b", run_s=None)])
+    told["failures"]["codes"] = [{"code": "run.failed.exception", "what_to_do": asked}]
+    first, second = actions_of(told, "a.db", WEEK)
+    assert first["what"] == "Stop “no … poetry”"
+    assert first["why"] == "2 incidents, 1 min lost. An exception in the code that ran."
+    assert second["why"] == "2 incidents. An exception in the code that ran."
+    [both] = actions_of(summary(items=[item(), item()]), "a.db", WEEK)
+    assert both["what"].endswith(", and look at 1 more that is open")
 
 
 @pytest.mark.slow

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from stateanalytics.core.text import shortened
 from stateanalytics.core.units import how_long
+from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.reporting.material import Plain
 from stateanalytics.reporting.named_runs import show_command
-from stateanalytics.reporting.phrases import count
+from stateanalytics.reporting.phrases import count, spoken
 
 N_SHOWN = 3
-_LONGEST_NAME = 72
+_LONGEST_NAME = 84
 _FIRST, _OPEN, _ENDED, _SETTING = range(4)
 
 
@@ -74,7 +74,7 @@ def _open(open_work: Plain, place: str) -> Iterator[Plain]:
     yield _action(
         _OPEN,
         f"Close or save {longest['entity_type'].replace('_', ' ')} {name}"
-        + (f", and look at {n - 1} more that are open" if n > 1 else ""),
+        + (f", and look at {n - 1} more that {'is' if n == 2 else 'are'} open" if n > 1 else ""),
         f"{longest['when']}. {_hint(longest)}",
         show_command(longest, place) if n == 1 else f"stateanalytics attention {place}",
         "#attention",
@@ -85,17 +85,21 @@ def _open(open_work: Plain, place: str) -> Iterator[Plain]:
 
 def _hint(item: Mapping[str, Plain]) -> str:
     reason = item["reason"]
-    return (reason and (reason["what_to_do"] or reason["message"])) or "no reason was stored"
+    return (reason and (reason["what_to_do"] or reason["message"])) or "No reason was stored."
 
 
 def _of_cluster(cluster: Plain, todo: Mapping[str, str | None], part: str) -> Plain:
-    lost = [cluster["lost"][name] for name in ("time", "cost") if cluster["lost"][name]]
+    known = {"time": cluster["run_s"], "cost": cluster["cost_usd"]}
+    lost = [cluster["lost"][name] for name, value in known.items() if value is not None]
     cost = f", {' and '.join(lost)} lost" if lost else ""
     what_to_do = todo.get(cluster["code"])
+    if what_to_do and what_to_do.startswith("Read the message"):
+        # It stands here already.
+        what_to_do = f"{TITLES[cluster['cause_group']]}." if cluster["cause_group"] else None
     who = cluster["owner"]
     return _action(
         _ENDED,
-        f"Stop “{shortened(cluster['name'], _LONGEST_NAME)}”",
+        f"Stop “{spoken(cluster['name'], _LONGEST_NAME)}”",
         f"{count(cluster['n_incidents'], 'incident')}{cost}"
         + (f". {what_to_do}" if what_to_do else ""),
         f"stateanalytics failures {part} --show members --cluster {cluster['cluster_id']}",

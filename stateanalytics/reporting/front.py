@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from stateanalytics.core.text import shortened
 from stateanalytics.reporting.material import Plain
+from stateanalytics.reporting.phrases import spoken
 
 WORSE: Mapping[str, int] = MappingProxyType({"completed": -1, "timed_out": 1, "unresolved": 1})
 """Which way each share of the headline gets worse."""
 N_NAMED = 2
-_LONGEST_NAME = 48
+_LONGEST_NAME = 60
 _LIVES = (("new", "New"), ("growing", "Worse"), ("back", "Back"))
 
 
@@ -90,5 +90,5 @@ def _news(failures: Plain) -> Iterator[Plain]:
 
 
 def _of_news(title: str, n: int, names: list[tuple[str, str]]) -> Plain:
-    told = [{"name": shortened(name, _LONGEST_NAME), "link": link} for name, link in names]
+    told = [{"name": spoken(name, _LONGEST_NAME), "link": link} for name, link in names]
     return {"title": title, "n": n, "names": told, "n_more": n - len(told)}

@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+from stateanalytics.core.text import shortened
+
+_GAPS = (
+    (re.compile(r"(?:<\*>[\s:,]*)+"), "… "),
+    (re.compile(r"… (?=[).,;'\"”]|$)"), "…"),
+    # An id at the end tells nobody anything.
+    (re.compile(r"\s*\(\w+ …\)$"), ""),
+)
+
+
+def spoken(template: str, longest: int) -> str:
+    """A template as a sentence names it: where words differ there is a gap.
+
+    Examples
+    --------
+    >>> spoken("Bash exited with code 127: <*>: <*>: poetry: not found (image <*>)", 72)
+    'Bash exited with code 127: … poetry: not found'
+    >>> spoken("resets <*>:<*> (UTC)", 72), spoken("<*>", 72), spoken("a long one", 6)
+    ('resets … (UTC)', '…', 'a lon…')
+    """
+    for pattern, instead in _GAPS:
+        template = pattern.sub(instead, template)
+    return shortened(template, longest)
 
 
 def share(value: float | None) -> str:

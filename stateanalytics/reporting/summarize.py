@@ -290,7 +290,9 @@ def _change(now: Plain, then: Plain, n_unknown: int, alpha: float) -> Plain:
     is_beside = ", too little to tell of one of several numbers"
     is_within = low <= 0 <= high
     verdict = "" if is_clear else ", within what chance does" if is_within else is_beside
-    short = f"{points(difference)}, {'clear' if is_clear else 'may be chance'}"
+    moved = points(difference)
+    is_same = moved == points(0.0) and not is_clear
+    short = "as before" if is_same else f"{moved}, {'clear' if is_clear else 'may be chance'}"
     words = (
         f"{points(difference)} against {share(then['share'])} "
         f"(95 %: {points(low)} to {points(high)}){verdict}"

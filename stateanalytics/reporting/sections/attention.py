@@ -194,6 +194,8 @@ def _when(row: dict[str, Any]) -> str:
         parts.append(f"open for {how_long(row['age_s'])}")
     if row["silence_s"] is not None:
         parts.append(f"silent for {how_long(row['silence_s'])}")
+    if len(parts) == 2 and row["age_s"] == row["silence_s"]:
+        return f"open and {parts[1]}"
     return ", ".join(parts) or "open, no times"
 
 

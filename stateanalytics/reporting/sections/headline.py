@@ -30,7 +30,7 @@ def summarize_headline(material: Material) -> Plain:
         "incidents",
         "Incidents",
         counts["incidents"],
-        f"behind {count(failed.height, 'failed or timed-out run')}, {count(n_causes, 'cause')}",
+        f"behind {count(failed.height, 'failed or timed-out run')}",
         "failed and timed-out runs, those that hang together counted once",
     )
     in_all = f"in {count(counts['incidents'].n, 'incident')}"
