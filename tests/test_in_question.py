@@ -84,6 +84,20 @@ def test_whatever_is_missing_the_part_says_what_the_whole_says(lionagi, monkeypa
     assert_same(blurred(lionagi, seed), [0.4 + seed / 8, 3 + seed / 5, 8, 13], monkeypatch)
 
 
+@pytest.mark.parametrize(
+    ("system", "days"),
+    [
+        ("claude_code", [1.1]),
+        pytest.param("claude_code", [0.01, 0.3, 1.3, 1.6, 1.9, 2.1], marks=pytest.mark.slow),
+        pytest.param("codex", [0.01, 0.3, 1.1, 1.3, 1.6, 1.9, 2.1], marks=pytest.mark.slow),
+    ],
+)
+def test_of_transcripts_a_part_is_folded_again_and_says_the_same(system, days, monkeypatch):
+    with sa.read(SHIPPED["lionagi"].parent / system, progress=False) as snap:
+        n_asked, _ = assert_same(snap, days, monkeypatch)
+        assert 0 < n_asked < len(days) * snap.entities.height
+
+
 @pytest.mark.parametrize("systems", [("opencode",), ("lionagi", "codex"), ("nobody",)])
 def test_a_past_that_is_read_off_whole_files_or_of_several_systems_is_asked_as_a_whole(systems):
     begun = AS_OF - 2 * WEEK

@@ -51,6 +51,7 @@ SYSTEM = System(
     ),
     history="derived",
     rewind=later(f"{_HERE}.reading:rewind"),
+    rewinds_by_links=True,
     used_tokens=later(f"{_HERE}.reading:used_tokens"),
     ends=Ends(
         death_codes=("run.aborted.process_dead_no_terminal",),
