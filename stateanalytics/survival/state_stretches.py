@@ -116,13 +116,11 @@ def _moments(attempts: pl.DataFrame, lives: pl.DataFrame, snap: Facts) -> pl.Dat
     life = lives.select("life", *ENTITY_KEY)
     numbered = attempts.join(life, on=ENTITY_KEY, how="inner")
     queued = lives.filter(pl.col("created_at") < pl.col("started_at")).select(
-        "life", at="created_at", state=pl.lit("queued"), what=pl.lit(_BASE), rank=0
+        "life", at="created_at", state=pl.lit("queued"), what=pl.lit(_BASE)
     )
-    starts = numbered.select(
-        "life", at="started_at", state=pl.lit("running"), what=pl.lit(_BASE), rank=1
-    )
+    starts = numbered.select("life", at="started_at", state=pl.lit("running"), what=pl.lit(_BASE))
     ends = numbered.filter(~pl.col("is_open"), pl.col("ended_at").is_not_null()).select(
-        "life", at="ended_at", state=ending(), what=pl.lit(_BASE), rank=4
+        "life", at="ended_at", state=ending(), what=pl.lit(_BASE)
     )
     told, over = _words()
     changes = (
@@ -130,25 +128,24 @@ def _moments(attempts: pl.DataFrame, lives: pl.DataFrame, snap: Facts) -> pl.Dat
         .join(life, on=ENTITY_KEY, how="inner")
         .join(over, on=["system", "status"], how="anti")
         .join(told, left_on=["system", "status"], right_on=["system", "word"], how="left")
-        .select("life", "at", pl.col("state").fill_null("running"), what=pl.lit(_BASE), rank=3)
+        .select("life", "at", pl.col("state").fill_null("running"), what=pl.lit(_BASE))
     )
-    of_session = lives.select("life", "source", "system", "session_id", "started_at", "limit_us")
     signs = (
-        snap.events.join(told, left_on=["system", "kind"], right_on=["system", "word"], how="left")
-        .filter(pl.col("is_activity") | pl.col("state").is_not_null())
-        .join(
-            of_session,
+        snap.events.join(
+            lives.select("life", "source", "system", "session_id", "started_at"),
             left_on=["source", "system", "entity_id"],
             right_on=["source", "system", "session_id"],
             how="inner",
         )
-        .filter(pl.col("at") >= pl.col("started_at"))
-        .select("life", "at", "state", what=pl.lit(_SIGN), rank=2)
+        .join(told, left_on=["system", "kind"], right_on=["system", "word"], how="left")
+        .filter(
+            pl.col("is_activity") | pl.col("state").is_not_null(),
+            pl.col("at") >= pl.col("started_at"),
+        )
+        .select("life", "at", "state", what=pl.lit(_SIGN))
     )
-    parts = [queued, starts, ends, changes, signs]
-    return pl.concat(part.with_columns(pl.col("rank").cast(pl.Int32)) for part in parts).filter(
-        pl.col("at").is_not_null()
-    )
+    # Of those of one moment the last tells: it is the end, and no sign of life.
+    return pl.concat([queued, starts, signs, changes, ends]).filter(pl.col("at").is_not_null())
 
 
 def _words() -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -168,40 +165,54 @@ def _words() -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def _with_silences(moments: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
     """The state from each moment on, with further ones where a run had been silent too long."""
-    base = pl.when(pl.col("what") == _BASE).then("state").forward_fill().over("life")
+    # Moments are in order of lives: the neighbours tell what a window of each life would.
+    is_last = (pl.col("life") != pl.col("life").shift(-1)).fill_null(value=True)
+    is_base = (pl.col("what") == _BASE) & pl.col("state").is_not_null()
+    is_own = pl.when(is_base).then("life").forward_fill() == pl.col("life")
+    base = pl.when(is_own).then(pl.when(is_base).then("state").forward_fill())
     is_at_work = base.is_in(list(AT_WORK))
     of_sign = pl.when((pl.col("what") == _SIGN) & is_at_work).then("state")
     told = (
-        moments.join(lives.select("life", "watched_until", "limit_us"), on="life")
+        moments.join(
+            lives.select("life", "watched_until", "limit_us"), on="life", maintain_order="left"
+        )
         .filter(pl.col("at") <= pl.col("watched_until"))
-        .sort("life", "at", "rank", maintain_order=True)
+        .pipe(_in_order)
         .with_columns(state=pl.coalesce(of_sign, base))
-        .unique(["life", "at"], keep="last", maintain_order=True)
+        .filter(is_last | (pl.col("at") != pl.col("at").shift(-1)))
     )
-    until = pl.col("at").shift(-1).over("life").fill_null(pl.col("watched_until"))
+    until = pl.when(is_last).then("watched_until").otherwise(pl.col("at").shift(-1))
     silent_from = pl.col("at") + pl.duration(microseconds="limit_us")
     silences = told.filter(pl.col("state") == "running", until > silent_from).with_columns(
         at=silent_from, state=pl.lit("stalled")
     )
-    return pl.concat([told, silences]).sort("life", "at", maintain_order=True)
+    return _in_order(pl.concat([told, silences]))
+
+
+def _in_order(moments: pl.DataFrame) -> pl.DataFrame:
+    """By life and time; of one moment as they were."""
+    # Two stable sorts by one key each are much faster than one sort by both.
+    return moments.sort("at", maintain_order=True).sort("life", maintain_order=True)
 
 
 def _stretched(moments: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
     """From moments to stretches; of equal states in a row the first begins it."""
     changed = (pl.col("state") != pl.col("state").shift(1)).fill_null(value=True)
     is_first = pl.col("life") != pl.col("life").shift(1)
-    next_at = pl.col("at").shift(-1).over("life").fill_null(pl.col("watched_until"))
+    is_last = (pl.col("life") != pl.col("life").shift(-1)).fill_null(value=True)
     return (
         moments.filter(pl.col("state").is_not_null())
         .filter(changed | is_first)
-        .with_columns(until=next_at, next_state=pl.col("state").shift(-1).over("life"))
+        .with_columns(
+            until=pl.when(is_last).then("watched_until").otherwise(pl.col("at").shift(-1)),
+            next_state=pl.when(~is_last).then(pl.col("state").shift(-1)),
+        )
         .filter(pl.col("until") > pl.col("at"))
-        .join(lives.drop("watched_until", "limit_us"), on="life")
+        .join(lives.drop("watched_until", "limit_us"), on="life", maintain_order="left")
         .with_columns(
             from_s=(pl.col("at") - pl.col("born_at")).dt.total_microseconds() / 1e6,
             until_s=(pl.col("until") - pl.col("born_at")).dt.total_microseconds() / 1e6,
         )
-        .sort("life", "from_s")
         .select(*ENTITY_KEY, *_BORROWED, "born_at", *STRETCH)
     )
 
