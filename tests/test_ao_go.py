@@ -80,6 +80,15 @@ def test_every_axis_is_as_the_scenarios_say(known: pl.DataFrame, axis: str) -> N
     assert differences(known, axis, f"read_{axis}") == []
 
 
+def test_a_session_that_changed_its_agent_names_the_transcripts_of_both(facts: Facts) -> None:
+    ids = dict(facts.entities.select("entity_id", "native_session_id").iter_rows())
+    assert ids["api-9"].split(" ") == [
+        "1cec943b-94bd-481a-bb8b-2108d366179a",
+        "79601a00-bfd2-4338-8b1d-f38f63b61047",
+        "600aa996-6bab-4a43-8ca6-24d7497cef29",
+    ]
+
+
 def test_what_failed_has_the_code_that_was_stored(known: pl.DataFrame) -> None:
     failed = known.filter((pl.col("entity_type") != "session") & pl.col("reason").is_not_null())
     codes = "run.failed." + failed["reason"].str.to_lowercase()

@@ -141,6 +141,21 @@ def test_subagents_of_subagents_are_of_the_session_that_drove_the_first() -> Non
     assert is_driven(frame(*rows, *circle)).to_list()[-2:] == [False, False]
 
 
+def test_a_session_that_changed_its_agent_drove_each_transcript() -> None:
+    """Agents were switched: the first wrote one transcript, the second another."""
+    rows = frame(
+        row("agent_orchestrator", "d", native_session_id="t u"),
+        row("codex", "t"),
+        row("claude_code", "u"),
+        row("claude_code", "v"),
+    )
+    told = links(rows).select("entity_id", "told_id", "linked_by").rows()
+    assert told == [("d", "u", "session_id"), ("d", "t", "session_id")]
+    assert is_driven(rows.with_columns(session_id="entity_id")).to_list() == [
+        False, True, True, False,
+    ]  # fmt: skip
+
+
 def test_where_the_driver_does_not_count_what_it_drove_does() -> None:
     rows = frame(row("lionagi", "d", native_session_id="t"), row("codex", "t"))
     uncounted = rows.head(1).select(ENTITY_KEY)

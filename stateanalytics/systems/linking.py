@@ -97,8 +97,8 @@ def links(entities: pl.DataFrame) -> pl.DataFrame:
         at=started,
     )
     # A mirror of a transcript often has its very id.
-    ids = ("native_session_id", "entity_id")
-    named = pl.concat([drivers.with_columns(told_id=column) for column in ids])
+    ids = (pl.col("native_session_id").str.split(" "), pl.concat_list("entity_id"))
+    named = pl.concat([drivers.with_columns(told_id=each).explode("told_id") for each in ids])
     by_id = named.drop("place").join(told, on="told_id", how="inner", maintain_order="left")
     parents = told.select("told_source", "told_system", parent="told_id")
     unnamed = (

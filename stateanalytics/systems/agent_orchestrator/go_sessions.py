@@ -62,7 +62,7 @@ def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.
     joined = rows.join(
         _of_session(tables), left_on="id", right_on="session_id", how="left", maintain_order="left"
     )
-    for known in (ends(stood), _roots(tables)):
+    for known in (ends(stood), _native_ids(tables)):
         joined = joined.join(
             known, left_on="id", right_on="session_id", how="left", maintain_order="left"
         )
@@ -109,18 +109,28 @@ def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.
         issue="issue_id",
         worktree="workspace_path",
         agent="harness",
-        agent_session_id=pl.coalesce("agent_session_id", "provider_conversation_id", "root_id"),
+        agent_session_id="native_ids",
         name=pl.coalesce("display_name", "issue_id"),
         tmux_name="runtime_handle_id",
         is_synthesized=no,
     )
 
 
-def _roots(tables: GoTables) -> pl.DataFrame:
-    """The newest transcript of each session whose tokens were measured."""
-    rows = tables["usage_bindings"].drop_nulls(("session_id", "native_root_id"))
-    last = rows.sort("updated_at", "id").group_by("session_id").last()
-    return last.select("session_id", root_id="native_root_id")
+def _native_ids(tables: GoTables) -> pl.DataFrame:
+    """The transcripts of each session, that of its present agent first, with blanks between."""
+    sessions = tables["sessions"].select("agent_session_id", "provider_conversation_id", of="id")
+    told = [
+        *(sessions.select("of", native=name) for name in sessions.columns if name != "of"),
+        tables["usage_bindings"]
+        .sort("updated_at", "id", descending=True)
+        .select(of="session_id", native="native_root_id"),
+        tables["agent_native_sessions"]
+        .sort("last_used_at", "native_session_id", descending=True)
+        .select(of="ao_session_id", native="native_session_id"),
+    ]
+    ids = pl.concat(told).drop_nulls().filter(pl.col("native") != "").unique(maintain_order=True)
+    of_sessions = ids.group_by("of", maintain_order=True).agg(native_ids="native")
+    return of_sessions.select(pl.col("native_ids").list.join(" "), session_id="of")
 
 
 def _shown(sessions: pl.DataFrame) -> pl.DataFrame:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import polars as pl
 
+from stateanalytics.core.units import how_long
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.claude_code import LIMITS, frames
 from stateanalytics.systems.claude_code.constants import STREAM_S, SUBAGENT_S
-from stateanalytics.systems.claude_code.folding import BASH_GRACE_S, BASH_S, PATIENCE_S
+from stateanalytics.systems.claude_code.folding import (
+    BASH_GRACE_S,
+    BASH_S,
+    MCP_PATIENCE_S,
+    PATIENCE_S,
+)
 from stateanalytics.systems.detector import Detector, catalogue
 from stateanalytics.systems.threads import features_from
 
@@ -45,14 +51,21 @@ def detectors() -> tuple[Detector, ...]:
     usual = pl.col("own_patience_s").fill_null(LIMITS["stalled_after_s"])
     is_open = situation.is_in(["awaiting_model", "open_tool"])
     limit = pl.col("open_tool_timeout_s").fill_null(BASH_S) + BASH_GRACE_S
+    own = f"its own limit, else {how_long(BASH_S)}, and {how_long(BASH_GRACE_S)}"
+    by_wait = f"; a command {own}; a tool of a server {how_long(MCP_PATIENCE_S)}"
     return catalogue(
         __package__,
         {
-            "claude_code_stalled": silent | {"threshold_s": usual, "scope": is_open},
+            "claude_code_stalled": silent
+            | {
+                "threshold_s": usual,
+                "scope": is_open,
+                "limits": how_long(LIMITS["stalled_after_s"]) + by_wait,
+            },
             "claude_code_stream": waits | {"threshold_s": STREAM_S},
             "claude_code_subagent": waits
             | {"threshold_s": SUBAGENT_S, "when": pl.col("kind") == "subagent"},
-            "claude_code_command": called | {"threshold_s": limit, "when": is_bash},
+            "claude_code_command": called | {"threshold_s": limit, "when": is_bash, "limits": own},
             "claude_code_tool": called
             | {"threshold_s": PATIENCE_S, "when": ~is_bash & ~tool.str.starts_with("mcp__")},
             "claude_code_retry_overdue": {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 
+from stateanalytics.core.units import how_long
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.codex import LIMITS, frames
 from stateanalytics.systems.codex.constants import STREAM_RETRIES, STREAM_S
-from stateanalytics.systems.codex.tools import GRACE_S, MCP_S, SHELL, SHELL_S
+from stateanalytics.systems.codex.tools import GRACE_S, MCP_S, PATIENCE_S, SHELL, SHELL_S
 from stateanalytics.systems.detector import Detector, catalogue
 from stateanalytics.systems.threads import features_from
 
@@ -40,14 +41,26 @@ def detectors() -> tuple[Detector, ...]:
     usual = pl.col("call_patience_s").fill_null(LIMITS["stalled_after_s"])
     is_open = situation.is_in(["awaiting_model", "awaiting_turn_end", "open_tool"])
     limit = pl.col("open_call_timeout_s").fill_null(SHELL_S) + GRACE_S
+    own = f"its own limit, else {how_long(SHELL_S)}, and {how_long(GRACE_S)}"
+    others = f"a tool of a server {how_long(MCP_S + GRACE_S)}; all else {how_long(PATIENCE_S)}"
     return catalogue(
         __package__,
         {
-            "codex_stalled": silent | {"threshold_s": usual, "scope": is_open},
+            "codex_stalled": silent
+            | {
+                "threshold_s": usual,
+                "scope": is_open,
+                "limits": f"{how_long(LIMITS['stalled_after_s'])}; a command {own}; {others}",
+            },
             "codex_stream": waits | {"threshold_s": STREAM_S},
             "codex_retries": waits | {"threshold_s": STREAM_S * STREAM_RETRIES},
-            "codex_command": called | {"threshold_s": limit, "when": tool.is_in(list(SHELL))},
+            "codex_command": called
+            | {"threshold_s": limit, "when": tool.is_in(list(SHELL)), "limits": own},
             "codex_mcp": called
-            | {"threshold_s": MCP_S + GRACE_S, "when": tool.str.starts_with("mcp__")},
+            | {
+                "threshold_s": MCP_S + GRACE_S,
+                "when": tool.str.starts_with("mcp__"),
+                "limits": f"{how_long(MCP_S)}, and {how_long(GRACE_S)}",
+            },
         },
     )
