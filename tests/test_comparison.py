@@ -293,6 +293,24 @@ def test_a_regression_is_where_observed_are_as_many_as_expected(aml):
     assert twice["variance"] == pytest.approx(found["variance"], rel=1e-6)
 
 
+@pytest.mark.models
+@pytest.mark.parametrize(
+    ("n_units", "degrees"), [((4, 9), 3), ((9, 4), 3), ((2, 9), 1), ((1, 9), 1)]
+)
+def test_a_regression_is_as_sure_as_its_smaller_group_has_units(n_units, degrees):
+    from stateanalytics.survival.regression import hazard_ratio
+
+    # Three runs of each unit, none of which ties.
+    runs = (
+        pl.DataFrame({"is_it": [True] * 3 * n_units[0] + [False] * 3 * n_units[1]})
+        .with_row_index("run")
+        .with_columns(
+            unit=pl.col("run") // 3, duration_s=10.0 + pl.col("run") * 37 % 101, ended=True
+        )
+    )
+    assert hazard_ratio(runs, "is_it", [])["degrees"] == degrees
+
+
 # --- by simulation ------------------------------------------------------------------------
 
 

@@ -95,6 +95,8 @@ def with_units_of(
         begins = table.group_by(STRATUM).agg(pl.col("from_s").first())
         rows = rows.join(begins, on=STRATUM).filter(pl.col("duration_s") >= pl.col("from_s"))
     if UNIT not in rows.columns:
+        if "entry_s" not in rows.columns:
+            return table.with_columns(n_units=pl.col("n_at_risk").first().over(STRATUM))
         alone = rows.group_by(STRATUM).agg(n_units=pl.len().cast(pl.Int64))
         return table.join(alone, on=STRATUM, how="left", maintain_order="left")
     numbered, units = _numbered(rows, is_counted)

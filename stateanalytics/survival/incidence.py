@@ -112,8 +112,11 @@ def cumulative_incidence(
         return _nothing(spells, cause, strata)
     curves = [
         widened(causes.by_unit(number, conf_level), "incidence", pl.col(OF_UNITS))
+        # Both ends of an interval are made of the same logarithms, which a lazy frame takes once.
+        .lazy()
         .with_columns(incidence_se=pl.col("variance").sqrt())
         .select(*INCIDENCE[1:4], *ends, *INCIDENCE[-2:])
+        .collect(engine=ENGINE)
         for number in range(causes.names.height)
     ]
     counted = causes.table.group_by(STRATUM, maintain_order=True).agg(_n_rows=pl.len())
