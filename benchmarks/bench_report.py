@@ -21,10 +21,10 @@ def whole_report(path: str) -> None:
     """What the command does: begin with the process that draws, read, derive, count, draw."""
     from stateanalytics.charts.report_charts import prepare
     from stateanalytics.reporting import report
-    from stateanalytics.snapshot import read
+    from stateanalytics.snapshot import read_for_once
 
     prepare()
-    report(read(path), shown=False).as_html()
+    report(read_for_once(path), shown=False).as_html()
 
 
 def run(n_sessions: int = SIZES[0], n_runs: int = N_RUNS) -> list[Row]:

@@ -775,6 +775,15 @@ def test_an_interruption_is_code_130(run, monkeypatch):
     assert (code, err.strip()) == (130, "error: interrupted")
 
 
+@pytest.mark.parametrize("given", [None, "dirty_decay_ms:1"])
+def test_memory_is_kept_for_the_next_step_unless_somebody_says_otherwise(monkeypatch, given):
+    monkeypatch.setattr(cli.os, "environ", {} if given is None else {cli._ALLOCATOR: given})
+    monkeypatch.setattr(cli, "run", lambda _: 0)
+    with pytest.raises(SystemExit):
+        cli.main([])
+    assert cli.os.environ[cli._ALLOCATOR].startswith(given or "dirty_decay_ms:10000,narenas:")
+
+
 # --- as a process ----------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ from stateanalytics.errors import (
     did_you_mean,
 )
 
+_ALLOCATOR = "_RJEM_MALLOC_CONF"
 FAILED_RUNS = (QueryTimeoutError, StoreBusyError, NoRoomError, MissingComponentError)
 
 
@@ -170,6 +171,9 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and end the process."""
+    # Read by polars' allocator when it is loaded; by default it gives pages back to the
+    # system after half a second, to ask for as many in the next step.
+    os.environ.setdefault(_ALLOCATOR, f"dirty_decay_ms:10000,narenas:{os.cpu_count() or 1}")
     sys.exit(run(arguments))
 
 

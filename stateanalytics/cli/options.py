@@ -112,15 +112,21 @@ def output_options(formats: Iterable[str]) -> Callable[[Command], Command]:
 
 
 def opened(
-    sources: Sequence[str], *, as_of: str | None = None, bodies: bool = False, salvage: bool = False
+    sources: Sequence[str],
+    *,
+    as_of: str | None = None,
+    bodies: bool = False,
+    salvage: bool = False,
+    is_followed: bool = False,
 ) -> Snapshot:
-    """Read the sources; say which, where none was named, and what was lost of them."""
+    """Read the sources, once or to refresh them; say which, where none was named, and losses."""
+    from stateanalytics import snapshot
     from stateanalytics.core.facts import losses_of
     from stateanalytics.core.redaction import redact
-    from stateanalytics.snapshot import read_for_once
 
     on_error: Literal["skip", "salvage"] = "salvage" if salvage else "skip"
-    snap = read_for_once(*sources, as_of=as_of, bodies=bodies, on_error=on_error)
+    read = snapshot.read if is_followed else snapshot.read_for_once
+    snap = read(*sources, as_of=as_of, bodies=bodies, on_error=on_error)
     if not sources:
         note(f"reading {', '.join(snap.sources['source'])}")
     lost = losses_of(snap.findings).select("source", "message")

@@ -215,7 +215,7 @@ def watch(
     from stateanalytics.live import watch as follow
 
     n_changes = 0
-    with opened(sources) as snap:
+    with opened(sources, is_followed=True) as snap:
         note(f"watching {snap.entities.height:,} entities every {every_s:g} s; Ctrl-C ends it")
         try:
             seen = follow(
