@@ -7,6 +7,7 @@ import importlib
 import os
 import platform
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -25,8 +26,9 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"no benchmark {unknown}; there are {', '.join(known)}")
     sizes = () if asked.n is None else (asked.n,)
     print(f"{about_the_machine()}\n\n| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
-    failed = []
+    failed, spent = [], []
     for topic in asked.topics or known:
+        begun = time.perf_counter()
         # Nobody waits beside it: what fails costs its own rows, and is told at the end.
         try:
             for row in importlib.import_module(f"benchmarks.bench_{topic}").run(*sizes):
@@ -34,7 +36,8 @@ def main(arguments: list[str]) -> None:
         except Exception:
             failed.append(topic)
             traceback.print_exc()
-    print(f"\nLoad at the end: {os.getloadavg()[0]:.1f}.")
+        spent.append(f"{topic} {time.perf_counter() - begun:.0f}")
+    print(f"\nLoad at the end: {os.getloadavg()[0]:.1f}. Seconds in all: {', '.join(spent)}.")
     if failed:
         sys.exit(f"without rows, since they failed: {', '.join(failed)}")
 

@@ -21,6 +21,16 @@ def test_the_table_shows_the_difference_and_the_load():
     assert shown.count("|") == len(HEAD) + 1
 
 
+@pytest.mark.parametrize(
+    ("each_s", "n_measured"), [(0.5, 2 * 6), (2.0, 2 * 3), (8.0, 2 * 2), (11.0, 2)]
+)
+def test_what_takes_long_is_measured_less_often(monkeypatch, each_s, n_measured):
+    seconds = []
+    monkeypatch.setattr(measure, "_seconds", lambda work: seconds.append(each_s) or each_s)
+    assert measure.side_by_side(print, print) == (each_s, each_s)
+    assert len(seconds) == n_measured
+
+
 @pytest.mark.parametrize(("power", "is_met"), [(1, True), (2, False)])
 def test_growth_is_linear_up_to_its_exponent(monkeypatch, power, is_met):
     monkeypatch.setattr(measure, "median_s", lambda size, n_runs: float(size) ** power)

@@ -106,7 +106,7 @@ class Without:
         )
         rows = (
             places.join(units, how="cross", maintain_order="left_right")
-            .with_columns(mistakes=mistakes, waiting=waiting)
+            .with_columns(pl.col("place").set_sorted(), mistakes=mistakes, waiting=waiting)
             .with_columns(left=_left(pl.col(EXPOSURE)))
             .with_columns(left=pl.when(pl.col("left") > 0).then("left"))
         )
@@ -124,30 +124,28 @@ class Without:
             .with_columns(pl.col("together").forward_fill().over("unit").fill_null(1.0))
             .with_columns(together=pl.max_horizontal("together", "weight"))
             .with_columns(cost=self._priced(pl.col("mistakes_left"), pl.col("waiting_left")))
-            .with_columns(
-                best=pl.col("place")
-                .sort_by("rank")
-                .filter(is_least.sort_by("rank"))
-                .first()
-                .over("unit")
-            )
+            .with_columns(best=pl.when(is_least).then("rank").min().over("unit"))
+            .with_columns(best=pl.lit(pl.Series(self.order, dtype=pl.Int64)).gather("best"))
         )
+
+    @property
+    def _n_places(self) -> int:
+        return len(self.support.candidates_s)
 
     def _priced(self, mistakes: pl.Expr, hours: pl.Expr) -> pl.Expr:
         return 100 / pl.col("left") * (self.price * mistakes + self.hour * hours)
 
     def _saved(self, rows: pl.DataFrame, base: int) -> pl.DataFrame:
         """Both ends of what moving from a candidate to each one saves, row by row."""
-        own = rows.filter(place=base).select(
-            "unit", base_m="mistakes", base_w="waiting", base_t="together"
-        )
+        own = rows.filter(place=base).select(base_m="mistakes", base_w="waiting", base_t="together")
         is_later, is_base = pl.col("place") > base, pl.col("place") == base
         sign = pl.when(is_later).then(1.0).otherwise(-1.0)
         limit, weight = self.support.candidates_s[base], self.support.weights[base]
         step = (pl.col("limit_s") - limit).abs() / 3600 * self.support.waits
         later_together = pl.when(is_later).then("together").otherwise("base_t")
         kept = ("place", "group", EXPOSURE, "left", "n_groups", "n_projects", "limit_s")
-        pairs = rows.join(own, on="unit", how="left", maintain_order="left")
+        # Rows are in order of candidates, each with every unit.
+        pairs = pl.concat([rows, pl.concat([own] * self._n_places)], how="horizontal")
         fewer = pairs.select(
             *kept,
             each=sign * (pl.col("base_m") - pl.col("mistakes")),
@@ -158,7 +156,7 @@ class Without:
             each=sign * (pl.col("waiting") - pl.col("base_w")),
             heavy=step * pl.when(is_later).then("weight").otherwise(weight),
         ).pipe(self._intervals)
-        last = len(self.support.candidates_s) - 1
+        last = self._n_places - 1
         is_beyond = (pl.lit(base == last) | (pl.col("place") == last)) & self.support.is_beyond
         unseen = pl.when(is_beyond).then(self.support.n_open).otherwise(0.0)
         scaled = pl.concat(
@@ -190,7 +188,7 @@ class Without:
         moments = rows.with_columns(
             total=_left(each),
             n_hit=_left((each > 0).cast(pl.Int64)),
-            n=pl.len().over("place") - 1,
+            n=pl.lit(self.counts.height - 1),
             xx=_left(each**2),
             xe=_left(each * pl.col(EXPOSURE)),
             ee=_left(pl.col(EXPOSURE) ** 2),
@@ -225,7 +223,8 @@ class Without:
 
     def _decided(self, rows: pl.DataFrame, today: int | None) -> pl.Series:
         cost, price = pl.col("cost"), self.price
-        at_best = cost.filter(pl.col("place") == pl.col("best")).first().over("unit")
+        of_best = pl.when(pl.col("place") == pl.col("best")).then("cost").max()
+        at_best = of_best.over("unit")
         slack = ALIKE * at_best.abs()
         is_alike = pl.col("dearer_high") >= -slack
         is_near = (
@@ -236,13 +235,13 @@ class Without:
         )
         rows = rows.with_columns(beyond=self._beyond(), is_alike=is_alike, is_near=is_near)
         is_today = pl.col("place") == (-1 if today is None else today)
-        taken = pl.col("rank") == pl.col("rank").filter("is_near").min()
+        taken = pl.col("rank") == pl.when("is_near").then("rank").min()
         units = rows.group_by("unit", maintain_order=True).agg(
-            best_cost=cost.filter(pl.col("place") == pl.col("best")).first(),
-            taken_beyond=pl.col("beyond").filter(taken).first(),
-            today_cost=cost.filter(is_today).first(),
-            today_beyond=pl.col("beyond").filter(is_today).first(),
-            is_alike=pl.col("is_alike").filter(is_today).first(),
+            best_cost=of_best,
+            taken_beyond=pl.when(taken).then("beyond").max(),
+            today_cost=pl.when(is_today).then("cost").max(),
+            today_beyond=pl.when(is_today).then("beyond").max(),
+            is_alike=pl.when(is_today).then("is_alike").max(),
             could=pl.lit(None, pl.Float64) if today is None else pl.col("today_high").max(),
         )
         much, little = (
@@ -265,9 +264,9 @@ class Without:
         """What going on beyond the last candidate could save at most."""
         if not self.support.n_open:
             return pl.lit(-math.inf)
-        is_last = pl.col("place") == len(self.support.candidates_s) - 1 - self.support.is_beyond
+        is_last = pl.col("place") == self._n_places - 1 - self.support.is_beyond
         mistakes, hours = (
-            pl.col(f"{name}_left") - pl.col(f"{name}_left").filter(is_last).first().over("unit")
+            pl.col(f"{name}_left") - pl.when(is_last).then(f"{name}_left").max().over("unit")
             for name in ("mistakes", "waiting")
         )
         return self._priced(mistakes + self.support.n_open, hours)
