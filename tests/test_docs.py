@@ -119,6 +119,13 @@ def test_the_python_of_the_pages_runs(page, request, demo, tmp_path, monkeypatch
     assert PRINTED.get(page.name, "") in capsys.readouterr().out
 
 
+def test_each_question_of_a_stranger_is_answered_in_two_lines():
+    page = (ROOT / "docs" / "questions.md").read_text("utf-8")
+    answers = re.findall(r"\*\*(.+?\?)\*\*\n\n```python\n(.+?)```", page, flags=re.DOTALL)
+    assert len(answers) >= 8
+    assert [asked for asked, code in answers if len(code.splitlines()) > 2] == []
+
+
 def test_parameters_in_the_page_of_functions_exist():
     for path, given in re.findall(r"^\| `sa\.([\w.]+)\((.*?)\)` \|", API, re.M):
         function = operator.attrgetter(path)(sa)

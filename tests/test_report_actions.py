@@ -225,6 +225,12 @@ def test_the_terminal_begins_with_the_verdict_of_the_page(demo_week, capsys):
     assert f"<strong>{demo_week.summary['verdict']}.</strong>" in demo_week.as_html()
 
 
+def test_the_brief_fits_an_email(demo_week):
+    text = demo_week.as_email()
+    assert len(text.encode()) <= 120_000
+    assert all(word not in text for word in ("<script", "<style", "<svg", "<details"))
+
+
 def test_a_report_of_few_sections_says_what_it_can(demo):
     made = sa.report(demo, window="2026-W21", sections=["headline"])
     assert made.summary["actions"] == []

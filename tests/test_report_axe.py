@@ -81,6 +81,23 @@ def test_axe_finds_no_violation(chromium, axe, week, width, theme):
     assert violations(chromium, axe, week.as_uri(), width=width, theme=theme) == []
 
 
+def test_paper_has_the_first_screen_on_its_first_page_and_every_fold_open(chromium, week):
+    """Of A4 and of Letter what is as wide and as high as both, less a margin of 15 mm."""
+    page = chromium.new_page(viewport={"width": 680, "height": 942})
+    try:
+        page.goto(week.as_uri())
+        folded = "[...document.querySelectorAll('details > :not(summary)')]"
+        seen = f"{folded}.map(one => one.checkVisibility())"
+        assert not any(page.evaluate(seen))
+        page.emulate_media(media="print")
+        assert all(page.evaluate(seen))
+        front = page.locator(".front").bounding_box()
+        assert front["y"] + front["height"] < 942
+        assert page.evaluate("document.documentElement.scrollWidth") <= 680
+    finally:
+        page.close()
+
+
 def test_axe_would_find_one(chromium, axe, tmp_path, week):
     broken = tmp_path / "broken.html"
     page = week.read_text("utf-8").replace('<html lang="en">', "<html>")

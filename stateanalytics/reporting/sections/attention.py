@@ -189,13 +189,11 @@ def _when(row: dict[str, Any]) -> str:
         ran = f", after {how_long(row['duration_s'])}" if row["duration_s"] is not None else ""
         at = row["placed_at"]
         return f"ended {day_of(at)} {at:%H:%M}{ran}" if at else "ended"
-    parts = []
-    if row["age_s"] is not None:
-        parts.append(f"open for {how_long(row['age_s'])}")
-    if row["silence_s"] is not None:
-        parts.append(f"silent for {how_long(row['silence_s'])}")
-    if len(parts) == 2 and row["age_s"] == row["silence_s"]:
-        return f"open and {parts[1]}"
+    spans = {"open": row["age_s"], "silent": row["silence_s"]}
+    told = {state: how_long(span) for state, span in spans.items() if span is not None}
+    if len(told) == 2 and len(set(told.values())) == 1:
+        return f"open and silent for {told['open']}"
+    parts = [f"{state} for {span}" for state, span in told.items()]
     return ", ".join(parts) or "open, no times"
 
 
