@@ -111,12 +111,16 @@ def attention_items(
     ['source', 'system']
     """
     driven = is_driven(facts.entities, left_out_by_themselves(facts.entities, states))
+    severe = states.filter(
+        pl.col("severity").cast(pl.String).is_in(SEVERITIES),
+        pl.col("is_legacy").fill_null(False).not_(),
+    )
+    # Most rows ask for nothing: ids tell, for less than a join of all columns.
+    is_severe = pl.col("entity_id").is_in(severe["entity_id"].unique().implode())
+    is_asked = is_severe | (pl.col("entity_type") == "show")
+    told = facts.entities.filter(is_asked & ~is_mirror(facts.entities, driven))
     listed = (
-        states.filter(
-            pl.col("severity").cast(pl.String).is_in(SEVERITIES),
-            pl.col("is_legacy").fill_null(False).not_(),
-        )
-        .select(
+        severe.select(
             *schema.ENTITY_KEY,
             "severity",
             "tone",
@@ -126,11 +130,11 @@ def attention_items(
             _is_open=is_open(),
         )
         .join(
-            with_item_id(facts.entities.filter(~is_mirror(facts.entities, driven))),
+            with_item_id(told),
             on=schema.ENTITY_KEY,
             how="inner",
         )
-        .join(_leading(reasons), on=schema.ENTITY_KEY, how="left")
+        .join(_leading(reasons.filter(is_severe)), on=schema.ENTITY_KEY, how="left")
     )
     items = (
         listed.with_columns(**_reason())
