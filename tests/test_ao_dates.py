@@ -1,6 +1,6 @@
 """Moments as JavaScript reads and writes them."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 import polars as pl
 import pytest
@@ -12,6 +12,7 @@ from stateanalytics.systems.agent_orchestrator.stored_values import (
     _any_ms,
     iso_ms,
     leading_integer,
+    moment,
     read_json,
     trim,
     write_json,
@@ -144,6 +145,19 @@ ISO = [
 def test_the_product_reads_iso_dates_and_numbers_only(text: str | None, ms: int | None) -> None:
     frame = pl.DataFrame({"at": [text]}, schema={"at": pl.String})
     assert frame.select(iso_ms(pl.col("at"))).item() == ms
+
+
+def test_a_moment_is_worked_out_once_from_its_text() -> None:
+    asked = []
+
+    def read(texts: pl.Series) -> pl.Series:
+        asked.append(texts.len())
+        return texts.cast(pl.Int64)
+
+    ms = pl.col("at").map_batches(read, return_dtype=pl.Int64, is_elementwise=True)
+    found = pl.DataFrame({"at": ["1500", "9" * 18]}).select(moment(ms)).to_series()
+    assert found.to_list() == [datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC), None]
+    assert asked == [2]
 
 
 NEARLY_USUAL = st.from_regex(

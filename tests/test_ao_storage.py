@@ -14,7 +14,8 @@ import pytest
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.agent_orchestrator import frames as agent_orchestrator_frames
-from stateanalytics.systems.agent_orchestrator.places import find
+from stateanalytics.systems.agent_orchestrator.places import find, opens
+from stateanalytics.systems.agent_orchestrator.reading import read
 from tests.ao_expected import described, expected
 from tests.ao_trees import (
     CREATED,
@@ -231,6 +232,11 @@ scenario = Scenarios()
 def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     """One tree with all sessions of this page that others do not disturb."""
     return facts_of(scenario.written(tmp_path_factory.mktemp("by_hand")))
+
+
+def test_what_a_read_opened_need_not_be_looked_for_again(tmp_path: Path) -> None:
+    write_json(tmp_path, "web-1", record(lifecycle()))
+    assert read(tmp_path, label="tree").opened == tuple(opens(tmp_path)) != ()
 
 
 @pytest.mark.parametrize(

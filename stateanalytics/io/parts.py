@@ -52,6 +52,8 @@ class Parts:
     inputs : tuple of pathlib.Path
         Files and directories that were read because the input names them: neither it itself
         nor what `Stores.beside` tells of its place.
+    opened : tuple of str, optional
+        What `Files.opens` told when it was read, where the reader walked the input anyway.
     """
 
     system: str
@@ -69,6 +71,7 @@ class Parts:
     fingerprint: str = ""
     proven_at: pl.Series = field(default_factory=lambda: pl.Series(dtype=MOMENT))
     inputs: tuple[Path, ...] = ()
+    opened: tuple[str, ...] | None = None
 
 
 def by_source(whole: Parts, labels: Sequence[str]) -> Iterator[Parts]:

@@ -45,14 +45,17 @@ class Place:
     archived: Archived | None = None
 
 
-def files_of(place: Place, system: str) -> list[str | Path]:
-    """What of an input tells by its size and times that somebody wrote to it."""
+def files_of(place: Place, system: str, opened: Iterable[str] | None = None) -> list[str | Path]:
+    """What of an input tells by its size and times that somebody wrote to it.
+
+    ``opened`` is what a read just now opened, where that is known.
+    """
     if place.archived is not None:
         # Not all of the archive, for each of a thousand sources.
         return [*place.archived.own_files]
     files = place.system.files if place.system is not None else None
     if files is not None and files.opens is not None:
-        own: list[str | Path] = list(files.opens(place.path))
+        own: list[str | Path] = list(files.opens(place.path) if opened is None else opened)
     else:
         # Where a link leads, the log lies; its index tells nothing that the log does not.
         path = os.path.realpath(place.path)

@@ -63,7 +63,7 @@ class Reading:
         known = None if last is None else last.digested
         of_stores = [part.stores[0].state if part.stores else None for part in parts]
         return [
-            cls(place, part, own, _state(place, part, began, of_store))
+            cls(place, part, own, _state(place, part, began, of_store, part.opened))
             for place, part, own, of_store in zip(
                 places, parts, digests(parts, known), of_stores, strict=True
             )
@@ -97,12 +97,21 @@ class Reading:
         return None if self.place.archived is None else self.place.archived.look
 
 
-def _state(place: Place, part: Parts, now: datetime, of_store: str | None) -> str | None:
+def _state(
+    place: Place,
+    part: Parts,
+    now: datetime,
+    of_store: str | None,
+    opened: Sequence[str] | None = None,
+) -> str | None:
     if part.stores and of_store is None:
         return None
     # A store tells more of itself than sizes and times do.
-    files = files_beside if part.stores else files_of
-    return digest_of_files([*files(place, part.system), *part.inputs], now, of_store) or None
+    if part.stores:
+        files: Sequence[str | Path] = files_beside(place, part.system)
+    else:
+        files = files_of(place, part.system, opened)
+    return digest_of_files([*files, *part.inputs], now, of_store) or None
 
 
 @dataclass(frozen=True)

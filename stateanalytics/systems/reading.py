@@ -329,7 +329,7 @@ def _with_unread(part: Parts, place: Place) -> Parts:
     """With the kinds of files of a place that nobody reads among its findings."""
     if place.system is None:
         return part
-    unread = findings_of_files(place.path, place.label, place.system)
+    unread = findings_of_files(place.path, place.label, place.system, part.opened)
     return replace(part, findings=pool([part.findings, unread], schema.FINDINGS))
 
 

@@ -102,8 +102,13 @@ def _unknown_version(store: Store, system: str, tables: Tables) -> pl.DataFrame:
     )
 
 
-def findings_of_files(path: Path, label: str, system: System) -> pl.DataFrame:
-    """The kinds of files of an input, or beside it, that are not read, each counted."""
+def findings_of_files(
+    path: Path, label: str, system: System, opened: Iterable[str | Path] | None = None
+) -> pl.DataFrame:
+    """The kinds of files of an input, or beside it, that are not read, each counted.
+
+    ``opened`` is what was read of it, where that is known.
+    """
     files = system.files
     kinds: Mapping[str, int] = {}
     if not path.is_dir():
@@ -114,7 +119,8 @@ def findings_of_files(path: Path, label: str, system: System) -> pl.DataFrame:
             for kind, number in reader.unread(path).items()
         }
     elif files is not None and (files.opens is not None or files.skips):
-        opened = files.opens(path) if files.opens is not None else ()
+        if opened is None:
+            opened = files.opens(path) if files.opens is not None else ()
         kinds = kinds_of_files(path, opened, files.skips)
     return pool(
         [

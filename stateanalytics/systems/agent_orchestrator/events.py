@@ -76,6 +76,8 @@ def _home() -> pl.Expr:
 
 def _current(readable: pl.DataFrame) -> pl.DataFrame:
     """The record of each session that tells it: the live one, else the newest that is left."""
+    if readable["session_id"].n_unique() == readable.height:
+        return readable.select("_row")
     order = readable.sort(
         "_rank",
         pl.coalesce("archived_at", "created_at", "modified_at"),
@@ -88,6 +90,8 @@ def _current(readable: pl.DataFrame) -> pl.DataFrame:
 
 def _ids(current: pl.DataFrame) -> pl.DataFrame:
     """An id for every session: its own name, or where that is taken, with its directory."""
+    if current["session_id"].n_unique() == current.height:
+        return current.select("_home", "session_id", entity_id="session_id")
     order = current.sort(
         pl.coalesce("created_at", "archived_at"),
         "modified_at",
@@ -132,7 +136,8 @@ def link(entries: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
     polars.DataFrame, shape (n_entries, ... + 2)
         ``entity_id`` and ``is_orphaned``: a session is named that has no record here.
     """
-    known = sessions.filter(pl.col("entity_id").is_not_null())
+    is_named = pl.col("session_id").is_in(entries["session_id"].unique().implode())
+    known = sessions.filter(pl.col("entity_id").is_not_null() & is_named)
     current = known.filter("is_current")
     by_directory = known.unique(["directory", "session_id"], keep="first", maintain_order=True)
     by_project = current.unique(["project", "session_id"], keep="first", maintain_order=True)

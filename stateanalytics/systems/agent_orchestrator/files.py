@@ -157,12 +157,13 @@ def read_file(path: str, faults: Faults, *, session_id: str | None = None) -> Co
         return lost(code, f"it cannot be read: {error.strerror}")
     text, odd = _decoded(octets)
     whole, n_halves = without_halves(text)
-    found = (("file.not_utf8", odd, 1), ("file.half_surrogate", _HALVES, n_halves))
-    for code, message, n_rows in found:
-        if message and n_rows:
-            below = faults.below(path)
-            fault = Fault(code, "info", message, below, n_rows, None, session_id, "converted")
-            faults.add(fault)
+    if odd or n_halves:
+        below = faults.below(path)
+        found = (("file.not_utf8", odd, 1), ("file.half_surrogate", _HALVES, n_halves))
+        for code, message, n_rows in found:
+            if message and n_rows:
+                fault = Fault(code, "info", message, below, n_rows, None, session_id, "converted")
+                faults.add(fault)
     return Content(whole, None, len(octets), status.st_mtime)
 
 

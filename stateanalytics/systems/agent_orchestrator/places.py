@@ -106,7 +106,7 @@ class File(NamedTuple):
     @property
     def name(self) -> str:
         """The last part of the path, as text that can be written."""
-        return legible(os.path.basename(self.path))  # noqa: PTH119 - so many Paths are slow
+        return legible(self.path.rpartition(os.sep)[2])
 
 
 def find(path: Path) -> list[Path]:
@@ -150,7 +150,12 @@ def files_of(path: Path) -> Iterator[File]:
 
 def opens(path: Path) -> Iterator[str]:
     """What is opened to read a path; worktrees, of any size and always busy, are not."""
-    for file in files_of(path):
+    return opened_of(files_of(path))
+
+
+def opened_of(files: Iterable[File]) -> Iterator[str]:
+    """What is opened to read some files."""
+    for file in files:
         yield file.path
         if file.kind in (Kind.EVENTS_DATABASE, Kind.GO_DATABASE):
             store = os.path.realpath(file.path)

@@ -47,7 +47,14 @@ from stateanalytics.systems.agent_orchestrator.go_work import (
 )
 from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
 from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
-from stateanalytics.systems.agent_orchestrator.places import RECORDS, SYSTEM, File, Kind, files_of
+from stateanalytics.systems.agent_orchestrator.places import (
+    RECORDS,
+    SYSTEM,
+    File,
+    Kind,
+    files_of,
+    opened_of,
+)
 from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import (
     proven_at,
@@ -104,7 +111,11 @@ def read(
     try:
         part = _parts(files, stores, faults, bodies=bodies)
         lost = [findings_of_database(store, system=SYSTEM) for store in stores]
-        return replace(part, findings=pool([*lost, part.findings], schema.FINDINGS))
+        return replace(
+            part,
+            findings=pool([*lost, part.findings], schema.FINDINGS),
+            opened=tuple(opened_of(files)),
+        )
     finally:
         for store in stores:
             store.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -65,7 +65,8 @@ def read_reports(records: pl.DataFrame, *, dates: DateReader = iso_ms) -> pl.Dat
     keys = ("State", "At", "Note", "PrNumber", "PrUrl", "PrIsDraft")
     filled = with_defaults(records, {f"agentReported{key}": pl.String() for key in keys})
     state, note, number, url, draft = (pl.col(f"agentReported{key}") for key in keys if key != "At")
-    at_ms = dates(pl.col("agentReportedAt"))
+    filled = filled.with_columns(_at_ms=dates(pl.col("agentReportedAt")))
+    at_ms = pl.col("_at_ms")
     is_readable = state.is_in(REPORT_STATES).fill_null(False) & at_ms.is_not_null()
     digits = number.str.extract("^([0-9]+)$").cast(pl.Int64, strict=False)
     return filled.with_columns(
@@ -75,7 +76,7 @@ def read_reports(records: pl.DataFrame, *, dates: DateReader = iso_ms) -> pl.Dat
         report_pr_number=pl.when(is_readable).then(digits),
         report_pr_url=pl.when(is_readable & is_filled(url)).then(url),
         report_is_draft=pl.when(is_readable & draft.is_in(("true", "false"))).then(draft == "true"),
-    )
+    ).drop("_at_ms")
 
 
 # Path of a URL that JavaScript's URL class accepts, cut out of the trimmed text.
@@ -136,9 +137,8 @@ _FILE = {
     "problem": pl.String,
     "size_bytes": pl.Int64,
     "modified_s": pl.Float64,
-    "other_keys": pl.String,
 }
-_COLUMNS = _FILE | dict.fromkeys(KEYS, pl.String)
+_COLUMNS = _FILE | dict.fromkeys(("other_keys", *KEYS), pl.String)
 
 
 def read_records(files: Iterable[File], faults: Faults) -> pl.DataFrame:
@@ -158,11 +158,24 @@ def read_records(files: Iterable[File], faults: Faults) -> pl.DataFrame:
         ``modified_at``, ``size_bytes``, ``is_migrated_original``, ``is_readable``,
         ``problem``, ``other_keys``, ``sessionId``, and `KEYS` as texts.
     """
-    rows = [_row(file, faults) for file in files]
-    columns = zip(*rows, strict=True) if rows else [()] * len(_COLUMNS)
+    rows: list[tuple[object, ...]] = []
+    records: list[Record] = []
+    for file in files:
+        row, record = _read(file, faults)
+        rows.append(row)
+        records.append(record)
+    stored = set().union(*records)
+    # Most keys are in no record of a tree.
+    columns: dict[str, Sequence[object]] = {
+        key: [record.get(key) for record in records] for key in KEYS if key in stored
+    }
+    of_files = list(zip(*rows, strict=True)) or [()] * len(_FILE)
+    columns |= zip(_FILE, of_files, strict=True)
+    if not stored <= _KNOWN:
+        columns["other_keys"] = [_other_keys(record) for record in records]
+    nothing = [None] * len(rows)
     frame = pl.DataFrame(
-        pl.Series(name, values, dtype)
-        for (name, dtype), values in zip(_COLUMNS.items(), columns, strict=True)
+        pl.Series(name, columns.get(name, nothing), dtype) for name, dtype in _COLUMNS.items()
     )
     # The name has dashes for colons and the point.
     digits = pl.col("archived_at").str.replace_all(r"\D", "")
@@ -180,11 +193,16 @@ def read_records(files: Iterable[File], faults: Faults) -> pl.DataFrame:
     ).drop("directory_project", "modified_s")
 
 
-def _row(file: File, faults: Faults) -> tuple[object, ...]:
-    """What is kept of one file that should be a session record: `_COLUMNS`."""
+def _other_keys(record: Record) -> str | None:
+    return ",".join([key for key in record if key not in _KNOWN][:_MOST_KEYS_NAMED]) or None
+
+
+def _read(file: File, faults: Faults) -> tuple[tuple[object, ...], Record]:
+    """What is known of one file that should be a session record (`_FILE`), and what it holds."""
     is_archive = file.kind in (Kind.ARCHIVE, Kind.JSON_ARCHIVE)
-    archive = ARCHIVE_NAME.match(file.name) if is_archive else None
-    session_id = archive["id"] if archive else file.name.removesuffix(".json")
+    name = file.name
+    archive = ARCHIVE_NAME.match(name) if is_archive else None
+    session_id = archive["id"] if archive else name.removesuffix(".json")
     below = faults.below(file.path)
     content = read_file(file.path, faults, session_id=session_id)
     record: Record = {}
@@ -203,10 +221,10 @@ def _row(file: File, faults: Faults) -> tuple[object, ...]:
             shown = example(content.text)
             fault = Fault("record.unreadable", "error", problem, below, 1, shown, session_id)
             faults.add(fault)
-    return (
+    row = (
         below,
         session_id,
-        str(file.kind),
+        file.kind.value,
         file.directory,
         project_of(file.directory),
         file.is_migrated,
@@ -214,9 +232,8 @@ def _row(file: File, faults: Faults) -> tuple[object, ...]:
         problem,
         content.size_bytes,
         content.modified_s,
-        ",".join([key for key in record if key not in _KNOWN][:_MOST_KEYS_NAMED]) or None,
-        *map(record.get, KEYS),
     )
+    return row, record
 
 
 def json_record(text: str) -> Record:

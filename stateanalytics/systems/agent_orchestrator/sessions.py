@@ -225,12 +225,13 @@ def _shown_by_trinity(records: pl.DataFrame) -> pl.Series:
 def _with_pull_request(sessions: pl.DataFrame) -> pl.DataFrame:
     """The pull request: of the axis, else of the flat key that is written first; its detail."""
     url = pl.coalesce(_filled("pr_url"), _filled("pr"))
+    unnumbered = pl.when(pl.col("pr_number").is_null()).then(url)
     enriched = read_enrichment(sessions["prEnrichment"])
     return (
         sessions.hstack(enriched.rename(_ENRICHED))
         .with_columns(
             pr_url=url,
-            pr_number=pl.coalesce("pr_number", pull_request_of(url)[2]),
+            pr_number=pl.coalesce("pr_number", pull_request_of(unnumbered)[2]),
             n_prs=pl.coalesce(
                 pl.col("pr_urls").str.count_matches("[^,]+"), url.is_not_null().cast(pl.UInt32)
             ).cast(pl.Int64),

@@ -245,7 +245,13 @@ def moment(ms: pl.Expr) -> pl.Expr:
 
     Null beyond 275,000 years, where JavaScript's dates end too.
     """
-    return (pl.when(ms.abs() <= _LAST_MS).then(ms) * 1000).cast(schema.MOMENT)
+    # An expression that names its input twice would work it out twice.
+    return ms.map_batches(_moments, return_dtype=schema.MOMENT, is_elementwise=True)
+
+
+def _moments(ms: pl.Series) -> pl.Series:
+    kept = pl.when(pl.col("ms").abs() <= _LAST_MS).then("ms")
+    return ms.to_frame("ms").select((kept * 1000).cast(schema.MOMENT)).to_series()
 
 
 def stored_moment(text: str | pl.Expr) -> pl.Expr:
