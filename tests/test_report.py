@@ -131,7 +131,7 @@ def test_outcomes_add_up_to_the_ended_runs(week):
 def test_the_headline_says_it_in_words(week):
     assert week["headline"]["finding"] == (
         "7 of 13 ended runs completed (54 %); 4 failed and 1 timed out, in 3 incidents; "
-        "1 of 2 open runs needs a look."
+        "1 cancelled; 1 of 2 open runs needs a look."
     )
 
 

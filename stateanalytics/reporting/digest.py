@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from stateanalytics.core.text import shortened
+from stateanalytics.reporting.failure_findings import lost_in_words
 from stateanalytics.reporting.front import said_first
 from stateanalytics.reporting.material import Plain
 from stateanalytics.reporting.phrases import number, spark
@@ -78,7 +79,7 @@ def _actions(actions: list[Plain]) -> Iterator[str]:
 def _news(news: list[Plain]) -> Iterator[str]:
     if news:
         yield ""
-        yield "### What is new, worse, back or gone"
+        yield "### New, worse, back or gone"
         yield ""
     for one in news:
         names = "; ".join(_plain(name["name"]) for name in one["names"])
@@ -96,7 +97,7 @@ def _failures(failures: Plain) -> Iterator[str]:
     yield "| failure | state | incidents | lost | whose |"
     yield "|---|---|---|---|---|"
     for one in clusters[:N_CLUSTERS]:
-        lost = ", ".join(filter(None, (one["lost"]["time"], one["lost"]["cost"])))
+        lost = lost_in_words(one["lost"])
         state = "back" if one["is_back"] else one["state"]
         cells = (
             shortened(one["name"], _LONGEST_NAME),

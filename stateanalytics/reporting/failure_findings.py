@@ -11,6 +11,7 @@ from stateanalytics.reporting.material import Material, Plain, tally
 from stateanalytics.reporting.phrases import count, listed, number
 
 N_NAMED = 2
+_NOT_REPORTED, _NOT_KNOWN = _MISSING = ("not reported", "not known")
 _SUMS = ("run_s", "cost_usd", "n_work", "n_cost_unreported")
 
 
@@ -18,10 +19,18 @@ def lost_of(row: Plain) -> Plain:
     """What a failure cost, where somebody reported it; not reported is never nothing."""
     cost, unreported = row["cost_usd"], row["n_cost_unreported"]
     return {
-        "cost": "not reported" if cost is None else f"${cost:,.2f}",
+        "cost": _NOT_REPORTED if cost is None else f"${cost:,.2f}",
         "unreported": number(unreported) if cost is not None and unreported else None,
-        "time": "not known" if row["run_s"] is None else how_long(row["run_s"]),
+        "time": _NOT_KNOWN if row["run_s"] is None else how_long(row["run_s"]),
     }
+
+
+def lost_in_words(lost: Plain) -> str:
+    """What a failure cost, in a cell; what nobody reported is said as that."""
+    known = [lost[name] for name in ("time", "cost") if lost[name] and lost[name] not in _MISSING]
+    words = ", ".join(known)
+    missing = "cost not reported" if lost["cost"] == _NOT_REPORTED else ""
+    return ", ".join(filter(None, (words, missing)))
 
 
 def lost_in_all(failed: pl.DataFrame) -> Plain:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from stateanalytics.core.text import shortened
 from stateanalytics.reporting.digest import N_CLUSTERS
+from stateanalytics.reporting.failure_findings import lost_in_words
 from stateanalytics.reporting.front import said_first
 from stateanalytics.reporting.material import Plain
 from stateanalytics.reporting.phrases import number
@@ -80,7 +81,7 @@ def _number(one: Plain) -> Plain:
 
 
 def _failure(one: Plain) -> str:
-    lost = ", ".join(filter(None, (one["lost"]["time"], one["lost"]["cost"])))
+    lost = lost_in_words(one["lost"])
     said = (f"{number(one['n_incidents'])}×", shortened(one["name"], 300), lost, one["owner"] or "")
     return " · ".join(filter(None, (" ".join(part.split()) for part in said)))
 

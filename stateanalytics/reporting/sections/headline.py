@@ -35,7 +35,9 @@ def summarize_headline(material: Material) -> Plain:
     )
     in_all = f"in {count(counts['incidents'].n, 'incident')}"
     label = material.window.label
-    told = headline_of(material.rows, counts, incidents, _sentence(label, counts, failed, in_all))
+    told = headline_of(
+        material.rows, counts, incidents, _sentence(label, counts, material.runs, failed, in_all)
+    )
     return {**told, "n_causes": n_causes}
 
 
@@ -55,7 +57,7 @@ def headline_of_sums(rows: pl.DataFrame, units: pl.DataFrame, n_causes: int, lab
         "pairs of request and reason code among failed and timed-out runs",
     )
     from_all = f"from {count(n_causes, 'distinct cause')}"
-    return headline_of(rows, counts, causes, _sentence(label, counts, failed, from_all))
+    return headline_of(rows, counts, causes, _sentence(label, counts, runs, failed, from_all))
 
 
 def _of_units(name: str, told: Count, units: pl.DataFrame) -> Plain:
@@ -128,7 +130,9 @@ def headline_of(
     }
 
 
-def _sentence(label: str, counts: Mapping[str, Count], failed: pl.DataFrame, in_all: str) -> str:
+def _sentence(
+    label: str, counts: Mapping[str, Count], runs: pl.DataFrame, failed: pl.DataFrame, in_all: str
+) -> str:
     n_completed, n_ended = counts["completed"][:2]
     n_unresolved, n_open = counts["unresolved"][:2]
     if not n_ended and not n_open:
@@ -151,15 +155,25 @@ def _sentence(label: str, counts: Mapping[str, Count], failed: pl.DataFrame, in_
         parts.append(f"{listed(bad)}, {in_all}")
     elif n_ended:
         parts.append("none failed or timed out")
+    # What a person ended is no failure, and ended all the same.
+    ended = tally(runs.filter(~pl.col("is_open") & ~ended_well()), "outcome")
+    others = {outcome: n - by_outcome.get(outcome, 0) for outcome, n in sorted(ended.items())}
+    words = [f"{number(n)} {name.replace('_', ' ')}" for name, n in others.items() if n]
+    if words:
+        parts.append(listed(words))
     if n_open:
-        parts.append(
-            f"{number(n_unresolved)} of {count(n_open, 'open run')} "
-            f"{'needs' if n_unresolved == 1 else 'need'} a look"
-            if n_unresolved
-            else f"{count(n_open, 'run')} still open, none in trouble"
-        )
+        parts.append(_of_open(n_unresolved, n_open))
     text = "; ".join(parts)
     return text[:1].upper() + text[1:] + "."
+
+
+def _of_open(n_unresolved: int, n_open: int) -> str:
+    if not n_unresolved:
+        return f"{count(n_open, 'run')} still open, none in trouble"
+    if n_open == 1:
+        return "the only open run needs a look"
+    needs = "needs" if n_unresolved == 1 else "need"
+    return f"{number(n_unresolved)} of {count(n_open, 'open run')} {needs} a look"
 
 
 def _count(name: str, title: str, counted: Count, note: str, denominator: str) -> Plain:
