@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import warnings
 from collections.abc import Callable
@@ -266,9 +267,28 @@ def _guarded(question: Callable[..., str], lock: threading.Lock) -> Callable[...
             with lock:
                 return question(*args, **arguments)
         except StateAnalyticsError as error:
-            raise ResourceError(clean(str(error), secrets=True)[0]) from None
+            words = in_words(error, question.__name__)
+            raise ResourceError(clean(words, secrets=True)[0]) from None
 
     return asked
+
+
+_OF_A_WEEK = "week is an ISO week such as 2026-W21"
+_HINTS = {
+    "overview": _OF_A_WEEK,
+    "failures": _OF_A_WEEK,
+    "timeline": "an entity_id as attention, failure_examples and sql tell it, or its beginning",
+    "sql": "one SELECT over the tables that schema tells; it sees no files, and no network",
+    "schema": "leave table out to see all",
+}
+_OF_PEOPLE = re.compile(r"\bsnap\.|\bsa\.|\bstateanalytics |\bwindow=|--[a-z]")
+"""In a hint: Python or a command line to type, of which an agent has neither."""
+
+
+def in_words(error: StateAnalyticsError, tool: str) -> str:
+    """What is wrong on one line, with a hint at what the tools take."""
+    hint = _HINTS.get(tool, "") if _OF_PEOPLE.search(error.hint) else error.hint
+    return f"{error.problem} Hint: {hint}" if hint else error.problem
 
 
 def _plain(frame: pl.DataFrame) -> list[dict[str, Any]]:

@@ -15,7 +15,14 @@ import pytest
 
 from stateanalytics import cli
 from stateanalytics.cli import queries
-from stateanalytics.cli.output import as_csv, as_json, as_table, changed_only, write
+from stateanalytics.cli.output import (
+    as_csv,
+    as_json,
+    as_table,
+    changed_only,
+    show_in_browser,
+    write,
+)
 from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, write_store
 
@@ -560,9 +567,24 @@ def test_without_sources_the_usual_place_is_read_and_named(run, monkeypatch, sto
 
 
 def test_demo_names_the_sample(run):
-    code, out, _ = run("demo")
+    code, out, err = run("demo")
     assert code == 0
     assert Path(out.strip()).name == "history"
+    assert not err, "inside of $(…) somebody follows the advice already"
+
+
+def test_show_says_that_an_id_is_missing(run, store):
+    code, _, err = run("show", store)
+    assert code == 2
+    assert "the id of a run is missing" in err
+
+
+def test_a_page_that_cannot_be_opened_is_named(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    show_in_browser(tmp_path / "week.html")
+    assert f"the page is {tmp_path}" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, StateAnalyticsError
 from stateanalytics.mcp_server import (
     MOST_CHARS,
     MOST_ROWS,
@@ -16,6 +16,7 @@ from stateanalytics.mcp_server import (
     TOOLS,
     UNTRUSTED,
     Questions,
+    in_words,
 )
 from stateanalytics.state.policy import Policy
 from tests.conftest import ROOT, component
@@ -96,6 +97,26 @@ def test_a_long_text_is_cut_and_its_row_told(questions):
 def test_a_limit_out_of_range_says_the_range(questions, limit):
     with pytest.raises(ArgumentError, match="1 to 200"):
         questions.attention(limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "hint"),
+    [
+        ("overview", {"week": "last"}, "week is an ISO week"),
+        ("timeline", {"entity_id": "zzz"}, "an entity_id as attention"),
+        ("sql", {"query": "FROM nope"}, "the tables that schema tells"),
+        ("sql", {"query": "SELECT now()"}, "write as_of()"),
+        ("schema", {"table": "stats"}, "did you mean 'states'?"),
+    ],
+)
+def test_a_hint_is_one_that_an_agent_can_follow(questions, tool, arguments, hint):
+    with pytest.raises(StateAnalyticsError) as raised:
+        getattr(questions, tool)(**arguments)
+    words = in_words(raised.value, tool)
+    assert hint in words
+    assert "\n" not in words
+    assert "snap." not in words
+    assert "--week" not in words
 
 
 async def _session():

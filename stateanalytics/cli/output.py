@@ -187,6 +187,16 @@ def put(
         sys.stdout.buffer.flush()
 
 
+def show_in_browser(page: Path) -> None:
+    """Open a page, or say where it is on a machine without a screen."""
+    screens = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    if sys.platform == "linux" and not any(map(os.environ.get, screens)):
+        # What would open it there complains in lines of its own.
+        note(f"no browser can be opened here; the page is {visible(str(page.resolve()))}")
+        return
+    click.launch(str(page.resolve()))
+
+
 def refuse_inputs_of(output: Path | None, inputs: Sequence[Path] = ()) -> None:
     """An error, before the work begins, where the output is read, or has no place."""
     if output is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -33,6 +34,7 @@ from stateanalytics.cli.output import (
     note_of_last_week,
     note_of_nothing,
     refuse_inputs_of,
+    show_in_browser,
 )
 from stateanalytics.cli.ownership import ledger_option
 from stateanalytics.cli.request import READING, Request, limit_option, takes
@@ -220,7 +222,7 @@ def report(
         click.echo(f"wrote {visible(str(path))} ({path.stat().st_size / 1000:,.0f} kB)")
     _say(made.summary)
     if is_opened:
-        click.launch(str(written[0].resolve()))
+        show_in_browser(written[0])
     bad_news = made.tripped(*wires)
     for sentence in bad_news:
         note(f"failed on {sentence}")
@@ -454,7 +456,9 @@ def demo() -> None:
     from stateanalytics.demo_data import demo_path
 
     click.echo(str(demo_path() / "history"))
-    note('try: stateanalytics attention "$(stateanalytics demo)"')
+    # Inside of `$(…)` somebody follows the advice already.
+    if sys.stdout.isatty():
+        note('try: stateanalytics attention "$(stateanalytics demo)"')
 
 
 @click.command(

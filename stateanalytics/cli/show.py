@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from stateanalytics.cli.options import (
     salvage_option,
     sources_argument,
 )
-from stateanalytics.cli.output import PAGES, form_of, refuse_inputs_of
+from stateanalytics.cli.output import PAGES, form_of, refuse_inputs_of, show_in_browser
 from stateanalytics.core.text import visible
 
 
@@ -60,6 +61,11 @@ def show(
 
     if is_opened and output is None:
         raise click.UsageError("Nothing to open without a page. Hint: -o run.html --open")
+    if not sources and Path(entity_id).expanduser().exists():
+        raise click.UsageError(
+            f"{entity_id!r} is a source, and the id of a run is missing. Hint: "
+            f"stateanalytics show {shlex.quote(entity_id)} ID; `stateanalytics states` lists ids"
+        )
     form_of(None, output, PAGES)
     refuse_inputs_of(output)
     with opened(sources, as_of=as_of, salvage=salvage) as snap:
@@ -69,4 +75,4 @@ def show(
         return
     click.echo(f"wrote {visible(str(one.write_html(output)))}")
     if is_opened:
-        click.launch(str(output.resolve()))
+        show_in_browser(output)
