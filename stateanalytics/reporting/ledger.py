@@ -111,36 +111,40 @@ def _lines(material: Material) -> pl.DataFrame:
     cause = pl.format("{}|{}", "place", "cause")
     system, identity = (pl.col(name).fill_null("None") for name in ("system", "entity_id"))
     facts = [pl.col(name).cast(pl.String).fill_null(NOTHING) for name in _FACTS]
-    return runs.join(together, on=ENTITY_KEY, how="left", maintain_order="left").select(
-        "entity_id",
-        "ending",
-        run=_digests(pl.format("{}|{}|{}", system, identity, "again"), 16),
-        source="place",
-        began=began.dt.epoch("s"),
-        placed=pl.col("placed_at").dt.epoch("s"),
-        is_in_trouble=pl.col("severity").is_in(list(TROUBLE)).fill_null(value=False),
-        incident=_digests(
-            pl.when(pl.col("incident_id").is_null())
-            .then(cause)
-            .otherwise(cause.min().over("incident_id")),
-            12,
-        ),
-        facts=_digests(pl.concat_str(facts, separator="|"), 8),
+    return (
+        runs.join(together.lazy(), on=ENTITY_KEY, how="left", maintain_order="left")
+        .select(
+            "entity_id",
+            "ending",
+            run=_digests(pl.format("{}|{}|{}", system, identity, "again"), 16),
+            source="place",
+            began=began.dt.epoch("s"),
+            placed=pl.col("placed_at").dt.epoch("s"),
+            is_in_trouble=pl.col("severity").is_in(list(TROUBLE)).fill_null(value=False),
+            incident=_digests(
+                pl.when(pl.col("incident_id").is_null())
+                .then(cause)
+                .otherwise(cause.min().over("incident_id")),
+                12,
+            ),
+            facts=_digests(pl.concat_str(facts, separator="|"), 8),
+        )
+        .collect()
     )
 
 
-def _runs(material: Material) -> pl.DataFrame:
+def _runs(material: Material) -> pl.LazyFrame:
     """The sessions of the window, and those that ended only after it but began before."""
     is_session = pl.col("entity_type") == "session"
     until, began = material.window.until, pl.coalesce("started_at", "created_at")
     ended_later = ~pl.col("is_open") & (began < until) & (pl.col("placed_at") >= until)
     is_future = (pl.col("left_out") == "future").fill_null(value=False)
-    later = material.ever.filter(is_session, ended_later, ~is_future)
+    later = material.ever.lazy().filter(is_session, ended_later, ~is_future)
     is_left_out = pl.col("left_out").is_not_null()
     put_off = pl.when(is_left_out).then(pl.lit("left_out")).otherwise(pl.lit(LATER))
     return pl.concat(
         [
-            material.rows.filter(is_session).with_columns(ending=_ending()),
+            material.rows.lazy().filter(is_session).with_columns(ending=_ending()),
             later.with_columns(ending=put_off),
         ]
     )

@@ -11,7 +11,11 @@ from stateanalytics.core.audit import Cases, audit_rows, family, word
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.rollups import roll_up
-from stateanalytics.systems.lionagi.transitions import LIFECYCLES, classify_transitions
+from stateanalytics.systems.lionagi.transitions import (
+    LIFECYCLES,
+    OVERRIDE_EVENT,
+    classify_transitions,
+)
 
 _KEY = list(schema.ENTITY_KEY)
 
@@ -27,7 +31,11 @@ def judge_transitions(facts: Facts) -> pl.DataFrame:
         pl.col("system") == "lionagi",
         pl.col("entity_type").is_in([cycle.entity_type for cycle in LIFECYCLES]),
     )
-    judged: pl.DataFrame = classify_transitions(changes, events=facts.events)
+    # Mostly nobody overrode anything: then no change is looked for beside those that did.
+    overrides = facts.events.filter(pl.col("kind") == OVERRIDE_EVENT)
+    judged: pl.DataFrame = classify_transitions(
+        changes, events=None if overrides.is_empty() else overrides
+    )
     return judged
 
 

@@ -89,10 +89,10 @@ def add_end_writers(entities: pl.DataFrame, transitions: pl.DataFrame) -> pl.Dat
         ``entities`` in their order; ``executor`` where nothing says otherwise, null
         without an end.
     """
+    key = ["entity_type", "entity_id", "raw_status"]
     writers = last_writers(transitions)
-    joined = entities.join(
-        writers, on=["entity_type", "entity_id", "raw_status"], how="left", maintain_order="left"
-    )
+    # By few columns: a join makes all of them anew.
+    wrote = entities.select(key).join(writers, on=key, how="left", maintain_order="left")["wrote"]
     by_observer = (
         (pl.col("wrote") == "observer")
         | (pl.col("recorded_by") == "mirrored")
@@ -119,7 +119,7 @@ def add_end_writers(entities: pl.DataFrame, transitions: pl.DataFrame) -> pl.Dat
         .then(pl.lit("observer"))
         .otherwise(pl.lit("executor"))
     )
-    return joined.with_columns(end_written_by=writer).drop("wrote")
+    return entities.with_columns(wrote).with_columns(end_written_by=writer).drop("wrote")
 
 
 def _shows_a_sweep(column: str) -> pl.Expr:
