@@ -1,11 +1,17 @@
 """A report says the same whatever the order of the rows it is made from."""
 
 import os
+import random
+import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
 from stateanalytics.core.facts import Facts, changed_facts
@@ -48,6 +54,54 @@ def page(facts: Facts) -> str:
 def test_a_report_does_not_depend_on_the_order_of_rows(shared, sample):
     with sa.read(shared / "samples" / sample) as snap:
         assert page(shuffled(snap)) == page(snap)
+
+
+def with_rows_in_another_order(store: Path, copy: Path, seed: int) -> Path:
+    """The same store; its triggers, which would write a history of the copying, are gone."""
+    chance = random.Random(seed)
+    shutil.copy(store, copy)
+    with closing(sqlite3.connect(copy)) as db:
+        kinds = ("trigger", "table")
+        triggers, tables = (
+            [
+                name
+                for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = ?", [kind])
+            ]
+            for kind in kinds
+        )
+        for name in triggers:
+            db.execute(f'DROP TRIGGER "{name}"')
+        for name in (name for name in tables if not name.startswith("sqlite_")):
+            rows = db.execute(f'SELECT * FROM "{name}"').fetchall()
+            chance.shuffle(rows)
+            db.execute(f'DELETE FROM "{name}"')
+            if rows:
+                places = ", ".join("?" * len(rows[0]))
+                db.executemany(f'INSERT INTO "{name}" VALUES ({places})', rows)
+        db.commit()
+    return copy
+
+
+STORES = (
+    "agent-orchestrator-go/ao.db",
+    "opencode/v1_1.18.34/opencode.db",
+    "opencode/v2_20260717/opencode-local.db",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", STORES)
+def test_a_store_says_the_same_in_whatever_order_its_rows_lie(shared, tmp_path, store):
+    original = shared / "samples" / store
+    key = ["entity_type", "entity_id"]
+    copy = with_rows_in_another_order(original, tmp_path / original.name, 5)
+    with sa.read(original) as one, sa.read(copy) as other:
+        for told in (lambda snap: snap.entities, sa.states):
+            assert_frame_equal(*(told(snap).drop("source").sort(key) for snap in (one, other)))
+        counts = (
+            snap.findings.select("code", "n_rows").sort("code", "n_rows") for snap in (one, other)
+        )
+        assert_frame_equal(*counts)
 
 
 @pytest.mark.slow

@@ -174,6 +174,10 @@ def test_totals_are_those_that_sqlite_and_json_count_by_themselves(snap, systems
     assert used["lionagi"] == (read, written)
     assert used["claude_code"] == claude[1:]
     assert used["codex"] == codex[1:]
+    parts = ("n_input_tokens", "n_cache_read_tokens", "n_cache_write_tokens")
+    steps = snap.table("opencode_steps").select(pl.col(*parts, "n_output_tokens").sum())
+    assert steps["n_cache_read_tokens"].item() > 0
+    assert used["opencode"] == (sum(steps.row(0)[:3]), steps["n_output_tokens"].item())
 
 
 def test_sql_gives_the_same_numbers_by_system(snap, systems):

@@ -120,7 +120,49 @@ def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame)
             for part in parts
         ]
     )
-    return add_recorded(stacked, details)
+    return add_recorded(_with_all_tokens(stacked, of_steps, executions, of_sessions), details)
+
+
+_BESIDE = ("n_cache_read_tokens", "n_cache_write_tokens", "n_reasoning_tokens")
+
+
+def _with_all_tokens(
+    entities: pl.DataFrame, steps: pl.DataFrame, runs: pl.DataFrame, sessions: pl.DataFrame
+) -> pl.DataFrame:
+    """Entities whose tokens are those read and written in whatever way, as everywhere.
+
+    opencode counts caches and reasoning beside them.
+    """
+    turns = runs.select(*SESSION_KEY, "exec_no", turn=turn_id())
+    known = steps.join(turns, on=[*SESSION_KEY, "exec_no"], how="left", maintain_order="left")
+    sums = pl.col(_BESIDE).sum()
+    named = {"step": "entity_id", "execution": "run_id", "turn": "turn", "session": "session_id"}
+    of_steps = [
+        known.group_by("source", named=name).agg(sums).with_columns(entity_type=pl.lit(kind))
+        for kind, name in named.items()
+    ]
+    # The row of a session counts all of it; events may begin in its middle.
+    of_rows = sessions.filter(pl.col("row_input_tokens").is_not_null()).select(
+        "source",
+        *(pl.col(f"row_{name.removeprefix('n_')}").fill_null(0).alias(name) for name in _BESIDE),
+        named="session_id",
+        entity_type=pl.lit("session"),
+    )
+    key = ["source", "entity_type", "entity_id"]
+    beside = (
+        pl.concat([of_rows, *of_steps], how="diagonal_relaxed")
+        .rename({"named": "entity_id"})
+        .unique(key, keep="first", maintain_order=True)
+    )
+    used = entities.drop(_BESIDE, strict=False).join(
+        beside, on=key, how="left", maintain_order="left"
+    )
+    read, put, thought = (pl.col(name).fill_null(0) for name in _BESIDE)
+    return schema.ENTITIES.conform(
+        used.with_columns(
+            pl.col("n_input_tokens") + read + put, pl.col("n_output_tokens") + thought
+        )
+    )
 
 
 def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -> pl.DataFrame:

@@ -30,6 +30,7 @@ WITH_THE_END_OF_A_MESSAGE = (
 WITH_THE_END_OF_A_PART = ("end_ms", "exit_code", "error_message", "n_chars")
 WITH_THE_UPDATE_OF_A_SESSION = (
     *("updated_ms", "row_cost_usd", "row_input_tokens", "row_output_tokens"),
+    *("row_reasoning_tokens", "row_cache_read_tokens", "row_cache_write_tokens"),
     *("agent", "model", "provider", "n_resume_attempts", "idle_outcome"),
 )
 
