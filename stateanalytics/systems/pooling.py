@@ -184,6 +184,29 @@ class Pooled:
     def _proven(self) -> datetime | None:
         return newest_proven([each.part for each in self.readings])
 
+    def _sources(self) -> pl.DataFrame:
+        """What each input holds as a whole; how much of it is looked at is counted later."""
+        is_alone = len(self.readings) == 1
+        rows = [
+            {
+                "source": whole.label,
+                "system": whole.system,
+                "format": whole.format,
+                "size_bytes": whole.size_bytes,
+                "is_live": whole.is_live,
+                "first_at": _oldest(whole),
+                "last_at": self._proven if is_alone else newest_proven([whole]),
+                "fingerprint": each.digest,
+                "same_as": self.once.same_as.get(whole.label),
+                "looked_at": None if archived is None else archived.looked_at,
+                "is_unchanged": None if archived is None else archived.is_unchanged,
+            }
+            for each in self.readings
+            for archived in [each.place.archived]
+            if (whole := each.part).system
+        ]
+        return schema.SOURCES.conform(pl.DataFrame(rows, schema_overrides=schema.SOURCES.dtypes))
+
     @cached_property
     def _whole(self) -> Facts:
         """All that the inputs hold, of no instant yet."""
@@ -195,7 +218,7 @@ class Pooled:
             transitions=pool([part.transitions for part in parts], schema.TRANSITIONS),
             events=pool([part.events for part in parts], schema.EVENTS),
             findings=schema.FINDINGS.empty(),
-            sources=_sources(self.readings, self.once.same_as),
+            sources=self._sources(),
             as_of=datetime.max.replace(tzinfo=UTC),
             details=Frames(
                 {
@@ -258,29 +281,6 @@ def _inputs(readings: Sequence[Reading]) -> tuple[Path, ...]:
         for path in (*files_beside(each.place, each.part.system), *each.part.inputs)
     )
     return tuple(dict.fromkeys([*(each.place.path for each in readings), *beside]))
-
-
-def _sources(readings: Sequence[Reading], same_as: Mapping[str, str]) -> pl.DataFrame:
-    """What each input holds as a whole; how much of it is looked at is counted later."""
-    rows = [
-        {
-            "source": whole.label,
-            "system": whole.system,
-            "format": whole.format,
-            "size_bytes": whole.size_bytes,
-            "is_live": whole.is_live,
-            "first_at": _oldest(whole),
-            "last_at": newest_proven([whole]),
-            "fingerprint": each.digest,
-            "same_as": same_as.get(whole.label),
-            "looked_at": None if archived is None else archived.looked_at,
-            "is_unchanged": None if archived is None else archived.is_unchanged,
-        }
-        for each in readings
-        for archived in [each.place.archived]
-        if (whole := each.part).system
-    ]
-    return schema.SOURCES.conform(pl.DataFrame(rows, schema_overrides=schema.SOURCES.dtypes))
 
 
 def _oldest(whole: Parts) -> datetime | None:
