@@ -23,6 +23,7 @@ from stateanalytics.cli.output import (
     show_in_browser,
     write,
 )
+from stateanalytics.cli.weeks import _by_week
 from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, write_store
 
@@ -571,6 +572,16 @@ def test_demo_names_the_sample(run):
     assert code == 0
     assert Path(out.strip()).name == "history"
     assert not err, "inside of $(…) somebody follows the advice already"
+
+
+def test_weeks_begin_with_the_first_that_anything_is_known_of():
+    weeks = ["2026-W10", "2026-W11", "2026-W12"]
+    runs = {"measure": "runs", "unit": "1", "week": weeks, "value": [None, 3.0, None]}
+    shares = {**runs, "measure": "unresolved", "unit": "share", "value": [None, None, 0.5]}
+    frame = pl.concat(pl.DataFrame(rows) for rows in (shares, runs))
+    assert _by_week(frame).columns == ["week", "runs", "unresolved"]
+    assert _by_week(frame).rows() == [("2026-W11", "3", None), ("2026-W12", None, "50 %")]
+    assert _by_week(frame.filter(week="2026-W10"))["week"].to_list() == ["2026-W10"]
 
 
 def test_show_says_that_an_id_is_missing(run, store):

@@ -14,10 +14,12 @@ from stateanalytics.core.units import dollars_each, how_long_each
 
 # What a table has of a week, and what it is called there.
 HEADS = {
-    **{name: name for name in ("runs", "completed", "timed_out", "unresolved", "incidents")},
+    **{name: name for name in ("runs", "completed", "timed_out", "incidents")},
     "failure_run_s": "lost",
     "failure_cost_usd": "cost",
     "duration": "median",
+    # Known of the last weeks only: the first to go where a line is short.
+    "unresolved": "unresolved",
 }
 SHOWN = ("week", "coverage", "measure", "group_label", "value", "lower", "upper", "n", "n_of")
 LIMITED = (*SHOWN[:5], "limit_low", "limit_high", "verdict", "level_since", "n", "n_of")
@@ -97,8 +99,13 @@ def _by_week(numbers: pl.DataFrame) -> pl.DataFrame:
         texts = pl.when(unit == name).then(text).otherwise(texts)
     whole = value.cast(pl.Int64, strict=False).cast(pl.String)
     texts = pl.when(unit.is_in(list(said))).then(texts).otherwise(whole)
-    return (
+    said_of = (
         numbers.filter(pl.col("measure").is_in(list(HEADS)))
         .select("week", head=pl.col("measure").replace(HEADS), said=texts)
         .pivot("head", index="week", values="said")
     )
+    in_order = said_of.select("week", *(head for head in HEADS.values() if head in said_of))
+    # Weeks before the first that anything is known of are lines without a word.
+    is_known = pl.any_horizontal(pl.exclude("week").is_not_null())
+    begun = in_order.filter(is_known.cum_sum() > 0)
+    return in_order if begun.is_empty() else begun
