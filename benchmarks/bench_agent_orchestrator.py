@@ -115,7 +115,7 @@ def parse_alone(root: Path) -> int:
     return n_records
 
 
-def run(n_sessions: int = 100_000) -> list[Row]:
+def run(n_sessions: int = 30_000) -> list[Row]:
     n_records = min(n_sessions, 100_000)
     with tempfile.TemporaryDirectory() as folder:
         root = write_tree(Path(folder), N_FEW)

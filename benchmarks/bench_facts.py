@@ -17,7 +17,7 @@ N_MESSAGES_EACH = 10
 _SHARE = "comes before it: a share, no contest"
 
 
-def run(n_sessions: int = 1_000_000) -> list[Row]:
+def run(n_sessions: int = 300_000) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         silent = write_store(Path(folder) / "silent.db", n_sessions)
         spoken = write_store(

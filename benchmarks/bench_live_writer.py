@@ -57,7 +57,7 @@ class Outcome:
     largest_log_mb: float
 
 
-def run(n_sessions: int = 0, n_writes: int = 4_000) -> list[Row]:
+def run(n_sessions: int = 0, n_writes: int = 2_000) -> list[Row]:
     """The row of the benchmark table; how many sessions there are does not matter."""
     alone, read = outcome(n_writes, is_read=False), outcome(n_writes, is_read=True)
     return [

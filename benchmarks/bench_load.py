@@ -30,7 +30,7 @@ DIRTY = 0.01
 MOST_CLEAN, MOST_DIRTY, LEAST_PEER = 2.0, 3.5, 4.0
 
 
-def run(n_sessions: int = 1_000_000, n_runs: int = N_RUNS) -> list[Row]:
+def run(n_sessions: int = 300_000, n_runs: int = N_RUNS) -> list[Row]:
     """The rows of the benchmark table."""
     with tempfile.TemporaryDirectory() as folder:
         clean = str(write_store(Path(folder) / "clean.db", n_sessions, has_transitions=False))

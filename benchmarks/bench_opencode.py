@@ -1,4 +1,4 @@
-"""Three million opencode events, folded and read; and many small logs read at once."""
+"""A million opencode events, folded and read; and many small logs read at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stateanalytics.systems.opencode.records import read_record_files
 from stateanalytics.systems.reading import read_facts
 
 SAMPLE = Path(__file__).parents[1] / "data" / "samples" / "opencode" / "events_july_2026.jsonl"
-GOAL_S = 10.0
+GOAL_S = 10.0  # of three million
 MOST_ORJSON = 3.0
 N_LOGS, N_EVENTS_A_LOG = 300, 40
 MOST_LOGS_S = 2.0
@@ -73,7 +73,7 @@ def read_and_fold(path: Path) -> int:
     return fold(gather(path)).executions.height
 
 
-def run(n_events: int = 3_000_000) -> list[Row]:
+def run(n_events: int = 1_000_000) -> list[Row]:
     """Fold typed events; and from bytes to folded tables, beside orjson alone."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.jsonl"
@@ -91,15 +91,15 @@ def run(n_events: int = 3_000_000) -> list[Row]:
         of_logs_s, each_s = side_by_side(
             partial(read_facts, folder, shown=False), lambda: [with_orjson(log) for log in logs], 3
         )
-    size = f"{n / 1e6:.2f} M events"
+    size, most_s = f"{n / 1e6:.2f} M events", GOAL_S * n / 3_000_000
     return [
         Row(
             f"fold {size}",
             folded_s,
             "-",
             None,
-            f"≤ {GOAL_S:g} s",
-            folded_s <= GOAL_S,
+            f"≤ {most_s:.2g} s",
+            folded_s <= most_s,
             f"{n / folded_s / 1e6:.2g} M/s",
         ),
         Row(

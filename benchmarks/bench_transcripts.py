@@ -158,7 +158,7 @@ def whole_report(root: str, told: Path) -> None:
     told.write_text(str(time.perf_counter() - begun), "utf-8")
 
 
-def run(n_mb: int = 1000) -> list[Row]:
+def run(n_mb: int = 500) -> list[Row]:
     """A row for each system; a first report has no peer, only its goal."""
     return [_row(title, write, n_mb) for title, write in WRITERS.items()]
 

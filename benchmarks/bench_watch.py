@@ -91,7 +91,7 @@ def _resident_mb() -> list[float]:
     return [int(found[0].split()[1]) / 1024]
 
 
-def run(n_looks: int = 500) -> list[Row]:
+def run(n_looks: int = 300) -> list[Row]:
     """The row of the benchmark table."""
     from tests.generators import write_store
 
