@@ -68,6 +68,6 @@ def costs(request: Request, *, by: str, prices: Path | None, own: tuple[str, ...
             policy=request.chosen_policy,
             prices=prices,
         )
-        note(f"estimated by list prices of {looked_on!s}; sa.failures.prices() has them")
+        note(f"estimated by list prices of {looked_on!s}; --prices takes others")
         inputs = [*snap.inputs, *([prices] if prices else [])]
         request.write(frame, columns=(*groups, *SHOWN), inputs=inputs)
