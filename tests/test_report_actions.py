@@ -146,6 +146,8 @@ def test_the_digest_of_the_sample_is_a_screen(demo_week):
     assert len(re.sub(r"`[^`]*`", "", text).replace("|", " ").split()) < 390
     assert "| Completed | 57 % |" in text
     assert "16 more in the whole report" in text
+    assert "<*>" not in demo_week.summary["failures"]["finding"]
+    assert "\\*\\>" not in text, "a gap is said as one"
 
 
 @pytest.mark.parametrize(

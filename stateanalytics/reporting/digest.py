@@ -6,11 +6,10 @@ import html
 import re
 from collections.abc import Iterator
 
-from stateanalytics.core.text import shortened
 from stateanalytics.reporting.failure_findings import lost_in_words
 from stateanalytics.reporting.front import said_first
 from stateanalytics.reporting.material import Plain
-from stateanalytics.reporting.phrases import number, spark
+from stateanalytics.reporting.phrases import number, spark, spoken
 
 N_CLUSTERS = 5
 _LONGEST_NAME = 72
@@ -100,7 +99,7 @@ def _failures(failures: Plain) -> Iterator[str]:
         lost = lost_in_words(one["lost"])
         state = "back" if one["is_back"] else one["state"]
         cells = (
-            shortened(one["name"], _LONGEST_NAME),
+            spoken(one["name"], _LONGEST_NAME),
             state,
             number(one["n_incidents"]),
             lost,

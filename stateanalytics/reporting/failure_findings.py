@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.core.text import shortened
 from stateanalytics.core.units import how_long
 from stateanalytics.failures.counting import count_incidents_of, sum_costs
 from stateanalytics.reporting.material import Material, Plain, tally
-from stateanalytics.reporting.phrases import count, listed, number
+from stateanalytics.reporting.phrases import count, listed, number, spoken
 
 N_NAMED = 2
 _NOT_REPORTED, _NOT_KNOWN = _MISSING = ("not reported", "not known")
+_LONGEST_NAME = 60
 _SUMS = ("run_s", "cost_usd", "n_work", "n_cost_unreported")
 
 
@@ -99,6 +99,4 @@ def _returned(clusters: pl.DataFrame) -> str:
 
 
 def _quoted(text: str) -> str:
-    words = text.split()
-    short = shortened(" ".join(words[:6]), 60)
-    return f"“{short} …”" if len(words) > 6 else f"“{short}”"
+    return f"“{spoken(text, _LONGEST_NAME)}”"
