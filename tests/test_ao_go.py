@@ -4,7 +4,7 @@ import json
 import random
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +13,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.systems.agent_orchestrator.go_sessions import go_statuses
+from stateanalytics.systems.agent_orchestrator.go_sessions import add_silence, go_statuses
 from stateanalytics.systems.agent_orchestrator.go_tables import GoTables
 from stateanalytics.systems.history import facts_at
 from tests.ao_trees import facts_of
@@ -228,6 +228,20 @@ def odd(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Facts:
             UPDATE model_usage_events SET input_tokens = NULL, input_provenance = 'unknown'
             WHERE id = 2;
             UPDATE model_usage_events SET model_id = '<synthetic>' WHERE id = 3;
+            UPDATE model_usage_events SET created_at = '2026-08-22 11:59:50 +0000 UTC'
+            WHERE id = 4;
+            UPDATE conversations SET session_id = 'api-7', usage_input_tokens = 5,
+            usage_cost = 1.5, usage_currency = 'USD' WHERE id = 'conv-api-6';
+            UPDATE conversations SET current_session_id = 'web-2' WHERE scope = 'project';
+            UPDATE sessions SET first_signal_at = NULL, runtime_handle_id = '' WHERE id = 'old-1';
+            UPDATE telemetry_event SET level = 'fatal' WHERE name = 'ao.daemon.started';
+            UPDATE notifications SET created_at = '2026-08-22 11:30:00 +0000 UTC',
+            resolved_at = '2026-08-22 11:40:00.000000001 +0000 UTC' WHERE type = 'needs_input';
+            INSERT INTO pr_url_alias VALUES ('https://x/old', 'https://x/gone');
+            UPDATE pr SET pr_state = 'merged' WHERE session_id = 'web-27';
+            INSERT INTO change_log (project_id, session_id, event_type, payload, created_at)
+            SELECT 'web', 'web-27', 'pr_updated', json_object('url', url, 'state', 'merged'),
+            '2026-08-22 11:00:00 +0000 UTC' FROM pr WHERE session_id = 'web-27';
             """
         )
     return facts_of(store, as_of=AS_OF)
@@ -242,6 +256,7 @@ def test_a_word_that_is_not_known_is_kept_and_counted(odd: Facts) -> None:
         ("review_run", "verdict", "maybe"),
         ("sessions", "activity_state", "pondering"),
         ("sessions", "harness", "newer"),
+        ("telemetry_event", "level", "fatal"),
     ]
     words = odd.entities.filter(entity_id="web-4")["raw_status"]
     assert words.to_list() == ["pondering"]
@@ -265,7 +280,66 @@ def test_what_was_not_measured_is_no_number_and_counted(odd: Facts) -> None:
 
 def test_rows_of_a_session_that_is_gone_are_counted(odd: Facts) -> None:
     found = odd.findings.filter(code="link.missing").select("table", "column", "n_rows", "example")
-    assert found.rows() == [("pr", "session_id", 1, "nobody")]
+    assert sorted(found.rows()) == [
+        ("pr", "session_id", 1, "nobody"),
+        ("pr_url_alias", "canonical_url", 1, "https://x/gone"),
+    ]
+
+
+def test_a_start_that_failed_without_telemetry_is_told_by_its_row(odd: Facts) -> None:
+    told = odd.detail("ao_circumstances").filter(code="run.aborted.spawn_failed")
+    assert sorted(told["entity_id"]) == ["api-1", "api-2", "old-1"]
+
+
+def test_a_pull_request_that_is_merged_after_its_session_ended_is_no_second_end(
+    facts: Facts, odd: Facts
+) -> None:
+    then = facts.entities.filter(entity_id="web-27").row(0, named=True)
+    now = odd.entities.filter(entity_id="web-27").row(0, named=True)
+    assert (then["raw_status"], now["raw_status"]) == ("terminated", "merged")
+    assert now["ended_at"] == then["ended_at"] is not None
+    past = facts_at(odd, datetime(2026, 8, 22, 11, 30, tzinfo=UTC)).facts.entities
+    assert past.filter(entity_id="web-27")["ended_at"].item() == now["ended_at"]
+
+
+def test_what_a_chat_cost_is_kept_where_transcripts_tell_its_tokens(odd: Facts) -> None:
+    used = odd.detail("ao_usage").filter(entity_id="api-7", measured="chat")
+    assert used.select("cost_usd", "n_input_tokens", "n_output_tokens").rows() == [
+        (1.5, None, None)
+    ]
+
+
+def test_answers_and_turns_are_signs_of_life(facts: Facts, odd: Facts) -> None:
+    last = odd.entities.filter(entity_id="api-7")["last_activity_at"].item()
+    assert last == datetime(2026, 8, 22, 11, 59, 50, tzinfo=UTC)
+    started = facts.events.filter(kind="turn.started")
+    turns = facts.detail("ao_work").filter(pl.col("entity_type") == "turn")
+    assert started.height == turns["started_at"].count() > 0
+    assert started["is_activity"].all()
+
+
+def test_a_chat_that_went_on_in_another_session_leaves_each_its_turns(odd: Facts) -> None:
+    of_one = odd.events.filter(entity_id="web-1", kind="message")
+    assert of_one.height == 3
+    assert odd.events.filter(entity_id="web-2", kind="message").is_empty()
+
+
+def test_the_time_that_a_person_was_waited_for_is_kept(odd: Facts) -> None:
+    over = odd.events.filter(kind="attention.needs_input.resolved")
+    assert over["duration_s"].to_list() == [600]
+
+
+@pytest.mark.parametrize(("later_s", "word"), [(90, "idle"), (91, "no_signal")])
+def test_silence_is_judged_by_the_newest_moment_of_all_that_the_store_tells(
+    later_s: int, word: str
+) -> None:
+    row = {"generation": "G3", "has_hooks": True, "activity_last_at": AS_OF}
+    known = {**row, "last_transition_at": AS_OF, "legacy_status": "idle", "ao_status": "idle"}
+    session = pl.DataFrame([known]).with_columns(first_signal_at=pl.lit(None, schema.MOMENT))
+    told = pl.DataFrame({"at": [AS_OF + timedelta(seconds=later_s)]})
+    moments = pl.col(pl.Datetime("us", "UTC"))
+    shown = add_silence(session.with_columns(moments), [told, told.clear()])
+    assert shown.select("legacy_status", "ao_status").row(0) == (word, word)
 
 
 def test_the_moment_that_go_writes_for_none_is_none(odd: Facts) -> None:

@@ -9,6 +9,7 @@ import polars as pl
 
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import look_up
+from stateanalytics.systems.agent_orchestrator.go_sessions import ENDS
 from stateanalytics.systems.agent_orchestrator.mapping import AXES
 from stateanalytics.systems.agent_orchestrator.statuses import legacy_status_rule
 
@@ -101,8 +102,8 @@ def standing(decided: pl.DataFrame, at: datetime) -> pl.DataFrame:
         tells another status only), ``stored_status``, ``legacy_status``, ``evidence_text``,
         ``detecting_attempts``, ``decided_at``, ``stood_since`` (the line that its session
         axis has been the same from), ``seen_since`` (that what was seen has been),
-        ``same_since`` (that its status has been) and ``next_previous`` (what the next line
-        says that the session's state was before it).
+        ``over_since`` (that it has been over, or has not, by its status) and
+        ``next_previous`` (what the next line says that the session's state was before it).
 
     Notes
     -----
@@ -114,7 +115,8 @@ def standing(decided: pl.DataFrame, at: datetime) -> pl.DataFrame:
     has_words = pl.col("session_state").is_not_null()
     since = _since(then, "session_state", "stood_since")
     seen = _since(then, "evidence_text", "seen_since")
-    same = _since(then, "status", "same_since")
+    is_over = then.with_columns(is_over=pl.col("status").is_in(ENDS))
+    over = _since(is_over, "is_over", "over_since")
     told = ("status", *AXES, "evidence_text", "detecting_attempts")
     by_lines = then.group_by(_KEY, maintain_order=True).agg(
         *(pl.col(name).drop_nulls().last() for name in told),
@@ -133,7 +135,7 @@ def standing(decided: pl.DataFrame, at: datetime) -> pl.DataFrame:
     after = later.group_by(_KEY, maintain_order=True).agg(
         next_previous=pl.col("previous_session_state").drop_nulls().first()
     )
-    for frame in (since, seen, same, after):
+    for frame in (since, seen, over, after):
         both = both.join(frame, on=_KEY, how="left", maintain_order="left")
     return _by_newest(both)
 

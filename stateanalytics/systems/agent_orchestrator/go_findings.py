@@ -24,10 +24,23 @@ _WORDS: Mapping[tuple[str, str], str] = {
     ("sessions", "session_mode"): "tui chat",
     ("sessions", "kind"): "worker orchestrator",
     ("sessions", "harness"): " ".join((*HOOKED, *UNHOOKED)),
+    **dict.fromkeys(
+        (
+            *(("review_run", "harness"), ("agent_native_sessions", "harness")),
+            *(("agent_switches", "from_harness"), ("agent_switches", "target_harness")),
+        ),
+        " ".join((*HOOKED, *UNHOOKED)),
+    ),
+    ("session_interface_transitions", "source_mode"): "tui chat",
+    ("session_interface_transitions", "target_mode"): "tui chat",
     ("conversations", "scope"): "session project",
     ("conversation_messages", "role"): "user assistant",
+    ("conversation_messages", "origin"): "human automation daemon provider",
+    ("telemetry_event", "level"): "debug info warn error",
     ("usage_bindings", "state"): "discovering active finalizing complete partial",
+    ("model_usage_events", "provider_id"): "openai anthropic",
     ("model_usage_events", "input_provenance"): _PROVENANCES,
+    ("model_usage_events", "cached_input_provenance"): _PROVENANCES,
     ("model_usage_events", "output_provenance"): _PROVENANCES,
     ("pr_checks", "status"): "unknown queued in_progress passed failed skipped cancelled",
     ("notifications", "type"): "needs_input ready_to_merge pr_merged pr_closed_unmerged",
@@ -51,13 +64,18 @@ _STATES = {
     ("sessions", "activity_state"),
     *((table, columns["raw_status"]) for table, columns in KINDS.values()),
 }
+_OF_PULLS = ("comment", "checks", "reviews", "review_threads")
 _LINKS = {
     **{(table, columns["session_id"]): ("sessions", "id") for table, columns in KINDS.values()},
     ("pr", "session_id"): ("sessions", "id"),
     ("usage_bindings", "session_id"): ("sessions", "id"),
     ("model_usage_events", "binding_id"): ("usage_bindings", "id"),
     **dict.fromkeys(
-        ((table, "pr_url") for table in ("pr_comment", "pr_checks", "pr_reviews")), ("pr", "url")
+        (
+            ("pr_url_alias", "canonical_url"),
+            *((f"pr_{name}", "pr_url") for name in _OF_PULLS),
+        ),
+        ("pr", "url"),
     ),
 }
 """Which column names a row of which other table."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import polars as pl
+import polars.selectors as cs
 
 from stateanalytics.core import schema
 from stateanalytics.systems.agent_orchestrator.go_tables import GoTables, canonical_url
 from stateanalytics.systems.agent_orchestrator.statuses import (
+    NO_SIGNAL_S,
     classify_go_pull_requests,
     derive_go_status,
 )
@@ -54,11 +57,9 @@ def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.
     Notes
     -----
     No reason of an end is stored; its moment is that of the change that made it one. The one
-    clock rule (no signal for 90 seconds after the start) is judged at the newest moment that
-    a session tells.
+    clock rule is left to `add_silence`, which knows more than one table.
     """
     rows = tables["sessions"]
-    newest = rows.select(pl.max_horizontal(pl.col("activity_last_at", "updated_at").max())).item()
     joined = rows.join(
         _of_session(tables), left_on="id", right_on="session_id", how="left", maintain_order="left"
     )
@@ -67,9 +68,7 @@ def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.
             known, left_on="id", right_on="session_id", how="left", maintain_order="left"
         )
     aged = joined.with_columns(
-        activity_age_s=(
-            pl.lit(newest, schema.MOMENT) - pl.col("activity_last_at")
-        ).dt.total_seconds(fractional=True),
+        activity_age_s=pl.lit(0.0),
         has_hooks=signals("harness", "session_mode"),
         has_signal=pl.col("first_signal_at").is_not_null(),
         is_terminated=pl.col("is_terminated").fill_null(value=False),
@@ -116,6 +115,40 @@ def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.
     )
 
 
+def add_silence(sessions: pl.DataFrame, beside: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Sessions with the status that the one clock rule gives: no signal for 90 seconds.
+
+    Parameters
+    ----------
+    sessions : polars.DataFrame
+        Records of one input, as now or at an instant; only the Go rewrite's are changed.
+    beside : sequence of polars.DataFrame
+        What else the input tells up to then. The newest moment of all is *now*.
+    """
+    written = sessions.select("activity_last_at", "last_transition_at")
+    newest = max(
+        (at for frame in (written, *beside) for at in _newest(frame) if at is not None),
+        default=None,
+    )
+    age_s = (pl.lit(newest, schema.MOMENT) - pl.col("activity_last_at")).dt.total_seconds(
+        fractional=True
+    )
+    is_silent = (
+        pl.col("has_hooks") & pl.col("first_signal_at").is_null() & (age_s > NO_SIGNAL_S)
+    ).fill_null(value=False)
+    word = pl.when(is_silent).then(pl.lit("no_signal")).otherwise(pl.lit("idle"))
+    rests = (pl.col("generation") == "G3") & pl.col("legacy_status").is_in(("idle", "no_signal"))
+    return sessions.with_columns(
+        pl.when(rests).then(word).otherwise(name).alias(name)
+        for name in ("legacy_status", "ao_status")
+    )
+
+
+def _newest(frame: pl.DataFrame) -> tuple[datetime | None, ...]:
+    moments = frame.select(cs.datetime(time_zone="UTC").max())
+    return moments.row(0) if moments.height else ()
+
+
 def _native_ids(tables: GoTables) -> pl.DataFrame:
     """The transcripts of each session, that of its present agent first, with blanks between."""
     sessions = tables["sessions"].select("agent_session_id", "provider_conversation_id", of="id")
@@ -142,7 +175,8 @@ def _shown(sessions: pl.DataFrame) -> pl.DataFrame:
 
 def ends(stood: pl.DataFrame) -> pl.DataFrame:
     """Since when each session has been over, by the changes up to the last one."""
-    run = pl.col("decided_status").rle_id().over("session_id")
+    # A pull request may be merged after its session was ended: that is no second end.
+    run = pl.col("decided_status").is_in(ENDS).rle_id().over("session_id")
     last = stood.sort("at", "seq").with_columns(run=run).filter(run == run.max().over("session_id"))
     over = last.filter(pl.col("decided_status").is_in(ENDS))
     return over.group_by("session_id").agg(over_since=pl.col("at").min())

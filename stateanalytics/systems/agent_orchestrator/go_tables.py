@@ -46,8 +46,8 @@ _COLUMNS = {
     "conversation_branches": "replaced_turn_id",
     "conversation_turns": "id conversation_id handled_by_session_id state error_message "
     "requested_at started_at completed_at",
-    "conversation_messages": "id conversation_id role origin created_at",
-    "conversation_activities": "id conversation_id kind status created_at updated_at",
+    "conversation_messages": "id conversation_id turn_id role origin created_at",
+    "conversation_activities": "id conversation_id turn_id kind status created_at updated_at",
     "conversation_provider_events": "id conversation_id session_id method received_at",
     "review_run": "id session_id harness status verdict body created_at delivered_at",
     "agent_switches": "id session_id from_harness target_harness state error_code requested_at "
@@ -58,7 +58,7 @@ _COLUMNS = {
     "session_interface_transition_messages": "id transition_id created_at delivered_at",
     "session_cleanup_facts": "session_id workspace_disposition last_attempt_at",
     "session_worktrees": "session_id state",
-    "notifications": "session_id project_id type status created_at",
+    "notifications": "session_id project_id type status created_at resolved_at",
     "usage_bindings": "id session_id native_root_id initial_model_id state last_error_code "
     "updated_at",
     "usage_sources": "binding_id anomaly_count last_error_code",

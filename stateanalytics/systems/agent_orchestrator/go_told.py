@@ -82,15 +82,34 @@ _ENTRIES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """Each table whose rows are entries of a log, and which columns they give."""
+_LATER: Mapping[str, Mapping[str, Any]] = {
+    "conversation_turns": {
+        "kind": pl.lit("turn.started"),
+        "at": "started_at",
+        "is_activity": pl.lit(value=True),
+    },
+    "notifications": {
+        "kind": pl.format("attention.{}.resolved", "type"),
+        "at": "resolved_at",
+        "project": "project_id",
+        "duration_ms": (pl.col("resolved_at") - pl.col("created_at"))
+        .dt.total_milliseconds()
+        .cast(pl.String),
+    },
+}
+"""The same of moments that a row reaches later, if ever."""
 
 
 def go_entries(tables: GoTables) -> pl.DataFrame:
     """Rows of several tables as entries of a log, in the shape of `logs.read_logs`."""
     pieces = []
-    for table, columns in _ENTRIES.items():
+    for table, columns in (*_ENTRIES.items(), *_LATER.items()):
         active = columns.get("is_activity", pl.lit(value=False))
+        rows = _with_session(tables, table)
+        if columns is _LATER.get(table):
+            rows = rows.drop_nulls(columns["at"])
         pieces.append(
-            _with_session(tables, table).select(
+            rows.select(
                 "session_id",
                 log=pl.lit("store"),
                 **{**columns, "is_activity": active.replace_strict(_TEXTS, default="false")},
@@ -115,7 +134,11 @@ def _with_session(tables: GoTables, table: str) -> pl.DataFrame:
             conversation_id="id", of_chat=pl.coalesce("session_id", "current_session_id")
         )
         linked = rows.join(chats, on="conversation_id", how="left", maintain_order="left")
-        own = ["session_id"] if "session_id" in rows.columns else []
+        # A project's chat goes on from one session to the next: turns say which had it.
+        handled = tables["conversation_turns"].select("handled_by_session_id", turn_id="id")
+        if "turn_id" in rows.columns:
+            linked = linked.join(handled, on="turn_id", how="left", maintain_order="left")
+        own = {"session_id", "handled_by_session_id"} & set(linked.columns)
         return linked.with_columns(session_id=pl.coalesce(*own, "of_chat"))
     if "transition_id" in rows.columns:
         switches = tables["session_interface_transitions"].select("session_id", transition_id="id")
@@ -217,10 +240,12 @@ def circumstances(tables: GoTables, work: pl.DataFrame) -> pl.DataFrame:
         for table, code, holds, at, detail in _CIRCUMSTANCES
     ]
     failed = work.filter((pl.col("entity_type") == "spawn") & (pl.col("raw_status") == "failed"))
-    spawns = failed.select(
-        "session_id", code=pl.lit("run.aborted.spawn_failed"), at="ended_at", detail="error_code"
+    spawns = failed.select("session_id", at="ended_at", detail="error_code")
+    stillborn = _stillborn(tables).join(spawns, on="session_id", how="anti")
+    starts = pl.concat([spawns, stillborn], how="diagonal").select(
+        "session_id", code=pl.lit("run.aborted.spawn_failed"), at="at", detail="detail"
     )
-    known = pl.concat([*pieces, spawns, _unfinished(tables)])
+    known = pl.concat([*pieces, starts, _unfinished(tables)])
     return known.filter(pl.col("session_id").is_not_null()).sort("session_id", "code", "at")
 
 
@@ -237,6 +262,20 @@ def with_circumstances(sessions: pl.DataFrame, known: pl.DataFrame) -> pl.DataFr
         .agg(more_codes=pl.col("code").unique().sort().str.join(", "))
     )
     return bare.join(codes, on="entity_id", how="left", maintain_order="left")
+
+
+def _stillborn(tables: GoTables) -> pl.DataFrame:
+    """Sessions that were ended before they had a terminal or gave a signal.
+
+    A daemon that was started by hand keeps no telemetry, so that nothing else tells it.
+    """
+    is_dead = pl.all_horizontal(
+        pl.col("is_terminated"),
+        pl.col("session_mode").ne_missing("chat"),
+        pl.col("first_signal_at").is_null(),
+        pl.col("runtime_handle_id").is_null(),
+    )
+    return tables["sessions"].filter(is_dead).select(session_id="id", at="updated_at")
 
 
 def _unfinished(tables: GoTables) -> pl.DataFrame:

@@ -40,8 +40,8 @@ def read_usage(tables: GoTables) -> pl.DataFrame:
 
     Notes
     -----
-    Both may tell of the same work: a chat counts where its session has no events. What a
-    chat used is its sum up to its last write; one of a project is of no single session.
+    Both may tell of the same work: tokens of a chat count where its session has no events.
+    What a chat used is its sum up to its last write; one of a project is of no single session.
     """
     of_binding = tables["usage_bindings"].select("session_id", "initial_model_id", binding_id="id")
     openai = tables["openai_usage_event_details"].rename({"event_id": "id"})
@@ -79,8 +79,11 @@ def read_usage(tables: GoTables) -> pl.DataFrame:
         n_output_tokens="usage_output_tokens",
         cost_usd=pl.when(is_usd).then("usage_cost"),
     )
-    told = chats.filter(pl.any_horizontal(pl.col(_REPORTED).is_not_null())).join(
-        events, on="session_id", how="anti"
+    is_measured = pl.col("session_id").is_in(events["session_id"].drop_nulls().unique().implode())
+    # Tokens would count twice; what it cost is told by chats only.
+    tokens = pl.col("^n_.*_tokens$")
+    told = chats.with_columns(pl.when(~is_measured.fill_null(value=False)).then(tokens)).filter(
+        pl.any_horizontal(pl.col(_REPORTED).is_not_null())
     )
     return pl.concat([events, told], how="diagonal")
 
@@ -95,7 +98,11 @@ def summed(usage: pl.DataFrame) -> pl.DataFrame:
         pl.col(name).drop_nulls().last().alias(f"used_{name}") for name in ("model", "provider")
     )
     rows = usage.filter(pl.col("entity_id").is_not_null())
-    return rows.sort("at", "model", nulls_last=True).group_by("entity_id").agg(*known, *last)
+    return (
+        rows.sort("at", "model", nulls_last=True)
+        .group_by("entity_id")
+        .agg(*known, *last, used_at=pl.col("at").filter(measured="event").max())
+    )
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:

@@ -29,6 +29,7 @@ from stateanalytics.systems.agent_orchestrator.files import Fault, Faults
 from stateanalytics.systems.agent_orchestrator.findings import log_findings, record_findings
 from stateanalytics.systems.agent_orchestrator.go_findings import go_findings
 from stateanalytics.systems.agent_orchestrator.go_sessions import (
+    add_silence,
     go_changes,
     go_statuses,
     read_go_sessions,
@@ -150,6 +151,7 @@ def _parts(
         within_calendar(stored.named(shape, sessions, label))
         for shape in (frames.WORK, frames.USAGE, frames.CIRCUMSTANCES)
     )
+    sessions = add_silence(sessions, (entries, work, usage))
     with_more = with_circumstances(sessions, known)
     meant = within_calendar(add_meaning(add_kill_events(with_more, decided)))
     sessions = shaped(meant, label)

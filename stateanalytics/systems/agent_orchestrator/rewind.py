@@ -8,7 +8,7 @@ put away by then tells its session, until a log says more. What remains is not k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -19,7 +19,7 @@ from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import look_up
 from stateanalytics.systems.agent_orchestrator.decisions import standing
-from stateanalytics.systems.agent_orchestrator.go_sessions import ENDS
+from stateanalytics.systems.agent_orchestrator.go_sessions import ENDS, add_silence
 from stateanalytics.systems.agent_orchestrator.go_told import with_circumstances
 from stateanalytics.systems.agent_orchestrator.go_work import work_entities, work_then
 from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
@@ -29,7 +29,6 @@ from stateanalytics.systems.agent_orchestrator.reasons import split_codes
 from stateanalytics.systems.agent_orchestrator.sessions import tell
 from stateanalytics.systems.agent_orchestrator.statuses import (
     EVENT_PRIORITIES,
-    NO_SIGNAL_S,
     is_terminal_rule,
     name_primary_reason,
 )
@@ -100,7 +99,8 @@ def rewind(past: Past, facts: Facts) -> Past:
     )
     # The status of the Go rewrite depends on the clock, whoever wrote the row last.
     is_new = ~pl.col("_is_written") | _is_go()
-    meant = _meant(_silent(both).filter(is_new).drop(_MEANT), lines)
+    told_of = (past.facts.events, beside[frames.WORK.name], beside[frames.USAGE.name])
+    meant = _meant(_silent(both, told_of).filter(is_new).drop(_MEANT), lines)
     stood = pl.concat([split_codes(both.filter(~is_new)), meant], how="diagonal_relaxed")
     older = _older(known, stood, at)
     sessions = frames.SESSIONS.conform(pl.concat([stood, older], how="diagonal_relaxed"))
@@ -237,7 +237,7 @@ def _as_told(touched: pl.DataFrame, reports: pl.DataFrame, at: datetime) -> pl.D
         terminated_at=pl.when(~_is_go())
         .then("terminated_at")
         .when(pl.col("legacy_status").is_in(ENDS))
-        .then("then_same_since"),
+        .then("then_over_since"),
         is_ao_terminal=pl.when(_is_go())
         .then(pl.col("legacy_status").is_in(ENDS))
         .otherwise(is_terminal_rule(pl)),
@@ -252,19 +252,15 @@ def _is_go() -> pl.Expr:
     return pl.col("generation") == "G3"
 
 
-def _silent(stood: pl.DataFrame) -> pl.DataFrame:
-    """Sessions of the Go rewrite as their one clock rule says: by the newest moment of all."""
-    newest = pl.max_horizontal("activity_last_at", "last_transition_at").max().over("source")
-    silence_s = (newest - pl.col("activity_last_at")).dt.total_seconds(fractional=True)
-    is_silent = (
-        pl.col("has_hooks") & pl.col("first_signal_at").is_null() & (silence_s > NO_SIGNAL_S)
-    ).fill_null(value=False)
-    word = pl.when(is_silent).then(pl.lit("no_signal")).otherwise(pl.lit("idle"))
-    rests = _is_go() & pl.col("legacy_status").is_in(("idle", "no_signal"))
-    return stood.with_columns(
-        pl.when(rests).then(word).otherwise(name).alias(name)
-        for name in ("legacy_status", "ao_status")
-    )
+def _silent(stood: pl.DataFrame, beside: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Sessions of the Go rewrite as their one clock rule says, source by source."""
+    parts = [
+        add_silence(rows, [frame.filter(pl.col("source") == source) for frame in beside])
+        for (source,), rows in stood.partition_by(
+            "source", as_dict=True, maintain_order=True
+        ).items()
+    ]
+    return pl.concat(parts) if parts else stood
 
 
 def _meant(told: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:

@@ -450,7 +450,7 @@ def entities(sessions: pl.DataFrame, events: pl.DataFrame, usage: pl.DataFrame) 
         ended_at=pl.when(is_over).then(pl.coalesce(stored_end, late_end)),
         updated_at="last_transition_at",
         last_activity_at=pl.coalesce(
-            pl.max_horizontal("signed_at", "report_at", "activity_last_at", seen_at),
+            pl.max_horizontal("signed_at", "used_at", "report_at", "activity_last_at", seen_at),
             "started_at",
             "created_at",
         ),
