@@ -18,6 +18,7 @@ from stateanalytics.core.facts import Facts, changed_facts
 from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.frames import facts
+from tests.samples import the_week
 from tests.test_observations import SAMPLES
 from tests.test_report import WEEK
 
@@ -121,6 +122,23 @@ def test_what_needs_attention_stands_in_one_order(demo):
     both = beside_its_twin(demo)
     for function in (sa.attention, sa.audit, sa.failures.clusters, sa.phantoms):
         assert function(shuffled(both)).equals(function(both)), function
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["change", "compare", "duration_change", "recommend", "lift"])
+def test_a_question_that_is_asked_again_has_the_same_answer_to_the_last_digit(name):
+    # Groups come in any order, and floats add up to the same only in the same one.
+    parts = (sa.survival, sa.failures, sa.thresholds)
+    function = next(getattr(part, name) for part in parts if hasattr(part, name))
+    week = the_week()
+    first = answer(function(week))
+    assert first.height > 2
+    for _ in range(6):
+        assert answer(function(week)).equals(first)
+
+
+def answer(given) -> pl.DataFrame:
+    return given if isinstance(given, pl.DataFrame) else given.frame
 
 
 @pytest.mark.slow

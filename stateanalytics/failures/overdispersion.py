@@ -80,14 +80,16 @@ def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.
         .join(dealt, on=["stretch", "part"], how="left")
         # In a stretch without runs, every part is like the other.
         .with_columns(share=pl.when(of_stretch > 0).then(n_runs / of_stretch).otherwise(1 / PARTS))
-        .with_columns(same_part=(pl.col("share") ** 2).sum().over("stretch"))
+        .with_columns(same_part=(pl.col("share") ** 2).sort().sum().over("stretch"))
     )
     counted = (
         incidents.select("cluster_id", **placed)
         .group_by("cluster_id", "stretch", "part")
         .agg(n=pl.len().cast(pl.Float64))
         .join(shares, on=["stretch", "part"], how="left")
-        .group_by("cluster_id", "stretch")
+        # Floats add up to the same only in the same order.
+        .sort("cluster_id", "stretch", "part")
+        .group_by("cluster_id", "stretch", maintain_order=True)
         .agg(
             pl.col("n").sum(),
             pl.col("same_part").first(),
@@ -98,7 +100,9 @@ def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.
     n = pl.col("n")
     seen = pl.col("squares") - 2 * n * pl.col("crossed") + n**2 * pl.col("same_part")
     by_chance = n * (1 - pl.col("same_part"))
-    own = counted.group_by("cluster_id").agg(seen=seen.sum(), by_chance=by_chance.sum())
+    own = counted.group_by("cluster_id", maintain_order=True).agg(
+        seen=seen.sum(), by_chance=by_chance.sum()
+    )
     # Of few incidents altogether, chance is still the best guess.
     of_all = (pl.col("seen").sum() + OF_ALL) / (pl.col("by_chance").sum() + OF_ALL)
     drawn = (pl.col("seen") + OF_ALL * of_all) / (pl.col("by_chance") + OF_ALL)

@@ -187,11 +187,12 @@ def counts_at_ends(spells: pl.DataFrame, rho: float) -> pl.DataFrame:
 def _statistics(table: pl.DataFrame, of_units: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
     """Chi-square of each test: observed minus expected over all groups but the last."""
     n, d, n_g = pl.col("n"), pl.col("d"), pl.col("n_at_risk")
+    # Sums are of sorted floats, which add up to the same only in the same order.
     difference = (
         table.group_by(TEST, "group")
         .agg(
-            u=(pl.col("weight") * (pl.col("n_events") - n_g * d / n)).sum(),
-            expected=(n_g * d / n).sum(),
+            u=(pl.col("weight") * (pl.col("n_events") - n_g * d / n)).sort().sum(),
+            expected=(n_g * d / n).sort().sum(),
         )
         .filter(pl.col("expected") > 0)
         .sort(TEST, "group")
@@ -203,7 +204,7 @@ def _statistics(table: pl.DataFrame, of_units: pl.DataFrame, facts: pl.DataFrame
     )
     same = (pl.col("group") == pl.col("group_right")).cast(pl.Float64)
     covariance = pairs.group_by(TEST, "group", "group_right").agg(
-        v=(pl.col("spread") * n_g * (same * n - pl.col("n_at_risk_right"))).sum()
+        v=(pl.col("spread") * n_g * (same * n - pl.col("n_at_risk_right"))).sort().sum()
     )
     if_alone, by_unit = (
         {row[:3]: row[3] for row in frame.select(TEST, "group", "group_right", "v").iter_rows()}

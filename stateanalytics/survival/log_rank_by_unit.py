@@ -152,7 +152,7 @@ def _added(steps: pl.DataFrame, group: int) -> pl.Expr:
 def _facts(of_units: pl.DataFrame) -> pl.DataFrame:
     """Welch's degrees of freedom of each test, and whether units tell how alike spells are."""
     e, m = pl.col("expected"), pl.col("m")
-    of_groups = of_units.group_by(_PLACE).agg(
+    of_groups = of_units.group_by(_PLACE, maintain_order=True).agg(
         e.sum(),
         squares=(e**2).sum(),
         degrees=((e**2).sum() ** 2 / (e**4).sum() - 1).clip(1.0),

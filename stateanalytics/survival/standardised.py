@@ -65,15 +65,15 @@ def difference(
     if both.is_empty():
         return row | {"estimate": None, "variance": None, "degrees": None}
     moved = _moved(influences, used)
-    variance = _sum_of_squares(moved.group_by("unit").agg(pl.col("moved").sum()))
+    variance = _sum_of_squares(moved.group_by("unit").agg(_total("moved")))
     n = pl.col("n_units")
-    of_cells = moved.group_by(CELL, "n_units").agg((pl.col("moved") ** 2).sum())
+    of_cells = moved.group_by(CELL, "n_units").agg(_total(pl.col("moved") ** 2))
     if estimate is incidence_and_influence:
         variance += _unseen(used)
-    spread = of_cells.select((pl.col("moved") ** 2 / (n - 1)).sum()).item()
-    degrees = of_cells["moved"].sum() ** 2 / spread if spread else inf
+    spread = of_cells.select(_total(pl.col("moved") ** 2 / (n - 1))).item()
+    degrees = of_cells.select(_total("moved")).item() ** 2 / spread if spread else inf
     if projects is not None:
-        shared = moved.join(projects, on="unit").group_by("project").agg(pl.col("moved").sum())
+        shared = moved.join(projects, on="unit").group_by("project").agg(_total("moved"))
         # Of strata that only one project has in common nobody sees how much projects vary.
         others = shared.height - 1
         if others and (of_projects := _sum_of_squares(shared) * shared.height / others) > variance:
@@ -140,7 +140,7 @@ def _of_both(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _estimated(used: pl.DataFrame) -> float:
-    return float(used.select((pl.col("weight") * pl.col("estimate")).sum()).item())
+    return float(used.select(_total(pl.col("weight") * pl.col("estimate"))).item())
 
 
 def _moved(influences: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
@@ -152,8 +152,8 @@ def _moved(influences: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
     # Within a cell, what units add is drawn together by their own mean: as much as leaving one
     # out would move the estimate (the jackknife), which holds better where units are few.
     weight = pl.col("weight") * n / (n - 1)
-    by_unit = influences.group_by(CELL, "unit").agg(pl.col("influence").sum(), alone=square.sum())
-    effect = pl.col("alone").sum().over(CELL) / square.sum().over(CELL)
+    by_unit = influences.group_by(CELL, "unit").agg(_total("influence"), alone=_total(square))
+    effect = _total("alone").over(CELL) / _total(square).over(CELL)
     return by_unit.join(used.select(CELL, "n_units", weight=weight), on=CELL).select(
         CELL,
         "unit",
@@ -173,11 +173,11 @@ def _unseen(used: pl.DataFrame) -> float:
     smoothed = (share * n + 0.5) / (n + 1)
     least = pl.col("weight") ** 2 * smoothed * (1 - smoothed) / (n + 1)
     is_all_or_none = (share <= 0) | (share >= 1 - TOLERANCE)
-    return float(used.select(least.filter(is_all_or_none).sum()).item())
+    return float(used.select(_total(least.filter(is_all_or_none))).item())
 
 
 def _sum_of_squares(moved: pl.DataFrame) -> float:
-    return float((moved["moved"] ** 2).sum())
+    return float(moved.select(_total(pl.col("moved") ** 2)).item())
 
 
 def _sizes(kept: pl.DataFrame) -> dict[str, int]:
@@ -230,3 +230,8 @@ def differing_projects(runs: pl.DataFrame) -> pl.DataFrame | None:
     alone = pl.lit("\n") + pl.col("unit").cast(pl.String)
     projects = runs.group_by("unit").agg(pl.col("project").min())
     return projects.with_columns(pl.coalesce("project", alone))
+
+
+def _total(of: str | pl.Expr) -> pl.Expr:
+    """The same sum to the last digit, whatever the order that rows of groups came in."""
+    return (pl.col(of) if isinstance(of, str) else of).sort().sum()
