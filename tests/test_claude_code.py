@@ -5,6 +5,8 @@ import os
 import random
 import runpy
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -15,6 +17,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
 from stateanalytics.core.facts import Facts
@@ -491,6 +494,52 @@ def test_a_directory_of_a_hostile_name_says_the_same(tmp_path: Path, sample: str
             assert snap.entities.select(told).equals(plain.entities.select(told))
         assert "\x1b" not in repr(snap)
         assert snap.findings["code"].sort().equals(plain.findings["code"].sort())
+
+
+WRITER = """
+import pathlib, sys
+texts = {path: path.read_bytes() for path in sorted(pathlib.Path(sys.argv[1]).rglob("*.jsonl"))}
+for part in range(4):
+    sys.stdin.readline()
+    for path, text in texts.items():
+        copy = pathlib.Path(sys.argv[2]) / path.relative_to(sys.argv[1])
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        # Pieces end wherever they do, in the middle of lines and of letters.
+        size = len(text) // 4 + 1
+        with copy.open("ab", buffering=0) as file:
+            for start in range(part * size, min(len(text), (part + 1) * size), 997):
+                file.write(text[start : min(start + 997, (part + 1) * size)])
+    print("written", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sample", ["claude_code", "codex"])
+def test_what_another_process_is_writing_is_read_as_far_as_it_is(
+    tmp_path: Path, sample: str
+) -> None:
+    whole, copy = SAMPLE.parent / sample, tmp_path / "copy"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    snap, heights = None, []
+    with subprocess.Popen([sys.executable, "-c", WRITER, whole, copy], **pipes) as writer:
+        for part in range(4):
+            writer.stdin.write("go on\n")
+            writer.stdin.flush()
+            # The first part is there before anything is read, the others are written meanwhile.
+            if part > 0:
+                snap = (
+                    sa.read(copy, as_of=NOON, progress=False)
+                    if snap is None
+                    else snap.refresh(progress=False)
+                )
+                heights.append(snap.entities.height)
+            assert writer.stdout.readline() == "written\n"
+    assert writer.returncode == 0
+    after = snap.refresh(progress=False)
+    fresh = sa.read(copy, as_of=NOON, progress=False)
+    assert 0 < heights[0] < after.entities.height
+    for name in ("entities", "transitions", "events", "findings"):
+        assert_frame_equal(getattr(after, name), getattr(fresh, name))
 
 
 @given(st.data())

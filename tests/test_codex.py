@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import random
 import runpy
 import shutil
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import stateanalytics as sa
 from stateanalytics.core.facts import Facts
 from stateanalytics.io import json_lines
 from stateanalytics.state.states import states
@@ -510,6 +512,17 @@ def test_a_file_that_goes_away_costs_only_itself(tmp_path: Path, monkeypatch) ->
     facts = facts_of(tmp_path, one, two)
     assert facts.entities.filter(entity_type="session").height == 1
     assert facts.findings["code"].to_list() == ["file.vanished"]
+
+
+def test_a_directory_of_a_hostile_name_says_the_same(tmp_path: Path) -> None:
+    named = tmp_path / os.fsdecode(b"a\n\x1b[31m<b>\xff")
+    told = begun()
+    plain = facts_of(tmp_path / "plain", told)
+    with sa.read(shutil.copytree(tmp_path / "plain", named), as_of=NOON, progress=False) as snap:
+        assert "\x1b" not in repr(snap)
+        key = ["entity_type", "entity_id", "raw_status", "started_at"]
+        assert snap.entities.select(key).equals(plain.entities.select(key))
+        assert snap.findings["code"].equals(plain.findings["code"])
 
 
 @given(st.data())
