@@ -12,6 +12,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.systems import all_systems, system_named
 from stateanalytics.systems.coverage import _stored
+from stateanalytics.systems.opencode.canonical import used_tokens
 from tests.ao_trees import facts_of
 from tests.test_opencode_sources import write_claimed
 
@@ -175,6 +176,25 @@ def claimed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Facts]:
     path = tmp_path_factory.mktemp("claimed") / "opencode.db"
     write_claimed(path)
     return path, facts_of(path)
+
+
+def test_words_of_a_newer_opencode_are_kept_and_counted(
+    claimed: tuple[Path, Facts], tmp_path: Path
+) -> None:
+    ended = (
+        "INSERT INTO event VALUES ('evt_{0}', 'ses_own', {0}, 1795220000600, "
+        """'session.compaction.ended.9', '{{"cost": 1, "tokens": {{"input": 7}}, """
+        """"model": {{"id": "{1}", "providerID": "p"}}}}');"""
+    )
+    script = "UPDATE session_v2 SET idle_outcome = 'paused' WHERE id = 'ses_own';" + "".join(
+        ended.format(seq, model) for seq, model in ((2, "unknown"), (3, "m"))
+    )
+    new = facts_of(copied(claimed[0], tmp_path / claimed[0].name, script))
+    found = new.findings.filter(code="outcome.unrecognized")
+    assert found.select("column", "example", "n_rows").rows() == [("idle_outcome", "paused", 1)]
+    assert new.detail("opencode_sessions").filter(session_id="ses_own")["idle_outcome"].item()
+    used = used_tokens(new).select("model", "cost_usd").drop_nulls("cost_usd")
+    assert used.sort("model", nulls_last=True).rows() == [("m", 1.0), (None, 1.0)]
 
 
 @pytest.mark.parametrize(

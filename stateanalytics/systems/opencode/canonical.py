@@ -327,5 +327,10 @@ def used_tokens(facts: Facts) -> pl.DataFrame:
     )
     return spent.with_columns(
         *(pl.col(name) + pl.sum_horizontal(*others) for name, others in in_all),
+        # What a migration could not infer of old summaries it calls so.
+        *(
+            pl.when(pl.col(name) != "unknown").then(name).alias(name)
+            for name in ("model", "provider")
+        ),
         entity_id="session_id",
     )

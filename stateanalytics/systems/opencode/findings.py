@@ -24,6 +24,7 @@ MOST_WORDS = 50
 CLOCK_STEP_MS = 1000
 """Moments of two writers may cross by less."""
 INTERRUPT_REASONS = ("user", "shutdown", "superseded", "inactivity")
+IDLE_OUTCOMES = ("succeeded", "failed", "interrupted")
 FINISHES = ("stop", "length", "tool-calls", "error", "unknown")
 
 
@@ -68,6 +69,11 @@ def findings_of(
                 ~pl.col("finish").is_in(list(FINISHES)), ~is_content_filter("finish")
             ),
             "finish", "finish.unrecognized", "a finish that is not known"),
+        _unknown_words(
+            details["opencode_sessions"].filter(
+                ~pl.col("idle_outcome").is_in(list(IDLE_OUTCOMES))
+            ),
+            "idle_outcome", "outcome.unrecognized", "an outcome that is not known"),
         _each(executions.filter(pl.col("n_terminals") > 1), "end.late",
               message="it ended more than once; the last end counts", column="end_seq"),
         _each(executions.filter("is_head_truncated"), "execution.head_missing",
