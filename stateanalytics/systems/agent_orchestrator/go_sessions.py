@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 import polars as pl
 import polars.selectors as cs
@@ -125,28 +124,25 @@ def add_silence(sessions: pl.DataFrame, beside: Sequence[pl.DataFrame]) -> pl.Da
     beside : sequence of polars.DataFrame
         What else the input tells up to then. The newest moment of all is *now*.
     """
-    written = sessions.select("activity_last_at", "last_transition_at")
-    newest = max(
-        (at for frame in (written, *beside) for at in _newest(frame) if at is not None),
-        default=None,
-    )
-    age_s = (pl.lit(newest, schema.MOMENT) - pl.col("activity_last_at")).dt.total_seconds(
-        fractional=True
-    )
+    is_go = pl.col("generation") == "G3"
+    written = sessions.filter(is_go).select("activity_last_at", "last_transition_at")
+    # As numbers: no Python date holds what a broken clock writes.
+    known = [
+        frame.select(cs.datetime(time_zone="UTC").max().to_physical().name.prefix(f"{place}_"))
+        for place, frame in enumerate((written, *beside))
+    ]
+    newest = pl.concat(known, how="horizontal").max_horizontal().max()
+    now = pl.lit(newest, pl.Int64).cast(schema.MOMENT)
+    age_s = (now - pl.col("activity_last_at")).dt.total_seconds(fractional=True)
     is_silent = (
         pl.col("has_hooks") & pl.col("first_signal_at").is_null() & (age_s > NO_SIGNAL_S)
     ).fill_null(value=False)
     word = pl.when(is_silent).then(pl.lit("no_signal")).otherwise(pl.lit("idle"))
-    rests = (pl.col("generation") == "G3") & pl.col("legacy_status").is_in(("idle", "no_signal"))
+    rests = is_go & pl.col("legacy_status").is_in(("idle", "no_signal"))
     return sessions.with_columns(
         pl.when(rests).then(word).otherwise(name).alias(name)
         for name in ("legacy_status", "ao_status")
     )
-
-
-def _newest(frame: pl.DataFrame) -> tuple[datetime | None, ...]:
-    moments = frame.select(cs.datetime(time_zone="UTC").max())
-    return moments.row(0) if moments.height else ()
 
 
 def _native_ids(tables: GoTables) -> pl.DataFrame:

@@ -254,11 +254,12 @@ def _is_go() -> pl.Expr:
 
 def _silent(stood: pl.DataFrame, beside: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Sessions of the Go rewrite as their one clock rule says, source by source."""
+    sources = stood.partition_by("source", as_dict=True, maintain_order=True)
     parts = [
         add_silence(rows, [frame.filter(pl.col("source") == source) for frame in beside])
-        for (source,), rows in stood.partition_by(
-            "source", as_dict=True, maintain_order=True
-        ).items()
+        if (rows["generation"] == "G3").any()
+        else rows
+        for (source,), rows in sources.items()
     ]
     return pl.concat(parts) if parts else stood
 
