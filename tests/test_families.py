@@ -68,7 +68,16 @@ def test_what_hangs_together_with_nothing_later_is_as_if_it_were_folded_again(
         return pl.repeat(0, lines.height, eager=True)
 
     monkeypatch.setattr(transcripts.Folding, "families", all_in_one)
-    assert_same(by_families, facts_at(sample, middle).facts)
+    assert_same(by_families, facts_at(sample_of(reading), middle).facts)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_an_instant_before_one_that_was_asked_for_is_told_as_by_all_that_is_known(reading) -> None:
+    sample = sample_of(reading)
+    moments = sample.detail(reading.FOLDING.records[0])["at"].drop_nulls().sort()
+    earlier, later = (moments[moments.len() * third // 3] for third in (1, 2))
+    twice = facts_at(facts_at(sample, later).facts, earlier).facts
+    assert_same(twice, facts_at(sample, earlier).facts)
 
 
 @pytest.mark.parametrize("reading", READINGS)

@@ -159,10 +159,13 @@ class Packed:
         Their columns.
     pieces : sequence of Piece
         In the order of the rows.
+    marks : polars.DataFrame, optional
+        `Folding.marks` of them, so that nobody unpacks all to know which are asked for.
     """
 
     none: pl.DataFrame
     pieces: Sequence[Piece]
+    marks: pl.DataFrame | None = None
 
     def __call__(self, columns: Iterable[str] | None = None) -> pl.DataFrame:
         """All rows, of the columns that are asked for."""
@@ -193,7 +196,7 @@ class Packed:
 def _columns(made: MadeFrame, columns: Iterable[str]) -> pl.DataFrame:
     if isinstance(made, Packed):
         return made(columns)
-    return (made() if callable(made) else made).select(columns)
+    return (made() if callable(made) else made).select(list(columns))
 
 
 def _where(made: MadeFrame, mask: pl.Series) -> pl.DataFrame:
@@ -354,11 +357,27 @@ class Folding:
             FAMILY
         ]
 
+    def marks(self, made: MadeFrame) -> pl.DataFrame:
+        """Of each record its ``source``, ``file`` and ``family``, and by when it was ``there``."""
+        if isinstance(made, Packed) and made.marks is not None:
+            return made.marks
+        lines = _columns(made, dict.fromkeys((*self.told, "at", "line_no")))
+        # Few words many times: as numbers they take little memory for as long as the records.
+        place = pl.col("source", "file").cast(pl.Categorical)
+        return lines.select(place, _there().alias("there")).with_columns(
+            self.families(lines).alias(FAMILY)
+        )
+
     def part_of(self, records: Sequence[MadeFrame]) -> Parts:
         """A system's rows of all records, which are made again when they are asked for."""
-        families = self.families(_columns(records[0], self.told))
-        part = self.parts_of(records, families, pl.repeat(value=True, n=families.len(), eager=True))
-        made = {frame.name: each for frame, each in zip(self.records, records, strict=True)}
+        lines, *others = records
+        marks = self.marks(lines)
+        is_folded = pl.repeat(value=True, n=marks.height, eager=True)
+        part = self.parts_of(records, marks[FAMILY], is_folded)
+        marked = replace(lines, marks=marks) if isinstance(lines, Packed) else lines
+        made = {
+            frame.name: each for frame, each in zip(self.records, [marked, *others], strict=True)
+        }
         return replace(part, details=Frames({**part.details, **made}))
 
     def parts_of(
@@ -390,14 +409,33 @@ class Folding:
             parts.append(replace(part, details=kept))
         if len(parts) == 1:
             return parts[0]
-        stacked = {
-            name: pl.concat(getattr(part, name) for part in parts)
-            for name in ("entities", "transitions", "events")
-        }
         details = {
-            name: pl.concat(part.details[name] for part in parts) for name in parts[0].details
+            name: _stacked([part.details[name] for part in parts]) for name in parts[0].details
         }
-        return replace(parts[0], **stacked, details=details)
+        return replace(
+            parts[0],
+            entities=_stacked([part.entities for part in parts]),
+            transitions=_stacked([part.transitions for part in parts]),
+            events=_stacked([part.events for part in parts]),
+            details=details,
+        )
+
+
+def _stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Frames of the same columns as one in one piece, column by column.
+
+    Whoever puts another frame beside one that lies in pieces copies all of it. Columns that are
+    empty, as most are, take no memory. The frames that are given lose their columns.
+    """
+    n_rows = sum(frame.height for frame in frames)
+    columns = []
+    for name, dtype in frames[0].schema.items():
+        each = [frame.drop_in_place(name) for frame in frames]
+        if all(column.null_count() == column.len() for column in each):
+            columns.append(pl.repeat(None, n_rows, dtype=dtype, eager=True).alias(name))
+        else:
+            columns.append(pl.concat(each, rechunk=True))
+    return pl.DataFrame(columns)
 
 
 _MOST_ROWS = 100_000
@@ -428,15 +466,16 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
     made: list[MadeFrame] = [
         unmade(facts.details).get(frame.name, frame.empty()) for frame in folding.records
     ]
-    lines = _columns(made[0], dict.fromkeys((*folding.told, "at", "line_no")))
-    labels = lines["source"].unique().sort()
+    marks = folding.marks(made[0])
+    labels = marks["source"].unique().cast(pl.String).sort()
     if labels.is_empty():
         return past
-    was_there = _was_there(lines, past.at)
-    families = folding.families(lines)
+    was_there = (marks["there"] <= past.at).fill_null(value=True)
+    families = marks[FAMILY]
     # What hangs together with nothing later is now as it was then.
     is_other = families.is_in(families.filter(~was_there).unique().implode())
-    same = lines.filter(~is_other).select("source", "file").unique()
+    place = pl.col("source", "file")
+    same = marks.filter(~is_other).select(place).unique().select(place.cast(pl.String))
     part = folding.parts_of(made, families, is_other & was_there)
     threads = facts.detail(folding.sessions).join(same, on=["source", "file"], how="semi")
     parts = [_of_threads(facts, part, threads, labels), part]
@@ -445,7 +484,7 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
         for name in ("entities", "transitions", "events")
     }
     details = {
-        name: pl.concat(each.details[name] for each in parts)
+        name: partial(_beside_those_of, facts.details, name, threads, part.details[name])
         for name in part.details
         if "thread_id" in part.details[name].columns
     }
@@ -460,17 +499,15 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
     return with_rows_of(past, whole, labels, lost)
 
 
-def _was_there(lines: pl.DataFrame, at: datetime) -> pl.Series:
-    # A record without a moment came no later than the next one of its file that has one.
-    by = pl.coalesce(
-        pl.col("at"), pl.col("at").backward_fill().over("source", "file", order_by="line_no")
-    )
-    return lines.select((by <= at).fill_null(value=True)).to_series()
+def _there() -> pl.Expr:
+    """By when a record was there: without a moment, no later than the next of its file with one."""
+    following = pl.col("at").backward_fill().over("source", "file", order_by="line_no")
+    return pl.coalesce("at", following)
 
 
 def _until(at: datetime, lines: pl.DataFrame, other: pl.DataFrame | None = None) -> pl.DataFrame:
     """The records of until then, or what another frame has of them."""
-    then = lines.filter(_was_there(lines, at))
+    then = lines.filter((_there() <= at).fill_null(value=True))
     return then if other is None else _of_lines(other, then)
 
 
@@ -487,9 +524,14 @@ def _of_threads(facts: Facts, part: Parts, threads: pl.DataFrame, labels: pl.Ser
         frame.join(entities.select(key), on=key, how="semi", maintain_order="left")
         for frame in (facts.transitions, facts.events)
     )
-    details = {
-        name: facts.details[name].join(threads, on=thread, how="semi", maintain_order="left")
-        for name, frame in part.details.items()
-        if "thread_id" in frame.columns
-    }
-    return replace(part, entities=entities, transitions=transitions, events=events, details=details)
+    return replace(part, entities=entities, transitions=transitions, events=events, details={})
+
+
+def _beside_those_of(
+    details: Mapping[str, pl.DataFrame], name: str, threads: pl.DataFrame, rows: pl.DataFrame
+) -> pl.DataFrame:
+    """The rows that a detail frame has of some threads, and others below."""
+    mine = details[name].join(
+        threads, on=["source", "thread_id"], how="semi", maintain_order="left"
+    )
+    return pl.concat([mine, rows])
