@@ -590,6 +590,15 @@ def test_show_says_that_an_id_is_missing(run, store):
     assert "the id of a run is missing" in err
 
 
+@pytest.mark.parametrize("entity_id", ["x" * 5000, "~nobody-is-called-so"])
+def test_show_asks_for_an_id_that_is_no_path(run, tmp_path, monkeypatch, entity_id):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    code, _, err = run("show", entity_id)
+    assert code == 2
+    assert err.startswith("error: ")
+    assert "the id of a run is missing" not in err
+
+
 def test_a_page_that_cannot_be_opened_is_named(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(sys, "platform", "linux")
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):

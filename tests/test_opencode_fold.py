@@ -113,6 +113,13 @@ CRASH = (
 )  # fmt: skip
 
 
+def test_tokens_of_caches_that_nobody_reported_are_not_known_and_not_none(tmp_path):
+    told = facts_of(tmp_path, *CRASH).entities
+    assert told["n_input_tokens"].drop_nulls().unique().to_list() == [3]
+    caches = told.select("n_cache_read_tokens", "n_cache_write_tokens")
+    assert caches.null_count().row(0) == (told.height, told.height)
+
+
 @pytest.mark.slow
 @examples(15)
 @given(seed=st.integers(0, 10**6), n_again=st.integers(0, 8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -58,10 +59,12 @@ def show(
     failed with the same words.
     """
     from stateanalytics.reporting.session import session_page
+    from stateanalytics.systems.base import expanded
 
     if is_opened and output is None:
         raise click.UsageError("Nothing to open without a page. Hint: -o run.html --open")
-    if not sources and Path(entity_id).expanduser().exists():
+    # Where an id is no path at all, as one too long is not, it is asked for as an id.
+    if not sources and os.path.exists(expanded(entity_id)):  # noqa: PTH110
         raise click.UsageError(
             f"{entity_id!r} is a source, and the id of a run is missing. Hint: "
             f"stateanalytics show {shlex.quote(entity_id)} ID; `stateanalytics states` lists ids"

@@ -24,10 +24,13 @@ def spoken(template: str, longest: int) -> str:
     'Bash exited with code 127: … poetry: not found'
     >>> spoken("resets <*>:<*> (UTC)", 72), spoken("<*>", 72), spoken("a long one", 6)
     ('resets … (UTC)', '…', 'a lon…')
+    >>> spoken("error from <*> at once", 14)
+    'error from …'
     """
     for pattern, instead in _GAPS:
         template = pattern.sub(instead, template)
-    return shortened(template, longest)
+    # Where a gap is the last that is left, it tells that more is gone, too.
+    return re.sub("… ?…$", "…", shortened(template, longest))
 
 
 def share(value: float | None) -> str:

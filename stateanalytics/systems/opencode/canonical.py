@@ -135,7 +135,8 @@ def _with_all_tokens(
     """
     turns = runs.select(*SESSION_KEY, "exec_no", turn=turn_id())
     known = steps.join(turns, on=[*SESSION_KEY, "exec_no"], how="left", maintain_order="left")
-    sums = pl.col(_BESIDE).sum()
+    # What no step reported is not known, and not nothing.
+    sums = [pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()) for name in _BESIDE]
     named = {"step": "entity_id", "execution": "run_id", "turn": "turn", "session": "session_id"}
     of_steps = [
         known.group_by("source", named=name).agg(sums).with_columns(entity_type=pl.lit(kind))
@@ -144,7 +145,7 @@ def _with_all_tokens(
     # The row of a session counts all of it; events may begin in its middle.
     of_rows = sessions.filter(pl.col("row_input_tokens").is_not_null()).select(
         "source",
-        *(pl.col(f"row_{name.removeprefix('n_')}").fill_null(0).alias(name) for name in _BESIDE),
+        *(pl.col(f"row_{name.removeprefix('n_')}").alias(name) for name in _BESIDE),
         named="session_id",
         entity_type=pl.lit("session"),
     )
