@@ -56,6 +56,22 @@ def test_families_one_by_one_tell_what_all_tell_at_once(reading, monkeypatch) ->
 
 
 @pytest.mark.parametrize("reading", READINGS)
+def test_records_of_several_inputs_are_put_together_once_for_all_families(reading, monkeypatch):
+    lines, *others = map(sample_of(reading).detail, reading.FOLDING.records)
+    n_made = []
+
+    def put_together() -> pl.DataFrame:
+        n_made.append(lines.height)
+        return lines
+
+    monkeypatch.setattr(transcripts, "_MOST_ROWS", 60)
+    is_folded = pl.repeat(value=True, n=lines.height, eager=True)
+    families = reading.FOLDING.families(lines)
+    reading.FOLDING.parts_of((put_together, *others), families, is_folded)
+    assert n_made == [lines.height]
+
+
+@pytest.mark.parametrize("reading", READINGS)
 def test_what_hangs_together_with_nothing_later_is_as_if_it_were_folded_again(
     reading, monkeypatch
 ) -> None:

@@ -199,12 +199,6 @@ def _columns(made: MadeFrame, columns: Iterable[str]) -> pl.DataFrame:
     return (made() if callable(made) else made).select(list(columns))
 
 
-def _where(made: MadeFrame, mask: pl.Series) -> pl.DataFrame:
-    if isinstance(made, Packed):
-        return made.filter(mask)
-    return (made() if callable(made) else made).filter(mask)
-
-
 def name_of(path: Path, root: Path) -> str:
     """A transcript's way from its input."""
     return legible(path.relative_to(root.parent if root.is_file() else root).as_posix())
@@ -394,7 +388,10 @@ class Folding:
         is_folded : polars.Series
             Which rows of the first of them are.
         """
-        lines, *others = records
+        # What does not unpack a part of itself is made once, and not for each batch.
+        lines, *others = (
+            each() if callable(each) and not isinstance(each, Packed) else each for each in records
+        )
         sizes = families.filter(is_folded).rename(FAMILY).value_counts().sort(FAMILY)
         batch = pl.col("count").cum_sum() // _MOST_ROWS
         batches = families.replace_strict(
@@ -402,7 +399,7 @@ class Folding:
         )
         parts = []
         for number in sizes.select(batch).to_series().unique().sort() if sizes.height else [0]:
-            some = _where(lines, (batches == number).fill_null(value=False) & is_folded)
+            some = lines.filter((batches == number).fill_null(value=False) & is_folded)
             part = self.assemble(some, *(_of_lines(frame, some) for frame in others))
             made = [frame.name for frame in self.records]
             kept = {name: rows for name, rows in part.details.items() if name not in made}

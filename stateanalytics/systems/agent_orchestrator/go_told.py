@@ -138,7 +138,7 @@ def _with_session(tables: GoTables, table: str) -> pl.DataFrame:
         handled = tables["conversation_turns"].select("handled_by_session_id", turn_id="id")
         if "turn_id" in rows.columns:
             linked = linked.join(handled, on="turn_id", how="left", maintain_order="left")
-        own = {"session_id", "handled_by_session_id"} & set(linked.columns)
+        own = [name for name in ("session_id", "handled_by_session_id") if name in linked.columns]
         return linked.with_columns(session_id=pl.coalesce(*own, "of_chat"))
     if "transition_id" in rows.columns:
         switches = tables["session_interface_transitions"].select("session_id", transition_id="id")
