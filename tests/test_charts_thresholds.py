@@ -206,8 +206,13 @@ def test_no_value_today_and_no_data_have_sentences():
     "palette", a_few([pytest.param(DARK, id="dark"), pytest.param(VARIABLES, id="page")])
 )
 def test_themes_change_colours_and_nothing_else(palette):
+    # But for the edge: on a page, text begins where the page's does.
     drawn = [
-        to_svg(chart_worksheet(CURVE, palette=colours), name="x", label="in words")
+        to_svg(
+            chart_worksheet(CURVE, palette=colours).properties(padding=4),
+            name="x",
+            label="in words",
+        )
         for colours in (LIGHT, palette)
     ]
     for colour in LIGHT:
