@@ -1,5 +1,7 @@
 """The five numbers beside an earlier window: what changed, and what chance may have done."""
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,6 +122,39 @@ def test_open_work_is_compared_as_it_stood_at_the_end_of_each_window():
     numbers = report(whole, sections=["headline"]).summary["headline"]["numbers"]
     change = {one["name"]: one["change"] for one in numbers}["unresolved"]
     assert (change["n"], change["of"]) == (0, 29)
+
+
+def test_open_work_of_weeks_that_are_over_is_compared_as_long_after_their_ends():
+    """Each day begins twelve runs of five hours and one that falls silent: two weeks alike."""
+    late = timedelta(hours=6)
+
+    def one(name, n, day, **rest):
+        began = {"created_at": ago(days=day, hours=8), "started_at": ago(days=day, hours=8)}
+        return {"entity_id": f"{name} {n} {day}", "n_messages": 0, **began, **rest}
+
+    days = range(1, 16)
+    ends = {day: {"raw_status": "completed", "ended_at": ago(days=day, hours=3)} for day in days}
+    done = [one("done", n, day, **ends[day]) for day in days for n in range(12)]
+    silent = [
+        one("silent", 0, day, raw_status="running", updated_at=ago(days=day, hours=8))
+        for day in days
+    ]
+    runs = [*done, *silent]
+    begun = [
+        {**WHOSE, "entity_id": run["entity_id"], "at": run["started_at"], "status": "running",
+         "previous_status": None, "seq": 1}
+        for run in runs
+    ] + [
+        {**WHOSE, "entity_id": run["entity_id"], "at": run["ended_at"], "status": "completed",
+         "previous_status": "running", "seq": 2}
+        for run in done
+    ]  # fmt: skip
+    week = (ago(days=8) - late, ago(days=1) - late)
+    whole = facts(runs, transitions=begun)
+    numbers = report(whole, window=week, sections=["headline"]).summary["headline"]["numbers"]
+    unresolved = {one["name"]: one for one in numbers}["unresolved"]
+    # At the end of the week before, twelve were open that were about to end.
+    assert (unresolved["of"], unresolved["change"]["of"]) == (15, 8)
 
 
 def test_the_earlier_window_is_as_long_and_right_before():

@@ -94,11 +94,12 @@ class Material:
         )
 
     def over(self, window: Window) -> Material:
-        """The same facts over another window; what was open at its end as it stood then."""
+        """The same facts over another window; what was open as it stood as long after its end."""
         rows = within(self.ever, window, as_of=self.facts.as_of)
-        if window.until > self.facts.as_of:
+        # Hours after the end of a week only those are open that do not end: so in both weeks.
+        at = window.until + max(self.facts.as_of - self.window.until, -TICK)
+        if at >= self.facts.as_of:
             return replace(self, window=window, rows=rows)
-        at = window.until - TICK
         past = rewound(in_question(self.facts, at, self.ever["is_open"]), at)
         judged = states_of(past.facts, policy=self.policy)
         then = population(past.facts.entities, judged, as_of=past.at)
@@ -108,6 +109,7 @@ class Material:
         others = (
             then.with_columns(is_lost=past.lost["status"])
             .filter(pl.col("is_open") | is_unknown)
+            .filter((pl.coalesce("started_at", "created_at") < window.until).fill_null(value=True))
             .join(ended, on=ENTITY_KEY, how="anti", maintain_order="left")
         )
         still_open = others.filter("is_open").drop("is_lost")
