@@ -234,7 +234,7 @@ def test_sql_and_the_command_say_the_same(demo, read_once, capsys):
     assert len(lines) == 1 + 2 * len(UNITS)
     assert run(["weeks", store, "--n", "2"]) == 0
     told = capsys.readouterr()
-    assert re.search(r"^2026-W21 +263 +57 % +9 % +62 % +65 +1 d 9 h", told.out, re.MULTILINE)
+    assert re.search(r"^2026-W21 +263 +57 % +9 % +65 +1 d 9 h", told.out, re.MULTILINE)
     assert "the data cover 2026-W22 only in part" in told.err
     assert run(["weeks", store, "--n", "1", "--limits", "--format", "csv"]) == 0
     assert "verdict,level_since" in capsys.readouterr().out
