@@ -481,8 +481,6 @@ class Snapshot(Facts):
         >>> snap.refresh(progress=False).entities.equals(snap.entities)
         True
         """
-        from stateanalytics.systems.reading import read_and_keep
-
         if self._asked is None:
             raise ArgumentError(
                 "This snapshot does not know what it was read from.",
@@ -495,15 +493,7 @@ class Snapshot(Facts):
                 'sa.read(…) in a process of multiprocessing.get_context("spawn")',
             )
         asked = self._asked if as_of is None else replace(self._asked, as_of=_instant(as_of))
-        again = read_and_keep(
-            asked.paths,
-            as_of=asked.as_of,
-            bodies=asked.bodies,
-            on_error=asked.on_error,
-            shown=progress,
-            before=self._memory,
-            weeks=asked.weeks,
-        )
+        again = _loaded(asked, progress, before=self._memory)
         return replace(_snapshot(*again, self._asked), own_tables=self.own_tables)
 
     def archive(
@@ -698,7 +688,7 @@ def read(
         name for path in paths for name in (path if isinstance(path, list | tuple) else [path])
     ]
     asked = _Asked(tuple(named), _instant(as_of), bodies, on_error, weeks)
-    return _read(asked, progress=progress, keep=True)
+    return _snapshot(*_loaded(asked, progress), asked)
 
 
 def read_for_once(
@@ -715,22 +705,24 @@ def read_for_once(
         As for `read`.
     """
     asked = _Asked(paths, _instant(as_of), bodies, on_error)
-    return _read(asked, progress=None, keep=False)
+    return _snapshot(*_loaded(asked, None, keep=False), asked)
 
 
-def _read(asked: _Asked, *, progress: bool | None, keep: bool) -> Snapshot:
+def _loaded(
+    asked: _Asked, progress: bool | None, *, before: Memory | None = None, keep: bool = True
+) -> tuple[Facts, tuple[Store, ...], Memory]:
     from stateanalytics.systems.reading import read_and_keep
 
-    loaded = read_and_keep(
+    return read_and_keep(
         asked.paths,
         as_of=asked.as_of,
         bodies=asked.bodies,
         on_error=asked.on_error,
         shown=progress,
+        before=before,
         weeks=asked.weeks,
         keep=keep,
     )
-    return _snapshot(*loaded, asked)
 
 
 def _snapshot(facts: Facts, stores: tuple[Store, ...], memory: Memory, asked: _Asked) -> Snapshot:
