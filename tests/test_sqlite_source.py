@@ -381,6 +381,13 @@ def test_a_store_in_wal_mode_that_nobody_uses_gets_no_files_beside_it(tmp_path):
     assert beside(path) == before
 
 
+def test_of_a_store_without_a_log_who_writes_uses_it_and_who_reads_does_not(tmp_path):
+    path = written(tmp_path / "state.db")
+    for statements, is_live in ((["BEGIN", "SELECT * FROM t"], False), (["BEGIN IMMEDIATE"], True)):
+        with another_process(HOLD, path, *statements), open_store(path) as store:
+            assert store.is_live == is_live, statements
+
+
 def test_rows_that_are_only_in_the_log_are_read(tmp_path):
     path = written(tmp_path / "state.db", journal="wal")
     with another_process(HOLD, path, "PRAGMA wal_autocheckpoint=0", "INSERT INTO t (a) VALUES (1)"):

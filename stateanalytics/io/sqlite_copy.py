@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAGIC = b"SQLite format 3\0"
-# SQLite locks bytes past the first GB: 510 for readers of the store, and one byte of
-# the WAL's index that every connection in WAL mode holds (os_unix.c: SHARED_FIRST, DMS).
-READERS, WAL_INDEX_USERS = (0x40000002, 510), (128, 1)
+# SQLite locks bytes past the first GB: one for who is going to write, 510 for readers, and
+# one byte of the WAL's index that every connection in WAL mode holds (os_unix.c:
+# RESERVED_BYTE, SHARED_FIRST, DMS).
+WRITER, READERS, WAL_INDEX_USERS = (0x40000001, 1), (0x40000002, 510), (128, 1)
 # The last bytes of a journal that belongs to a transaction over several stores: SQLite
 # would look up the file named before them, and delete it.
 SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
@@ -223,8 +224,12 @@ def beginning(path: str, n_bytes: int) -> bytes:
 
 
 def is_open_elsewhere(source: str) -> bool:
-    """Does any other process have the store open in WAL mode, or read it just now."""
-    return is_locked(source, READERS) or is_locked(source + "-shm", WAL_INDEX_USERS)
+    """Does any other process have the store open in WAL mode, or write to it just now."""
+    # In WAL mode a connection is a reader for as long as it is open. Elsewhere only while it
+    # reads: that is somebody with a copy, as another report is, and nobody who writes to it.
+    is_wal = first_octets(source)[18:20] == b"\2\2"
+    users = READERS if is_wal else WRITER
+    return is_locked(source, users) or is_locked(source + "-shm", WAL_INDEX_USERS)
 
 
 def is_locked(path: str, region: tuple[int, int]) -> bool:
