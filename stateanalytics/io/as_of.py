@@ -58,50 +58,97 @@ def newest_proven(parts: Sequence[Parts]) -> datetime | None:
     -----
     Events, transitions and the creation of rows are written once, by the clock of then,
     so they prove a moment, as do the moments that a reader says its records prove
-    (``proven_at``); ``updated_at`` is only asked where there are none of them. A moment
-    does not count when fewer than three of any kind lie within a cluster that a week of
-    silence separates from all before it: one clock that ran ahead must not make a whole
-    store old.
+    (``proven_at``); ``updated_at`` is only asked where there are none of them. One clock that
+    ran ahead must not make a whole store old: `newest_in_company`.
     """
-    proofs = [
-        frame[column]
-        for part in parts
-        for frame, column in (
-            (part.transitions, "at"),
-            (part.events, "at"),
-            (part.entities, "created_at"),
-        )
-    ]
-    company = [part.entities[name] for part in parts for name in _MOMENTS]
-    proofs += [part.proven_at for part in parts]
-    proven = pl.concat(proofs).drop_nulls() if proofs else pl.Series(dtype=schema.MOMENT)
-    if proven.is_empty():
-        updated = [part.entities["updated_at"] for part in parts]
-        proven = pl.concat(updated).drop_nulls() if updated else proven
-    if proven.is_empty():
+    if not parts:
         return None
-    everything = pl.concat([proven, *company]).drop_nulls()
-    if everything.max() - everything.min() < timedelta(days=_LONELY_DAYS):  # type: ignore[operator]
-        return proven.max()  # type: ignore[return-value]
-    limit = _end_of_company(everything)
-    kept = proven.filter(proven.dt.epoch("d") <= limit)
-    return (kept if len(kept) else proven).max()  # type: ignore[return-value]
+    changes = pl.concat([part.transitions["at"] for part in parts])
+    events = pl.concat([part.events["at"] for part in parts])
+    own = {name: pl.concat([part.entities[name] for part in parts]) for name in _MOMENTS}
+    own["proven_at"] = pl.concat([part.proven_at for part in parts])
+    proofs = [changes, events, own["created_at"], own["proven_at"]]
+    if all(column.null_count() == column.len() for column in proofs):
+        proofs = [own["updated_at"]]
+    return newest_in_company([[changes], [events], list(own.values())], proofs)
 
 
-def _end_of_company(moments: pl.Series) -> int:
+def newest_in_company(
+    kinds: Sequence[Sequence[pl.Series]], proofs: Sequence[pl.Series]
+) -> datetime | None:
+    """The newest of some moments that no single clock wrote that ran ahead.
+
+    Parameters
+    ----------
+    kinds : sequence of sequence of polars.Series
+        All moments that are known: of each kind of rows its columns.
+    proofs : sequence of polars.Series
+        Those of which the newest is asked for.
+
+    Returns
+    -------
+    datetime or None
+        None without any.
+
+    Notes
+    -----
+    A cluster of moments that a week of silence separates from all before it does not count
+    with fewer than three rows or fewer than three moments: one row has several moments, and
+    one record can be told by several rows. A whole transcript is believed, as it may be the
+    first after a pause.
+    """
+    known = [column for columns in kinds for column in columns]
+    newest = _newest(proofs)
+    oldest = [moment for column in known if (moment := column.min()) is not None]
+    if newest is None or newest - min(oldest) < timedelta(days=_LONELY_DAYS):  # type: ignore[operator]
+        return newest
+    last = _end_of_company(kinds)
+    return _newest([column.filter(column.dt.epoch("d") <= last) for column in proofs]) or newest
+
+
+def _newest(columns: Sequence[pl.Series]) -> datetime | None:
+    known = [moment for column in columns if (moment := column.max()) is not None]
+    return max(known, default=None)  # type: ignore[return-value]
+
+
+def _end_of_company(kinds: Sequence[Sequence[pl.Series]]) -> int:
     """The last day of the newest cluster that is no lonely one."""
-    days = (
-        moments.dt.epoch("d")
+    days = pl.concat(
+        column.drop_nulls()
+        .dt.epoch("d")
         .alias("day")
         .value_counts(name="n")
-        .sort("day")
-        .with_columns(
-            cluster=(pl.col("day").diff().fill_null(0) > _LONELY_DAYS).cum_sum(),
-        )
+        .with_columns(kind=pl.lit(kind), column=pl.lit(place))
+        for kind, columns in enumerate(kinds)
+        for place, column in enumerate(columns)
     )
-    clusters = days.group_by("cluster").agg(pl.col("n").sum(), pl.col("day").max()).sort("day")
+    is_alone = pl.col("day").diff().fill_null(0) > _LONELY_DAYS
+    spans = [pl.col("first").min(), pl.col("last").max()]
+    clusters = (
+        days.sort("day")
+        .with_columns(cluster=is_alone.cum_sum())
+        # A row has at most one moment in each of its columns.
+        .group_by("cluster", "kind", "column")
+        .agg(pl.col("n").sum(), first=pl.col("day").min(), last=pl.col("day").max())
+        .group_by("cluster", "kind")
+        .agg(pl.col("n").max(), *spans)
+        .group_by("cluster")
+        .agg(pl.col("n").sum(), *spans)
+        .sort("last")
+    )
+    known = [column for columns in kinds for column in columns]
     in_company = clusters.filter(pl.col("n") >= _COMPANY)
-    return int((in_company if in_company.height else clusters)["day"].max())  # type: ignore[arg-type]
+    for first, last in in_company.reverse().select("first", "last").rows():
+        # A longer one has a day between.
+        if last - first > _LONELY_DAYS or _n_moments(known, first, last) >= _COMPANY:
+            return int(last)
+    return int((clusters if in_company.is_empty() else in_company.sort("n", "last"))["last"][-1])
+
+
+def _n_moments(columns: Sequence[pl.Series], first: int, last: int) -> int:
+    """How many moments lie between two days."""
+    of_days = [column.filter(column.dt.epoch("d").is_between(first, last)) for column in columns]
+    return pl.concat(of_days).n_unique()
 
 
 def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:

@@ -9,6 +9,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
+from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.agent_orchestrator.go_sessions import ACTIVITIES, HOOKED, UNHOOKED
 from stateanalytics.systems.agent_orchestrator.go_tables import GoTables, canonical_url
@@ -200,7 +201,7 @@ def _unusable(tables: GoTables, table: str, label: str) -> pl.DataFrame:
 def _telemetry_edge(tables: GoTables, label: str) -> pl.DataFrame:
     """Rates of failed starts begin where telemetry does."""
     at = tables["telemetry_event"]["occurred_at"]
-    first, last = at.min(), at.max()
+    first, last = at.min(), newest_in_company([[at]], [at])
     is_edge = first is not None and last - first >= _TELEMETRY_KEPT - timedelta(days=1)  # type: ignore[operator]
     return counted(
         label,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import polars as pl
 import polars.selectors as cs
 
 from stateanalytics.core import schema
+from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.systems.agent_orchestrator.go_tables import GoTables, canonical_url
 from stateanalytics.systems.agent_orchestrator.statuses import (
     NO_SIGNAL_S,
@@ -122,17 +124,12 @@ def add_silence(sessions: pl.DataFrame, beside: Sequence[pl.DataFrame]) -> pl.Da
     sessions : polars.DataFrame
         Records of one input, as now or at an instant; only the Go rewrite's are changed.
     beside : sequence of polars.DataFrame
-        What else the input tells up to then. The newest moment of all is *now*.
+        What else the input tells up to then. The newest moment of all is *now*, but for
+        those of a single clock that ran ahead.
     """
     is_go = pl.col("generation") == "G3"
     written = sessions.filter(is_go).select("activity_last_at", "last_transition_at")
-    # As numbers: no Python date holds what a broken clock writes.
-    known = [
-        frame.select(cs.datetime(time_zone="UTC").max().to_physical().name.prefix(f"{place}_"))
-        for place, frame in enumerate((written, *beside))
-    ]
-    newest = pl.concat(known, how="horizontal").max_horizontal().max()
-    now = pl.lit(newest, pl.Int64).cast(schema.MOMENT)
+    now = pl.lit(newest_of([written, *beside]), schema.MOMENT)
     age_s = (now - pl.col("activity_last_at")).dt.total_seconds(fractional=True)
     is_silent = (
         pl.col("has_hooks") & pl.col("first_signal_at").is_null() & (age_s > NO_SIGNAL_S)
@@ -143,6 +140,12 @@ def add_silence(sessions: pl.DataFrame, beside: Sequence[pl.DataFrame]) -> pl.Da
         pl.when(rests).then(word).otherwise(name).alias(name)
         for name in ("legacy_status", "ao_status")
     )
+
+
+def newest_of(frames: Sequence[pl.DataFrame]) -> datetime | None:
+    """The newest moment of some rows that no single clock wrote that ran ahead."""
+    kinds = [frame.select(cs.datetime(time_zone="UTC")).get_columns() for frame in frames]
+    return newest_in_company(kinds, [column for columns in kinds for column in columns])
 
 
 def _native_ids(tables: GoTables) -> pl.DataFrame:

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.systems.agent_orchestrator.go_sessions import newest_of
 from stateanalytics.systems.agent_orchestrator.go_tables import (
     GoTables,
     canonical_url,
@@ -281,7 +282,7 @@ def _stillborn(tables: GoTables) -> pl.DataFrame:
 def _unfinished(tables: GoTables) -> pl.DataFrame:
     """Rows that a spawn wrote first and never came back to."""
     rows, grace = tables["sessions"], timedelta(seconds=NO_SIGNAL_S)
-    newest = rows.select(pl.max_horizontal(pl.col("activity_last_at", "updated_at").max())).item()
+    newest = newest_of([rows.select("activity_last_at", "updated_at")])
     is_bare = pl.all_horizontal(
         ~pl.col("is_terminated"),
         ~pl.col("has_prompt").fill_null(value=True),

@@ -145,7 +145,7 @@ def _parts(
         ),
         sessions,
     )
-    entries = within_calendar(entries)
+    entries, sessions = within_calendar(entries), within_calendar(sessions)
     decided = decisions(entries, label)
     work, usage, known = (
         within_calendar(stored.named(shape, sessions, label))
@@ -153,7 +153,7 @@ def _parts(
     )
     sessions = add_silence(sessions, (entries, work, usage))
     with_more = with_circumstances(sessions, known)
-    meant = within_calendar(add_meaning(add_kill_events(with_more, decided)))
+    meant = add_meaning(add_kill_events(with_more, decided))
     sessions = shaped(meant, label)
     told = named(events(entries), schema.EVENTS, label)
     entities = tell(meant, told, label, usage)

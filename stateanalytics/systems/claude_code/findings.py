@@ -11,6 +11,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
+from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.files import read_json_object
 from stateanalytics.io.findings import counted
 from stateanalytics.systems.claude_code import frames
@@ -133,8 +134,8 @@ def _of_retention(source: str, lines: pl.DataFrame, root: Path) -> pl.DataFrame:
     """Files are deleted by their age."""
     days = settings_of(root).get("cleanupPeriodDays")
     kept = days if isinstance(days, int) and 0 < days < 10**6 else RETENTION_DAYS
-    span = lines.select(pl.col("at").max() - pl.col("at").min()).item()
-    is_edge = span is not None and span >= timedelta(days=kept - 1)
+    first, last = lines["at"].min(), newest_in_company([[lines["at"]]], [lines["at"]])
+    is_edge = first is not None and last - first >= timedelta(days=kept - 1)  # type: ignore[operator]
     message = f"older transcripts may have been deleted: they are kept for {kept} days"
     return counted(source, SYSTEM, "time.retention_edge", "info", message, n_rows=int(is_edge))
 

@@ -1,0 +1,167 @@
+"""One row whose clock runs ahead makes nothing else old, in any system."""
+
+import json
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.core.schema import MOMENT
+from stateanalytics.io.as_of import newest_in_company
+from tests.conftest import SHIPPED
+
+YEAR_S = 365 * 24 * 3600
+AXES = ("lifecycle", "outcome", "health", "delivery", "severity", "reason_codes")
+KEY = ("entity_type", "entity_id")
+GO_SESSION = {
+    "project_id": "web",
+    "harness": "claude-code",
+    "session_mode": "tui",
+    "activity_state": "idle",
+    "is_terminated": 0,
+    "first_signal_at": "",
+}
+GO_MOMENTS = ("created_at", "activity_last_at", "updated_at")
+
+
+def of_lionagi(store: Path, *, is_ahead: bool) -> str:
+    """The sample, in which every moment of a session that is over is a year ahead."""
+    shutil.copy(SHIPPED["lionagi"], store)
+    with closing(sqlite3.connect(store)) as db:
+        [own] = db.execute(
+            "SELECT id FROM sessions WHERE status = 'completed' ORDER BY id LIMIT 1"
+        ).fetchone()
+        moments = ("created_at", "started_at", "last_message_at", "updated_at", "ended_at")
+        later = ", ".join(f"{name} = {name} + {YEAR_S * is_ahead}" for name in moments)
+        db.execute(f"UPDATE sessions SET {later} WHERE id = ?", (own,))
+        db.commit()
+    return str(own)
+
+
+def of_agent_orchestrator(store: Path, *, is_ahead: bool) -> str:
+    """The sample, in which a record that is over is a year ahead with all that it says."""
+    shutil.copytree(SHIPPED["agent_orchestrator"], store)
+    [record] = store.glob("projects/*/sessions/app-1.json")
+    if is_ahead:
+        record.write_text(record.read_text("utf-8").replace('"2026-', '"2027-'), "utf-8")
+    return "app-1"
+
+
+def of_the_rewrite(store: Path, *, is_ahead: bool) -> str:
+    """Sessions of the Go rewrite that rest, of which one is a year ahead."""
+    with closing(sqlite3.connect(store)) as db:
+        columns = [*GO_SESSION, *GO_MOMENTS]
+        db.execute(f"CREATE TABLE sessions (id, {', '.join(columns)})")
+        db.execute("CREATE TABLE change_log (seq, project_id, session_id, event_type, payload)")
+        db.execute("CREATE TABLE pr (url, session_id)")
+        for number in range(5):
+            year = 2027 if is_ahead and not number else 2026
+            at = [f"{year}-05-20 10:00:{number + late:02} +0000 UTC" for late in range(3)]
+            row = [f"web-{number}", *GO_SESSION.values(), *at]
+            db.execute(f"INSERT INTO sessions VALUES ({', '.join('?' * len(row))})", row)
+        db.commit()
+    return "web-0"
+
+
+def of_opencode(store: Path, *, is_ahead: bool) -> str:
+    """The sample, in which one event in the middle of a session is a year ahead."""
+    lines = (SHIPPED["opencode"] / "events_july_2026.jsonl").read_text("utf-8").splitlines()
+    event = json.loads(lines[5])
+    event["created"] += YEAR_S * 1000 * is_ahead
+    store.write_text("\n".join([*lines[:5], json.dumps(event), *lines[6:]]) + "\n", "utf-8")
+    return str(event["durable"]["aggregateID"])
+
+
+def of_transcripts(store: Path, *, is_ahead: bool, system: str, session: str, line_no: int) -> str:
+    """The sample, in which one line of a transcript is a year ahead."""
+    shutil.copytree(SHIPPED[system], store)
+    [transcript] = store.rglob(f"*{session}.jsonl")
+    lines = transcript.read_text("utf-8").splitlines()
+    lines[line_no] = re.sub(r"2026(?=-\d\d-\d\dT)", str(2026 + is_ahead), lines[line_no])
+    transcript.write_text("\n".join(lines) + "\n", "utf-8")
+    return session
+
+
+def of_claude_code(store: Path, *, is_ahead: bool) -> str:
+    session = "cad4af6c-2cb8-5115-8f2f-ef1d2afb41ef"
+    return of_transcripts(
+        store, is_ahead=is_ahead, system="claude_code", session=session, line_no=8
+    )
+
+
+def of_codex(store: Path, *, is_ahead: bool) -> str:
+    session = "019e449c-fe80-7432-8967-337bb851c2ac"
+    return of_transcripts(store, is_ahead=is_ahead, system="codex", session=session, line_no=1)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(of_lionagi, marks=pytest.mark.slow),
+        of_agent_orchestrator,
+        of_the_rewrite,
+        pytest.param(of_opencode, marks=pytest.mark.slow),
+        of_claude_code,
+        of_codex,
+    ],
+)
+def test_one_clock_that_runs_ahead_changes_the_state_of_nothing_else(
+    write: Callable[..., str], tmp_path: Path
+) -> None:
+    stores = {is_ahead: tmp_path / f"{is_ahead}.jsonl" for is_ahead in (False, True)}
+    [own] = {write(store, is_ahead=is_ahead) for is_ahead, store in stores.items()}
+    right, ahead = (sa.read(store, progress=False) for store in stores.values())
+    assert ahead.as_of == right.as_of
+    own_id = pl.col("entity_id", "session_id", "parent_id")
+    others = right.entities.filter(
+        ~pl.any_horizontal(own_id.str.contains(own, literal=True).fill_null(value=False))
+    )
+    before, after = (
+        others.select(KEY).join(sa.states(snap).select(*KEY, *AXES), on=KEY, how="left")
+        for snap in (right, ahead)
+    )
+    assert after.equals(before)
+    assert before.height > 1
+    found = [set(snap.findings["code"]) for snap in (right, ahead)]
+    assert found[1] - found[0] <= {"time.future", "time.out_of_order", "time.backwards"}
+    assert "time.future" in found[1] - found[0]
+
+
+def test_a_silence_is_not_judged_by_a_clock_that_runs_ahead(tmp_path: Path) -> None:
+    of_the_rewrite(tmp_path / "ao.db", is_ahead=True)
+    ahead = sa.read(tmp_path / "ao.db", progress=False)
+    assert set(ahead.entities["raw_status"]) == {"idle"}
+
+
+NOW = datetime(2026, 5, 20, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        pytest.param([[[30]], [[30]]], 0, id="what one line tells in two rows"),
+        pytest.param([[[30], [31], [32]]], 0, id="three moments of one row"),
+        pytest.param([[[30, 30, 30]]], 0, id="three rows of one moment"),
+        pytest.param([[[30, 31]], [[32]]], 32, id="rows of two kinds after a pause"),
+        pytest.param([[[30, 39, 41]]], 0, id="each alone"),
+        pytest.param([[[6]]], 6, id="no pause"),
+    ],
+)
+def test_a_moment_counts_that_is_in_company(later: list[list[list[int]]], expected: int) -> None:
+    def moments(days: list[int]) -> pl.Series:
+        return pl.Series([NOW + timedelta(days=day) for day in days], dtype=MOMENT)
+
+    kinds = [[moments([-2, -1, 0])], *([moments(days) for days in kind] for kind in later)]
+    columns = [column for kind in kinds for column in kind]
+    assert newest_in_company(kinds, columns) == NOW + timedelta(days=expected)
+
+
+def test_without_a_moment_nothing_is_the_newest() -> None:
+    assert newest_in_company([[pl.Series(dtype=MOMENT)]], [pl.Series(dtype=MOMENT)]) is None
