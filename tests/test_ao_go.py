@@ -193,6 +193,48 @@ def test_a_pull_request_that_is_given_away_no_longer_speaks_for_its_first_sessio
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("shown", "replaced"),
+    [
+        pytest.param("edit", ["t2", "t3", "x1", "u3", "v1"], id="the edit is shown"),
+        pytest.param("root", ["x1", "u2", "u3", "v1"], id="the person went back to before it"),
+        pytest.param("again", ["t2", "t3", "x1", "u2", "u3"], id="an edit of the edit is shown"),
+        pytest.param("", ["t2", "x1", "u2", "u3"], id="an earlier version names edits only"),
+    ],
+)
+def test_turns_that_a_chat_goes_on_without_are_marked(
+    tmp_path: Path, shown: str, replaced: list[str]
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "ao.db")) as db:
+        db.executescript(
+            f"""
+            CREATE TABLE sessions (id, session_mode, harness, is_terminated, created_at);
+            CREATE TABLE pr (url);
+            CREATE TABLE change_log (seq);
+            CREATE TABLE conversations (id, active_branch_id);
+            CREATE TABLE conversation_branches
+            (id, parent_branch_id, replaced_turn_id, fork_after_sequence);
+            CREATE TABLE conversation_turns (id, conversation_id, branch_id, rolled_back_at);
+            CREATE TABLE conversation_messages (id, turn_id, sequence);
+            INSERT INTO sessions VALUES ('a', 'chat', 'codex', 0, '2026-08-22 10:00:00');
+            INSERT INTO conversations VALUES ('c', '{shown}');
+            INSERT INTO conversation_branches VALUES
+            ('root', NULL, NULL, 0), ('edit', 'root', 't2', 2), ('again', 'edit', 'u2', 6);
+            INSERT INTO conversation_turns VALUES
+            ('t1', 'c', 'root', NULL), ('t2', 'c', 'root', NULL), ('t3', 'c', 'root', NULL),
+            ('x1', 'c', 'root', '2026-08-22 11:00:00'),
+            ('u2', 'c', 'edit', NULL), ('u3', 'c', 'edit', '2026-08-22 11:00:00'),
+            ('v1', 'c', 'again', NULL);
+            INSERT INTO conversation_messages VALUES
+            (1, 't1', 1), (2, 't1', 2), (3, 't2', 3), (4, 't3', 5), (5, 'x1', 6), (6, 'u2', 7),
+            (7, 'u3', 8), (8, 'v1', 9);
+            """
+        )
+    work = facts_of(tmp_path / "ao.db").detail("ao_work")
+    assert set(work.filter("is_replaced")["entity_id"]) == set(replaced)
+    assert work["is_replaced"].null_count() == 0
+
+
 def test_a_moment_of_a_local_clock_is_read(facts: Facts) -> None:
     written = facts.entities.filter(entity_id="old-2")["created_at"].item()
     assert written == datetime(2026, 7, 22, 12, 0, 0, 500_000, tzinfo=UTC)

@@ -39,14 +39,15 @@ _COLUMNS = {
     "pr_reviews": "pr_url state author is_bot submitted_at",
     "change_log": "seq project_id session_id event_type payload created_at",
     "telemetry_event": "id occurred_at name source level project_id session_id payload_json",
-    "conversations": "id scope project_id session_id current_session_id model updated_at "
+    "conversations": "id scope project_id session_id current_session_id active_branch_id model "
+    "updated_at "
     "usage_input_tokens usage_output_tokens usage_cached_tokens usage_cost usage_currency "
     "rate_limit_primary_percent rate_limit_secondary_percent model_reroute_json account_json "
     "thread_state_json mcp_servers_json",
-    "conversation_branches": "replaced_turn_id",
+    "conversation_branches": "id parent_branch_id replaced_turn_id fork_after_sequence",
     "conversation_turns": "id conversation_id handled_by_session_id state error_message "
-    "requested_at started_at completed_at",
-    "conversation_messages": "id conversation_id turn_id role origin created_at",
+    "requested_at started_at completed_at rolled_back_at branch_id",
+    "conversation_messages": "id conversation_id turn_id sequence role origin created_at",
     "conversation_activities": "id conversation_id turn_id kind status created_at updated_at",
     "conversation_provider_events": "id conversation_id session_id method received_at",
     "review_run": "id session_id harness status verdict body created_at delivered_at",
@@ -82,8 +83,8 @@ _KINDS: Mapping[str, Cell] = {
     **dict.fromkeys(("resolved", "is_bot", "is_terminated"), YES_NO),
     **dict.fromkeys(
         (
-            *("number", "additions", "deletions", "seq", "anomaly_count"),
-            *("estimated_cost_nanos", "event_id", "binding_id"),
+            *("number", "additions", "deletions", "seq", "sequence", "anomaly_count"),
+            *("estimated_cost_nanos", "event_id", "binding_id", "fork_after_sequence"),
         ),
         INTEGER,
     ),

@@ -95,7 +95,7 @@ def read_work(tables: GoTables) -> pl.DataFrame:
     ]
     work = pl.concat([*pieces, _spawns(tables)], how="diagonal")
     reviewed = _reviewed(tables)
-    replaced = tables["conversation_branches"]["replaced_turn_id"].drop_nulls().implode()
+    replaced = _replaced_turns(tables).implode()
     is_open = ~_is_over()
     return (
         work.join(reviewed, on=["entity_type", "entity_id"], how="left", maintain_order="left")
@@ -112,6 +112,50 @@ def read_work(tables: GoTables) -> pl.DataFrame:
         )
         .drop("reviewed_at")
     )
+
+
+def _replaced_turns(tables: GoTables) -> pl.Series:
+    """The turns that were taken back, or that do not lead to what is shown of their chat.
+
+    Of a branch that another one was forked from, what was said before the fork leads there. A
+    version that does not say which branch is shown tells of each edit which turn it replaced.
+    """
+    branches, chats = tables["conversation_branches"], tables["conversations"]
+    shown = chats.select("active_branch_id", conversation_id="id")
+    way = [
+        shown.select(
+            branch_id="active_branch_id",
+            fork_after_sequence=pl.lit(None, pl.Int64),
+            replaced_turn_id=pl.lit(None, pl.String),
+        )
+    ]
+    left = branches
+    while way[-1].height:
+        found = left.join(way[-1], left_on="id", right_on="branch_id", how="semi")
+        # Each once, whatever circle a damaged store has them in.
+        left = left.join(found, on="id", how="anti")
+        way.append(
+            found.select("fork_after_sequence", "replaced_turn_id", branch_id="parent_branch_id")
+        )
+    leads = pl.concat(way, how="diagonal").drop_nulls("branch_id").unique("branch_id")
+    begun = tables["conversation_messages"].group_by(id="turn_id").agg(pl.col("sequence").min())
+    turns = (
+        tables["conversation_turns"]
+        .join(begun, on="id", how="left")
+        .join(shown, on="conversation_id", how="left")
+        .join(leads.with_columns(leads=pl.lit(value=True)), on="branch_id", how="left")
+    )
+    edited = branches["replaced_turn_id"].drop_nulls().implode()
+    is_past = (pl.col("sequence") > pl.col("fork_after_sequence")) | (
+        pl.col("id") == pl.col("replaced_turn_id")
+    )
+    is_away = pl.col("branch_id").is_not_null() & pl.col("leads").is_null()
+    is_replaced = (
+        pl.when(pl.col("active_branch_id").is_null())
+        .then(pl.col("id").is_in(edited))
+        .otherwise(is_away | is_past.fill_null(value=False))
+    )
+    return turns.filter(is_replaced | pl.col("rolled_back_at").is_not_null())["id"]
 
 
 def _is_over() -> pl.Expr:
@@ -184,10 +228,13 @@ def work_then(work: pl.DataFrame, at: datetime) -> pl.DataFrame:
     is_same = is_over | pl.col("ended_at").is_null()
     before = pl.when(has_begun & (pl.col("entity_type") == "turn")).then(pl.lit("running"))
     told = ("error_code", "error_message", "verdict")
+    # When it was replaced nobody wrote.
+    not_replaced = pl.when(~pl.col("is_replaced")).then(pl.lit(value=False))
     return work.filter((pl.col("created_at") <= at).fill_null(value=True)).with_columns(
         raw_status=pl.when(is_same).then("raw_status").otherwise(pl.coalesce(before, first)),
         started_at=pl.when(has_begun).then("started_at"),
         ended_at=pl.when(is_over).then("ended_at"),
+        is_replaced=not_replaced,
         **{name: pl.when(is_over).then(name) for name in told},
     )
 
