@@ -111,8 +111,32 @@ def _read_rows(store: Store, table: str) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def read_events(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows of the ``event`` table, and what was wrong with them."""
-    return _read_rows(store, "event")
+    """The rows of the ``event`` table, and what was wrong with them or is not known of them."""
+    rows, findings = _read_rows(store, "event")
+    version = pl.col("raw_type").str.extract(r"\.(\d+)$").cast(pl.Int64, strict=False)
+    newer = rows.filter(version > NEWEST_PAYLOAD)["raw_type"]
+    return rows, pool(
+        [
+            findings,
+            counted(
+                store.label,
+                SYSTEM,
+                "event.unknown_version",
+                "info",
+                "events in a version that is not known",
+                n_rows=newer.len(),
+                table="event",
+                column="type",
+                example=newer.min(),  # type: ignore[arg-type]
+                action="read as far as they are as before",
+            ),
+        ],
+        schema.FINDINGS,
+    )
+
+
+NEWEST_PAYLOAD = 2
+"""The greatest version that any known type of events has."""
 
 
 def read_sessions(store: Store, parser: Parser) -> tuple[pl.DataFrame, pl.DataFrame]:
