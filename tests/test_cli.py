@@ -590,6 +590,24 @@ def test_show_says_that_an_id_is_missing(run, store):
     assert "the id of a run is missing" in err
 
 
+@pytest.mark.parametrize(
+    ("named", "is_missing"),
+    [
+        pytest.param("web-1", False, id="a run may be called as its worktree is"),
+        pytest.param("./web-1", True, id="a way to a folder"),
+        pytest.param("web-2", True, id="a file"),
+    ],
+)
+def test_show_tells_an_id_from_a_source(run, tmp_path, monkeypatch, named, is_missing):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    Path("web-1").mkdir()
+    Path("web-2").touch()
+    code, _, err = run("show", named)
+    assert code == 2
+    assert ("the id of a run is missing" in err) == is_missing
+
+
 @pytest.mark.parametrize("entity_id", ["x" * 5000, "~nobody-is-called-so"])
 def test_show_asks_for_an_id_that_is_no_path(run, tmp_path, monkeypatch, entity_id):
     monkeypatch.setenv("HOME", str(tmp_path))

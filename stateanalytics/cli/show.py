@@ -63,8 +63,11 @@ def show(
 
     if is_opened and output is None:
         raise click.UsageError("Nothing to open without a page. Hint: -o run.html --open")
-    # Where an id is no path at all, as one too long is not, it is asked for as an id.
-    if not sources and os.path.exists(expanded(entity_id)):  # noqa: PTH110
+    # Where an id is no path at all, as one too long is not, it is asked for as an id; so is
+    # one with a folder of its name, as worktrees have.
+    path = expanded(entity_id)
+    is_folder = Path(path).name == entity_id and os.path.isdir(path)  # noqa: PTH112
+    if not sources and not is_folder and os.path.exists(path):  # noqa: PTH110
         raise click.UsageError(
             f"{entity_id!r} is a source, and the id of a run is missing. Hint: "
             f"stateanalytics show {shlex.quote(entity_id)} ID; `stateanalytics states` lists ids"
