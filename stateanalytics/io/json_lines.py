@@ -265,6 +265,8 @@ def _database(_process_id: int) -> duckdb.DuckDBPyConnection:
             "autoload_known_extensions": "false",
             "python_enable_replacements": "false",
             "threads": "1",
+            # Else what its allocator keeps of gigabytes that were read is 100 MB.
+            "allocator_bulk_deallocation_flush_threshold": "1MB",
         }
     )
 

@@ -7,6 +7,7 @@ differ from an earlier copy (`stateanalytics.io.changed_rows`).
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -179,7 +180,8 @@ def digested(
     if sum(whole.width * whole.height for whole in together) < _THREADED_CELLS:
         digests = list(map(_digests, *tasks))
     else:
-        with ThreadPoolExecutor() as threads:
+        # Each copies a column, or pieces of it: no more of them than can be at work.
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
             digests = list(threads.map(_digests, *tasks))
     if len(groups) == 1:
         of_columns = [pieces for [pieces] in digests]

@@ -146,7 +146,8 @@ class Piece:
         """Some rows, packed."""
         file = BytesIO()
         rows.write_ipc(file, compression="lz4")
-        return cls(file.getvalue(), rows.height, frozenset(rows["file"].unique()))
+        files = rows["file"].unique() if "file" in rows.columns else ()
+        return cls(file.getvalue(), rows.height, frozenset(files))
 
 
 @dataclass(frozen=True)
@@ -372,7 +373,7 @@ class Folding:
         made = {
             frame.name: each for frame, each in zip(self.records, [marked, *others], strict=True)
         }
-        return replace(part, details=Frames({**part.details, **made}))
+        return replace(part, details=Frames({**unmade(part.details), **made}))
 
     def parts_of(
         self, records: Sequence[MadeFrame], families: pl.Series, is_folded: pl.Series
@@ -397,25 +398,37 @@ class Folding:
         batches = families.replace_strict(
             sizes[FAMILY], sizes.select(batch).to_series(), default=None
         )
-        parts = []
-        for number in sizes.select(batch).to_series().unique().sort() if sizes.height else [0]:
-            some = lines.filter((batches == number).fill_null(value=False) & is_folded)
-            part = self.assemble(some, *(_of_lines(frame, some) for frame in others))
-            made = [frame.name for frame in self.records]
-            kept = {name: rows for name, rows in part.details.items() if name not in made}
-            parts.append(replace(part, details=kept))
-        if len(parts) == 1:
-            return parts[0]
-        details = {
-            name: _stacked([part.details[name] for part in parts]) for name in parts[0].details
-        }
+        numbers = sizes.select(batch).to_series().unique().sort() if sizes.height else [0]
+        parts: list[Parts] = []
+        packed: dict[str, Packed] = {}
+        for number in numbers:
+            part = self._part_of(
+                lines, others, (batches == number).fill_null(value=False) & is_folded
+            )
+            if len(numbers) == 1:
+                return part
+            # Together as large as all else, and asked for by few.
+            for name, rows in part.details.items():
+                packed[name] = packed.get(name, Packed(rows.clear(), ())).with_rows(rows)
+            parts.append(replace(part, details={}))
+            del part, rows  # else they are there beside the next
         return replace(
             parts[0],
             entities=_stacked([part.entities for part in parts]),
             transitions=_stacked([part.transitions for part in parts]),
             events=_stacked([part.events for part in parts]),
-            details=details,
+            details=Frames(packed),
         )
+
+    def _part_of(
+        self, lines: Packed | pl.DataFrame, others: Sequence[MadeFrame], mask: pl.Series
+    ) -> Parts:
+        """A system's rows of some records, which are no part of it."""
+        some = lines.filter(mask)
+        part = self.assemble(some, *(_of_lines(frame, some) for frame in others))
+        made = [frame.name for frame in self.records]
+        kept = {name: rows for name, rows in part.details.items() if name not in made}
+        return replace(part, details=kept)
 
 
 def _stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -435,7 +448,7 @@ def _stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-_MOST_ROWS = 100_000
+_MOST_ROWS = 50_000
 """Records that are folded at once, or a single family."""
 
 
@@ -481,9 +494,8 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
         for name in ("entities", "transitions", "events")
     }
     details = {
-        name: partial(_beside_those_of, facts.details, name, threads, part.details[name])
+        name: partial(_beside_those_of, facts.details, part.details, name, threads)
         for name in part.details
-        if "thread_id" in part.details[name].columns
     }
     until = partial(_until, past.at)
     kept = {
@@ -525,10 +537,13 @@ def _of_threads(facts: Facts, part: Parts, threads: pl.DataFrame, labels: pl.Ser
 
 
 def _beside_those_of(
-    details: Mapping[str, pl.DataFrame], name: str, threads: pl.DataFrame, rows: pl.DataFrame
+    details: Mapping[str, pl.DataFrame],
+    others: Mapping[str, pl.DataFrame],
+    name: str,
+    threads: pl.DataFrame,
 ) -> pl.DataFrame:
     """The rows that a detail frame has of some threads, and others below."""
     mine = details[name].join(
         threads, on=["source", "thread_id"], how="semi", maintain_order="left"
     )
-    return pl.concat([mine, rows])
+    return pl.concat([mine, others[name]])
