@@ -159,11 +159,11 @@ def _sums(word: str, usd: pl.Expr) -> dict[str, pl.Expr]:
     is_known = usd.is_not_null()
 
     def total(of: pl.Expr) -> pl.Expr:
-        return pl.when(is_known.any()).then(usd.filter(of).sum().round(6))
+        return pl.when(is_known.any()).then(usd.filter(of).sort().sum().round(6))
 
     def each(of: str) -> pl.Expr:
         n_runs = (pl.col(of) & is_known).sum()
-        return pl.when(n_runs > 0).then((usd.sum() / n_runs).round(6))
+        return pl.when(n_runs > 0).then((usd.sort().sum() / n_runs).round(6))
 
     return {
         f"{word}_usd": total(is_known),
