@@ -114,7 +114,7 @@ ROWS = [
     pytest.param(
         session(), ("B2", "B19"), "threshold",
         "B2 counts 9 h since start, B19 counts 9 h since start "
-        "(limits 1 h and 1 h to 3 h)",
+        "(limits 1 h, and from 1 h up to 3 h)",
         id="above an upper limit",
     ),
     pytest.param(
@@ -272,6 +272,19 @@ def test_hostile_text_is_escaped_where_it_is_shown():
     page = found._repr_html_()
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
+
+
+@pytest.mark.slow
+def test_rules_about_runs_are_named_before_those_about_other_work(demo):
+    contrary = demo.causes.filter(~pl.col("cause").is_in(["scope", "version"]))
+    is_of_runs = [
+        all("session" in named(name).entity_types for name in pair)
+        for pair in contrary.select("a", "b").iter_rows()
+    ]
+    assert is_of_runs == sorted(is_of_runs, reverse=True)
+    first = is_of_runs.index(False)
+    assert contrary["is_same_page"][first]
+    assert not contrary["is_same_page"][first - 1]
 
 
 # --- #1162, from a real store ----------------------------------------------------------

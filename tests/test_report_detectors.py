@@ -3,7 +3,7 @@
 import pytest
 
 from stateanalytics.reporting import report
-from stateanalytics.reporting.sections.detectors import FEWEST_DRAWN
+from stateanalytics.reporting.sections.detectors import FEWEST_DRAWN, _all_agree
 from tests.frames import ago, facts
 
 
@@ -61,3 +61,15 @@ def test_the_words_say_what_each_detector_looked_at():
     assert by_name["dashboard_stuck_60m"]["n_flagged"] == 1
     assert by_name["dashboard_stuck_60m"]["n_covered"] == 1
     assert by_name["dashboard_stuck_60m"]["known_as"] == "B2"
+
+
+@pytest.mark.parametrize(
+    ("n_loud", "expected"),
+    [
+        (0, "None of 9 detectors calls any of 3 open runs stale, stuck, slow or dead."),
+        (1, "Only one detector looks at the open runs that it flags."),
+        (2, "The 2 detectors that flag an open run flag the same ones."),
+    ],
+)
+def test_no_contradiction_is_said_by_how_many_flag_anything(n_loud, expected):
+    assert _all_agree(n_loud, 9, 3) == expected

@@ -51,8 +51,8 @@ def detectors(
 ) -> None:
     """List where rules for stale, stuck and slow contradict each other, and why.
 
-    The worst contradiction is said first, in a sentence: rules that stood on one page, then
-    those that disagree about most.
+    The worst contradiction is said first, in a sentence: of rules about runs, those that
+    stood on one page, then those that disagree about most.
     """
     from stateanalytics.detectors.catalogue import known
 

@@ -181,7 +181,9 @@ def _limits() -> pl.Expr:
         for what in ("measured", "threshold")
         for side in _SIDES
     )
-    shared, both = pl.format(" (limit {})", a), pl.format(" (limits {} and {})", a, b)
+    is_range = pl.any_horizontal(pl.col(f"upper_s_{side}").is_not_null() for side in _SIDES)
+    comma = pl.when(is_range).then(pl.lit(",")).otherwise(pl.lit(""))
+    shared, both = pl.format(" (limit {})", a), pl.format(" (limits {}{} and {})", a, comma, b)
     return pl.when(~compared).then(pl.lit("")).when(a == b).then(shared).otherwise(both)
 
 
@@ -190,7 +192,7 @@ def _limit(side: str) -> pl.Expr:
     own = how_long_each(pl.col(f"threshold_{side}_s"), "never")
     return (
         pl.when(upper.is_not_null())
-        .then(pl.format("{} to {}", own, how_long_each(upper, "never")))
+        .then(pl.format("from {} up to {}", own, how_long_each(upper, "never")))
         .otherwise(own)
     )
 
@@ -198,6 +200,9 @@ def _limit(side: str) -> pl.Expr:
 # They explain a difference, but it is no contradiction: nobody claims the opposite.
 _MILD = ("scope", "version")
 _TROUBLE = ("stale", "stuck", "slow", "dead")
+_LEADING = "session"
+"""What a rule must look at to be one about runs, which are what is asked about first."""
+_PLACE = ("is_same_page", "_alike", "_of_runs")
 
 
 @dataclass(frozen=True, repr=False)
@@ -210,7 +215,7 @@ class Disagreements:
         `frames.DISAGREEMENTS`: a row an entity that ``a`` flags and ``b`` does not.
     causes : polars.DataFrame
         `frames.DISAGREEMENT_CAUSES`: a row a pair and cause, the worst contradiction
-        first: rules that stood on one page, then by the number of entities.
+        first: rules about runs, those that stood on one page, then by the number of entities.
     worst : str or None
         The worst contradiction in a sentence; None where all agree.
     """
@@ -356,9 +361,10 @@ def _causes(rows: pl.DataFrame, detections: Detections, known: dict[str, Detecto
     )
     pairs = counted.select("a", "b").unique(maintain_order=True)
     pages = pl.DataFrame(
-        [(a, b, stood_together(known[a], known[b]), _answer_alike(known[a], known[b]))
+        [(a, b, stood_together(known[a], known[b]), _answer_alike(known[a], known[b]),
+          all(_LEADING in known[name].entity_types for name in (a, b)))
          for a, b in pairs.rows()],
-        schema={"a": pl.String, "b": pl.String, "is_same_page": pl.Boolean, "_alike": pl.Boolean},
+        schema={"a": pl.String, "b": pl.String, **dict.fromkeys(_PLACE, pl.Boolean)},
         orient="row",
     )  # fmt: skip
     whole = (
@@ -368,8 +374,8 @@ def _causes(rows: pl.DataFrame, detections: Detections, known: dict[str, Detecto
         .with_columns(n_pair=pl.col("n").sum().over("a", "b"), _mild=pl.col("cause").is_in(_MILD))
         .with_columns(share=pl.col("n") / pl.col("n_pair"))
     )
-    order = ("_mild", "is_same_page", "_alike", "n", "a", "b", "cause")
-    falls = [name in ("is_same_page", "_alike", "n") for name in order]
+    order = ("_mild", "_of_runs", "is_same_page", "_alike", "n", "a", "b", "cause")
+    falls = [name in (*_PLACE, "n") for name in order]
     return DISAGREEMENT_CAUSES.conform(whole.sort(*order, descending=falls))
 
 

@@ -131,6 +131,8 @@ def _all_agree(n_loud: int, n_asked: int, n_open: int) -> str:
             f"None of {count(n_asked, 'detector')} calls any of {count(n_open, 'open run')} "
             "stale, stuck, slow or dead."
         )
+    if n_loud == 1:
+        return "Only one detector looks at the open runs that it flags."
     return f"The {number(n_loud)} detectors that flag an open run flag the same ones."
 
 
