@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
@@ -69,6 +70,7 @@ class Material:
     prices: pl.DataFrame = field(default_factory=price_table)
     by: Sequence[str] = ()
     _mined: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False)
+    _one_by_one: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -130,8 +132,9 @@ class Material:
     @property
     def failed_ever(self) -> pl.DataFrame:
         """The `members` of all time, mined once for all windows: clusters keep their ids."""
-        if "ever" not in self._mined:
-            self._mined["ever"] = find_members(self.facts, rows=self.ever)
+        with self._one_by_one:  # sections that are made at a time wait for whoever is first
+            if "ever" not in self._mined:
+                self._mined["ever"] = find_members(self.facts, rows=self.ever)
         return self._mined["ever"]
 
     @cached_property

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -76,24 +76,20 @@ def summarize(
     """
     window = material.window
     summaries, before, ledger = _parts(material, sections, earlier, redact=redact, begin=begin)
-    summaries[HEADLINE] = with_limits(summaries[HEADLINE], material)
     if before:
         headline = summaries[HEADLINE]
-        numbers = with_changes(
-            headline["numbers"], summarize_headline(before)["numbers"], before.n_unknown
-        )
+        numbers = with_changes(headline["numbers"], before.numbers, before.n_unknown)
         summaries[HEADLINE] = {**headline, "numbers": numbers}
     facts = material.facts
     losses = losses_of(facts.findings)
     raw: Plain = {
         **said_of(window, title or title_of(window), facts.as_of),
-        "compared_with": compared_with(earlier, material, before),
+        "compared_with": compared_with(earlier, material),
         "losses": plain_rows(losses, LOSSES),
         "coverage": coverage_of(facts.sources, losses),
         **summaries,
     }
-    is_told = before is not None and "failures" in raw and raw["compared_with"]["is_covered"]
-    raw |= front_of(raw, lost_in_all(before.failed) if before and is_told else None)
+    raw |= front_of(raw, before.lost if before else None)
     raw["runs"] = named_runs(summaries, material)
     raw["actions"] = actions_of(raw, place_of(facts), _asked_of(window, facts.as_of))
     cleaned, masked = clean(raw, secrets=redact)
@@ -112,11 +108,12 @@ def _parts(
     *,
     redact: bool,
     begin: Callable[[str], object],
-) -> tuple[dict[str, Plain], Material | None, list[str]]:
-    """The sections, the material of the earlier window, and the ledger.
+) -> tuple[dict[str, Plain], _Before | None, list[str]]:
+    """The sections, what is told of the earlier window, and the ledger.
 
     None of them needs another, and most of the work of each is polars', which leaves cores
-    idle between its many small steps: of a large material several are made at a time.
+    idle between its many small steps: of a large material several are made at a time, the
+    long ones first, which are the last of the page.
     """
     work: dict[str, Callable[[], Any]] = {
         section.name: partial(_made, section, material, redact=redact, begin=begin)
@@ -124,15 +121,34 @@ def _parts(
     }
     work |= {_LEDGER: partial(write_ledger, material), _BEFORE: lambda: None}
     if earlier:
-        work[_BEFORE] = partial(material.over, earlier)
+        is_told = any(section.name == "failures" for section in sections)
+        work[_BEFORE] = partial(_before, material, earlier, has_failures=is_told)
     if material.ever.height not in _WORTH_THREADS:
         made = {name: make() for name, make in work.items()}
     else:
-        _ = material.failed  # what several of them need is made once, by none of them
         with ThreadPoolExecutor(_N_THREADS) as threads:
-            waiting = {name: threads.submit(make) for name, make in work.items()}
+            waiting = {name: threads.submit(work[name]) for name in reversed(work)}
             made = {name: each.result() for name, each in waiting.items()}
     return {section.name: made[section.name] for section in sections}, made[_BEFORE], made[_LEDGER]
+
+
+class _Before(NamedTuple):
+    """What a report tells of the window that it is compared with."""
+
+    numbers: list[Plain]
+    n_unknown: int
+    lost: Plain | None
+
+
+def _before(material: Material, earlier: Window, *, has_failures: bool) -> _Before:
+    """The earlier window's numbers; what its failures cost where that is said."""
+    before = material.over(earlier)
+    is_told = has_failures and _is_covered(earlier, material)
+    return _Before(
+        summarize_headline(before)["numbers"],
+        before.n_unknown,
+        lost_in_all(before.failed) if is_told else None,
+    )
 
 
 def _made(
@@ -141,6 +157,8 @@ def _made(
     """A section, which is drawn as it will be shown while the next ones are made."""
     begin(section.label.lower())
     made = section.summarize(material)
+    if section.name == HEADLINE:
+        made = with_limits(made, material)
     begin_drawing(section.name, lambda: clean(made, secrets=redact)[0])
     return made
 
@@ -240,9 +258,9 @@ def earlier_window(compare: object, window: Window, *, as_of: datetime) -> Windo
     return earlier
 
 
-def compared_with(earlier: Window | None, now: Material, then: Material | None) -> Plain | None:
+def compared_with(earlier: Window | None, now: Material) -> Plain | None:
     """Which window stands beside this one, and how much of it the data cover."""
-    if earlier is None or then is None:
+    if earlier is None:
         return None
     begins = _first_moment(now.facts.entities)
     if begins is None or begins >= earlier.until:
@@ -255,9 +273,15 @@ def compared_with(earlier: Window | None, now: Material, then: Material | None) 
         "label": earlier.label,
         "since": iso(earlier.since),
         "until": iso(earlier.until),
-        "is_covered": begins is not None and begins < earlier.until,
+        "is_covered": _is_covered(earlier, now),
         "coverage": coverage,
     }
+
+
+def _is_covered(earlier: Window, now: Material) -> bool:
+    """Whether anything was recorded in or before a window."""
+    begins = _first_moment(now.facts.entities)
+    return begins is not None and begins < earlier.until
 
 
 def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0) -> list[Plain]:
