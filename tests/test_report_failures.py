@@ -65,7 +65,7 @@ def test_what_cost_most_comes_first_and_its_cost_is_shown(made):
         "run.failed.exit_nonzero",
     ]
     assert it["finding"].startswith(
-        "6 failed or timed-out rows are 6 incidents of 5 clusters; "
+        "6 failed or timed-out runs are 6 incidents of 5 clusters; "
         "“dear” ($12.00, 20 min) cost most; "
     )
 
@@ -127,6 +127,16 @@ def test_where_nobody_reported_anything_nothing_is_called_dearest():
     made = section([{**play, "started_at": None}])
     assert made.summary["failures"]["finding"] == (
         "1 failed or timed-out row is 1 incident of 1 cluster."
+    )
+
+
+def test_incidents_are_those_of_runs_as_in_the_headline(demo_week):
+    told = demo_week.summary
+    [in_headline] = [one["n"] for one in told["headline"]["numbers"] if one["name"] == "incidents"]
+    n_runs = told["failures"]["n_runs"]
+    assert told["failures"]["n_rows"] > n_runs
+    assert told["failures"]["finding"].startswith(
+        f"{n_runs} failed or timed-out runs are {in_headline} incidents of "
     )
 
 

@@ -8,6 +8,7 @@ from stateanalytics.core.units import how_long
 from stateanalytics.failures.counting import count_incidents_of, sum_costs
 from stateanalytics.reporting.material import Material, Plain, tally
 from stateanalytics.reporting.phrases import count, listed, number, spoken
+from stateanalytics.state.definitions import RUN
 
 N_NAMED = 2
 _NOT_REPORTED, _NOT_KNOWN = _MISSING = ("not reported", "not known")
@@ -52,11 +53,8 @@ def finding_of(
     failed = material.failed
     if failed.is_empty():
         return "Nothing failed or timed out in this window."
-    n_incidents = int(failed.select(count_incidents_of()).item())
-    are = "are" if failed.height > 1 else "is"
     parts = [
-        f"{count(failed.height, 'failed or timed-out row').capitalize()} {are} "
-        f"{count(n_incidents, 'incident')} of {count(clusters.height, 'cluster')}",
+        _incidents(failed),
         *_dearest(clusters, has_ledger=material.ledger is not None),
     ]
     widest = max(codes.iter_rows(named=True), key=lambda row: row["n_rows"] - row["n_incidents"])
@@ -71,6 +69,18 @@ def finding_of(
         lives = [f"{number(states[name])} {told[name]}" for name in told if states.get(name)]
         parts.append(listed([*lives, f"{number(n_gone)} gone"] if n_gone else lives) or "none new")
     return "; ".join(parts) + "." + _returned(clusters)
+
+
+def _incidents(failed: pl.DataFrame) -> str:
+    """How many incidents the runs are, as the headline counts them; without any, the other work."""
+    runs = failed.filter(pl.col("entity_type") == RUN)
+    some, what = (runs, "run") if runs.height else (failed, "row")
+    n_incidents = int(some.select(count_incidents_of()).item())
+    return (
+        f"{count(some.height, f'failed or timed-out {what}').capitalize()} "
+        f"{'are' if some.height > 1 else 'is'} {count(n_incidents, 'incident')} of "
+        f"{count(some['cluster_id'].n_unique(), 'cluster')}"
+    )
 
 
 def _dearest(clusters: pl.DataFrame, *, has_ledger: bool) -> list[str]:
