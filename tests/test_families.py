@@ -51,7 +51,7 @@ def test_families_one_by_one_tell_what_all_tell_at_once(reading, monkeypatch) ->
     sample = sample_of(reading)
     lines = sample.detail(reading.FOLDING.records[0])
     assert reading.FOLDING.families(lines).n_unique() > 3
-    monkeypatch.setattr(transcripts, "_MOST_ROWS", 60)
+    monkeypatch.setattr(transcripts, "_MOST_ROWS", 20)
     by_families = sample_of(reading)
     assert_same(by_families, sample)
     # What few ask for is packed until somebody does.
