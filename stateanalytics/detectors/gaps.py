@@ -269,7 +269,8 @@ def silence_gaps(
     named = known.select("session", *ENTITY_KEY, *columns, "left_out")
     moment = pl.Datetime("us", "UTC")
     return (
-        gaps.join(named, on="session", how="left", maintain_order="left")
+        gaps.lazy()
+        .join(named.lazy(), on="session", how="left", maintain_order="left")
         .with_columns(
             started_at=pl.col("from_us").cast(moment),
             ended_at=pl.col("at_us").cast(moment),
@@ -290,6 +291,7 @@ def silence_gaps(
             dead_known_at=pl.when("is_dead").then("ended_at"),
             left_out=pl.coalesce("left_out", "no_silence"),
         )
+        .collect()
     )
 
 

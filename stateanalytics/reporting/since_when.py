@@ -89,8 +89,8 @@ def _earlier(material: Material) -> list[Window]:
     """Windows of the same length, back to back before this one, that the data cover whole."""
     window = material.window
     length = window.until - window.since
-    ended = material.ever.filter(~pl.col("is_open"))
-    begins = ended.select(pl.min_horizontal("created_at", "started_at", "ended_at").min()).item()
+    moment = pl.min_horizontal("created_at", "started_at", "ended_at")
+    begins = material.ever.select(moment.filter(~pl.col("is_open")).min()).item()
     if begins is None:
         return []
     n = min(MOST_WEEKS - 1, (window.since - begins) // length)

@@ -67,6 +67,14 @@ ATTENTION = schema.Frame(
 )
 
 
+_TOLD = (
+    *schema.ENTITY_KEY,
+    *("parent_id", "session_id", "invocation_id", "name", "raw_status", "reason_code"),
+    *("created_at", "started_at", "updated_at", "ended_at", "last_activity_at"),
+)
+"""What of an entity the list tells, or is made from."""
+
+
 def attention_items(
     facts: Facts,
     states: pl.DataFrame,
@@ -111,14 +119,14 @@ def attention_items(
     ['source', 'system']
     """
     driven = is_driven(facts.entities, left_out_by_themselves(facts.entities, states))
-    severe = states.filter(
+    severe = states.select(*schema.ENTITY_KEY, *_JUDGED).filter(
         pl.col("severity").cast(pl.String).is_in(SEVERITIES),
         pl.col("is_legacy").fill_null(False).not_(),
     )
     # Most rows ask for nothing: ids tell, for less than a join of all columns.
     is_severe = pl.col("entity_id").is_in(severe["entity_id"].unique().implode())
     is_asked = is_severe | (pl.col("entity_type") == "show")
-    told = facts.entities.filter(is_asked & ~is_mirror(facts.entities, driven))
+    told = facts.entities.select(_TOLD).filter(is_asked & ~is_mirror(facts.entities, driven))
     listed = (
         severe.select(
             *schema.ENTITY_KEY,
@@ -134,7 +142,7 @@ def attention_items(
             on=schema.ENTITY_KEY,
             how="inner",
         )
-        .join(_leading(reasons.filter(is_severe)), on=schema.ENTITY_KEY, how="left")
+        .join(_leading(reasons.lazy().filter(is_severe)), on=schema.ENTITY_KEY, how="left")
     )
     items = (
         listed.with_columns(**_reason())
@@ -155,6 +163,12 @@ def attention_items(
         descending=[False, True, False, False, False, False],
         nulls_last=True,
     )
+
+
+_JUDGED = (
+    *("severity", "tone", "display", "outcome", "severity_rule"),
+    *("lifecycle", "is_legacy", "is_terminal"),
+)
 
 
 def with_item_id(entities: pl.DataFrame) -> pl.DataFrame:
@@ -230,7 +244,7 @@ def _dimension(policy: Policy | None) -> pl.Expr:
     )
 
 
-def _leading(reasons: pl.DataFrame) -> pl.DataFrame:
+def _leading(reasons: pl.LazyFrame) -> pl.DataFrame:
     """Of each entity: its first reason on each axis, and its first reason at all."""
     rows = reasons.with_columns(pl.col("dimension").cast(pl.String)).sort("order")
     first_of = {
@@ -239,7 +253,7 @@ def _leading(reasons: pl.DataFrame) -> pl.DataFrame:
         for axis in schema.DIMENSIONS
     }
     firsts = {f"{what}_any": pl.col(what).first() for what in ("code", "message")}
-    return rows.group_by(schema.ENTITY_KEY, maintain_order=True).agg(**first_of, **firsts)
+    return rows.group_by(schema.ENTITY_KEY, maintain_order=True).agg(**first_of, **firsts).collect()
 
 
 def _reason() -> dict[str, pl.Expr]:

@@ -13,6 +13,7 @@ from stateanalytics.systems.base import System
 
 _MOMENTS = ("ended_at", "resumed_at", "last_sign_at")
 _OF_ATTEMPT = ("outcome", "raw_status", "reason_code", "reason_message", "end_written_by")
+_OF_CHANGE = ("status", "reason_code", "message", "writer")
 _COLUMNS = (*ENTITY_KEY, *_MOMENTS, *_OF_ATTEMPT)
 _NONE = pl.DataFrame(
     schema={**dict.fromkeys(_COLUMNS, pl.String), **dict.fromkeys(_MOMENTS, MOMENT)}
@@ -102,7 +103,8 @@ def _of_transitions(known: System, snap: Facts) -> pl.DataFrame:
     is_end = pl.col("status").is_in(ends)
     is_death = pl.col("reason_code").is_in(known.ends.death_codes).fill_null(value=False)
     is_own = pl.col("writer").is_in(known.ends.own_writers) & ~is_death
-    changes = snap.transitions.filter(
+    told = snap.transitions.select(*ENTITY_KEY, "at", "seq", *_OF_CHANGE)
+    changes = told.filter(
         pl.col("system") == known.name,
         pl.col("entity_type") == known.run_type,
         pl.col("at") <= snap.as_of,
@@ -151,10 +153,12 @@ def _of_transitions(known: System, snap: Facts) -> pl.DataFrame:
 def _last_signs(ended: pl.DataFrame, snap: Facts) -> pl.DataFrame:
     """The last sign of life before each of those ends."""
     return (
-        snap.events.filter("is_activity")
+        snap.events.lazy()
+        .filter("is_activity")
         .select(*ENTITY_KEY, "at")
-        .join(ended.select(*ENTITY_KEY, "ended_at"), on=ENTITY_KEY, how="inner")
+        .join(ended.lazy().select(*ENTITY_KEY, "ended_at"), on=ENTITY_KEY, how="inner")
         .filter(pl.col("at") <= pl.col("ended_at"))
         .group_by(*ENTITY_KEY, "ended_at")
         .agg(last_sign_at=pl.col("at").max())
+        .collect()
     )

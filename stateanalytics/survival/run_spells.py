@@ -27,6 +27,14 @@ SILENT = ("stalled", "process_dead", "orphaned")
 # A century: more would leave the calendar.
 _LONGEST_S = 3.2e9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_OF_RUNS = {
+    *SPELLS.dtypes,
+    *("session_id", "invocation_id", "show_id", "created_at", "last_activity_at", "placed_at"),
+    "last_sign_at",
+    *("health", "outcome", "raw_status", "delivery", "reason_code", "reason_message"),
+    *("is_open", "is_end_approximate", "end_written_by", "timeout_s", "left_out", "n_turns"),
+}
+"""What of a run its spells and its stretches are made from, and what they tell of it."""
 
 
 def spells(
@@ -148,11 +156,12 @@ def spells(
 
 
 def runs_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """The entities that are runs; turns know from their session what work they are."""
+    """The entities that are runs, as far as lives tell of them; of turns their session's work."""
     own_types = {
         known.name: known.run_type for known in all_systems() if known.run_type != "session"
     }
     run_type = pl.col("system").replace_strict(own_types, default="session")
+    rows = rows.select(name for name in rows.columns if name in _OF_RUNS)
     runs = rows.filter(pl.col("entity_type") == run_type)
     borrowed = ("kind", "project", "agent", "model", "playbook")
     key = ["source", "system", "session_id"]

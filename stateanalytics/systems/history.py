@@ -159,6 +159,11 @@ def rewound(facts: Facts, at: datetime) -> Past:
     return past
 
 
+def _where(frame: pl.DataFrame, column: str, is_asked: pl.Expr) -> pl.Series:
+    """One column of the rows that are asked for, without a copy of the others."""
+    return frame.select(pl.col(column).filter(is_asked)).to_series()
+
+
 _LINKS = ("entity_id", "session_id", "parent_id", "invocation_id")
 
 
@@ -187,7 +192,8 @@ def in_question(facts: Facts, at: datetime, is_open: pl.Series) -> Facts:
     if systems.len() > 1 or not told_by_links.issuperset(systems):
         return facts
     since = pl.concat(
-        frame.filter(~_has_happened(at))["entity_id"] for frame in (facts.transitions, facts.events)
+        _where(frame, "entity_id", ~_has_happened(at))
+        for frame in (facts.transitions, facts.events)
     )
     is_later = pl.any_horizontal(
         pl.col("entity_id").is_in(since.unique().implode()),
@@ -226,8 +232,11 @@ def sources_with_later(facts: Facts, at: datetime) -> list[str]:
     """The inputs that tell of anything after an instant; the others stay as they are."""
     is_later = pl.any_horizontal(pl.col(*_MOMENTS, *_SIGNS) > at)
     found = [
-        facts.entities.filter(is_later)["source"],
-        *(frame.filter(pl.col("at") > at)["source"] for frame in (facts.transitions, facts.events)),
+        _where(facts.entities, "source", is_later),
+        *(
+            _where(frame, "source", pl.col("at") > at)
+            for frame in (facts.transitions, facts.events)
+        ),
     ]
     return pl.concat(found).drop_nulls().unique().sort().to_list()
 

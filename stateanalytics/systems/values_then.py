@@ -16,6 +16,7 @@ KEY = list(schema.ENTITY_KEY)
 UNTOUCHED, SEEN_LATER, HAS_ENDS = "_is_untouched", "_is_seen_later", "_has_ends"
 _IS_CUT = "_is_cut"
 _BY_HISTORY = "_status_by_history"
+_OF_CHANGE = ("previous_status", "status", "reason_code", "message", "evidence")
 _MESSAGES = ("message", "team_message")
 _NO_HISTORY = (
     *("verdict", "is_verdict_valid", "n_required_missing", "n_optional_missing", "n_produced"),
@@ -58,7 +59,8 @@ def with_history(
     rewritten, seen_later : sequence of str
         The inputs with anything later, and those that were looked at later.
     """
-    changes = facts.transitions.sort("at", "seq", nulls_last=True)
+    told = facts.transitions.select(*KEY, "at", "seq", *_OF_CHANGE)
+    changes = told.sort("at", "seq", nulls_last=True)
     is_before, is_after = pl.col("at") <= at, pl.col("at") > at
     # Which change was the last and which the next are numbers: their texts are looked up after.
     places = (
