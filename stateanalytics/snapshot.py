@@ -736,6 +736,7 @@ def _snapshot(facts: Facts, stores: tuple[Store, ...], memory: Memory, asked: _A
         as_of_from=facts.as_of_from,
         details=facts.details,
         inputs=facts.inputs,
+        named=facts.named,
         stores=stores,
         has_bodies=asked.bodies,
         _asked=asked,

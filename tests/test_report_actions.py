@@ -355,8 +355,11 @@ def test_commands_name_what_was_read_and_the_window(monkeypatch):
         assert place_of(snap) == "twelve_weeks/history"
         several = changed_facts(snap, sources=_sources("state.db", "a b/state.db"))
         assert place_of(several) == "twelve_weeks/history 'a b/state.db'"
-        many = [f"host-{n}/state.db" for n in range(20)]
-        assert place_of(changed_facts(snap, sources=_sources("state.db", *many))) == "SOURCES"
+        assert snap.named == ("twelve_weeks/history",)
+        many = _sources("state.db", *(f"host-{n}/state.db" for n in range(20)))
+        assert place_of(changed_facts(snap, sources=many, named=("host-*/",))) == "'host-*/'"
+        assert place_of(changed_facts(snap, sources=many, named=("x" * 200,))) == "SOURCES"
+        assert place_of(changed_facts(snap, sources=many, named=())) == "SOURCES"
     as_of = datetime(2026, 5, 25, 6, tzinfo=UTC)
     windows = {
         "2026-W21": "--week 2026-W21",

@@ -96,6 +96,8 @@ class Facts:
         Where it is known from: ``given``, ``data`` or ``clock``.
     inputs : tuple of pathlib.Path
         Files and directories that were read; nothing is ever written over them.
+    named : tuple of str
+        How the user named what was read; empty where usual places were.
     """
 
     entities: pl.DataFrame
@@ -107,6 +109,7 @@ class Facts:
     as_of_from: str = "given"
     details: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     inputs: tuple[Path, ...] = ()
+    named: tuple[str, ...] = ()
 
     @property
     def why_as_of(self) -> str:

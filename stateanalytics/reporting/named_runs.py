@@ -56,8 +56,10 @@ def place_of(facts: Facts) -> str:
         # Of an archive the source is where its store lay; what was read is the archive.
         live = live.filter(pl.col("looked_at").is_null())
     paths = [*map(_near, archives), *live["source"]]
-    place = " ".join(shlex.quote(path) for path in dict.fromkeys(paths))
-    return place if len(place) <= _LONGEST_PLACE or len(set(paths)) == 1 else SEVERAL
+    # Of many stores what stood for them all: a folder, or a pattern, which we expand ourselves.
+    places = [" ".join(map(shlex.quote, dict.fromkeys(names))) for names in (paths, facts.named)]
+    short = [place for place in places if place and len(place) <= _LONGEST_PLACE]
+    return places[0] if len(set(paths)) == 1 else next(iter(short), SEVERAL)
 
 
 def _near(path: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, pool
+from stateanalytics.core.facts import Facts, changed_facts, pool
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import (
     ArgumentError,
@@ -172,7 +172,7 @@ def read_and_keep(
         if pooled is None or not is_same or len(readings) != len(pooled.readings):
             pooled = Pooled.of(readings, again)
         pooled = pooled.looked_at(readings)
-        facts = pooled.at(given, clock)
+        facts = changed_facts(pooled.at(given, clock), named=tuple(map(str, named)))
         open_stores.pop_all()
     stores = []
     for each in readings:
