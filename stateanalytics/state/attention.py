@@ -142,7 +142,7 @@ def attention_items(
             on=schema.ENTITY_KEY,
             how="inner",
         )
-        .join(_leading(reasons.lazy().filter(is_severe)), on=schema.ENTITY_KEY, how="left")
+        .pipe(_with_reasons, reasons, is_severe)
     )
     items = (
         listed.with_columns(**_reason())
@@ -244,31 +244,40 @@ def _dimension(policy: Policy | None) -> pl.Expr:
     )
 
 
-def _leading(reasons: pl.LazyFrame) -> pl.DataFrame:
-    """Of each entity: its first reason on each axis, and its first reason at all."""
-    rows = reasons.with_columns(pl.col("dimension").cast(pl.String)).sort("order")
+def _with_reasons(listed: pl.DataFrame, reasons: pl.DataFrame, is_asked: pl.Expr) -> pl.DataFrame:
+    """Items with the reason on the axis that made the entity severe, else its first at all."""
+    # Which reasons those are is numbers: their texts are looked up after.
+    place = pl.col("order") * 2**32 + pl.col("row").cast(pl.Int64)
     first_of = {
-        f"{what}_{axis}": pl.col(what).filter(pl.col("dimension") == axis).first()
-        for what in ("code", "message")
-        for axis in schema.DIMENSIONS
+        axis: pl.when(pl.col("axis") == axis).then("place").min() for axis in schema.DIMENSIONS
     }
-    firsts = {f"{what}_any": pl.col(what).first() for what in ("code", "message")}
-    return rows.group_by(schema.ENTITY_KEY, maintain_order=True).agg(**first_of, **firsts).collect()
+    places = (
+        reasons.lazy()
+        .with_row_index("row")
+        .filter(is_asked)
+        .select(*schema.ENTITY_KEY, axis=pl.col("dimension").cast(pl.String), place=place)
+        .group_by(schema.ENTITY_KEY)
+        .agg(**first_of, first=pl.col("place").min())
+        .collect()
+    )
+    found = listed.join(places, on=schema.ENTITY_KEY, how="left")
+    on_axis = pl.coalesce(
+        pl.when(pl.col("dimension") == axis).then(axis) for axis in schema.DIMENSIONS
+    )
+    places = found.select(own=on_axis % 2**32, first=pl.col("first") % 2**32)
+    told = (
+        reasons.select(
+            pl.coalesce(pl.col(name).gather(places["own"]), pl.col(name).gather(places["first"]))
+        )
+        for name in ("code", "message")
+    )
+    return found.drop(*schema.DIMENSIONS, "first").hstack([each.to_series() for each in told])
 
 
 def _reason() -> dict[str, pl.Expr]:
-    """The reason on the axis that made the entity severe, else any."""
-
-    def on_axis(what: str) -> pl.Expr:
-        chosen = pl.coalesce(
-            pl.when(pl.col("dimension") == axis).then(pl.col(f"{what}_{axis}"))
-            for axis in schema.DIMENSIONS
-        )
-        return pl.coalesce(chosen, f"{what}_any")
-
+    """What the list tells of the reason."""
     return {
-        "code": on_axis("code").fill_null(NO_CODE),
-        "message": on_axis("message"),
+        "code": pl.col("code").fill_null(NO_CODE),
         "cause": pl.coalesce("invocation_id", "session_id", "entity_id"),
         "since_at": pl.coalesce(
             "ended_at", "last_activity_at", "updated_at", "started_at", "created_at"

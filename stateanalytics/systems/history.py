@@ -9,6 +9,7 @@ An input without anything later stays as it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -142,14 +143,7 @@ def rewound(facts: Facts, at: datetime) -> Past:
         same = changed_facts(facts, as_of=at, as_of_from="given")
         return Past(same, facts.entities.with_columns(**none).select(LOST))
     # Where the data prove nothing later, a later moment is a clock that ran ahead.
-    known = with_history(facts, at, sorted({*later} & {*seen_later}), seen_later)
-    rows = {
-        "entities": _with_words_then(known, at),
-        "events": facts.events.filter(_has_happened(at)),
-        "transitions": facts.transitions.filter(_has_happened(at)),
-    }
-    gone = known.with_columns(**lost(at)).select(LOST)
-    past = Past(changed_facts(facts, **rows, as_of=at, as_of_from="given"), gone)
+    past = _by_history(facts, at, sorted({*later} & {*seen_later}), seen_later)
     # A detail frame may hold later moments than its entities do.
     asked = facts.entities.filter(pl.col("source").is_in([*later, *seen_later]))
     rewritten = asked["system"].unique()
@@ -157,6 +151,20 @@ def rewound(facts: Facts, at: datetime) -> Past:
         if system.rewind is not None and (rewritten == system.name).any():
             past = system.rewind(past, facts)
     return past
+
+
+def _by_history(
+    facts: Facts, at: datetime, rewritten: Sequence[str], seen_later: Sequence[str]
+) -> Past:
+    """An instant, as the shared history tells it."""
+    known = with_history(facts, at, rewritten, seen_later)
+    rows = {
+        "entities": _with_words_then(known, at),
+        "events": facts.events.filter(_has_happened(at)),
+        "transitions": facts.transitions.filter(_has_happened(at)),
+    }
+    gone = known.with_columns(**lost(at)).select(LOST)
+    return Past(changed_facts(facts, **rows, as_of=at, as_of_from="given"), gone)
 
 
 def _where(frame: pl.DataFrame, column: str, is_asked: pl.Expr) -> pl.Series:
@@ -322,7 +330,9 @@ def _beside(
 ) -> pl.DataFrame:
     """Rows of others, and then those of one system, by its inputs where it has several."""
     in_order = mine if n_inputs < 2 else mine.sort("source", maintain_order=True)
-    return pl.concat([before.filter(others), in_order])
+    theirs = before.filter(others)
+    # In one piece, where there is nothing else: whoever puts columns beside pieces copies all.
+    return pl.concat([theirs, in_order]) if theirs.height else in_order
 
 
 _MOSTLY_AT_THE_END = (

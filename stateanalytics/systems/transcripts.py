@@ -412,13 +412,7 @@ class Folding:
                 packed[name] = packed.get(name, Packed(rows.clear(), ())).with_rows(rows)
             parts.append(replace(part, details={}))
             del part, rows  # else they are there beside the next
-        return replace(
-            parts[0],
-            entities=_stacked([part.entities for part in parts]),
-            transitions=_stacked([part.transitions for part in parts]),
-            events=_stacked([part.events for part in parts]),
-            details=Frames(packed),
-        )
+        return _together(parts, Frames(packed))
 
     def _part_of(
         self, lines: Packed | pl.DataFrame, others: Sequence[MadeFrame], mask: pl.Series
@@ -429,6 +423,17 @@ class Folding:
         made = [frame.name for frame in self.records]
         kept = {name: rows for name, rows in part.details.items() if name not in made}
         return replace(part, details=kept)
+
+
+def _together(parts: Sequence[Parts], details: Frames) -> Parts:
+    """What parts tell, which lose their frames, with other details."""
+    return replace(
+        parts[0],
+        entities=_stacked([part.entities for part in parts]),
+        transitions=_stacked([part.transitions for part in parts]),
+        events=_stacked([part.events for part in parts]),
+        details=details,
+    )
 
 
 def _stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -488,11 +493,6 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
     same = marks.filter(~is_other).select(place).unique().select(place.cast(pl.String))
     part = folding.parts_of(made, families, is_other & was_there)
     threads = facts.detail(folding.sessions).join(same, on=["source", "file"], how="semi")
-    parts = [_of_threads(facts, part, threads, labels), part]
-    rows = {
-        name: pl.concat(getattr(each, name) for each in parts)
-        for name in ("entities", "transitions", "events")
-    }
     details = {
         name: partial(_beside_those_of, facts.details, part.details, name, threads)
         for name in part.details
@@ -502,7 +502,8 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
         frame.name: later(until, made[0], *([] if each is made[0] else [each]))
         for frame, each in zip(folding.records, made, strict=True)
     }
-    whole = replace(part, **rows, details=Frames({**details, **kept}))
+    parts = [_of_threads(facts, part, threads, labels), part]
+    whole = _together(parts, Frames({**details, **kept}))
     known = {word: pl.lit(word == "present") for word in LOST}
     lost = whole.entities.with_columns(**known).select(LOST)
     return with_rows_of(past, whole, labels, lost)
