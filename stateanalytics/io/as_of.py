@@ -113,36 +113,28 @@ def _newest(columns: Sequence[pl.Series]) -> datetime | None:
 
 def _end_of_company(kinds: Sequence[Sequence[pl.Series]]) -> int:
     """The last day of the newest cluster that is no lonely one."""
-    days = pl.concat(
-        column.drop_nulls()
-        .dt.epoch("d")
-        .alias("day")
-        .value_counts(name="n")
-        .with_columns(kind=pl.lit(kind), column=pl.lit(place))
-        for kind, columns in enumerate(kinds)
-        for place, column in enumerate(columns)
-    )
-    is_alone = pl.col("day").diff().fill_null(0) > _LONELY_DAYS
-    spans = [pl.col("first").min(), pl.col("last").max()]
-    clusters = (
-        days.sort("day")
-        .with_columns(cluster=is_alone.cum_sum())
-        # A row has at most one moment in each of its columns.
-        .group_by("cluster", "kind", "column")
-        .agg(pl.col("n").sum(), first=pl.col("day").min(), last=pl.col("day").max())
-        .group_by("cluster", "kind")
-        .agg(pl.col("n").max(), *spans)
-        .group_by("cluster")
-        .agg(pl.col("n").sum(), *spans)
-        .sort("last")
-    )
     known = [column for columns in kinds for column in columns]
-    in_company = clusters.filter(pl.col("n") >= _COMPANY)
-    for first, last in in_company.reverse().select("first", "last").rows():
-        # A longer one has a day between.
-        if last - first > _LONELY_DAYS or _n_moments(known, first, last) >= _COMPANY:
-            return int(last)
-    return int((clusters if in_company.is_empty() else in_company.sort("n", "last"))["last"][-1])
+    days_of = [[column.dt.epoch("d") for column in columns] for columns in kinds]
+    distinct = [column.unique() for columns in days_of for column in columns]
+    days = pl.concat(distinct).drop_nulls().unique().sort()
+    begins = (days.diff() > _LONELY_DAYS).fill_null(value=True)
+    ends = begins.shift(-1, fill_value=True)
+    clusters: list[tuple[int, int]]
+    clusters = list(zip(days.filter(begins), days.filter(ends), strict=True))
+    if len(clusters) == 1:
+        return clusters[0][1]
+    sizes: list[tuple[int, int]] = []
+    for first, last in reversed(clusters):
+        # A row has at most one moment in each of its columns.
+        n_rows = sum(
+            max(int(day.is_between(first, last).sum()) for day in columns) for columns in days_of
+        )
+        is_long = last - first > _LONELY_DAYS  # and has a day between
+        if n_rows >= _COMPANY and (is_long or _n_moments(known, first, last) >= _COMPANY):
+            return last
+        sizes.append((n_rows, last))
+    in_company = [size for size in sizes if size[0] >= _COMPANY]
+    return max(in_company, default=sizes[0])[1]
 
 
 def _n_moments(columns: Sequence[pl.Series], first: int, last: int) -> int:
