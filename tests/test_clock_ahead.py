@@ -146,11 +146,13 @@ NOW = datetime(2026, 5, 20, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("later", "expected"),
     [
-        pytest.param([[[30]], [[30]]], 0, id="what one line tells in two rows"),
-        pytest.param([[[30], [31], [32]]], 0, id="three moments of one row"),
-        pytest.param([[[30, 30, 30]]], 0, id="three rows of one moment"),
-        pytest.param([[[30, 31]], [[32]]], 32, id="rows of two kinds after a pause"),
-        pytest.param([[[30, 39, 41]]], 0, id="each alone"),
+        pytest.param([[[60]] * 2], 0, id="two moments of one row"),
+        pytest.param([[[60], [61], [62]]], 0, id="three moments of one row"),
+        pytest.param([[[60]], [[60]], [[60]]], 0, id="what one line tells in three rows"),
+        pytest.param([[[60, 61]], [[62]]], 62, id="rows of two kinds after a pause"),
+        pytest.param([[[60, 69, 78]]], 0, id="each alone"),
+        pytest.param([[[20], [20], [20]]], 20, id="a session after a holiday"),
+        pytest.param([[[20], [20]]], 0, id="one that is hardly told"),
         pytest.param([[[6]]], 6, id="no pause"),
     ],
 )

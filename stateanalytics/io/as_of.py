@@ -15,7 +15,7 @@ from stateanalytics.io.parts import Parts
 
 _MOMENTS = ("created_at", "started_at", "ended_at", "updated_at", "last_message_at")
 _SIGNS = (*_MOMENTS, "last_activity_at")
-_LONELY_DAYS = 7
+_LONELY_DAYS, _FAR_DAYS = 7, 30
 _COMPANY = 3
 _TOLERANCE = timedelta(seconds=1)
 
@@ -93,9 +93,9 @@ def newest_in_company(
     Notes
     -----
     A cluster of moments that a week of silence separates from all before it does not count
-    with fewer than three rows or fewer than three moments: one row has several moments, and
-    one record can be told by several rows. A whole transcript is believed, as it may be the
-    first after a pause.
+    with fewer than three of them. After a month it needs three rows, and more than one moment:
+    one row has several moments, and of one record several rows can tell. A whole transcript is
+    believed, as it may be the first after a pause.
     """
     known = [column for columns in kinds for column in columns]
     newest = _newest(proofs)
@@ -124,23 +124,22 @@ def _end_of_company(kinds: Sequence[Sequence[pl.Series]]) -> int:
     if len(clusters) == 1:
         return clusters[0][1]
     sizes: list[tuple[int, int]] = []
-    for first, last in reversed(clusters):
+    before = [last for _, last in clusters[:-1]]
+    for (first, last), earlier in zip(reversed(clusters), [*reversed(before), None], strict=True):
+        counts = [[int(day.is_between(first, last).sum()) for day in days] for days in days_of]
+        is_far = earlier is not None and first - earlier > _FAR_DAYS
         # A row has at most one moment in each of its columns.
-        n_rows = sum(
-            max(int(day.is_between(first, last).sum()) for day in columns) for columns in days_of
-        )
-        is_long = last - first > _LONELY_DAYS  # and has a day between
-        if n_rows >= _COMPANY and (is_long or _n_moments(known, first, last) >= _COMPANY):
+        n = sum(max(of_kind) if is_far else sum(of_kind) for of_kind in counts)
+        if n >= _COMPANY and (not is_far or first < last or _n_moments(known, first) > 1):
             return last
-        sizes.append((n_rows, last))
+        sizes.append((n, last))
     in_company = [size for size in sizes if size[0] >= _COMPANY]
     return max(in_company, default=sizes[0])[1]
 
 
-def _n_moments(columns: Sequence[pl.Series], first: int, last: int) -> int:
-    """How many moments lie between two days."""
-    of_days = [column.filter(column.dt.epoch("d").is_between(first, last)) for column in columns]
-    return pl.concat(of_days).n_unique()
+def _n_moments(columns: Sequence[pl.Series], day: int) -> int:
+    """How many moments lie on a day."""
+    return pl.concat(column.filter(column.dt.epoch("d") == day) for column in columns).n_unique()
 
 
 def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
