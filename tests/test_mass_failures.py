@@ -56,6 +56,12 @@ def test_failed_rows_of_a_mass_failure_are_marked_with_what_holds_them():
     assert len(marks) == 7 and all(marks.values())
 
 
+def test_what_has_no_outcome_yet_has_not_failed():
+    begun = {"raw_status": "running", "ended_at": None}
+    rows = [one | begun for one in started("open", 9, failed=0)]
+    assert hours(*rows, *started("bad", 1, failed=1)) == [(10, 1, False)]
+
+
 def test_a_comparison_can_leave_them_out():
     well = started("well", 40, failed=0, days=3) + started("then", 40, failed=0, days=9)
     rows = [*well, *started("out", 12, failed=11), run("c", reason_message="c broke")]
