@@ -30,7 +30,6 @@ from stateanalytics.snapshot import read_for_once
 from stateanalytics.systems import reading
 from stateanalytics.systems.derived import Derived
 from stateanalytics.systems.lionagi import reading as lionagi
-from stateanalytics.systems.lionagi.reading import Remembered
 from tests.ao_trees import lifecycle, put, record, write_json
 from tests.examples import a_few, examples
 from tests.frames import AS_OF, facts
@@ -488,17 +487,23 @@ def test_inputs_that_came_or_went_are_noticed(tmp_path):
 
 def test_who_reads_once_keeps_nothing_to_go_on_from(tmp_path, monkeypatch):
     """What a command reads is the same, in less memory, and can be read again all the same."""
-    store, seen = first(tmp_path / "state.db"), []
+    store, tables, are_gone = first(tmp_path / "state.db"), [], []
+    read_raw, with_ends = lionagi.read_raw, lionagi._with_ends
 
-    def remembered(*arguments):
-        seen.append(weakref.ref(made := Remembered(*arguments)))
-        return made
+    def watched(*arguments, **options):
+        tables.append(weakref.ref((told := read_raw(*arguments, **options))[0]["messages"]))
+        return told
 
-    monkeypatch.setattr(lionagi, "Remembered", remembered)
+    def looked(*arguments):
+        gc.collect()
+        are_gone.append(tables[-1]() is None)
+        return with_ends(*arguments)
+
+    monkeypatch.setattr(lionagi, "read_raw", watched)
+    monkeypatch.setattr(lionagi, "_with_ends", looked)
     once, kept = read_for_once(store, as_of=AS_OF), read(store)
     assert_same(once, kept)
-    gc.collect()
-    assert [each() is None for each in seen] == [True, False]
+    assert are_gone == [True, False]
     assert_same(once.refresh(progress=False), kept)
 
 

@@ -94,6 +94,9 @@ class Stores:
     read : callable
         ``read(store, *, bodies, before) -> Parts``; ``before`` is what an earlier read of
         the same store kept, or None.
+    read_once : callable, optional
+        ``read_once(store, *, bodies, before) -> Parts``: the same for who keeps nothing for
+        another read, where that takes less memory.
     needs : str
         What it is recognised by, for people: ``tables 'a' and 'b'``; empty: not named.
     lies_at : tuple of str
@@ -111,6 +114,7 @@ class Stores:
     lies_at: tuple[str, ...] = ()
     beside: Callable[[Path], Iterable[Path]] = nothing
     unread: Callable[[Path], Mapping[str, int]] = none_unread
+    read_once: Callable[..., Parts] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,8 @@ class Derived:
     ----------
     before : Derived, optional
         Those of the read before.
+    keep : bool
+        Whether anything is kept for the next read.
 
     Examples
     --------
@@ -68,12 +70,15 @@ class Derived:
     False
     """
 
-    def __init__(self, before: Derived | None = None) -> None:
+    def __init__(self, before: Derived | None = None, *, keep: bool = True) -> None:
+        self._keep = keep
         self._before = [] if before is None else before._made
         self._made: list[_Made] = []
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What the function gives, which must follow from its arguments alone."""
+        if not self._keep:
+            return function(*arguments)
         n = len(self._made)
         before = self._before[n] if n < len(self._before) else None
         if before is not None and before.is_of(function, arguments):

@@ -224,7 +224,9 @@ def _read_places(
         for place in some:
             known, began = before.readings.get(place.label), _wall_clock()
             last = None if known is None else known.part
-            part = read_place(place, bodies=bodies, on_error=on_error, before=last, weeks=weeks)
+            part = read_place(
+                place, bodies=bodies, on_error=on_error, before=last, weeks=weeks, keep=keep
+            )
             part = part if keep else replace(part, kept=None)
             yield Reading.of(place, part, began, known)
 
@@ -244,6 +246,7 @@ def read_place(
     on_error: OnError,
     before: Parts | None = None,
     weeks: Weeks | None = None,
+    keep: bool = False,
 ) -> Parts:
     """One input: a store by whoever knows its tables, anything else by who found it."""
     if place.archived is not None:
@@ -267,7 +270,8 @@ def read_place(
         if known is None or known.stores is None:
             part = _skipped(store)
         else:
-            read = partial(known.stores.read, store)
+            once = None if keep else known.stores.read_once
+            read = partial(once or known.stores.read, store)
             with one_connection(store):
                 part = _read_by(known, read, store.label, on_error, bodies=bodies, before=kept)
         odd = findings_of_database(store, system=part.system)

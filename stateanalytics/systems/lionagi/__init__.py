@@ -25,6 +25,7 @@ SYSTEM = System(
     stores=Stores(
         recognises=later(f"{_HERE}.reading:recognises"),
         read=later(f"{_HERE}.reading:read"),
+        read_once=later(f"{_HERE}.reading:read_once"),
         needs="tables 'sessions', 'branches' and 'progressions'",
         lies_at=("state.db", ".lionagi/state.db"),
         beside=later(f"{_HERE}.reading:beside"),

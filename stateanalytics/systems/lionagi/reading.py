@@ -111,7 +111,15 @@ class Remembered:
     derived: Derived
 
 
-def read(store: Store, *, bodies: bool = False, before: Remembered | None = None) -> Parts:
+def read_once(store: Store, *, bodies: bool = False, before: Remembered | None = None) -> Parts:
+    """What `read` gives, with each table let go of as soon as all that follows from it is made."""
+    del before
+    return read(store, bodies=bodies, keep=False)
+
+
+def read(
+    store: Store, *, bodies: bool = False, before: Remembered | None = None, keep: bool = True
+) -> Parts:
     """The facts of one lionagi store and of the run and show directories beside it.
 
     Parameters
@@ -122,6 +130,8 @@ def read(store: Store, *, bodies: bool = False, before: Remembered | None = None
         Whether to load the texts of messages and signals too.
     before : Remembered, optional
         What an earlier read of the same store kept.
+    keep : bool
+        Whether to keep what the next read goes on from.
 
     Returns
     -------
@@ -129,10 +139,11 @@ def read(store: Store, *, bodies: bool = False, before: Remembered | None = None
         Canonical frames; a table that the store does not have gives no rows.
     """
     label = store.label
-    derive = Derived(None if before is None else before.derived)
+    derive = Derived(None if before is None else before.derived, keep=keep)
     raw, cells, kept = read_raw(
         store, bodies=bodies, before=None if before is None else before.tables
     )
+    kept = kept if keep else {}
     distinct, doubles = derive(_distinct, raw, label)
     raw = {**raw, **distinct}
     runs, run_files = read_runs(store.path, label)
@@ -144,22 +155,11 @@ def read(store: Store, *, bodies: bool = False, before: Remembered | None = None
     last = None if before is None else before.happened
     all_happened = events_since(raw, kept, others, last)
     happened = all_happened.events
+    remembered = Remembered(kept, all_happened, derive) if keep else None
+    del all_happened, others
     details = derive(schedules.schedule_details, raw)
-    everything = _entities(raw, history, happened, details, derive)
-    known = derive(_with_ends, everything, runs, history)
-    findings = [
-        cells,
-        doubles,
-        run_files,
-        derive(_findings_of_runs, runs, known, label),
-        show_findings(disk, label),
-        derive(store_findings.entity_findings, known, label),
-        derive(store_findings.list_findings, raw, label),
-        store_findings.message_findings(happened, label),
-        derive(store_findings.history_findings, history, known, label),
-        derive(store_findings.json_findings, raw, label),
-        derive(store_findings.schedule_findings, details, label),
-    ]
+    of_lists = derive(store_findings.list_findings, raw, label)
+    of_json = derive(store_findings.json_findings, raw, label)
     details_of = {
         frames.SCHEDULES: details,
         frames.FIRES: derive(schedules.fires, raw),
@@ -168,6 +168,27 @@ def read(store: Store, *, bodies: bool = False, before: Remembered | None = None
         frames.RUNS: runs,
         frames.SHOWS_ON_DISK: disk,
     }
+    elsewhere = _elsewhere([*shows.values(), *stored_folders(raw)], beside(store.path))
+    if not keep:  # these are told by now, and large
+        lists = raw["progressions"].drop("collection")
+        raw, distinct = {**raw, "messages": raw["messages"].clear(), "progressions": lists}, {}
+    everything = _entities(raw, history, happened, details, derive)
+    del raw
+    known = derive(_with_ends, everything, runs, history)
+    del everything
+    findings = [
+        cells,
+        doubles,
+        run_files,
+        derive(_findings_of_runs, runs, known, label),
+        show_findings(disk, label),
+        derive(store_findings.entity_findings, known, label),
+        of_lists,
+        store_findings.message_findings(happened, label),
+        derive(store_findings.history_findings, history, known, label),
+        of_json,
+        derive(store_findings.schedule_findings, details, label),
+    ]
     return Parts(
         system=SYSTEM,
         format=generation(store.tables),
@@ -176,9 +197,9 @@ def read(store: Store, *, bodies: bool = False, before: Remembered | None = None
         events=derive(_named, happened, schema.EVENTS, label),
         findings=pool(findings, schema.FINDINGS),
         details={shape.name: _named(frame, shape, label) for shape, frame in details_of.items()},
-        kept=Remembered(kept, all_happened, derive),
+        kept=remembered,
         # Those that are not there, too: what comes to lie there will be read.
-        inputs=_elsewhere([*shows.values(), *stored_folders(raw)], beside(store.path)),
+        inputs=elsewhere,
     )
 
 
