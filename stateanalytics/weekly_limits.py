@@ -186,6 +186,14 @@ def _of_series(series: pl.DataFrame, alpha: float) -> Iterator[tuple[Any, ...]]:
         )
 
 
+_COUNTED = (
+    *("source", "entity_type", "entity_id", "session_id", "invocation_id", "show_id", "project"),
+    *("created_at", "started_at", "ended_at", "placed_at", "is_open", "left_out"),
+    *("outcome", "severity"),
+)
+"""What of a run its place in time and the numbers of a headline are made from."""
+
+
 def numbers_of_ended(
     ever: pl.DataFrame, failed: pl.DataFrame, windows: Sequence[Window], as_of: datetime
 ) -> pl.DataFrame:
@@ -207,11 +215,12 @@ def numbers_of_ended(
     polars.DataFrame
         What `control_limits` takes.
     """
+    ended = ended_runs(ever.select(_COUNTED))
     rows = [
         (window.label, measure, count.n, count.of)
         for window in windows
         for measure, count in count_headline(
-            ended_runs(within(ever, window, as_of=as_of)),
+            within(ended, window, as_of=as_of),
             count_run_incidents(members_within(failed, window, as_of)),
         ).items()
     ]

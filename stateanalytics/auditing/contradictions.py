@@ -102,7 +102,9 @@ def changes_against_rows(cases: Cases) -> pl.DataFrame:
 def _ordered(cases: Cases) -> pl.DataFrame:
     """Changes of status in the order in which they were accepted."""
     # Where changes are derived from events, there is nothing to hold against them.
-    kept = cases.facts.transitions.filter(~pl.col("system").is_in(_with_history("derived")))
+    # All that the checks look at: of a million changes the other columns are a gigabyte.
+    changes = cases.facts.transitions.select(*_KEY, "at", "seq", "previous_status", "status")
+    kept = changes.filter(~pl.col("system").is_in(_with_history("derived")))
     return kept.sort("at", "seq", nulls_last=False, maintain_order=True)
 
 
@@ -330,17 +332,21 @@ def over_or_open(cases: Cases) -> pl.DataFrame:
 def plays_and_sessions(cases: Cases) -> pl.DataFrame:
     """Plays that are over while their session is not, or at work long after it ended."""
     rows = cases.rows
-    sessions = rows.filter(pl.col("entity_type") == "session").select(
-        *_WORK,
-        "session_id",
-        child_status="raw_status",
-        child_is_open="is_open",
-        child_is_over="is_over",
-        child_ended_at="ended_at",
+    plays = rows.filter(pl.col("entity_type") == "play")
+    sessions = (
+        rows.lazy()
+        .filter(pl.col("entity_type") == "session")
+        .select(
+            *_WORK,
+            "session_id",
+            child_status="raw_status",
+            child_is_open="is_open",
+            child_is_over="is_over",
+            child_ended_at="ended_at",
+        )
+        .collect()
     )
-    both = rows.filter(pl.col("entity_type") == "play").join(
-        sessions, on=[*_WORK, "session_id"], how="inner"
-    )
+    both = plays.join(sessions, on=[*_WORK, "session_id"], how="inner")
     since_s = (pl.lit(cases.facts.as_of) - pl.col("child_ended_at")).dt.total_microseconds() / 1e6
     status = pl.format("play {}", word("raw_status"))
     return pl.concat(

@@ -149,7 +149,8 @@ def family(rows: pl.DataFrame, parent: str, child: str, column: str) -> pl.DataF
         The child's column that names the parent.
     """
     children = (
-        rows.filter(pl.col("entity_type") == child, pl.col(column).is_not_null())
+        rows.lazy()  # which takes the columns that are asked for only
+        .filter(pl.col("entity_type") == child, pl.col(column).is_not_null())
         .group_by("source", "system", entity_id=column)
         .agg(
             n_here=pl.len(),
@@ -157,6 +158,7 @@ def family(rows: pl.DataFrame, parent: str, child: str, column: str) -> pl.DataF
             n_legacy=(~pl.col("is_open") & ~pl.col("is_over")).sum(),
             last_end_at=pl.max_horizontal("ended_at", "last_activity_at").max(),
         )
+        .collect()
     )
     return (
         rows.filter(pl.col("entity_type") == parent)

@@ -13,7 +13,7 @@ from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import check_share
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import COSTS, by_cost, count_groups
-from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
+from stateanalytics.failures.failure_rows import find_members, judged_rows, placed_runs
 from stateanalytics.failures.known_ids import find_entries
 from stateanalytics.failures.ownership import SCHEMA, checked_ledger
 from stateanalytics.failures.weekly_change import (
@@ -108,7 +108,7 @@ def count_lives(
     """Tell the lives of `members` of all time; ``every`` is the `population`. See `life`."""
     past = as_long_before(now)
     known = rows.filter(pl.col("failed_at") < now.until)
-    ended = ended_runs(every)
+    ended = placed_runs(every)
     changed = compare_stretches(
         (known, known), (now, past), (ended, ended), as_of=(as_of, as_of), fdr=fdr
     ).select(

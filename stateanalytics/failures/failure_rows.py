@@ -319,6 +319,14 @@ def ended_runs(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(is_counted("session"), ~pl.col("is_open"))
 
 
+def placed_runs(rows: pl.DataFrame) -> pl.DataFrame:
+    """`ended_runs` with no more of each than its place in time: most of them are all there is."""
+    return ended_runs(rows.select("entity_type", "left_out", *_PLACE))
+
+
+_PLACE = ("is_open", "created_at", "started_at", "ended_at", "placed_at")
+
+
 def window_of(snap: Facts, window: object) -> Window | None:
     """The stretch of time that was asked for; None: all time."""
     as_of = checked_snapshot(snap, "failures.clusters").as_of

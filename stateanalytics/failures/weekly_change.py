@@ -15,9 +15,9 @@ from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import count_incidents_of, sum_costs
 from stateanalytics.failures.failing_intervals import without_mass
 from stateanalytics.failures.failure_rows import (
-    ended_runs,
     find_members,
     judged_rows,
+    placed_runs,
     select_failures,
 )
 from stateanalytics.failures.incident_grouping import members_within
@@ -145,7 +145,7 @@ def change(
     return compare_stretches(
         (rows, rows_before),
         (now, past),
-        (ended_runs(every), ended_runs(every_before)),
+        (placed_runs(every), placed_runs(every_before)),
         as_of=(snap.as_of, base.as_of),
         fdr=fdr,
     )

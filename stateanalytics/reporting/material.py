@@ -97,16 +97,17 @@ class Material:
 
     def over(self, window: Window) -> Material:
         """The same facts over another window; what was open as it stood as long after its end."""
-        rows = within(self.ever, window, as_of=self.facts.as_of)
         # Hours after the end of a week only those are open that do not end: so in both weeks.
         at = window.until + max(self.facts.as_of - self.window.until, -TICK)
         if at >= self.facts.as_of:
+            rows = within(self.ever, window, as_of=self.facts.as_of)
             return replace(self, window=window, rows=rows)
         past = rewound(in_question(self.facts, at, self.ever["is_open"]), at)
         judged = states_of(past.facts, policy=self.policy)
         then = population(past.facts.entities, judged, as_of=past.at)
         # An end that was written only later is the end all the same: no run is told twice.
-        ended = rows.filter(~pl.col("is_open"))
+        of_window = within(self.ever.lazy(), window, as_of=self.facts.as_of)
+        ended = of_window.filter(~pl.col("is_open")).collect()
         is_unknown = pl.col("is_lost") & (pl.col("entity_type") == "session")
         others = (
             then.with_columns(is_lost=past.lost["status"])

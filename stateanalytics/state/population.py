@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import cache
+from typing import TypeVar
 
 import polars as pl
 
@@ -21,6 +22,8 @@ from stateanalytics.state.sampling_units import shows_of
 from stateanalytics.state.states import states_at_hand
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.linking import is_driven, with_usage
+
+Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 
 _OF_EVALUATION = ("evaluated_at", "policy_version", "origin")
 _STATE_COLUMNS = [name for name in STATES.dtypes if name not in (*ENTITY_KEY, *_OF_EVALUATION)]
@@ -109,7 +112,7 @@ def rows_of(
     return population(snap.entities, judged, as_of=snap.as_of)
 
 
-def within(rows: pl.DataFrame, window: Window, *, as_of: datetime) -> pl.DataFrame:
+def within(rows: Rows, window: Window, *, as_of: datetime) -> Rows:
     """Rows of a `population` of all time that belong to a window."""
     return rows.filter(_is_within(window, as_of))
 

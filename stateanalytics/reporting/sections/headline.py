@@ -88,7 +88,9 @@ def headline_of(
     finding : str
         All of it in a sentence.
     """
-    runs = counted(rows, RUN)
+    # Few of the columns, which are many: each filter copies what it is given.
+    told = ("entity_type", "left_out", "is_open", "outcome", "delivery", "tone")
+    runs = counted(rows.select(told), RUN)
     ended = runs.filter(~pl.col("is_open"))
     n_empty = ended.filter(ended_well() & pl.col("delivery").is_in(list(EMPTY_HANDED))).height
     numbers = [
@@ -230,8 +232,8 @@ def sure_of(told: Plain) -> ClusteredShare:
 
 
 def _left_out(rows: pl.DataFrame) -> str:
-    sessions = rows.filter(pl.col("entity_type") == "session")
-    counts = tally(sessions, "left_out")
+    is_session = pl.col("entity_type") == "session"
+    counts = tally(rows.select(pl.col("left_out").filter(is_session)), "left_out")
     parts = [f"{number(counts[name])} {name}" for name in LEFT_OUT if counts.get(name)]
     if not parts:
         return "No session of the window is left out of these numbers."
