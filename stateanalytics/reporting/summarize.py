@@ -37,7 +37,7 @@ UNRESOLVED = "unresolved"
 _LEDGER, _BEFORE = "ledger", "earlier window"  # what is made beside the sections
 # Rows: fewer are done before threads have begun, and the steps of more keep all cores busy
 # one by one, with less memory.
-_WORTH_THREADS = range(20_000, 1_000_000)
+_WORTH_THREADS = range(20_000, 300_000)
 _N_THREADS = 2
 
 
