@@ -11,7 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from stateanalytics.core.facts import Facts, unmade
-from stateanalytics.systems import transcripts
+from stateanalytics.systems import history, transcripts
 from stateanalytics.systems.claude_code import reading as claude_code
 from stateanalytics.systems.codex import reading as codex
 from stateanalytics.systems.families import with_families
@@ -89,6 +89,21 @@ def test_what_hangs_together_with_nothing_later_is_as_if_it_were_folded_again(
 
     monkeypatch.setattr(transcripts.Folding, "families", all_in_one)
     assert_same(by_families, facts_at(sample_of(reading), middle).facts)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_the_shared_history_is_not_asked_of_what_its_records_tell(reading, monkeypatch) -> None:
+    sample, n_asked = sample_of(reading), []
+    with_history = history.with_history
+
+    def counted(facts: Facts, *others: object) -> pl.DataFrame:
+        n_asked.append(facts.entities.height)
+        return with_history(facts, *others)
+
+    monkeypatch.setattr(history, "with_history", counted)
+    then = facts_at(sample, sample.events["at"].drop_nulls().sort()[2]).facts
+    assert n_asked == [0]
+    assert then.entities.height > 0
 
 
 @pytest.mark.parametrize("reading", READINGS)

@@ -406,6 +406,9 @@ class System:
         ``rewind(past, facts) -> past``: what only this system can say of an earlier instant,
         from its detail frames, transitions and events up to then: see `history.Past`.
         ``past`` holds all rows as the shared history tells them, ``facts`` those of now.
+    tells_anew : callable or None
+        ``tells_anew(facts) -> inputs`` of which ``rewind`` tells every row anew, so that nobody
+        asks the shared history about them.
     rewinds_by_links : bool
         Does that say of an entity what only follows from it and all that names it, or that it
         names, by an id of ``entities``: then what was over long before is not asked about.
@@ -459,6 +462,7 @@ class System:
     judge_transitions: Callable[[Facts], pl.DataFrame] | None = None
     history: Literal["whole", "partial", "derived"] = "partial"
     rewind: Callable[[Past, Facts], Past] | None = None
+    tells_anew: Callable[[Facts], pl.Series] | None = None
     rewinds_by_links: bool = False
     ends: Ends = Ends()
     phantoms: Callable[..., pl.DataFrame] | None = None

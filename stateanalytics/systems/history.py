@@ -32,6 +32,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.io.findings import counted
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems import all_systems
+from stateanalytics.systems.base import System
 from stateanalytics.systems.recorded import add_words, has_own_words
 from stateanalytics.systems.values_then import (
     UNTOUCHED,
@@ -143,14 +144,30 @@ def rewound(facts: Facts, at: datetime) -> Past:
         same = changed_facts(facts, as_of=at, as_of_from="given")
         return Past(same, facts.entities.with_columns(**none).select(LOST))
     # Where the data prove nothing later, a later moment is a clock that ran ahead.
-    past = _by_history(facts, at, sorted({*later} & {*seen_later}), seen_later)
     # A detail frame may hold later moments than its entities do.
-    asked = facts.entities.filter(pl.col("source").is_in([*later, *seen_later]))
-    rewritten = asked["system"].unique()
-    for system in all_systems():
-        if system.rewind is not None and (rewritten == system.name).any():
-            past = system.rewind(past, facts)
+    is_asked = pl.col("source").is_in([*later, *seen_later])
+    asked = set(_where(facts.entities, "system", is_asked))
+    rewritten = [each for each in all_systems() if each.rewind and each.name in asked]
+    shared = _without_told_anew(facts, rewritten)
+    past = _by_history(shared, at, sorted({*later} & {*seen_later}), seen_later)
+    for system in rewritten:
+        assert system.rewind is not None
+        past = system.rewind(past, facts)
     return past
+
+
+def _without_told_anew(facts: Facts, rewritten: Sequence[System]) -> Facts:
+    """The facts without the rows of systems that tell all of theirs anew."""
+    anew = []
+    for system in rewritten:
+        if system.tells_anew is not None:
+            sources = _where(facts.entities, "source", pl.col("system") == system.name)
+            if set(sources.unique()) <= set(system.tells_anew(facts)):
+                anew.append(system.name)
+    is_shared = ~pl.col("system").is_in(anew).fill_null(value=False)
+    rows = {name: getattr(facts, name) for name in ("entities", "transitions", "events")}
+    shared = {name: frame.filter(is_shared) for name, frame in rows.items()}
+    return changed_facts(facts, **shared) if anew else facts
 
 
 def _by_history(

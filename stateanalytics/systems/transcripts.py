@@ -466,6 +466,15 @@ def _of_lines(made: MadeFrame, lines: pl.DataFrame) -> pl.DataFrame:
     return frame.join(lines.select(place), on=place, how="semi", maintain_order="left")
 
 
+def inputs_told_anew(facts: Facts, folding: Folding) -> pl.Series:
+    """The inputs whose records are there, to be folded up to an instant."""
+    frame = folding.records[0]
+    made = unmade(facts.details).get(frame.name, frame.empty())
+    known = made.marks if isinstance(made, Packed) else None
+    sources = (_columns(made, ["source"]) if known is None else known)["source"]
+    return sources.unique().cast(pl.String)
+
+
 def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
     """An instant, with a system's rows as a copy that was cut off there tells them.
 

@@ -48,6 +48,7 @@ SYSTEM = System(
     evidence=MappingProxyType({"commands": later(f"{_HERE}.constants:commands")}),
     history="derived",
     rewind=later(f"{_HERE}.reading:rewind"),
+    tells_anew=later(f"{_HERE}.reading:tells_anew"),
     rewinds_by_links=True,
     used_tokens=later(f"{_HERE}.reading:used_tokens"),
     ends=Ends(

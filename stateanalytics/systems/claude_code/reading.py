@@ -31,6 +31,7 @@ from stateanalytics.systems.history import Past
 from stateanalytics.systems.threads import THREAD, entities_of, transitions_of
 from stateanalytics.systems.transcripts import (
     Folding,
+    inputs_told_anew,
     name_of,
     read_records,
     rewound_lines,
@@ -190,6 +191,11 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
             detail="error_message",
         )
     )
+
+
+def tells_anew(facts: Facts) -> pl.Series:
+    """The inputs of which `rewind` tells every row."""
+    return inputs_told_anew(facts, FOLDING)
 
 
 def rewind(past: Past, facts: Facts) -> Past:

@@ -51,6 +51,7 @@ SYSTEM = System(
     ),
     history="derived",
     rewind=later(f"{_HERE}.reading:rewind"),
+    tells_anew=later(f"{_HERE}.reading:tells_anew"),
     rewinds_by_links=True,
     used_tokens=later(f"{_HERE}.reading:used_tokens"),
     ends=Ends(

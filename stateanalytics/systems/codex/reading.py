@@ -21,7 +21,13 @@ from stateanalytics.systems.codex.tools import tools_of
 from stateanalytics.systems.codex.turns import OPEN, turns_of
 from stateanalytics.systems.history import Past
 from stateanalytics.systems.threads import THREAD, entities_of, transitions_of
-from stateanalytics.systems.transcripts import Folding, read_records, rewound_lines, size_of
+from stateanalytics.systems.transcripts import (
+    Folding,
+    inputs_told_anew,
+    read_records,
+    rewound_lines,
+    size_of,
+)
 
 
 def read(
@@ -126,6 +132,11 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
             detail="error_message",
         )
     )
+
+
+def tells_anew(facts: Facts) -> pl.Series:
+    """The inputs of which `rewind` tells every row."""
+    return inputs_told_anew(facts, FOLDING)
 
 
 def rewind(past: Past, facts: Facts) -> Past:
