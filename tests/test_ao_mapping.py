@@ -18,7 +18,10 @@ from stateanalytics.systems.agent_orchestrator.mapping_table import (
     map_legacy_words,
 )
 from stateanalytics.systems.agent_orchestrator.reasons import list_reasons
-from stateanalytics.systems.agent_orchestrator.statuses import derive_go_status
+from stateanalytics.systems.agent_orchestrator.statuses import (
+    PULL_REQUEST_STATUSES,
+    derive_go_status,
+)
 from stateanalytics.systems.agent_orchestrator.words import (
     LEGACY_STATUSES,
     SESSION_REASONS,
@@ -217,6 +220,11 @@ def test_go_words_are_words_of_the_model() -> None:
     frame = map_go_words(pl.DataFrame({"status": list(GO_MEANINGS)}))
     assert set(frame["lifecycle"]) <= set(LIFECYCLES)
     assert frame.filter(status="merged")["outcome"].item() == "merged"
+
+
+def test_every_status_of_the_go_rewrite_has_a_meaning() -> None:
+    of_sessions = {"merged", "terminated", "working", "exited", "needs_input", "no_signal", "idle"}
+    assert {*of_sessions, *PULL_REQUEST_STATUSES} == set(GO_MEANINGS)
 
 
 def go_session(**facts: Any) -> str:
