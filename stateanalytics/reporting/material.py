@@ -18,8 +18,9 @@ from stateanalytics.core.windows import TICK, Window
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.incident_grouping import members_within
 from stateanalytics.failures.price_table import prices as price_table
+from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import counted, population, within
+from stateanalytics.state.population import counted, is_counted, population, within
 from stateanalytics.state.states import states as states_of
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.systems import all_systems
@@ -148,20 +149,20 @@ class Material:
         """Everything of the window that rates count, each work once."""
         return counted(self.rows)
 
-    @cached_property
+    @property
     def runs(self) -> pl.DataFrame:
-        """The runs that rates count: sessions, without what is left out."""
-        return counted(self.rows, "session")
+        """The runs that rates count: sessions, without what is left out; made when asked for."""
+        return counted(self.rows, RUN)
 
     @cached_property
     def ended_runs(self) -> pl.DataFrame:
         """Those of `runs` that have ended."""
-        return self.runs.filter(~pl.col("is_open"))
+        return self.rows.filter(is_counted(RUN), ~pl.col("is_open"))
 
     @cached_property
     def open_runs(self) -> pl.DataFrame:
         """Those of `runs` that are open at as-of."""
-        return self.runs.filter("is_open")
+        return self.rows.filter(is_counted(RUN), "is_open")
 
 
 def iso(moment: datetime | None) -> str | None:

@@ -32,7 +32,7 @@ def summarize_attention(material: Material) -> Plain:
     listed_items = _listed(rows, material)
     every = _things(listed_items.filter(pl.col("disposition") == OPEN))
     things, stopped = _asking(every), every.filter(standing="stopped")
-    by_type = _by_type(rows)
+    by_type = _by_type(rows.select("entity_type", "severity"))
     return {
         "finding": _sentence(by_type, things),
         "denominator": "entities of the window that rates may count, each work once",

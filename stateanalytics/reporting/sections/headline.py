@@ -17,13 +17,20 @@ from stateanalytics.state.population import counted
 from stateanalytics.stats.clustered import ClusteredShare, share_of_units
 
 _SURE = ("n_units", "n_effective", "n_if_alike", "degrees")
+_TOLD = (
+    *("source", "entity_type", "entity_id", "session_id", "invocation_id", "show_id", "project"),
+    *("left_out", "is_open", "outcome", "delivery", "severity", "tone"),
+)
+"""Few of the columns, which are many: each filter copies what it is given."""
 FAILED_AS = {"failed": "failed", "timed_out": "timed out", "aborted": "died"}
 """How what failed ended, in words."""
 
 
 def summarize_headline(material: Material) -> Plain:
     """Runs, completion share, timed-out share, unresolved runs and incidents."""
-    counts = count_headline(material.runs, count_run_incidents(material.failed))
+    rows = material.rows.select(_TOLD)
+    runs = counted(rows, RUN)
+    counts = count_headline(runs, count_run_incidents(material.failed))
     failed = material.failed.filter(pl.col("entity_type") == RUN)
     n_causes = failed["cause"].n_unique()
     incidents = _count(
@@ -35,9 +42,7 @@ def summarize_headline(material: Material) -> Plain:
     )
     in_all = f"in {count(counts['incidents'].n, 'incident')}"
     label = material.window.label
-    told = headline_of(
-        material.rows, counts, incidents, _sentence(label, counts, material.runs, failed, in_all)
-    )
+    told = headline_of(rows, counts, incidents, _sentence(label, counts, runs, failed, in_all))
     return {**told, "n_causes": n_causes}
 
 
@@ -88,9 +93,7 @@ def headline_of(
     finding : str
         All of it in a sentence.
     """
-    # Few of the columns, which are many: each filter copies what it is given.
-    told = ("entity_type", "left_out", "is_open", "outcome", "delivery", "tone")
-    runs = counted(rows.select(told), RUN)
+    runs = counted(rows, RUN)
     ended = runs.filter(~pl.col("is_open"))
     n_empty = ended.filter(ended_well() & pl.col("delivery").is_in(list(EMPTY_HANDED))).height
     numbers = [
