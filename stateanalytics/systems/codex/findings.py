@@ -51,31 +51,36 @@ def findings_of(
     empty = told.empty_files(rollouts_of(root), root, every)
     lines = every.lazy().filter(pl.col("what") != "name")
     rollouts = lines.sort(*FILE, "line_no").select(READ).collect()
+    del every, lines  # as large again
     what, kind, type_, at = (pl.col(name) for name in ("what", "kind", "type", "at"))
     first = rollouts.group_by(FILE, maintain_order=True).first()
     newer = newer_than(first["program_version"], NEWEST_VERSION)
     threads = sessions["thread_id"].implode()
     indexed, unread = indexed_threads(root)
-    of_events = rollouts.filter(type_ == "event_msg")
+    # Most records are looked at by few columns: a copy of all would be large.
+    kinds = rollouts.select("type", "kind", "item", "what")
+    of_events = kinds.filter(type_ == "event_msg")
     of_tokens = rollouts.filter(what == "tokens").drop_nulls("sum_total_tokens")
     total, ordinal = pl.col("sum_total_tokens"), pl.col("ordinal")
     is_call = what.is_in(["result", "tool_end"]) & pl.col("call_id").is_not_null()
     tools = details[frames.TOOLS.name]["call_id"]
-    calls = pl.concat([rollouts.filter(what == "call")["call_id"], tools]).implode()
-    starts = rollouts.filter(what == "turn_start")["turn_id"].implode()
+    calls = pl.concat(
+        [rollouts.select(pl.col("call_id").filter(what == "call")).to_series(), tools]
+    ).implode()
+    starts = rollouts.select(pl.col("turn_id").filter(what == "turn_start")).to_series().implode()
     is_other_end = what.is_in(list(ENDS)) & ~pl.col("turn_id").is_in(starts)
     named = pl.col("file").str.extract(NAME_ID)
     situation = pl.col("situation")
     odd = {
         "record.unknown_type": (
-            strange(__package__, rollouts.filter(what != "legacy"), "type", "record"),
+            strange(__package__, kinds.filter(what != "legacy"), "type", "record"),
             "type",
         ),
         "record.unknown_event": (strange(__package__, of_events, "kind", "event"), "kind"),
         "record.unknown_item": (
             pl.concat(
                 [
-                    strange(__package__, rollouts.filter(type_ == "response_item"), "kind", "item"),
+                    strange(__package__, kinds.filter(type_ == "response_item"), "kind", "item"),
                     strange(
                         __package__, of_events.filter(kind == "item_completed"), "item", "turn_item"
                     ).with_columns(kind="item"),
