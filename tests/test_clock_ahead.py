@@ -1,12 +1,14 @@
 """One row whose clock runs ahead makes nothing else old, in any system."""
 
 import json
+import random
 import re
 import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
@@ -16,6 +18,7 @@ import stateanalytics as sa
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.as_of import newest_in_company
 from tests.conftest import SHIPPED
+from tests.ratios import times_as_slow
 
 YEAR_S = 365 * 24 * 3600
 AXES = ("lifecycle", "outcome", "health", "delivery", "severity", "reason_codes")
@@ -143,6 +146,10 @@ def test_a_silence_is_not_judged_by_a_clock_that_runs_ahead(tmp_path: Path) -> N
 NOW = datetime(2026, 5, 20, tzinfo=UTC)
 
 
+def moments(days: list[int]) -> pl.Series:
+    return pl.Series([NOW + timedelta(days=day) for day in days], dtype=MOMENT)
+
+
 @pytest.mark.parametrize(
     ("later", "expected"),
     [
@@ -157,9 +164,6 @@ NOW = datetime(2026, 5, 20, tzinfo=UTC)
     ],
 )
 def test_a_moment_counts_that_is_in_company(later: list[list[list[int]]], expected: int) -> None:
-    def moments(days: list[int]) -> pl.Series:
-        return pl.Series([NOW + timedelta(days=day) for day in days], dtype=MOMENT)
-
     kinds = [[moments([-2, -1, 0])], *([moments(days) for days in kind] for kind in later)]
     columns = [column for kind in kinds for column in kind]
     assert newest_in_company(kinds, columns) == NOW + timedelta(days=expected)
@@ -167,3 +171,47 @@ def test_a_moment_counts_that_is_in_company(later: list[list[list[int]]], expect
 
 def test_without_a_moment_nothing_is_the_newest() -> None:
     assert newest_in_company([[pl.Series(dtype=MOMENT)]], [pl.Series(dtype=MOMENT)]) is None
+
+
+def newest_by_hand(kinds: list[list[list[int]]]) -> int:
+    """The same, row by row, of days."""
+    days = sorted({day for columns in kinds for column in columns for day in column})
+    clusters = [days[:1]]
+    for before, day in pairwise(days):
+        clusters[-1:] = [[*clusters[-1], day]] if day - before <= 7 else [clusters[-1], [day]]
+    if len(clusters) == 1:
+        return days[-1]
+    crowds = []
+    for before, few in pairwise([clusters[0], *clusters]):
+        is_far = few[0] - before[-1] > 30
+        counts = [[sum(day in few for day in column) for column in columns] for columns in kinds]
+        n = sum((max if is_far else sum)(of_kind) for of_kind in counts)
+        crowds += [(n, few[-1], not is_far or len(few) > 1)] * (n >= 3)
+    in_company = [last for _, last, is_company in crowds if is_company]
+    return in_company[-1] if in_company else max(crowds)[1] if crowds else days[-1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_newest_in_company_is_that_of_a_slow_loop(seed: int) -> None:
+    rng = random.Random(seed)
+    starts = [rng.randrange(0, 250) for _ in range(4)]
+
+    def column() -> list[int]:
+        return [rng.choice(starts) + rng.choice((0, 0, 1, 3, 7)) for _ in range(rng.randint(1, 6))]
+
+    days = [[column() for _ in range(rng.randint(1, 3))] for _ in range(2)]
+    kinds = [[moments(each) for each in columns] for columns in days]
+    columns = [column for kind in kinds for column in kind]
+    assert newest_in_company(kinds, columns) == NOW + timedelta(days=newest_by_hand(days))
+
+
+def test_many_clocks_that_are_wrong_are_hardly_dearer_than_one() -> None:
+    one, many = (
+        moments([*[0] * 2000, *range(40, 40 * n, 40), *[0] * (2000 - n)]) for n in (2, 2000)
+    )
+
+    def newest(days: pl.Series) -> object:
+        return newest_in_company([[days]] * 3, [days])
+
+    assert newest(many) == newest(one) == NOW
+    assert times_as_slow(newest, many, one, most=20) < 20

@@ -118,28 +118,42 @@ def _end_of_company(kinds: Sequence[Sequence[pl.Series]]) -> int:
     distinct = [column.unique() for columns in days_of for column in columns]
     days = pl.concat(distinct).drop_nulls().unique().sort()
     begins = (days.diff() > _LONELY_DAYS).fill_null(value=True)
-    ends = begins.shift(-1, fill_value=True)
-    clusters: list[tuple[int, int]]
-    clusters = list(zip(days.filter(begins), days.filter(ends), strict=True))
-    if len(clusters) == 1:
-        return clusters[0][1]
-    sizes: list[tuple[int, int]] = []
-    before = [last for _, last in clusters[:-1]]
-    for (first, last), earlier in zip(reversed(clusters), [*reversed(before), None], strict=True):
-        counts = [[int(day.is_between(first, last).sum()) for day in days] for days in days_of]
-        is_far = earlier is not None and first - earlier > _FAR_DAYS
-        # A row has at most one moment in each of its columns.
-        n = sum(max(of_kind) if is_far else sum(of_kind) for of_kind in counts)
-        if n >= _COMPANY and (not is_far or first < last or _n_moments(known, first) > 1):
-            return last
-        sizes.append((n, last))
-    in_company = [size for size in sizes if size[0] >= _COMPANY]
-    return max(in_company, default=sizes[0])[1]
+    first, last = days.filter(begins), days.filter(begins.shift(-1, fill_value=True))
+    if len(first) == 1:
+        return int(last[0])
+
+    def n_each(some: pl.Series) -> pl.Series:
+        """How many lie in each cluster, of which broken clocks may make thousands."""
+        in_order = some.drop_nulls().sort()
+        before = in_order.search_sorted(first).cast(pl.Int64)
+        return before.shift(-1, fill_value=len(in_order)) - before
+
+    counts = [[n_each(column) for column in columns] for columns in days_of]
+    is_far = (first - last.shift() > _FAR_DAYS).fill_null(value=False)
+    # A row has at most one moment in each of its columns.
+    n = sum(
+        pl.select(
+            pl.when(is_far).then(pl.max_horizontal(each)).otherwise(pl.sum_horizontal(each))
+        ).to_series()
+        for each in counts
+    )
+    clusters = pl.DataFrame({"first": first, "last": last, "is_far": is_far, "n": n})
+    crowds = clusters.filter(pl.col("n") >= _COMPANY)
+    is_alone = pl.col("is_far") & (pl.col("first") == pl.col("last"))
+    sure = crowds.filter(~is_alone)["last"].tail(1)
+    asked = crowds.filter(is_alone, *(pl.col("last") > day for day in sure))["last"]
+    if in_company := [*sure, *_with_moments(known, asked)]:
+        return int(max(in_company))
+    return int((crowds.sort("n", "last") if crowds.height else clusters)["last"][-1])
 
 
-def _n_moments(columns: Sequence[pl.Series], day: int) -> int:
-    """How many moments lie on a day."""
-    return pl.concat(column.filter(column.dt.epoch("d") == day) for column in columns).n_unique()
+def _with_moments(columns: Sequence[pl.Series], days: pl.Series) -> pl.Series:
+    """Those days that have more than one moment."""
+    if days.is_empty():
+        return days
+    told = (column.filter(column.dt.epoch("d").is_in(days.implode())) for column in columns)
+    moments = pl.concat(told).unique()
+    return moments.dt.epoch("d").alias("day").value_counts().filter(pl.col("count") > 1)["day"]
 
 
 def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
