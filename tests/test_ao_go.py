@@ -235,6 +235,25 @@ def test_turns_that_a_chat_goes_on_without_are_marked(
     assert work["is_replaced"].null_count() == 0
 
 
+@pytest.mark.parametrize("beyond", ["253402300800000", "9999-12-31 23:59:59 -1400 X"])
+def test_a_moment_beyond_every_calendar_is_a_finding(tmp_path: Path, beyond: str) -> None:
+    with closing(sqlite3.connect(tmp_path / "ao.db")) as db:
+        db.executescript(
+            f"""
+            CREATE TABLE sessions (id, session_mode, harness, is_terminated, created_at);
+            CREATE TABLE pr (url);
+            CREATE TABLE change_log (seq);
+            CREATE TABLE telemetry_event (id, name, occurred_at);
+            INSERT INTO sessions VALUES ('a', 'chat', 'codex', 0, '2026-08-22 10:00:00');
+            INSERT INTO telemetry_event VALUES ('t', 'ao.session.spawned', '{beyond}');
+            """
+        )
+    found = facts_of(tmp_path / "ao.db").findings.filter(code="time.unreadable")
+    assert found.select("table", "column", "example").rows() == [
+        ("telemetry_event", "occurred_at", beyond)
+    ]
+
+
 def test_a_moment_of_a_local_clock_is_read(facts: Facts) -> None:
     written = facts.entities.filter(entity_id="old-2")["created_at"].item()
     assert written == datetime(2026, 7, 22, 12, 0, 0, 500_000, tzinfo=UTC)

@@ -18,6 +18,7 @@ from stateanalytics.io.findings import counted
 from stateanalytics.io.sqlite import INTEGER, JSON, REAL, TEXT, YES_NO, Cell, Store, read_table
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 from stateanalytics.systems.agent_orchestrator.stored_values import (
+    in_calendar,
     moment,
     stored_moment,
     unreadable_times,
@@ -160,7 +161,7 @@ def go_moment(text: pl.Expr) -> pl.Expr:
     written = _told(text).str.replace(r" ([+-][0-9]{4})(?: .*)?$", "$1")
     number = text.cast(pl.String).str.extract(r"^(\d+)$").cast(pl.Int64, strict=False)
     epoch_ms = pl.when(number > 10**11).then(number).otherwise(number * 1000)
-    return pl.coalesce(moment(epoch_ms), stored_moment(written))
+    return in_calendar(pl.coalesce(moment(epoch_ms), stored_moment(written)))
 
 
 def _told(text: pl.Expr) -> pl.Expr:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
@@ -64,12 +63,9 @@ from stateanalytics.systems.agent_orchestrator.sessions import (
     tell,
     time_findings,
 )
+from stateanalytics.systems.agent_orchestrator.stored_values import in_calendar
 from stateanalytics.systems.unread import findings_of_database
 
-_CALENDAR = (
-    pl.lit(datetime(1, 1, 1, tzinfo=UTC)),
-    pl.lit(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)),
-)
 _LOGS = (*READERS, Kind.FEEDBACK)
 _DATABASES = (Kind.EVENTS_DATABASE, Kind.GO_DATABASE)
 
@@ -255,12 +251,8 @@ def _from_databases(stores: Sequence[Store], faults: Faults, bodies: bool) -> _S
 
 
 def within_calendar(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame without moments outside of the years 1 to 9999, which no Python date can hold.
-
-    JavaScript writes and reads them without a complaint.
-    """
-    moments = cs.datetime(time_zone="UTC")
-    return frame.with_columns(pl.when(moments.is_between(*_CALENDAR)).then(moments))
+    """The frame without moments that no Python date can hold."""
+    return frame.with_columns(in_calendar(cs.datetime(time_zone="UTC")))
 
 
 def _note_files(files: Sequence[File], faults: Faults) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 import polars as pl
 
@@ -177,6 +178,10 @@ _USUAL = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-5][0-9]\.[0-9]{3}Z$"
 _EPOCH = r"^([0-9]{9,15})(?:\.[0-9]+)?$"
 _LEAST_EPOCH_MS = 10**11
 _LAST_MS = 8_640_000_000_000_000
+_CALENDAR = (
+    pl.lit(datetime(1, 1, 1, tzinfo=UTC)),
+    pl.lit(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)),
+)
 
 
 def iso_ms(text: pl.Expr) -> pl.Expr:
@@ -252,6 +257,14 @@ def moment(ms: pl.Expr) -> pl.Expr:
 def _moments(ms: pl.Series) -> pl.Series:
     kept = pl.when(pl.col("ms").abs() <= _LAST_MS).then("ms")
     return ms.to_frame("ms").select((kept * 1000).cast(schema.MOMENT)).to_series()
+
+
+def in_calendar(moments: pl.Expr) -> pl.Expr:
+    """Those of the years 1 to 9999: no Python date can hold others.
+
+    JavaScript and Go write and read them without a complaint.
+    """
+    return pl.when(moments.is_between(*_CALENDAR)).then(moments)
 
 
 def stored_moment(text: str | pl.Expr) -> pl.Expr:
