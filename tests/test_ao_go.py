@@ -199,7 +199,12 @@ def test_a_pull_request_that_is_given_away_no_longer_speaks_for_its_first_sessio
         pytest.param("edit", ["t2", "t3", "x1", "u3", "v1"], id="the edit is shown"),
         pytest.param("root", ["x1", "u2", "u3", "v1"], id="the person went back to before it"),
         pytest.param("again", ["t2", "t3", "x1", "u2", "u3"], id="an edit of the edit is shown"),
-        pytest.param("", ["t2", "x1", "u2", "u3"], id="an earlier version names edits only"),
+        pytest.param(
+            "first",
+            ["t1", "t2", "t3", "x1", "u2", "u3", "v1"],
+            id="what was said before the fork of a branch is edited from there",
+        ),
+        pytest.param("", ["t1", "t2", "x1", "u2", "u3"], id="an earlier version names edits only"),
     ],
 )
 def test_turns_that_a_chat_goes_on_without_are_marked(
@@ -219,7 +224,8 @@ def test_turns_that_a_chat_goes_on_without_are_marked(
             INSERT INTO sessions VALUES ('a', 'chat', 'codex', 0, '2026-08-22 10:00:00');
             INSERT INTO conversations VALUES ('c', '{shown}');
             INSERT INTO conversation_branches VALUES
-            ('root', NULL, NULL, 0), ('edit', 'root', 't2', 2), ('again', 'edit', 'u2', 6);
+            ('root', NULL, NULL, 0), ('edit', 'root', 't2', 2), ('again', 'edit', 'u2', 6),
+            ('first', 'edit', 't1', 0);
             INSERT INTO conversation_turns VALUES
             ('t1', 'c', 'root', NULL), ('t2', 'c', 'root', NULL), ('t3', 'c', 'root', NULL),
             ('x1', 'c', 'root', '2026-08-22 11:00:00'),

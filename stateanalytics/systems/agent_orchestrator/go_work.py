@@ -131,13 +131,24 @@ def _replaced_turns(tables: GoTables) -> pl.Series:
     ]
     left = branches
     while way[-1].height:
-        found = left.join(way[-1], left_on="id", right_on="branch_id", how="semi")
+        found = left.join(way[-1], left_on="id", right_on="branch_id", how="inner")
         # Each once, whatever circle a damaged store has them in.
         left = left.join(found, on="id", how="anti")
+        forks = pl.min_horizontal("fork_after_sequence", "fork_after_sequence_right")
         way.append(
-            found.select("fork_after_sequence", "replaced_turn_id", branch_id="parent_branch_id")
+            found.select(
+                # What a fork leaves out, none of those that follow it brings back.
+                fork_after_sequence=forks,
+                replaced_turn_id="replaced_turn_id",
+                branch_id="parent_branch_id",
+            ).unique("branch_id", keep="first", maintain_order=True)
         )
-    leads = pl.concat(way, how="diagonal").drop_nulls("branch_id").unique("branch_id")
+    # Of a branch that is shown all leads there, whatever goes on from it.
+    leads = (
+        pl.concat(way, how="diagonal")
+        .drop_nulls("branch_id")
+        .unique("branch_id", keep="first", maintain_order=True)
+    )
     begun = tables["conversation_messages"].group_by(id="turn_id").agg(pl.col("sequence").min())
     turns = (
         tables["conversation_turns"]
@@ -145,10 +156,10 @@ def _replaced_turns(tables: GoTables) -> pl.Series:
         .join(shown, on="conversation_id", how="left")
         .join(leads.with_columns(leads=pl.lit(value=True)), on="branch_id", how="left")
     )
-    edited = branches["replaced_turn_id"].drop_nulls().implode()
-    is_past = (pl.col("sequence") > pl.col("fork_after_sequence")) | (
-        pl.col("id") == pl.col("replaced_turn_id")
+    edited, on_way = (
+        frame["replaced_turn_id"].drop_nulls().implode() for frame in (branches, leads)
     )
+    is_past = (pl.col("sequence") > pl.col("fork_after_sequence")) | pl.col("id").is_in(on_way)
     is_away = pl.col("branch_id").is_not_null() & pl.col("leads").is_null()
     is_replaced = (
         pl.when(pl.col("active_branch_id").is_null())
