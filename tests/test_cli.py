@@ -841,7 +841,7 @@ def test_memory_is_kept_for_the_next_step_unless_somebody_says_otherwise(monkeyp
     monkeypatch.setattr(cli, "run", lambda _: 0)
     with pytest.raises(SystemExit):
         cli.main([])
-    assert cli.os.environ[cli._ALLOCATOR].startswith(given or "dirty_decay_ms:10000,narenas:")
+    assert cli.os.environ[cli._ALLOCATOR].startswith(given or "dirty_decay_ms:200,")
 
 
 # --- as a process ----------------------------------------------------------------------
