@@ -12,7 +12,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.systems.agent_orchestrator.go_sessions import add_silence, go_statuses
 from stateanalytics.systems.agent_orchestrator.go_tables import GoTables
 from stateanalytics.systems.history import facts_at
@@ -145,6 +145,21 @@ def test_a_turn_that_failed_later_was_running(facts: Facts) -> None:
     of_turn = then.filter(entity_id="turn-api-3-3").select("lifecycle", "outcome").row(0)
     assert of_turn == ("running", None)
     assert "turn-api-5-1" not in then["entity_id"]
+
+
+def test_a_turn_of_which_only_the_start_is_known_was_not_there_before(facts: Facts) -> None:
+    last = pl.col("entity_id") == "turn-web-1-2"
+    unknown = pl.when(~last).then("created_at").alias("created_at")
+    work = facts.detail("ao_work").with_columns(unknown)
+    known = changed_facts(
+        facts,
+        entities=facts.entities.with_columns(unknown),
+        details={**facts.details, "ao_work": work},
+    )
+    then = facts_at(known, datetime(2026, 8, 22, 11, 30, tzinfo=UTC))
+    assert then.lost.height == then.facts.entities.height
+    for frame in (then.facts.entities, then.facts.detail("ao_work")):
+        assert frame.filter(last).is_empty()
 
 
 def test_messages_and_telemetry_are_events_of_their_sessions(facts: Facts) -> None:

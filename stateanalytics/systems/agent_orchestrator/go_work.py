@@ -14,6 +14,7 @@ from stateanalytics.core import schema
 from stateanalytics.systems.agent_orchestrator.go_tables import GoTables
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 from stateanalytics.systems.situations import add_situations, situations_from_csv
+from stateanalytics.systems.values_then import has_begun
 
 _TABLE = situations_from_csv(__package__)
 _CUT_OFF = "controller ended before the turn completed"
@@ -234,16 +235,16 @@ def _spawns(tables: GoTables) -> pl.DataFrame:
 def work_then(work: pl.DataFrame, at: datetime) -> pl.DataFrame:
     """`frames.WORK` as it was at an instant, by its own moments."""
     is_over = (pl.col("ended_at") <= at).fill_null(value=False)
-    has_begun = (pl.col("started_at") <= at).fill_null(value=False)
+    has_started = (pl.col("started_at") <= at).fill_null(value=False)
     first = pl.col("entity_type").replace_strict(_FIRST, default="running")
     is_same = is_over | pl.col("ended_at").is_null()
-    before = pl.when(has_begun & (pl.col("entity_type") == "turn")).then(pl.lit("running"))
+    before = pl.when(has_started & (pl.col("entity_type") == "turn")).then(pl.lit("running"))
     told = ("error_code", "error_message", "verdict")
     # When it was replaced nobody wrote.
     not_replaced = pl.when(~pl.col("is_replaced")).then(pl.lit(value=False))
-    return work.filter((pl.col("created_at") <= at).fill_null(value=True)).with_columns(
+    return work.filter(has_begun(at)).with_columns(
         raw_status=pl.when(is_same).then("raw_status").otherwise(pl.coalesce(before, first)),
-        started_at=pl.when(has_begun).then("started_at"),
+        started_at=pl.when(has_started).then("started_at"),
         ended_at=pl.when(is_over).then("ended_at"),
         is_replaced=not_replaced,
         **{name: pl.when(is_over).then(name) for name in told},
