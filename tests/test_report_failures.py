@@ -140,6 +140,17 @@ def test_incidents_are_those_of_runs_as_in_the_headline(demo_week):
     )
 
 
+def test_clusters_that_only_other_work_has_are_counted_beside_those_of_runs():
+    others = [run(f"p{n}", entity_type="play", status="escalated", reason_message=f"no {n * 'x'}")
+              for n in (1, 9)]  # fmt: skip
+    told = section([said("dear", cost_usd=1.0), *others]).summary["failures"]
+    n = len(told["clusters"])
+    assert n > 1
+    assert told["finding"].startswith(
+        f"1 failed or timed-out run is 1 incident of 1 cluster ({n} with other work); "
+    )
+
+
 def test_without_a_ledger_nothing_is_said_of_owners(made):
     assert "nobody" not in made.as_html()
     assert made.summary["failures"]["has_ledger"] is False

@@ -76,10 +76,13 @@ def _incidents(failed: pl.DataFrame) -> str:
     runs = failed.filter(pl.col("entity_type") == RUN)
     some, what = (runs, "run") if runs.height else (failed, "row")
     n_incidents = int(some.select(count_incidents_of()).item())
+    n, n_in_all = (rows["cluster_id"].n_unique() for rows in (some, failed))
+    # What follows, such as how many are new, is told of all clusters: of one, five cannot be.
+    more = f" ({number(n_in_all)} with other work)" if n_in_all >= 2 * n else ""
     return (
         f"{count(some.height, f'failed or timed-out {what}').capitalize()} "
         f"{'are' if some.height > 1 else 'is'} {count(n_incidents, 'incident')} of "
-        f"{count(some['cluster_id'].n_unique(), 'cluster')}"
+        f"{count(n, 'cluster')}{more}"
     )
 
 
