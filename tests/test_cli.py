@@ -595,6 +595,7 @@ def test_show_says_that_an_id_is_missing(run, store):
     [
         pytest.param("web-1", False, id="a run may be called as its worktree is"),
         pytest.param("./web-1", True, id="a way to a folder"),
+        pytest.param("..", True, id="the folder above"),
         pytest.param("web-2", True, id="a file"),
     ],
 )

@@ -66,7 +66,7 @@ def show(
     # Where an id is no path at all, as one too long is not, it is asked for as an id; so is
     # one with a folder of its name, as worktrees have.
     path = expanded(entity_id)
-    is_folder = Path(path).name == entity_id and os.path.isdir(path)  # noqa: PTH112
+    is_folder = Path(path).name == entity_id != os.pardir and os.path.isdir(path)  # noqa: PTH112
     if not sources and not is_folder and os.path.exists(path):  # noqa: PTH110
         raise click.UsageError(
             f"{entity_id!r} is a source, and the id of a run is missing. Hint: "
