@@ -18,11 +18,13 @@ from stateanalytics.core.windows import iso_week, read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.actions import actions_of
 from stateanalytics.reporting.digest import as_markdown
-from stateanalytics.reporting.named_runs import place_of
+from stateanalytics.reporting.named_runs import named_runs, place_of
 from stateanalytics.reporting.slack import MOST_BLOCKS, as_slack
 from stateanalytics.reporting.summarize import _asked_of
 from stateanalytics.reporting.tripwires import tripped
 from tests.conftest import ROOT, component
+from tests.frames import AS_OF, facts
+from tests.report_parts import material_of
 from tests.samples import SAMPLES
 
 HOSTILE = "<img src=x onerror=alert(1)> @everyone [x](http://evil.invalid) | `rm` #1 **b** <!--"
@@ -368,6 +370,15 @@ def test_commands_name_what_was_read_and_the_window(monkeypatch):
     }
     for asked, words in windows.items():
         assert _asked_of(read_window(asked, as_of=as_of), as_of) == words
+
+
+def test_a_command_on_one_run_of_many_stores_names_its_own():
+    many = [{"source": f"host-{n}/state.db"} for n in range(20)]
+    run = {"entity_type": "session", "entity_id": "a", "created_at": AS_OF, "raw_status": "running"}
+    read = facts([{**run, "source": "host-7/state.db"}], sources=many)
+    material = material_of(changed_facts(read, named=("host-*/",)), None)
+    [told] = named_runs({"runs": [{"entity_id": "a"}]}, material)
+    assert told["command"] == "stateanalytics show host-7/state.db a"
 
 
 def _sources(archived: str, *read: str) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.core.units import how_long
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.reporting.pills import pill_of
@@ -42,7 +42,8 @@ def named_runs(summary: Plain, material: Material) -> list[Plain]:
         sorted(set(_ids(summary))), schema=dict.fromkeys(_KEY, pl.String), orient="row"
     )
     rows = material.ever.join(named, on=_KEY, how="semi").sort(*_KEY, "source")
-    place = place_of(material.facts)
+    # One run is shown off its own store, which is read sooner than all that a pattern stands for.
+    place = place_of(changed_facts(material.facts, named=()))
     return [_told(row, place) for row in rows.iter_rows(named=True)]
 
 
