@@ -208,6 +208,14 @@ def test_a_pull_request_that_is_given_away_no_longer_speaks_for_its_first_sessio
     ]  # fmt: skip
 
 
+ONE_CHAT = """
+CREATE TABLE sessions (id, session_mode, harness, is_terminated, created_at);
+CREATE TABLE pr (url);
+CREATE TABLE change_log (seq);
+INSERT INTO sessions VALUES ('a', 'chat', 'codex', 0, '2026-08-22 10:00:00');
+"""
+
+
 @pytest.mark.parametrize(
     ("shown", "replaced"),
     [
@@ -228,15 +236,12 @@ def test_turns_that_a_chat_goes_on_without_are_marked(
     with closing(sqlite3.connect(tmp_path / "ao.db")) as db:
         db.executescript(
             f"""
-            CREATE TABLE sessions (id, session_mode, harness, is_terminated, created_at);
-            CREATE TABLE pr (url);
-            CREATE TABLE change_log (seq);
+            {ONE_CHAT}
             CREATE TABLE conversations (id, active_branch_id);
             CREATE TABLE conversation_branches
             (id, parent_branch_id, replaced_turn_id, fork_after_sequence);
             CREATE TABLE conversation_turns (id, conversation_id, branch_id, rolled_back_at);
             CREATE TABLE conversation_messages (id, turn_id, sequence);
-            INSERT INTO sessions VALUES ('a', 'chat', 'codex', 0, '2026-08-22 10:00:00');
             INSERT INTO conversations VALUES ('c', '{shown}');
             INSERT INTO conversation_branches VALUES
             ('root', NULL, NULL, 0), ('edit', 'root', 't2', 2), ('again', 'edit', 'u2', 6),
@@ -261,11 +266,8 @@ def test_a_moment_beyond_every_calendar_is_a_finding(tmp_path: Path, beyond: str
     with closing(sqlite3.connect(tmp_path / "ao.db")) as db:
         db.executescript(
             f"""
-            CREATE TABLE sessions (id, session_mode, harness, is_terminated, created_at);
-            CREATE TABLE pr (url);
-            CREATE TABLE change_log (seq);
+            {ONE_CHAT}
             CREATE TABLE telemetry_event (id, name, occurred_at);
-            INSERT INTO sessions VALUES ('a', 'chat', 'codex', 0, '2026-08-22 10:00:00');
             INSERT INTO telemetry_event VALUES ('t', 'ao.session.spawned', '{beyond}');
             """
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts, changed_facts
+from stateanalytics.core.facts import Facts
 from stateanalytics.core.units import how_long
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.reporting.pills import pill_of
@@ -43,12 +43,20 @@ def named_runs(summary: Plain, material: Material) -> list[Plain]:
     )
     rows = material.ever.join(named, on=_KEY, how="semi").sort(*_KEY, "source")
     # One run is shown off its own store, which is read sooner than all that a pattern stands for.
-    place = place_of(changed_facts(material.facts, named=()))
+    place = _as_read(material.facts)
     return [_told(row, place) for row in rows.iter_rows(named=True)]
 
 
 def place_of(facts: Facts) -> str:
     """What was read, as commands are given it; more than a line of it is for the reader to name."""
+    place = _as_read(facts)
+    # Of many stores what stood for them all: a folder, or a pattern, which we expand ourselves.
+    named = _words(facts.named)
+    return named if place == SEVERAL and 0 < len(named) <= _LONGEST_PLACE else place
+
+
+def _as_read(facts: Facts) -> str:
+    """Each input that was read; of more than a line of them each run names its own."""
     if facts.sources.is_empty():
         return SEVERAL
     archives = [path.parents[1] for path in facts.inputs if path.parent.name == "manifests"]
@@ -57,10 +65,12 @@ def place_of(facts: Facts) -> str:
         # Of an archive the source is where its store lay; what was read is the archive.
         live = live.filter(pl.col("looked_at").is_null())
     paths = [*map(_near, archives), *live["source"]]
-    # Of many stores what stood for them all: a folder, or a pattern, which we expand ourselves.
-    places = [" ".join(map(shlex.quote, dict.fromkeys(names))) for names in (paths, facts.named)]
-    short = [place for place in places if place and len(place) <= _LONGEST_PLACE]
-    return places[0] if len(set(paths)) == 1 else next(iter(short), SEVERAL)
+    place = _words(paths)
+    return place if len(place) <= _LONGEST_PLACE or len(set(paths)) == 1 else SEVERAL
+
+
+def _words(paths: Iterable[str]) -> str:
+    return " ".join(map(shlex.quote, dict.fromkeys(paths)))
 
 
 def _near(path: Path) -> str:
