@@ -176,8 +176,8 @@ def test_one_source_has_no_fleet(stores):
 def without_provenance(snap, sections):
     with pytest.MonkeyPatch.context() as patched:
         # Commands name what was read, which is an archive or stores.
-        for module in ("named_runs", "summarize"):
-            patched.setattr(f"stateanalytics.reporting.{module}.place_of", lambda _: "SOURCES")
+        for place in ("named_runs._as_read", "summarize.place_of"):
+            patched.setattr(f"stateanalytics.reporting.{place}", lambda _: "SOURCES")
         made = sa.report(snap, sections=sections, title="A week", shown=False)
         return made.as_html(), made.as_json()
 
