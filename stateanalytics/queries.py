@@ -7,6 +7,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.windows import read_window
+from stateanalytics.failures.masking import patterns_of
 from stateanalytics.state.attention import SEVERITIES, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, is_mirror, rows_of, within
@@ -152,8 +153,38 @@ def find_phantoms(facts: Facts, states: pl.DataFrame, policy: Policy | None) -> 
     return pl.concat([schema.PHANTOMS.empty(), *previews])
 
 
-# Durations, ids and paths with numbers in them; a plain number, such as a code, says what failed.
-_VARIES = r"\b(?:\d+(?:\.\d+)?(?:ms|s|m|h)|[\w-]*(?:\d[a-zA-Z_-]|[a-zA-Z_-]\d)[\w-]{4,})\b"
+_SAME = ("system", "standing", "severity", "entity_type", "code")
+
+
+def with_thing(items: pl.DataFrame) -> pl.DataFrame:
+    """Items with what they ask of somebody, which many may ask at once.
+
+    Parameters
+    ----------
+    items : polars.DataFrame
+        What `attention` gave, or rows with its columns.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows with ``thing``, equal where one answer does. Of what is open, where the
+        cause is the same (``cluster``). Of what has ended, where severity, code and message
+        are, but for what varies in a message; what ended with a session, such as its
+        invocation, goes with it.
+    """
+    said = pl.concat_str(*_SAME, patterns_of(items["message"]), separator="|", ignore_nulls=True)
+    # The same cause in two sources is two, as ids are.
+    cause = pl.concat_str("source", "standing", "cluster", separator="|", ignore_nulls=True)
+    order = (pl.col("entity_type") != "session", "entity_type", "_said")
+    type_of, said_of = (
+        pl.col(name).sort_by(order).first().over("_cause") for name in ("entity_type", "_said")
+    )
+    ended = pl.when(pl.col("entity_type") == type_of).then("_said").otherwise(said_of)
+    return (
+        items.with_columns(_said=said, _cause=cause)
+        .with_columns(thing=pl.when(standing="open").then("_cause").otherwise(ended))
+        .drop("_said", "_cause")
+    )
 
 
 def alike(items: pl.DataFrame) -> pl.DataFrame:
@@ -167,20 +198,26 @@ def alike(items: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        The columns of ``items`` as those of its newest, and ``n``, how many stand in a row:
-        of one severity, display, code and message, but for what varies in messages. What is
-        open stands alone, longest silent first; what somebody stopped stands last.
+        The columns of ``items`` as those of its newest session (of what is open, of its
+        longest silent), and ``n``, how many ask the same (`with_thing`). What is open stands
+        first, longest silent first; what somebody stopped stands last.
     """
-    words = pl.col("message").str.replace_all(_VARIES, "…")
-    alone = pl.when(standing="open").then("item_id")
-    same = ("system", "standing", "severity", "entity_type", "display", "code")
+    is_open = pl.col("standing") == "open"
+    order = pl.col("since_at").dt.timestamp()
     return (
-        items.sort("since_at", "item_id", descending=[True, False], nulls_last=True)
-        .group_by(*same, _words=words, _alone=alone, maintain_order=True)
+        with_thing(items)
+        .sort(
+            pl.col("entity_type") != "session",
+            pl.when(is_open).then(order).otherwise(-order),
+            "item_id",
+            "source",
+            nulls_last=True,
+        )
+        .group_by("thing", maintain_order=True)
         .agg(pl.all().first(), n=pl.len())
         .sort(
             "standing",
-            pl.when(standing="open").then("since_at"),
+            pl.when(is_open).then("since_at"),
             "severity",
             "n",
             descending=[False, False, False, True],

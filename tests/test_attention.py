@@ -352,22 +352,29 @@ def test_items_that_ask_the_same_are_one_row_and_what_can_be_helped_is_first():
     said = "no answer after 3s (request 0b5e7c1a-9d9c-4b1e-8f4a-1d2c3b4a5f60)"
     other = said.replace("0b5e7c1a", "ffffffff").replace("3s", "42s")
     rows = [
-        ("a", "ended", said, 3), ("b", "ended", other, 2), ("c", "ended", "exit 1", 1),
-        ("d", "open", said, 2), ("e", "open", said, 5), ("f", "stopped", said, 0),
-        ("g", "ended", "exit 137", 4),
+        ("a", "session", "ended", said, 3), ("b", "session", "ended", other, 2),
+        ("c", "session", "ended", "exit 1", 1), ("g", "session", "ended", "exit 137", 4),
+        # What ended with a session, and for its cause, goes with it.
+        ("c", "invocation", "ended", "1 of 1 sessions failed", 0),
+        ("d", "session", "open", said, 2), ("e", "session", "open", said, 5),
+        ("e", "invocation", "open", None, 1), ("f", "session", "stopped", said, 0),
     ]  # fmt: skip
     items = ATTENTION.conform(
         pl.DataFrame(
             [
-                {"entity_id": name, "item_id": name, "standing": standing, "message": message,
+                {"entity_type": entity_type, "entity_id": name, "item_id": f"{entity_type}:{name}",
+                 "cluster": f"code:{name}", "standing": standing, "message": message,
                  "severity": "critical", "since_at": ago(hours=hours)}
-                for name, standing, message, hours in rows
+                for name, entity_type, standing, message, hours in rows
             ]
         )
     )  # fmt: skip
     told = alike(items)
-    assert told.select("item_id", "n").rows() == [
-        ("e", 1), ("d", 1), ("b", 2), ("c", 1), ("g", 1), ("f", 1),
+    assert told.select("entity_id", "n").rows() == [
+        ("e", 2), ("d", 1), ("c", 2), ("b", 2), ("g", 1), ("f", 1),
     ]  # fmt: skip
+    assert told["item_id"][0] == "session:e"  # silent for longest
+    for seed in range(3):
+        assert alike(items.sample(fraction=1, shuffle=True, seed=seed)).equals(told)
     assert told["n"].sum() == items.height
     assert alike(items.clear()).is_empty()

@@ -143,6 +143,18 @@ def test_open_work_in_trouble_stands_apart_from_ended_causes(week):
     assert sorted(ended.values()) == [1, 1, 3]
 
 
+def test_ended_work_that_says_the_same_of_other_requests_is_one_thing_to_look_at():
+    said = [f"429 of request req_{n}f4b04e860a{n}" for n in range(5)]
+    rows = [
+        run(f"run {n}", "failed", invocation_id=f"i{n}", reason_message=message)
+        for n, message in enumerate([*said, "exit code 1", "exit code 2"])
+    ]
+    told = report(facts(rows), sections=["attention"], shown=False).summary["attention"]
+    items = told["ended"]["items"]
+    assert [(one["n_alike"], one["n_causes"]) for one in items] == [(5, 5), (1, 1), (1, 1)]
+    assert told["n_things"] == 3
+
+
 def test_an_item_tells_its_chain_its_reason_and_what_to_do(week):
     (item,) = week["attention"]["open"]["items"]
     assert item["display"] == "Running · Stalled"

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
+from stateanalytics.failures.masking import patterns_of
 from stateanalytics.failures.templates import merge_templates, mine_templates, template_id
 from tests.examples import examples
 
@@ -419,3 +420,11 @@ def test_a_text_cut_off_at_a_usual_length_joins_the_one_that_goes_on():
     other = cut[:-3] + " other things and more"
     assert len(set(templates(whole.format(1), cut, other))) >= 2
     assert templates("x" * 200) == ["x" * 200]
+
+
+def test_the_pattern_of_each_message_stands_at_its_place():
+    said = ["took 3s", None, "exit code 1", "took 4s", "took 3s", ""]
+    patterns = patterns_of(pl.Series(said, dtype=pl.String))
+    assert patterns.to_list() == ["took <*>", None, "exit code 1", "took <*>", "took <*>", ""]
+    assert patterns_of(pl.Series([], dtype=pl.String)).to_list() == []
+    assert patterns_of(pl.Series([None], dtype=pl.String)).to_list() == [None]

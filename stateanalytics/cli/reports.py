@@ -299,8 +299,8 @@ listing = takes(
 def attention(request: Request, **arguments: Any) -> None:
     """List what needs attention: critical and warning, what can still be helped first.
 
-    A table shows ended items that ask the same of you as one row, and what somebody stopped
-    on purpose last; the other formats list each, most severe first. Items that an operator
+    A table shows items that ask the same of you as one row, and what somebody stopped on
+    purpose last; the other formats list each, most severe first. Items that an operator
     has discharged and rows that another one tells, such as branches, are left out and counted.
     Without a window everything is listed, with one what the report of it counts.
     """

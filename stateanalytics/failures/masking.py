@@ -226,6 +226,23 @@ def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataF
     )
 
 
+def patterns_of(messages: pl.Series) -> pl.Series:
+    """The pattern of each message: equal where they say the same of other files, ids and times.
+
+    Parameters
+    ----------
+    messages : polars.Series of str
+
+    Returns
+    -------
+    polars.Series of str
+        In the order of ``messages``; null of null.
+    """
+    numbered = messages.drop_nulls().unique().to_frame("message").with_row_index("number")
+    found = mask(numbered).explode("numbers").join(numbered, left_on="numbers", right_on="number")
+    return messages.replace_strict(found["message"], found["pattern"], return_dtype=pl.String)
+
+
 def _kept(keep: Collection[str]) -> str:
     """What finds the words of these kinds, and names with a number."""
     patterns = [*(pattern for kind, pattern in KEPT if kind in keep), NAME_WITH_NUMBER]

@@ -11,6 +11,7 @@ import polars as pl
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import day_of
+from stateanalytics.queries import with_thing
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
 from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.reporting.pills import pill_of
@@ -54,7 +55,7 @@ def summarize_attention(material: Material) -> Plain:
 
 
 def things_of(material: Material) -> pl.DataFrame:
-    """What is to be looked at in the window, one row for what one repair would clear."""
+    """What is to be looked at in the window, one row for what one answer would clear."""
     items = _listed(material.counted_rows, material)
     return _asking(_things(items.filter(pl.col("disposition") == OPEN)))
 
@@ -108,17 +109,11 @@ def _of_type(name: str, rows: pl.DataFrame) -> Plain:
 
 
 def _things(items: pl.DataFrame) -> pl.DataFrame:
-    """One row for what one repair would clear: its session, newest first, speaks for it.
-
-    Ended work that left the same words stands together too, though each counts as
-    a cause of its own where no invocation was recorded.
-    """
+    """One row for what one answer would clear: its session, newest first, speaks for it."""
     stands_for_less = pl.col("entity_type") != "session"
-    same_words = pl.when(~pl.col("is_open")).then(
-        pl.concat_str("entity_type", "code", "message", separator="|")
-    )
     return (
-        items.sort(
+        with_thing(items)
+        .sort(
             "severity",
             stands_for_less,
             "placed_at",
@@ -128,15 +123,17 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
             descending=[False, False, True, False, False, False],
             nulls_last=True,
         )
-        .with_columns(n_alike=pl.len().over("source", "cluster"))
-        .unique(["source", "cluster"], keep="first", maintain_order=True)
-        .with_columns(thing=pl.coalesce(same_words, "cluster"))
         .with_columns(
-            n_alike=pl.col("n_alike").sum().over("source", "thing"),
-            n_causes=pl.len().over("source", "thing"),
-            lost_s=pl.col("duration_s").sum().over("source", "thing"),
+            n_alike=pl.len().over("thing"),
+            n_causes=pl.struct("source", "cluster").n_unique().over("thing"),
+            # What ended with a session took its time, which counts once.
+            lost_s=pl.when(pl.col("entity_type") == pl.col("entity_type").first().over("thing"))
+            .then("duration_s")
+            .sort()
+            .sum()
+            .over("thing"),
         )
-        .unique(["source", "thing"], keep="first", maintain_order=True)
+        .unique("thing", keep="first", maintain_order=True)
         # Of open work the worst and longest silent stands first, of ended work what cost most.
         .sort(
             pl.when("is_open").then("severity"),
