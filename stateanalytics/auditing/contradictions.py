@@ -347,6 +347,7 @@ def plays_and_sessions(cases: Cases) -> pl.DataFrame:
         .collect()
     )
     both = plays.join(sessions, on=[*_WORK, "session_id"], how="inner")
+    # A play is written a while after its session ends: that alone contradicts nothing.
     since_s = (pl.lit(cases.facts.as_of) - pl.col("child_ended_at")).dt.total_microseconds() / 1e6
     status = pl.format("play {}", word("raw_status"))
     return pl.concat(

@@ -100,6 +100,7 @@ def rates(
             until=step.dt.offset_by(every),
             value=pl.when(pl.col("value").is_in(kept)).then("value").otherwise(pl.lit(OTHERS)),
         )
+        # Polars takes "0d" and "-1d", too.
         if steps.select((pl.col("until") <= pl.col("step_at")).any()).item():
             raise pl.exceptions.InvalidOperationError("a step without length")
     except pl.exceptions.PolarsError as error:

@@ -262,6 +262,7 @@ def _dispersions(
 
 def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
     numbers = ("n_incidents", "n_runs", "n_incidents_before", "n_runs_before", "dispersion")
+    # Most clusters share their few counts with others, and a test takes its time.
     pairs = counts.select(numbers).unique()
     ratios = [astuple(rate_ratio(*row[:4], dispersion=row[4])) for row in pairs.rows()]
     names = ("ratio", "ratio_low", "ratio_high", "p_value")

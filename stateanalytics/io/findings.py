@@ -143,6 +143,7 @@ def per_entity(
         return schema.FINDINGS.empty()
     few = rows.height <= max_rows
     if isinstance(source, pl.Expr) and not few:
+        # The bound is that of each source.
         of_one = partial(
             per_entity,
             system=system,
@@ -159,6 +160,7 @@ def per_entity(
         each = [of_one(own, name) for (name,), own in sources.items()]
         return pool(each, schema.FINDINGS)
     key = [*([] if isinstance(source, str) else ["source"]), "entity_type", "entity_id"]
+    # The first by name: which are listed must not hang on the order of rows.
     named = rows.sort(key) if few else rows.bottom_k(max_rows, by=key).sort(key)
     listed = named.select(
         _text(source).alias("source"),

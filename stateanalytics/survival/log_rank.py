@@ -165,6 +165,7 @@ def counts_at_ends(spells: pl.DataFrame, rho: float) -> pl.DataFrame:
             left_on="duration_s",
             right_on="at",
             by=key,
+            # Who leaves at a moment is at risk in it, who comes at it is not yet.
             allow_exact_matches=False,
             check_sortedness=False,
         ).drop("at", strict=False)
@@ -178,6 +179,7 @@ def counts_at_ends(spells: pl.DataFrame, rho: float) -> pl.DataFrame:
         .sort(STRATUM, "duration_s")
         .with_columns(survival=(1 - pl.col("d") / pl.col("n")).cum_prod().over(STRATUM))
         .with_columns(
+            # As Fleming and Harrington weigh: by the survival just before.
             weight=pl.col("survival").shift(1, fill_value=1.0).over(STRATUM).pow(rho),
         )
     )

@@ -218,6 +218,7 @@ def _shares_of(
     first = stretches.filter(pl.col("from_s") == pl.col("from_s").min())
     began = dict(first["state"].value_counts().rows())
     share = [began.get(state, 0) / first.height for state in states]
+    # Of independent runs by where each began: the multinomial one.
     covariance = [
         [((i == j) * of_i - of_i * of_j) / first.height for j, of_j in enumerate(share)]
         for i, of_i in enumerate(share)
@@ -226,6 +227,7 @@ def _shares_of(
     told, changes = [(begins, share, _variances(covariance))], []
     due = [at for at in times if at >= begins]
     for at, jumps in _changes(stretches, place):
+        # A change holds from its moment on: what is due before is told first.
         while due and at > due[0]:
             told.append((due.pop(0), share, _variances(covariance)))
         if times and not due:
@@ -256,6 +258,8 @@ def _shares_of(
     of_units = variances_of_states(stretches, place, changes, moments).join(
         curve.select("duration_s", "state", "variance"), on=["duration_s", "state"]
     )
+    # How much wider units make it is known at some moments, for each is a pass over all of
+    # them, and hardly moves in between.
     effects = of_units.select("duration_s", "state", effect=pl.col(OF_UNITS) / pl.col("variance"))
     joined = curve.sort("duration_s", maintain_order=True).join_asof(
         effects.sort("duration_s"), on="duration_s", by="state", check_sortedness=False

@@ -219,6 +219,7 @@ def checked_spells(
     check_columns(spells, needed, function)
     if "unit" in spells.columns and "unit" not in needed:
         needed.append("unit")
+    # Silently counted once each, spells that stand for several would be wrong.
     if weights := [name for name in ("weight", "weights") if name in spells.columns]:
         raise ArgumentError(
             f"{function} counts every spell once; found a column {weights[0]!r}.",
@@ -226,6 +227,7 @@ def checked_spells(
             ".explode(pl.all()) for spells that stand for several",
         )
     seconds = [name for name in ("duration_s", "entry_s") if name in spells.columns]
+    # What is not counted need not make sense.
     if "left_out" in spells.columns:
         spells = spells.filter(pl.col("left_out").is_null())
     for name in seconds:

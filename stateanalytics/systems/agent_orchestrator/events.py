@@ -188,6 +188,7 @@ def transitions(entries: pl.DataFrame) -> pl.DataFrame:
             & (pl.col("is_accepted").fill_null("true") == "true")
         )
         .with_columns(
+            # Of logs that tell one change, the first of these speaks for it.
             _rank=pl.col("log").replace_strict(
                 {log: rank for rank, log in enumerate(_TELLS_BEST)}, return_dtype=pl.Int8
             )

@@ -196,6 +196,8 @@ def _reports(events: pl.DataFrame) -> pl.DataFrame:
 def _as_told(touched: pl.DataFrame, reports: pl.DataFrame, at: datetime) -> pl.DataFrame:
     """Records that were written since, with what logs and their own older moments tell."""
     has_words = pl.col("then_session_state").is_not_null()
+    # A moment that was still to come was not stored, nor was what is written with it; what each
+    # write replaces is lost.
     moments = {name: pl.when(pl.col(name) <= at).then(name) for name in _MOMENTS}
     companions = {
         name: pl.when(pl.col(moment) <= at).then(name)

@@ -205,6 +205,7 @@ def with_schedule_health(
     evaluation = optional(rows, "since_last_evaluation_s", nw.Float64)
     poll = optional(rows, "since_last_healthy_poll_s", nw.Float64)
     is_poll = (nw.col("trigger_type") == "github_poll").fill_null(False)
+    # Any proof of work ends a silence; a healthy poll is one only of what polls.
     silence = nw.min_horizontal(
         nw.col("since_last_execution_s"),
         nw.when(has_threshold).then(evaluation),

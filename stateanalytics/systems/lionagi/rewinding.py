@@ -214,6 +214,7 @@ def _with_links(rows: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
     }
     return named.with_columns(
         *(pl.when(is_kept).then(name).alias(name) for name, is_kept in kept.items()),
+        # Before its play was written, what is of it stood below the show.
         parent_type=pl.coalesce("show_type", "parent_type"),
         parent_id=pl.coalesce("show_id", "parent_id"),
     )

@@ -81,6 +81,7 @@ def with_cause(
     by_status = _of_status(pl.coalesce(stored, http_status), text)
     is_api = (kind == "APIError").fill_null(value=False)
     is_vague = ((kind == "unknown") & http_status.is_not_null()).fill_null(value=False)
+    # Too long a prompt comes under many types, and none of their remedies helps.
     is_overflow = (
         kind.is_in(["provider.invalid-request", "APIError", "unknown"])
         & text.str.contains(_OVERFLOW)

@@ -81,9 +81,11 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
     joined = with_session_ids(seen, events)
     for part in (begun, ended, usage, retried, texts):
         joined = joined.join(part, on=STEP, how="left", maintain_order="left")
+    # A failure ends a step only until it is started again.
     is_over = pl.col("last_end_seq") > pl.col("last_start_seq").fill_null(-1)
     return (
         joined.with_columns(
+            # Of a log that was cut, whatever is first of a step stands for its start.
             exec_no=pl.coalesce("begun_in", "exec_no"),
             started_ms=pl.coalesce("first_ms", "started_ms"),
             start_seq=pl.coalesce("first_seq", "start_seq"),
