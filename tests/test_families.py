@@ -70,8 +70,8 @@ def test_records_of_several_inputs_are_put_together_once_for_all_families(readin
 
     monkeypatch.setattr(transcripts, "_MOST_ROWS", 60)
     is_folded = pl.repeat(value=True, n=lines.height, eager=True)
-    families = reading.FOLDING.families(lines)
-    reading.FOLDING.parts_of((put_together, *others), families, is_folded)
+    marks = reading.FOLDING.marks(lines)
+    reading.FOLDING.parts_of((put_together, *others), marks, is_folded)
     assert n_made == [lines.height]
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cache, partial
 from io import BytesIO
+from itertools import accumulate, groupby
 from pathlib import Path
+from typing import TypeAlias
+from zlib import crc32
 
 import polars as pl
 
@@ -17,6 +21,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Frames, MadeFrame, later, pool, unmade
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import Frame
+from stateanalytics.io.archive.changes import digest_of_files
 from stateanalytics.io.files import legible
 from stateanalytics.io.findings import counted
 from stateanalytics.io.json_lines import (
@@ -57,11 +62,15 @@ class Told:
         ``file``, ``line_no``, ``code``: lines that could not be read.
     lost : tuple of (str, OSError)
         Files that could not be opened or read to their end; what was read of one stays.
+    versions : mapping of str to object
+        Of each file what is another as soon as it may hold anything else; empty where two
+        files are named alike.
     """
 
     rows: tuple[Packed, ...]
     bad: pl.DataFrame
     lost: tuple[tuple[str, OSError], ...]
+    versions: Mapping[str, object] = field(default_factory=dict)
 
     def findings(self, source: str, system: str, on_error: str) -> pl.DataFrame:
         """What could not be read.
@@ -91,6 +100,7 @@ def read_records(
     fields: Fields,
     frames: Sequence[Frame],
     typed: Typed,
+    before: Told | None = None,
 ) -> Told:
     """Every record of some transcripts.
 
@@ -107,12 +117,20 @@ def read_records(
         What records are read into.
     typed : callable
         Makes rows for those frames, but for ``source``.
+    before : Told, optional
+        What came out for the same input the last time, with the same arguments: files that
+        nobody wrote to since are not read again. What is told is that of a fresh read.
     """
     lost: list[tuple[str, OSError]] = []
+    named = [(name_of(path, root), path) for path in paths]
+    versions = _versions(named)
+    known = before.versions if before is not None and versions else {}
+    again = {name for name, _ in named if not versions or known.get(name) != versions[name]}
 
     def chunks() -> Iterator[Chunk]:
-        for path in paths:
-            name = name_of(path, root)
+        for name, path in named:
+            if name not in again:
+                continue
             try:
                 yield from chunks_of(path, name, "transcript")
             except OSError as error:
@@ -122,15 +140,32 @@ def read_records(
 
         def read(piece: list[Chunk]) -> list[Piece]:
             texts, objects, bad = objects_of(records_of(piece), fields, parser)
-            named = pl.lit(source).alias("source")
+            label = pl.lit(source).alias("source")
             rows = zip(frames, typed(objects, texts, parser), strict=True)
-            told = (frame.conform(found.with_columns(named)) for frame, found in rows)
+            told = (frame.conform(found.with_columns(label)) for frame, found in rows)
             return [Piece.of(each) for each in (*told, bad)]
 
         pieces = list(side_by_side(read, in_pieces(chunks())))
     empty = (*(frame.empty() for frame in frames), pl.DataFrame(schema=BAD))
     *rows, bad = (Packed(none, each) for none, *each in zip(empty, *pieces, strict=True))
-    return Told(tuple(rows), bad(), tuple(lost))
+    all_bad = bad()
+    if before is not None and known:
+        places = {name: place for place, (name, _) in enumerate(named)}
+        rows = [old.spliced(new, places, again) for old, new in zip(before.rows, rows, strict=True)]
+        kept = before.bad.filter(pl.col("file").is_in(places.keys() - again))
+        all_bad = pl.concat([kept, all_bad])
+    unsure = {name: object() for name, _ in lost}
+    versions = {**versions, **unsure} if versions else versions
+    return Told(tuple(rows), all_bad.sort("file", "line_no"), tuple(lost), versions)
+
+
+def _versions(named: Sequence[tuple[str, Path]]) -> dict[str, object]:
+    """Of each file what changes when it is written to; nothing where names are not its own."""
+    now = datetime.now(UTC)
+    found: dict[str, object] = {
+        name: digest_of_files([path], now) or object() for name, path in named
+    }
+    return found if len(found) == len(named) else {}
 
 
 @dataclass(frozen=True)
@@ -192,6 +227,59 @@ class Packed:
     def with_rows(self, rows: pl.DataFrame) -> Packed:
         """These rows and others below."""
         return replace(self, pieces=[*self.pieces, Piece.of(rows)])
+
+    def spliced(self, other: Packed, places: Mapping[str, int], again: Collection[str]) -> Packed:
+        """With the rows of other files and of those that were read again, all in their order.
+
+        Parameters
+        ----------
+        other : Packed
+            The rows of those files.
+        places : mapping of str to int
+            In which order the files are; one that is not there has no rows any more.
+        again : collection of str
+            The files whose rows are not those from before.
+        """
+        pieces = [*self.pieces, *other.pieces]
+        n_old = len(self.pieces)
+        runs = sorted(
+            (places[file], nth, file)
+            for nth, piece in enumerate(pieces)
+            for file in piece.files
+            if (file in places and file not in again if nth < n_old else True)
+        )
+        wanted = [
+            (pieces[nth], frozenset(file for *_, file in run))
+            for nth, run in groupby(runs, key=lambda each: each[1])
+        ]
+        # Pieces that are taken apart, and small ones, become one with their neighbours: else
+        # there would be more of them after each time.
+        ends = list(accumulate(piece.n_rows for piece, _ in wanted))
+        groups = groupby(
+            zip(wanted, ends, strict=True),
+            key=lambda each: _is_loose(*each[0]) and 1 + each[1] // _SPLICED_ROWS,
+        )
+        spliced: list[Piece] = []
+        for is_loose, group in groups:
+            some = [each for each, _ in group]
+            if is_loose and (len(some) > 1 or some[0][0].files != some[0][1]):
+                spliced.append(Piece.of(pl.concat(_rows_of(*each) for each in some)))
+            else:
+                spliced += [piece for piece, _ in some]
+        return replace(self, pieces=spliced, marks=None)
+
+
+_SPLICED_ROWS = 10_000
+_FEW_ROWS = 1000
+
+
+def _is_loose(piece: Piece, files: frozenset[str]) -> bool:
+    return piece.n_rows < _FEW_ROWS or files != piece.files
+
+
+def _rows_of(piece: Piece, files: frozenset[str]) -> pl.DataFrame:
+    rows = pl.read_ipc(piece.octets)
+    return rows if files == piece.files else rows.filter(pl.col("file").is_in(files))
 
 
 def _columns(made: MadeFrame, columns: Iterable[str]) -> pl.DataFrame:
@@ -363,56 +451,94 @@ class Folding:
             self.families(lines).alias(FAMILY)
         )
 
-    def part_of(self, records: Sequence[MadeFrame]) -> Parts:
-        """A system's rows of all records, which are made again when they are asked for."""
+    def part_of(
+        self,
+        records: Sequence[MadeFrame],
+        versions: Mapping[str, object] | None = None,
+        before: Folded | None = None,
+    ) -> tuple[Parts, Folded]:
+        """A system's rows of all records, which are made again when they are asked for.
+
+        Parameters
+        ----------
+        records : sequence of polars.DataFrame or callable
+            As many as there are ``records``.
+        versions : mapping of str to object, optional
+            As `Told.versions`, of all that is told of a file.
+        before : Folded, optional
+            The second that came out the last time: what nothing changed of is not folded again.
+
+        Returns
+        -------
+        Parts
+        Folded
+            To go on from.
+        """
         lines, *others = records
         marks = self.marks(lines)
         is_folded = pl.repeat(value=True, n=marks.height, eager=True)
-        part = self.parts_of(records, marks[FAMILY], is_folded)
+        folded = self.parts_of(records, marks, is_folded, versions, before)
         marked = replace(lines, marks=marks) if isinstance(lines, Packed) else lines
         made = {
             frame.name: each for frame, each in zip(self.records, [marked, *others], strict=True)
         }
-        return replace(part, details=Frames({**unmade(part.details), **made}))
+        part = folded.part
+        return replace(part, details=Frames({**unmade(part.details), **made})), folded
 
     def parts_of(
-        self, records: Sequence[MadeFrame], families: pl.Series, is_folded: pl.Series
-    ) -> Parts:
+        self,
+        records: Sequence[MadeFrame],
+        marks: pl.DataFrame,
+        is_folded: pl.Series,
+        versions: Mapping[str, object] | None = None,
+        before: Folded | None = None,
+    ) -> Folded:
         """A system's rows, folded some families at a time, which takes less memory.
 
         Parameters
         ----------
         records : sequence of polars.DataFrame or callable
             As many as there are ``records``; they are no part of the result.
-        families : polars.Series
-            Of each row of the first of them.
+        marks : polars.DataFrame
+            ``file`` and ``family`` of each row of the first of them.
         is_folded : polars.Series
             Which rows of the first of them are.
+        versions, before
+            As for `part_of`.
         """
         # What does not unpack a part of itself is made once, and not for each batch.
         lines, *others = (
             each() if callable(each) and not isinstance(each, Packed) else each for each in records
         )
-        sizes = families.filter(is_folded).rename(FAMILY).value_counts().sort(FAMILY)
-        batch = pl.col("count").cum_sum() // _MOST_ROWS
-        batches = families.replace_strict(
-            sizes[FAMILY], sizes.select(batch).to_series(), default=None
-        )
-        numbers = sizes.select(batch).to_series().unique().sort() if sizes.height else [0]
-        parts: list[Parts] = []
+        batches = _batches(marks, is_folded)
+        keys = _keys(marks, batches, versions) if versions else {}
+        numbers = batches.drop_nulls().unique().sort().to_list() or [0]
+        if len(numbers) == 1:
+            key = keys.get(numbers[0])
+            if before is not None and before.is_of(key):
+                return before
+            return Folded(self._part_of(lines, others, is_folded), {key: (0, {})})
+        parts: list[tuple[Key, Parts]] = []
         packed: dict[str, Packed] = {}
         for number in numbers:
-            part = self._part_of(
-                lines, others, (batches == number).fill_null(value=False) & is_folded
-            )
-            if len(numbers) == 1:
-                return part
-            # Together as large as all else, and asked for by few.
-            for name, rows in part.details.items():
-                packed[name] = packed.get(name, Packed(rows.clear(), ())).with_rows(rows)
-            parts.append(replace(part, details={}))
-            del part, rows  # else they are there beside the next
-        return _together(parts, Frames(packed))
+            key = keys.get(number)
+            known = None if before is None else before.batch(key)
+            if known is None:
+                part = self._part_of(lines, others, (batches == number).fill_null(value=False))
+                # Together as large as all else, and asked for by few.
+                details = {
+                    name: Packed(rows.clear(), [Piece.of(rows)])
+                    for name, rows in part.details.items()
+                }
+                known = replace(part, details=Frames(details))
+                del part
+            for name, made in unmade(known.details).items():
+                if isinstance(made, Packed):
+                    above = packed[name].pieces if name in packed else ()
+                    packed[name] = replace(made, pieces=[*above, *made.pieces])
+            parts.append((key, replace(known, details={})))
+            del known  # else they are there beside the next
+        return Folded.of(parts, Frames(packed))
 
     def _part_of(
         self, lines: Packed | pl.DataFrame, others: Sequence[MadeFrame], mask: pl.Series
@@ -423,6 +549,91 @@ class Folding:
         made = [frame.name for frame in self.records]
         kept = {name: rows for name, rows in part.details.items() if name not in made}
         return replace(part, details=kept)
+
+
+Key: TypeAlias = "frozenset[object] | None"
+"""Of what a batch was folded; None: nobody asked."""
+_CANONICAL = ("entities", "transitions", "events")
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A system's rows, with where those of each batch lie.
+
+    Attributes
+    ----------
+    part : Parts
+        The rows.
+    spans : mapping of Key to (int, mapping of str to (int, int))
+        Which batch it is, and of each canonical frame where its rows begin and how many they are.
+    """
+
+    part: Parts
+    spans: Mapping[Key, tuple[int, Mapping[str, tuple[int, int]]]]
+
+    @classmethod
+    def of(cls, batches: Sequence[tuple[Key, Parts]], details: Frames) -> Folded:
+        """Batches as one, which lose their frames."""
+        begins = dict.fromkeys(_CANONICAL, 0)
+        spans = {}
+        for nth, (key, part) in enumerate(batches):
+            sizes = {name: getattr(part, name).height for name in _CANONICAL}
+            spans[key] = nth, {name: (begins[name], size) for name, size in sizes.items()}
+            begins = {name: begin + sizes[name] for name, begin in begins.items()}
+        return cls(_together([part for _, part in batches], details), spans)
+
+    def is_of(self, key: Key) -> bool:
+        """Whether this batch is all that was folded."""
+        return key is not None and list(self.spans) == [key]
+
+    def batch(self, key: Key) -> Parts | None:
+        """The rows of a batch; None where it is another or the only one."""
+        if key is None or key not in self.spans or len(self.spans) == 1:
+            return None
+        nth, spans = self.spans[key]
+        frames = {name: getattr(self.part, name).slice(*span) for name, span in spans.items()}
+        details = {
+            name: replace(made, pieces=[made.pieces[nth]])
+            for name, made in unmade(self.part.details).items()
+            if isinstance(made, Packed)
+        }
+        return replace(self.part, details=Frames(details), **frames)
+
+
+def _batches(marks: pl.DataFrame, is_folded: pl.Series) -> pl.Series:
+    """Of each row that is folded the number of its batch.
+
+    Where a batch ends is said by the names of files, so that rows that are written to one
+    batch move no rows between others.
+    """
+    families = (
+        marks.filter(is_folded)
+        .group_by(FAMILY)
+        .agg(pl.col("file").first().cast(pl.String), n=pl.len())
+        .sort(FAMILY)
+    )
+    numbers, number, n_rows = [], 0, 0
+    for size, file in families.select("n", "file").iter_rows():
+        numbers.append(number)
+        n_rows += size
+        is_likely = n_rows * 2 >= _MOST_ROWS and crc32(file.encode()) % _ENDS_OF == 0
+        if is_likely or n_rows >= _MOST_ROWS:
+            number, n_rows = number + 1, 0
+    of_family = marks[FAMILY].replace_strict(
+        families[FAMILY], pl.Series(numbers, dtype=pl.UInt32), default=None
+    )
+    return pl.select(pl.when(is_folded).then(of_family)).to_series()
+
+
+def _keys(
+    marks: pl.DataFrame, batches: pl.Series, versions: Mapping[str, object]
+) -> dict[int, frozenset[object]]:
+    """Of each batch of what files it is, and how many rows of each."""
+    counts = marks.group_by(batches.alias("batch"), pl.col("file").cast(pl.String)).len()
+    told: dict[int, set[object]] = defaultdict(set)
+    for batch, file, n_rows in counts.drop_nulls("batch").iter_rows():
+        told[batch].add((file, n_rows, versions.get(file, file)))
+    return {batch: frozenset(files) for batch, files in told.items()}
 
 
 def _together(parts: Sequence[Parts], details: Frames) -> Parts:
@@ -455,6 +666,8 @@ def _stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 _MOST_ROWS = 50_000
 """Records that are folded at once, or a single family."""
+_ENDS_OF = 8
+"""From half as many on, a batch ends with every so manieth family."""
 
 
 def _of_lines(made: MadeFrame, lines: pl.DataFrame) -> pl.DataFrame:
@@ -464,6 +677,30 @@ def _of_lines(made: MadeFrame, lines: pl.DataFrame) -> pl.DataFrame:
     else:
         frame = made() if callable(made) else made
     return frame.join(lines.select(place), on=place, how="semi", maintain_order="left")
+
+
+@dataclass(frozen=True)
+class Before:
+    """What the next read of the same input can go on from.
+
+    Attributes
+    ----------
+    words : tuple
+        What else must be the same: how the input is named, and settings.
+    told : Told, optional
+        What files said.
+    folded : Folded, optional
+        What was made of it.
+    """
+
+    words: tuple[object, ...]
+    told: Told | None = None
+    folded: Folded | None = None
+
+    @classmethod
+    def of(cls, before: Before | None, *words: object) -> Before:
+        """What there is to go on from, where these words are the same."""
+        return before if before is not None and before.words == words else cls(words)
 
 
 def inputs_told_anew(facts: Facts, folding: Folding) -> pl.Series:
@@ -500,7 +737,7 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
     is_other = families.is_in(families.filter(~was_there).unique().implode())
     place = pl.col("source", "file")
     same = marks.filter(~is_other).select(place).unique().select(place.cast(pl.String))
-    part = folding.parts_of(made, families, is_other & was_there)
+    part = folding.parts_of(made, marks, is_other & was_there).part
     threads = facts.detail(folding.sessions).join(same, on=["source", "file"], how="semi")
     details = {
         name: partial(_beside_those_of, facts.details, part.details, name, threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from stateanalytics.systems.claude_code.turns import OPEN, turns_of
 from stateanalytics.systems.history import Past
 from stateanalytics.systems.threads import THREAD, entities_of, transitions_of
 from stateanalytics.systems.transcripts import (
+    Before,
     Folding,
     inputs_told_anew,
     name_of,
@@ -47,7 +49,7 @@ def read(
     label: str | None = None,
     bodies: bool = False,
     on_error: str = "skip",
-    before: object = None,
+    before: Before | None = None,
 ) -> Parts:
     """The facts of one root, folder or transcript.
 
@@ -61,8 +63,9 @@ def read(
         Without effect: what people and models said is never loaded.
     on_error : {"skip", "raise"}
         What a record that cannot be read does.
-    before : optional
-        Without effect: files are read anew each time.
+    before : Before, optional
+        What the last read of the same input kept; only files that were written to since are
+        read again.
 
     Raises
     ------
@@ -72,19 +75,32 @@ def read(
     source = str(path) if label is None else label
     paths = transcripts_of(path)
     into = (frames.LINES, frames.BLOCKS)
-    limited = partial(typed, limit_s=_command_limit_s(path))
-    told = read_records(path, paths, source, fields=FIELDS, frames=into, typed=limited)
+    limit_s = _command_limit_s(path)
+    last = Before.of(before, source, limit_s)
+    limited = partial(typed, limit_s=limit_s)
+    told = read_records(
+        path, paths, source, fields=FIELDS, frames=into, typed=limited, before=last.told
+    )
     lost = told.findings(source, SYSTEM, on_error)
     lines, blocks = told.rows
-    lines = lines.with_rows(_starts(path, paths, source))
-    part = FOLDING.part_of((lines, blocks))
+    starts = _starts(path, paths, source)
+    lines = lines.with_rows(starts)
+    part, folded = FOLDING.part_of(
+        (lines, blocks), _with_starts(told.versions, starts), last.folded
+    )
     read_of: dict[str, MadeFrame] = {
         frames.LINES.name: partial(lines, READ),
         frames.BLOCKS.name: blocks,
     }
     found = findings_of(path, told, Frames({**unmade(part.details), **read_of}), source)
     size_bytes = size_of(opens(path))
-    return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
+    return replace(
+        part,
+        findings=pl.concat([lost, found]),
+        label=source,
+        size_bytes=size_bytes,
+        kept=Before((source, limit_s), told, folded),
+    )
 
 
 def _command_limit_s(root: Path) -> float | None:
@@ -110,6 +126,12 @@ def _starts(root: Path, paths: list[Path], source: str) -> pl.DataFrame:
             source=pl.lit(source), line_no=pl.lit(0), type=pl.lit("meta"), what=pl.lit("other")
         )
     )
+
+
+def _with_starts(versions: Mapping[str, object], starts: pl.DataFrame) -> dict[str, object]:
+    """Of each file what changes with what the file beside it says, too."""
+    said = starts.select("file", "result_tool_id").rows() if versions else ()
+    return {**versions, **{file: (versions[file], tool_id) for file, tool_id in said}}
 
 
 def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:

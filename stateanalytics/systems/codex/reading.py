@@ -22,6 +22,7 @@ from stateanalytics.systems.codex.turns import OPEN, turns_of
 from stateanalytics.systems.history import Past
 from stateanalytics.systems.threads import THREAD, entities_of, transitions_of
 from stateanalytics.systems.transcripts import (
+    Before,
     Folding,
     inputs_told_anew,
     read_records,
@@ -36,7 +37,7 @@ def read(
     label: str | None = None,
     bodies: bool = False,
     on_error: str = "skip",
-    before: object = None,
+    before: Before | None = None,
 ) -> Parts:
     """The facts of one root, folder or rollout.
 
@@ -50,8 +51,9 @@ def read(
         Without effect: what people and models said is never loaded.
     on_error : {"skip", "raise"}
         What a record that cannot be read does.
-    before : optional
-        Without effect: files are read anew each time.
+    before : Before, optional
+        What the last read of the same input kept; only files that were written to since are
+        read again.
 
     Raises
     ------
@@ -60,14 +62,23 @@ def read(
     """
     source = str(path) if label is None else label
     paths = [*rollouts_of(path), *named_in(path)]
-    told = read_records(path, paths, source, fields=FIELDS, frames=[frames.LINES], typed=typed)
+    last = Before.of(before, source)
+    told = read_records(
+        path, paths, source, fields=FIELDS, frames=[frames.LINES], typed=typed, before=last.told
+    )
     lost = told.findings(source, SYSTEM, on_error)
-    part = FOLDING.part_of(told.rows)
+    part, folded = FOLDING.part_of(told.rows, told.versions, last.folded)
     [lines] = told.rows
     of_lines = {frames.LINES.name: partial(lines, READ)}
     found = findings_of(path, told, Frames({**unmade(part.details), **of_lines}), source)
     size_bytes = size_of(opens(path))
-    return replace(part, findings=pl.concat([lost, found]), label=source, size_bytes=size_bytes)
+    return replace(
+        part,
+        findings=pl.concat([lost, found]),
+        label=source,
+        size_bytes=size_bytes,
+        kept=Before((source,), told, folded),
+    )
 
 
 def assembled(lines: pl.DataFrame) -> Parts:
