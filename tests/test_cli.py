@@ -15,14 +15,9 @@ import pytest
 
 from stateanalytics import cli
 from stateanalytics.cli import queries
-from stateanalytics.cli.output import (
-    as_csv,
-    as_json,
-    as_table,
-    changed_only,
-    show_in_browser,
-    write,
-)
+from stateanalytics.cli.formats import as_csv, as_json
+from stateanalytics.cli.output import show_in_browser, write
+from stateanalytics.cli.tables import as_table, changed_only
 from stateanalytics.cli.weeks import _by_week
 from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, write_store
@@ -334,6 +329,18 @@ def test_what_is_said_in_words_has_the_room_and_moments_are_whole():
     line = as_table(pl.DataFrame([row]), 100)[0].splitlines()[2]
     assert "2026-05-18 09:30:00" in line
     assert line.count("m") > 1.8 * line.count("n") > 20
+
+
+def test_what_is_said_can_be_read_before_what_stands_behind_it_is_shown():
+    said = "ToolError: Bash exited with code 127: poetry: not found"
+    row = {"id": "3b3c21b1", "cost": "$4.39", "template": said, "code": "run.failed.exception"}
+    frame = pl.DataFrame([row])
+    for width, n_left_out in ((200, 0), (75, 0), (70, 1), (50, 1)):
+        text, n = as_table(frame, width)
+        assert n == n_left_out
+        assert ("run.failed" in text) == (not n)
+        assert said[:28] in text
+    assert "poetry" in as_table(frame, 70)[0]
 
 
 def test_a_wide_table_wraps_what_does_not_fit():

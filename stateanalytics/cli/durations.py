@@ -14,8 +14,9 @@ from stateanalytics.cli.options import (
     tables_option,
     with_tables,
 )
-from stateanalytics.cli.output import changed_only, form_of, note_of_nothing
+from stateanalytics.cli.output import form_of, note_of_nothing
 from stateanalytics.cli.request import IN_WINDOW, Request, takes
+from stateanalytics.cli.tables import changed_only
 from stateanalytics.core.schema import SPELLS, TIMEOUTS, Frame
 from stateanalytics.errors import ArgumentError, did_you_mean
 

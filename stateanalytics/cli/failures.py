@@ -10,9 +10,10 @@ import click
 import polars as pl
 
 from stateanalytics.cli.options import examples, note, opened, sources_argument
-from stateanalytics.cli.output import changed_only, form_of, note_of_nothing
+from stateanalytics.cli.output import form_of, note_of_nothing
 from stateanalytics.cli.ownership import WithOwn, known_cluster, ledger_option
 from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
+from stateanalytics.cli.tables import changed_only, named_entities
 from stateanalytics.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ SHOWN = {
         "n_rows",
     ),
     "codes": ("code", "n_rows", "n_sessions", "n_incidents", "cost_usd", "last_at", "what_to_do"),
-    "members": ("failed_at", "entity_type", "entity_id", "code", "message", "cluster_id"),
+    "members": ("failed_at", "entity", "message", "code", "cluster_id"),
     "parameters": ("template", "position", "value", "n_rows", "n_distinct"),
     "change": (
         "id",
@@ -186,6 +187,8 @@ def _for_eyes(frame: pl.DataFrame, show: str) -> pl.DataFrame:
     """A table with ids to type, and of changes what changed alone."""
     if show == "change":
         frame = changed_only(frame, "status", ("unclear", "steady"))
+    if show == "members":
+        return named_entities(frame)
     if show not in ("clusters", "change", "life"):
         return frame
     brief = pl.col("cluster_id").str.extract(r"^v\d+:([0-9a-f]{8})")

@@ -38,6 +38,7 @@ from stateanalytics.cli.output import (
 )
 from stateanalytics.cli.ownership import ledger_option
 from stateanalytics.cli.request import READING, Request, limit_option, takes
+from stateanalytics.cli.tables import named_entities
 from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
@@ -331,19 +332,7 @@ def _as_shown(items: pl.DataFrame) -> pl.DataFrame:
     """What asks the same as one row, by a name that ``show`` takes: a UUID by its beginning."""
     from stateanalytics.queries import alike
 
-    return alike(_named(items).with_columns(message=pl.coalesce("message", "code")))
-
-
-def _named(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with an ``entity`` in one word that ``show`` takes: a UUID by its beginning."""
-    brief = pl.col("entity_id").str.extract(r"^([0-9a-f]{8})-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
-    is_one = pl.col("entity_id").n_unique().over("_brief") == 1
-    return (
-        rows.with_columns(_brief=brief)
-        .with_columns(_brief=pl.when(is_one).then("_brief"))
-        .with_columns(entity=pl.format("{}:{}", "entity_type", pl.coalesce("_brief", "entity_id")))
-        .drop("_brief")
-    )
+    return alike(named_entities(items).with_columns(message=pl.coalesce("message", "code")))
 
 
 @click.command(
@@ -364,7 +353,7 @@ def states(request: Request, **arguments: Any) -> None:
         return found
 
     shown = ("severity", "entity", "display", "silence_s", "reason_codes")
-    print_table(request, rows, shown, fold=_named, **arguments)
+    print_table(request, rows, shown, fold=named_entities, **arguments)
 
 
 @click.command(
@@ -477,7 +466,7 @@ def audit(request: Request, **arguments: Any) -> None:
     """
     # At 80 columns the first three fit: both sides, and of what.
     shown = ("entity", "says", "against", "severity", "code", "what_to_do")
-    print_table(request, "audit", shown, fold=_named, **arguments)
+    print_table(request, "audit", shown, fold=named_entities, **arguments)
 
 
 @click.command(

@@ -1,0 +1,210 @@
+"""A frame as a table on the terminal: what people read, in the room that there is."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.cli.formats import plain
+from stateanalytics.cli.options import note
+from stateanalytics.core.text import shortened, visible
+from stateanalytics.core.units import dollars_each, how_long_each
+
+_PIPE_WIDTH = 160
+_WIDEST_CELL = 100
+_NARROWEST = 12
+_READABLE = 36
+_PROSE = frozenset(
+    {"message", "in_words", "words", "template", "says", "against", "what_to_do", "example"}
+    | {"action", "meaning"}
+)
+_GAP = "  "
+
+
+def table_for_people(
+    frame: pl.DataFrame, columns: Sequence[str] | None, *, is_file: bool, is_wide: bool
+) -> str:
+    """Columns of a frame as a table in the words of people, with a note of what is left out."""
+    chosen = frame if columns is None else for_people(frame.select(_with_system(frame, columns)))
+    text, n_left_out = as_table(chosen, _width(is_file), is_wide=is_wide)
+    if n_left_out:
+        columns_ = "column" if n_left_out == 1 else "columns"
+        note(f"{n_left_out} more {columns_} did not fit; --format csv has them all")
+    if not is_wide and "…" in text and _PROSE & {*chosen.columns}:
+        note("long texts are cut; --wide wraps them")
+    return f"{text}({frame.height:,} row{'' if frame.height == 1 else 's'})\n"
+
+
+def _with_system(frame: pl.DataFrame, columns: Sequence[str]) -> list[str]:
+    """The columns to show, with whose system it is where there are several."""
+    is_needed = "system" in frame.columns and frame["system"].drop_nulls().n_unique() > 1
+    return list(dict.fromkeys([*columns[:1], "system", *columns] if is_needed else columns))
+
+
+def _width(is_file: bool) -> int:
+    if os.environ.get("COLUMNS", "").isdecimal():
+        return max(20, int(os.environ["COLUMNS"]))
+    if is_file or not sys.stdout.isatty():
+        return _PIPE_WIDTH
+    return os.get_terminal_size(sys.stdout.fileno()).columns
+
+
+def as_table(frame: pl.DataFrame, width: int, *, is_wide: bool = False) -> tuple[str, int]:
+    """A frame as lines of text, and how many of its columns did not fit.
+
+    Columns keep their order. Wide ones give way first, what is said in words at twice the
+    width; none is cut below that of a short word, so the last columns are left out where there
+    are too many. An id is never cut: half of one names nothing. ``is_wide``: nothing is
+    cut, and what is longer than its column goes on below.
+
+    Examples
+    --------
+    >>> print(as_table(pl.DataFrame({"word": ["a", "long text"], "n": [1, 20]}), 80)[0])
+    word        n
+    ---------  --
+    a           1
+    long text  20
+    <BLANKLINE>
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    is_whole = [_is_id(name) or dtype.is_temporal() for name, dtype in frame.schema.items()]
+    columns = [
+        [
+            visible(column.name),
+            *(cell(value, is_whole=whole or is_wide) for value in column.to_list()),
+        ]
+        for column, whole in zip(frame.get_columns(), is_whole, strict=True)
+    ]
+    needed = [max(map(cell_len, texts)) for texts in columns]
+    # What is said in words has twice the room of a name.
+    share = [2 if name in _PROSE else 1 for name in frame.columns]
+
+    def capped(cap: int, n: int) -> list[int]:
+        columns = zip(needed[:n], is_whole, share, strict=False)
+        return [length if whole else min(length, cap * many) for length, whole, many in columns]
+
+    def fitted_to(n: int) -> list[int]:
+        room, cap = width - len(_GAP) * (n - 1), max(needed[:n], default=0)
+        while cap > _NARROWEST and sum(capped(cap, n)) > room:
+            cap -= 1
+        return capped(cap, n)
+
+    least = itertools.accumulate(size + len(_GAP) for size in capped(_NARROWEST, len(columns)))
+    n_kept = max(1, sum(end - len(_GAP) <= width for end in least)) if columns else 0
+    prose = [i for i, name in enumerate(frame.columns[:n_kept]) if name in _PROSE]
+    # What is said is looked for: columns behind it are left out before it cannot be read.
+    while prose and n_kept > prose[-1] + 1:
+        sizes = fitted_to(n_kept)
+        if all(sizes[i] >= min(needed[i], _READABLE) for i in prose):
+            break
+        n_kept -= 1
+    lines = []
+    widths = fitted_to(n_kept)
+    is_right = [dtype.is_numeric() for dtype in frame.dtypes]
+    fit = _wrapped if is_wide else _cut
+    for i in range(frame.height + 1):
+        fitted = [fit(texts[i], size) for texts, size in zip(columns, widths, strict=False)]
+        for row in itertools.zip_longest(*fitted, fillvalue="") if fitted else [()]:
+            parts = [
+                " " * (size - cell_len(text)) + text if right else set_cell_size(text, size)
+                for text, size, right in zip(row, widths, is_right, strict=False)
+            ]
+            lines.append(_GAP.join(parts).rstrip())
+        if i == 0:
+            lines.append(_GAP.join("-" * size for size in widths))
+    return "\n".join([*lines, ""]), len(columns) - n_kept
+
+
+def _is_id(name: str) -> bool:
+    return name in ("id", "entity", "code") or name.endswith("_id")
+
+
+def _cut(text: str, size: int) -> list[str]:
+    from rich.cells import cell_len, set_cell_size
+
+    return [text if cell_len(text) <= size else set_cell_size(text, size - 1).rstrip() + "…"]
+
+
+def _wrapped(text: str, size: int) -> list[str]:
+    from rich.cells import chop_cells
+
+    lines = textwrap.wrap(text, size) or [""]
+    # A line of wide characters takes more room than it has letters.
+    return [part for line in lines for part in (chop_cells(line, size) or [""])]
+
+
+def cell(value: Any, *, is_whole: bool = False) -> str:
+    """One value of a table as harmless text, short unless it must be whole; null as nothing.
+
+    Examples
+    --------
+    >>> cell(None), cell(0.5), cell(True), cell(chr(27) + "[31mred")
+    ('', '0.5', 'yes', 'red')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    text = value if isinstance(value, str) else str(plain(value))
+    if is_whole:
+        return visible(text)
+    return shortened(visible(text[: 4 * _WIDEST_CELL]), _WIDEST_CELL)
+
+
+def for_people(frame: pl.DataFrame) -> pl.DataFrame:
+    """Seconds and dollars as people say them; a name no longer tells a unit that a value has.
+
+    Examples
+    --------
+    >>> for_people(pl.DataFrame({"run_s": [97_301.6, None], "cost_usd": [4.929, None]})).rows()
+    [('1 d 3 h', '$4.93'), (None, None)]
+    """
+    seconds = [name for name, dtype in frame.schema.items() if _is_of(name, dtype, "_s")]
+    dollars = [name for name, dtype in frame.schema.items() if _is_of(name, dtype, "_usd")]
+    shown = frame.with_columns(
+        *(how_long_each(name).alias(name) for name in seconds),
+        *map(dollars_each, dollars),
+    )
+    plain = {name: name.replace("_usd", "") for name in dollars}
+    plain |= {name: re.sub("_s(?=$|_before$)", "", name) for name in seconds}
+    return shown.rename({old: new for old, new in plain.items() if new not in frame.columns})
+
+
+def _is_of(name: str, dtype: pl.DataType, unit: str) -> bool:
+    return name.removesuffix("_before").endswith(unit) and dtype.is_numeric()
+
+
+def named_entities(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with an ``entity`` in one word that ``show`` takes: a UUID by its beginning."""
+    brief = pl.col("entity_id").str.extract(r"^([0-9a-f]{8})-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
+    is_one = pl.col("entity_id").n_unique().over("_brief") == 1
+    return (
+        rows.with_columns(_brief=brief)
+        .with_columns(_brief=pl.when(is_one).then("_brief"))
+        .with_columns(entity=pl.format("{}:{}", "entity_type", pl.coalesce("_brief", "entity_id")))
+        .drop("_brief")
+    )
+
+
+def changed_only(frame: pl.DataFrame, column: str, quiet: Sequence[str]) -> pl.DataFrame:
+    """The rows of a table of changes that say one, if any do, and a note of the others."""
+    is_quiet = pl.col(column).cast(pl.String).is_in(list(quiet))
+    counts = frame.filter(is_quiet)[column].cast(pl.String).value_counts(sort=True)
+    if counts["count"].sum() in (0, frame.height):
+        return frame
+    said = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in counts.rows())
+    note(f"{said}: not shown; --format csv has them")
+    return frame.filter(~is_quiet)
