@@ -91,13 +91,13 @@ def test_what_makes_no_sense_is_one_line_that_helps(capsys, arguments, words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, 120, 160])
 def test_the_table_has_ids_that_lead_to_the_rows(capsys, monkeypatch, clusters, width):
     monkeypatch.setenv("COLUMNS", str(width))
     assert run(["failures", STORE]) == 0
     table = capsys.readouterr().out.splitlines()
     assert table[0].split()[:5] == ["id", "state", "n_incidents", "cost", "run"]
-    assert "template" in table[0] and ("code" in table[0]) == (width == 120)
+    assert "template" in table[0] and ("code" in table[0]) == (width == 160)
     assert max(map(len, table)) <= width
     first = clusters.row(0, named=True)
     brief = table[2].split()[0]
