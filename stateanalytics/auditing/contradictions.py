@@ -6,7 +6,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, moment, word
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, beside
 from stateanalytics.core.units import how_long_each
 from stateanalytics.systems import all_systems
 
@@ -57,19 +57,42 @@ def changes_against_graphs(judged: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def changes_against_each_other(cases: Cases) -> pl.DataFrame:
-    """Changes that do not begin where the one before ended."""
+def changes_against_history(cases: Cases) -> pl.DataFrame:
+    """Changes that do not begin where the one before ended; rows that are not where the last did.
+
+    Both are told of each entity's changes in their order, which is looked for once.
+    """
     ordered = _ordered(cases)
     # Entity after entity, one shift does for all: one in each group takes ten times as long.
     grouped = ordered.with_row_index("place").group_by(_KEY).agg("place")
-    places = grouped.select("place", first=pl.col("place").list.first()).explode("place")
-    follows = places["place"] != places["first"]
-    gaps = (
-        ordered[places["place"]]
-        .with_columns(before=pl.col("status").shift(1))
-        .filter(
-            follows, pl.col("before").is_not_null(), pl.col("previous_status") != pl.col("before")
-        )
+    gaps = _gaps(ordered, grouped["place"])
+    last = ordered.select("status", "at", is_told=pl.lit(value=True))[grouped["place"].list.last()]
+    rows = cases.rows.select(*_KEY, "raw_status", "updated_at")
+    both = beside(rows, grouped.drop("place").hstack(last)).filter(
+        "is_told",
+        pl.col("raw_status").ne_missing(pl.col("status")),
+        # A history that is not whole ends before the row does: a record that was written
+        # later, by a kill for one, rightly says more.
+        pl.col("system").is_in(_with_history("whole")) | (pl.col("at") > pl.col("updated_at")),
+    )
+    differing = audit_rows(
+        both,
+        "audit.status_differs_from_history",
+        at="at",
+        says=pl.format("its row says {}", word("raw_status")),
+        against=pl.format("its history ended in {}", word("status")),
+    )
+    return pl.concat([gaps, differing])
+
+
+def _gaps(ordered: pl.DataFrame, grouped: pl.Series) -> pl.DataFrame:
+    """Changes that do not begin where the one before ended, of the places of each entity's."""
+    each = pl.DataFrame({"place": grouped, "first": grouped.list.first()}).explode("place")
+    changes = ordered[each["place"]]
+    gaps = changes.with_columns(before=pl.col("status").shift(1)).filter(
+        each["place"] != each["first"],
+        pl.col("before").is_not_null(),
+        pl.col("previous_status") != pl.col("before"),
     )
     return audit_rows(
         gaps,
@@ -77,25 +100,6 @@ def changes_against_each_other(cases: Cases) -> pl.DataFrame:
         at="at",
         says=pl.format("a change from {} to {}", word("previous_status"), word("status")),
         against=pl.format("the change before it ended in {}", word("before")),
-    )
-
-
-def changes_against_rows(cases: Cases) -> pl.DataFrame:
-    """Rows whose status is another than the last one of their history."""
-    last = _ordered(cases).group_by(_KEY).agg(pl.col("status", "at").last())
-    rows = cases.rows.select(*_KEY, "raw_status", "updated_at")
-    both = rows.join(last, on=_KEY, how="inner").filter(
-        pl.col("raw_status").ne_missing(pl.col("status")),
-        # A history that is not whole ends before the row does: a record that was written
-        # later, by a kill for one, rightly says more.
-        pl.col("system").is_in(_with_history("whole")) | (pl.col("at") > pl.col("updated_at")),
-    )
-    return audit_rows(
-        both,
-        "audit.status_differs_from_history",
-        at="at",
-        says=pl.format("its row says {}", word("raw_status")),
-        against=pl.format("its history ended in {}", word("status")),
     )
 
 
@@ -409,8 +413,7 @@ def fires_and_requests(cases: Cases) -> pl.DataFrame:
 
 
 SHARED_CHECKS = (
-    changes_against_each_other,
-    changes_against_rows,
+    changes_against_history,
     without_sign_of_life,
     end_times,
     stored_durations,

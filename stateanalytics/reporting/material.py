@@ -144,9 +144,9 @@ class Material:
         """The `members` of the window, with the incidents that it shows."""
         return members_within(self.failed_ever, self.window, self.facts.as_of)
 
-    @cached_property
+    @property
     def counted_rows(self) -> pl.DataFrame:
-        """Everything of the window that rates count, each work once."""
+        """Everything of the window that rates count, each work once; made when asked for."""
         return counted(self.rows)
 
     @property
@@ -154,10 +154,10 @@ class Material:
         """The runs that rates count: sessions, without what is left out; made when asked for."""
         return counted(self.rows, RUN)
 
-    @cached_property
-    def ended_runs(self) -> pl.DataFrame:
-        """Those of `runs` that have ended."""
-        return self.rows.filter(is_counted(RUN), ~pl.col("is_open"))
+    @property
+    def ended_runs(self) -> pl.LazyFrame:
+        """Those of `runs` that have ended: most of them, so that each asks for its columns."""
+        return self.rows.lazy().filter(is_counted(RUN), ~pl.col("is_open"))
 
     @cached_property
     def open_runs(self) -> pl.DataFrame:

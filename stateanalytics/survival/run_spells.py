@@ -27,7 +27,7 @@ SILENT = ("stalled", "process_dead", "orphaned")
 # A century: more would leave the calendar.
 _LONGEST_S = 3.2e9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_OF_RUNS = {
+OF_RUNS = {
     *SPELLS.dtypes,
     *("session_id", "invocation_id", "show_id", "created_at", "last_activity_at", "placed_at"),
     "last_sign_at",
@@ -161,7 +161,7 @@ def runs_of(rows: pl.DataFrame) -> pl.DataFrame:
         known.name: known.run_type for known in all_systems() if known.run_type != "session"
     }
     run_type = pl.col("system").replace_strict(own_types, default="session")
-    rows = rows.select(name for name in rows.columns if name in _OF_RUNS)
+    rows = rows.select(name for name in rows.columns if name in OF_RUNS)
     runs = rows.filter(pl.col("entity_type") == run_type)
     borrowed = ("kind", "project", "agent", "model", "playbook")
     key = ["source", "system", "session_id"]

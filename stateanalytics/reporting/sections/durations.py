@@ -17,7 +17,7 @@ from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
 from stateanalytics.survival.occupancy import state_occupancy
 from stateanalytics.survival.plateau import never_ending
-from stateanalytics.survival.run_spells import count_spells, spells
+from stateanalytics.survival.run_spells import OF_RUNS, count_spells, spells
 from stateanalytics.survival.state_stretches import stretches_of
 from stateanalytics.systems import all_systems
 
@@ -207,8 +207,11 @@ def _in_between(material: Material) -> Plain:
     """Where the runs that started in the window were after so long, and who went on."""
     at_s = material.policy.slow_after_s
     window, started = material.window, pl.col("started_at")
-    begun = material.ever.filter(started.is_between(window.since, window.until, closed="left"))
-    lives = stretches_of(material.facts, window=window, policy=material.policy, rows=begun)
+    is_begun = started.is_between(window.since, window.until, closed="left")
+    ever = material.ever.select(name for name in material.ever.columns if name in OF_RUNS)
+    lives = stretches_of(
+        material.facts, window=window, policy=material.policy, rows=ever.filter(is_begun)
+    )
     shares = state_occupancy(_sampled(lives), at_s=at_s).filter(pl.col("share") > 0)
     rows = plain_rows(shares.drop("duration_s"))
     return {

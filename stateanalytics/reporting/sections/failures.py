@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import WEEK, Window
 from stateanalytics.failures.cluster_life import count_lives
@@ -17,6 +18,7 @@ from stateanalytics.reporting.false_alarms import GROWING
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
 from stateanalytics.reporting.phrases import count, listed, share
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
+from stateanalytics.state.population import is_counted
 from stateanalytics.state.reason_codes import REGISTRY
 
 N_CODES, N_OF_CODE, N_INCIDENTS, N_GONE, N_WEEKS = 20, 3, 3, 5, 12
@@ -94,7 +96,7 @@ def summarize_failures(material: Material) -> Plain:
             ],
         },
         "mass": _mass(material),
-        "stopped": _stopped(material.counted_rows),
+        "stopped": _stopped(material),
     }
 
 
@@ -184,21 +186,21 @@ def _mass(material: Material) -> Plain:
     window = material.window
     mass = starts.filter(pl.col("until") > window.since, pl.col("since") < window.until)
     kept = material.ended_runs if mass.is_empty() else _without_mass(material)
-    n_completed = kept.filter(ended_well()).height
+    n_completed, n_kept = kept.select(ended_well().sum(), n=pl.len()).collect().row(0)
     return {
         "step_s": STEP_S,
         "stretches": plain_rows(mass, ("since", "n_starts", "n_failed")),
         "completed_without": {
             "n": n_completed,
-            "of": kept.height,
-            "shown": share(n_completed / kept.height if kept.height else None),
+            "of": n_kept,
+            "shown": share(n_completed / n_kept if n_kept else None),
         },
     }
 
 
-def _without_mass(material: Material) -> pl.DataFrame:
-    kept = without_mass(material.ever).select("source", "system", "entity_type", "entity_id")
-    return material.ended_runs.join(kept.unique(), on=kept.columns, how="semi", nulls_equal=True)
+def _without_mass(material: Material) -> pl.LazyFrame:
+    kept = without_mass(material.ever).select(ENTITY_KEY).lazy()
+    return material.ended_runs.join(kept, on=ENTITY_KEY, how="semi", nulls_equal=True)
 
 
 def _also(material: Material) -> list[str]:
@@ -218,10 +220,11 @@ def plural(entity_type: str) -> str:
     return entity_type.replace("_", " ") + ("es" if entity_type.endswith("ch") else "s")
 
 
-def _stopped(rows: pl.DataFrame) -> Plain:
+def _stopped(material: Material) -> Plain:
     """Ends that somebody chose are no failures; they are counted beside them."""
     is_stopped = pl.col("outcome").is_in(["aborted", "cancelled"])
-    ends = rows.filter(is_stopped, ~is_failure().fill_null(value=False))
+    is_chosen = is_stopped & ~is_failure().fill_null(value=False)
+    ends = material.rows.lazy().filter(is_counted(), is_chosen).select("outcome").collect()
     counts = tally(ends, "outcome")
     return {"aborted": counts.get("aborted", 0), "cancelled": counts.get("cancelled", 0)}
 

@@ -25,9 +25,13 @@ KINDS = ("host", "project", "system", "source")
 
 def summarize_fleet(material: Material) -> Plain:
     """Ended runs and incidents by host, project, system and source, and by what was asked for."""
+    usual = KINDS if material.facts.sources.height > 1 else ()
+    told = (*usual, *material.by)
+    if not told:
+        return fleet_of({}, "incident")
     own = material.failed.filter(pl.col("entity_type") == RUN)
     together = own.select(*ENTITY_KEY, _unit=pl.coalesce("incident_id", "cause"))
-    runs = material.ended_runs.join(
+    runs = material.ended_runs.collect().join(
         together.unique(ENTITY_KEY), on=ENTITY_KEY, how="left", maintain_order="left"
     )
     groups = with_names(runs).with_columns(
@@ -41,8 +45,7 @@ def summarize_fleet(material: Material) -> Plain:
             n_bad=pl.col("_unit").filter(is_failure()).n_unique(),
         )
 
-    usual = KINDS if material.facts.sources.height > 1 else ()
-    return fleet_of({name: by(name) for name in (*usual, *material.by)}, "incident")
+    return fleet_of({name: by(name) for name in told}, "incident")
 
 
 def fleet_of(groupings: Mapping[str, pl.DataFrame], unit: str) -> Plain:

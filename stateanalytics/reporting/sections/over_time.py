@@ -27,8 +27,10 @@ def summarize_over_time(material: Material) -> Plain:
         ending=pl.col("outcome").cast(pl.String),
         has_failed=is_failure(),
     )
-    counts = ended.group_by("from_at", "ending").agg(
-        n=pl.len(), n_failed=pl.col("has_failed").sum()
+    counts = (
+        ended.group_by("from_at", "ending")
+        .agg(n=pl.len(), n_failed=pl.col("has_failed").sum())
+        .collect()
     )
     return over_time_of(steps, counts, name)
 

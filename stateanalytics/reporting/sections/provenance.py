@@ -45,7 +45,7 @@ def summarize_provenance(material: Material) -> Plain:
         ],
         "entities": _entities(material),
         "findings": findings,
-        "coverage": _coverage(material.ended_runs),
+        "coverage": _coverage(material.ended_runs.select(*COVERAGE).collect()),
         "left_out": _left_out(material.rows),
     }
 

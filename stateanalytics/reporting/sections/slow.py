@@ -11,6 +11,7 @@ from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.reporting.phrases import count, number
 from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.definitions import ended_well
+from stateanalytics.state.population import Rows
 
 N_SHOWN = 8
 TOLD = ("entity_id", "name", "kind", "agent", "model", "project")
@@ -20,36 +21,31 @@ def summarize_slow(material: Material) -> Plain:
     """Open runs by age with their silence beside it, and ended runs that had taken long."""
     limit_s = material.policy.slow_after_s
     still_open = _longest_first(material.open_runs, "age_s")
-    ended = _longest_first(
-        material.ended_runs.filter(
-            pl.col("duration_s").is_not_null(),
-            ~pl.col("is_end_approximate").fill_null(False),
-            ~pl.col("end_written_by").is_in(["observer", "import"]).fill_null(False),
-        ),
-        "duration_s",
+    is_slow = pl.col("duration_s") > limit_s
+    ended = material.ended_runs.filter(
+        pl.col("duration_s").is_not_null(),
+        ~pl.col("is_end_approximate").fill_null(False),
+        ~pl.col("end_written_by").is_in(["observer", "import"]).fill_null(False),
     )
+    counts = ended.select(n=pl.len(), n_slow=is_slow.sum(), n_good=(is_slow & ended_well()).sum())
+    n_ended, n_slow, n_good = counts.collect().row(0)
+    slowest = _longest_first(ended.filter(is_slow), "duration_s").head(N_SHOWN).collect()
     slow_open = still_open.filter(pl.col("age_s") > limit_s)
-    slow_ended = ended.filter(pl.col("duration_s") > limit_s)
-    n_good = slow_ended.filter(ended_well()).height
     return {
-        "finding": _sentence(
-            still_open, slow_open, (n_good, slow_ended.height, ended.height), limit_s
-        ),
+        "finding": _sentence(still_open, slow_open, (n_good, n_slow, n_ended), limit_s),
         "slow_after_s": limit_s,
         "slow_after": how_long(limit_s),
         "n_open": still_open.height,
         "n_slow_open": slow_open.height,
         "open": [_row(row, "age_s") for row in still_open.head(N_SHOWN).iter_rows(named=True)],
-        "n_ended": ended.height,
-        "n_slow_ended": slow_ended.height,
+        "n_ended": n_ended,
+        "n_slow_ended": n_slow,
         "n_slow_and_good": n_good,
-        "ended": [
-            _row(row, "duration_s") for row in slow_ended.head(N_SHOWN).iter_rows(named=True)
-        ],
+        "ended": [_row(row, "duration_s") for row in slowest.iter_rows(named=True)],
     }
 
 
-def _longest_first(runs: pl.DataFrame, column: str) -> pl.DataFrame:
+def _longest_first(runs: Rows, column: str) -> Rows:
     return runs.sort(column, "entity_id", descending=[True, False], nulls_last=True)
 
 

@@ -18,6 +18,10 @@ from stateanalytics.systems.lionagi.transitions import (
 )
 
 _KEY = list(schema.ENTITY_KEY)
+_OF_REQUESTS = (
+    *("invocation_id", "raw_status", "ended_at", "last_activity_at"),
+    *("is_open", "is_over", "n_children"),
+)
 
 
 def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
@@ -82,21 +86,23 @@ def run_directories(cases: Cases) -> pl.DataFrame:
 
 def roll_ups(cases: Cases) -> pl.DataFrame:
     """Requests whose sessions have all ended: what the three rules say, and the request."""
-    whole = family(_rows(cases), "invocation", "session", "invocation_id").filter(
+    asked = _rows(cases).select(*_KEY, *_OF_REQUESTS)
+    whole = family(asked, "invocation", "session", "invocation_id").filter(
         "is_over", pl.col("n_open") == 0, pl.col("n_legacy") == 0
     )
     numbered = whole.with_row_index("parent").with_columns(pl.col("parent").cast(pl.Int64))
     children = (
-        _rows(cases)
-        .filter(pl.col("entity_type") == "session")
+        cases.rows.lazy()  # which takes the columns that are asked for only
+        .filter(pl.col("entity_type") == "session", system="lionagi")
         .sort("created_at", nulls_last=False, maintain_order=True)
         .select("source", "system", "invocation_id", "reason_code", status="raw_status")
         .join(
-            numbered.select("source", "system", "parent", invocation_id="entity_id"),
+            numbered.lazy().select("source", "system", "parent", invocation_id="entity_id"),
             on=["source", "system", "invocation_id"],
             how="inner",
             maintain_order="left",
         )
+        .collect()
         .with_columns(position=pl.int_range(pl.len(), dtype=pl.Int64).over("parent"))
     )
     rolled = roll_up(numbered.select("parent"), children, by="parent").drop("n_children")
