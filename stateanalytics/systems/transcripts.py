@@ -18,7 +18,15 @@ from zlib import crc32
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, Frames, MadeFrame, later, pool, unmade
+from stateanalytics.core.facts import (
+    Facts,
+    Frames,
+    MadeFrame,
+    later,
+    pool,
+    unmade,
+    with_values_once,
+)
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import Frame
 from stateanalytics.io.archive.changes import digest_of_files
@@ -530,7 +538,13 @@ class Folding:
                     name: Packed(rows.clear(), [Piece.of(rows)])
                     for name, rows in part.details.items()
                 }
-                known = replace(part, details=Frames(details))
+                known = replace(
+                    part,
+                    entities=with_values_once(part.entities),
+                    transitions=with_values_once(part.transitions),
+                    events=with_values_once(part.events),
+                    details=Frames(details),
+                )
                 del part
             for name, made in unmade(known.details).items():
                 if isinstance(made, Packed):
@@ -653,15 +667,16 @@ def _stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     Whoever puts another frame beside one that lies in pieces copies all of it. Columns that are
     empty, as most are, take no memory. The frames that are given lose their columns.
     """
-    n_rows = sum(frame.height for frame in frames)
-    columns = []
+    has_rows = any(frame.height for frame in frames)
+    columns, empty = [], {}
+    names = frames[0].columns
     for name, dtype in frames[0].schema.items():
         each = [frame.drop_in_place(name) for frame in frames]
-        if all(column.null_count() == column.len() for column in each):
-            columns.append(pl.repeat(None, n_rows, dtype=dtype, eager=True).alias(name))
+        if has_rows and all(column.null_count() == column.len() for column in each):
+            empty[name] = pl.lit(None, dtype)
         else:
             columns.append(pl.concat(each, rechunk=True))
-    return pl.DataFrame(columns)
+    return with_values_once(pl.DataFrame(columns).with_columns(**empty)).select(names)
 
 
 _MOST_ROWS = 50_000
