@@ -847,6 +847,7 @@ def test_an_interruption_is_code_130(run, monkeypatch):
 def test_memory_is_kept_for_the_next_step_unless_somebody_says_otherwise(monkeypatch, given):
     monkeypatch.setattr(cli.os, "environ", {} if given is None else {cli._ALLOCATOR: given})
     monkeypatch.setattr(cli, "run", lambda _: 0)
+    monkeypatch.setattr(cli.gc, "freeze", lambda: None)
     with pytest.raises(SystemExit):
         cli.main([])
     assert cli.os.environ[cli._ALLOCATOR].startswith(given or "dirty_decay_ms:200,")
@@ -870,6 +871,15 @@ def test_as_a_process_nothing_but_the_answer_is_printed(store):
     """Within its limit of memory it reads raw tables too."""
     done = process("sql", store, "SELECT count(*) AS n FROM raw_sessions", "-f", "csv")
     assert (done.returncode, done.stdout, done.stderr) == (0, "n\n3\n", "")
+
+
+@pytest.mark.slow
+def test_as_a_process_that_loads_duckdb_it_ends_without_words_of_that():
+    done = process(
+        "attention", Path(__file__).parents[1] / "data" / "samples" / "codex", "-f", "json"
+    )
+    assert done.returncode == 0
+    assert {line.partition(":")[0] for line in done.stderr.splitlines()} == {"note"}
 
 
 @pytest.mark.parametrize(

@@ -354,6 +354,16 @@ def test_threads_that_ask_for_the_first_check_at_once_get_one_answer(tmp_path):
         assert list(threads.map(lambda _: store.unchecked(), range(8))) == [[]] * 8
 
 
+def test_a_process_that_started_ahead_is_the_one_that_is_asked(tmp_path):
+    store_process.end_idle()
+    for _ in range(2):
+        store_process.start_ahead()
+    [ahead] = store_process._IDLE
+    assert store_process.mentions(written(tmp_path / "state.db"), ["CREATE TABLE t "], 2**20)
+    [asked_one] = store_process._IDLE
+    assert asked_one is ahead
+
+
 def test_a_path_is_of_the_directory_of_now(tmp_path, monkeypatch):
     words = ["CREATE TABLE t "]
     monkeypatch.chdir(tmp_path)

@@ -125,8 +125,11 @@ def _masked(texts: pl.Series) -> pl.DataFrame:
     marked = marked.with_columns(now=_without_secrets(pl.col("was")))
     # An escape sequence or a sign that nobody sees inside a secret hides it from a shape.
     is_hiding = marked["now"].str.contains(UNSEEN)
+    seen = pl.col("now").str.replace_all(ANSI, "").str.replace_all(UNSEEN, "")
     if is_hiding.any():
-        seen = pl.col("now").str.replace_all(ANSI, "").str.replace_all(UNSEEN, "")
+        # Most escapes are colours of a message that has no secret.
+        is_hiding &= marked.select(seen.str.contains(_HINT)).to_series()
+    if is_hiding.any():
         # A column of its own: shapes are made ready for every expression that names them.
         bare = marked.filter(is_hiding).with_columns(seen=_without_secrets(seen))
         n_seen, n_now = (pl.col(name).str.count_matches(_MARK) for name in ("seen", "now"))

@@ -8,7 +8,7 @@ Marks become null; only where some were seen does a second scan say what they we
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -113,15 +113,16 @@ SCANNED: Mapping[Kind, pl.DataType] = {
 }
 
 
-def is_suspicious(kind: Kind, value: pl.Expr) -> pl.Expr:
-    """Might a guard not have let some value of an unguarded column through."""
-    fine: Mapping[Kind, pl.Expr] = {
-        "real": value.abs() < EXACT,
-        "moment": value.is_between(EARLIEST, LATEST) | (value == 0),
-        "integer": value > MARK_INTEGER,
-        "yes_no": value.is_between(0, 1),
+def is_suspicious(kinds: Mapping[str, Kind]) -> pl.Expr:
+    """Might a guard not have let some value of these unguarded columns through."""
+    fine: Mapping[Kind, Callable[[pl.Expr], pl.Expr]] = {
+        "real": lambda value: value.abs() < EXACT,
+        "moment": lambda value: value.is_between(EARLIEST, LATEST) | (value == 0),
+        "integer": lambda value: value > MARK_INTEGER,
+        "yes_no": lambda value: value.is_between(0, 1),
     }
-    return (~fine.get(kind, pl.lit(True))).any()
+    is_fine = [fine[kind](pl.col(name)).all() for name, kind in kinds.items() if kind in fine]
+    return ~pl.all_horizontal(is_fine or [pl.lit(True)])
 
 
 _NO_NUMBER = "typeof({c}) IN ('text', 'blob')"
@@ -271,8 +272,9 @@ def _decoded_few(cells: pl.Series) -> pl.DataFrame | None:
     No rows where nothing is to be mended; None where the parser alone cannot say it, or the
     cells are many.
     """
-    if cells.len() - cells.null_count() > FEW_CELLS:
-        return None
+    n_cells = cells.len() - cells.null_count()
+    if n_cells == 0 or n_cells > FEW_CELLS:
+        return None if n_cells else pl.DataFrame()
     raw, inner = pl.col("raw"), pl.col("inner")
     holds_more = inner.str.contains(r"^\s*[\[{]")
     # The parser says null of a null as of what is no JSON.

@@ -286,10 +286,8 @@ def scan_unguarded(plan: Plan, where: str, cursor: Cursor) -> tuple[pl.DataFrame
     if frame.dtypes != ([cells.SCANNED[kind] for kind in plan.kinds.values()] or [pl.Int64()]):
         return None
     frame, invalid = _named(plan, frame)
-    suspicious = frame.select(
-        cells.is_suspicious(kind, pl.col(name)).alias(name) for name, kind in plan.kinds.items()
-    )
-    return None if invalid or any(suspicious.row(0) if plan.kinds else ()) else (frame, invalid)
+    is_suspicious = invalid or frame.select(cells.is_suspicious(plan.kinds)).item()
+    return None if is_suspicious else (frame, invalid)
 
 
 def scan_guarded(

@@ -47,6 +47,12 @@ def idle_or_new() -> StoreProcess:
     return StoreProcess()
 
 
+def start_ahead() -> None:
+    """Let a process start while this one is busy with something else, unless one waits."""
+    if not _IDLE:
+        StoreProcess().keep()
+
+
 @atexit.register
 def end_idle() -> None:
     """End the processes that wait."""
