@@ -11,7 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from stateanalytics.core.facts import Facts, unmade
-from stateanalytics.systems import history, transcripts
+from stateanalytics.systems import folding, history, packed
 from stateanalytics.systems.claude_code import reading as claude_code
 from stateanalytics.systems.codex import reading as codex
 from stateanalytics.systems.families import with_families
@@ -51,12 +51,12 @@ def test_families_one_by_one_tell_what_all_tell_at_once(reading, monkeypatch) ->
     sample = sample_of(reading)
     lines = sample.detail(reading.FOLDING.records[0])
     assert reading.FOLDING.families(lines).n_unique() > 3
-    monkeypatch.setattr(transcripts, "_MOST_ROWS", 20)
+    monkeypatch.setattr(folding, "_MOST_ROWS", 20)
     by_families = sample_of(reading)
     assert_same(by_families, sample)
     # What few ask for is packed until somebody does.
     made = unmade(by_families.details).values()
-    assert all(isinstance(each, transcripts.Packed) for each in made)
+    assert all(isinstance(each, packed.Packed) for each in made)
 
 
 @pytest.mark.parametrize("reading", READINGS)
@@ -68,7 +68,7 @@ def test_records_of_several_inputs_are_put_together_once_for_all_families(readin
         n_made.append(lines.height)
         return lines
 
-    monkeypatch.setattr(transcripts, "_MOST_ROWS", 60)
+    monkeypatch.setattr(folding, "_MOST_ROWS", 60)
     is_folded = pl.repeat(value=True, n=lines.height, eager=True)
     marks = reading.FOLDING.marks(lines)
     reading.FOLDING.parts_of((put_together, *others), marks, is_folded)
@@ -87,7 +87,7 @@ def test_what_hangs_together_with_nothing_later_is_as_if_it_were_folded_again(
     def all_in_one(_folding: object, lines: pl.DataFrame) -> pl.Series:
         return pl.repeat(0, lines.height, eager=True)
 
-    monkeypatch.setattr(transcripts.Folding, "families", all_in_one)
+    monkeypatch.setattr(folding.Folding, "families", all_in_one)
     assert_same(by_families, facts_at(sample_of(reading), middle).facts)
 
 
@@ -139,7 +139,7 @@ def test_agents_of_one_name_in_folders_of_no_session_are_one_family(tmp_path, mo
     whole = read_facts(tmp_path)[0]
     then = facts_at(whole, datetime(2026, 5, 1, 12, tzinfo=UTC)).facts
     assert then.entities["created_at"].max() < then.as_of
-    monkeypatch.setattr(transcripts, "_MOST_ROWS", 1)
+    monkeypatch.setattr(folding, "_MOST_ROWS", 1)
     assert_same(read_facts(tmp_path)[0], whole)
 
 

@@ -13,7 +13,7 @@ import stateanalytics as sa
 from stateanalytics.core.facts import unmade
 from stateanalytics.io.archive import changes
 from stateanalytics.io.json_lines import chunks_of
-from stateanalytics.systems import transcripts
+from stateanalytics.systems import folding, packed, transcripts
 from tests.conftest import ROOT
 from tests.examples import examples
 from tests.frames import AS_OF
@@ -122,8 +122,8 @@ def test_whatever_is_written_a_refresh_equals_a_fresh_read(tmp_path_factory, sys
     root = sample(system, tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(changes, "_TICK_NS", 0)  # else nobody is sure of what was written just now
-        patch.setattr(transcripts, "_MOST_ROWS", most)
-        patch.setattr(transcripts, "_FEW_ROWS", most // 10)
+        patch.setattr(folding, "_MOST_ROWS", most)
+        patch.setattr(packed, "_FEW_ROWS", most // 10)
         snap = read(root)
         for steps in rounds:
             for kind, n in steps:
@@ -136,7 +136,7 @@ def test_whatever_is_written_a_refresh_equals_a_fresh_read(tmp_path_factory, sys
 @pytest.mark.parametrize("system", WRITES)
 def test_only_what_was_written_to_is_read_and_folded_again(tmp_path, monkeypatch, system):
     monkeypatch.setattr(changes, "_TICK_NS", 0)
-    monkeypatch.setattr(transcripts, "_MOST_ROWS", 1)
+    monkeypatch.setattr(folding, "_MOST_ROWS", 1)
     opened, folded = [], []
 
     def chunks(path, *others):
@@ -148,9 +148,9 @@ def test_only_what_was_written_to_is_read_and_folded_again(tmp_path, monkeypatch
         folded.append(part.entities.height)
         return part
 
-    fold = transcripts.Folding._part_of
+    fold = folding.Folding._part_of
     monkeypatch.setattr(transcripts, "chunks_of", chunks)
-    monkeypatch.setattr(transcripts.Folding, "_part_of", part_of)
+    monkeypatch.setattr(folding.Folding, "_part_of", part_of)
     root = sample(system, tmp_path)
     snap = read(root)
     n_batches = len(folded)

@@ -1,0 +1,340 @@
+"""Families of transcripts, folded some at a time, and only those that changed again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+from zlib import crc32
+
+import polars as pl
+
+from stateanalytics.core.facts import (
+    Frames,
+    MadeFrame,
+    unmade,
+    with_values_once,
+)
+from stateanalytics.core.schema import Frame
+from stateanalytics.io.parts import Parts
+from stateanalytics.systems.families import FAMILY, with_families
+from stateanalytics.systems.packed import Packed, Piece, columns_of
+from stateanalytics.systems.transcripts import Told
+
+_MOST_ROWS = 50_000
+"""Records that are folded at once, or a single family."""
+
+_ENDS_OF = 8
+"""From half as many on, a batch ends with every so manieth family."""
+
+
+@dataclass(frozen=True)
+class Folding:
+    """How a system makes its rows of the records of transcripts.
+
+    Attributes
+    ----------
+    records : tuple of Frame
+        What is kept of records: their own frame, and others with its key.
+    sessions : Frame
+        With ``source``, ``thread_id`` and ``file``.
+    told : sequence of str
+        Columns of records that say which hang together.
+    node : polars.Expr
+        Over records: the file, or what else is folded by itself.
+    nodes_of : callable
+        Gives of records ``source``, ``node`` and the columns of ``ids``.
+    ids : sequence of sequence of str
+        By which nodes hang together: as for `families.with_families`.
+    assemble : callable
+        Makes a system's rows of the ``records`` of some families; of each row it says by
+        ``thread_id``, or by ``session_id`` of entities, whose it is.
+    """
+
+    records: tuple[Frame, ...]
+    sessions: Frame
+    told: Sequence[str]
+    node: pl.Expr
+    nodes_of: Callable[[pl.DataFrame], pl.DataFrame]
+    ids: Sequence[Sequence[str]]
+    assemble: Callable[..., Parts]
+
+    def families(self, lines: pl.DataFrame) -> pl.Series:
+        """Of each record the family of its file."""
+        families = with_families(self.nodes_of(lines), self.ids)
+        named = lines.select("source", node=self.node)
+        return named.join(families, on=["source", "node"], how="left", maintain_order="left")[
+            FAMILY
+        ]
+
+    def marks(self, made: MadeFrame) -> pl.DataFrame:
+        """Of each record its ``source``, ``file`` and ``family``, and by when it was ``there``."""
+        if isinstance(made, Packed) and made.marks is not None:
+            return made.marks
+        lines = columns_of(made, dict.fromkeys((*self.told, "at", "line_no")))
+        # Few words many times: as numbers they take little memory for as long as the records.
+        place = pl.col("source", "file").cast(pl.Categorical)
+        return lines.select(place, is_there().alias("there")).with_columns(
+            self.families(lines).alias(FAMILY)
+        )
+
+    def part_of(
+        self,
+        records: Sequence[MadeFrame],
+        versions: Mapping[str, object] | None = None,
+        before: Folded | None = None,
+    ) -> tuple[Parts, Folded]:
+        """A system's rows of all records, which are made again when they are asked for.
+
+        Parameters
+        ----------
+        records : sequence of polars.DataFrame or callable
+            As many as there are ``records``.
+        versions : mapping of str to object, optional
+            As `Told.versions`, of all that is told of a file.
+        before : Folded, optional
+            The second that came out the last time: what nothing changed of is not folded again.
+
+        Returns
+        -------
+        Parts
+        Folded
+            To go on from.
+        """
+        lines, *others = records
+        marks = self.marks(lines)
+        is_folded = pl.repeat(value=True, n=marks.height, eager=True)
+        folded = self.parts_of(records, marks, is_folded, versions, before)
+        marked = replace(lines, marks=marks) if isinstance(lines, Packed) else lines
+        made = {
+            frame.name: each for frame, each in zip(self.records, [marked, *others], strict=True)
+        }
+        part = folded.part
+        return replace(part, details=Frames({**unmade(part.details), **made})), folded
+
+    def parts_of(
+        self,
+        records: Sequence[MadeFrame],
+        marks: pl.DataFrame,
+        is_folded: pl.Series,
+        versions: Mapping[str, object] | None = None,
+        before: Folded | None = None,
+    ) -> Folded:
+        """A system's rows, folded some families at a time, which takes less memory.
+
+        Parameters
+        ----------
+        records : sequence of polars.DataFrame or callable
+            As many as there are ``records``; they are no part of the result.
+        marks : polars.DataFrame
+            ``file`` and ``family`` of each row of the first of them.
+        is_folded : polars.Series
+            Which rows of the first of them are.
+        versions, before
+            As for `part_of`.
+        """
+        # What does not unpack a part of itself is made once, and not for each batch.
+        lines, *others = (
+            each() if callable(each) and not isinstance(each, Packed) else each for each in records
+        )
+        batches = _batches(marks, is_folded)
+        keys = _keys(marks, batches, versions) if versions else {}
+        numbers = batches.drop_nulls().unique().sort().to_list() or [0]
+        if len(numbers) == 1:
+            key = keys.get(numbers[0])
+            if before is not None and before.is_of(key):
+                return before
+            return Folded(self._part_of(lines, others, is_folded), {key: (0, {})})
+        parts: list[tuple[Key, Parts]] = []
+        packed: dict[str, Packed] = {}
+        for number in numbers:
+            key = keys.get(number)
+            known = None if before is None else before.batch(key)
+            if known is None:
+                part = self._part_of(lines, others, (batches == number).fill_null(value=False))
+                # Together as large as all else, and asked for by few.
+                details = {
+                    name: Packed(rows.clear(), [Piece.of(rows)])
+                    for name, rows in part.details.items()
+                }
+                known = replace(
+                    part,
+                    entities=with_values_once(part.entities),
+                    transitions=with_values_once(part.transitions),
+                    events=with_values_once(part.events),
+                    details=Frames(details),
+                )
+                del part
+            for name, made in unmade(known.details).items():
+                if isinstance(made, Packed):
+                    above = packed[name].pieces if name in packed else ()
+                    packed[name] = replace(made, pieces=[*above, *made.pieces])
+            parts.append((key, replace(known, details={})))
+            del known  # else they are there beside the next
+        return Folded.of(parts, Frames(packed))
+
+    def _part_of(
+        self, lines: Packed | pl.DataFrame, others: Sequence[MadeFrame], mask: pl.Series
+    ) -> Parts:
+        """A system's rows of some records, which are no part of it."""
+        some = lines.filter(mask)
+        part = self.assemble(some, *(of_lines(frame, some) for frame in others))
+        made = [frame.name for frame in self.records]
+        kept = {name: rows for name, rows in part.details.items() if name not in made}
+        return replace(part, details=kept)
+
+
+Key: TypeAlias = "frozenset[object] | None"
+"""Of what a batch was folded; None: nobody asked."""
+
+_CANONICAL = ("entities", "transitions", "events")
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A system's rows, with where those of each batch lie.
+
+    Attributes
+    ----------
+    part : Parts
+        The rows.
+    spans : mapping of Key to (int, mapping of str to (int, int))
+        Which batch it is, and of each canonical frame where its rows begin and how many they are.
+    """
+
+    part: Parts
+    spans: Mapping[Key, tuple[int, Mapping[str, tuple[int, int]]]]
+
+    @classmethod
+    def of(cls, batches: Sequence[tuple[Key, Parts]], details: Frames) -> Folded:
+        """Batches as one, which lose their frames."""
+        begins = dict.fromkeys(_CANONICAL, 0)
+        spans = {}
+        for nth, (key, part) in enumerate(batches):
+            sizes = {name: getattr(part, name).height for name in _CANONICAL}
+            spans[key] = nth, {name: (begins[name], size) for name, size in sizes.items()}
+            begins = {name: begin + sizes[name] for name, begin in begins.items()}
+        return cls(together([part for _, part in batches], details), spans)
+
+    def is_of(self, key: Key) -> bool:
+        """Whether this batch is all that was folded."""
+        return key is not None and list(self.spans) == [key]
+
+    def batch(self, key: Key) -> Parts | None:
+        """The rows of a batch; None where it is another or the only one."""
+        if key is None or key not in self.spans or len(self.spans) == 1:
+            return None
+        nth, spans = self.spans[key]
+        frames = {name: getattr(self.part, name).slice(*span) for name, span in spans.items()}
+        details = {
+            name: replace(made, pieces=[made.pieces[nth]])
+            for name, made in unmade(self.part.details).items()
+            if isinstance(made, Packed)
+        }
+        return replace(self.part, details=Frames(details), **frames)
+
+
+def _batches(marks: pl.DataFrame, is_folded: pl.Series) -> pl.Series:
+    """Of each row that is folded the number of its batch.
+
+    Where a batch ends is said by the names of files, so that rows that are written to one
+    batch move no rows between others.
+    """
+    families = (
+        marks.filter(is_folded)
+        .group_by(FAMILY)
+        .agg(pl.col("file").first().cast(pl.String), n=pl.len())
+        .sort(FAMILY)
+    )
+    numbers, number, n_rows = [], 0, 0
+    for size, file in families.select("n", "file").iter_rows():
+        numbers.append(number)
+        n_rows += size
+        is_likely = n_rows * 2 >= _MOST_ROWS and crc32(file.encode()) % _ENDS_OF == 0
+        if is_likely or n_rows >= _MOST_ROWS:
+            number, n_rows = number + 1, 0
+    of_family = marks[FAMILY].replace_strict(
+        families[FAMILY], pl.Series(numbers, dtype=pl.UInt32), default=None
+    )
+    return pl.select(pl.when(is_folded).then(of_family)).to_series()
+
+
+def _keys(
+    marks: pl.DataFrame, batches: pl.Series, versions: Mapping[str, object]
+) -> dict[int, frozenset[object]]:
+    """Of each batch of what files it is, and how many rows of each."""
+    counts = marks.group_by(batches.alias("batch"), pl.col("file").cast(pl.String)).len()
+    told: dict[int, set[object]] = defaultdict(set)
+    for batch, file, n_rows in counts.drop_nulls("batch").iter_rows():
+        told[batch].add((file, n_rows, versions.get(file, file)))
+    return {batch: frozenset(files) for batch, files in told.items()}
+
+
+def together(parts: Sequence[Parts], details: Frames) -> Parts:
+    """What parts tell, which lose their frames, with other details."""
+    return replace(
+        parts[0],
+        entities=_stacked([part.entities for part in parts]),
+        transitions=_stacked([part.transitions for part in parts]),
+        events=_stacked([part.events for part in parts]),
+        details=details,
+    )
+
+
+def _stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Frames of the same columns as one in one piece, column by column.
+
+    Whoever puts another frame beside one that lies in pieces copies all of it. Columns that are
+    empty, as most are, take no memory. The frames that are given lose their columns.
+    """
+    has_rows = any(frame.height for frame in frames)
+    columns, empty = [], {}
+    names = frames[0].columns
+    for name, dtype in frames[0].schema.items():
+        each = [frame.drop_in_place(name) for frame in frames]
+        if has_rows and all(column.null_count() == column.len() for column in each):
+            empty[name] = pl.lit(None, dtype)
+        else:
+            columns.append(pl.concat(each, rechunk=True))
+    return with_values_once(pl.DataFrame(columns).with_columns(**empty)).select(names)
+
+
+def of_lines(made: MadeFrame, lines: pl.DataFrame) -> pl.DataFrame:
+    """The rows of a frame, which may be packed, that some lines told."""
+    place = ["source", "file", "line_no"]
+    if isinstance(made, Packed):
+        frame = made.of_files(frozenset(lines["file"].unique()))
+    else:
+        frame = made() if callable(made) else made
+    return frame.join(lines.select(place), on=place, how="semi", maintain_order="left")
+
+
+@dataclass(frozen=True)
+class Before:
+    """What the next read of the same input can go on from.
+
+    Attributes
+    ----------
+    words : tuple
+        What else must be the same: how the input is named, and settings.
+    told : Told, optional
+        What files said.
+    folded : Folded, optional
+        What was made of it.
+    """
+
+    words: tuple[object, ...]
+    told: Told | None = None
+    folded: Folded | None = None
+
+    @classmethod
+    def of(cls, before: Before | None, *words: object) -> Before:
+        """What there is to go on from, where these words are the same."""
+        return before if before is not None and before.words == words else cls(words)
+
+
+def is_there() -> pl.Expr:
+    """By when a record was there: without a moment, no later than the next of its file with one."""
+    following = pl.col("at").backward_fill().over("source", "file", order_by="line_no")
+    return pl.coalesce("at", following)
