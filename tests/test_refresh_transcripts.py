@@ -133,6 +133,7 @@ def test_whatever_is_written_a_refresh_equals_a_fresh_read(tmp_path_factory, sys
             assert_same(snap, read(root))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", WRITES)
 def test_only_what_was_written_to_is_read_and_folded_again(tmp_path, monkeypatch, system):
     monkeypatch.setattr(changes, "_TICK_NS", 0)
