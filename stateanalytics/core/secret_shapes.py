@@ -207,9 +207,9 @@ HINTS: tuple[str, ...] = (
     f"{_BORDER}(?:" + "|".join(_STEMS) + "|eyJ)",
     r"-----BEGIN|PuTTY-User|hooks\.|webhook",
     r"://[A-Za-z0-9_-]*[0-9][A-Za-z0-9_-]+@|://[^\s/@]*:[^\s@]+@",
-    "(?i-u:cookie|authorization|bearer |basic |phpsessid|jsessionid|connect\\.sid|signature=)",
-    "(?i-u:sig=|security-token=|_auth|sshpass|redis-cli|mysql|mariadb|curl|wget|https? |login )",
-    "(?i-u:identified)",
+    "(?i-u:cookie|authorization|phpsessid|jsessionid|connect\\.sid|signature=|identified)",
+    "(?i-u:sig=|security-token=|_auth|sshpass|redis-cli|mysql|mariadb|curl|wget)",
+    r"(?i-u:bearer|basic|https?|login)\s",
     # A name, and then what gives it a value.
     rf"(?i-u:(?:pass|{_WORDS}|key_base|secret[_-]?id|auth)"
     r"(?:[_.-]?(?:value|base64|b64|[0-9]))?[\\\"'`]*\s*(?:[:=>]|%3))",
