@@ -53,7 +53,7 @@ def attention(
     >>> attention(demo())["severity"].unique().sort().to_list()
     ['critical', 'warning']
     """
-    return _judged(snap, window, policy, with_discharged=with_discharged)[1]
+    return _judged(snap, window, policy, with_discharged=with_discharged)[-1]
 
 
 def attention_and_left_out(
@@ -72,37 +72,45 @@ def attention_and_left_out(
     left_out : polars.DataFrame
         ``why`` in words, ``entity_type`` and ``n``.
     """
-    states, items = _judged(snap, window, policy, with_discharged=False)
-    return items, _left_out(snap, states, items)
+    states, every, items = _judged(snap, window, policy, with_discharged=False)
+    return items, _left_out(snap, states, every, items)
 
 
 def _judged(
     snap: Facts, window: object, policy: Policy | None, *, with_discharged: bool
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The states of all, and the items."""
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """The states of all, the items of all time, and those of the window."""
     states, reasons = states_and_reasons(checked_snapshot(snap, "attention"), policy=policy)
-    items = attention_items(snap, states, reasons, policy=policy, with_discharged=with_discharged)
-    if window is not None:
-        asked = read_window(window, as_of=snap.as_of)
-        rows = counted(within(rows_of(snap, states=states), asked, as_of=snap.as_of))
-        items = items.join(rows, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
-    return states, items
+    every = attention_items(snap, states, reasons, policy=policy, with_discharged=with_discharged)
+    if window is None:
+        return states, every, every
+    asked = read_window(window, as_of=snap.as_of)
+    rows = counted(within(rows_of(snap, states=states), asked, as_of=snap.as_of))
+    items = every.join(rows, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
+    return states, every, items
 
 
-def _left_out(snap: Facts, states: pl.DataFrame, items: pl.DataFrame) -> pl.DataFrame:
+def _left_out(
+    snap: Facts, states: pl.DataFrame, items: pl.DataFrame, told: pl.DataFrame
+) -> pl.DataFrame:
+    """How many severe entities are not told, and why; ``items`` are those of all time."""
     is_severe = pl.col("severity").cast(pl.String).is_in(SEVERITIES)
     every = snap.entities.select(*schema.ENTITY_KEY, _is_mirror=is_mirror(snap.entities))
+    others = items.select(*schema.ENTITY_KEY, _is_item=pl.lit(value=True))
     why = (
         pl.when("_is_mirror")
         .then(pl.lit("told by another row"))
         .when(pl.col("is_legacy").fill_null(value=False))
         .then(pl.lit("of an old version, whose words say too little"))
-        .otherwise(pl.lit("discharged by somebody, or outside of the window"))
+        .when(pl.col("_is_item").is_null())
+        .then(pl.lit("discharged by somebody"))
+        .otherwise(pl.lit("not counted in the window"))
     )
     left_out: pl.DataFrame = (
         states.filter(is_severe)
-        .join(items, on=schema.ENTITY_KEY, how="anti")
+        .join(told, on=schema.ENTITY_KEY, how="anti")
         .join(every, on=schema.ENTITY_KEY)
+        .join(others, on=schema.ENTITY_KEY, how="left")
         .group_by("entity_type", why=why)
         .agg(n=pl.len())
         .sort("n", "why", "entity_type", descending=[True, False, False])

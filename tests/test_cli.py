@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from stateanalytics import cli
-from stateanalytics.cli import queries
+from stateanalytics.cli import queries, reports
 from stateanalytics.cli.formats import as_csv, as_json
 from stateanalytics.cli.output import show_in_browser, write
 from stateanalytics.cli.tables import as_table, changed_only
@@ -329,6 +329,15 @@ def test_what_is_said_in_words_has_the_room_and_moments_are_whole():
     line = as_table(pl.DataFrame([row]), 100)[0].splitlines()[2]
     assert "2026-05-18 09:30:00" in line
     assert line.count("m") > 1.8 * line.count("n") > 20
+
+
+def test_hundreds_that_are_open_do_not_hide_what_has_ended(run, tmp_path):
+    running = [session(f"r{n}", status="running", ended_at=None) for n in range(60)]
+    failed = [session("f", status="failed", status_reason_summary="it broke", ended_at=NOW_S - 60)]
+    store = write_store(tmp_path / "state.db", sessions=[*running, *failed])
+    _, out, _ = run("attention", str(store), "--as-of", "2027-01-01")
+    rows = out.splitlines()[2:]
+    assert [n for n, row in enumerate(rows) if "it broke" in row] == [reports.N_OPEN_FIRST]
 
 
 def test_what_is_said_can_be_read_before_what_stands_behind_it_is_shown():

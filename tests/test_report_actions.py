@@ -86,6 +86,8 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     [dashed] = actions_of(summary(items=[item(entity_id="-x")]), "'a b.db'", WEEK)
     assert dashed["command"] == "stateanalytics show -- 'a b.db' -x"
     assert actions_of(summary(), "SOURCES", WEEK) == []
+    [several] = actions_of(summary(items=[item(), item()]), "'a b.db'", WEEK)
+    assert several["command"] == f"stateanalytics attention 'a b.db' {WEEK}"
 
 
 def test_thresholds_come_last_and_several_sources_have_no_name():

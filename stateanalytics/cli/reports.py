@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from stateanalytics.summaries import Summary
 
 
+N_OPEN_FIRST = 20
 _FORMS = {
     **PAGES,
     "email": PAGES["html"],
@@ -300,8 +301,9 @@ listing = takes(
 def attention(request: Request, **arguments: Any) -> None:
     """List what needs attention: critical and warning, what can still be helped first.
 
-    A table shows items that ask the same of you as one row, and what somebody stopped on
-    purpose last; the other formats list each, most severe first. Items that an operator
+    A table shows items that ask the same of you as one row: of what is open those that are
+    silent for longest, then what has ended, the rest of what is open, and what somebody
+    stopped on purpose; the other formats list each, most severe first. Items that an operator
     has discharged and rows that another one tells, such as branches, are left out and counted.
     Without a window everything is listed, with one what the report of it counts.
     """
@@ -317,7 +319,7 @@ def attention(request: Request, **arguments: Any) -> None:
         note_of_nothing(found, snap, request.window)
         return found
 
-    shown = ("severity", "n", "entity", "display", "message", "since_at", "name")
+    shown = ("severity", "n", "entity", "message", "display", "since_at", "name")
     print_table(request, items, shown, fold=_as_shown, **arguments)
 
 
@@ -332,7 +334,10 @@ def _as_shown(items: pl.DataFrame) -> pl.DataFrame:
     """What asks the same as one row, by a name that ``show`` takes: a UUID by its beginning."""
     from stateanalytics.queries import alike
 
-    return alike(named_entities(items).with_columns(message=pl.coalesce("message", "code")))
+    rows = alike(named_entities(items).with_columns(message=pl.coalesce("message", "code")))
+    # Hundreds that are open must not hide why everything else failed.
+    is_later = (pl.col("standing") == "open") & (pl.int_range(pl.len()) >= N_OPEN_FIRST)
+    return rows.sort(pl.col("standing") == "stopped", is_later, maintain_order=True)
 
 
 @click.command(

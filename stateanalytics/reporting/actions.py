@@ -46,7 +46,7 @@ def _all(summary: Plain, place: str, window: str) -> Iterator[Plain]:
             f"stateanalytics findings {place}",
             "#losses",
         )
-    yield from _open(summary.get("attention", {}).get("open", {}), place)
+    yield from _open(summary.get("attention", {}).get("open", {}), place, window)
     failures = summary.get("failures", {})
     todo = {code["code"]: code["what_to_do"] for code in failures.get("codes", ())}
     for cluster in sorted(failures.get("clusters", ()), key=lambda one: int(one["rank"])):
@@ -63,7 +63,7 @@ def _all(summary: Plain, place: str, window: str) -> Iterator[Plain]:
             )
 
 
-def _open(open_work: Plain, place: str) -> Iterator[Plain]:
+def _open(open_work: Plain, place: str, window: str) -> Iterator[Plain]:
     """What is open and silent, as one thing: it can still be saved or closed."""
     items = open_work.get("items", ())
     if not items:
@@ -76,7 +76,7 @@ def _open(open_work: Plain, place: str) -> Iterator[Plain]:
         f"Close or save {longest['entity_type'].replace('_', ' ')} {name}"
         + (f", and look at {n - 1} more that {'is' if n == 2 else 'are'} open" if n > 1 else ""),
         f"{longest['when']}. {_hint(longest)}",
-        show_command(longest, place) if n == 1 else f"stateanalytics attention {place}",
+        show_command(longest, place) if n == 1 else f"stateanalytics attention {place} {window}",
         "#attention",
         who=" in ".join(filter(None, (longest["agent"], longest["project"]))) or None,
         saves_s=longest["silence_s"] or 0.0,

@@ -270,7 +270,7 @@ def _sentence(by_type: list[Plain], things: pl.DataFrame) -> str:
         + [count(warnings, "warning")] * bool(warnings)
     )
     n_open = things.filter("is_open").height
-    live = f"; {number(n_open)} of them can still be acted on" if n_open else ""
+    live = f"; {number(n_open)} can still be acted on" if n_open else ""
     return (
         f"Of {count(n, 'entity', 'entities')} in the window, {severities}: "
         f"{count(things.height, 'different thing')} to look at{live}."
