@@ -17,6 +17,7 @@ from stateanalytics.systems import folding, packed, transcripts
 from tests.conftest import ROOT
 from tests.examples import examples
 from tests.frames import AS_OF
+from tests.lionagi_stores import session, write_store
 from tests.test_refresh import assert_same
 
 SESSION = "019d4845-6280-4bcf-8c9b-{:012d}"
@@ -177,3 +178,18 @@ def test_pieces_do_not_grow_in_number(tmp_path, monkeypatch):
         n_pieces.append(len(made.pieces))
     assert max(n_pieces) <= n_pieces[0] + 2
     assert_frame_equal(snap.entities, read(root).entities)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", WRITES)
+def test_a_place_may_come_to_hold_another_system(tmp_path, system):
+    root = sample(system, tmp_path)
+    of_transcripts = read(root)
+    kept = root.rename(tmp_path / "kept")
+    root.mkdir()
+    write_store(root / "state.db", sessions=[session("a")])
+    of_store = of_transcripts.refresh(progress=False)
+    assert_same(of_store, read(root))
+    shutil.rmtree(root)
+    kept.rename(root)
+    assert_same(of_store.refresh(progress=False), read(root))

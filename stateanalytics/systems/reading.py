@@ -254,9 +254,10 @@ def read_place(
         if on_error == "raise":
             _refuse_damage(part)
         return _without_bodies(labelled(part, place.label), bodies=bodies)
-    known, kept = place.system, None if before is None else before.kept
+    known = place.system
     if known is not None and known.files is not None:
         read = partial(known.files.read, place.path, label=place.label, on_error=on_error)
+        kept = _kept_by(known, before)
         part = _read_by(known, read, place.label, on_error, bodies=bodies, before=kept)
         return _with_unread(part, place)
     with ExitStack() as opened:
@@ -272,6 +273,7 @@ def read_place(
         else:
             once = None if keep else known.stores.read_once
             read = partial(once or known.stores.read, store)
+            kept = _kept_by(known, before)
             with one_connection(store):
                 part = _read_by(known, read, store.label, on_error, bodies=bodies, before=kept)
         odd = findings_of_database(store, system=part.system)
@@ -287,6 +289,11 @@ def read_place(
         is_live=store.is_live,
         stores=(store,),
     )
+
+
+def _kept_by(known: System, before: Parts | None) -> Any:
+    """What a system kept of its last read; of another one's, which was there before, nothing."""
+    return before.kept if before is not None and before.system == known.name else None
 
 
 def _refuse_damage(part: Parts) -> None:
