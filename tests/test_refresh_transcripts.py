@@ -68,8 +68,9 @@ def delete(root: Path, n: int) -> None:
 def fork(root: Path, n: int) -> None:
     """A file with what another one holds."""
     path = nth(root, n)
-    if path.name != "session_index.jsonl":
-        shutil.copy(path, path.with_name(f"{path.stem[:-12]}{n:012d}.jsonl"))
+    other = path.with_name(f"{path.stem[:-12]}{n:012d}.jsonl")
+    if path.name != "session_index.jsonl" and other != path:
+        shutil.copy(path, other)
 
 
 def damage(root: Path, n: int) -> None:
@@ -94,6 +95,8 @@ def add(root: Path, n: int) -> None:
 def agent(root: Path, n: int) -> None:
     """A subagent, and which call started it; the second time another call."""
     sessions = [path for path in files_of(root) if not path.name.startswith("agent-")]
+    if not sessions:
+        return
     folder = sessions[n % len(sessions)].with_suffix("") / "subagents"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "agent-x.jsonl"
