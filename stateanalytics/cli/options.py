@@ -130,11 +130,14 @@ def opened(
     on_error: Literal["skip", "salvage"] = "salvage" if salvage else "skip"
     read = snapshot.read if is_followed else snapshot.read_for_once
     snap = read(*sources, as_of=as_of, bodies=bodies, on_error=on_error)
+    lost = losses_of(snap.findings).select("source", "message", "severity")
+    for source, message, severity in redact(lost)[0].iter_rows():
+        if severity == "warning":
+            warn(f"{source}: {message}")
+        else:
+            note(f"lost: {source}: {message}")
     if not sources:
         note(f"reading {', '.join(snap.sources['source'])}")
-    lost = losses_of(snap.findings).select("source", "message")
-    for source, message in redact(lost)[0].iter_rows():
-        note(f"lost: {source}: {message}")
     if as_of is not None and snap.as_of > datetime.now(UTC):
         note(f"as-of {snap.as_of:%Y-%m-%d %H:%M} UTC lies in the future; ages count up to it")
     return snap
@@ -150,6 +153,11 @@ def policy_of(name_or_path: str) -> Policy:
 def note(text: str) -> None:
     """One line for people, beside the output."""
     print(f"note: {visible(text)}", file=sys.stderr)
+
+
+def warn(text: str) -> None:
+    """One line for people about numbers that are likely to be wrong."""
+    print(f"warning: {visible(text)}", file=sys.stderr)
 
 
 def window_options(command: Command) -> Command:

@@ -20,6 +20,9 @@ AS_OF_FROM = {
     "clock": "the clock, as the store is in use",
 }
 
+MOSTLY_UNREAD = "source.mostly_unread"
+"""The finding that most of a directory was not read, so that every count may be too low."""
+
 _WORTH_ONE_VALUE = 10_000  # rows: fewer are carried along in no time
 
 
@@ -227,7 +230,7 @@ def _looked_up(keys: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
 
 
 def losses_of(findings: pl.DataFrame) -> pl.DataFrame:
-    """The findings that say what is missing: of a damaged store, of a fleet's archive.
+    """The findings that say what is missing: of a damaged store, an archive, a directory.
 
     Examples
     --------
@@ -235,7 +238,7 @@ def losses_of(findings: pl.DataFrame) -> pl.DataFrame:
     0
     """
     is_lost = pl.col("code").str.starts_with("salvage.") & (pl.col("severity") == "error")
-    return findings.filter(is_lost | (pl.col("code") == "archive.not_collected"))
+    return findings.filter(is_lost | pl.col("code").is_in(["archive.not_collected", MOSTLY_UNREAD]))
 
 
 def pool(frames: Sequence[pl.DataFrame], shape: schema.Frame) -> pl.DataFrame:

@@ -144,6 +144,11 @@ class Tables:
     in_words: Callable[[Mapping[str, Collection[str]]], str] | None = None
 
 
+A_DATABASE = 3
+"""Evidence of a database in files of records: it holds many runs, yet one stray database must
+not outweigh a directory of transcripts."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Files:
     """How a system's files and directories are found and read.
@@ -175,6 +180,14 @@ class Files:
         ``version(path) -> str``: of its format; empty: nothing says.
     version_key : str
         The key of a record that holds the version of its program.
+    evidence : callable, optional
+        ``evidence(path) -> int``: by how much one file proves that this system wrote it, judged
+        by what it begins with: 0 not at all, 1 a file of records, `A_DATABASE` a database. Where
+        several systems find something in one directory, the greatest sum reads it. None: each
+        input that `find` gave counts as one file.
+    aside : tuple of str
+        Names of directories of the system's own that hold no records of work: caches, file
+        history, plug-ins. What lies in them is counted as not read, yet never as missing.
     """
 
     find: Callable[[Path], list[Path]]
@@ -186,6 +199,8 @@ class Files:
     unread: Callable[[Path], Mapping[str, int]] = none_unread
     version: Callable[[Path], str] = nothing_said
     version_key: str = ""
+    evidence: Callable[[Path], int] | None = None
+    aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,18 +5,27 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stateanalytics.errors import ArgumentError, NotAStoreError, SourceNotFoundError, found
+from stateanalytics.errors import (
+    ArgumentError,
+    NotAStoreError,
+    SourceError,
+    SourceNotFoundError,
+    found,
+)
 from stateanalytics.io.archive.reading import Archived, archived_sources, is_archive
 from stateanalytics.io.files import LOG_ENDINGS, legible, matching
 from stateanalytics.systems import BUILT_IN, all_systems, system_named
-from stateanalytics.systems.base import System, expanded
+from stateanalytics.systems.base import A_DATABASE, System, expanded
 
 _PATTERN_CHARACTERS = "*?["
+_MOST_LOOKED_AT = 500
+"""Files of a system that are looked at to weigh its claim: enough to outweigh strays."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,8 @@ class Place:
         Who reads it; None: it is a SQLite store, of whoever recognises its tables.
     archived : Archived, optional
         The source of an archive that it is; then ``path`` is the manifest of its last run.
+    runner_up : Claim, optional
+        Who else could read some of the directory that it was found in.
     """
 
     path: Path
@@ -43,6 +54,35 @@ class Place:
     is_named: bool
     system: System | None = None
     archived: Archived | None = None
+    runner_up: Claim | None = None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one system can read of a path, and how well that is proved.
+
+    Attributes
+    ----------
+    system : System or None
+        Who reads it; None: it holds a store, of whoever recognises its tables.
+    inputs : tuple of pathlib.Path
+        What it would read, one input each.
+    evidence : int
+        Files of records that it understands; see `Files.evidence`.
+    """
+
+    system: System | None
+    inputs: tuple[Path, ...]
+    evidence: int
+
+    @property
+    def title(self) -> str:
+        """The system's name for people."""
+        return "a store" if self.system is None else self.system.title
+
+    def __str__(self) -> str:
+        """The system and how much of it is there."""
+        return f"{self.title} ({self.evidence} file{'' if self.evidence == 1 else 's'})"
 
 
 def files_of(place: Place, system: str, opened: Iterable[str] | None = None) -> list[str | Path]:
@@ -109,15 +149,107 @@ def is_pattern(text: str) -> bool:
 
 def is_there(path: Path) -> bool:
     """Does a usual place hold anything to read."""
-    return path.is_file() or (path.is_dir() and bool(found_by(path)[1]))
+    return path.is_file() or (path.is_dir() and bool(claims_on(path)))
 
 
 def found_by(path: Path) -> tuple[System | None, list[Path]]:
-    """The first system that finds its files in a path, and what it would read of them."""
-    for known in all_systems():
-        if inputs := _found_by(known, path):
-            return known, inputs
-    return None, []
+    """The system that reads a path, and what it would read of it; a store is none of them."""
+    owner, _ = _owner_and_runner_up(path)
+    return (None, []) if owner is None else (owner.system, list(owner.inputs))
+
+
+def claims_on(path: Path) -> list[Claim]:
+    """What each system can read of a path, the best proved first.
+
+    A single file is whoever's recognises it first. In a directory evidence decides, so that one
+    file of another system's shape does not hide all the others.
+    """
+    finds = [(known, inputs) for known in all_systems() if (inputs := _found_by(known, path))]
+    if path.is_file() or (len(finds) < 2 and not _stores_in(path)):
+        return [Claim(known, tuple(inputs), 1) for known, inputs in finds[:1]]
+    claims = [Claim(known, tuple(inputs), _evidence(known, inputs)) for known, inputs in finds]
+    if stores := _stores_in(path):
+        # A database of another name is found by its system; here it is whoever's.
+        claims = [claim for claim in claims if not set(claim.inputs) & set(stores)]
+        claims.append(Claim(None, tuple(stores), _evidence_of_stores(stores)))
+    proved = [claim for claim in claims if claim.evidence]
+    return sorted(proved, key=lambda claim: -claim.evidence)
+
+
+def _owner_and_runner_up(path: Path) -> tuple[Claim | None, Claim | None]:
+    """Who reads a path, and who else could.
+
+    Raises
+    ------
+    SourceError
+        If two systems could read as much of it.
+    """
+    claims = claims_on(path)
+    owner, runner_up = (*claims[:2], None, None)[:2]
+    if owner is None or runner_up is None:
+        return owner, None
+    if owner.evidence == runner_up.evidence:
+        examples = [_example(claim) for claim in (owner, runner_up)]
+        raise SourceError(
+            f"{str(path)!r} holds as much of {owner} as of {runner_up}, so that nothing tells "
+            "which of them it is.",
+            f"name the part that is meant: {examples[0]!r} or {examples[1]!r}",
+        )
+    return owner, runner_up
+
+
+def _example(claim: Claim) -> str:
+    """A file or directory that only this claim is about."""
+    first = claim.inputs[0]
+    if claim.system is None or first.is_file():
+        return str(first)
+    own = (file for file in _opened(claim.system, first) if _evidence_of(claim.system, file))
+    return str(next(own, first))
+
+
+def _evidence(known: System, inputs: Iterable[Path]) -> int:
+    """How many files of some inputs a system understands; of many only the first are looked at."""
+    if known.files is None or known.files.evidence is None:
+        return len(list(inputs))
+    files = (file for path in inputs for file in _opened(known, path))
+    return sum(_evidence_of(known, file) for file in islice(files, _MOST_LOOKED_AT))
+
+
+def _evidence_of(known: System, file: Path) -> int:
+    evidence = known.files.evidence if known.files is not None else None
+    return 0 if evidence is None else int(looked(known, evidence, file, str(file)) or 0)
+
+
+def _opened(known: System, path: Path) -> Iterator[Path]:
+    """The files of an input, those that its system opens where it says which."""
+    if path.is_file():
+        yield path
+    elif known.files is not None and known.files.opens is not None:
+        yield from map(Path, known.files.opens(path))
+    else:
+        for folder, _, names in os.walk(path):
+            yield from (Path(folder) / name for name in sorted(names))
+
+
+def _stores_in(folder: Path) -> list[Path]:
+    return [folder / name for name in store_names() if (folder / name).is_file()]
+
+
+def _evidence_of_stores(stores: Sequence[Path]) -> int:
+    """A store and the files beside it that are read with it."""
+    folders = {path for store in stores for path in files_beside_store(store) if path.is_dir()}
+    files = (name for folder in folders for _, _, names in os.walk(folder) for name in names)
+    return A_DATABASE * len(stores) + sum(1 for _ in islice(files, _MOST_LOOKED_AT))
+
+
+def files_beside_store(store: Path) -> list[Path]:
+    """What is read beside a store, by whichever systems keep stores of its name."""
+    return [
+        path
+        for known in all_systems()
+        if known.stores is not None and store.name in known.stores.lies_at
+        for path in known.stores.beside(store)
+    ]
 
 
 def _found_by(known: System, path: Path) -> list[Path]:
@@ -268,13 +400,19 @@ def _of_archive(path: Path) -> list[Place]:
 
 
 def _of_files(path: Path, text: str) -> list[Place]:
-    """What a path holds of systems that keep files; a store in it comes first."""
-    if any((path / name).is_file() for name in store_names()):
+    """What a path holds of the system that can read the most of it; none where it is a store."""
+    owner, runner_up = _owner_and_runner_up(path)
+    if owner is None or owner.system is None:
         return []
-    known, paths = found_by(path)
     return [
-        Place(each, text if each == path else str(each), is_named=True, system=known)
-        for each in paths
+        Place(
+            each,
+            text if each == path else str(each),
+            is_named=True,
+            system=owner.system,
+            runner_up=runner_up,
+        )
+        for each in owner.inputs
     ]
 
 
@@ -291,7 +429,8 @@ def _in_directory(folder: Path, text: str) -> list[Place]:
     """The store of a directory; a rotated copy such as ``state.db.pre-x.1.bak`` never is it."""
     for name in _lie_at():
         if (folder / name).is_file():
-            return [Place(folder / name, text, is_named=True)]
+            _, runner_up = _owner_and_runner_up(folder)
+            return [Place(folder / name, text, is_named=True, runner_up=runner_up)]
     stores = [path for path in sorted(folder.glob("*.db")) if path.is_file()]
     if stores:
         return [Place(path, str(path), is_named=False) for path in stores]

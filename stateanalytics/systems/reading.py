@@ -280,6 +280,7 @@ def read_place(
         if known is not None:
             beside = findings_of_files(place.path, store.label, known)
             odd = pool([odd, beside], schema.FINDINGS)
+        odd = pool([odd, _of_runner_up(place, part.system)], schema.FINDINGS)
         opened.pop_all()
     return replace(
         part,
@@ -337,11 +338,29 @@ def _read_by(
 
 
 def _with_unread(part: Parts, place: Place) -> Parts:
-    """With the kinds of files of a place that nobody reads among its findings."""
-    if place.system is None:
+    """With what of a place nobody reads among its findings, and who else could have read it."""
+    if place.archived is not None:
         return part
-    unread = findings_of_files(place.path, place.label, place.system, part.opened)
-    return replace(part, findings=pool([part.findings, unread], schema.FINDINGS))
+    odd = [part.findings, _of_runner_up(place, part.system)]
+    if place.system is not None:
+        odd.append(findings_of_files(place.path, place.label, place.system, part.opened))
+    return replace(part, findings=pool(odd, schema.FINDINGS))
+
+
+def _of_runner_up(place: Place, system: str) -> pl.DataFrame:
+    """A finding where another system could read some of the same directory."""
+    if place.runner_up is None:
+        return schema.FINDINGS.empty()
+    return counted(
+        place.label,
+        system,
+        "source.other_system",
+        "info",
+        f"files of {place.runner_up.title} lie in the same directory",
+        n_rows=place.runner_up.evidence,
+        example=str(place.runner_up.inputs[0]),
+        action="not read; name them to read them",
+    )
 
 
 def _with_words(part: Parts) -> Parts:

@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.facts import MOSTLY_UNREAD, pool
 from stateanalytics.io.files import legible
 from stateanalytics.io.findings import counted
 from stateanalytics.io.salvaging import findings_of_store
@@ -29,6 +29,7 @@ _BOOKKEEPING = "sqlite_"
 _TELLS_OF_WORK = re.compile("usage|turn|event|telemetry")
 _MOST_TABLES = 100
 _MOST_FILES = 200_000
+_RECORDS = (".json", ".jsonl", ".ndjson", ".zst", ".sse")
 
 
 def findings_of_database(store: Store, *, system: str) -> pl.DataFrame:
@@ -111,6 +112,7 @@ def findings_of_files(
     """
     files = system.files
     kinds: Mapping[str, int] = {}
+    missing = _SHAPE.empty()
     if not path.is_dir():
         kinds = {
             kind: number
@@ -121,23 +123,85 @@ def findings_of_files(
     elif files is not None and (files.opens is not None or files.skips):
         if opened is None:
             opened = files.opens(path) if files.opens is not None else ()
+        opened = [*opened]
         kinds = kinds_of_files(path, opened, files.skips)
-    return pool(
-        [
-            counted(
+        n_bytes, n_read = bytes_of_records(path, opened, (*files.skips, *files.aside))
+        if n_bytes > n_read:
+            missing = counted(
                 label,
                 system.name,
-                "source.files_not_read",
-                "info",
-                "files of a kind that is not read",
-                n_rows=number,
-                table=kind,
-                action="not read",
+                MOSTLY_UNREAD,
+                "warning",
+                f"most of what lies here is not read: {n_bytes:,} bytes of records, "
+                f"next to {n_read:,} that {system.title} wrote",
+                example=str(path),
+                action="not read; name the directory or the file of its system",
             )
-            for kind, number in kinds.items()
-        ],
-        _SHAPE,
-    )
+    found = [
+        counted(
+            label,
+            system.name,
+            "source.files_not_read",
+            "info",
+            "files of a kind that is not read",
+            n_rows=number,
+            table=kind,
+            action="not read",
+        )
+        for kind, number in kinds.items()
+    ]
+    return pool([missing, *found], _SHAPE)
+
+
+def bytes_of_records(
+    root: Path, opened: Iterable[str | Path], skips: Collection[str] = ()
+) -> tuple[int, int]:
+    """Bytes of a directory's files of records that are not opened, and of all that are.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+    opened : iterable of str or pathlib.Path
+        What is read.
+    skips : collection of str
+        Names of directories that are never looked into: caches, repositories.
+
+    Returns
+    -------
+    n_unread : int
+        Only files whose ending says that they may be records: JSON in all its forms. Links
+        are not followed.
+    n_read : int
+        Whatever its ending.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "one.jsonl").write_text("{}")
+    ...     _ = (Path(folder) / "two.jsonl").write_text("{ }")
+    ...     bytes_of_records(Path(folder), [Path(folder) / "one.jsonl"])
+    (3, 2)
+    """
+    known = {os.fspath(path) for path in opened}
+    n_unread, n_seen = 0, 0
+    for folder, directories, names in os.walk(root):
+        directories[:] = [name for name in directories if name not in skips]
+        begin = os.path.join(folder, "")  # noqa: PTH118 - so many Paths are slow
+        for name in names:
+            if name.endswith(_RECORDS) and begin + name not in known:
+                n_unread += _size(begin + name)
+        n_seen += len(names)
+        if n_seen > _MOST_FILES:
+            break
+    return n_unread, sum(map(_size, known))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
 
 
 def kinds_of_files(

@@ -30,6 +30,7 @@ SYSTEM = System(
     ),
     files=Files(
         find=later(f"{_HERE}.places:find"),
+        evidence=later(f"{_HERE}.places:evidence"),
         read=later(f"{_HERE}.reading:read"),
         opens=later(f"{_HERE}.places:opens"),
         skips=("worktrees", "archive"),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from stateanalytics.io.files import is_beside_a_log, legible, stores_among
 from stateanalytics.io.opening import open_regular
 from stateanalytics.systems import system_named
+from stateanalytics.systems.base import A_DATABASE
 from stateanalytics.systems.looking import schema_of
 
 HASH_DIRECTORY = re.compile(r"^([0-9a-f]{12})(?:-(.+))?$")
@@ -81,7 +82,10 @@ def project_of(directory: str) -> str | None:
 _DEEPEST = 4
 _MOST_DIRECTORIES = 2000
 _BEGINNING = 65_536  # bytes
-_RECORD_KEYS = (b"worktree", b"branch", b"status", b"statePayload", b"lifecycle", b"createdAt")
+_OWN_KEYS = (b"worktree", b"branch", b"statePayload", b"lifecycle")
+_RECORD_KEYS = (*_OWN_KEYS, b"status", b"createdAt")
+# Claude Code keeps a note on each live process in a directory of the same name.
+_PROCESS_NOTE = (b'"pid"', b'"sessionId"')
 
 
 class File(NamedTuple):
@@ -220,7 +224,19 @@ def _is_record(path: Path) -> bool:
             begin = file.read(_BEGINNING)
     except OSError:
         return False
-    return any(key in begin for key in _RECORD_KEYS)
+    is_process_note = all(key in begin for key in _PROCESS_NOTE)
+    return any(key in begin for key in (_OWN_KEYS if is_process_note else _RECORD_KEYS))
+
+
+def evidence(path: Path) -> int:
+    """How much a file proves: a database much, a record by its keys, a log by its name."""
+    if path.name in (EVENTS_DATABASE, GO_DATABASE):
+        return A_DATABASE
+    if path.name.endswith(("-wal", "-journal")):
+        return 0
+    if _kind_in_root(path.name) or _kind_of_log(path):
+        return 1
+    return int(_is_record(path))
 
 
 def _trees_below(path: Path) -> Iterator[Path]:

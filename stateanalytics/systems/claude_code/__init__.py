@@ -18,6 +18,14 @@ def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
     yield home / ".config" / "claude"
 
 
+NOT_RECORDS = (
+    *("file-history", "todos", "tasks", "plans", "shell-snapshots", "session-env", "tool-results"),
+    *("plugins", "skills", "agents", "commands", "memory", "teams", "ide", "chrome"),
+    *("cache", "paste-cache", "image-cache", "debug", "telemetry", "statsig", "usage-data"),
+    *("backups", "downloads", "sessions"),
+)
+"""Directories of a home that hold settings, caches and copies, and no transcript."""
+
 SYSTEM = System(
     name="claude_code",
     title="Claude Code",
@@ -29,10 +37,12 @@ SYSTEM = System(
     variable="CLAUDE_CONFIG_DIR",
     files=Files(
         find=later(f"{_HERE}.places:find"),
+        evidence=later(f"{_HERE}.places:evidence"),
         read=later(f"{_HERE}.reading:read"),
         beside=later(f"{_HERE}.places:beside"),
         opens=later(f"{_HERE}.places:opens"),
         version_key="version",
+        aside=NOT_RECORDS,
     ),
     frames=later(f"{_HERE}.frames:frames"),
     reason_codes=lambda: codes_from_csv(_HERE),

@@ -29,9 +29,11 @@ SYSTEM = System(
     variable="CODEX_HOME",
     files=Files(
         find=later(f"{_HERE}.places:find"),
+        evidence=later(f"{_HERE}.places:evidence"),
         read=later(f"{_HERE}.reading:read"),
         opens=later(f"{_HERE}.places:opens"),
         version_key="cli_version",
+        aside=("memories", "skills", "shell_snapshots", "vendor_imports", "log", "cache", "tmp"),
     ),
     frames=later(f"{_HERE}.frames:frames"),
     reason_codes=lambda: codes_from_csv(_HERE),

@@ -60,6 +60,11 @@ def is_rollout(path: Path) -> bool:
     return bool(_OWN.search(begin)) or is_legacy
 
 
+def evidence(path: Path) -> int:
+    """1 for a rollout; databases are made from rollouts, and prove nothing without them."""
+    return int(is_rollout(path))
+
+
 def _rollouts(path: Path) -> Iterator[Path]:
     """Files that are named like rollouts; of a root only those in its two folders."""
     folders = [path / name for name in (SESSIONS, ARCHIVED)]

@@ -30,6 +30,7 @@ SYSTEM = System(
     usual_places=_usual_places,
     files=Files(
         find=later(f"{_HERE}.places:find"),
+        evidence=later(f"{_HERE}.places:evidence"),
         read=later(f"{_HERE}.reading:read"),
         read_many=later(f"{_HERE}.reading:read_many"),
         beside=later(f"{_HERE}.places:beside"),

@@ -1,0 +1,151 @@
+"""Who reads a directory: whoever can read the most of it, by evidence and not by its name."""
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import stateanalytics as sa
+from stateanalytics.cli import main
+from stateanalytics.errors import SourceError
+from stateanalytics.systems.places import claims_on
+from tests.conftest import SHIPPED
+
+LIVE = {
+    **{"pid": 8640, "sessionId": "8d3f", "cwd": "/repo", "version": "2.1.330"},
+    **{"kind": "interactive", "status": "idle", "procStart": "123", "statusUpdatedAt": 1},
+}
+TRANSCRIPT = json.dumps(
+    {"type": "user", "sessionId": "s", "uuid": "u", "message": {"role": "user", "content": "hi"}}
+    | {"timestamp": "2026-05-01T10:00:00.000Z"}
+)
+ROLLOUT = json.dumps(
+    {"timestamp": "2026-05-01T10:00:00.000Z", "type": "session_meta", "payload": {"id": "t"}}
+)
+RECORD = json.dumps({"worktree": "/w", "branch": "b", "status": "working"})
+EVENT = json.dumps({"type": "session.created", "properties": {"sessionID": "ses_1"}})
+STRAYS = {
+    "a live process of Claude Code": ("sessions/8640.json", json.dumps(LIVE)),
+    "a record of Agent Orchestrator": ("sessions/app-1.json", RECORD),
+    "the same in a project": ("projects/app/sessions/app-1.json", RECORD),
+    "a record of the first generation": ("sessions/app-2", "worktree=/w\nstatus=working\n"),
+    "a log of Agent Orchestrator": ("activity.jsonl", "{}"),
+    "a transcript": ("s.jsonl", TRANSCRIPT),
+    "a transcript of a project": ("projects/p/s.jsonl", TRANSCRIPT),
+    "a rollout": ("sessions/2026/05/01/rollout-2026-05-01T10-00-00-t.jsonl", ROLLOUT),
+    "events of opencode": ("events.jsonl", EVENT),
+}
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A copy of each system's sample, in a directory whose name says nothing."""
+    root = tmp_path_factory.mktemp("homes")
+    for name, sample in SHIPPED.items():
+        if sample.is_file():
+            (root / name).mkdir()
+            shutil.copy(sample, root / name)
+        else:
+            shutil.copytree(sample, root / name)
+    return {name: root / name for name in SHIPPED}
+
+
+def owners(place: Path) -> list[str]:
+    with sa.read(place) as snap:
+        return snap.sources["system"].unique().to_list()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(owner=st.sampled_from(sorted(SHIPPED)), stray=st.sampled_from(sorted(STRAYS)))
+def test_one_stray_file_of_another_system_never_changes_the_owner(homes, owner, stray):
+    home = homes[owner]
+    name, text = STRAYS[stray]
+    path = home / name
+    if path.exists():
+        return
+    before = claims_on(home)[0].system
+    made = [folder for folder in path.parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    try:
+        claims = claims_on(home)
+        # One file each proves nothing: that is an error, and no change of the owner.
+        is_tie = len(claims) > 1 and claims[0].evidence == claims[1].evidence == 1
+        assert is_tie or claims[0].system is before
+    finally:
+        path.unlink()
+        for folder in made:
+            folder.rmdir()
+
+
+@pytest.mark.parametrize("n_live", [1, 30])
+def test_live_processes_of_claude_code_hide_no_transcript(tmp_path, n_live):
+    home = tmp_path / "claude"
+    (home / "projects" / "p").mkdir(parents=True)
+    (home / "projects" / "p" / "s.jsonl").write_text(TRANSCRIPT + "\n")
+    (home / "sessions").mkdir()
+    for pid in range(n_live):
+        (home / "sessions" / f"{pid + 1}.json").write_text(json.dumps(LIVE | {"pid": pid + 1}))
+    assert owners(home) == ["claude_code"]
+
+
+def test_a_database_of_another_system_does_not_hide_a_home_of_transcripts(homes, tmp_path):
+    home = shutil.copytree(homes["claude_code"], tmp_path / "home")
+    shutil.copy(SHIPPED["lionagi"], home / "state.db")
+    assert owners(home) == ["claude_code"]
+
+
+def test_the_runner_up_is_a_finding(homes, tmp_path):
+    home = shutil.copytree(homes["claude_code"], tmp_path / "home")
+    (home / "sessions").mkdir()
+    (home / "sessions" / "app-1.json").write_text(RECORD)
+    with sa.read(home) as snap:
+        found = snap.findings.filter(pl.col("code") == "source.other_system")
+    assert found["message"].to_list() == ["files of Agent Orchestrator lie in the same directory"]
+
+
+def test_a_tie_says_how_to_choose(tmp_path):
+    (tmp_path / "projects" / "p").mkdir(parents=True)
+    (tmp_path / "projects" / "p" / "s.jsonl").write_text(TRANSCRIPT)
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "app-1.json").write_text(RECORD)
+    with pytest.raises(SourceError, match=r"as much of .*\n?Hint: name the part") as caught:
+        sa.read(tmp_path)
+    assert "app-1.json" in str(caught.value)
+    assert "s.jsonl" in str(caught.value)
+
+
+def test_most_of_a_directory_unread_is_the_first_line_of_commands_and_reports(tmp_path, capsys):
+    home = tmp_path / "home"
+    (home / "projects" / "p").mkdir(parents=True)
+    (home / "projects" / "p" / "s.jsonl").write_text(TRANSCRIPT + "\n")
+    (home / "others").mkdir()
+    (home / "others" / "x.json").write_text('{"a": "' + "b" * 5000 + '"}')
+    with sa.read(home) as snap:
+        found = snap.findings.filter(pl.col("code") == "source.mostly_unread")
+        assert found["severity"].to_list() == ["warning"]
+        page = sa.report(snap).as_html()
+    assert "Data are missing" in page
+    with pytest.raises(SystemExit):
+        main(["attention", str(home)])
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("warning: ")
+    assert "most of what lies here is not read: 5,009 bytes of records" in first
+
+
+def test_caches_and_settings_are_not_missing(homes, tmp_path):
+    home = shutil.copytree(homes["claude_code"], tmp_path / "home")
+    (home / "file-history").mkdir()
+    (home / "file-history" / "x.json").write_text("x" * 10_000_000)
+    with sa.read(home) as snap:
+        assert not snap.findings["code"].eq("source.mostly_unread").any()
+
+
+def test_no_sample_is_mostly_unread(homes):
+    for home in homes.values():
+        with sa.read(home) as snap:
+            assert not snap.findings["code"].eq("source.mostly_unread").any()
