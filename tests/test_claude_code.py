@@ -638,3 +638,113 @@ def test_causes_of_errors(tag, status, words, cause) -> None:
         schema={"error_type": pl.String, "error_status": pl.Int64, "error_message": pl.String},
     )
     assert row.select(cause_of_error()).item() == cause
+
+
+# --- subagents whose file ends without a word, and what their parent says of them ---------
+
+
+def a_subagent(
+    *, result: dict | None, agent: str = "a1", text: str = "done"
+) -> tuple[object, object]:
+    """A parent that called a subagent, whose last answer says no reason why it stopped."""
+    parent = Transcript("parent", "2026-05-20T17:00:00")
+    parent.user("look around")
+    parent.answer(call("toolu_1", "Task", prompt="look"), stop="tool_use", usage=USAGE)
+    child = Transcript("parent", "2026-05-20T17:00:20", agent=agent)
+    child.user("look")
+    child.answer(say(text), stop=None, usage=(1, 2, 3, 3))
+    if result is not None:
+        told = {"agentId": agent, **result}
+        parent.result("toolu_1", "found", 60.0, toolUseResult=told)
+        parent.answer(say("all done"), stop="end_turn", usage=USAGE)
+    return parent, child
+
+
+def test_a_subagent_that_its_parent_saw_complete_is_no_stall(tmp_path):
+    result = {"status": "completed", "usage": {"output_tokens": 5108}, "totalTokens": 9000}
+    parent, child = a_subagent(result=result)
+    facts = facts_of(tmp_path, parent, child, as_of=parent.now + timedelta(days=1))
+    row = state_of(facts, f"{parent.session_id}/a1")
+    assert (row["outcome"], row["health"], row["severity"]) == ("completed", "ok", "neutral")
+    own = facts.entities.filter(entity_id=f"{parent.session_id}/a1").row(0, named=True)
+    assert own["n_output_tokens"] == 5108
+    assert own["ended_at"] is not None
+    assert "usage.placeholder" in facts.findings["code"].to_list()
+
+
+@pytest.mark.parametrize(
+    "result",
+    [None, {"status": "async_launched"}],
+    ids=["no word of it", "only started in the background"],
+)
+def test_a_subagent_that_nobody_saw_complete_is_stalled(tmp_path, result):
+    parent, child = a_subagent(result=result)
+    facts = facts_of(tmp_path, parent, child, as_of=parent.now + timedelta(days=1))
+    assert state_of(facts, f"{parent.session_id}/a1")["health"] == "stalled"
+
+
+def test_an_agent_that_compacts_is_over_once_it_has_answered(tmp_path):
+    parent, child = a_subagent(result=None, agent="acompact-1f2e")
+    facts = facts_of(tmp_path, parent, child, as_of=parent.now + timedelta(days=1))
+    assert state_of(facts, f"{parent.session_id}/acompact-1f2e")["outcome"] == "completed"
+
+
+# --- what stops an answer ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("records", "outcome", "code"),
+    [
+        pytest.param(
+            {"error": "invalid_request", "stop": "refusal"},
+            "failed",
+            "run.failed.content_filtered",
+            id="a refusal, written as an error",
+        ),
+        pytest.param(
+            {"error": "max_output_tokens", "stop": None},
+            "completed",
+            "run.delivery.truncated_length",
+            id="the limit of output, written as an error",
+        ),
+        pytest.param(
+            {"error": "invalid_request", "stop": None},
+            "failed",
+            "run.failed.provider_invalid_request",
+            id="a request that the provider does not understand",
+        ),
+    ],
+)
+def test_an_error_record_says_what_stopped_the_answer(tmp_path, records, outcome, code):
+    told = Transcript("stopped", "2026-05-20T17:00:00")
+    told.user("go")
+    told.add(
+        "assistant",
+        4.0,
+        isApiErrorMessage=True,
+        error=records["error"],
+        message={
+            **{"model": "<synthetic>", "id": "msg_x", "role": "assistant"},
+            "content": [{"type": "text", "text": "API Error: stopped"}],
+            "stop_reason": records["stop"],
+        },
+    )
+    row = state_of(facts_of(tmp_path, told))
+    assert row["outcome"] == outcome
+    assert code in row["reason_codes"].split(", ")
+
+
+def test_a_refusal_without_another_model_is_a_content_filter(tmp_path):
+    told = Transcript("refused", "2026-05-20T17:00:00")
+    told.user("go")
+    told.add("system", 4.0, subtype="model_refusal_no_fallback", content="refused")
+    row = state_of(facts_of(tmp_path, told))
+    assert (row["outcome"], row["reason_codes"]) == ("failed", "run.failed.content_filtered")
+
+
+def test_a_full_context_window_is_a_failure(tmp_path):
+    told = Transcript("full", "2026-05-20T17:00:00")
+    told.user("go")
+    told.answer(say("half"), stop="model_context_window_exceeded", usage=USAGE)
+    row = state_of(facts_of(tmp_path, told))
+    assert (row["outcome"], row["reason_codes"]) == ("failed", "run.failed.context_overflow")

@@ -31,7 +31,7 @@ from stateanalytics.systems.transcripts import (
     strange,
 )
 
-NEWEST_VERSION = (2, 1, 144)
+NEWEST_VERSION = (2, 1, 330)
 """Of the newest schema that the reader was checked against."""
 RETENTION_DAYS = 30
 READ = (
@@ -93,6 +93,10 @@ def findings_of(
         ),
         "time.unreadable": (lines.filter(at.is_null(), kind.is_in(_TIMED)), "file"),
         "usage.below_zero": (below_zero(lines, frames.USAGE), "file"),
+        "usage.placeholder": (
+            messages.filter(pl.col("stop_reason").is_null(), pl.col("thread_id").str.contains("/")),
+            "thread_id",
+        ),
         "file.empty": (empty, "file"),
         "record.own_parent": (lines.filter(pl.col("uuid") == pl.col("parent_uuid")), "uuid"),
         "time.out_of_order": (

@@ -178,10 +178,35 @@ def own(rows: Rows) -> Rows:
     return rows.filter(~pl.col("is_copied"), ~pl.col("is_repeated"))
 
 
+def reported_ends(rows: pl.DataFrame) -> pl.DataFrame:
+    """The subagents that completed, as their parents' records say.
+
+    Returns
+    -------
+    polars.DataFrame
+        The key of the subagent's thread, ``reported_at``, and ``n_reported_tokens``: what its
+        last answer wrote.
+    """
+    told = own(rows.lazy()).filter(
+        pl.col("result_agent_id").is_not_null(), pl.col("result_status") == "completed"
+    )
+    return (
+        told.group_by(
+            "source",
+            thread_id=pl.concat_str("owner_id", pl.lit("/"), "result_agent_id"),
+        )
+        .agg(
+            reported_at=pl.col("at").max(), n_reported_tokens=pl.col("n_result_output_tokens").max()
+        )
+        .collect()
+    )
+
+
 def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
     """`frames.MESSAGES`: every answer with the usage of the line that tells most.
 
     The first line has the moment; until 2.1.96 it had a placeholder for the tokens written.
+    That of a subagent's last answer, if no line says why it stopped, is in its parent's record.
     """
     every = rows.lazy().drop_nulls("answer_id").with_columns(total=pl.sum_horizontal(USAGE))
     answers = (
@@ -201,9 +226,20 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col(*USAGE, "n_cache_1h_tokens").sort_by(told, maintain_order=True).last().clip(0))
     )
     named = pl.coalesce("message_id", "uuid", "answer_id")
-    kept = answers.join(
-        most, on=["source", "answer_id"], how="left", maintain_order="left"
-    ).with_columns(message_id=named, request_id="request")
+    is_cut = pl.col("stop_reason").is_null() & (
+        pl.int_range(pl.len()).over(THREAD) == pl.len().over(THREAD) - 1
+    )
+    kept = (
+        answers.join(most, on=["source", "answer_id"], how="left", maintain_order="left")
+        .join(reported_ends(rows).lazy(), on=THREAD, how="left", maintain_order="left")
+        .with_columns(
+            message_id=named,
+            request_id="request",
+            n_output_tokens=pl.when(is_cut)
+            .then(pl.max_horizontal("n_output_tokens", "n_reported_tokens"))
+            .otherwise("n_output_tokens"),
+        )
+    )
     return MESSAGES.conform(kept.collect())
 
 

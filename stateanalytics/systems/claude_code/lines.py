@@ -45,12 +45,14 @@ _SUBTYPES = {
     "retry": ("system", ["api_error"]),
     "turn_end": ("system", ["turn_duration", "stop_hook_summary"]),
     "compaction": ("system", ["compact_boundary"]),
+    "refusal": ("system", ["model_refusal_no_fallback"]),
     "max_turns": ("attachment", ["max_turns_reached"]),
 }
 # Of a task that is put into the queue: as JSON or in tags.
 _OF_TASKS = {
     "result_agent_id": r'task[_-]id"?\s*[:>]\s*"?([\w-]+)',
     "result_tool_id": r'tool[_-]use[_-]id"?\s*[:>]\s*"?([\w-]+)',
+    "result_status": r'status"?\s*[:>]\s*"?([\w-]+)',
 }
 _INTERRUPTED = "[Request interrupted by user"
 _FIRST_TEXT = (

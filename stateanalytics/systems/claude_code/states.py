@@ -14,6 +14,12 @@ from stateanalytics.systems.situations import add_situations, situations_from_cs
 
 SYSTEM = "claude_code"
 _TABLE = situations_from_csv(__package__)
+_OF_TURN = (
+    *("source", "thread_id", "situation", "cause", "error_message", "stop_reason", "open_tool"),
+    *("last_sign_at", "last_activity_at", "retry_at", "n_open_tools", "patience_s"),
+    *("permission_mode", "is_recovered", "has_output"),
+)
+"""What states ask of a turn; anything more would go in place of what its session adds up to."""
 _ASKS_NOBODY = ("bypassPermissions", "dontAsk")
 
 
@@ -35,7 +41,7 @@ def add_recorded(
         The same rows.
     """
     thread = ["source", "thread_id"]
-    last = turns.filter("is_last").drop("entity_id")
+    last = turns.filter("is_last").select(_OF_TURN)
     of_sessions = sessions.select(*thread, entity_id="thread_id").join(
         last, on=thread, how="left", maintain_order="left"
     )
@@ -43,7 +49,9 @@ def add_recorded(
     shown = pl.col("situation").fill_null("no_prompt").replace({"good": "waiting"})
     works = pl.concat(
         [
-            _with_open_facts(turns).with_columns(entity_type=pl.lit("turn")),
+            _with_open_facts(turns.select("entity_id", *_OF_TURN)).with_columns(
+                entity_type=pl.lit("turn")
+            ),
             _with_open_facts(of_sessions).with_columns(shown, entity_type=pl.lit("session")),
             _calls(tools, turns),
         ],
@@ -57,9 +65,7 @@ def add_recorded(
         pl.when(is_good & pl.col("is_recovered")).then(pl.lit("recovered")),
     )
     detail = pl.coalesce("open_tool", "error_message", "stop_reason")
-    named = works.with_columns(system=pl.lit(SYSTEM), detail=detail).drop(
-        "started_at", "ended_at", "last_activity_at", "model", "n_input_tokens", "n_output_tokens"
-    )
+    named = works.with_columns(system=pl.lit(SYSTEM), detail=detail).drop("last_activity_at")
     return add_situations(entities, named, _TABLE, also)
 
 

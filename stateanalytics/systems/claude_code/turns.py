@@ -8,6 +8,7 @@ from stateanalytics.systems.claude_code.folding import (
     QUESTIONS,
     SIGNS,
     own,
+    reported_ends,
 )
 from stateanalytics.systems.claude_code.frames import TURNS, USAGE
 from stateanalytics.systems.provider_errors import cause_of_error
@@ -33,6 +34,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     facts = _facts(rows)
     for part in (_of_messages(messages), _of_tools(tools, rows)):
         facts = facts.join(part, on=TURN, how="left", maintain_order="left")
+    facts = facts.join(reported_ends(rows), on=THREAD, how="left", maintain_order="left")
     counts = ("n_answers", *USAGE, "n_tool_calls", "n_tool_errors", "n_open_tools", "n_tools_good")
     known = facts.with_columns(
         pl.col(counts).fill_null(0),
@@ -83,7 +85,10 @@ def _facts(rows: pl.DataFrame) -> pl.DataFrame:
     places = {
         "answer": is_answer,
         "input": what.is_in(["prompt", "tool_result"]),
-        **{name: what == name for name in ("interrupt", "max_turns", "turn_end", "retry")},
+        **{
+            name: what == name
+            for name in ("interrupt", "max_turns", "turn_end", "retry", "refusal")
+        },
     }
     # Of the lines of an answer any one may say why it stopped.
     name = pl.coalesce("answer_id", "uuid", what)
@@ -107,7 +112,7 @@ def _facts(rows: pl.DataFrame) -> pl.DataFrame:
             **{
                 f"{name}_at": at.filter(rule).last()
                 for name, rule in places.items()
-                if name != "retry"
+                if name not in ("retry", "refusal")
             },
             **{
                 f"{name}_seq": seq.filter(rule).max().fill_null(-1) for name, rule in places.items()
@@ -146,22 +151,37 @@ def _of_tools(tools: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _is_reported() -> pl.Expr:
+    """Has the parent's record said that the subagent completed, and nothing came after it."""
+    return (pl.col("reported_at") >= pl.col("last_activity_at")).fill_null(value=False)
+
+
+def _is_compaction() -> pl.Expr:
+    """Is it an agent that summarises its parent's conversation: it writes one answer and no end."""
+    return pl.col("thread_id").str.contains(r"/acompact-[^/]+$")
+
+
 def _rules() -> dict[str, pl.Expr]:
-    answer, stop = pl.col("answer_seq"), pl.col("stop_reason")
+    answer, stop, input_ = pl.col("answer_seq"), pl.col("stop_reason"), pl.col("input_seq")
+    is_error = pl.col("last_answer") == "api_error"
+    is_cut = pl.col("error_type").fill_null("").str.contains("max_output_tokens", literal=True)
     is_closed = pl.col("n_open_tools") == 0
     is_after = answer > pl.max_horizontal("input_seq", "retry_seq")
     is_end = is_after & is_closed
     is_confirmed = stop.is_in(list(_GOOD_STOPS)) | (pl.col("turn_end_seq") > answer)
+    is_known_over = pl.col("is_last") & (_is_reported() | (is_end & _is_compaction()))
     is_odd = stop.is_not_null() & ~stop.is_in(list(_GOES_ON))
     had_later = ~pl.col("is_last")
     return {
         "interrupted": pl.col("interrupt_seq") > answer,
-        "failed": pl.col("last_answer") == "api_error",
+        # A refusal and an output limit are written as errors, too, with a tag that misleads.
+        "refused": is_content_filter("stop_reason") | (pl.col("refusal_seq") > input_),
+        "truncated": (is_end & (stop == "max_tokens")) | (is_error & is_cut),
+        "overflowed": is_end & (stop == "model_context_window_exceeded"),
+        "failed": is_error,
         "max_turns": pl.col("max_turns_seq") > answer,
-        "refused": is_content_filter("stop_reason"),
-        "truncated": is_end & (stop == "max_tokens"),
-        "good": is_end & is_confirmed & pl.col("has_output"),
-        "empty": is_end & is_confirmed,
+        "good": ((is_end & is_confirmed) | is_known_over) & pl.col("has_output"),
+        "empty": (is_end & is_confirmed) | is_known_over,
         "unknown_finish": is_end & is_odd,
         "aborted": had_later & ~is_closed,
         "good_inferred": had_later & is_end & (pl.col("n_text_chars") > 0),
