@@ -93,7 +93,10 @@ def unreadable(
         beside = [file.name for file in named.expanduser().parent.iterdir()]
     except (OSError, RuntimeError):
         beside = []
-    hint, near = "name a file that is there", did_you_mean(named.name, beside)
+    if named.name in beside:
+        hint, near = "name a file that can be read", ""
+    else:
+        hint, near = "name a file that is there", did_you_mean(named.name, beside)
     return kind(
         f"The {what} {str(path)!r:.200} cannot be read: {problem or 'No such file'}.",
         f"{hint}{instead}{near}",

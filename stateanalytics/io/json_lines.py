@@ -11,9 +11,11 @@ which texts are no JSON at all.
 
 from __future__ import annotations
 
+import codecs
 import functools
 import json
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,8 +42,19 @@ HALF_SURROGATE = r"\\u[dD][89a-fA-F]"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+# So many blank lines at once are counted; some kilobytes of packed data may hold millions.
+_BLANK = b"\n" * 1024
+_BLANK_RUN = re.compile(rb"(\n{1024,})")
+LEAST_UNPACKED_BYTES = 2**20
+MOST_UNPACKED_RATIO = 500
+"""A packed file may become so many times its size: rollouts pack to a tenth or a hundredth."""
+MOST_UTF16_BYTES = 256 * 2**20
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
+
+
+class OverBoundError(OSError):
+    """A file holds more than is read of it; what came before its bound was read."""
 
 
 @dataclass(frozen=True)
@@ -130,13 +143,26 @@ def _decoded_lines(octets: Sequence[bytes]) -> pl.DataFrame:
 def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
     """The lines of a file, some megabytes at a time; of one that Zstandard packed, too.
 
-    Text in UTF-16 is taken whole and converted.
+    Text in UTF-16 is converted as it is read. Long runs of blank lines are counted, and never
+    made into lines.
+
+    Raises
+    ------
+    OverBoundError
+        Where a packed file, or one in UTF-16, passes its bound; what comes before is given.
     """
     n_before = 0
     for octets, is_finished in _octets_of(path):
-        chunk = Chunk(source, origin, octets.split(b"\n"), n_before, is_finished, len(octets))
-        n_before += len(chunk.lines)
-        yield chunk
+        parts = _BLANK_RUN.split(octets) if _BLANK in octets else [octets]
+        for place, part in enumerate(parts):
+            if place % 2:
+                # Its first line break ends the line before it.
+                n_before += part.count(b"\n") - 1
+                continue
+            is_last = place == len(parts) - 1
+            lines = part.split(b"\n")
+            yield Chunk(source, origin, lines, n_before, is_finished or not is_last, len(part))
+            n_before += len(lines)
 
 
 def _octets_of(path: Path) -> Iterator[tuple[bytes, bool]]:
@@ -144,12 +170,11 @@ def _octets_of(path: Path) -> Iterator[tuple[bytes, bool]]:
     with open_regular(path) as raw:
         begin = raw.read(4)
         raw.seek(len(_BOM) if begin.startswith(_BOM) else 0)
-        if begin.startswith(_UTF16):
-            converted = raw.read().decode("utf-16", "replace").encode()
-            yield converted, converted.endswith(b"\n")
-            return
         rest = b""
-        read = _unpacking(raw) if begin == _ZSTD else raw.read
+        if begin.startswith(_UTF16):
+            read = _converting(raw)
+        else:
+            read = _unpacking(raw, path) if begin == _ZSTD else raw.read
         while chunk := read(CHUNK_BYTES):
             whole, newline, rest_of_chunk = chunk.rpartition(b"\n")
             if newline:
@@ -162,20 +187,53 @@ def _octets_of(path: Path) -> Iterator[tuple[bytes, bool]]:
             yield rest, False
 
 
-def _unpacking(raw: BinaryIO) -> Callable[[int], bytes]:
-    """Reads what Zstandard packed; of a file that is not whole it ends in an OSError."""
+def _unpacking(raw: BinaryIO, path: Path) -> Callable[[int], bytes]:
+    """Reads what Zstandard packed; of a file that is not whole it ends in an OSError.
+
+    A few packed kilobytes may hold gigabytes, so that what they may become is bounded.
+    """
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:
         from backports import zstd
     file = zstd.ZstdFile(raw)
+    n_packed = path.stat().st_size
+    n_most = max(LEAST_UNPACKED_BYTES, MOST_UNPACKED_RATIO * n_packed)
+    n_read = 0
 
     def read(n_bytes: int) -> bytes:
+        nonlocal n_read
         try:
-            octets: bytes = file.read(n_bytes)
+            # At the bound one byte shows that there is more.
+            octets: bytes = file.read(min(n_bytes, n_most - n_read) or 1)
         except (zstd.ZstdError, EOFError) as error:
             raise OSError(f"Zstandard says: {error}") from error
+        n_read += len(octets)
+        if n_read > n_most:
+            raise OverBoundError(
+                f"its {n_packed:,} packed bytes hold more than {n_most:,}: the rest is not read"
+            )
         return octets
+
+    return read
+
+
+def _converting(raw: BinaryIO) -> Callable[[int], bytes]:
+    """Reads text in UTF-16 as UTF-8, up to a bound."""
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    n_read = 0
+
+    def read(n_bytes: int) -> bytes:
+        nonlocal n_read
+        while octets := raw.read(n_bytes):
+            n_read += len(octets)
+            if n_read > MOST_UTF16_BYTES:
+                raise OverBoundError(
+                    f"text in UTF-16 is read up to {MOST_UTF16_BYTES:,} bytes: the rest is not read"
+                )
+            if text := decoder.decode(octets):
+                return text.encode("utf-8", "replace")
+        return decoder.decode(b"", final=True).encode("utf-8", "replace")
 
     return read
 

@@ -16,6 +16,7 @@ from stateanalytics.io.json_lines import (
     TOO_LONG,
     UNFINISHED,
     Fields,
+    OverBoundError,
     Parser,
     numbered,
 )
@@ -92,7 +93,9 @@ def losses(
         for code, message in [
             ("file.vanished", "a file that was gone when it was to be opened")
             if isinstance(error, FileNotFoundError)
-            else ("file.unreadable", f"a file that cannot be read ({error.strerror})")
+            else ("file.over_bound", f"a file that is larger than its bound: {error}")
+            if isinstance(error, OverBoundError)
+            else ("file.unreadable", f"a file that cannot be read ({error.strerror or error})")
         ]
     ]
     by_file = bad.group_by("code", "file", maintain_order=True).agg(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -24,6 +25,9 @@ _READERS: Mapping[str, Callable[[IO[bytes]], pl.DataFrame]] = {
     ".json": lambda file: pl.read_json(file.read(), infer_schema_length=None),
     ".jsonl": lambda file: pl.read_ndjson(file, infer_schema_length=None),
 }
+MOST_BYTES = 512 * 2**20
+MOST_COLUMNS = 2000
+"""A table of one's own is read whole: larger ones belong into a database."""
 _HINT = 'snap.with_table("teams", "teams.csv"), or a frame instead of the file'
 _IN_SHELL = "--table teams=teams.csv"
 
@@ -54,6 +58,12 @@ def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
     if name in known:
         raise ArgumentError(f"There is a table {name!r} already.", "give yours another name")
     frame = _read(rows) if isinstance(rows, str | Path) else _as_polars(rows)
+    if frame.width > MOST_COLUMNS:
+        raise ArgumentError(
+            f"Table {name!r} has {frame.width:,} columns; a table of yours has at most "
+            f"{MOST_COLUMNS:,}.",
+            "keep the columns that are needed",
+        )
     if not frame.width:
         raise ArgumentError(f"Table {name!r} has no columns.", _HINT, shell=_IN_SHELL)
     unlike = Counter(column.casefold() for column in frame.columns)
@@ -88,6 +98,13 @@ def _read(path: str | Path) -> pl.DataFrame:
         )
     try:
         with open_regular(Path(path).expanduser()) as file:
+            n_bytes = os.fstat(file.fileno()).st_size
+            if n_bytes > MOST_BYTES:
+                raise ArgumentError(
+                    f"The table {str(path)!r:.200} has {n_bytes:,} bytes; a table of yours is "
+                    f"read up to {MOST_BYTES:,}.",
+                    "keep the columns and rows that are needed, or write it as Parquet",
+                )
             return read(file)
     except (OSError, RuntimeError, pl.exceptions.PolarsError) as error:
         reason = str(getattr(error, "strerror", None) or error).partition("\n")[0]
