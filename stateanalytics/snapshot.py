@@ -216,8 +216,8 @@ class Snapshot(Facts):
         Parameters
         ----------
         to : str or pathlib.Path
-            ``x.duckdb``, ``x.sqlite`` or ``x.xlsx``; anything else is a new folder, with a
-            Parquet file a table.
+            ``x.duckdb``, ``x.sqlite`` or ``x.xlsx``; of one table ``x.csv`` or ``x.parquet``;
+            anything else is a new folder, with a Parquet file a table.
         tables : sequence of str, optional
             Only these; by default every frame, ready view and table of yours. Raw tables
             are copied where they are named.

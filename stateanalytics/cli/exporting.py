@@ -33,6 +33,8 @@ EXPORTS = {
     "DuckDB": (".duckdb",),
     "SQLite": (".sqlite", ".db"),
     "Excel": (".xlsx",),
+    "CSV of one table": (".csv",),
+    "Parquet of one table": (".parquet",),
     "a folder of Parquet": ("/",),
 }
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -52,8 +54,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "-o",
     "--output",
     metavar="FILE|FOLDER",
-    help="Write to a .duckdb, .sqlite or .xlsx file; a name without a suffix, or that ends in /, "
-    "is a new folder of Parquet files.",
+    help="Write to a .duckdb, .sqlite or .xlsx file, or one table to .csv or .parquet; a name "
+    "without a suffix, or that ends in /, is a new folder of Parquet files.",
 )
 @click.option(
     "--only", multiple=True, metavar="TABLE", help="Write only this table; may be repeated."

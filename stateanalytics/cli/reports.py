@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -175,11 +176,8 @@ def report(
     output = output or Path(f"week{_FORMS[form][0]}")
     if is_full and form != "html":
         raise click.UsageError("Only the page has folds. Hint: leave --full out, or --format html")
-    targets = {output: form}
-    if with_json and form == "slack":
-        raise click.UsageError("Slack's form is JSON of its own. Hint: leave --json out")
-    if with_json:
-        targets[output.with_suffix(".json")] = "json"
+    is_piped = str(output) == "-"
+    targets = _targets(output, form, with_json=with_json)
     chosen = None if sections is None else sections.replace(" ", "").split(",")
     wires = _wires(fail_on, chosen)
     for target in targets:
@@ -217,19 +215,41 @@ def report(
     }
     written = []
     with progress("report", len(targets)) as begin:
-        for target, form in targets.items():
+        for target, form_of_target in targets.items():
             begin(f"writes {target.name}")
-            written.append(writers[form](target))
+            written.append(writers[form_of_target](target))
+    if is_piped:
+        _pipe(writers[form])
     for path in written:
         click.echo(f"wrote {visible(str(path))} ({path.stat().st_size / 1000:,.0f} kB)")
-    _say(made.summary)
-    if is_opened:
+    _say(made.summary, is_piped=is_piped)
+    if is_opened and written:
         show_in_browser(written[0])
     bad_news = made.tripped(*wires)
     for sentence in bad_news:
         note(f"failed on {sentence}")
     if bad_news:
         ctx.exit(3)
+
+
+def _targets(output: Path, form: str, *, with_json: bool) -> dict[Path, str]:
+    """The files to write, each with its form; none where standard output takes it."""
+    if with_json and form == "slack":
+        raise click.UsageError("Slack's form is JSON of its own. Hint: leave --json out")
+    if str(output) == "-":
+        if with_json:
+            raise click.UsageError(
+                "Standard output takes one form. Hint: leave --json out, or -f json -o -"
+            )
+        return {}
+    beside = {output.with_suffix(".json"): "json"} if with_json else {}
+    return {output: form, **beside}
+
+
+def _pipe(write: Callable[[Path], Path]) -> None:
+    """What a writer of files writes, on standard output."""
+    with TemporaryDirectory() as folder:
+        click.echo(write(Path(folder) / "report").read_bytes(), nl=False)
 
 
 def _wires(fail_on: str | None, sections: list[str] | None) -> list[str]:
@@ -248,14 +268,14 @@ def _wires(fail_on: str | None, sections: list[str] | None) -> list[str]:
     )
 
 
-def _say(summary: dict[str, Any]) -> None:
+def _say(summary: dict[str, Any], *, is_piped: bool = False) -> None:
     """The verdict and what to do first, for whoever waits at the terminal."""
     from stateanalytics.reporting.front import said_first
 
-    click.echo(visible(said_first(summary)))
+    click.echo(visible(said_first(summary)), err=is_piped)
     for place, one in enumerate(summary.get("actions", ()), 1):
-        click.echo(visible(f"{place}. {one['what']}: {one['why']}"))
-        click.echo(visible(f"   {one['command']}"))
+        click.echo(visible(f"{place}. {one['what']}: {one['why']}"), err=is_piped)
+        click.echo(visible(f"   {one['command']}"), err=is_piped)
 
 
 def _summary_at(

@@ -78,6 +78,29 @@ def read_text(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> tuple[str | Non
         return None, f"cannot be read ({type(error).__name__})"
 
 
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")
+
+
+def refuse_scheme(path: str | Path) -> None:
+    """An error for ``s3://bucket`` and its like, of which a local folder would be made.
+
+    Examples
+    --------
+    >>> refuse_scheme("history/")
+    >>> refuse_scheme("s3://bucket/history")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    stateanalytics.errors.ArgumentError: 's3://bucket/history' names a place by the scheme 's3', ...
+    """
+    match = _SCHEME.match(str(path))
+    if match and not os.path.lexists(path):
+        raise ArgumentError(
+            f"{str(path)!r:.200} names a place by the scheme {match['scheme']!r}, which is not "
+            "supported: only local files and folders are.",
+            "name a local folder, and copy it from or to there with a tool for that place",
+        )
+
+
 def unreadable(
     what: str,
     path: str | Path,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.io.files import LOG_ENDINGS
+from stateanalytics.io.files import LOG_ENDINGS, refuse_scheme
 from stateanalytics.io.walking import files_below
 
 PRIVATE = 0o600
@@ -114,6 +114,7 @@ def put_in_place(
 
 def _target(path: str | Path, inputs: Iterable[Path]) -> Path:
     """Where a path is, if nothing that was read is there."""
+    refuse_scheme(path)
     try:
         target = Path(path).expanduser()
     except RuntimeError as error:
@@ -127,6 +128,7 @@ def _target(path: str | Path, inputs: Iterable[Path]) -> Path:
 
 def refuse_no_folder(target: Path) -> None:
     """An error, before the work begins, where the folder of an output is not there."""
+    refuse_scheme(target)
     folder = target.parent
     if not folder.is_dir():
         raise ArgumentError(

@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core.components import needing
+from stateanalytics.core.text import without_formula
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.sqlite_copy import quoted
 
@@ -78,6 +79,19 @@ def write_excel(tables: Tables, path: Path) -> None:
                 pl.when(is_too_long).then(cut).otherwise(pl.col(pl.String))
             )
             flat.write_excel(book, worksheet=name, autofilter=True, autofit=True)
+
+
+def write_csv(tables: Tables, path: Path) -> None:
+    """Write one table into a new CSV file, in which no text is run as a formula."""
+    [(_, rows)] = tables
+    texts = pl.col(pl.String).map_elements(without_formula, return_dtype=pl.String)
+    _flat(rows, is_text=True).with_columns(texts).rename(without_formula).write_csv(path)
+
+
+def write_parquet(tables: Tables, path: Path) -> None:
+    """Write one table into a new Parquet file."""
+    [(_, rows)] = tables
+    rows.write_parquet(path)
 
 
 def write_folder(tables: Tables, path: Path) -> None:

@@ -17,11 +17,21 @@ from stateanalytics.io.duckdb_rows import DuckDBRows
 from stateanalytics.io.files import LOG_ENDINGS
 from stateanalytics.io.outputs import put_in_place
 from stateanalytics.io.sqlite_copy import quoted
-from stateanalytics.io.table_files import Tables, write_excel, write_folder, write_sqlite
+from stateanalytics.io.table_files import (
+    Tables,
+    write_csv,
+    write_excel,
+    write_folder,
+    write_parquet,
+    write_sqlite,
+)
 from stateanalytics.sql.engine import replacing_words
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+
+OF_ONE_TABLE = (".csv", ".parquet")
 
 
 def export_tables(
@@ -39,7 +49,8 @@ def export_tables(
     tables : mapping of str to callable
         Each name, and what gives its rows.
     to : str or pathlib.Path
-        ``.duckdb``, ``.sqlite`` or ``.xlsx``; anything else is a folder of Parquet files.
+        ``.duckdb``, ``.sqlite`` or ``.xlsx``; of one table ``.csv`` or ``.parquet``; anything
+        else is a folder of Parquet files.
     as_of : datetime
         What ``as_of()`` gives in a DuckDB file.
     inputs : iterable of pathlib.Path
@@ -59,6 +70,13 @@ def export_tables(
     MissingComponentError
         If Excel's writer is not installed.
     """
+    suffix = Path(to).suffix.lower()
+    if suffix in OF_ONE_TABLE and len(tables) != 1:
+        raise ArgumentError(
+            f"A {suffix} file holds one table; found {len(tables)}.",
+            f'name one: tables=["states"]; or several in {str(to).removesuffix(suffix)!r}.duckdb',
+            shell=f"name one: --only states; or -o {Path(to).stem}.duckdb",
+        )
 
     def rows() -> Iterator[tuple[str, pl.DataFrame]]:
         for name, load in tables.items():
@@ -66,13 +84,17 @@ def export_tables(
 
     def write(path: Path) -> None:
         _refuse_used(str(to))
-        match Path(to).suffix.lower():
+        match suffix:
             case ".duckdb":
                 _write_duckdb(rows(), path, as_of)
             case ".sqlite" | ".db":
                 write_sqlite(rows(), path)
             case ".xlsx":
                 write_excel(rows(), path)
+            case ".csv":
+                write_csv(rows(), path)
+            case ".parquet":
+                write_parquet(rows(), path)
             case _:
                 write_folder(rows(), path)
 

@@ -26,6 +26,7 @@ from stateanalytics.io.archive.manifests import (
 )
 from stateanalytics.io.archive.reading import is_archive
 from stateanalytics.io.archive.writing import Options, archive_part, masked_text, no_more_room
+from stateanalytics.io.files import refuse_scheme
 from stateanalytics.io.findings import OF_POOLING
 from stateanalytics.io.outputs import refuse_inputs
 from stateanalytics.io.parts import Parts
@@ -85,6 +86,7 @@ class Archiving:
                 'name one, such as "history/"',
                 shell="name one, such as --to history/",
             )
+        refuse_scheme(to)
         # An archive may lie behind a link; what is written to is the place that it leads to.
         root = Path(os.path.realpath(expanded(str(to))))
         if root.exists() and not _may_be_archive(root):

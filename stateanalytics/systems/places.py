@@ -19,7 +19,7 @@ from stateanalytics.errors import (
     found,
 )
 from stateanalytics.io.archive.reading import Archived, archived_sources, is_archive
-from stateanalytics.io.files import LOG_ENDINGS, legible, matching
+from stateanalytics.io.files import LOG_ENDINGS, legible, matching, refuse_scheme
 from stateanalytics.systems import BUILT_IN, all_systems, system_named
 from stateanalytics.systems.base import A_DATABASE, System, expanded
 
@@ -367,6 +367,7 @@ def _expand(name: str | Path) -> list[Place]:
             "sa.read('path/to/state.db')",
             shell="path/to/state.db",
         )
+    refuse_scheme(text)
     path = expanded(text)
     try:
         if is_archive(path):
