@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.errors import NoRoomError
 from stateanalytics.io import private_folders
 from stateanalytics.io.private_folders import (
     PREFIX,
@@ -114,3 +115,11 @@ def test_a_folder_is_for_its_owner_only_and_goes_when_asked(place):
     folder.delete()
     folder.delete()
     assert list(place.iterdir()) == []
+
+
+def test_a_temporary_folder_that_cannot_be_used_is_an_error(tmp_path, monkeypatch):
+    store = write_store(tmp_path / "state.db", sessions=[session("s1")])
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "not-mounted"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with pytest.raises(NoRoomError, match=r"TMPDIR=.*not-mounted cannot be used"):
+        open_store(store)

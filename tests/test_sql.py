@@ -422,6 +422,10 @@ REFUSED = [
     "SELECT invoke(x -> x, 1)",
     # the clock
     "SELECT now()",
+    "SELECT random()",
+    "SELECT * FROM entities TABLESAMPLE 10%",
+    "SELECT * FROM entities USING SAMPLE 3",
+    "SELECT * FROM (SELECT 1) USING SAMPLE reservoir(3 ROWS) REPEATABLE (7)",
     "SELECT NOW ( )",
     "SELECT today()",
     "SELECT current_timestamp",

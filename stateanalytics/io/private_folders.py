@@ -10,6 +10,7 @@ The copies have names, for SQLite opens no file without one (it resolves the lin
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -51,8 +52,12 @@ def make_private_folder() -> PrivateFolder:
     Raises
     ------
     OSError
-        If there is no room, or no place for temporary files.
+        If there is no room, no place for temporary files, or ``TMPDIR`` names one that cannot
+        be used: a copy elsewhere may lie on a disk that is not encrypted.
     """
+    asked = os.environ.get("TMPDIR")
+    if asked and os.path.realpath(asked) != os.path.realpath(tempfile.gettempdir()):
+        raise OSError(errno.ENOENT, f"TMPDIR={asked} cannot be used, and a copy goes nowhere else")
     path = Path(tempfile.mkdtemp(prefix=PREFIX))
     handle = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     _lock(handle)

@@ -22,7 +22,7 @@ _NUMBERS = """
 abs acos acosh add asin asinh atan atan2 atanh bin bit_count bit_length cbrt ceil ceiling cos
 cosh cot degrees divide even exp factorial fdiv floor fmod gamma gcd greatest_common_divisor
 hash lcm least_common_multiple lgamma ln log log10 log2 mod multiply nextafter pi pow power
-radians random round round_even roundbankers sign signbit sin sinh sqrt subtract tan tanh
+radians round round_even roundbankers sign signbit sin sinh sqrt subtract tan tanh
 trunc xor formatreadablesize formatreadabledecimalsize format_bytes parse_formatted_bytes
 pg_size_pretty binom equi_width_bins md5_number
 """
@@ -148,6 +148,7 @@ SESSION_WORDS = _words(
 )
 
 _CLOCK = "the clock makes the same query give other rows tomorrow: write as_of()"
+_CHANCE = "chance makes the same query give other rows tomorrow: WHERE hash(entity_id) % 10 = 0"
 _FILES = (
     "a query sees the snapshot only, no files and no network; a table of yours comes along "
     'with snap.with_table("teams", "teams.csv"), or --table teams=teams.csv'
@@ -165,6 +166,7 @@ _RUNNERS = _words("query query_table json_execute_serialized_sql")
 
 WHY_NOT = {
     **dict.fromkeys(CLOCK_WORDS | _CLOCKS, _CLOCK),
+    **dict.fromkeys(_words("random setseed uuid gen_random_uuid uuidv4 uuidv7"), _CHANCE),
     **dict.fromkeys(_READERS, _FILES),
     **dict.fromkeys(_INSIDES | SESSION_WORDS, _ENGINE),
     **dict.fromkeys(_RUNNERS, "text is never run as SQL: write the query itself"),

@@ -184,6 +184,8 @@ class _Walk:
     def _parts(self, node: dict[str, Any], names: frozenset[str]) -> Iterator[Any]:
         """Check one node and give those below it."""
         kind = node.get("type")
+        if isinstance(node.get("sample"), dict):
+            raise refused("a sample was found", WHY_NOT["random"])
         if "class" in node:
             self._check_expression(node)
             if node["class"] == "CONSTANT":
