@@ -61,6 +61,19 @@ def test_an_agent_that_takes_twice_as_long_is_named():
     assert f" (on average {round(found['ratio'], 2)} times, " in found["in_words"]
 
 
+def test_an_agent_that_fails_sooner_is_not_faster():
+    """A quota that ends twelve runs after six minutes makes nobody's work quicker."""
+    rows = (
+        week_of(36, days_ago=14, median_s=1500.0)
+        + week_of(4, days_ago=14, median_s=1500.0, state=FAILED, seed=2)
+        + week_of(18, days_ago=7, median_s=1500.0, seed=3)
+        + week_of(22, days_ago=7, median_s=360.0, state=FAILED, seed=4)
+    )
+    table = changed(rows)
+    assert of(table, "failed")["verdict"] == "worse"
+    assert of(table, "duration")["verdict"] == "no_difference"
+
+
 def test_an_agent_that_fails_more_often_is_named():
     rows = (
         week_of(60, days_ago=14)

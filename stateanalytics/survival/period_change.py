@@ -152,8 +152,9 @@ def duration_change(
     invocation: where runs of one are alike, the statistic is divided by its design effect,
     and so many ends count as one; how well few units, or unequal ones, tell it, Student's
     distribution says. A window with a single unit is not compared. The family of
-    Benjamini and Hochberg's procedure is this table. A shorter duration is called better,
-    but runs that fail sooner are shorter, too: read it beside ``failed``.
+    Benjamini and Hochberg's procedure is this table. A duration is the time to completion:
+    runs that failed, timed out or were stopped are cut off where they ended, so that failing
+    sooner is never faster.
 
     Examples
     --------
@@ -223,8 +224,11 @@ def _grouped(runs: pl.DataFrame, dimensions: Sequence[str]) -> pl.DataFrame:
 
 def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
     """Medians, the ratio of mean durations within a common horizon, and the log-rank test."""
-    # How long it would have taken: at its limit a run is cut off.
-    taken = groups.with_columns(ended=pl.col("ended") & (pl.col("ending") != "timed_out"))
+    # Time to completion: what failed, was stopped or reached its limit is cut off there, so that
+    # a group that fails sooner is never the faster for it.
+    taken = groups.with_columns(
+        ended=pl.col("ended") & (pl.col("ending") == "completed").fill_null(value=False)
+    )
     key = [*_GROUP, "period"]
     # As if each run were alone: the design effect says how alike those of a unit are.
     curve = kaplan_meier(taken.drop("unit"), by=key)
