@@ -9,9 +9,11 @@ OUT    ?= weekly.html
 SEED   ?= 1
 NUMBER ?= 40
 MINUTES ?= 60
+CLIENT ?= all
+VERSION ?= pinned
 QUICK  := 'not slow and not spark and not lab and not fleet and not models and not instants'
 
-.PHONY: gallery help report test slow instants check check-all fuzz mutants bench lint docs site site-audit dist clean
+.PHONY: gallery help report test slow instants check check-all contract fuzz mutants bench lint docs site site-audit dist clean
 
 help:
 	@echo "make report     write $(OUT) from $(STORE) (STORE=… OUT=… to change)"
@@ -21,6 +23,7 @@ help:
 	@echo "make slow       what make test leaves out: browsers, notebooks, limits, every example"
 	@echo "make check-all  everything, on JupyterLab, Spark, Dask, Ray and statsmodels too"
 	@echo "make fuzz       mutated inputs through every reader and step (MINUTES=… SEED=…)"
+	@echo "make contract   the real clients against a mock provider (CLIENT=… VERSION=pinned|newest)"
 	@echo "make mutants    make small wrong changes and show which no test noticed (SEED=… NUMBER=…)"
 	@echo "make bench      print the benchmark table (N=… for another size), best on a quiet machine"
 	@echo "make docs       write docs/ again from the code"
@@ -75,6 +78,11 @@ check-all: lint
 # Answers are kept in .fuzz/: it goes on where it was stopped, with what was wrong first.
 fuzz: $(VENV)/.developed
 	$(BIN)/python -m tests.fuzz --seed $(SEED) --minutes $(MINUTES) --jobs 2
+
+# Clients come from npm and PyPI; all else is on the loopback address. RECORD=tests/recorded
+# writes the stores that tests/test_recorded_clients.py reads again.
+contract: $(VENV)/.developed
+	$(BIN)/python -m tests.contract --client $(CLIENT) --version $(VERSION) $(if $(RECORD),--record $(RECORD))
 
 mutants: $(VENV)/.developed
 	$(BIN)/python -m tests.mutants --seed $(SEED) --number $(NUMBER) --jobs 2

@@ -1,0 +1,286 @@
+"""What the provider answers in each scenario, and what must be read of it: one table for all.
+
+A scenario is known by its marker, ``[[name]]`` in the prompt. Tool calls are written in general
+words (``shell``, ``read``, ``agent``); `tests.contract.clients` puts them into those of a client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of one answer: the provider's bill."""
+
+    fresh: int = 1000
+    cache_read: int = 300
+    cache_write: int = 200
+    output: int = 50
+    reasoning: int = 10
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer of the provider to one request."""
+
+    text: str | None = None
+    calls: tuple[tuple[str, str], ...] = ()
+    stop: str = "end"
+    """``end``, ``output_limit`` or ``refusal``."""
+    status: int = 200
+    error: str = ""
+    """What went wrong, a key of `ERRORS`."""
+    is_cut: bool = False
+    """The connection ends in the middle of the text."""
+    wait_s: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+
+
+ERRORS = {
+    "rate_limit": {
+        "anthropic": ("rate_limit_error", "Number of requests has exceeded your rate limit"),
+        "openai": ("rate_limit_exceeded", "Rate limit reached. Please try again in 1s."),
+    },
+    "overloaded": {
+        "anthropic": ("overloaded_error", "Overloaded"),
+        "openai": ("server_error", "Overloaded"),
+    },
+    "overflow": {
+        "anthropic": (
+            "invalid_request_error",
+            "prompt is too long: 215000 tokens > 200000 maximum",
+        ),
+        "openai": (
+            "context_length_exceeded",
+            "Your input exceeds the context window of this model.",
+        ),
+    },
+    "auth": {
+        "anthropic": ("authentication_error", "invalid x-api-key"),
+        "openai": ("invalid_api_key", "Incorrect API key provided"),
+    },
+}
+"""Type and message of an error, by the family of the provider."""
+
+DONE = Answer("All done, as asked.", usage=Usage(1009, 309, 209, 59, 19))
+FIRST = Usage(1001, 301, 201, 51, 11)
+SECOND = Usage(1002, 302, 202, 52, 12)
+THIRD = Usage(1003, 303, 203, 53, 13)
+FOURTH = Usage(1004, 304, 204, 54, 14)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A prompt, the answers that it gets (the last one again and again), and how it ends."""
+
+    name: str
+    answers: tuple[Answer, ...]
+    expected: dict[str, str | int | None] = field(default_factory=dict)
+    """What must be read a day later; ``client.fact`` is of one client only."""
+    signal: str = ""
+    """``KILL`` or ``INT``, sent while the last answer is being waited for."""
+    follow_up: tuple[str, ...] = ()
+    """Further runs of the same session: ``resume``, ``fork``, ``compact``."""
+    clients: tuple[str, ...] = ("claude", "codex", "opencode")
+    beside: str = ""
+    """The scenario that runs at the same time."""
+
+
+GOOD: dict[str, str | int | None] = {"lifecycle": "completed", "outcome": "completed"}
+FAILED: dict[str, str | int | None] = {"lifecycle": "failed", "outcome": "failed"}
+DIED: dict[str, str | int | None] = {"claude.health": "stalled", "codex.health": "stalled"}
+LOOK = "[[child]] look around and answer"
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("success", (Answer("Hello, this is the answer.", usage=FIRST),), GOOD),
+        Scenario(
+            "failing_tool",
+            (
+                Answer("I run it.", (("shell", "exit 7"),), usage=FIRST),
+                Answer("It failed; again.", (("shell", "echo fine"),), usage=SECOND),
+                DONE,
+            ),
+            GOOD | {"n_tool_errors": 1},
+        ),
+        Scenario(
+            "parallel_tools",
+            (
+                Answer(
+                    "Three at once.",
+                    (("shell", "echo a"), ("shell", "exit 3"), ("read", "/no/such/file")),
+                    usage=FIRST,
+                ),
+                DONE,
+            ),
+            GOOD | {"n_tool_errors": 2},
+        ),
+        Scenario(
+            "retried",
+            (
+                Answer(status=429, error="rate_limit"),
+                Answer(status=529, error="overloaded"),
+                Answer("After two retries.", usage=FIRST),
+            ),
+            GOOD | {"claude.n_retries": 2},
+        ),
+        Scenario(
+            "refusal",
+            (Answer("I cannot", stop="refusal", usage=FIRST),),
+            FAILED | {"cause": "content_filtered"},
+        ),
+        # What it means differs: two clients fail the turn, one keeps what there is of it.
+        Scenario(
+            "output_limit",
+            (Answer("This is a long ans", stop="output_limit", usage=FIRST),),
+            {"cause": "truncated_length"},
+        ),
+        Scenario(
+            "cut_once",
+            (
+                Answer("This stream will be cut in the mid", is_cut=True, usage=FIRST),
+                Answer("The second time it is whole.", usage=SECOND),
+            ),
+            GOOD,
+        ),
+        Scenario(
+            "overflow",
+            (Answer(status=400, error="overflow"),),
+            FAILED | {"cause": "context_overflow"},
+        ),
+        Scenario(
+            "unauthorized", (Answer(status=401, error="auth"),), FAILED | {"cause": "provider_auth"}
+        ),
+        Scenario(
+            "killed",
+            (
+                Answer("Working.", (("shell", "echo start"),), usage=FIRST),
+                Answer("never", wait_s=60),
+            ),
+            DIED,
+            signal="KILL",
+        ),
+        Scenario(
+            "killed_in_tool",
+            (Answer("Working.", (("shell", "sleep 60"),), usage=FIRST), DONE),
+            DIED,
+            signal="KILL",
+        ),
+        Scenario(
+            "interrupted",
+            (
+                Answer("Working.", (("shell", "echo start"),), usage=FIRST),
+                Answer("never", wait_s=60),
+            ),
+            {
+                "claude.outcome": "cancelled",
+                "codex.outcome": "cancelled",
+            },
+            signal="INT",
+        ),
+        Scenario(
+            "resume",
+            (
+                Answer("First turn.", usage=FIRST),
+                Answer("Second turn.", usage=SECOND),
+                Answer("Turn of the fork.", usage=THIRD),
+            ),
+            GOOD,
+            follow_up=("resume", "fork"),
+        ),
+        Scenario(
+            "subagent",
+            (Answer("I ask an agent.", (("agent", LOOK),), usage=FIRST), DONE),
+            GOOD,
+        ),
+        # Codex starts an agent and waits for it in a call of its own.
+        Scenario(
+            "subagent_waited_for",
+            (
+                Answer("I ask an agent.", (("agent", LOOK),), usage=FIRST),
+                Answer("I wait.", (("wait", ""),), usage=SECOND),
+                DONE,
+            ),
+            GOOD,
+            clients=("codex",),
+        ),
+        Scenario(
+            "child",
+            (
+                Answer("Looking.", (("shell", "echo child"), ("shell", "exit 5")), usage=THIRD),
+                Answer("The child's answer.", usage=FOURTH),
+            ),
+            GOOD | {"n_tool_errors": 1},
+            clients=(),
+        ),
+        Scenario(
+            "compaction",
+            (
+                Answer("First.", usage=FIRST),
+                Answer("A summary of it.", usage=SECOND),
+                Answer("After it.", usage=THIRD),
+            ),
+            GOOD,
+            follow_up=("compact", "resume"),
+            clients=("claude",),
+        ),
+        # These two compact by themselves, once an answer took more than their limit.
+        Scenario(
+            "compaction_by_size",
+            (
+                Answer("Big.", usage=Usage(250000, 0, 0, 50, 0)),
+                Answer("A summary of it.", usage=SECOND),
+                Answer("After it.", usage=THIRD),
+            ),
+            GOOD,
+            follow_up=("resume",),
+            clients=("codex", "opencode"),
+        ),
+        Scenario(
+            "one_of_two",
+            (Answer("One.", (("shell", "sleep 1"),), usage=FIRST), DONE),
+            GOOD,
+            beside="other_of_two",
+        ),
+        Scenario(
+            "other_of_two",
+            (Answer("Two.", (("shell", "sleep 1"),), usage=SECOND), DONE),
+            GOOD,
+            clients=(),
+        ),
+        Scenario("driven", (Answer("Hello.", usage=FIRST),), GOOD, clients=("lionagi",)),
+        Scenario(
+            "driven_tools",
+            (
+                Answer("Two.", (("shell", "echo a"), ("shell", "exit 3")), usage=FIRST),
+                DONE,
+            ),
+            GOOD,
+            clients=("lionagi",),
+        ),
+        Scenario(
+            "driven_refusal",
+            (Answer("I cannot", stop="refusal", usage=FIRST),),
+            {"cause": "content_filtered"},
+            clients=("lionagi",),
+        ),
+        Scenario(
+            "driven_overflow",
+            (Answer(status=400, error="overflow"),),
+            {"cause": "context_overflow"},
+            clients=("lionagi",),
+        ),
+        Scenario(
+            "driven_killed",
+            (
+                Answer("Working.", (("shell", "echo start"),), usage=FIRST),
+                Answer("never", wait_s=60),
+            ),
+            {},
+            signal="KILL",
+            clients=("lionagi",),
+        ),
+    )
+}
