@@ -16,7 +16,6 @@ KNOWN_WRONG = {
         *(("compaction", f"n_cache_{name}_tokens") for name in ("read", "write")),
     },
     "codex": {
-        *((scenario, "cause") for scenario in ("refusal", "output_limit", "unauthorized")),
         *(("compaction_by_size", f"n_{name}_tokens") for name in ("input", "output")),
     },
 }
@@ -32,6 +31,6 @@ def test_what_real_clients_wrote_is_read_as_it_was(client):
     )
     with read_store(store, as_of) as snap:
         compared = compare(snap, client, truth)
-        assert not [kind for kind in unknown_kinds(snap) if "thread_settings" not in kind]
+        assert not unknown_kinds(snap)
     assert compared.height > 100
     assert set(wrong(compared).select("scenario", "fact").rows()) == KNOWN_WRONG[client]
